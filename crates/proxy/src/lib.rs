@@ -1,0 +1,16 @@
+//! The load balancer: listeners, streams, rules, servers and the Lua that runs on them.
+//!
+//! The proxy knows its configuration ([`sluicegate_config`]), the codecs and the engine interface
+//! ([`sluicegate_wire`]) and a Lua state ([`sluicegate_script`]); it does not know the store.
+
+pub mod counters;
+pub mod listener;
+pub mod log;
+pub mod lua;
+pub mod process;
+pub mod rule;
+pub mod running;
+pub mod sample;
+pub mod server;
+pub mod stream;
+pub mod worker;

@@ -1,0 +1,4 @@
+//! Listening sockets and what limits them.
+/// A frontend's limits and figures.
+#[derive(Debug, Default)]
+pub struct FrontendShared {}

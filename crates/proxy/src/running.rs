@@ -1,0 +1,55 @@
+//! The running objects of one configuration: an immutable snapshot, shared by every worker.
+//!
+//! A reload builds a new [`Running`] beside the old one and swaps it. What must outlive a snapshot (counters, queues,
+//! health, run-time changes) hangs off `shared` fields and is handed over by proxy and server name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sluicegate_config::Config;
+use sluicegate_config::model::{self, ProxyId};
+use sluicegate_wire::engine::Engine;
+
+use crate::listener::FrontendShared;
+use crate::log::Logger;
+use crate::lua::LuaStates;
+use crate::process::Process;
+use crate::rule::ProxyRules;
+use crate::server::{BackendShared, ServerRun};
+
+/// The stores and engines that rules and scripts may name.
+pub type Engines = HashMap<Arc<str>, Arc<dyn Engine>>;
+
+/// One configuration, running.
+pub struct Running {
+    /// What it was built from.
+    pub config: Arc<Config>,
+    /// By [`ProxyId`].
+    pub proxies: Vec<Arc<ProxyRun>>,
+    /// Backends (and listens) by name, for names that are computed per request.
+    pub backends: HashMap<Arc<str>, ProxyId>,
+    /// By name.
+    pub engines: Engines,
+    /// The Lua states, if the file loads any script.
+    pub lua: Option<Arc<LuaStates>>,
+    /// Log lines go here; the control thread writes them.
+    pub logger: Logger,
+    /// Limits and figures of the whole process.
+    pub process: Arc<Process>,
+}
+
+/// A frontend, backend or listen, running.
+pub struct ProxyRun {
+    /// Its place in [`Running::proxies`].
+    pub id: ProxyId,
+    /// Its configuration.
+    pub config: Arc<model::Proxy>,
+    /// Its rules, compiled.
+    pub rules: ProxyRules,
+    /// The frontend's limits and figures; counted even where the section has no frontend side.
+    pub frontend: Arc<FrontendShared>,
+    /// The backend's queue, balance and figures.
+    pub backend: Arc<BackendShared>,
+    /// Its servers.
+    pub servers: Vec<Arc<ServerRun>>,
+}

@@ -1,0 +1,97 @@
+//! What rules, samples, Lua and logs see of a stream.
+//!
+//! The context lives in the stream's boxed state, which comes from the worker's free list and serves one request.
+//! The relay owns sockets and buffers; nothing here does I/O.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use sluicegate_wire::http::Message;
+
+use crate::running::ProxyRun;
+use crate::sample::Variables;
+
+/// A stream as its rules see it.
+pub struct StreamContext {
+    /// Unique in the process while it lives; a Lua handle names it, so a handle of an ended stream is known as such.
+    pub id: u64,
+    /// The session's frontend.
+    pub frontend: Arc<ProxyRun>,
+    /// The backend, once one is chosen (in a `listen`: the frontend itself).
+    pub backend: Option<Arc<ProxyRun>>,
+    /// Client address; `None` behind a unix socket.
+    pub source: Option<SocketAddr>,
+    /// Address that the client connected to.
+    pub destination: Option<SocketAddr>,
+    /// The request's head; empty in TCP mode and before it is parsed.
+    pub request: Message,
+    /// The response's head; empty until it is parsed or made.
+    pub response: Message,
+    /// `true` while response rules run.
+    pub in_response: bool,
+    /// `sess.`, `txn.`, `req.` and `res.` variables.
+    pub variables: Variables,
+    /// Bytes already received from the client and not consumed (content rules, TCP).
+    pub request_data: Vec<u8>,
+    /// What the log line will say.
+    pub log: LogRecord,
+    /// Lua's view of this stream, made when a script first asks.
+    pub lua: crate::lua::StreamLua,
+}
+
+/// A stream's log record (HAProxy configuration manual 8.2), filled at parse time and written by a plain function.
+#[derive(Clone, Debug)]
+pub struct LogRecord {
+    /// When the session was accepted (wall clock, for `%t`/`%tr`).
+    pub accepted_at: SystemTime,
+    /// When the session was accepted.
+    pub accepted: Instant,
+    /// When this request's first byte came (`%tr`); a keep-alive session's idle time lies before it.
+    pub request_started_at: SystemTime,
+    /// When this request's first byte came.
+    pub request_started: Instant,
+    /// Head received, relative marks follow; `None` means the phase was not reached and logs -1.
+    pub request_done: Option<Instant>,
+    /// Left the queue.
+    pub queue_done: Option<Instant>,
+    /// Connected to the server.
+    pub connect_done: Option<Instant>,
+    /// Response head received.
+    pub response_started: Option<Instant>,
+    /// `%r`: the request line as received; empty logs `<BADREQ>`.
+    pub request_line: Vec<u8>,
+    /// `%ST`; -1 where nothing was sent.
+    pub status: i32,
+    /// `%B`: bytes sent to the client.
+    pub bytes_read: u64,
+    /// `%U`: bytes received from the client.
+    pub bytes_uploaded: u64,
+    /// Server name, `<NOSRV>` without one.
+    pub server: Option<Arc<str>>,
+    /// How it ended.
+    pub ending: Endings,
+    /// `%rc`, and whether redispatched (`+`).
+    pub retries: u32,
+    /// A retry went to another server.
+    pub redispatched: bool,
+    /// `%sq`.
+    pub server_queue: u32,
+    /// `%bq`.
+    pub backend_queue: u32,
+}
+
+/// The first two characters of the termination state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endings {
+    /// Who ended it: `C S P L R I D U K c s -`.
+    pub who: u8,
+    /// In which phase: `R Q C H D L T -`.
+    pub phase: u8,
+}
+
+impl Default for Endings {
+    fn default() -> Self {
+        Endings { who: b'-', phase: b'-' }
+    }
+}

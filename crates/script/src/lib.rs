@@ -1,0 +1,1 @@
+//! A Lua state: sandbox, budget, coroutines, conversions.

@@ -1,0 +1,1 @@
+//! The embedded Redis-compatible store.

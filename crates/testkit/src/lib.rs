@@ -1,0 +1,1 @@
+//! Test support: sockets on port 0, real peers, clients.

@@ -1,0 +1,226 @@
+//! One message: start line, header fields in order, and the arena that holds their bytes.
+//!
+//! The head is copied once from the socket's buffer into the arena; entries are spans into it. An edit appends to the
+//! arena and re-points a span, a deletion sets a flag, so header order and case reach the peer as they came. Rules,
+//! Lua and logs see only this form; framing (Content-Length, Transfer-Encoding, Connection) belongs to the writer.
+//!
+//! Cost: one memcpy of the head and 20 bytes an entry; a message is reused for the next request of its worker.
+
+/// HTTP version of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    len: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    name: Span,
+    value: Span,
+    deleted: bool,
+}
+
+/// A header field's place in its message; stays valid while fields are edited or added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryId(u32);
+
+/// The start line, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartLine<'a> {
+    /// Method, target and version.
+    Request {
+        /// `GET`.
+        method: &'a [u8],
+        /// The request target as received or as a rule set it.
+        target: &'a [u8],
+        /// Version of the client's request.
+        version: Version,
+    },
+    /// Version, status and reason.
+    Response {
+        /// Version of the server's response.
+        version: Version,
+        /// 100–999.
+        status: u16,
+        /// Reason phrase, may be empty.
+        reason: &'a [u8],
+    },
+}
+
+/// A request or response head.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    arena: Vec<u8>,
+    entries: Vec<Entry>,
+    version: Version,
+    status: u16,  // 0: a request
+    first: Span,  // method
+    second: Span, // target, or reason
+}
+
+impl Message {
+    /// An empty message, ready for `set_request` or `set_response`.
+    pub fn new() -> Message {
+        Message::default()
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.arena.clear();
+        self.entries.clear();
+        self.version = Version::Http11;
+        self.status = 0;
+        self.first = Span::default();
+        self.second = Span::default();
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> Span {
+        let start = self.arena.len() as u32;
+        self.arena.extend_from_slice(bytes);
+        Span { start, len: bytes.len() as u32 }
+    }
+
+    fn bytes(&self, span: Span) -> &[u8] {
+        &self.arena[span.start as usize..(span.start + span.len) as usize]
+    }
+
+    /// Makes this a request.
+    pub fn set_request(&mut self, method: &[u8], target: &[u8], version: Version) {
+        self.first = self.store(method);
+        self.second = self.store(target);
+        self.version = version;
+        self.status = 0;
+    }
+
+    /// Makes this a response. `status` is 100–999.
+    pub fn set_response(&mut self, version: Version, status: u16, reason: &[u8]) {
+        self.first = Span::default();
+        self.second = self.store(reason);
+        self.version = version;
+        self.status = status;
+    }
+
+    /// The start line.
+    pub fn start_line(&self) -> StartLine<'_> {
+        if self.status == 0 {
+            StartLine::Request {
+                method: self.bytes(self.first),
+                target: self.bytes(self.second),
+                version: self.version,
+            }
+        } else {
+            StartLine::Response { version: self.version, status: self.status, reason: self.bytes(self.second) }
+        }
+    }
+
+    /// The request's method; empty in a response.
+    pub fn method(&self) -> &[u8] {
+        self.bytes(self.first)
+    }
+
+    /// The request's target; a response's reason.
+    pub fn target(&self) -> &[u8] {
+        self.bytes(self.second)
+    }
+
+    /// The response's status; 0 in a request.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Replaces the method.
+    pub fn set_method(&mut self, method: &[u8]) {
+        self.first = self.store(method);
+    }
+
+    /// Replaces the target.
+    pub fn set_target(&mut self, target: &[u8]) {
+        self.second = self.store(target);
+    }
+
+    /// Replaces the status and the reason.
+    pub fn set_status(&mut self, status: u16, reason: &[u8]) {
+        self.second = self.store(reason);
+        self.status = status;
+    }
+
+    /// Adds a field at the end.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) -> EntryId {
+        let name = self.store(name);
+        let value = self.store(value);
+        self.entries.push(Entry { name, value, deleted: false });
+        EntryId(self.entries.len() as u32 - 1)
+    }
+
+    /// Replaces one field's value in place.
+    pub fn set_value(&mut self, id: EntryId, value: &[u8]) {
+        let span = self.store(value);
+        self.entries[id.0 as usize].value = span;
+    }
+
+    /// Deletes one field.
+    pub fn delete(&mut self, id: EntryId) {
+        self.entries[id.0 as usize].deleted = true;
+    }
+
+    /// Deletes all fields of this name (ASCII case ignored); says how many.
+    pub fn delete_all(&mut self, name: &[u8]) -> usize {
+        let mut count = 0;
+        for index in 0..self.entries.len() {
+            let entry = self.entries[index];
+            if !entry.deleted && self.bytes(entry.name).eq_ignore_ascii_case(name) {
+                self.entries[index].deleted = true;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Deletes all fields of this name and adds one at the end.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) {
+        self.delete_all(name);
+        self.add(name, value);
+    }
+
+    /// All fields in order: place, name as received, value.
+    pub fn fields(&self) -> impl DoubleEndedIterator<Item = (EntryId, &[u8], &[u8])> {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| !entry.deleted)
+            .map(|(index, entry)| (EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
+    }
+
+    /// The fields of one name (ASCII case ignored), in order.
+    pub fn fields_named<'a>(&'a self, name: &'a [u8]) -> impl DoubleEndedIterator<Item = (EntryId, &'a [u8])> {
+        self.fields().filter(move |(_, field, _)| field.eq_ignore_ascii_case(name)).map(|(id, _, value)| (id, value))
+    }
+
+    /// The first value of this name.
+    pub fn first(&self, name: &[u8]) -> Option<&[u8]> {
+        self.entries
+            .iter()
+            .find(|entry| !entry.deleted && self.bytes(entry.name).eq_ignore_ascii_case(name))
+            .map(|entry| self.bytes(entry.value))
+    }
+
+    /// Bytes that the head needs on the wire, without framing fields that the writer adds.
+    pub fn wire_len(&self) -> usize {
+        let start = self.first.len as usize + self.second.len as usize + 16;
+        start + self.fields().map(|(_, name, value)| name.len() + value.len() + 4).sum::<usize>()
+    }
+}

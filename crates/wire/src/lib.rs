@@ -1,0 +1,12 @@
+//! Sans-I/O codecs: bytes in, events and bytes out.
+//!
+//! HTTP/1 messages ([`http`]), RESP2 and RESP3 ([`resp`], [`reply`]), and the interface by which the proxy asks a
+//! store ([`engine`]). Nothing here opens a socket, reads a clock or blocks, so every codec can be fuzzed as a plain
+//! function and tested byte by byte.
+
+#![forbid(unsafe_code)]
+
+pub mod engine;
+pub mod http;
+pub mod reply;
+pub mod resp;

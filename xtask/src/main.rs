@@ -1,0 +1,3 @@
+//! The project tools.
+
+fn main() {}
