@@ -1,1 +1,78 @@
-//! Test support: sockets on port 0, real peers, clients.
+//! What the tests stand on: sockets that are listening before their server starts, real peers as child processes,
+//! raw clients with deadlines, and a look at a process from outside.
+//!
+//! Nothing here sleeps for luck: a wait polls a condition until a deadline and panics with what it saw. A listener is
+//! bound to port 0 by the test and handed over as an inherited descriptor (`fd@N`), to Sluicegate and to Debian's
+//! haproxy alike; programs that take only a port number (redis-server) get one from [`free_port`] and are retried.
+
+mod client;
+mod peer;
+mod process;
+
+pub use client::{Client, Response};
+pub use peer::{Haproxy, Program, RedisServer, Sluicegate};
+pub use process::{cpu_time, descriptors, rss_bytes, threads};
+
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that should happen at once.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Polls `condition` every few milliseconds until it gives a value; panics with `what` after [`PATIENCE`].
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A listening socket on a port of the kernel's choice, to be inherited by a child process.
+pub struct Listening {
+    /// The socket; dropping it closes the test's copy.
+    pub listener: TcpListener,
+}
+
+impl Listening {
+    /// Listens on 127.0.0.1 with a port of the kernel's choice.
+    pub fn new() -> Listening {
+        Listening { listener: TcpListener::bind("127.0.0.1:0").expect("a loopback port") }
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.listener.local_addr().expect("bound").port()
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    /// The descriptor that a child started by this crate inherits under the same number.
+    pub fn fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
+    }
+
+    /// The configuration word, `fd@N`.
+    pub fn word(&self) -> String {
+        format!("fd@{}", self.fd())
+    }
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        Listening::new()
+    }
+}
+
+/// A port that was free a moment ago, for programs that cannot inherit a socket.
+pub fn free_port() -> u16 {
+    Listening::new().port()
+}

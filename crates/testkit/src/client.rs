@@ -1,0 +1,221 @@
+//! A raw client: bytes out, bytes in, every wait bounded.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use crate::{PATIENCE, wait_for};
+
+/// A TCP connection with what was received and not yet consumed.
+pub struct Client {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// An HTTP response as it came.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// Status line and header fields, with their final empty line.
+    pub head: String,
+    /// The body, chunks joined.
+    pub body: Vec<u8>,
+    /// The status.
+    pub status: u16,
+}
+
+impl Response {
+    /// The first value of a header field, by name in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (field, value) = line.split_once(':')?;
+            field.eq_ignore_ascii_case(name).then_some(value.trim())
+        })
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl Client {
+    /// Connects, waiting until somebody listens.
+    pub fn connect(address: &str) -> Client {
+        let stream = wait_for(address, || TcpStream::connect(address).ok());
+        stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+        stream.set_nodelay(true).expect("settable");
+        Client { stream, received: Vec::new() }
+    }
+
+    /// The socket itself.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Sends bytes.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).expect("the peer reads");
+    }
+
+    /// Ends the sending direction.
+    pub fn finish(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Ends the connection with a RST.
+    pub fn reset(self) {
+        use std::os::fd::AsRawFd;
+        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        // SAFETY: the option's value is a linger struct that outlives the call, and its size is passed.
+        unsafe {
+            libc::setsockopt(
+                self.stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_LINGER,
+                std::ptr::from_ref(&linger).cast(),
+                size_of::<libc::linger>() as libc::socklen_t,
+            )
+        };
+    }
+
+    fn fill(&mut self) -> bool {
+        let mut buffer = [0; 16384];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                true
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("nothing within {PATIENCE:?} ({error}); so far {:?}", self.seen()),
+        }
+    }
+
+    fn seen(&self) -> String {
+        String::from_utf8_lossy(&self.received).into_owned()
+    }
+
+    /// Reads until `end` was received; gives everything up to and with it.
+    #[track_caller]
+    pub fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = self.received.windows(end.len()).position(|window| window == end) {
+                return self.received.drain(..at + end.len()).collect();
+            }
+            assert!(self.fill(), "closed before {:?}; received {:?}", String::from_utf8_lossy(end), self.seen());
+        }
+    }
+
+    /// Reads exactly `count` bytes.
+    #[track_caller]
+    pub fn read_exact(&mut self, count: usize) -> Vec<u8> {
+        while self.received.len() < count {
+            assert!(self.fill(), "closed before {count} bytes; received {:?}", self.seen());
+        }
+        self.received.drain(..count).collect()
+    }
+
+    /// Reads a line, with its end taken off.
+    #[track_caller]
+    pub fn read_line(&mut self) -> String {
+        let mut line = self.read_until(b"\n");
+        while matches!(line.last(), Some(b'\n' | b'\r')) {
+            line.pop();
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
+    /// Reads until the peer closes.
+    #[track_caller]
+    pub fn read_to_end(&mut self) -> Vec<u8> {
+        while self.fill() {}
+        std::mem::take(&mut self.received)
+    }
+
+    /// Reads one response; `head_only` for the answer to HEAD.
+    #[track_caller]
+    pub fn read_response_to(&mut self, head_only: bool) -> Response {
+        let head = String::from_utf8_lossy(&self.read_until(b"\r\n\r\n")).into_owned();
+        let status = head.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        let mut response = Response { head, body: Vec::new(), status };
+        if head_only || matches!(status, 100..=199 | 204 | 304) {
+            return response;
+        }
+        if response.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+            loop {
+                let line = self.read_line();
+                let size = usize::from_str_radix(line.split(';').next().unwrap_or("").trim(), 16)
+                    .unwrap_or_else(|_| panic!("a chunk size, not {line:?}"));
+                if size == 0 {
+                    while !self.read_line().is_empty() {}
+                    break;
+                }
+                let data = self.read_exact(size);
+                response.body.extend_from_slice(&data);
+                assert_eq!(self.read_line(), "", "the end of a chunk");
+            }
+        } else if let Some(length) = response.header("content-length") {
+            let length = length.parse().expect("a length");
+            response.body = self.read_exact(length);
+        } else {
+            response.body = self.read_to_end();
+        }
+        response
+    }
+
+    /// Reads one response.
+    #[track_caller]
+    pub fn read_response(&mut self) -> Response {
+        self.read_response_to(false)
+    }
+
+    /// Sends a GET without further header fields than Host and reads the response.
+    #[track_caller]
+    pub fn get(&mut self, path: &str) -> Response {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        self.read_response()
+    }
+
+    /// Sends a RESP command as an array of bulk strings.
+    pub fn command(&mut self, words: &[&str]) {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        }
+        self.send(bytes);
+    }
+
+    /// Reads one RESP reply whole and gives its bytes as they came.
+    #[track_caller]
+    pub fn read_reply(&mut self) -> Vec<u8> {
+        let mut bytes = self.read_until(b"\r\n");
+        let text = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).into_owned();
+        let count = text.parse::<i64>().unwrap_or(0);
+        match bytes[0] {
+            b'$' | b'=' | b'!' if count >= 0 => {
+                let rest = self.read_exact(count as usize + 2);
+                bytes.extend_from_slice(&rest);
+            }
+            b'*' | b'~' | b'>' => {
+                for _ in 0..count.max(0) {
+                    let part = self.read_reply();
+                    bytes.extend_from_slice(&part);
+                }
+            }
+            b'%' => {
+                for _ in 0..count.max(0) * 2 {
+                    let part = self.read_reply();
+                    bytes.extend_from_slice(&part);
+                }
+            }
+            _ => {}
+        }
+        bytes
+    }
+
+    /// A command and its reply as text, e.g. `+PONG\r\n`.
+    #[track_caller]
+    pub fn ask(&mut self, words: &[&str]) -> String {
+        self.command(words);
+        String::from_utf8_lossy(&self.read_reply()).into_owned()
+    }
+}

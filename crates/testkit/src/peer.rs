@@ -1,0 +1,244 @@
+//! Real programs as children: started with inherited sockets, watched by their output, ended with the test.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::{Listening, PATIENCE, free_port, wait_for};
+
+/// A child process; its output is kept, and it is ended when this is dropped.
+pub struct Program {
+    child: Child,
+    output: Arc<Mutex<Vec<u8>>>,
+    name: String,
+    readers: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Program {
+    /// Starts `command`; descriptors in `inherit` stay open in it under their numbers.
+    pub fn start(mut command: Command, inherit: &[RawFd]) -> Program {
+        let inherit: Vec<RawFd> = inherit.to_vec();
+        let name = format!("{:?}", command.get_program());
+        // SAFETY: the closure runs between fork and exec and calls only fcntl and prctl, which are
+        // async-signal-safe; it touches no memory but its own vector.
+        unsafe {
+            command.pre_exec(move || {
+                for &fd in &inherit {
+                    let flags = libc::fcntl(fd, libc::F_GETFD);
+                    if flags < 0 || libc::fcntl(fd, libc::F_SETFD, flags & !libc::FD_CLOEXEC) < 0 {
+                        return Err(std::io::Error::last_os_error());
+                    }
+                }
+                // A test that is killed takes its peers with it.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let readers = vec![
+            collect(child.stdout.take().expect("piped"), output.clone()),
+            collect(child.stderr.take().expect("piped"), output.clone()),
+        ];
+        Program { child, output, name, readers }
+    }
+
+    /// Process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far, stdout and stderr together.
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().expect("not poisoned")).into_owned()
+    }
+
+    /// Waits until it has printed `text`.
+    #[track_caller]
+    pub fn wait_for_output(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.output().contains(text) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("{} ended with {status} before it said {text:?}:\n{}", self.name, self.output());
+            }
+            assert!(Instant::now() < deadline, "{} did not say {text:?}:\n{}", self.name, self.output());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill has no memory effects; the child has not been waited for, so the number is still its own.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    /// Waits for its end; gives the exit code, or minus the signal that ended it.
+    #[track_caller]
+    pub fn wait(&mut self) -> i32 {
+        use std::os::unix::process::ExitStatusExt;
+        let child = &mut self.child;
+        let status = wait_for("the end of a program", || child.try_wait().expect("waitable"));
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
+        }
+        status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.is_running() {
+            self.signal(libc::SIGTERM);
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while self.is_running() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- output of {}:\n{}", self.name, self.output());
+        }
+    }
+}
+
+/// Output beyond this is dropped; a test never needs it.
+const OUTPUT_LIMIT: usize = 64 << 20;
+
+fn collect(mut from: impl Read + Send + 'static, into: Arc<Mutex<Vec<u8>>>) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16384];
+        while let Ok(count) = from.read(&mut buffer) {
+            if count == 0 {
+                break;
+            }
+            let mut output = into.lock().expect("not poisoned");
+            if output.len() < OUTPUT_LIMIT {
+                output.extend_from_slice(&buffer[..count]);
+            }
+        }
+    })
+}
+
+/// Debian's redis-server, nothing persisted, on a port of its own.
+pub struct RedisServer {
+    /// The process.
+    pub program: Program,
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+}
+
+impl RedisServer {
+    /// Starts one with extra arguments (`&["--requirepass", "x"]`).
+    pub fn start(arguments: &[&str]) -> RedisServer {
+        for _ in 0..5 {
+            let port = free_port();
+            let mut command = Command::new("redis-server");
+            command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+            command.args(arguments);
+            let mut program = Program::start(command, &[]);
+            let ready = wait_for("redis-server", || {
+                if program.output().contains("Ready to accept connections") {
+                    Some(true)
+                } else if program.is_running() {
+                    None
+                } else {
+                    Some(false)
+                }
+            });
+            if ready {
+                return RedisServer { program, port };
+            }
+        }
+        panic!("redis-server found no free port in five tries");
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
+
+/// Debian's haproxy in the foreground with the given configuration.
+pub struct Haproxy {
+    /// The process.
+    pub program: Program,
+    _directory: tempfile::TempDir,
+}
+
+impl Haproxy {
+    /// Starts it; `listening` are inherited, so that the text may say `bind fd@N`.
+    pub fn start(configuration: &str, listening: &[&Listening]) -> Haproxy {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("haproxy.cfg");
+        std::fs::write(&path, configuration).expect("writable");
+        let mut command = Command::new("/usr/sbin/haproxy");
+        command.arg("-db").arg("-f").arg(&path);
+        let program = Program::start(command, &fds(listening));
+        Haproxy { program, _directory: directory }
+    }
+}
+
+/// Our own binary with the given configuration.
+pub struct Sluicegate {
+    /// The process.
+    pub program: Program,
+    directory: tempfile::TempDir,
+}
+
+impl Sluicegate {
+    /// Starts `binary run FILE`; `listening` are inherited. `@DIR@` in the text is the run's own directory.
+    pub fn start(binary: &str, configuration: &str, listening: &[&Listening]) -> Sluicegate {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        Sluicegate::start_in(binary, configuration, listening, directory)
+    }
+
+    /// The same in a directory that holds further files already.
+    pub fn start_in(
+        binary: &str,
+        configuration: &str,
+        listening: &[&Listening],
+        directory: tempfile::TempDir,
+    ) -> Sluicegate {
+        let text = configuration.replace("@DIR@", directory.path().to_str().expect("a UTF-8 path"));
+        let path = directory.path().join("sluicegate.cfg");
+        std::fs::write(&path, text).expect("writable");
+        let mut command = Command::new(binary);
+        command.arg("run").arg(&path).current_dir(directory.path());
+        let program = Program::start(command, &fds(listening));
+        Sluicegate { program, directory }
+    }
+
+    /// The directory of this run.
+    pub fn directory(&self) -> PathBuf {
+        self.directory.path().to_owned()
+    }
+
+    /// Sends commands to the stats socket at `path`, one line; gives the whole answer.
+    pub fn stats(path: &Path, line: &str) -> String {
+        use std::io::Write;
+        let mut stream = wait_for("the stats socket", || std::os::unix::net::UnixStream::connect(path).ok());
+        stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+        let mut text = String::new();
+        let _ = writeln!(text, "{line}");
+        stream.write_all(text.as_bytes()).expect("writable");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+fn fds(listening: &[&Listening]) -> Vec<RawFd> {
+    listening.iter().map(|one| one.fd()).collect()
+}
