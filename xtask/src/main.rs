@@ -1,3 +1,44 @@
-//! The project tools.
+//! The project's own tools, run as `cargo xtask COMMAND`.
+//!
+//! `test` is the one command that a newcomer, CI and a release run; everything else is a part of it or too slow for
+//! it. Each command prints what it runs, so that any step can be repeated by hand.
 
-fn main() {}
+mod bench;
+mod peers;
+mod run;
+mod soak;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test [--install]    everything: peers, tidy, every suite, with times against the budget
+cargo xtask tidy                formatting, lints, catalogue coverage, files
+cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
+cargo xtask soak                what is too slow for `test`
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test"] => test::test(false),
+        ["test", "--install"] => test::test(true),
+        ["tidy"] => tidy::tidy(),
+        ["bench", "accounting", rest @ ..] => bench::accounting(rest),
+        ["soak"] => soak::soak(),
+        ["help" | "--help" | "-h"] | [] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        _ => Err(format!("unknown: {}\n\n{HELP}", words.join(" "))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::{Listening, PATIENCE, free_port, wait_for};
@@ -40,7 +40,7 @@ impl Program {
             });
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
+        let mut child = spawn(command).unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let output = Arc::new(Mutex::new(Vec::new()));
         let readers = vec![
             collect(child.stdout.take().expect("piped"), output.clone()),
@@ -111,6 +111,25 @@ impl Drop for Program {
             eprintln!("--- output of {}:\n{}", self.name, self.output());
         }
     }
+}
+
+/// Spawns from a thread that lives as long as the process: the kernel sends a child its death signal when the *thread*
+/// that made it ends, and a peer may outlive the test that started it.
+fn spawn(command: Command) -> std::io::Result<Child> {
+    type Job = (Command, mpsc::Sender<std::io::Result<Child>>);
+    static SPAWNER: OnceLock<Mutex<mpsc::Sender<Job>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (jobs, received) = mpsc::channel::<Job>();
+        std::thread::spawn(move || {
+            for (mut command, answer) in received {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        Mutex::new(jobs)
+    });
+    let (answer, child) = mpsc::channel();
+    spawner.lock().expect("not poisoned").send((command, answer)).expect("the spawner lives");
+    child.recv().expect("the spawner answers")
 }
 
 /// Output beyond this is dropped; a test never needs it.

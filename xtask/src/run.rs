@@ -1,0 +1,26 @@
+//! Running programs and saying so.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The workspace's folder.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+/// Runs a command in the workspace's folder and prints it first; an error if it fails.
+pub fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    println!("$ {program} {}", arguments.join(" "));
+    let status = Command::new(program)
+        .args(arguments)
+        .current_dir(root())
+        .status()
+        .map_err(|error| format!("{program} does not start: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{program} {} ended with {status}", arguments.join(" "))) }
+}
+
+/// A command's standard output, or nothing if it fails.
+pub fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).current_dir(root()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
