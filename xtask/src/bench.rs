@@ -1,6 +1,429 @@
-//! Figures against real peers.
+//! Figures against real peers: CPU time and rates, alternating runs, medians and spread.
+//!
+//! The proxy under test runs alone on core 0; load generator, redis-server and the demo origin share core 1. Where the
+//! load generator is the limit, rates of two fast proxies come out alike, so the figure that counts is the proxy's
+//! CPU time per request, read from `/proc` before and after each run.
 
-/// Counting at the gate.
-pub fn accounting(_arguments: &[&str]) -> Result<(), String> {
-    Err("not measured yet".to_owned())
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::run::{output, root, run};
+
+const CONNECTIONS: u32 = 40;
+const RUNS: usize = 5;
+const SECONDS: u32 = 3;
+
+/// `bench accounting [--runs N] [--seconds N] [--only WORD] [--write]`.
+pub fn accounting(arguments: &[&str]) -> Result<(), String> {
+    let options = Options::parse(arguments)?;
+    run("cargo", &["build", "--release", "-p", "sluicegate"])?;
+    let bench = Bench::new()?;
+    let mut setups = bench.setups()?;
+    if let Some(only) = &options.only {
+        setups.retain(|setup| setup.label().contains(only.as_str()));
+    }
+    println!("{}", machine());
+    for setup in &setups {
+        println!("--- {}\n{}", setup.label(), setup.configuration.trim_end());
+    }
+    let steal = stolen();
+    let mut results: Vec<Vec<Sample>> = setups.iter().map(|_| Vec::new()).collect();
+    for round in 0..options.runs {
+        for (setup, samples) in setups.iter().zip(&mut results) {
+            let sample = bench.measure(setup, options.seconds)?;
+            println!(
+                "run {} {:<34} {:>8.0} req/s  p50 {:>7.2} ms  p99 {:>8.2} ms  {:>6.2} µs CPU/req  errors {}",
+                round + 1,
+                setup.label(),
+                sample.rate,
+                sample.p50_ms,
+                sample.p99_ms,
+                sample.cpu_us,
+                sample.errors
+            );
+            samples.push(sample);
+        }
+    }
+    let mut report = String::new();
+    let _ = writeln!(report, "# Counting at the gate\n\n`cargo xtask bench accounting`\n\n{}\n", machine());
+    let _ = writeln!(
+        report,
+        "{} alternating runs of {} s, {CONNECTIONS} keep-alive connections by wrk; medians (lowest–highest). The proxy \
+         has one thread alone on core 0; wrk, redis-server and the origin share core 1. Steal during the runs: {:.1} s.\n",
+        options.runs,
+        options.seconds,
+        (stolen() - steal) as f64 / 100.0
+    );
+    let _ = writeln!(report, "| | req/s | p50 ms | p99 ms | CPU µs per request | errors |\n|---|---|---|---|---|---|");
+    for (setup, samples) in setups.iter().zip(&results) {
+        let _ = writeln!(
+            report,
+            "| {} | {} | {} | {} | {} | {} |",
+            setup.label(),
+            spread(samples, |sample| sample.rate, 0),
+            spread(samples, |sample| sample.p50_ms, 2),
+            spread(samples, |sample| sample.p99_ms, 2),
+            spread(samples, |sample| sample.cpu_us, 2),
+            samples.iter().map(|sample| sample.errors).sum::<u64>()
+        );
+    }
+    let _ = writeln!(report, "\n{}", ratios(&setups, &results));
+    if options.only.is_none() || options.only.as_deref() == Some("start") {
+        let starts: Vec<Sample> = (0..options.runs).map(|_| bench.start_time()).collect::<Result<_, _>>()?;
+        let _ = writeln!(report, "Start to first answer: {} ms.", spread(&starts, |sample| sample.p50_ms, 1));
+    }
+    println!("\n{report}");
+    if options.write {
+        let path = root().join("docs/benchmarks/accounting.md");
+        std::fs::write(&path, report).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+struct Options {
+    runs: usize,
+    seconds: u32,
+    only: Option<String>,
+    write: bool,
+}
+
+impl Options {
+    fn parse(arguments: &[&str]) -> Result<Options, String> {
+        let mut options = Options { runs: RUNS, seconds: SECONDS, only: None, write: false };
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().map(|word| (*word).to_owned()).ok_or(format!("{word} wants a value"));
+            match *word {
+                "--runs" => options.runs = value()?.parse().map_err(|_| "--runs wants a number")?,
+                "--seconds" => options.seconds = value()?.parse().map_err(|_| "--seconds wants a number")?,
+                "--only" => options.only = Some(value()?),
+                "--write" => options.write = true,
+                other => return Err(format!("unknown: {other}")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What one run showed.
+struct Sample {
+    rate: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    cpu_us: f64,
+    errors: u64,
+}
+
+struct Setup {
+    program: &'static str,
+    name: &'static str,
+    path: &'static str,
+    configuration: String,
+}
+
+impl Setup {
+    fn label(&self) -> String {
+        format!("{}: {}", self.program, self.name)
+    }
+}
+
+/// Peers that stay up for the whole bench.
+struct Bench {
+    directory: PathBuf,
+    redis: Guard,
+    redis_port: u16,
+    _origin: Guard,
+    origin_port: u16,
+}
+
+/// A child that is ended with the bench.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Bench {
+    fn new() -> Result<Bench, String> {
+        let directory = std::env::temp_dir().join(format!("sluicegate-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
+        let (redis_port, origin_port) = (free_port()?, free_port()?);
+        let port = redis_port.to_string();
+        let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let redis = start(1, "redis-server", &arguments)?;
+        let origin = start(1, &binary(), &["origin", "--listen", &format!("127.0.0.1:{origin_port}")])?;
+        wait_for_port(redis_port)?;
+        wait_for_port(origin_port)?;
+        Ok(Bench { directory, redis, redis_port, _origin: origin, origin_port })
+    }
+
+    fn setups(&self) -> Result<Vec<Setup>, String> {
+        let mut setups = Vec::new();
+        for program in ["haproxy", "sluicegate"] {
+            setups.push(self.setup(program, "redirect", "/", "", "http-request redirect location /ok")?);
+            setups.push(self.setup(program, "proxied", "/fast", "", &self.backend())?);
+            for (name, script) in [
+                ("new connection per request", "redis_lua_new.lua"),
+                ("pool and redis-lua", "redis_lua_pool.lua"),
+                ("pool, own protocol", "handwritten.lua"),
+            ] {
+                setups.push(self.lua(program, name, script)?);
+            }
+        }
+        setups.push(self.lua("sluicegate", "Lua, embedded store", "embedded.lua")?);
+        let rules = "http-request store-call main INCRBY %[src] 1\n    http-request redirect location /ok";
+        setups.push(self.setup("sluicegate", "store-call, embedded store", "/", "", rules)?);
+        Ok(setups)
+    }
+
+    fn backend(&self) -> String {
+        format!("server origin 127.0.0.1:{}", self.origin_port)
+    }
+
+    fn lua(&self, program: &'static str, name: &'static str, script: &str) -> Result<Setup, String> {
+        let path = root().join("examples/accounting").join(script);
+        let global = format!(
+            "lua-prepend-path /usr/share/lua/5.1/?.lua\n    lua-prepend-path {}/?.lua\n    lua-load {}\n",
+            root().join("examples/accounting").display(),
+            path.display()
+        );
+        let rules = "http-request lua.accounting\n    http-request redirect location /ok";
+        self.setup(program, name, "/", &global, rules)
+    }
+
+    fn setup(
+        &self,
+        program: &'static str,
+        name: &'static str,
+        path: &'static str,
+        global: &str,
+        rules: &str,
+    ) -> Result<Setup, String> {
+        let store = if program == "sluicegate" { "\nstore main\n" } else { "" };
+        let configuration = format!(
+            "global\n    nbthread 1\n    setenv REDIS_PORT {redis}\n    setenv REDIS_HOST 127.0.0.1\n    {global}\n\
+             defaults\n    mode http\n    timeout client 1m\n    timeout server 1m\n    timeout connect 1s\n{store}\n\
+             listen bench\n    bind 127.0.0.1:PORT\n    {rules}\n",
+            redis = self.redis_port
+        );
+        Ok(Setup { program, name, path, configuration })
+    }
+
+    fn measure(&self, setup: &Setup, seconds: u32) -> Result<Sample, String> {
+        let port = free_port()?;
+        let file = self.directory.join("bench.cfg");
+        std::fs::write(&file, setup.configuration.replace("PORT\n", &format!("{port}\n")))
+            .map_err(|error| error.to_string())?;
+        let proxy = start_proxy(setup.program, &file)?;
+        wait_for_port(port)?;
+        let url = format!("http://127.0.0.1:{port}{}", setup.path);
+        wrk(&url, 1)?;
+        let before = cpu_time_us(proxy.0.id());
+        let mut sample = wrk(&url, seconds)?;
+        let used = cpu_time_us(proxy.0.id()) - before;
+        sample.cpu_us = used / (sample.rate * f64::from(seconds)).max(1.0);
+        Ok(sample)
+    }
+
+    /// From exec to the first answer, by the clock.
+    fn start_time(&self) -> Result<Sample, String> {
+        let setup = self.lua("sluicegate", "start", "embedded.lua")?;
+        let port = free_port()?;
+        let file = self.directory.join("start.cfg");
+        std::fs::write(&file, setup.configuration.replace("PORT\n", &format!("{port}\n")))
+            .map_err(|error| error.to_string())?;
+        let started = Instant::now();
+        let _proxy = start_proxy("sluicegate", &file)?;
+        let mut stream = loop {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(stream) => break stream,
+                Err(_) if started.elapsed() < Duration::from_secs(10) => std::thread::yield_now(),
+                Err(error) => return Err(error.to_string()),
+            }
+        };
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").map_err(|error| error.to_string())?;
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).map_err(|error| error.to_string())?;
+        let p50_ms = started.elapsed().as_secs_f64() * 1000.0;
+        Ok(Sample { rate: 0.0, p50_ms, p99_ms: 0.0, cpu_us: 0.0, errors: 0 })
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.redis.0.kill();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn binary() -> String {
+    let target = std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from);
+    target.join("release/sluicegate").display().to_string()
+}
+
+fn start_proxy(program: &str, file: &Path) -> Result<Guard, String> {
+    let file = file.display().to_string();
+    if program == "haproxy" {
+        start(0, "/usr/sbin/haproxy", &["-db", "-q", "-f", &file])
+    } else {
+        start(0, &binary(), &["run", &file])
+    }
+}
+
+fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String> {
+    let core = core.to_string();
+    Command::new("taskset")
+        .args(["-c", &core, program])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map(Guard)
+        .map_err(|error| format!("{program}: {error}"))
+}
+
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+fn wait_for_port(port: u16) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if Instant::now() > deadline {
+            return Err(format!("nothing listens on port {port} after 10 s"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
+    let duration = format!("{seconds}s");
+    let connections = CONNECTIONS.to_string();
+    let arguments = ["-c", "1", "wrk", "-t", "1", "-c", &connections, "-d", &duration, "--latency", url];
+    let text = output("taskset", &arguments).ok_or("wrk failed")?;
+    let mut sample = Sample { rate: 0.0, p50_ms: 0.0, p99_ms: 0.0, cpu_us: 0.0, errors: 0 };
+    for line in BufReader::new(text.as_bytes()).lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["50%", time] => sample.p50_ms = milliseconds(time),
+            ["99%", time] => sample.p99_ms = milliseconds(time),
+            ["Requests/sec:", rate] => sample.rate = rate.parse().unwrap_or(0.0),
+            ["Socket", "errors:", ..] => {
+                sample.errors +=
+                    words.iter().filter_map(|word| word.trim_end_matches(',').parse::<u64>().ok()).sum::<u64>()
+            }
+            ["Non-2xx", .., count] => sample.errors += count.parse::<u64>().unwrap_or(1),
+            _ => {}
+        }
+    }
+    Ok(sample)
+}
+
+fn milliseconds(text: &str) -> f64 {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let value: f64 = digits.parse().unwrap_or(0.0);
+    match &text[digits.len()..] {
+        "us" => value / 1000.0,
+        "s" => value * 1000.0,
+        "m" => value * 60_000.0,
+        _ => value,
+    }
+}
+
+/// CPU time of a process from its scheduler statistics, summed over threads; µs.
+fn cpu_time_us(pid: u32) -> f64 {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
+    tasks
+        .filter_map(Result::ok)
+        .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok())
+        .filter_map(|text| text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok()))
+        .sum::<f64>()
+        / 1000.0
+}
+
+/// Hundredths of a second that the hypervisor gave to others.
+fn stolen() -> u64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.lines().next().and_then(|line| line.split_whitespace().nth(8)).and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name\t: ")).unwrap_or("unknown").to_owned();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let first = |program: &str, argument: &str| {
+        output(program, &[argument]).and_then(|text| text.lines().next().map(str::to_owned)).unwrap_or_default()
+    };
+    format!(
+        "{model}, {cores} cores, Linux {}\n{}; {}; {}",
+        first("uname", "-r"),
+        first("/usr/sbin/haproxy", "-v"),
+        first("redis-server", "--version"),
+        first("rustc", "--version")
+    )
+}
+
+fn median(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> f64 {
+    let mut values: Vec<f64> = samples.iter().map(figure).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn spread(samples: &[Sample], figure: impl Fn(&Sample) -> f64, digits: usize) -> String {
+    let low = samples.iter().map(&figure).fold(f64::INFINITY, f64::min);
+    let high = samples.iter().map(&figure).fold(0.0, f64::max);
+    format!("{:.digits$} ({low:.digits$}–{high:.digits$})", median(samples, figure))
+}
+
+/// The goals, each as measured / wanted.
+fn ratios(setups: &[Setup], results: &[Vec<Sample>]) -> String {
+    let find = |program: &str, name: &str| {
+        setups.iter().position(|setup| setup.program == program && setup.name == name).map(|index| &results[index])
+    };
+    let mut text = String::from("| goal | wanted | measured | |\n|---|---|---|---|\n");
+    let mut row = |goal: &str, wanted: &str, value: f64, met: bool| {
+        let _ = writeln!(text, "| {goal} | {wanted} | {value:.2} | {} |", if met { "met" } else { "**missed**" });
+    };
+    let rate = |samples: &Vec<Sample>| median(samples, |sample| sample.rate);
+    let cpu = |samples: &Vec<Sample>| median(samples, |sample| sample.cpu_us);
+    let p99 = |samples: &Vec<Sample>| median(samples, |sample| sample.p99_ms);
+    if let (Some(plain), Some(embedded)) = (find("sluicegate", "redirect"), find("sluicegate", "Lua, embedded store")) {
+        let ratio = rate(embedded) / rate(plain);
+        row("rate: Lua in the embedded store / no Lua", "≥ 0.85", ratio, ratio >= 0.85);
+        let ratio = cpu(plain) / cpu(embedded);
+        row("CPU: no Lua / Lua in the embedded store", "≥ 0.85", ratio, ratio >= 0.85);
+        let ratio = p99(embedded) / p99(plain);
+        row("p99: Lua in the embedded store / no Lua", "≤ 2", ratio, ratio <= 2.0);
+    }
+    if let (Some(plain), Some(call)) =
+        (find("sluicegate", "redirect"), find("sluicegate", "store-call, embedded store"))
+    {
+        let ratio = rate(call) / rate(plain);
+        row("rate: store-call / no call", "≥ 0.93", ratio, ratio >= 0.93);
+        let ratio = cpu(plain) / cpu(call);
+        row("CPU: no call / store-call", "≥ 0.93", ratio, ratio >= 0.93);
+    }
+    if let (Some(pool), Some(embedded)) =
+        (find("haproxy", "pool and redis-lua"), find("sluicegate", "Lua, embedded store"))
+    {
+        let ratio = rate(embedded) / rate(pool);
+        row("rate: Lua in the embedded store / haproxy with its pool", "≥ 3", ratio, ratio >= 3.0);
+    }
+    for name in ["redirect", "proxied"] {
+        if let (Some(theirs), Some(ours)) = (find("haproxy", name), find("sluicegate", name)) {
+            let ratio = cpu(ours) / cpu(theirs);
+            row(&format!("CPU per request, {name}: ours / haproxy's"), "≤ 0.8", ratio, ratio <= 0.8);
+        }
+    }
+    text
 }
