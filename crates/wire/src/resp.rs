@@ -1,1 +1,0 @@
-//! RESP2 and RESP3: requests in, replies out.
