@@ -1,10 +1,33 @@
-//! What is counted, once per frontend, backend, server and process.
+//! What is counted, once per frontend, backend and server.
 //!
-//! Every figure is kept per worker on a cache line of its own and written by that worker alone, so counting costs a
+//! Every figure is kept per worker on cache lines of its own and written by that worker alone, so counting costs a
 //! plain store; who reads sums over workers. Gauges that decide (current sessions against `maxconn`, a server's
-//! served requests) are not here: they are shared atomics beside what they limit.
+//! served requests) are shared atomics.
+//!
+//! Rates are HAProxy's two-slot counters (this second and the one before), kept per worker too: a reader adds up the
+//! slots of one second. The highest rate is that of whole seconds, which [`Figures::tick`] folds in once a second from
+//! the control thread, so no request pays for a shared maximum.
+//!
+//! Invariant: a worker writes only [`Figures::at`] its own index. Cost: about 512 bytes per worker and object.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Requests over which the average times of `show stat` are taken (HAProxy's TIME_STATS_SAMPLES).
+pub const TIME_SAMPLES: u64 = 512;
+
+/// The zero of [`second`]: the first call in the process.
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+/// The whole seconds of a moment, on the scale that rates use; from 1, so that 0 means "never".
+#[inline]
+pub fn second(now: Instant) -> u32 {
+    now.saturating_duration_since(epoch()).as_secs() as u32 + 1
+}
 
 /// A figure that only one worker writes.
 #[derive(Debug, Default)]
@@ -15,6 +38,14 @@ impl Count {
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Raises it to `n` if it is lower; only the owning worker may call this.
+    #[inline]
+    pub fn raise(&self, n: u64) {
+        if n > self.0.load(Ordering::Relaxed) {
+            self.0.store(n, Ordering::Relaxed);
+        }
     }
 
     /// The figure as last written.
@@ -29,7 +60,44 @@ impl Count {
     }
 }
 
-/// The figures of one proxy side (frontend or backend) or one server, as `show stat` names them.
+/// Events per second, one worker's share: the second that runs and the one before it.
+#[derive(Debug, Default)]
+pub struct Rate {
+    second: AtomicU32,
+    current: AtomicU32,
+    previous: AtomicU32,
+}
+
+impl Rate {
+    /// Counts `n` events at `now`; only the owning worker may call this.
+    #[inline]
+    pub fn add(&self, now: Instant, n: u32) {
+        let now = second(now);
+        let at = self.second.load(Ordering::Relaxed);
+        if at == now {
+            self.current.store(self.current.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        } else {
+            let last = if at + 1 == now { self.current.load(Ordering::Relaxed) } else { 0 };
+            self.previous.store(last, Ordering::Relaxed);
+            self.current.store(n, Ordering::Relaxed);
+            self.second.store(now, Ordering::Release);
+        }
+    }
+
+    /// Events counted in the whole second `at`, if that is the running one or the one before.
+    fn in_second(&self, at: u32) -> u32 {
+        let second = self.second.load(Ordering::Acquire);
+        if second == at {
+            self.current.load(Ordering::Relaxed)
+        } else if second == at + 1 {
+            self.previous.load(Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+}
+
+/// The figures of one proxy side (frontend or backend) or one server, as `show stat` names them; one worker's share.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 #[allow(missing_docs)] // the names are show stat's columns
@@ -57,10 +125,244 @@ pub struct Counters {
     pub conn_tot: Count,
     pub intercepted: Count,
     pub dcon: Count,
+    pub dses: Count,
+    pub wrew: Count,
+    pub eint: Count,
     pub connect: Count,
     pub reuse: Count,
-    pub qtime: Count,
-    pub ctime: Count,
-    pub rtime: Count,
-    pub ttime: Count,
+    pub qtime: Average,
+    pub ctime: Average,
+    pub rtime: Average,
+    pub ttime: Average,
+    /// Sessions (frontends) or requests (backends, servers) per second.
+    pub sess_rate: Rate,
+    /// HTTP requests per second (frontends).
+    pub req_rate: Rate,
+    /// Connections per second (frontends).
+    pub conn_rate: Rate,
+    /// When a session was last assigned, in [`second`]s; 0 never.
+    pub lastsess: Count,
+}
+
+impl Counters {
+    /// Counts a session of a frontend, or a request of a backend or server, that begins at `now`.
+    #[inline]
+    pub fn session(&self, now: Instant) {
+        self.stot.add(1);
+        self.sess_rate.add(now, 1);
+        self.lastsess.raise(u64::from(second(now)));
+    }
+
+    /// Counts one HTTP response by the class of its status.
+    #[inline]
+    pub fn response(&self, status: i32) {
+        match status {
+            100..=199 => self.hrsp_1xx.add(1),
+            200..=299 => self.hrsp_2xx.add(1),
+            300..=399 => self.hrsp_3xx.add(1),
+            400..=499 => self.hrsp_4xx.add(1),
+            500..=599 => self.hrsp_5xx.add(1),
+            _ => self.hrsp_other.add(1),
+        }
+    }
+
+    /// Feeds the average and highest times of one finished request, milliseconds; negative ones were not reached.
+    pub fn times(&self, queue_ms: i64, connect_ms: i64, response_ms: i64, total_ms: i64) {
+        self.qtime.feed(queue_ms);
+        self.ctime.feed(connect_ms);
+        self.rtime.feed(response_ms);
+        self.ttime.feed(total_ms);
+    }
+}
+
+/// A sliding average over about [`TIME_SAMPLES`] values (HAProxy's swrate), and the highest value.
+#[derive(Debug, Default)]
+pub struct Average {
+    sum: Count,
+    seen: Count,
+    /// The highest value, milliseconds.
+    pub max: Count,
+}
+
+impl Average {
+    /// Adds a value; a negative one counts as 0, as HAProxy does for phases that were not reached.
+    #[inline]
+    pub fn feed(&self, value: i64) {
+        let value = value.max(0) as u64;
+        let seen = self.seen.get();
+        if seen < TIME_SAMPLES {
+            self.seen.add(1);
+            self.sum.add(value);
+        } else {
+            let sum = self.sum.get();
+            self.sum.0.store(sum - sum.div_ceil(TIME_SAMPLES) + value, Ordering::Relaxed);
+        }
+        self.max.raise(value);
+    }
+
+    /// Sum and number of the values it stands for.
+    fn parts(&self) -> (u64, u64) {
+        (self.sum.get(), self.seen.get())
+    }
+}
+
+/// Everything counted for one frontend, backend or server.
+#[derive(Debug)]
+pub struct Figures {
+    workers: Box<[Counters]>,
+    /// Current sessions (frontend), requests (backend) or requests being processed (server).
+    pub scur: AtomicU32,
+    /// Highest value of `scur`.
+    pub smax: AtomicU32,
+    rate_max: AtomicU32,
+    req_rate_max: AtomicU32,
+    conn_rate_max: AtomicU32,
+}
+
+impl Figures {
+    /// Figures for `workers` workers, all 0.
+    pub fn new(workers: usize) -> Figures {
+        epoch();
+        Figures {
+            workers: (0..workers.max(1)).map(|_| Counters::default()).collect(),
+            scur: AtomicU32::new(0),
+            smax: AtomicU32::new(0),
+            rate_max: AtomicU32::new(0),
+            req_rate_max: AtomicU32::new(0),
+            conn_rate_max: AtomicU32::new(0),
+        }
+    }
+
+    /// One worker's counters. `worker` is its index; only it may write.
+    #[inline]
+    pub fn at(&self, worker: usize) -> &Counters {
+        &self.workers[worker]
+    }
+
+    /// One more current session; returns how many there are now.
+    #[inline]
+    pub fn enter(&self) -> u32 {
+        let now = self.scur.fetch_add(1, Ordering::Relaxed) + 1;
+        if now > self.smax.load(Ordering::Relaxed) {
+            self.smax.fetch_max(now, Ordering::Relaxed);
+        }
+        now
+    }
+
+    /// One current session less.
+    #[inline]
+    pub fn leave(&self) {
+        self.scur.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sum of one figure over all workers.
+    pub fn sum(&self, figure: impl Fn(&Counters) -> &Count) -> u64 {
+        self.workers.iter().map(|counters| figure(counters).get()).sum()
+    }
+
+    /// Highest of one figure over all workers.
+    pub fn highest(&self, figure: impl Fn(&Counters) -> &Count) -> u64 {
+        self.workers.iter().map(|counters| figure(counters).get()).max().unwrap_or(0)
+    }
+
+    /// Average of one time over all workers, milliseconds.
+    pub fn average(&self, figure: impl Fn(&Counters) -> &Average) -> u64 {
+        let (sum, seen) = self
+            .workers
+            .iter()
+            .map(|counters| figure(counters).parts())
+            .fold((0, 0), |(sum, seen), (more, n)| (sum + more, seen + n));
+        if seen == 0 { 0 } else { sum / seen }
+    }
+
+    /// Events over the last second, as HAProxy estimates it: this second's, and as much of the last second's as the
+    /// part of the running second that has not passed.
+    pub fn rate(&self, now: Instant, rate: impl Fn(&Counters) -> &Rate) -> u32 {
+        let at = second(now);
+        let passed_ms = u64::from(now.saturating_duration_since(epoch()).subsec_millis());
+        let (current, previous) = self.slots(at, rate);
+        (current + (previous * (1000 - passed_ms) / 1000)) as u32
+    }
+
+    fn slots(&self, at: u32, rate: impl Fn(&Counters) -> &Rate) -> (u64, u64) {
+        self.workers.iter().map(&rate).fold((0, 0), |(current, previous), rate| {
+            (current + u64::from(rate.in_second(at)), previous + u64::from(rate.in_second(at - 1)))
+        })
+    }
+
+    /// Folds the running and the last whole second into the highest rates; called at least once a second.
+    pub fn tick(&self, now: Instant) {
+        let at = second(now);
+        let fold = |max: &AtomicU32, rate: fn(&Counters) -> &Rate| {
+            let (current, previous) = self.slots(at, rate);
+            max.fetch_max(current.max(previous) as u32, Ordering::Relaxed);
+        };
+        fold(&self.rate_max, |counters| &counters.sess_rate);
+        fold(&self.req_rate_max, |counters| &counters.req_rate);
+        fold(&self.conn_rate_max, |counters| &counters.conn_rate);
+    }
+
+    /// Highest session rate so far.
+    pub fn rate_max(&self) -> u32 {
+        self.rate_max.load(Ordering::Relaxed)
+    }
+
+    /// Highest request rate so far.
+    pub fn req_rate_max(&self) -> u32 {
+        self.req_rate_max.load(Ordering::Relaxed)
+    }
+
+    /// Highest connection rate so far.
+    pub fn conn_rate_max(&self) -> u32 {
+        self.conn_rate_max.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn rates_follow_the_seconds() {
+        let figures = Figures::new(2);
+        let start = epoch();
+        let at = |ms: u64| start + Duration::from_millis(5_000 + ms);
+        for _ in 0..10 {
+            figures.at(0).sess_rate.add(at(0), 1);
+            figures.at(1).sess_rate.add(at(900), 1);
+        }
+        let rate = |ms| figures.rate(at(ms), |counters| &counters.sess_rate);
+        assert_eq!(rate(950), 20);
+        assert_eq!(rate(1_250), 15, "a quarter of the next second has passed");
+        assert_eq!(rate(2_000), 0);
+        figures.tick(at(1_100));
+        assert_eq!(figures.rate_max(), 20);
+        figures.at(0).sess_rate.add(at(1_500), 1);
+        figures.tick(at(1_900));
+        assert_eq!(figures.rate_max(), 20);
+        assert_eq!(rate(1_500), 11);
+    }
+
+    #[test]
+    fn averages_slide() {
+        let average = Average::default();
+        for _ in 0..10_000 {
+            average.feed(40);
+        }
+        let (sum, seen) = average.parts();
+        assert_eq!((sum / seen, seen), (40, TIME_SAMPLES));
+        average.feed(-1);
+        assert_eq!(average.max.get(), 40);
+    }
+
+    #[test]
+    fn gauges_keep_their_highest_value() {
+        let figures = Figures::new(1);
+        figures.enter();
+        assert_eq!(figures.enter(), 2);
+        figures.leave();
+        assert_eq!((figures.scur.load(Ordering::Relaxed), figures.smax.load(Ordering::Relaxed)), (1, 2));
+    }
 }
