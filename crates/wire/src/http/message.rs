@@ -6,6 +6,8 @@
 //!
 //! Cost: one memcpy of the head and 20 bytes an entry; a message is reused for the next request of its worker.
 
+use std::ops::Range;
+
 /// HTTP version of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -20,6 +22,12 @@ pub enum Version {
 struct Span {
     start: u32,
     len: u32,
+}
+
+impl Span {
+    fn of(range: Range<usize>) -> Span {
+        Span { start: range.start as u32, len: (range.end - range.start) as u32 }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +79,50 @@ impl Message {
     /// An empty message, ready for `set_request` or `set_response`.
     pub fn new() -> Message {
         Message::default()
+    }
+
+    /// Takes a parsed head over in one copy: the entries pushed before it are offsets into `head`.
+    pub(super) fn load(&mut self, head: &[u8]) {
+        debug_assert!(self.arena.is_empty());
+        self.arena.extend_from_slice(head);
+    }
+
+    /// Makes this a request whose parts are offsets into the head that [`Message::load`] brings.
+    pub(super) fn load_request(&mut self, method: Range<usize>, target: Range<usize>, version: Version) {
+        self.first = Span::of(method);
+        self.second = Span::of(target);
+        self.version = version;
+        self.status = 0;
+    }
+
+    /// Makes this a response whose reason is an offset into the head that [`Message::load`] brings.
+    pub(super) fn load_response(&mut self, version: Version, status: u16, reason: Range<usize>) {
+        self.first = Span::default();
+        self.second = Span::of(reason);
+        self.version = version;
+        self.status = status;
+    }
+
+    /// Adds a field by offsets into the head that [`Message::load`] brings.
+    pub(super) fn push_field(&mut self, name: Range<usize>, value: Range<usize>) {
+        self.entries.push(Entry { name: Span::of(name), value: Span::of(value), deleted: false });
+    }
+
+    /// Fields pushed or added so far, deleted ones included.
+    pub(super) fn entry_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Replaces the line ends inside folded values with spaces.
+    pub(super) fn unfold(&mut self) {
+        for entry in &self.entries {
+            let value = &mut self.arena[entry.value.start as usize..(entry.value.start + entry.value.len) as usize];
+            for byte in value {
+                if matches!(byte, b'\r' | b'\n') {
+                    *byte = b' ';
+                }
+            }
+        }
     }
 
     /// Forgets everything, keeps the memory.

@@ -1,6 +1,28 @@
 //! HTTP/1.0 and 1.1 (RFC 9112), sans I/O: heads, framing, chunked bodies, and the one form in which rules, Lua and
 //! logs see a message.
+//!
+//! [`parse_request`] and [`parse_response`] turn received bytes into a [`Message`] and say how the body is framed;
+//! [`ChunkedDecoder`] and [`BodyDecoder`] find the body's bytes and its end; [`write_request`] and [`write_response`]
+//! put a message back on the wire with the framing that its sender chose; [`status`] has reasons and built-in pages.
+//!
+//! **Invariant:** what is accepted, merged, replaced and refused is HAProxy 3.2's (`h1.c`, `h1_htx.c`, `mux_h1.c`
+//! describe it, and a differential test compares with a real one), because a proxy that reads a message differently
+//! from its neighbours is how requests are smuggled. A message that leaves through the writers has exactly one framing.
 
+mod chunked;
+mod field;
+mod head;
 mod message;
+pub mod status;
+mod write;
 
+pub use chunked::{
+    BodyDecoder, BodyEvent, ChunkError, ChunkEvent, ChunkedDecoder, fuzz_chunked, write_chunk, write_chunk_end,
+    write_chunk_start, write_last_chunk,
+};
+pub use head::{
+    Framing, HeadError, Limits, Method, RequestHead, ResponseHead, fuzz_request, fuzz_response, parse_request,
+    parse_response,
+};
 pub use message::{EntryId, Message, StartLine, Version};
+pub use write::{ConnectionField, write_request, write_response};

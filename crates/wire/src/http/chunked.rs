@@ -1,0 +1,401 @@
+//! Chunked bodies (RFC 9112 7.1), and bodies of every framing behind one decoder.
+//!
+//! The decoder keeps no data: it says which ranges of the bytes it is shown are body. Chunk extensions are skipped,
+//! trailers are collected. It is strict where leniency would let two readers of the same bytes disagree: a size is
+//! hexadecimal digits only, a line ends in CRLF or LF, a chunk's data ends in CRLF or LF.
+//!
+//! Limits: sizes below 2^64, [`MAX_LINE`] bytes of size line with extensions, [`MAX_TRAILERS`] bytes of trailers.
+
+use std::ops::Range;
+
+use super::Framing;
+
+/// Bytes of a chunk's size line, extensions included. Whoever sends more has no honest reason to.
+const MAX_LINE: u32 = 8 * 1024;
+
+/// Bytes of all trailer lines.
+const MAX_TRAILERS: usize = 15 * 1024;
+
+/// Why a chunked body was refused. The connection can't be used any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkError {
+    /// No digits, a size of 2^64 or more, or something else where digits belong.
+    Size,
+    /// Control characters in an extension, or a line that does not end as lines do.
+    Line,
+    /// The data of a chunk is not followed by a line end.
+    DataEnd,
+    /// A trailer that is not a field.
+    Trailer,
+    /// A line or the trailers are longer than the limits.
+    TooLarge,
+}
+
+impl std::fmt::Display for ChunkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ChunkError::Size => "invalid chunk size",
+            ChunkError::Line => "invalid chunk size line",
+            ChunkError::DataEnd => "chunk longer than its size",
+            ChunkError::Trailer => "invalid trailer",
+            ChunkError::TooLarge => "chunk extensions or trailers too large",
+        })
+    }
+}
+
+impl std::error::Error for ChunkError {}
+
+/// What a step of [`ChunkedDecoder::decode`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChunkEvent {
+    /// All bytes were taken, more are needed.
+    More,
+    /// Body data: a range of the bytes that were shown.
+    Data(Range<usize>),
+    /// The body is complete; trailers are in [`ChunkedDecoder::trailers`]. Bytes after this belong to something else.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    SizeStart,
+    Size,
+    SizeBlank,
+    Extension,
+    SizeLf,
+    Data,
+    DataEnd,
+    DataLf,
+    TrailerStart,
+    Trailer,
+    EndLf,
+    Done,
+}
+
+/// Finds the data in a chunked body.
+#[derive(Clone, Debug)]
+pub struct ChunkedDecoder {
+    state: State,
+    /// Bytes of the current size line.
+    line: u32,
+    /// Of the current chunk: while its size is read, the size so far; then the bytes still to come.
+    remaining: u64,
+    /// Complete trailer lines, each as `name: value\n`; most bodies never allocate it.
+    trailers: Vec<u8>,
+}
+
+impl Default for ChunkedDecoder {
+    fn default() -> Self {
+        ChunkedDecoder::new()
+    }
+}
+
+impl ChunkedDecoder {
+    /// At the start of a body.
+    pub fn new() -> ChunkedDecoder {
+        ChunkedDecoder { state: State::SizeStart, line: 0, remaining: 0, trailers: Vec::new() }
+    }
+
+    /// Takes bytes from the start of `buf`: how many, and what they were. To be called again with the rest until it
+    /// says [`ChunkEvent::More`] or [`ChunkEvent::End`].
+    pub fn decode(&mut self, buf: &[u8]) -> Result<(usize, ChunkEvent), ChunkError> {
+        let mut at = 0;
+        while at < buf.len() {
+            let byte = buf[at];
+            match self.state {
+                State::SizeStart | State::Size => match hex_digit(byte) {
+                    Some(digit) => {
+                        // Leading zeros are harmless, yet a size line has its limit like any line.
+                        self.line += 1;
+                        if self.remaining >> 60 != 0 {
+                            return Err(ChunkError::Size);
+                        }
+                        if self.line > MAX_LINE {
+                            return Err(ChunkError::TooLarge);
+                        }
+                        self.remaining = self.remaining << 4 | u64::from(digit);
+                        self.state = State::Size;
+                    }
+                    None if self.state == State::SizeStart => return Err(ChunkError::Size),
+                    None => self.after_size(byte)?,
+                },
+                State::SizeBlank => self.after_size(byte)?,
+                State::Extension => {
+                    let rest = &buf[at..];
+                    let len = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
+                    self.line = self.line.saturating_add(len as u32);
+                    if self.line > MAX_LINE {
+                        return Err(ChunkError::TooLarge);
+                    }
+                    at += len;
+                    match buf.get(at) {
+                        Some(b'\r') => self.state = State::SizeLf,
+                        Some(_) => self.start_data(),
+                        None => break,
+                    }
+                }
+                State::SizeLf => {
+                    if byte != b'\n' {
+                        return Err(ChunkError::Line);
+                    }
+                    self.start_data();
+                }
+                State::Data => {
+                    let len = self.remaining.min((buf.len() - at) as u64);
+                    self.remaining -= len;
+                    if self.remaining == 0 {
+                        self.state = State::DataEnd;
+                    }
+                    let end = at + len as usize;
+                    return Ok((end, ChunkEvent::Data(at..end)));
+                }
+                State::DataEnd => match byte {
+                    b'\r' => self.state = State::DataLf,
+                    b'\n' => self.start_size(),
+                    _ => return Err(ChunkError::DataEnd),
+                },
+                State::DataLf => match byte {
+                    b'\n' => self.start_size(),
+                    _ => return Err(ChunkError::DataEnd),
+                },
+                State::TrailerStart => match byte {
+                    b'\r' => self.state = State::EndLf,
+                    b'\n' => {
+                        self.state = State::Done;
+                        return Ok((at + 1, ChunkEvent::End));
+                    }
+                    _ => {
+                        self.state = State::Trailer;
+                        continue;
+                    }
+                },
+                State::Trailer => {
+                    at += self.trailer(&buf[at..])?;
+                    continue;
+                }
+                State::EndLf => {
+                    if byte != b'\n' {
+                        return Err(ChunkError::Trailer);
+                    }
+                    self.state = State::Done;
+                    return Ok((at + 1, ChunkEvent::End));
+                }
+                State::Done => return Ok((at, ChunkEvent::End)),
+            }
+            at += 1;
+        }
+        let event = if self.state == State::Done { ChunkEvent::End } else { ChunkEvent::More };
+        Ok((buf.len(), event))
+    }
+
+    /// Data of the current chunk that is still to come. A relay may move that many bytes unseen (splice) and then say
+    /// so with [`ChunkedDecoder::skip_data`].
+    pub fn data_remaining(&self) -> u64 {
+        if self.state == State::Data { self.remaining } else { 0 }
+    }
+
+    /// `len` bytes of the current chunk's data were moved elsewhere; never more than [`ChunkedDecoder::data_remaining`].
+    pub fn skip_data(&mut self, len: u64) {
+        debug_assert!(len <= self.data_remaining());
+        self.remaining = self.remaining.saturating_sub(len);
+        if self.state == State::Data && self.remaining == 0 {
+            self.state = State::DataEnd;
+        }
+    }
+
+    /// `true` behind the end.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Trailer fields, name and value, once the body has ended.
+    pub fn trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.trailers.split(|byte| *byte == b'\n').filter_map(|line| {
+            let colon = memchr::memchr(b':', line)?;
+            Some((&line[..colon], super::field::trim(&line[colon + 1..])))
+        })
+    }
+
+    fn after_size(&mut self, byte: u8) -> Result<(), ChunkError> {
+        match byte {
+            b' ' | b'\t' => {
+                self.line += 1;
+                if self.line > MAX_LINE {
+                    return Err(ChunkError::TooLarge);
+                }
+                self.state = State::SizeBlank;
+            }
+            b';' => self.state = State::Extension,
+            b'\r' => self.state = State::SizeLf,
+            b'\n' => self.start_data(),
+            _ => return Err(ChunkError::Size),
+        }
+        Ok(())
+    }
+
+    fn start_size(&mut self) {
+        self.state = State::SizeStart;
+        self.line = 0;
+        self.remaining = 0;
+    }
+
+    fn start_data(&mut self) {
+        self.state = if self.remaining == 0 { State::TrailerStart } else { State::Data };
+    }
+
+    /// Collects up to the end of one trailer line; gives the bytes taken.
+    fn trailer(&mut self, buf: &[u8]) -> Result<usize, ChunkError> {
+        let (taken, complete) = match memchr::memchr(b'\n', buf) {
+            Some(end) => (end + 1, true),
+            None => (buf.len(), false),
+        };
+        if self.trailers.len() + taken > MAX_TRAILERS {
+            return Err(ChunkError::TooLarge);
+        }
+        self.trailers.extend_from_slice(&buf[..taken]);
+        if complete {
+            self.state = State::TrailerStart;
+            let before = &self.trailers[..self.trailers.len() - 1];
+            let start = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+            let line = before[start..].strip_suffix(b"\r").unwrap_or(&before[start..]);
+            let colon = memchr::memchr(b':', line).ok_or(ChunkError::Trailer)?;
+            if colon == 0 || !super::head::is_token(&line[..colon]) {
+                return Err(ChunkError::Trailer);
+            }
+            if memchr::memchr2(b'\r', 0, line).is_some() {
+                return Err(ChunkError::Trailer);
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    (byte as char).to_digit(16).map(|digit| digit as u8)
+}
+
+/// What a step of [`BodyDecoder::decode`] found.
+pub type BodyEvent = ChunkEvent;
+
+/// Finds the data in a body of any framing.
+#[derive(Clone, Debug)]
+pub enum BodyDecoder {
+    /// So many bytes to come.
+    Length(u64),
+    /// Chunks.
+    Chunked(ChunkedDecoder),
+    /// Until the peer closes; the end is not in the bytes.
+    UntilClose,
+}
+
+impl BodyDecoder {
+    /// For a body framed so.
+    pub fn new(framing: Framing) -> BodyDecoder {
+        match framing {
+            Framing::None => BodyDecoder::Length(0),
+            Framing::Length(length) => BodyDecoder::Length(length),
+            Framing::Chunked => BodyDecoder::Chunked(ChunkedDecoder::new()),
+            Framing::UntilClose => BodyDecoder::UntilClose,
+        }
+    }
+
+    /// As [`ChunkedDecoder::decode`]. With `Length`, `End` comes with the call after the last data, or at once for 0.
+    pub fn decode(&mut self, buf: &[u8]) -> Result<(usize, BodyEvent), ChunkError> {
+        match self {
+            BodyDecoder::Length(0) => Ok((0, BodyEvent::End)),
+            BodyDecoder::Chunked(decoder) => decoder.decode(buf),
+            _ if buf.is_empty() => Ok((0, BodyEvent::More)),
+            BodyDecoder::Length(remaining) => {
+                let len = (*remaining).min(buf.len() as u64);
+                *remaining -= len;
+                Ok((len as usize, BodyEvent::Data(0..len as usize)))
+            }
+            BodyDecoder::UntilClose => Ok((buf.len(), BodyEvent::Data(0..buf.len()))),
+        }
+    }
+
+    /// The body is complete. A body that ends with its connection never is.
+    pub fn is_done(&self) -> bool {
+        match self {
+            BodyDecoder::Length(remaining) => *remaining == 0,
+            BodyDecoder::Chunked(decoder) => decoder.is_done(),
+            BodyDecoder::UntilClose => false,
+        }
+    }
+}
+
+/// Appends what precedes a chunk's data: its size and a line end. A size of 0 would end the body: nothing is written.
+pub fn write_chunk_start(size: u64, out: &mut Vec<u8>) {
+    if size == 0 {
+        return;
+    }
+    let mut digits = [0u8; 16];
+    let mut at = digits.len();
+    let mut rest = size;
+    while rest > 0 {
+        at -= 1;
+        digits[at] = b"0123456789ABCDEF"[(rest & 15) as usize];
+        rest >>= 4;
+    }
+    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends what follows a chunk's data.
+pub fn write_chunk_end(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a whole chunk; nothing for no data.
+pub fn write_chunk(data: &[u8], out: &mut Vec<u8>) {
+    if !data.is_empty() {
+        write_chunk_start(data.len() as u64, out);
+        out.extend_from_slice(data);
+        write_chunk_end(out);
+    }
+}
+
+/// Appends the last chunk and the trailers.
+pub fn write_last_chunk<'a>(trailers: impl Iterator<Item = (&'a [u8], &'a [u8])>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n");
+    for (name, value) in trailers {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Fuzz target: any bytes as a chunked body, whole and split at every place. Panics where an invariant breaks.
+pub fn fuzz_chunked(data: &[u8]) {
+    fn run(pieces: &[&[u8]]) -> (Vec<u8>, Result<bool, ChunkError>) {
+        let mut decoder = ChunkedDecoder::new();
+        let mut body = Vec::new();
+        for piece in pieces {
+            let mut rest = *piece;
+            loop {
+                match decoder.decode(rest) {
+                    Err(error) => return (body, Err(error)),
+                    Ok((taken, event)) => {
+                        match event {
+                            ChunkEvent::Data(range) => body.extend_from_slice(&rest[range]),
+                            ChunkEvent::More => assert_eq!(taken, rest.len()),
+                            ChunkEvent::End => return (body, Ok(true)),
+                        }
+                        rest = &rest[taken..];
+                        if rest.is_empty() {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        (body, Ok(false))
+    }
+    let whole = run(&[data]);
+    for at in 0..data.len().min(512) {
+        let (first, second) = data.split_at(at);
+        assert_eq!(run(&[first, second]), whole, "split at {at}");
+    }
+}

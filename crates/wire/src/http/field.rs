@@ -1,0 +1,347 @@
+//! Values of the fields that frame a message or say what becomes of its connection.
+//!
+//! Every function works on one field's raw value, in which a folded line still has its CR and LF: all of them count
+//! as white space here.
+
+/// SP, HT, and what is left of a fold.
+pub(super) fn is_lws(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// White space removed at both ends.
+pub(super) fn trim(mut value: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = value
+        && is_lws(*first)
+    {
+        value = rest;
+    }
+    while let [rest @ .., last] = value
+        && is_lws(*last)
+    {
+        value = rest;
+    }
+    value
+}
+
+/// The elements of a comma-separated list, trimmed, empty ones included. Commas in quotes do not separate.
+pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(value);
+    std::iter::from_fn(move || {
+        let all = rest?;
+        let mut quoted = false;
+        let mut at = 0;
+        while at < all.len() {
+            match all[at] {
+                b'\\' if quoted => at += 1,
+                b'"' => quoted = !quoted,
+                b',' if !quoted => {
+                    rest = Some(&all[at + 1..]);
+                    return Some(trim(&all[..at]));
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        rest = None;
+        Some(trim(all))
+    })
+}
+
+/// One Content-Length value: a number, or a list of equal numbers. Also gives where in `value` the number stands
+/// without leading zeros, which is how it is passed on.
+pub(super) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize>)> {
+    let mut found: Option<(u64, std::ops::Range<usize>)> = None;
+    let mut at = 0;
+    loop {
+        while at < value.len() && is_lws(value[at]) {
+            at += 1;
+        }
+        let mut start = at;
+        let mut number = 0u64;
+        while let Some(digit) = value.get(at).filter(|byte| byte.is_ascii_digit()) {
+            if number == 0 {
+                start = at;
+            }
+            number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+            at += 1;
+        }
+        if start == at || found.as_ref().is_some_and(|(earlier, _)| *earlier != number) {
+            return None;
+        }
+        found = Some((number, start..at));
+        while at < value.len() && is_lws(value[at]) {
+            at += 1;
+        }
+        match value.get(at) {
+            None => return found,
+            Some(b',') => at += 1,
+            Some(_) => return None,
+        }
+    }
+}
+
+/// What the Transfer-Encoding fields seen so far say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TransferEncoding {
+    pub(super) present: bool,
+    /// `chunked` is the last coding.
+    pub(super) chunked: bool,
+    /// A coding other than `chunked` was named.
+    pub(super) other: bool,
+    seen_chunked: bool,
+}
+
+impl TransferEncoding {
+    /// Adds one field; `false` is a field that can't be accepted: empty, an empty element, `chunked` twice, or (in a
+    /// request) a coding after `chunked`.
+    pub(super) fn add(&mut self, value: &[u8], is_request: bool) -> bool {
+        self.present = true;
+        for element in elements(value) {
+            self.chunked = false;
+            if element.is_empty() {
+                return false;
+            }
+            if element.eq_ignore_ascii_case(b"chunked") {
+                if self.seen_chunked {
+                    return false;
+                }
+                self.seen_chunked = true;
+                self.chunked = true;
+            } else {
+                if is_request && self.seen_chunked {
+                    return false;
+                }
+                self.other = true;
+            }
+        }
+        true
+    }
+}
+
+/// What the Connection fields seen so far say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Connection {
+    pub(super) close: bool,
+    pub(super) keep_alive: bool,
+    pub(super) upgrade: bool,
+}
+
+/// What is to be done with one Connection field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cleaned {
+    /// Nothing but `close` and `keep-alive`: those belong to this connection and end here.
+    Drop,
+    /// Other options only.
+    Keep,
+    /// Both: to be rewritten by [`clean_connection`].
+    Rewrite,
+}
+
+impl Connection {
+    pub(super) fn add(&mut self, value: &[u8]) -> Cleaned {
+        let mut ours = false;
+        let mut others = false;
+        for element in elements(value) {
+            if element.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+                ours = true;
+            } else if element.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+                ours = true;
+            } else if !element.is_empty() {
+                self.upgrade |= element.eq_ignore_ascii_case(b"upgrade");
+                others = true;
+            }
+        }
+        match (ours, others) {
+            (_, false) => Cleaned::Drop,
+            (false, true) => Cleaned::Keep,
+            (true, true) => Cleaned::Rewrite,
+        }
+    }
+}
+
+/// The options of a Connection field that are not about this connection's life, joined by commas.
+pub(super) fn clean_connection(value: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(value.len());
+    for element in elements(value) {
+        if !element.is_empty()
+            && !element.eq_ignore_ascii_case(b"close")
+            && !element.eq_ignore_ascii_case(b"keep-alive")
+        {
+            if !kept.is_empty() {
+                kept.push(b',');
+            }
+            kept.extend_from_slice(element);
+        }
+    }
+    kept
+}
+
+/// How a request's target and its Host field fit together (RFC 9112 3.2, HAProxy 3.2's reading).
+///
+/// `host` is the Host field's value where there is one. `false`: refuse.
+pub(super) fn target_fits_host(method: super::Method, target: &[u8], host: Option<&[u8]>) -> bool {
+    use super::Method;
+    match target.first() {
+        None => false,
+        Some(b'*') => target.len() == 1 && matches!(method, Method::Options | Method::Other),
+        Some(b'/') => method != Method::Connect,
+        Some(_) => match (split_scheme(target), method) {
+            (None, Method::Connect) => connect_fits_host(authority(target), host),
+            (None, _) | (Some(_), Method::Connect) => false,
+            (Some((scheme, rest)), _) => host.is_none_or(|host| authority_fits_host(scheme, authority(rest), host)),
+        },
+    }
+}
+
+/// `http` and what follows `://`.
+fn split_scheme(target: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memchr(b':', target)?;
+    let (scheme, rest) = target.split_at(end);
+    let rest = rest.strip_prefix(b"://")?;
+    let valid = scheme.first().is_some_and(u8::is_ascii_alphabetic)
+        && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    valid.then_some((scheme, rest))
+}
+
+/// Host and port, without user information, up to the path, query or fragment.
+fn authority(rest: &[u8]) -> &[u8] {
+    let end = memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
+    let all = &rest[..end];
+    memchr::memrchr(b'@', all).map_or(all, |at| &all[at + 1..])
+}
+
+/// Host, and the digits after the last colon where there is one.
+fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let start = host.len() - digits;
+    match host[..start].last() {
+        Some(b':') => (&host[..start - 1], Some(&host[start..])),
+        _ => (host, None),
+    }
+}
+
+fn connect_fits_host(authority: &[u8], host: Option<&[u8]>) -> bool {
+    let (name, port) = split_port(authority);
+    let Some(port) = port.filter(|port| !port.is_empty()) else { return false };
+    let Some(host) = host else { return true };
+    match split_port(host) {
+        (host, Some(host_port)) if !host_port.is_empty() => host.eq_ignore_ascii_case(name) && host_port == port,
+        (host, _) => (port == b"80" || port == b"443") && host.eq_ignore_ascii_case(name),
+    }
+}
+
+fn authority_fits_host(scheme: &[u8], authority: &[u8], host: &[u8]) -> bool {
+    if authority.eq_ignore_ascii_case(host) {
+        return true;
+    }
+    let is_default = |port: &[u8]| {
+        port.is_empty()
+            || (scheme.eq_ignore_ascii_case(b"http") && port == b"80")
+            || (scheme.eq_ignore_ascii_case(b"https") && port == b"443")
+    };
+    let (name, port) = split_port(authority);
+    let (host_name, host_port) = split_port(host);
+    let some_port = port.is_some() || host_port.is_some();
+    some_port && port.is_none_or(is_default) && host_port.is_none_or(is_default) && name.eq_ignore_ascii_case(host_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_lengths() {
+        let check = |value: &str, expected: Option<(u64, &str)>| {
+            let got = content_length(value.as_bytes());
+            let got = got.map(|(number, range)| (number, &value[range]));
+            assert_eq!(got, expected, "{value:?}");
+        };
+        check("0", Some((0, "0")));
+        check("12", Some((12, "12")));
+        check("0012", Some((12, "12")));
+        check("00", Some((0, "0")));
+        check("5, 5 ,5", Some((5, "5")));
+        check("5,6", None);
+        check("", None);
+        check(" ", None);
+        check("5,", None);
+        check(",5", None);
+        check("+5", None);
+        check("-5", None);
+        check("0x5", None);
+        check("5 5", None);
+        check("18446744073709551615", Some((u64::MAX, "18446744073709551615")));
+        check("18446744073709551616", None);
+        check("5\r\n ,5", Some((5, "5")));
+    }
+
+    #[test]
+    fn transfer_encodings() {
+        let check = |values: &[&str], is_request: bool, expected: Option<(bool, bool)>| {
+            let mut encoding = TransferEncoding::default();
+            let ok = values.iter().all(|value| encoding.add(value.as_bytes(), is_request));
+            assert_eq!(ok.then_some((encoding.chunked, encoding.other)), expected, "{values:?}");
+        };
+        check(&["chunked"], true, Some((true, false)));
+        check(&["Chunked"], true, Some((true, false)));
+        check(&["gzip, chunked"], true, Some((true, true)));
+        check(&["gzip", "chunked"], true, Some((true, true)));
+        check(&["chunked, gzip"], true, None);
+        check(&["chunked, gzip"], false, Some((false, true)));
+        check(&["chunked", "chunked"], true, None);
+        check(&["chunked,chunked"], false, None);
+        check(&[""], true, None);
+        check(&["chunked,"], true, None);
+        check(&[",chunked"], true, None);
+        check(&["xchunked"], true, Some((false, true)));
+    }
+
+    #[test]
+    fn connections() {
+        let check = |value: &str, cleaned: Cleaned, kept: &str| {
+            assert_eq!(Connection::default().add(value.as_bytes()), cleaned, "{value:?}");
+            if cleaned == Cleaned::Rewrite {
+                assert_eq!(clean_connection(value.as_bytes()), kept.as_bytes(), "{value:?}");
+            }
+        };
+        check("close", Cleaned::Drop, "");
+        check("Keep-Alive , close", Cleaned::Drop, "");
+        check("", Cleaned::Drop, "");
+        check("Upgrade", Cleaned::Keep, "");
+        check("keep-alive, Upgrade", Cleaned::Rewrite, "Upgrade");
+        check("Upgrade, close, TE", Cleaned::Rewrite, "Upgrade,TE");
+    }
+
+    #[test]
+    fn targets_and_hosts() {
+        use super::super::Method::{Connect, Get, Options, Other};
+        let check = |method, target: &str, host: Option<&str>, expected: bool| {
+            let got = target_fits_host(method, target.as_bytes(), host.map(str::as_bytes));
+            assert_eq!(got, expected, "{target} {host:?}");
+        };
+        check(Get, "/", None, true);
+        check(Get, "", None, false);
+        check(Get, "*", Some("a"), false);
+        check(Options, "*", Some("a"), true);
+        check(Other, "*", Some("a"), true);
+        check(Options, "*a", Some("a"), false);
+        check(Get, "http://a/x", Some("A"), true);
+        check(Get, "http://a/x", None, true);
+        check(Get, "http://a/x", Some("b"), false);
+        check(Get, "http://a:80/x", Some("a"), true);
+        check(Get, "http://a/x", Some("a:80"), true);
+        check(Get, "http://a:81/x", Some("a"), false);
+        check(Get, "https://a:443", Some("a"), true);
+        check(Get, "http://user@a/", Some("a"), true);
+        check(Get, "a:80", Some("a:80"), false);
+        check(Get, "foo", Some("a"), false);
+        check(Connect, "a:443", Some("a"), true);
+        check(Connect, "a:443", Some("a:443"), true);
+        check(Connect, "a:4433", Some("a"), false);
+        check(Connect, "a", Some("a"), false);
+        check(Connect, "/", Some("a"), false);
+        check(Connect, "http://a:80/", Some("a"), false);
+    }
+}

@@ -1,0 +1,148 @@
+//! Heads back to bytes.
+//!
+//! The writer owns framing and the connection: whatever Content-Length, Transfer-Encoding and Connection fields a
+//! message carries, what leaves has the framing that its sender will really use, once. A field that agrees with it
+//! stays at its place, so order is kept.
+
+use super::{Framing, Message, StartLine, Version};
+
+/// What the writer says about the connection's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionField {
+    /// Nothing: the version's default holds, or the message upgrades.
+    None,
+    /// `connection: close`.
+    Close,
+    /// `connection: keep-alive`.
+    KeepAlive,
+}
+
+impl ConnectionField {
+    /// What a request to a server says: 1.1 keeps alive by default, 1.0 closes by default (HAProxy's H1 mux).
+    pub fn for_request(version: Version, keep_alive: bool) -> ConnectionField {
+        match (version, keep_alive) {
+            (Version::Http11, false) => ConnectionField::Close,
+            (Version::Http10, true) => ConnectionField::KeepAlive,
+            _ => ConnectionField::None,
+        }
+    }
+
+    /// What a response to a client says, given the version of the request and of the response.
+    pub fn for_response(request: Version, response: Version, keep_alive: bool) -> ConnectionField {
+        match (request, response, keep_alive) {
+            (_, Version::Http11, false) => ConnectionField::Close,
+            (Version::Http11, Version::Http11, true) | (_, Version::Http10, false) => ConnectionField::None,
+            _ => ConnectionField::KeepAlive,
+        }
+    }
+}
+
+/// Appends a request head, empty line included.
+///
+/// `body` is how the body that follows is framed; [`Framing::UntilClose`] is not a request's and counts as
+/// [`Framing::None`], with which Content-Length and Transfer-Encoding are left out.
+pub fn write_request(message: &Message, body: Framing, connection: ConnectionField, out: &mut Vec<u8>) {
+    let StartLine::Request { method, target, version } = message.start_line() else {
+        debug_assert!(false, "a response written as a request");
+        return;
+    };
+    out.reserve(message.wire_len() + 64);
+    out.extend_from_slice(method);
+    out.push(b' ');
+    out.extend_from_slice(target);
+    out.extend_from_slice(match version {
+        Version::Http10 => b" HTTP/1.0\r\n".as_slice(),
+        Version::Http11 => b" HTTP/1.1\r\n",
+    });
+    let body = if body == Framing::UntilClose { Framing::None } else { body };
+    write_fields(message, Some(body), connection, out);
+}
+
+/// Appends a response head, empty line included.
+///
+/// `body` is how the body that follows is framed. [`Framing::None`] means that none follows because none may (an
+/// answer to HEAD, 1xx, 204, 304): what the message says about its length is passed on, except in 1xx and 204, which
+/// may not say it. An empty body where one is allowed is `Length(0)`.
+pub fn write_response(message: &Message, body: Framing, connection: ConnectionField, out: &mut Vec<u8>) {
+    let StartLine::Response { version, status, reason } = message.start_line() else {
+        debug_assert!(false, "a request written as a response");
+        return;
+    };
+    out.reserve(message.wire_len() + 64);
+    out.extend_from_slice(match version {
+        Version::Http10 => b"HTTP/1.0 ".as_slice(),
+        Version::Http11 => b"HTTP/1.1 ",
+    });
+    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason);
+    out.extend_from_slice(b"\r\n");
+    let framing = match body {
+        Framing::None if status < 200 || status == 204 => Some(Framing::None),
+        Framing::None => None,
+        body => Some(body),
+    };
+    write_fields(message, framing, connection, out);
+}
+
+/// `framing` is what to enforce; `None`: what the message says about its body describes one that is not sent, and is
+/// passed on.
+fn write_fields(message: &Message, framing: Option<Framing>, connection: ConnectionField, out: &mut Vec<u8>) {
+    let mut length_said = false;
+    let mut chunked_said = false;
+    for (_, name, value) in message.fields() {
+        match name.len() {
+            14 if name.eq_ignore_ascii_case(b"content-length") => match framing {
+                Some(Framing::Length(length)) if !length_said => {
+                    length_said = true;
+                    write_field(name, itoa::Buffer::new().format(length).as_bytes(), out);
+                    continue;
+                }
+                Some(_) => continue,
+                None => {}
+            },
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => match framing {
+                Some(Framing::Chunked) if !chunked_said => {
+                    chunked_said = true;
+                    write_field(name, b"chunked", out);
+                    continue;
+                }
+                Some(_) => continue,
+                None => {}
+            },
+            2 if name.eq_ignore_ascii_case(b"te") => {
+                // Of the codings that a peer takes, only trailers can be passed on by who relays.
+                if accepts_trailers(value) {
+                    write_field(name, b"trailers", out);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        write_field(name, value, out);
+    }
+    match framing {
+        Some(Framing::Length(length)) if !length_said => {
+            write_field(b"content-length", itoa::Buffer::new().format(length).as_bytes(), out);
+        }
+        Some(Framing::Chunked) if !chunked_said => write_field(b"transfer-encoding", b"chunked", out),
+        _ => {}
+    }
+    match connection {
+        ConnectionField::None => {}
+        ConnectionField::Close => write_field(b"connection", b"close", out),
+        ConnectionField::KeepAlive => write_field(b"connection", b"keep-alive", out),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn accepts_trailers(value: &[u8]) -> bool {
+    super::field::elements(value).any(|element| element.eq_ignore_ascii_case(b"trailers"))
+}
