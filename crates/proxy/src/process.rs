@@ -1,4 +1,272 @@
-//! Limits and figures of the whole process, and its state of stopping.
+//! Limits and figures of the whole process, and its way to the end.
+//!
+//! One [`Process`] is shared by all workers and the control thread. It holds what HAProxy counts per process (current
+//! sessions against `maxconn`, sessions and requests so far) and the [`Phase`] in which the process is. Workers watch
+//! the phase, so a signal that the control thread reads acts on all of them at once.
+//!
+//! **Invariant:** the phase only moves forward. A soft stop ends by itself: the last session that goes after it moves
+//! the phase to [`Phase::Ended`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use tokio::sync::{Notify, watch};
+
+use crate::counters::Count;
+
+/// Where the process stands between its start and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It accepts and serves.
+    Serving,
+    /// It no longer listens, finishes what it has and closes connections that are idle (SIGUSR1).
+    Stopping,
+    /// Workers leave at once; what still runs is dropped (SIGTERM, SIGINT, or the end of a soft stop).
+    Ended,
+}
+
 /// Shared by all workers and the control thread.
+#[derive(Debug)]
+pub struct Process {
+    /// Start, for durations.
+    pub started: Instant,
+    /// Start, by the wall clock.
+    pub started_at: SystemTime,
+    /// Sessions of all frontends against the global `maxconn`.
+    pub sessions: Limit,
+    /// Figures by worker.
+    pub workers: Box<[WorkerFigures]>,
+    /// Told when a session of a process that had run out of descriptors ends.
+    pub descriptors: Notify,
+    phase: watch::Sender<Phase>,
+}
+
+/// What one worker tells the others and the control thread. Each lies on cache lines of its own.
 #[derive(Debug, Default)]
-pub struct Process {}
+#[repr(align(128))]
+pub struct WorkerFigures {
+    /// Sessions it serves or is about to be handed; who hands a descriptor over adds before it sends.
+    pub load: AtomicU32,
+    /// Sessions accepted so far (`CumConns`).
+    pub sessions: Count,
+    /// Requests so far (`CumReq`).
+    pub requests: Count,
+    /// Bytes sent to clients and servers so far (`TotalBytesOut`).
+    pub bytes_out: Count,
+    /// Streams that are alive (`CurrStreams`); only its worker writes it.
+    pub streams: AtomicU64,
+    /// Times that accepting paused because descriptors or memory ran out.
+    pub exhausted: Count,
+}
+
+impl Process {
+    /// A process of `workers` workers that may hold `maxconn` sessions (`None`: no limit).
+    pub fn new(workers: usize, maxconn: Option<u32>) -> Arc<Process> {
+        assert!(workers > 0, "a process has workers");
+        Arc::new(Process {
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            sessions: Limit::new(maxconn),
+            workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
+            descriptors: Notify::new(),
+            phase: watch::Sender::new(Phase::Serving),
+        })
+    }
+
+    /// The phase now.
+    pub fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// The phase and its changes, from any thread and runtime.
+    pub fn watch(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Stops listening, finishes what runs and closes what is idle (SIGUSR1). The phase becomes [`Phase::Ended`] when
+    /// the last session has gone.
+    pub fn begin_soft_stop(&self) {
+        self.advance(Phase::Stopping);
+        self.end_if_drained();
+    }
+
+    /// Ends at once (SIGTERM, SIGINT, `hard-stop-after`): workers drop what they have and leave.
+    pub fn stop_now(&self) {
+        self.advance(Phase::Ended);
+    }
+
+    /// Waits until workers have left or are about to ([`Phase::Ended`]).
+    pub async fn ended(&self) {
+        // The sender lives in `self`, so waiting can't fail.
+        let _ = self.watch().wait_for(|phase| *phase == Phase::Ended).await;
+    }
+
+    fn advance(&self, to: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let forward = *phase < to;
+            if forward {
+                *phase = to;
+            }
+            forward
+        });
+    }
+
+    /// Ends a soft stop when nothing is left to finish.
+    pub(crate) fn end_if_drained(&self) {
+        if self.sessions.current() == 0 && self.phase() == Phase::Stopping {
+            self.advance(Phase::Ended);
+        }
+    }
+}
+
+/// A number of slots, counted exactly, whose waiters are told as soon as one is free.
+///
+/// Listeners wait for room in the process, in their frontend and in their bind with it. Taking and giving are one
+/// atomic operation each; the waiters' lock is touched only while somebody waits.
+#[derive(Debug)]
+pub struct Limit {
+    current: AtomicU32,
+    peak: AtomicU32,
+    max: AtomicU32,
+    waiting: AtomicU32,
+    room: Notify,
+}
+
+impl Limit {
+    /// A limit of `max` slots; `None` means none.
+    pub fn new(max: Option<u32>) -> Limit {
+        Limit {
+            current: AtomicU32::new(0),
+            peak: AtomicU32::new(0),
+            max: AtomicU32::new(max.unwrap_or(u32::MAX)),
+            waiting: AtomicU32::new(0),
+            room: Notify::new(),
+        }
+    }
+
+    /// Slots taken.
+    pub fn current(&self) -> u32 {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// The most slots that were ever taken.
+    pub fn peak(&self) -> u32 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// The limit; `None` means none.
+    pub fn max(&self) -> Option<u32> {
+        match self.max.load(Ordering::Relaxed) {
+            u32::MAX => None,
+            max => Some(max),
+        }
+    }
+
+    /// Changes the limit; raised, it wakes who waits, lowered, it takes nothing back.
+    pub fn set_max(&self, max: Option<u32>) {
+        self.max.store(max.unwrap_or(u32::MAX), Ordering::SeqCst);
+        self.room.notify_waiters();
+    }
+
+    /// Forgets the peak (`clear counters`).
+    pub fn clear_peak(&self) {
+        self.peak.store(self.current(), Ordering::Relaxed);
+    }
+
+    /// Takes a slot, if there is one.
+    #[must_use]
+    pub fn take(&self) -> bool {
+        let before = self.current.fetch_add(1, Ordering::SeqCst);
+        if before >= self.max.load(Ordering::Relaxed) {
+            self.give();
+            return false;
+        }
+        if before >= self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(before + 1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Gives a slot back.
+    pub fn give(&self) {
+        self.current.fetch_sub(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Waits until a slot may be free; somebody else may still be faster.
+    pub async fn room(&self) {
+        let _waiting = Waiting::new(&self.waiting);
+        let mut notified = std::pin::pin!(self.room.notified());
+        // Registered first and looked at afterwards, so a slot that is given in between is not missed.
+        notified.as_mut().enable();
+        if self.current.load(Ordering::SeqCst) < self.max.load(Ordering::SeqCst) {
+            return;
+        }
+        notified.await;
+    }
+}
+
+struct Waiting<'a>(&'a AtomicU32);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_exactly_and_remembers_its_peak() {
+        let limit = Limit::new(Some(2));
+        assert!(limit.take() && limit.take());
+        assert!(!limit.take());
+        assert_eq!((limit.current(), limit.peak()), (2, 2));
+        limit.give();
+        assert_eq!((limit.current(), limit.peak()), (1, 2));
+        limit.set_max(Some(1));
+        assert!(!limit.take(), "a lowered limit takes nothing back and gives nothing out");
+        limit.set_max(None);
+        assert!(limit.take());
+    }
+
+    #[test]
+    fn room_is_told_to_a_waiter_of_another_thread() {
+        let limit = Arc::new(Limit::new(Some(1)));
+        assert!(limit.take());
+        let waiter = {
+            let limit = limit.clone();
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                runtime.block_on(limit.room());
+            })
+        };
+        limit.give();
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn a_soft_stop_without_sessions_ends_at_once_and_phases_never_go_back() {
+        let process = Process::new(1, None);
+        assert!(process.sessions.take());
+        process.begin_soft_stop();
+        assert_eq!(process.phase(), Phase::Stopping);
+        process.sessions.give();
+        process.end_if_drained();
+        assert_eq!(process.phase(), Phase::Ended);
+        process.begin_soft_stop();
+        assert_eq!(process.phase(), Phase::Ended);
+    }
+}

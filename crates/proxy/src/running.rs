@@ -12,6 +12,7 @@ use sluicegate_wire::engine::Engine;
 
 use crate::listener::FrontendShared;
 use crate::log::Logger;
+use crate::listener::Accepted;
 use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::rule::ProxyRules;

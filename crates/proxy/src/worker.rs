@@ -1,10 +1,37 @@
 //! A worker: one thread, one runtime, and what belongs to it alone.
+//!
+//! A worker accepts, serves the sessions it accepted or was handed, and runs what the binary gave it besides (the
+//! store's listener, demo servers). Nothing of it is shared with another thread except an inbox of accepted
+//! descriptors and the figures in [`Process`](crate::process::Process).
+//!
+//! It leaves when the phase becomes [`Phase::Ended`]; its runtime then drops whatever still runs, and a stream that is
+//! dropped writes its log line as it goes.
 
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc;
+
+use crate::listener::{self, Accepted, Bound, Listener};
 use crate::lua::WorkerLua;
+use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::IdleConnections;
+use crate::session;
+use crate::stream::BufferPool;
+
+/// Accepted connections on their way to another worker.
+pub const INBOX: usize = 256;
+
+/// A future that a worker runs from its start to its end, made on the worker's thread.
+pub type WorkerTask = Box<dyn FnOnce(&Rc<Worker>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// What one worker's tasks share, behind an `Rc` that never leaves its thread.
 pub struct Worker {
@@ -16,4 +43,192 @@ pub struct Worker {
     pub idle: Arc<IdleConnections>,
     /// The worker's Lua state (`lua-load-per-thread`) and its way to the shared one.
     pub lua: WorkerLua,
+    /// Buffers of `tune.bufsize`.
+    pub buffers: BufferPool,
+    pub(crate) streams: crate::stream::FreeList,
+    phase: Cell<Phase>,
+    sessions: RefCell<Sessions>,
+    next_stream: Cell<u64>,
+}
+
+impl Worker {
+    /// The phase as this worker has heard of it.
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// What this worker tells the others.
+    pub fn figures(&self) -> &WorkerFigures {
+        &self.running.process.workers[self.index]
+    }
+
+    /// A number for a new stream, unique in the process: the worker in the upper 16 bits, a count below.
+    pub fn next_stream_id(&self) -> u64 {
+        let count = self.next_stream.get() + 1;
+        self.next_stream.set(count);
+        (self.index as u64) << 48 | count
+    }
+
+    pub(crate) fn start_session(self: &Rc<Self>, accepted: Accepted) {
+        tokio::task::spawn_local(session::run(self.clone(), accepted));
+    }
+
+    /// Wakes every session that waits for a request, to look at the phase.
+    fn wake_idle_sessions(&self) {
+        // Collected first: a waker may run anything, so the list is not borrowed while they are called.
+        let wakers: Vec<Waker> = self.sessions.borrow().entries.iter().filter_map(|entry| entry.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// A place among the sessions that are woken when the process stops.
+    pub(crate) fn register_session(self: &Rc<Self>) -> SessionPlace {
+        let mut sessions = self.sessions.borrow_mut();
+        let place = sessions.free.pop().unwrap_or_else(|| {
+            sessions.entries.push(None);
+            sessions.entries.len() as u32 - 1
+        });
+        SessionPlace { worker: self.clone(), place }
+    }
+}
+
+/// The wakers of this worker's sessions; a place of an ended session is used again.
+#[derive(Default)]
+struct Sessions {
+    entries: Vec<Option<Waker>>,
+    free: Vec<u32>,
+}
+
+/// A session's place in its worker's list.
+pub(crate) struct SessionPlace {
+    worker: Rc<Worker>,
+    place: u32,
+}
+
+impl SessionPlace {
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// Says who is to be woken. A task's waker doesn't change, so this costs a comparison after the first time.
+    pub(crate) fn waits(&self, waker: &Waker) {
+        let entry = &mut self.worker.sessions.borrow_mut().entries[self.place as usize];
+        if !entry.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *entry = Some(waker.clone());
+        }
+    }
+}
+
+impl Drop for SessionPlace {
+    fn drop(&mut self) {
+        let mut sessions = self.worker.sessions.borrow_mut();
+        let waker = sessions.entries[self.place as usize].take();
+        sessions.free.push(self.place);
+        drop(sessions);
+        drop(waker);
+    }
+}
+
+/// Running worker threads.
+pub struct Workers {
+    threads: Vec<std::thread::JoinHandle<io::Result<()>>>,
+}
+
+impl Workers {
+    /// Waits for all of them; the first error, if any worker could not run.
+    pub fn join(self) -> io::Result<()> {
+        let mut result = Ok(());
+        for thread in self.threads {
+            let one = thread.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            result = result.and(one);
+        }
+        result
+    }
+}
+
+/// What one worker thread needs besides the snapshot.
+#[derive(Default)]
+pub struct WorkerSetup {
+    /// The sockets it accepts from.
+    pub listeners: Vec<(Arc<Listener>, OwnedFd)>,
+    /// What it runs besides sessions.
+    pub tasks: Vec<WorkerTask>,
+}
+
+/// Starts a thread per worker of `running`. `tasks` holds each worker's own, by index; missing ones mean none.
+pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTask>>) -> io::Result<Workers> {
+    let count = running.process.workers.len();
+    let mut setups: Vec<WorkerSetup> = (0..count).map(|_| WorkerSetup::default()).collect();
+    for (setup, tasks) in setups.iter_mut().zip(tasks) {
+        setup.tasks = tasks;
+    }
+    for Bound { listener, sockets } in bound {
+        if let [shared] = &sockets[..] {
+            for setup in &mut setups[1..] {
+                setup.listeners.push((listener.clone(), shared.try_clone()?));
+            }
+        }
+        for (setup, socket) in setups.iter_mut().zip(sockets) {
+            setup.listeners.push((listener.clone(), socket));
+        }
+    }
+    let mut threads = Vec::with_capacity(count);
+    for (index, setup) in setups.into_iter().enumerate() {
+        let running = running.clone();
+        let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+        threads.push(thread.spawn(move || run(index, running, setup))?);
+    }
+    Ok(Workers { threads })
+}
+
+/// A worker thread's body.
+pub fn run(index: usize, running: Arc<Running>, setup: WorkerSetup) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let mut inbox = running.take_inbox(index);
+    let worker = Rc::new(Worker {
+        index,
+        idle: running.idle[index].clone(),
+        lua: WorkerLua::default(),
+        buffers: BufferPool::new(running.config.global.tune.bufsize),
+        streams: Default::default(),
+        phase: Cell::new(running.process.phase()),
+        sessions: RefCell::default(),
+        next_stream: Cell::new(0),
+        running,
+    });
+    let result = runtime.block_on(serve(&worker, &mut inbox, setup));
+    // Tasks are dropped here, before the worker they belong to.
+    drop(runtime);
+    result
+}
+
+async fn serve(worker: &Rc<Worker>, inbox: &mut mpsc::Receiver<Accepted>, setup: WorkerSetup) -> io::Result<()> {
+    for task in setup.tasks {
+        tokio::task::spawn_local(task(worker));
+    }
+    let mut accepting = tokio::task::JoinSet::new();
+    for (listener, socket) in setup.listeners {
+        accepting.spawn_local(listener::accept_loop(worker.clone(), listener, socket));
+    }
+    let mut phase = worker.running.process.watch();
+    loop {
+        let now = *phase.borrow_and_update();
+        worker.phase.set(now);
+        match now {
+            Phase::Serving => {}
+            Phase::Stopping => {
+                accepting.shutdown().await;
+                worker.wake_idle_sessions();
+            }
+            Phase::Ended => return Ok(()),
+        }
+        tokio::select! {
+            Some(accepted) = inbox.recv() => worker.start_session(accepted),
+            Some(ended) = accepting.join_next() => ended.unwrap_or_else(|error| Err(error.into()))?,
+            changed = phase.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
 }

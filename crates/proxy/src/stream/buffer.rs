@@ -1,0 +1,142 @@
+//! Buffers of `tune.bufsize` bytes, and the worker's free list of them.
+//!
+//! A connection takes a buffer when there is something to read and gives it back when it is empty, so memory follows
+//! the bytes in flight and not the number of connections. The free list is bounded; what doesn't fit goes back to the
+//! allocator.
+
+use std::cell::RefCell;
+
+/// Buffers that a worker keeps for the next connection.
+const KEPT: usize = 256;
+
+/// One worker's free list.
+#[derive(Debug)]
+pub struct BufferPool {
+    size: usize,
+    free: RefCell<Vec<Box<[u8]>>>,
+}
+
+impl BufferPool {
+    /// A pool of buffers of `size` bytes.
+    pub fn new(size: usize) -> BufferPool {
+        BufferPool { size, free: RefCell::new(Vec::new()) }
+    }
+
+    /// The size of each buffer, bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Gives `buffer` its memory, if it has none.
+    pub fn equip(&self, buffer: &mut Buffer) {
+        if buffer.bytes.is_empty() {
+            buffer.bytes = self.free.borrow_mut().pop().unwrap_or_else(|| vec![0; self.size].into_boxed_slice());
+        }
+    }
+
+    /// Takes the memory of `buffer` back, if it holds no data.
+    pub fn retire(&self, buffer: &mut Buffer) {
+        if buffer.is_empty() {
+            self.reclaim(buffer);
+        }
+    }
+
+    /// Takes the memory of `buffer` back, with whatever it holds.
+    pub fn reclaim(&self, buffer: &mut Buffer) {
+        buffer.start = 0;
+        buffer.end = 0;
+        let bytes = std::mem::take(&mut buffer.bytes);
+        let mut free = self.free.borrow_mut();
+        if bytes.len() == self.size && free.len() < KEPT {
+            free.push(bytes);
+        }
+    }
+}
+
+/// Bytes between a reader and a writer: filled at the end, consumed at the start.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Buffer {
+    /// The bytes that were not consumed yet.
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// Number of bytes not consumed yet.
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Nothing to consume.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Consumes `count` bytes.
+    pub fn consume(&mut self, count: usize) {
+        debug_assert!(count <= self.len());
+        self.start += count;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// The room at the end, without moving anything.
+    pub fn spare(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.end..]
+    }
+
+    /// Declares `count` bytes of the spare room filled.
+    pub fn filled(&mut self, count: usize) {
+        debug_assert!(self.end + count <= self.bytes.len());
+        self.end += count;
+    }
+
+    /// Moves the data to the start, so that all room is at the end.
+    pub fn compact(&mut self) {
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+    }
+
+    /// Appends what fits of `bytes`; says how much.
+    pub fn append(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.bytes.len() - self.end);
+        self.bytes[self.end..self.end + count].copy_from_slice(&bytes[..count]);
+        self.end += count;
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_goes_in_at_the_end_and_out_at_the_start() {
+        let pool = BufferPool::new(8);
+        let mut buffer = Buffer::default();
+        pool.equip(&mut buffer);
+        assert_eq!(buffer.append(b"abcdef"), 6);
+        buffer.consume(4);
+        assert_eq!(buffer.append(b"ghij"), 2);
+        assert_eq!(buffer.data(), b"efgh");
+        buffer.compact();
+        assert_eq!(buffer.append(b"ijkl"), 4);
+        assert_eq!(buffer.data(), b"efghijkl");
+        pool.retire(&mut buffer);
+        assert_eq!(buffer.len(), 8, "a buffer with data keeps its memory");
+        buffer.consume(8);
+        pool.retire(&mut buffer);
+        assert!(buffer.spare().is_empty());
+        assert_eq!(pool.free.borrow().len(), 1);
+    }
+}

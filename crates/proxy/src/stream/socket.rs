@@ -1,0 +1,154 @@
+//! A connected stream socket, TCP or unix, on the runtime that registered it.
+//!
+//! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
+//! socket was readable, which saves the read that would only say `EAGAIN`.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A connected socket.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP; `TCP_NODELAY` is set.
+    Tcp(TcpStream),
+    /// A unix stream socket.
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Registers a connected, non-blocking descriptor with this thread's runtime.
+    pub fn from_fd(fd: OwnedFd, is_tcp: bool) -> io::Result<Socket> {
+        if is_tcp {
+            Ok(Socket::Tcp(TcpStream::from_std(fd.into())?))
+        } else {
+            Ok(Socket::Unix(UnixStream::from_std(fd.into())?))
+        }
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        }
+    }
+
+    /// This end's address; `None` for unix sockets.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Tcp(stream) => stream.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// The other end's address; `None` for unix sockets.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Tcp(stream) => stream.peer_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Ready when reading makes sense.
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(stream) => stream.poll_read_ready(cx),
+            Socket::Unix(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    /// Reads into `into`; 0 is the end of the peer's stream.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        debug_assert!(!into.is_empty(), "a read of nothing looks like the end");
+        let mut buffer = ReadBuf::new(into);
+        ready!(match self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+        })?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    /// Writes some of `bytes`.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// Reads what is there; `WouldBlock` where nothing is.
+    pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.try_read(into),
+            Socket::Unix(stream) => stream.try_read(into),
+        }
+    }
+
+    /// Writes what fits; `WouldBlock` where nothing does.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.try_write(bytes),
+            Socket::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Waits until reading makes sense.
+    pub async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.readable().await,
+            Socket::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    /// Waits until writing makes sense.
+    pub async fn writable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.writable().await,
+            Socket::Unix(stream) => stream.writable().await,
+        }
+    }
+
+    /// Waits until the connection broke; with `half` also until the peer closed its side after everything it sent.
+    pub async fn gone(&self, half: bool) {
+        let interest = if half { Interest::READABLE | Interest::ERROR } else { Interest::ERROR };
+        loop {
+            let ready = match self {
+                Socket::Tcp(stream) => stream.ready(interest).await,
+                Socket::Unix(stream) => stream.ready(interest).await,
+            };
+            let Ok(ready) = ready else { return };
+            if ready.is_error() || ready.is_write_closed() || (half && ready.is_read_closed()) {
+                return;
+            }
+            // Readable and open: nothing reads now, so no event would tell of the end. The wait goes on for errors,
+            // which are told in any case.
+            return match self {
+                Socket::Tcp(stream) => drop(stream.ready(Interest::ERROR).await),
+                Socket::Unix(stream) => drop(stream.ready(Interest::ERROR).await),
+            };
+        }
+    }
+
+    /// Sends FIN: this side has said everything.
+    pub fn shutdown_write(&self) {
+        // A connection that is already gone has nothing left to shut; nobody can act on that error.
+        let _ = socket2::SockRef::from(self).shutdown(Shutdown::Write);
+    }
+
+    /// Makes the close that follows a reset instead of a FIN.
+    pub fn reset_on_close(&self) {
+        let _ = socket2::SockRef::from(self).set_linger(Some(std::time::Duration::ZERO));
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
