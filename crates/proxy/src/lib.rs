@@ -13,5 +13,6 @@ pub mod rule;
 pub mod running;
 pub mod sample;
 pub mod server;
+mod session;
 pub mod stream;
 pub mod worker;

@@ -18,14 +18,15 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use sluicegate_config::model::{BindAddress, Position, ProxyId};
+use sluicegate_config::model::{BindAddress, Position};
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::counters::Counters;
+use crate::counters::Figures;
 use crate::process::{Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
 use crate::worker::Worker;
@@ -42,16 +43,16 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// A frontend's limits and figures.
 #[derive(Debug)]
 pub struct FrontendShared {
-    /// Current sessions against the frontend's `maxconn`.
+    /// Current sessions (`scur`, `smax`) against the frontend's `maxconn`.
     pub sessions: Limit,
-    /// Figures by worker.
-    pub counters: Box<[Counters]>,
+    /// Everything else that is counted.
+    pub figures: Figures,
 }
 
 impl FrontendShared {
     /// Figures of a frontend that `workers` workers serve.
     pub fn new(workers: usize, maxconn: Option<u32>) -> FrontendShared {
-        FrontendShared { sessions: Limit::new(maxconn), counters: (0..workers).map(|_| Counters::default()).collect() }
+        FrontendShared { sessions: Limit::new(maxconn), figures: Figures::new(workers) }
     }
 }
 
@@ -161,10 +162,9 @@ fn is_stale(path: &std::path::Path) -> bool {
     if probe.set_nonblocking(true).is_err() {
         return false;
     }
-    let is_socket = std::fs::symlink_metadata(path)
-        .is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
-    is_socket
-        && matches!(probe.connect(&address), Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
+    is_socket && matches!(probe.connect(&address), Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
 }
 
 fn inherited(number: i32) -> io::Result<RawSocket> {
@@ -330,7 +330,7 @@ fn bind_address(
 /// A session's slots in its listener, its frontend and the process; they go back when it is dropped.
 pub struct Slots {
     listener: Arc<Listener>,
-    worker: u32,
+    worker: usize,
 }
 
 impl Slots {
@@ -348,8 +348,8 @@ impl Slots {
             listener.process.sessions.give();
             return Err(Full::Listener);
         }
-        listener.process.workers[worker].load.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(Slots { listener: listener.clone(), worker: worker as u32 })
+        listener.process.workers[worker].load.fetch_add(1, Ordering::Relaxed);
+        Ok(Slots { listener: listener.clone(), worker })
     }
 
     /// The listener.
@@ -357,13 +357,14 @@ impl Slots {
         &self.listener
     }
 
-    fn load(&self, worker: u32) -> &std::sync::atomic::AtomicU32 {
-        &self.listener.process.workers[worker as usize].load
+    fn load(&self, worker: usize) -> &AtomicU32 {
+        &self.listener.process.workers[worker].load
     }
 
-    fn move_to(&mut self, worker: u32) {
-        self.load(worker).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.load(self.worker).fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    /// Counts the session for another worker.
+    pub(crate) fn move_to(&mut self, worker: usize) {
+        self.load(worker).fetch_add(1, Ordering::Relaxed);
+        self.load(self.worker).fetch_sub(1, Ordering::Relaxed);
         self.worker = worker;
     }
 }
@@ -371,7 +372,7 @@ impl Slots {
 impl Drop for Slots {
     fn drop(&mut self) {
         let process = &self.listener.process;
-        self.load(self.worker).fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.load(self.worker).fetch_sub(1, Ordering::Relaxed);
         self.listener.sessions.give();
         self.listener.proxy.frontend.sessions.give();
         process.sessions.give();
@@ -398,7 +399,8 @@ pub struct Accepted {
 
 /// Accepts on one socket until the process stops listening.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, socket: OwnedFd) -> io::Result<()> {
-    let socket = AsyncFd::with_interest(socket, Interest::READABLE)?;
+    // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does last.
+    let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
     while worker.phase() == Phase::Serving {
         let mut ready = socket.readable().await?;
         for _ in 0..ACCEPTS_PER_WAKE {
@@ -441,24 +443,15 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
 }
 
 /// Gives the connection to a worker with clearly fewer sessions, or keeps it.
-fn dispatch(worker: &Rc<Worker>, mut accepted: Accepted) {
+fn dispatch(worker: &Rc<Worker>, accepted: Accepted) {
     worker.figures().sessions.add(1);
     let process = &worker.running.process;
-    let load = |index: usize| process.workers[index].load.load(std::sync::atomic::Ordering::Relaxed);
+    let load = |index: usize| process.workers[index].load.load(Ordering::Relaxed);
     let own = load(worker.index);
     let least = (0..process.workers.len()).min_by_key(|index| load(*index)).unwrap_or(worker.index);
     // A difference of one or two is noise; beyond it an eighth of the load is worth a wake-up of another thread.
-    if least != worker.index && own > load(least) + 1 + load(least) / 8 {
-        accepted.slots.move_to(least as u32);
-        match worker.running.inboxes[least].try_send(accepted) {
-            Ok(()) => return,
-            Err(error) => {
-                accepted = error.into_inner();
-                accepted.slots.move_to(worker.index as u32);
-            }
-        }
-    }
-    worker.start_session(accepted);
+    let lighter = own > load(least) + 1 + load(least) / 8;
+    worker.start_session(accepted, if lighter { least } else { worker.index });
 }
 
 fn accept(listener: &OwnedFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
@@ -494,11 +487,6 @@ fn socket_addr(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
         }
         _ => None,
     }
-}
-
-/// The listener's section, for messages.
-pub(crate) fn describe(listener: &Listener) -> (ProxyId, &str) {
-    (listener.proxy.id, &listener.proxy.config.name)
 }
 
 #[cfg(test)]

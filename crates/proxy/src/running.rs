@@ -7,16 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sluicegate_config::Config;
-use sluicegate_config::model::{self, ProxyId};
+use sluicegate_config::model::{self, ProxyId, ProxyKind};
 use sluicegate_wire::engine::Engine;
 
 use crate::listener::FrontendShared;
 use crate::log::Logger;
-use crate::listener::Accepted;
 use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::rule::ProxyRules;
-use crate::server::{BackendShared, ServerRun};
+use crate::server::{BackendShared, IdleConnections, ServerRun};
 
 /// The stores and engines that rules and scripts may name.
 pub type Engines = HashMap<Arc<str>, Arc<dyn Engine>>;
@@ -37,6 +36,56 @@ pub struct Running {
     pub logger: Logger,
     /// Limits and figures of the whole process.
     pub process: Arc<Process>,
+    /// Each worker's idle server connections, by worker.
+    pub idle: Box<[Arc<IdleConnections>]>,
+}
+
+/// What [`build`] needs besides the configuration.
+pub struct Parts {
+    /// The stores and engines that rules and scripts may name.
+    pub engines: Engines,
+    /// The Lua states, if the file loads any script.
+    pub lua: Option<Arc<LuaStates>>,
+    /// Where log lines go.
+    pub logger: Logger,
+    /// Limits and figures of the process; it knows how many workers there are.
+    pub process: Arc<Process>,
+}
+
+/// Builds the running objects of a configuration. It opens nothing and starts nothing.
+pub fn build(config: Arc<Config>, parts: Parts) -> Arc<Running> {
+    let workers = parts.process.workers.len();
+    let proxies = config.proxies.iter().enumerate();
+    let proxies: Vec<_> = proxies.map(|(index, proxy)| build_proxy(ProxyId(index as u32), proxy, workers)).collect();
+    let backends = proxies
+        .iter()
+        .filter(|proxy| proxy.config.kind != ProxyKind::Frontend)
+        .map(|proxy| (proxy.config.name.clone(), proxy.id))
+        .collect();
+    if let Some(lua) = &parts.lua {
+        lua.attach(parts.engines.clone());
+    }
+    Arc::new(Running {
+        config,
+        proxies,
+        backends,
+        engines: parts.engines,
+        lua: parts.lua,
+        logger: parts.logger,
+        process: parts.process,
+        idle: (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
+    })
+}
+
+fn build_proxy(id: ProxyId, config: &model::Proxy, workers: usize) -> Arc<ProxyRun> {
+    Arc::new(ProxyRun {
+        id,
+        config: Arc::new(config.clone()),
+        rules: ProxyRules::default(),
+        frontend: Arc::new(FrontendShared::new(workers, config.maxconn)),
+        backend: Arc::default(),
+        servers: config.servers.iter().map(|_| Arc::default()).collect(),
+    })
 }
 
 /// A frontend, backend or listen, running.

@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
 use crate::listener::{self, Accepted, Bound, Listener};
-use crate::lua::WorkerLua;
+use crate::lua::{self, WorkerLua};
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::IdleConnections;
@@ -45,7 +45,7 @@ pub struct Worker {
     pub lua: WorkerLua,
     /// Buffers of `tune.bufsize`.
     pub buffers: BufferPool,
-    pub(crate) streams: crate::stream::FreeList,
+    peers: Arc<[mpsc::Sender<Accepted>]>,
     phase: Cell<Phase>,
     sessions: RefCell<Sessions>,
     next_stream: Cell<u64>,
@@ -69,7 +69,16 @@ impl Worker {
         (self.index as u64) << 48 | count
     }
 
-    pub(crate) fn start_session(self: &Rc<Self>, accepted: Accepted) {
+    /// Serves a connection, here or, if `to` is another worker with room in its inbox, there.
+    pub(crate) fn start_session(self: &Rc<Self>, mut accepted: Accepted, to: usize) {
+        if to != self.index {
+            accepted.slots.move_to(to);
+            match self.peers[to].try_send(accepted) {
+                Ok(()) => return,
+                Err(error) => accepted = error.into_inner(),
+            }
+            accepted.slots.move_to(self.index);
+        }
         tokio::task::spawn_local(session::run(self.clone(), accepted));
     }
 
@@ -146,21 +155,28 @@ impl Workers {
 }
 
 /// What one worker thread needs besides the snapshot.
-#[derive(Default)]
-pub struct WorkerSetup {
-    /// The sockets it accepts from.
-    pub listeners: Vec<(Arc<Listener>, OwnedFd)>,
-    /// What it runs besides sessions.
-    pub tasks: Vec<WorkerTask>,
+struct Setup {
+    listeners: Vec<(Arc<Listener>, OwnedFd)>,
+    tasks: Vec<WorkerTask>,
+    inbox: mpsc::Receiver<Accepted>,
+    peers: Arc<[mpsc::Sender<Accepted>]>,
 }
 
 /// Starts a thread per worker of `running`. `tasks` holds each worker's own, by index; missing ones mean none.
 pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTask>>) -> io::Result<Workers> {
     let count = running.process.workers.len();
-    let mut setups: Vec<WorkerSetup> = (0..count).map(|_| WorkerSetup::default()).collect();
-    for (setup, tasks) in setups.iter_mut().zip(tasks) {
-        setup.tasks = tasks;
-    }
+    let (peers, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(INBOX)).unzip();
+    let peers: Arc<[_]> = peers.into();
+    let mut tasks = tasks.into_iter();
+    let mut setups: Vec<Setup> = inboxes
+        .into_iter()
+        .map(|inbox| Setup {
+            listeners: Vec::new(),
+            tasks: tasks.next().unwrap_or_default(),
+            inbox,
+            peers: peers.clone(),
+        })
+        .collect();
     for Bound { listener, sockets } in bound {
         if let [shared] = &sockets[..] {
             for setup in &mut setups[1..] {
@@ -181,32 +197,41 @@ pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTas
 }
 
 /// A worker thread's body.
-pub fn run(index: usize, running: Arc<Running>, setup: WorkerSetup) -> io::Result<()> {
+fn run(index: usize, running: Arc<Running>, setup: Setup) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    let mut inbox = running.take_inbox(index);
     let worker = Rc::new(Worker {
         index,
         idle: running.idle[index].clone(),
-        lua: WorkerLua::default(),
+        lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
         buffers: BufferPool::new(running.config.global.tune.bufsize),
-        streams: Default::default(),
+        peers: setup.peers,
         phase: Cell::new(running.process.phase()),
         sessions: RefCell::default(),
         next_stream: Cell::new(0),
         running,
     });
-    let result = runtime.block_on(serve(&worker, &mut inbox, setup));
+    let result = runtime.block_on(serve(&worker, setup.listeners, setup.tasks, setup.inbox));
+    if result.is_err() {
+        // The others can't carry on as if nothing had happened: a listener would silently have lost a worker.
+        worker.running.process.stop_now();
+    }
     // Tasks are dropped here, before the worker they belong to.
     drop(runtime);
     result
 }
 
-async fn serve(worker: &Rc<Worker>, inbox: &mut mpsc::Receiver<Accepted>, setup: WorkerSetup) -> io::Result<()> {
-    for task in setup.tasks {
+async fn serve(
+    worker: &Rc<Worker>,
+    listeners: Vec<(Arc<Listener>, OwnedFd)>,
+    tasks: Vec<WorkerTask>,
+    mut inbox: mpsc::Receiver<Accepted>,
+) -> io::Result<()> {
+    lua::start_worker(worker);
+    for task in tasks {
         tokio::task::spawn_local(task(worker));
     }
     let mut accepting = tokio::task::JoinSet::new();
-    for (listener, socket) in setup.listeners {
+    for (listener, socket) in listeners {
         accepting.spawn_local(listener::accept_loop(worker.clone(), listener, socket));
     }
     let mut phase = worker.running.process.watch();
@@ -222,7 +247,7 @@ async fn serve(worker: &Rc<Worker>, inbox: &mut mpsc::Receiver<Accepted>, setup:
             Phase::Ended => return Ok(()),
         }
         tokio::select! {
-            Some(accepted) = inbox.recv() => worker.start_session(accepted),
+            Some(accepted) = inbox.recv() => worker.start_session(accepted, worker.index),
             Some(ended) = accepting.join_next() => ended.unwrap_or_else(|error| Err(error.into()))?,
             changed = phase.changed() => {
                 if changed.is_err() {
