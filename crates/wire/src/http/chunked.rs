@@ -399,3 +399,118 @@ pub fn fuzz_chunked(data: &[u8]) {
         assert_eq!(run(&[first, second]), whole, "split at {at}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode(input: &[u8]) -> Result<(String, String, usize), ChunkError> {
+        let mut decoder = ChunkedDecoder::new();
+        let mut body = Vec::new();
+        let mut at = 0;
+        loop {
+            let (taken, event) = decoder.decode(&input[at..])?;
+            match event {
+                ChunkEvent::Data(range) => body.extend_from_slice(&input[at..][range]),
+                ChunkEvent::End => {
+                    let trailers: Vec<_> = decoder
+                        .trailers()
+                        .map(|(name, value)| {
+                            format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
+                        })
+                        .collect();
+                    return Ok((String::from_utf8_lossy(&body).into(), trailers.join(","), at + taken));
+                }
+                ChunkEvent::More => return Ok((String::from_utf8_lossy(&body).into(), "more".into(), at + taken)),
+            }
+            at += taken;
+        }
+    }
+
+    #[test]
+    fn bodies() {
+        let check = |input: &str, expected: Result<(&str, &str, &str), ChunkError>| {
+            let got = decode(input.as_bytes());
+            let got = got.as_ref().map(|(body, trailers, end)| (body.as_str(), trailers.as_str(), &input[*end..]));
+            assert_eq!(got.map_err(|error| *error), expected, "{input:?}");
+            fuzz_chunked(input.as_bytes());
+        };
+        check("0\r\n\r\nrest", Ok(("", "", "rest")));
+        check("5\r\nhello\r\n0\r\n\r\n", Ok(("hello", "", "")));
+        check("00000000000000000005\r\nhello\r\n0\r\n\r\n", Ok(("hello", "", "")));
+        check(
+            "5 ; a=b\r\nhello\r\nA\r\n0123456789\r\n0;x\r\nT: u \r\nV:w\r\n\r\nGET",
+            Ok(("hello0123456789", "T=u,V=w", "GET")),
+        );
+        check("5\nhello\n0\n\n", Ok(("hello", "", "")));
+        check("5\r\nhel", Ok(("hel", "more", "")));
+        check("", Ok(("", "more", "")));
+        check("\r\n", Err(ChunkError::Size));
+        check("-5\r\n", Err(ChunkError::Size));
+        check("0x5\r\n", Err(ChunkError::Size));
+        check(" 5\r\n", Err(ChunkError::Size));
+        check("5 6\r\n", Err(ChunkError::Size));
+        check("g\r\n", Err(ChunkError::Size));
+        check("10000000000000000\r\n", Err(ChunkError::Size));
+        check("5\rhello", Err(ChunkError::Line));
+        check("5\r\nhello0\r\n\r\n", Err(ChunkError::DataEnd));
+        check("5\r\nhello\rX", Err(ChunkError::DataEnd));
+        check("0\r\nT\r\n\r\n", Err(ChunkError::Trailer));
+        check("0\r\nT : u\r\n\r\n", Err(ChunkError::Trailer));
+        check("0\r\n T: u\r\n\r\n", Err(ChunkError::Trailer));
+        check("0\r\nT: u\rv\r\n\r\n", Err(ChunkError::Trailer));
+        check("0\r\n\rX", Err(ChunkError::Trailer));
+    }
+
+    #[test]
+    fn limits_hold() {
+        let long = format!("5;{}", "x".repeat(MAX_LINE as usize + 1));
+        assert_eq!(decode(long.as_bytes()), Err(ChunkError::TooLarge));
+        let zeros = "0".repeat(MAX_LINE as usize + 1);
+        assert_eq!(decode(zeros.as_bytes()), Err(ChunkError::TooLarge));
+        let trailers = format!("0\r\nT: {}", "x".repeat(MAX_TRAILERS));
+        assert_eq!(decode(trailers.as_bytes()), Err(ChunkError::TooLarge));
+    }
+
+    #[test]
+    fn data_may_be_moved_unseen() {
+        let mut decoder = ChunkedDecoder::new();
+        assert_eq!(decoder.decode(b"100\r\n").unwrap(), (5, ChunkEvent::More));
+        assert_eq!(decoder.data_remaining(), 256);
+        decoder.skip_data(256);
+        assert_eq!(decoder.decode(b"\r\n0\r\n\r\n").unwrap(), (7, ChunkEvent::End));
+        assert!(decoder.is_done());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6)) {
+            let mut wire = Vec::new();
+            for chunk in &chunks {
+                write_chunk(chunk, &mut wire);
+            }
+            write_last_chunk([(b"a".as_slice(), b"b".as_slice())].into_iter(), &mut wire);
+            let mut decoder = ChunkedDecoder::new();
+            let mut body = Vec::new();
+            let mut at = 0;
+            while !decoder.is_done() {
+                let (taken, event) = decoder.decode(&wire[at..]).unwrap();
+                if let ChunkEvent::Data(range) = event {
+                    body.extend_from_slice(&wire[at..][range]);
+                }
+                at += taken;
+            }
+            prop_assert_eq!(at, wire.len());
+            prop_assert_eq!(body, chunks.concat());
+            fuzz_chunked(&wire);
+        }
+
+        #[test]
+        fn fuzz_on_generated_bodies(pieces in prop::collection::vec(
+            prop::sample::select(vec!["5", "0", "a", "hello", "\r\n", "\r\n", "\n", "\r", ";", " ", "T: u", ":"]), 0..16)) {
+            fuzz_chunked(pieces.concat().as_bytes());
+        }
+    }
+}

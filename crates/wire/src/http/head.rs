@@ -659,3 +659,322 @@ fn check_fields(message: &Message, limits: &Limits) {
 pub(super) fn is_token(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| CLASS[usize::from(*byte)] & TOKEN != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{ConnectionField, write_request, write_response};
+    use super::*;
+
+    /// A request's reading as one line: method, framing, wishes; then the fields as rules see them.
+    fn request(bytes: &[u8]) -> Result<Option<String>, HeadError> {
+        let mut message = Message::new();
+        let Some(head) = parse_request(bytes, &Limits::default(), &mut message)? else { return Ok(None) };
+        let mut text = format!("{:?}", head.body);
+        for (wish, name) in [
+            (head.keep_alive, " keep-alive"),
+            (head.expect_continue, " expect"),
+            (head.upgrade, " upgrade"),
+            (head.head_len != bytes.len(), " rest"),
+        ] {
+            text.push_str(if wish { name } else { "" });
+        }
+        for (_, name, value) in message.fields() {
+            text.push_str(&format!("|{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
+        }
+        Ok(Some(text))
+    }
+
+    fn check(input: &str, expected: Result<&str, HeadError>) {
+        let expected = expected.map(|text| Some(text.to_owned()));
+        assert_eq!(request(input.as_bytes()), expected, "{input:?}");
+        // Whatever arrives first of a good head is never an error, and never more than an unfinished head.
+        if expected.is_ok() {
+            let head_len = {
+                let mut message = Message::new();
+                parse_request(input.as_bytes(), &Limits::default(), &mut message).unwrap().unwrap().head_len
+            };
+            for at in 0..head_len {
+                assert_eq!(request(&input.as_bytes()[..at]), Ok(None), "{input:?} cut at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn requests_that_are_accepted() {
+        check("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Ok("None keep-alive|Host: a"));
+        check("GET / HTTP/1.1\r\n\r\n", Ok("None keep-alive"));
+        check("GET / HTTP/1.1\n\n", Ok("None keep-alive"));
+        check("\r\n\n\r\nGET / HTTP/1.1\r\n\r\nmore", Ok("None keep-alive rest"));
+        check("GET  \t/\t HTTP/1.1\r\n\r\n", Ok("None keep-alive"));
+        check("get /~%zz?a=[]|{}\"<>\\^` HTTP/1.9\r\n\r\n", Ok("None keep-alive"));
+        check("GET / HTTP/1.0\r\n\r\n", Ok("None"));
+        check("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", Ok("None keep-alive"));
+        check("GET / HTTP/1.1\r\nConnection: close\r\nA:\r\n\r\n", Ok("None|A: "));
+        check("GET / HTTP/1.1\r\nA: b \t\r\nB:\tc\x01\r\n\r\n", Ok("None keep-alive|A: b|B: c\x01"));
+        check("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", Ok("Length(5) keep-alive rest|Content-Length: 5"));
+        check(
+            "POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 0\r\n\r\n",
+            Ok("Length(0) keep-alive expect|Expect: 100-Continue|Content-Length: 0"),
+        );
+        check(
+            "POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n",
+            Ok("Chunked keep-alive|Transfer-Encoding: Chunked"),
+        );
+        check(
+            "GET /chat HTTP/1.1\r\nUpgrade: x\r\nConnection: keep-alive, Upgrade\r\n\r\n",
+            Ok("None keep-alive upgrade|Upgrade: x|Connection: Upgrade"),
+        );
+        check(
+            "GET / HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+            Ok("None keep-alive|Connection: Upgrade"),
+        );
+        check(
+            "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 3\r\n\r\n",
+            Ok("None keep-alive|Host: a:443|Content-Length: 3"),
+        );
+    }
+
+    #[test]
+    fn folds_become_spaces() {
+        check("GET / HTTP/1.1\r\nA: b\r\n c\r\n\td\r\n\r\n", Ok("None keep-alive|A: b   c  \td"));
+        check("GET / HTTP/1.1\r\nA:\r\n b\r\nC: d\r\n\r\n", Ok("None keep-alive|A: b|C: d"));
+        check("GET / HTTP/1.1\r\nA: b\n \n\r\n", Ok("None keep-alive|A: b"));
+        check("GET / HTTP/1.1\r\nContent-Length: 5,\r\n 5\r\n\r\n", Ok("Length(5) keep-alive|Content-Length: 5"));
+        check("GET / HTTP/1.1\r\n A: b\r\n\r\n", Err(HeadError::FieldName));
+    }
+
+    #[test]
+    fn one_message_has_one_framing() {
+        check(
+            "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            Ok("Length(5) keep-alive|Content-Length: 5"),
+        );
+        check("POST / HTTP/1.1\r\nContent-Length: 05, 5\r\n\r\n", Ok("Length(5) keep-alive|Content-Length: 5"));
+        check("POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", Err(HeadError::ContentLength));
+        check("POST / HTTP/1.1\r\nContent-Length: 5, 6\r\n\r\n", Err(HeadError::ContentLength));
+        check("POST / HTTP/1.1\r\nContent-Length: \r\n\r\n", Err(HeadError::ContentLength));
+        check(
+            "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Ok("Chunked|Transfer-Encoding: chunked"),
+        );
+        check(
+            "POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Ok("Chunked|Transfer-Encoding: chunked"),
+        );
+        check("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", Err(HeadError::TransferEncoding));
+        check("POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", Err(HeadError::UnknownTransferCoding));
+        check("POST / HTTP/1.1\r\nTransfer-Encoding: chunked, gzip\r\n\r\n", Err(HeadError::TransferEncoding));
+        check(
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Err(HeadError::TransferEncoding),
+        );
+        check("GET / HTTP/1.0\r\nContent-Length: 5\r\n\r\n", Err(HeadError::BodyNotAllowed));
+    }
+
+    #[test]
+    fn requests_that_are_refused() {
+        use HeadError::{FieldName, FieldValue, Host, StartLine, Version, WebSocketKey};
+        check("GET /\r\n\r\n", Err(StartLine));
+        check("GET\r\n\r\n", Err(StartLine));
+        check("GET / HTTP/1\r\n\r\n", Err(Version));
+        check("GET / HTTP/11.1\r\n\r\n", Err(Version));
+        check("GET / http/1.1\r\n\r\n", Err(StartLine));
+        check("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Err(Version));
+        check("GET /\u{e9} HTTP/1.1\r\n\r\n", Err(StartLine));
+        check("GET /# HTTP/1.1\r\n\r\n", Err(StartLine));
+        check("GET / HTTP/1.1\r\rA: b\r\n\r\n", Err(StartLine));
+        check("\rGET / HTTP/1.1\r\n\r\n", Err(StartLine));
+        check("\u{16}\u{3}\u{1}", Err(StartLine));
+        check("G\0ET", Err(StartLine));
+        check(" GET / HTTP/1.1\r\n\r\n", Err(StartLine));
+        check("GET / HTTP/1.1\r\nA : b\r\n\r\n", Err(FieldName));
+        check("GET / HTTP/1.1\r\n: b\r\n\r\n", Err(FieldName));
+        check("GET / HTTP/1.1\r\nA\r\n\r\n", Err(FieldName));
+        check("GET / HTTP/1.1\r\nA(: b\r\n\r\n", Err(FieldName));
+        check("GET / HTTP/1.1\r\nA: b\rc\r\n\r\n", Err(FieldValue));
+        check("GET / HTTP/1.1\r\nA: b\0c\r\n\r\n", Err(FieldValue));
+        check("GET / HTTP/1.1\r\nA: b\0", Err(FieldValue));
+        check("GET / HTTP/1.1\r\n\rX", Err(FieldName));
+        check("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Err(Host));
+        check("GET / HTTP/1.1\r\nHost: a\r\nhost: A\r\n\r\n", Ok("None keep-alive|Host: a"));
+        check("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", Err(Host));
+        check("GET a HTTP/1.1\r\n\r\n", Err(Host));
+        check("GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", Err(WebSocketKey));
+    }
+
+    #[test]
+    fn limits_hold() {
+        let mut message = Message::new();
+        let limits = Limits { max_head: 64, max_fields: 3 };
+        let fields = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
+        assert!(parse_request(fields(2).as_bytes(), &limits, &mut message).unwrap().is_some());
+        assert_eq!(parse_request(fields(3).as_bytes(), &limits, &mut message), Err(HeadError::TooManyFields));
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(64));
+        assert_eq!(parse_request(long.as_bytes(), &limits, &mut message), Err(HeadError::TooLarge));
+        assert_eq!(parse_request(&long.as_bytes()[..64], &limits, &mut message), Err(HeadError::TooLarge));
+        assert_eq!(parse_request(&long.as_bytes()[..63], &limits, &mut message), Ok(None));
+        let empty_lines = "\r\n".repeat(32);
+        assert_eq!(parse_request(empty_lines.as_bytes(), &limits, &mut message), Err(HeadError::TooLarge));
+    }
+
+    #[test]
+    fn responses() {
+        let check = |method: Method, input: &str, expected: Result<(Framing, bool, bool, bool), HeadError>| {
+            let mut message = Message::new();
+            let got = parse_response(input.as_bytes(), &Limits::default(), method, &mut message);
+            let got = got.map(|head| {
+                let head = head.expect("complete");
+                (head.body, head.keep_alive, head.interim, head.tunnel)
+            });
+            assert_eq!(got, expected, "{input:?}");
+            if expected.is_ok() {
+                for at in 0..input.len() {
+                    let cut = parse_response(&input.as_bytes()[..at], &Limits::default(), method, &mut message);
+                    assert_eq!(cut, Ok(None), "{input:?} cut at {at}");
+                }
+            }
+        };
+        use Method::{Connect, Get, Head};
+        let length = Framing::Length(5);
+        check(Get, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", Ok((length, true, false, false)));
+        check(Head, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", Ok((Framing::None, true, false, false)));
+        check(Get, "HTTP/1.1 200\r\nContent-Length: 5\r\n\r\n", Ok((length, true, false, false)));
+        check(Get, "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n", Ok((length, false, false, false)));
+        check(Get, "HTTP/1.1 200 OK\r\n\r\n", Ok((Framing::UntilClose, false, false, false)));
+        check(Get, "HTTP/1.1 204 No\r\n\r\n", Ok((Framing::None, true, false, false)));
+        check(Get, "HTTP/1.1 304 No\r\nContent-Length: 5\r\n\r\n", Ok((Framing::None, true, false, false)));
+        check(Get, "HTTP/1.1 100 Continue\r\n\r\n", Ok((Framing::None, true, true, false)));
+        check(Get, "HTTP/1.1 101 S\r\n\r\n", Ok((Framing::None, false, false, true)));
+        check(Connect, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", Ok((Framing::None, false, false, true)));
+        check(Get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Ok((Framing::Chunked, true, false, false)));
+        check(
+            Get,
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+            Ok((Framing::Chunked, false, false, false)),
+        );
+        let twice = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n";
+        check(Get, twice, Err(HeadError::ContentLength));
+        check(Get, "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", Err(HeadError::UnknownTransferCoding));
+        check(Get, "HTTP/1.1 20 OK\r\n\r\n", Err(HeadError::StartLine));
+        check(Get, "HTTP/1.1 2000 OK\r\n\r\n", Err(HeadError::StartLine));
+        check(Get, "HTTP/1.1 099 OK\r\n\r\n", Err(HeadError::StartLine));
+        check(Get, "HTTP/1.1 \r\n\r\n", Err(HeadError::StartLine));
+        check(Get, "HTTP/1 200 OK\r\n\r\n", Err(HeadError::Version));
+        check(Get, "SSH-2.0-OpenSSH\r\n", Err(HeadError::StartLine));
+        check(Get, "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n", Err(HeadError::FieldName));
+    }
+
+    #[test]
+    fn heads_are_written_with_the_framing_they_get() {
+        let check = |input: &str, body: Framing, connection, expected: &str| {
+            let mut message = Message::new();
+            let mut wire = Vec::new();
+            if input.starts_with("HTTP") {
+                parse_response(input.as_bytes(), &Limits::default(), Method::Get, &mut message).unwrap().unwrap();
+                write_response(&message, body, connection, &mut wire);
+            } else {
+                parse_request(input.as_bytes(), &Limits::default(), &mut message).unwrap().unwrap();
+                write_request(&message, body, connection, &mut wire);
+            }
+            assert_eq!(String::from_utf8(wire).unwrap(), expected);
+        };
+        use ConnectionField::{Close, KeepAlive, None};
+        check("GET / HTTP/1.1\r\nA: b\r\n\r\n", Framing::None, None, "GET / HTTP/1.1\r\nA: b\r\n\r\n");
+        check("GET / HTTP/1.0\r\n\r\n", Framing::None, KeepAlive, "GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n");
+        check(
+            "POST / HTTP/1.1\r\nContent-Length: 3\r\nB: c\r\n\r\n",
+            Framing::Length(3),
+            None,
+            "POST / HTTP/1.1\r\nContent-Length: 3\r\nB: c\r\n\r\n",
+        );
+        check(
+            "POST / HTTP/1.1\r\nContent-Length: 3\r\nB: c\r\n\r\n",
+            Framing::Chunked,
+            Close,
+            "POST / HTTP/1.1\r\nB: c\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+        );
+        check(
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
+            Framing::None,
+            None,
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
+        );
+        check("HTTP/1.1 204 No\r\nContent-Length: 3\r\n\r\n", Framing::None, None, "HTTP/1.1 204 No\r\n\r\n");
+        check(
+            "GET / HTTP/1.1\r\nTE: gzip, trailers\r\n\r\n",
+            Framing::None,
+            None,
+            "GET / HTTP/1.1\r\nTE: trailers\r\n\r\n",
+        );
+    }
+
+    /// Pieces from which nearly valid heads are made.
+    fn pieces() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop::sample::select(vec![
+            "GET ",
+            "POST ",
+            "/ ",
+            "http://a/ ",
+            "* ",
+            "HTTP/1.1",
+            "HTTP/1.0",
+            " 200 OK",
+            "\r\n",
+            "\r\n",
+            "\r\n",
+            "\n",
+            "\r",
+            "\0",
+            " ",
+            "\t",
+            ":",
+            "Host: a",
+            "Host: b",
+            "Content-Length: ",
+            "5",
+            ", 5",
+            "Transfer-Encoding: ",
+            "chunked",
+            "gzip",
+            "Connection: ",
+            "close",
+            "keep-alive",
+            "upgrade",
+            "Upgrade: ",
+            "websocket",
+            "X: y",
+            "é",
+        ]);
+        prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat().into_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn fuzz_on_generated_heads(data in pieces()) {
+            fuzz_request(&data);
+            fuzz_response(&data);
+        }
+
+        #[test]
+        fn fuzz_on_any_bytes(data in prop::collection::vec(any::<u8>(), 0..256)) {
+            fuzz_request(&data);
+            fuzz_response(&data);
+        }
+
+        #[test]
+        fn a_prefix_is_unfinished_or_already_as_wrong_as_the_whole(data in pieces()) {
+            let whole = request(&data);
+            for at in 0..data.len() {
+                let part = request(&data[..at]);
+                match &whole {
+                    Ok(None) => prop_assert_eq!(part, Ok(None)),
+                    // A cut behind the head's end is the whole head.
+                    Ok(Some(_)) => prop_assert!(part.is_ok()),
+                    Err(error) => prop_assert!(part == Ok(None) || part == Err(*error)),
+                }
+            }
+        }
+    }
+}
