@@ -1,1 +1,5 @@
 //! Load generators and the demo origin server.
+
+#![forbid(unsafe_code)]
+
+pub mod origin;

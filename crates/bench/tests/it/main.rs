@@ -1,0 +1,3 @@
+//! Tests of the demo origin and the load generators over real sockets.
+
+mod origin;

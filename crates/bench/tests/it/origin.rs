@@ -1,0 +1,103 @@
+//! The demo origin, byte by byte.
+
+use std::time::Instant;
+
+use sluicegate_bench::origin;
+use sluicegate_testkit::{Client, Listening};
+
+fn start() -> Client {
+    let listening = Listening::new();
+    let address = listening.address();
+    origin::spawn(listening.listener, 1).expect("startable");
+    Client::connect(&address)
+}
+
+/// Sends `request` and the end of the client's direction; compares all that comes.
+fn check(request: &str, expected: &str) {
+    let mut client = start();
+    client.send(request);
+    client.finish();
+    assert_eq!(String::from_utf8_lossy(&client.read_to_end()), expected, "{request:?}");
+}
+
+#[test]
+fn fast_answers_every_pipelined_request() {
+    let one = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\nContent-Type: text/plain\r\n\r\nI'm FAST!!!!";
+    check(&"GET /fast HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3), &one.repeat(3));
+}
+
+#[test]
+fn connections_live_as_their_requests_wish() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-length: 12\r\n";
+    let keep = format!("{head}connection: keep-alive\r\n\r\nI'm FAST!!!!");
+    let close = format!("{head}connection: close\r\n\r\nI'm FAST!!!!");
+    check("GET /fast HTTP/1.0\r\n\r\nGET /fast HTTP/1.0\r\n\r\n", &close);
+    check("GET /fast HTTP/1.1\r\nConnection: close\r\n\r\nGET /fast HTTP/1.1\r\n\r\n", &close);
+    check("GET /fast HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /fast HTTP/1.0\r\n\r\n", &format!("{keep}{close}"));
+}
+
+#[test]
+fn head_has_no_body() {
+    check(
+        "HEAD /bytes/5 HTTP/1.1\r\n\r\nHEAD /fast HTTP/1.1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\ncontent-length: 5\r\n\r\n\
+         HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\ncontent-length: 12\r\n\r\n",
+    );
+}
+
+#[test]
+fn echo_frames_as_it_was_framed() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nx-request-method: PUT\r\n";
+    check(
+        "PUT /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloPUT /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: u\r\n\r\nPUT /echo HTTP/1.1\r\n\r\n",
+        &format!(
+            "{head}content-length: 5\r\n\r\nhello{head}transfer-encoding: chunked\r\n\r\n\
+             3\r\nabc\r\n2\r\nde\r\n0\r\nT: u\r\n\r\n{head}content-length: 0\r\n\r\n"
+        ),
+    );
+}
+
+#[test]
+fn a_client_that_expects_is_told_to_go_on() {
+    let mut client = start();
+    client.send("POST /echo HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(client.read_response().status, 100);
+    client.send("hello");
+    assert_eq!(client.read_response().text(), "hello");
+}
+
+#[test]
+fn statuses() {
+    check(
+        "GET /status/204 HTTP/1.1\r\n\r\nGET /status/503 HTTP/1.1\r\n\r\nGET /status/99 HTTP/1.1\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\n\r\n\
+         HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\ncontent-length: 19\r\n\r\nService Unavailable\
+         HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\ncontent-length: 9\r\n\r\nNot Found",
+    );
+}
+
+#[test]
+fn what_is_no_request_gets_400_and_the_end() {
+    check("nonsense\r\n\r\n", sluicegate_wire::http::status::error_page(400).raw);
+}
+
+#[test]
+fn bytes_and_bodies_of_any_size_stream() {
+    let mut client = start();
+    client.send("GET /bytes/3000000 HTTP/1.1\r\n\r\n");
+    let response = client.read_response();
+    assert_eq!(response.body.len(), 3_000_000);
+    assert!(response.body.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'));
+
+    client.send(format!("POST /fast HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n{}", "x".repeat(3_000_000)));
+    assert_eq!(client.read_response().text(), "I'm FAST!!!!");
+}
+
+#[test]
+fn delay_waits_at_least_as_long_as_asked() {
+    let mut client = start();
+    let start = Instant::now();
+    assert_eq!(client.get("/delay/30").text(), "30");
+    assert!(start.elapsed().as_millis() >= 30);
+}
