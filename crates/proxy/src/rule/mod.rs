@@ -1,4 +1,31 @@
 //! Rules: compiled once per configuration, run per stream.
+//!
+//! A rule list becomes one flat array of operations: fetch into the accumulator, convert it, compare it, jump, append
+//! it to the output, act. Conditions are jumps, so a rule whose condition fails costs its tests and nothing else. A
+//! plain function runs the array until it is done or an operation must wait: a store that answers later, or a Lua
+//! action. Between two operations nothing is alive but a counter, the output and at most one owned value, so what
+//! waits is small and resumes where it stopped; a fetch is never evaluated twice.
+//!
+//! Callers use [`try_run`], which needs no future when nothing waits (the common case), and await [`resume`] with
+//! what it hands back; [`run`] is both. [`choose_backend`] and [`try_choose_backend`] do the same for `use_backend`.
+
+mod action;
+mod code;
+mod compile;
+mod redirect;
+mod reply;
+mod run;
+mod store;
+
+use std::fmt;
+
+use sluicegate_config::model::Position;
+
+pub use compile::ProxyRules;
+pub use reply::page_reply;
+pub use run::{
+    Attempt, BackendAttempt, Suspended, choose_backend, resume, resume_backend, run, try_choose_backend, try_run,
+};
 
 /// What a rule set decided.
 #[derive(Debug)]
@@ -35,6 +62,60 @@ pub enum ReplySource {
     Internal,
 }
 
-/// A proxy's rules, compiled.
+/// Where in a stream's life a rule list runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hook {
+    /// `tcp-request connection`: nothing may wait.
+    TcpRequestConnection,
+    /// `tcp-request content`.
+    TcpRequestContent,
+    /// `tcp-response content`.
+    TcpResponseContent,
+    /// `http-request`.
+    HttpRequest,
+    /// `http-response`.
+    HttpResponse,
+}
+
+impl Hook {
+    /// The response is what its rules change.
+    pub fn is_response(self) -> bool {
+        matches!(self, Hook::TcpResponseContent | Hook::HttpResponse)
+    }
+
+    /// Its messages are HTTP, so a local reply can be sent.
+    pub fn is_http(self) -> bool {
+        matches!(self, Hook::HttpRequest | Hook::HttpResponse)
+    }
+}
+
+/// A rule list, compiled; [`ProxyRules`] holds one per hook.
 #[derive(Debug, Default)]
-pub struct ProxyRules {}
+pub struct RuleList {
+    code: code::Program,
+}
+
+impl RuleList {
+    /// There is nothing to run: skip the call.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.code.is_empty()
+    }
+}
+
+/// Why a rule cannot run as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompileError {
+    /// Where the rule stands.
+    pub at: Position,
+    /// What is wrong, without the place.
+    pub message: String,
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: error: {}", self.at.file, self.at.line, self.at.column, self.message)
+    }
+}
+
+impl std::error::Error for CompileError {}

@@ -1,9 +1,25 @@
 //! Samples: typed values that fetches produce, converters change, and conditions compare.
+//!
+//! Everything here is a plain function of a [`StreamContext`](crate::stream::StreamContext): no I/O, nothing waits,
+//! and the values borrow from the message as far as they can. What may have to wait, the store's converters, hands
+//! its operation out ([`Converted::Pending`]) to whoever evaluates: the rule runner awaits it, everyone else
+//! refuses.
 
+mod converter;
+mod fetch;
+mod field;
+mod format;
+mod lookup;
+mod matcher;
 mod value;
+mod variables;
 
-pub use value::Sample;
-
-/// The variables of a stream and its session.
-#[derive(Debug, Default)]
-pub struct Variables {}
+pub use converter::{Converted, ConverterCode, reply_value};
+pub use fetch::{Cursor, FetchCode};
+pub use fetch::{path, path_and_query};
+pub use field::{cookies, header_values, set_cookies};
+pub use format::{FormatMode, append_alias, append_value};
+pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_name, fetch_by_name, finish_call};
+pub use matcher::MatcherCode;
+pub use value::{Sample, Value, append_hex, append_int, append_ip, embedded_ipv4};
+pub use variables::{NAMES_LIMIT, ProcVariable, STREAM_LIMIT, VarMap, VarRef, Variables};

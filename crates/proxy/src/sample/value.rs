@@ -1,8 +1,14 @@
 //! A sample and its casts (HAProxy configuration manual 7.1).
+//!
+//! [`Sample`] owns its bytes: it is what a variable keeps. [`Value`] borrows them from the message where it can: it is
+//! what an expression carries from its fetch through its converters to a condition or a log-format, so that neither
+//! allocates for `hdr(host) -i example.com`. A cast that HAProxy does not know fails, and a failed cast is a sample
+//! that is not there.
 
-use std::net::IpAddr;
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A typed value.
+/// A typed value that owns its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sample {
     /// Boolean.
@@ -17,4 +23,213 @@ pub enum Sample {
     Bin(Vec<u8>),
     /// An HTTP method.
     Method(Vec<u8>),
+}
+
+/// A typed value that borrows its bytes where it can.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// Boolean.
+    Bool(bool),
+    /// Signed 64-bit integer.
+    Int(i64),
+    /// Address.
+    Ip(IpAddr),
+    /// Text.
+    Str(Cow<'a, [u8]>),
+    /// Bytes that print as hexadecimal.
+    Bin(Cow<'a, [u8]>),
+    /// An HTTP method.
+    Method(Cow<'a, [u8]>),
+}
+
+impl Sample {
+    /// The same value, borrowed.
+    #[inline]
+    pub fn as_value(&self) -> Value<'_> {
+        match self {
+            Sample::Bool(b) => Value::Bool(*b),
+            Sample::Int(i) => Value::Int(*i),
+            Sample::Ip(ip) => Value::Ip(*ip),
+            Sample::Str(s) => Value::Str(Cow::Borrowed(s)),
+            Sample::Bin(s) => Value::Bin(Cow::Borrowed(s)),
+            Sample::Method(s) => Value::Method(Cow::Borrowed(s)),
+        }
+    }
+
+    /// Bytes it holds on the heap: what limits on variables count.
+    #[inline]
+    pub fn heap_len(&self) -> usize {
+        match self {
+            Sample::Bool(_) | Sample::Int(_) | Sample::Ip(_) => 0,
+            Sample::Str(s) | Sample::Bin(s) | Sample::Method(s) => s.len(),
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Text that is borrowed.
+    #[inline]
+    pub fn text(bytes: &'a [u8]) -> Value<'a> {
+        Value::Str(Cow::Borrowed(bytes))
+    }
+
+    /// Text that is owned.
+    #[inline]
+    pub fn owned_text(bytes: Vec<u8>) -> Value<'a> {
+        Value::Str(Cow::Owned(bytes))
+    }
+
+    /// The same value, taking the sample's bytes.
+    pub fn from_sample(sample: Sample) -> Value<'a> {
+        match sample {
+            Sample::Bool(b) => Value::Bool(b),
+            Sample::Int(i) => Value::Int(i),
+            Sample::Ip(ip) => Value::Ip(ip),
+            Sample::Str(s) => Value::Str(Cow::Owned(s)),
+            Sample::Bin(s) => Value::Bin(Cow::Owned(s)),
+            Sample::Method(s) => Value::Method(Cow::Owned(s)),
+        }
+    }
+
+    /// The same value, owning its bytes.
+    pub fn into_sample(self) -> Sample {
+        match self {
+            Value::Bool(b) => Sample::Bool(b),
+            Value::Int(i) => Sample::Int(i),
+            Value::Ip(ip) => Sample::Ip(ip),
+            Value::Str(s) => Sample::Str(s.into_owned()),
+            Value::Bin(s) => Sample::Bin(s.into_owned()),
+            Value::Method(s) => Sample::Method(s.into_owned()),
+        }
+    }
+
+    /// Cast to an integer: booleans are 0 or 1, IPv4 addresses their 32 bits, text its leading decimal digits.
+    pub fn to_int(&self) -> Option<i64> {
+        match self {
+            Value::Bool(b) => Some(i64::from(*b)),
+            Value::Int(i) => Some(*i),
+            Value::Ip(IpAddr::V4(ip)) => Some(i64::from(u32::from(*ip))),
+            Value::Str(s) => parse_leading_int(s),
+            Value::Ip(IpAddr::V6(_)) | Value::Bin(_) | Value::Method(_) => None,
+        }
+    }
+
+    /// Cast to a boolean: an integer that is not 0.
+    pub fn to_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(b) => Some(*b),
+            Value::Int(i) => Some(*i != 0),
+            Value::Str(s) => parse_leading_int(s).map(|i| i != 0),
+            Value::Ip(_) | Value::Bin(_) | Value::Method(_) => None,
+        }
+    }
+
+    /// Cast to an address: an integer is the 32 bits of an IPv4 address, text is parsed.
+    pub fn to_ip(&self) -> Option<IpAddr> {
+        match self {
+            Value::Ip(ip) => Some(*ip),
+            Value::Int(i) => Some(IpAddr::V4(Ipv4Addr::from(*i as u32))),
+            Value::Str(s) => std::str::from_utf8(s).ok()?.parse().ok(),
+            Value::Bool(_) | Value::Bin(_) | Value::Method(_) => None,
+        }
+    }
+
+    /// Cast to text, always possible: numbers in decimal, addresses as usual, bytes in upper-case hexadecimal.
+    pub fn into_text(self) -> Cow<'a, [u8]> {
+        match self {
+            Value::Str(s) | Value::Method(s) => s,
+            other => {
+                let mut text = Vec::new();
+                other.append_text(&mut text);
+                Cow::Owned(text)
+            }
+        }
+    }
+
+    /// Appends what [`Value::into_text`] gives, without a value in between.
+    pub fn append_text(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::Str(s) | Value::Method(s) => out.extend_from_slice(s),
+            Value::Bool(b) => out.push(if *b { b'1' } else { b'0' }),
+            Value::Int(i) => append_int(out, *i),
+            Value::Ip(ip) => append_ip(out, *ip),
+            Value::Bin(s) => s.iter().for_each(|byte| append_hex(out, *byte)),
+        }
+    }
+
+    /// Runs `f` on the value's text, without allocating for text that is at hand.
+    pub fn with_text<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Value::Str(s) | Value::Method(s) => f(s),
+            Value::Bool(b) => f(if *b { b"1" } else { b"0" }),
+            Value::Int(i) => f(itoa::Buffer::new().format(*i).as_bytes()),
+            other => {
+                let mut text = Vec::with_capacity(48);
+                other.append_text(&mut text);
+                f(&text)
+            }
+        }
+    }
+}
+
+/// Appends a number in decimal.
+#[inline]
+pub fn append_int(out: &mut Vec<u8>, number: i64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends an address; IPv4 is written by hand because it is in nearly every key.
+pub fn append_ip(out: &mut Vec<u8>, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => {
+            for (index, octet) in ip.octets().into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b'.');
+                }
+                out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            }
+        }
+        IpAddr::V6(ip) => {
+            use std::io::Write;
+            // Writing to a Vec cannot fail.
+            let _ = write!(out, "{ip}");
+        }
+    }
+}
+
+/// Appends one byte as two upper-case hexadecimal digits.
+#[inline]
+pub fn append_hex(out: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.push(DIGITS[usize::from(byte >> 4)]);
+    out.push(DIGITS[usize::from(byte & 15)]);
+}
+
+/// The leading decimal integer of `text`, saturating; 0 where there is none, and no value for empty text.
+fn parse_leading_int(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [] => return None,
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    };
+    let mut number: i64 = 0;
+    for digit in digits.iter().take_while(|byte| byte.is_ascii_digit()) {
+        let digit = i64::from(digit - b'0');
+        number = number.saturating_mul(10);
+        number = if negative { number.saturating_sub(digit) } else { number.saturating_add(digit) };
+    }
+    Some(number)
+}
+
+/// The IPv4 address inside an IPv6 one, if it is of a kind that HAProxy compares with IPv4 patterns: mapped
+/// (`::ffff:0:0/96`), compatible (`::/96`) or 6to4 (`2002::/16`).
+pub fn embedded_ipv4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    let segments = ip.segments();
+    let low = Ipv4Addr::from((u32::from(segments[6]) << 16) | u32::from(segments[7]));
+    match segments {
+        [0, 0, 0, 0, 0, 0 | 0xffff, _, _] => Some(low),
+        [0x2002, high, next, ..] => Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(next))),
+        _ => None,
+    }
 }

@@ -1,0 +1,110 @@
+//! What a rule does once its condition holds.
+
+use sluicegate_config::model::ProxyId;
+use sluicegate_wire::engine::{PendingReply, Started};
+
+use super::code::Machine;
+use super::redirect::RedirectCode;
+use super::reply::ReplyCode;
+use super::store::StoreCode;
+use super::{Hook, Verdict};
+use crate::lua::{self, BoundAction};
+use crate::sample::{Sample, VarRef};
+use crate::stream::StreamContext;
+
+/// An action, compiled. What it needs of the stream stands in the accumulator or in the machine's texts.
+pub(super) enum ActionCode {
+    /// `accept`, `allow`.
+    Accept,
+    /// `reject`.
+    Reject,
+    /// `return` and `deny`.
+    Reply(ReplyCode),
+    /// `redirect`.
+    Redirect(RedirectCode),
+    /// `set-header`: one of the name is left, at the end.
+    SetHeader(Box<[u8]>),
+    /// `add-header`.
+    AddHeader(Box<[u8]>),
+    /// `del-header`.
+    DeleteHeader(Box<[u8]>),
+    /// `set-var`: the accumulator; no sample leaves the variable alone.
+    SetVar(VarRef),
+    /// `set-var-fmt`: the text.
+    SetVarText(VarRef),
+    /// `unset-var`.
+    UnsetVar(VarRef),
+    /// `store-call`.
+    StoreCall(StoreCode),
+    /// `lua.NAME`.
+    Lua(BoundAction, lua::Hook),
+    /// `use_backend NAME`.
+    UseBackend(ProxyId),
+    /// `use_backend` with a log-format: the text is the name.
+    UseBackendNamed,
+}
+
+/// What came of an action.
+pub(super) enum Done {
+    /// The next operation.
+    Next,
+    /// The rule list ends.
+    Verdict(Verdict),
+    /// The store answers later.
+    Wait(PendingReply),
+}
+
+impl ActionCode {
+    /// The accumulator is its input.
+    #[inline]
+    pub(super) fn takes_sample(&self) -> bool {
+        matches!(self, ActionCode::SetVar(_))
+    }
+
+    /// Acts; Lua and the choice of a backend are the runner's.
+    pub(super) fn act(&self, sample: Option<Sample>, machine: &Machine, hook: Hook, cx: &mut StreamContext) -> Done {
+        match self {
+            ActionCode::Accept => return Done::Verdict(Verdict::Continue),
+            ActionCode::Reject => return Done::Verdict(Verdict::Close),
+            ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine))),
+            ActionCode::Redirect(redirect) => {
+                if let Some(reply) = redirect.build(machine.text(), &cx.request) {
+                    return Done::Verdict(Verdict::Reply(reply));
+                }
+            }
+            ActionCode::SetHeader(name) => message(hook, cx).set(name, machine.text()),
+            ActionCode::AddHeader(name) => {
+                message(hook, cx).add(name, machine.text());
+            }
+            ActionCode::DeleteHeader(name) => {
+                message(hook, cx).delete_all(name);
+            }
+            // A value that does not fit into the stream's limit is not set, as in HAProxy.
+            ActionCode::SetVar(variable) => {
+                if let Some(sample) = sample {
+                    cx.variables.set(variable, sample);
+                }
+            }
+            ActionCode::SetVarText(variable) => {
+                cx.variables.set(variable, Sample::Str(machine.text().to_vec()));
+            }
+            ActionCode::UnsetVar(variable) => cx.variables.unset(variable),
+            ActionCode::StoreCall(call) => match call.start(machine) {
+                Started::Done(reply) => {
+                    if let Some(verdict) = call.finish(reply, hook, cx) {
+                        return Done::Verdict(verdict);
+                    }
+                }
+                Started::Pending(reply) => return Done::Wait(reply),
+            },
+            ActionCode::Lua(..) | ActionCode::UseBackend(_) | ActionCode::UseBackendNamed => {
+                debug_assert!(false, "the runner's action");
+            }
+        }
+        Done::Next
+    }
+}
+
+fn message(hook: Hook, cx: &mut StreamContext) -> &mut sluicegate_wire::http::Message {
+    if hook.is_response() { &mut cx.response } else { &mut cx.request }
+}

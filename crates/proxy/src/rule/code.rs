@@ -1,0 +1,200 @@
+//! The flat code of a rule list and the plain function that runs it.
+//!
+//! One accumulator holds the sample that is being made, one buffer the text that is being rendered; conditions are
+//! jumps. When the function returns no sample is alive, so what must be kept while something waits is the program
+//! counter, the cursor of a condition over several occurrences and the text so far.
+
+use sluicegate_config::model::{FormatFlags, LogAlias};
+use sluicegate_wire::engine::PendingReply;
+use sluicegate_wire::reply::Reply;
+use smallvec::SmallVec;
+
+use super::action::ActionCode;
+use crate::sample::{
+    Converted, ConverterCode, Cursor, FetchCode, FormatMode, MatcherCode, Sample, Value, append_alias, append_value,
+};
+use crate::stream::StreamContext;
+
+/// One operation.
+pub(super) enum Op {
+    /// The accumulator becomes the fetch's sample, or none.
+    Fetch(FetchCode),
+    /// A condition begins with a fetch of several occurrences: none was seen yet.
+    Rewind,
+    /// The accumulator becomes the next occurrence; jumps where there is none left.
+    FetchNext(FetchCode, u32),
+    /// The accumulator is converted; none stays none.
+    Convert(ConverterCode),
+    /// Jumps if the accumulator matches.
+    JumpIfMatch(MatcherCode, u32),
+    /// Jumps.
+    Jump(u32),
+    /// Rendering begins: the text is empty.
+    Begin,
+    /// Appends to the text.
+    Text(Box<[u8]>),
+    /// Appends the accumulator.
+    AppendValue(FormatFlags, FormatMode),
+    /// Appends an alias.
+    AppendAlias(LogAlias, FormatFlags, FormatMode),
+    /// One of several texts ends here; see [`Machine::texts`].
+    EndText,
+    /// Hands the accumulator or the text to an action.
+    Act(ActionCode),
+    /// The list ends.
+    Stop,
+}
+
+/// A rule list's code. It ends in [`Op::Stop`] unless it is empty.
+#[derive(Default)]
+pub(super) struct Program {
+    ops: Box<[Op]>,
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Program({} operations)", self.ops.len())
+    }
+}
+
+impl Program {
+    pub(super) fn new(ops: Vec<Op>) -> Program {
+        Program { ops: ops.into() }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// The action that the machine did last.
+    pub(super) fn last_action(&self, machine: &Machine) -> Option<&ActionCode> {
+        match self.ops.get(machine.next.checked_sub(1)? as usize)? {
+            Op::Act(action) => Some(action),
+            _ => None,
+        }
+    }
+}
+
+/// What the evaluator keeps between operations; its memory is reused.
+#[derive(Default)]
+pub(super) struct Machine {
+    /// The next operation.
+    next: u32,
+    /// How far a condition has looked.
+    cursor: Cursor,
+    /// The text that is being rendered, several after each other.
+    out: Vec<u8>,
+    /// Where each text but the last one being rendered ends in `out`.
+    ends: SmallVec<[u32; 8]>,
+    /// What an awaited operation gave to the accumulator.
+    resumed: Option<Sample>,
+}
+
+/// Text that a machine keeps for the next stream at most; one big body must not stay for ever.
+const KEPT_TEXT: usize = 64 << 10;
+
+impl Machine {
+    /// Ready for another program.
+    pub(super) fn reset(&mut self) {
+        self.next = 0;
+        self.cursor = Cursor::default();
+        self.resumed = None;
+        self.begin();
+        if self.out.capacity() > KEPT_TEXT {
+            self.out = Vec::new();
+        }
+    }
+
+    fn begin(&mut self) {
+        self.out.clear();
+        self.ends.clear();
+    }
+
+    /// The whole text since the last [`Op::Begin`].
+    pub(super) fn text(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// The texts that [`Op::EndText`] ended, in order.
+    pub(super) fn texts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|index| {
+            let start = if index == 0 { 0 } else { self.ends[index - 1] };
+            &self.out[start as usize..self.ends[index] as usize]
+        })
+    }
+
+    /// The reply to [`Step::Wait`]: it becomes the accumulator. The reason is given if the store failed.
+    pub(super) fn answer(&mut self, reply: Reply) -> Option<String> {
+        match ConverterCode::finish(reply) {
+            Converted::Value(value) => self.resumed = Some(value.into_sample()),
+            Converted::Failed(reason) => return Some(reason),
+            Converted::Nothing | Converted::Pending(_) => {}
+        }
+        None
+    }
+}
+
+/// Why the evaluator stopped.
+pub(super) enum Step<'a> {
+    /// The end.
+    Done,
+    /// An action acts, on the sample where it takes one.
+    Act(&'a ActionCode, Option<Sample>),
+    /// A converter's store failed; `txn.store_err` gets the reason, then go on.
+    StoreFailed(String),
+    /// A converter's store answers later; give its reply to [`Machine::answer`], then go on.
+    Wait(PendingReply),
+}
+
+/// Runs from where the machine stands until something is to be done that needs more than to read the stream.
+pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamContext) -> Step<'a> {
+    let ops = &program.ops;
+    let resumed = machine.resumed.take();
+    let mut value: Option<Value<'_>> = resumed.map(Value::from_sample);
+    let mut at = machine.next as usize;
+    loop {
+        let Some(op) = ops.get(at) else { return Step::Done };
+        at += 1;
+        match op {
+            Op::Fetch(fetch) => value = fetch.fetch(cx),
+            Op::Rewind => machine.cursor = Cursor::default(),
+            Op::FetchNext(fetch, end) => match fetch.fetch_next(cx, &mut machine.cursor) {
+                None => at = *end as usize,
+                found => value = found,
+            },
+            Op::Convert(converter) => {
+                let Some(input) = value.take() else { continue };
+                match converter.convert(input, cx) {
+                    Converted::Value(converted) => value = Some(converted),
+                    Converted::Nothing => {}
+                    Converted::Failed(reason) => {
+                        machine.next = at as u32;
+                        return Step::StoreFailed(reason);
+                    }
+                    Converted::Pending(reply) => {
+                        machine.next = at as u32;
+                        return Step::Wait(reply);
+                    }
+                }
+            }
+            Op::JumpIfMatch(matcher, target) => {
+                if value.as_ref().is_some_and(|value| matcher.matches(value)) {
+                    at = *target as usize;
+                }
+            }
+            Op::Jump(target) => at = *target as usize,
+            Op::Begin => machine.begin(),
+            Op::Text(text) => machine.out.extend_from_slice(text),
+            Op::AppendValue(flags, mode) => append_value(value.as_ref(), *flags, *mode, &mut machine.out),
+            Op::AppendAlias(alias, flags, mode) => append_alias(*alias, *flags, *mode, cx, &mut machine.out),
+            Op::EndText => machine.ends.push(machine.out.len() as u32),
+            Op::Act(action) => {
+                machine.next = at as u32;
+                let sample = if action.takes_sample() { value.take().map(Value::into_sample) } else { None };
+                return Step::Act(action, sample);
+            }
+            Op::Stop => return Step::Done,
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! From the typed configuration to flat code.
+
+use std::sync::Arc;
+
+use sluicegate_config::Config;
+use sluicegate_config::model::{
+    self, Acl, AclRef, Action, BackendName, Condition, Expr, FormatPart, LogFormat, Position, ProxyId, ProxyKind,
+    ReturnBody, Rule,
+};
+
+use super::action::ActionCode;
+use super::code::{Op, Program};
+use super::redirect::RedirectCode;
+use super::reply::ReplyCode;
+use super::store::{StoreCode, store_err};
+use super::{CompileError, Hook, ReplySource, RuleList};
+use crate::lua::{self, LuaStates};
+use crate::running::Engines;
+use crate::sample::{ConverterCode, FetchCode, FormatMode, MatcherCode, VarRef};
+
+/// A proxy's rules, compiled.
+#[derive(Debug, Default)]
+pub struct ProxyRules {
+    /// `tcp-request connection`.
+    pub tcp_request_connection: RuleList,
+    /// `tcp-request content`.
+    pub tcp_request_content: RuleList,
+    /// `tcp-response content`.
+    pub tcp_response_content: RuleList,
+    /// `http-request`.
+    pub http_request: RuleList,
+    /// `http-response`.
+    pub http_response: RuleList,
+    /// `use_backend`, for [`choose_backend`](super::choose_backend).
+    pub(super) use_backend: RuleList,
+    /// `default_backend`; a `listen` without one is its own.
+    pub(super) default_backend: Option<ProxyId>,
+}
+
+impl ProxyRules {
+    /// Compiles a proxy's rules; every error of the proxy is reported.
+    pub fn compile(
+        proxy: &model::Proxy,
+        config: &Config,
+        engines: &Engines,
+        lua: Option<&Arc<LuaStates>>,
+    ) -> Result<ProxyRules, Vec<CompileError>> {
+        let mut errors = Vec::new();
+        let mut list = |rules: &[Rule], hook| {
+            let mut builder = Builder { proxy, engines, lua, hook, ops: Vec::new(), errors: &mut errors };
+            rules.iter().for_each(|rule| builder.rule(rule));
+            builder.finish()
+        };
+        let mut compiled = ProxyRules {
+            tcp_request_connection: list(&proxy.tcp_request_connection, Hook::TcpRequestConnection),
+            tcp_request_content: list(&proxy.tcp_request_content, Hook::TcpRequestContent),
+            tcp_response_content: list(&proxy.tcp_response_content, Hook::TcpResponseContent),
+            http_request: list(&proxy.http_request, Hook::HttpRequest),
+            http_response: list(&proxy.http_response, Hook::HttpResponse),
+            use_backend: RuleList::default(),
+            default_backend: proxy.default_backend,
+        };
+        let mut builder =
+            Builder { proxy, engines, lua, hook: Hook::HttpRequest, ops: Vec::new(), errors: &mut errors };
+        proxy.use_backend.iter().for_each(|rule| builder.use_backend(rule));
+        compiled.use_backend = builder.finish();
+        if proxy.default_backend.is_none() && proxy.kind == ProxyKind::Listen {
+            let own = config.proxies.iter().position(|other| other.uid == proxy.uid && other.name == proxy.name);
+            compiled.default_backend = own.map(|index| ProxyId(index as u32));
+        }
+        if errors.is_empty() { Ok(compiled) } else { Err(errors) }
+    }
+}
+
+/// A place in the code that is not known yet: the operations that jump there.
+#[derive(Default)]
+struct Label {
+    jumps: Vec<usize>,
+}
+
+struct Builder<'a> {
+    proxy: &'a model::Proxy,
+    engines: &'a Engines,
+    lua: Option<&'a Arc<LuaStates>>,
+    hook: Hook,
+    ops: Vec<Op>,
+    errors: &'a mut Vec<CompileError>,
+}
+
+impl Builder<'_> {
+    fn finish(mut self) -> RuleList {
+        if !self.ops.is_empty() {
+            self.ops.push(Op::Stop);
+        }
+        RuleList { code: Program::new(self.ops) }
+    }
+
+    fn error(&mut self, at: &Position, message: impl Into<String>) {
+        self.errors.push(CompileError { at: at.clone(), message: message.into() });
+    }
+
+    /// Emits an operation that jumps to `label`.
+    fn jump(&mut self, op: Op, label: &mut Label) {
+        label.jumps.push(self.ops.len());
+        self.ops.push(op);
+    }
+
+    /// `label` is here.
+    fn place(&mut self, label: Label) {
+        let here = self.ops.len() as u32;
+        for jump in label.jumps {
+            match &mut self.ops[jump] {
+                Op::Jump(target) | Op::JumpIfMatch(_, target) | Op::FetchNext(_, target) => *target = here,
+                _ => debug_assert!(false, "an operation that does not jump"),
+            }
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule) {
+        let mut end = Label::default();
+        if let Some(condition) = &rule.condition {
+            self.condition(condition, &mut end);
+        }
+        self.action(&rule.action, &rule.at);
+        self.place(end);
+    }
+
+    fn use_backend(&mut self, rule: &model::UseBackend) {
+        let mut end = Label::default();
+        if let Some(condition) = &rule.condition {
+            self.condition(condition, &mut end);
+        }
+        match &rule.target {
+            BackendName::Static(id) => self.ops.push(Op::Act(ActionCode::UseBackend(*id))),
+            BackendName::Dynamic(name) => {
+                self.text(name, FormatMode::Plain);
+                self.ops.push(Op::Act(ActionCode::UseBackendNamed));
+            }
+        }
+        self.place(end);
+    }
+
+    /// Falls through where the condition holds and jumps to `otherwise` where it does not.
+    fn condition(&mut self, condition: &Condition, otherwise: &mut Label) {
+        let mut holds = Label::default();
+        for group in &condition.any {
+            let mut next_group = Label::default();
+            for term in group {
+                let mut matched = Label::default();
+                self.acl(&term.acl, &mut matched);
+                if term.negated {
+                    // No test matched: the term holds, so jump over what the match does.
+                    let mut next_term = Label::default();
+                    self.jump(Op::Jump(0), &mut next_term);
+                    self.place(matched);
+                    self.jump(Op::Jump(0), &mut next_group);
+                    self.place(next_term);
+                } else {
+                    self.jump(Op::Jump(0), &mut next_group);
+                    self.place(matched);
+                }
+            }
+            let target = if condition.unless { &mut *otherwise } else { &mut holds };
+            self.jump(Op::Jump(0), target);
+            self.place(next_group);
+        }
+        if !condition.unless {
+            self.jump(Op::Jump(0), otherwise);
+        }
+        self.place(holds);
+    }
+
+    /// Jumps to `matched` if any of the ACL's tests does, and falls through otherwise.
+    fn acl(&mut self, acl: &AclRef, matched: &mut Label) {
+        let acl: &Acl = match acl {
+            AclRef::Named(index) => &self.proxy.acls[*index as usize],
+            AclRef::Inline(acl) => acl,
+        };
+        for test in &acl.tests {
+            let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case);
+            let Some(fetch) = self.fetch(&test.expr) else { continue };
+            if !fetch.is_multiple() {
+                self.ops.push(Op::Fetch(fetch));
+                self.converters(&test.expr);
+                self.jump(Op::JumpIfMatch(matcher, 0), matched);
+                continue;
+            }
+            let mut end = Label::default();
+            self.ops.push(Op::Rewind);
+            let again = self.ops.len() as u32;
+            self.jump(Op::FetchNext(fetch, 0), &mut end);
+            self.converters(&test.expr);
+            self.jump(Op::JumpIfMatch(matcher, 0), matched);
+            self.ops.push(Op::Jump(again));
+            self.place(end);
+        }
+    }
+
+    fn fetch(&mut self, expr: &Expr) -> Option<FetchCode> {
+        FetchCode::compile(expr.fetch, &expr.args).map_err(|message| self.error(&expr.at, message)).ok()
+    }
+
+    fn converters(&mut self, expr: &Expr) {
+        for call in &expr.converters {
+            match ConverterCode::compile(call.converter, &call.args, self.engines) {
+                Ok(code) if code.may_wait() && self.hook == Hook::TcpRequestConnection => {
+                    self.error(&expr.at, "a store cannot be waited for in 'tcp-request connection'");
+                }
+                Ok(code) => self.ops.push(Op::Convert(code)),
+                Err(message) => self.error(&expr.at, message),
+            }
+        }
+    }
+
+    /// Leaves the expression's sample in the accumulator.
+    fn expr(&mut self, expr: &Expr) {
+        if let Some(fetch) = self.fetch(expr) {
+            self.ops.push(Op::Fetch(fetch));
+            self.converters(expr);
+        }
+    }
+
+    /// Renders one log-format.
+    fn text(&mut self, format: &LogFormat, mode: FormatMode) {
+        self.ops.push(Op::Begin);
+        self.parts(format, mode);
+    }
+
+    /// Renders several.
+    fn texts<'f>(&mut self, formats: impl Iterator<Item = (&'f LogFormat, FormatMode)>) {
+        self.ops.push(Op::Begin);
+        for (format, mode) in formats {
+            self.parts(format, mode);
+            self.ops.push(Op::EndText);
+        }
+    }
+
+    fn parts(&mut self, format: &LogFormat, mode: FormatMode) {
+        for part in &format.parts {
+            match part {
+                FormatPart::Text(text) => self.ops.push(Op::Text(text.as_slice().into())),
+                FormatPart::Alias(alias, flags) => self.ops.push(Op::AppendAlias(*alias, *flags, mode)),
+                FormatPart::Expr(expr, flags) => {
+                    self.expr(expr);
+                    self.ops.push(Op::AppendValue(*flags, mode));
+                }
+            }
+        }
+    }
+
+    fn variable(&mut self, name: &model::VarName, at: &Position) -> Option<VarRef> {
+        let variable = VarRef::intern(name);
+        if variable.is_none() {
+            self.error(at, "too many variable names in this process");
+        }
+        variable
+    }
+
+    fn reply(&mut self, reply: &model::Return, source: ReplySource) -> ActionCode {
+        let body = match &reply.body {
+            ReturnBody::Format(format) => Some(format),
+            ReturnBody::ErrorPage | ReturnBody::Empty | ReturnBody::Bytes(_) => None,
+        };
+        let formats = reply.headers.iter().map(|(_, format)| format).chain(body);
+        self.texts(formats.map(|format| (format, FormatMode::Http)));
+        ActionCode::Reply(ReplyCode::new(reply, source))
+    }
+
+    fn action(&mut self, action: &Action, at: &Position) {
+        let code = match action {
+            Action::Accept => ActionCode::Accept,
+            Action::Reject => ActionCode::Reject,
+            Action::Deny(reply) => self.reply(reply, ReplySource::Deny),
+            Action::Return(reply) => self.reply(reply, ReplySource::Return),
+            Action::Redirect(redirect) => {
+                self.text(&redirect.to, FormatMode::Http);
+                ActionCode::Redirect(RedirectCode::new(redirect))
+            }
+            Action::SetHeader(name, value) => {
+                self.text(value, FormatMode::Http);
+                ActionCode::SetHeader(name.as_bytes().into())
+            }
+            Action::AddHeader(name, value) => {
+                self.text(value, FormatMode::Http);
+                ActionCode::AddHeader(name.as_bytes().into())
+            }
+            Action::DelHeader(name) => ActionCode::DeleteHeader(name.as_bytes().into()),
+            Action::SetVar(name, expr) => {
+                let Some(variable) = self.variable(name, at) else { return };
+                self.expr(expr);
+                ActionCode::SetVar(variable)
+            }
+            Action::SetVarFormat(name, format) => {
+                let Some(variable) = self.variable(name, at) else { return };
+                self.text(format, FormatMode::Plain);
+                ActionCode::SetVarText(variable)
+            }
+            Action::UnsetVar(name) => {
+                let Some(variable) = self.variable(name, at) else { return };
+                ActionCode::UnsetVar(variable)
+            }
+            Action::StoreCall(call) => {
+                let Some(code) = self.store_call(call, at) else { return };
+                code
+            }
+            Action::Lua(action) => {
+                let Some(code) = self.lua(action, at) else { return };
+                code
+            }
+        };
+        self.ops.push(Op::Act(code));
+    }
+
+    fn store_call(&mut self, call: &model::StoreCall, at: &Position) -> Option<ActionCode> {
+        if self.hook == Hook::TcpRequestConnection {
+            self.error(at, "a store cannot be waited for in 'tcp-request connection'");
+            return None;
+        }
+        let Some(engine) = self.engines.get(&call.store).cloned() else {
+            self.error(at, format!("no store is named '{}'", call.store));
+            return None;
+        };
+        if call.args.is_empty() {
+            self.error(at, "store-call needs a command");
+            return None;
+        }
+        let set_var = match &call.set_var {
+            Some(name) => Some(self.variable(name, at)?),
+            None => None,
+        };
+        let Some(store_err) = store_err() else {
+            self.error(at, "too many variable names in this process");
+            return None;
+        };
+        self.texts(call.args.iter().map(|format| (format, FormatMode::Plain)));
+        Some(ActionCode::StoreCall(StoreCode { engine, set_var, on_error: call.on_error.clone(), store_err }))
+    }
+
+    fn lua(&mut self, action: &model::LuaAction, at: &Position) -> Option<ActionCode> {
+        let hook = match self.hook {
+            Hook::TcpRequestConnection => {
+                self.error(at, "Lua actions are not available in 'tcp-request connection'");
+                return None;
+            }
+            Hook::TcpRequestContent => lua::Hook::TcpReq,
+            Hook::TcpResponseContent => lua::Hook::TcpRes,
+            Hook::HttpRequest => lua::Hook::HttpReq,
+            Hook::HttpResponse => lua::Hook::HttpRes,
+        };
+        match self.lua.and_then(|states| states.bind_action(action)) {
+            Some(bound) => Some(ActionCode::Lua(bound, hook)),
+            None => {
+                self.error(at, format!("no Lua action is registered as '{}'", action.name));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `redirect` (HAProxy configuration manual 4.2).
+
+use sluicegate_config::model::{FormatPart, Redirect, RedirectKind};
+use sluicegate_wire::http::{Message, Version};
+
+use super::reply::add_length;
+use super::{LocalReply, ReplySource};
+use crate::sample::path_and_query;
+
+/// `redirect`, compiled; its target is the machine's text.
+pub(super) struct RedirectCode {
+    kind: RedirectKind,
+    code: u16,
+    drop_query: bool,
+    append_slash: bool,
+    ignore_empty: bool,
+    /// A prefix of `/` adds nothing: that is how a redirect to itself is written.
+    empty_prefix: bool,
+    set_cookie: Option<Box<[u8]>>,
+}
+
+impl RedirectCode {
+    pub(super) fn new(redirect: &Redirect) -> RedirectCode {
+        RedirectCode {
+            kind: redirect.kind,
+            code: redirect.code,
+            drop_query: redirect.drop_query,
+            append_slash: redirect.append_slash,
+            ignore_empty: redirect.ignore_empty,
+            empty_prefix: redirect.kind == RedirectKind::Prefix
+                && matches!(&redirect.to.parts[..], [FormatPart::Text(text)] if text == b"/"),
+            set_cookie: redirect.set_cookie.as_ref().map(|cookie| cookie.as_bytes().into()),
+        }
+    }
+
+    /// The reply that sends the client to `to`; `None` where an empty target is ignored.
+    pub(super) fn build(&self, to: &[u8], request: &Message) -> Option<LocalReply> {
+        let mut location = Vec::with_capacity(to.len() + request.target().len() + 16);
+        match self.kind {
+            RedirectKind::Location => location.extend_from_slice(to),
+            RedirectKind::Prefix => {
+                if !self.empty_prefix {
+                    location.extend_from_slice(to);
+                }
+                self.append_path(&mut location, request);
+            }
+            RedirectKind::Scheme => {
+                location.extend_from_slice(to);
+                location.extend_from_slice(b"://");
+                location.extend_from_slice(request.first(b"host").unwrap_or(b""));
+                self.append_path(&mut location, request);
+            }
+        }
+        if self.ignore_empty && location.is_empty() {
+            return None;
+        }
+        let mut head = Message::new();
+        head.set_response(Version::Http11, self.code, reason(self.code).as_bytes());
+        add_length(&mut head, 0);
+        head.add(b"location", &location);
+        // Permanent redirects may be cached, the others may not.
+        if matches!(self.code, 302 | 303 | 307) {
+            head.add(b"cache-control", b"no-cache");
+        }
+        if let Some(cookie) = &self.set_cookie {
+            head.add(b"set-cookie", cookie);
+        }
+        Some(LocalReply { source: ReplySource::Return, head, body: Vec::new(), close: false })
+    }
+
+    fn append_path(&self, location: &mut Vec<u8>, request: &Message) {
+        let mut path = path_and_query(request.target()).unwrap_or(b"/");
+        if self.drop_query {
+            path = &path[..memchr::memchr(b'?', path).unwrap_or(path.len())];
+        }
+        location.extend_from_slice(path);
+        if self.drop_query && self.append_slash && !path.ends_with(b"/") {
+            location.push(b'/');
+        }
+    }
+}
+
+/// A redirect's reasons are its own: 302 is `Found` here and `Moved Temporarily` in a `return`.
+fn reason(code: u16) -> &'static str {
+    match code {
+        301 => "Moved Permanently",
+        303 => "See Other",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        _ => "Found",
+    }
+}

@@ -1,0 +1,96 @@
+//! Answers made here: `return`, `deny` and the built-in pages.
+//!
+//! A reply's bytes are HAProxy's: the fields of `hdr` first, then the length, then the type, and a body that turned
+//! out empty has no type. The length stands in the head because its place there is part of those bytes; the writer
+//! leaves a true one where it is.
+
+use sluicegate_config::model::{Return, ReturnBody};
+use sluicegate_wire::http::status::{error_page, reason};
+use sluicegate_wire::http::{Message, Version};
+use std::sync::Arc;
+
+use super::code::Machine;
+use super::{LocalReply, ReplySource};
+
+/// `return` or `deny`, compiled. Its header values and then its body, where that is a log-format, are the machine's
+/// texts.
+pub(super) struct ReplyCode {
+    source: ReplySource,
+    status: u16,
+    headers: Box<[Box<[u8]>]>,
+    content_type: Option<Box<[u8]>>,
+    body: Body,
+}
+
+enum Body {
+    Page,
+    Empty,
+    Bytes(Arc<[u8]>),
+    /// The machine's last text.
+    Text,
+}
+
+impl ReplyCode {
+    pub(super) fn new(reply: &Return, source: ReplySource) -> ReplyCode {
+        ReplyCode {
+            source,
+            status: reply.status,
+            headers: reply.headers.iter().map(|(name, _)| name.as_bytes().into()).collect(),
+            content_type: reply.content_type.as_ref().map(|kind| kind.as_bytes().into()),
+            body: match &reply.body {
+                ReturnBody::ErrorPage => Body::Page,
+                ReturnBody::Empty => Body::Empty,
+                ReturnBody::Bytes(bytes) => Body::Bytes(bytes.clone()),
+                ReturnBody::Format(_) => Body::Text,
+            },
+        }
+    }
+
+    /// The reply with the texts that were rendered for it.
+    pub(super) fn build(&self, machine: &Machine) -> LocalReply {
+        let mut texts = machine.texts();
+        let mut head = Message::new();
+        let body = match &self.body {
+            Body::Page => {
+                let body = page_head(&mut head, self.status);
+                return LocalReply { source: self.source, close: closes(self.status), head, body: body.to_vec() };
+            }
+            Body::Empty => Vec::new(),
+            Body::Bytes(bytes) => bytes.to_vec(),
+            Body::Text => texts.next_back().map(<[u8]>::to_vec).unwrap_or_default(),
+        };
+        head.set_response(Version::Http11, self.status, reason(self.status).as_bytes());
+        for (name, value) in self.headers.iter().zip(texts) {
+            head.add(name, value);
+        }
+        if self.status != 204 && self.status >= 200 {
+            add_length(&mut head, body.len());
+        }
+        if let Some(kind) = &self.content_type
+            && !body.is_empty()
+        {
+            head.add(b"content-type", kind);
+        }
+        LocalReply { source: self.source, head, body, close: false }
+    }
+}
+
+/// The built-in page of a status as a reply.
+pub fn page_reply(status: u16, source: ReplySource) -> LocalReply {
+    let mut head = Message::new();
+    let body = page_head(&mut head, status).to_vec();
+    LocalReply { source, head, body, close: closes(status) }
+}
+
+fn page_head(head: &mut Message, status: u16) -> &'static [u8] {
+    error_page(status).fill(head)
+}
+
+/// After 400 and 408 the connection's next request could not be found, so HAProxy's pages close it.
+fn closes(status: u16) -> bool {
+    matches!(status, 400 | 408)
+}
+
+pub(super) fn add_length(head: &mut Message, length: usize) {
+    head.add(b"content-length", itoa::Buffer::new().format(length).as_bytes());
+}

@@ -1,0 +1,288 @@
+//! The rule runner: the one place where a rule list waits.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use sluicegate_config::model::ProxyId;
+use sluicegate_wire::engine::PendingReply;
+use sluicegate_wire::reply::Reply;
+
+use super::action::{ActionCode, Done};
+use super::code::{Machine, Program, Step, step};
+use super::reply::page_reply;
+use super::{Hook, ReplySource, RuleList, Verdict};
+use crate::lua::{self, ActionOutcome, BoundAction, PendingAction};
+use crate::running::ProxyRun;
+use crate::sample::Sample;
+use crate::stream::StreamContext;
+use crate::worker::Worker;
+
+thread_local! {
+    /// The machine of this worker's last finished list, with its memory. One is enough: a list that waits keeps its
+    /// own and the next takes a new one.
+    static SPARE: Cell<Option<Box<Machine>>> = const { Cell::new(None) };
+}
+
+fn take_machine() -> Box<Machine> {
+    let mut machine = SPARE.take().unwrap_or_default();
+    machine.reset();
+    machine
+}
+
+fn give_machine(machine: Box<Machine>) {
+    SPARE.set(Some(machine));
+}
+
+/// How far [`try_run`] came.
+#[must_use]
+pub enum Attempt {
+    /// Nothing had to wait.
+    Ready(Verdict),
+    /// Something waits: give it to [`resume`].
+    Suspended(Suspended),
+}
+
+/// How far [`try_choose_backend`] came.
+#[must_use]
+pub enum BackendAttempt {
+    /// Nothing had to wait; `None`: there is no backend for this stream.
+    Ready(Option<ProxyId>),
+    /// Something waits: give it to [`resume_backend`].
+    Suspended(Suspended),
+}
+
+/// A rule list that waits. Dropping it ends the list; a command that was started runs all the same, and a Lua action
+/// goes on detached.
+pub struct Suspended {
+    machine: Box<Machine>,
+    wait: Wait,
+}
+
+/// What is waited for.
+enum Wait {
+    /// A converter's store: the reply becomes the accumulator.
+    Sample(PendingReply),
+    /// A `store-call`, the operation before the next one.
+    StoreCall(PendingReply),
+    /// A Lua action.
+    Lua(PendingAction),
+}
+
+/// Why [`advance`] stopped.
+enum Progress<'a> {
+    Verdict(Verdict),
+    Wait(Wait),
+    Lua(&'a BoundAction, lua::Hook),
+    Backend(ProxyId),
+    /// The text is the backend's name.
+    BackendNamed,
+}
+
+/// Runs until something is beyond the stream's own data.
+fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut StreamContext) -> Progress<'a> {
+    loop {
+        match step(program, machine, cx) {
+            Step::Done => return Progress::Verdict(Verdict::Continue),
+            Step::Act(ActionCode::Lua(action, hook), _) => return Progress::Lua(action, *hook),
+            Step::Act(ActionCode::UseBackend(id), _) => return Progress::Backend(*id),
+            Step::Act(ActionCode::UseBackendNamed, _) => return Progress::BackendNamed,
+            Step::Act(action, sample) => match action.act(sample, machine, hook, cx) {
+                Done::Next => {}
+                Done::Verdict(verdict) => return Progress::Verdict(verdict),
+                Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
+            },
+            Step::StoreFailed(reason) => store_failed(reason, cx),
+            Step::Wait(reply) => return Progress::Wait(Wait::Sample(reply)),
+        }
+    }
+}
+
+/// A store's converter failed: the expression has no sample, and the reason is kept.
+fn store_failed(reason: String, cx: &mut StreamContext) {
+    if let Some(variable) = super::store::store_err() {
+        cx.variables.set(&variable, Sample::Str(reason.into_bytes()));
+    }
+}
+
+/// What a Lua action's outcome means; `None`: the next rule.
+fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
+    let page = |request: u16, response: u16, source| {
+        Some(match hook {
+            Hook::HttpRequest => Verdict::Reply(page_reply(request, source)),
+            Hook::HttpResponse => Verdict::Reply(page_reply(response, source)),
+            _ => Verdict::Close,
+        })
+    };
+    match outcome {
+        ActionOutcome::Continue => None,
+        ActionOutcome::Stop => Some(Verdict::Continue),
+        ActionOutcome::Reply(reply) => Some(Verdict::Reply(*reply)),
+        ActionOutcome::Deny => page(403, 502, ReplySource::Deny),
+        ActionOutcome::Error => page(500, 500, ReplySource::Internal),
+        ActionOutcome::Invalid => page(400, 502, ReplySource::Internal),
+        ActionOutcome::Abort => Some(Verdict::Close),
+    }
+}
+
+/// Runs a rule list as far as it goes without waiting: no future, and no allocation of its own.
+pub fn try_run(list: &RuleList, hook: Hook, cx: &mut StreamContext, worker: &Rc<Worker>) -> Attempt {
+    if list.is_empty() {
+        return Attempt::Ready(Verdict::Continue);
+    }
+    go_on(&list.code, take_machine(), hook, cx, worker)
+}
+
+fn go_on(
+    program: &Program,
+    mut machine: Box<Machine>,
+    hook: Hook,
+    cx: &mut StreamContext,
+    worker: &Rc<Worker>,
+) -> Attempt {
+    let verdict = loop {
+        match advance(program, &mut machine, hook, cx) {
+            Progress::Verdict(verdict) => break verdict,
+            Progress::Wait(wait) => return Attempt::Suspended(Suspended { machine, wait }),
+            Progress::Lua(action, lua_hook) => match lua::try_run_action(worker, cx, action, lua_hook) {
+                lua::Attempt::Ready(outcome) => {
+                    if let Some(verdict) = lua_verdict(outcome, hook) {
+                        break verdict;
+                    }
+                }
+                lua::Attempt::Pending(pending) => {
+                    return Attempt::Suspended(Suspended { machine, wait: Wait::Lua(pending) });
+                }
+            },
+            Progress::Backend(_) | Progress::BackendNamed => {
+                debug_assert!(false, "use_backend in a rule list");
+            }
+        }
+    };
+    give_machine(machine);
+    Attempt::Ready(verdict)
+}
+
+/// Awaits what a rule list waits for, and runs it to its end. `list` and `hook` are those it was suspended with.
+pub async fn resume(
+    list: &RuleList,
+    suspended: Suspended,
+    hook: Hook,
+    cx: &mut StreamContext,
+    worker: &Rc<Worker>,
+) -> Verdict {
+    let mut suspended = suspended;
+    loop {
+        let Suspended { mut machine, wait } = suspended;
+        let ended = match wait {
+            Wait::Sample(reply) => {
+                answer(&mut machine, reply.await, cx);
+                None
+            }
+            Wait::StoreCall(reply) => {
+                let reply = reply.await;
+                finish_store_call(&list.code, &machine, reply, hook, cx)
+            }
+            Wait::Lua(pending) => lua_verdict(pending.finish(worker, cx).await, hook),
+        };
+        if let Some(verdict) = ended {
+            give_machine(machine);
+            return verdict;
+        }
+        match go_on(&list.code, machine, hook, cx, worker) {
+            Attempt::Ready(verdict) => return verdict,
+            Attempt::Suspended(again) => suspended = again,
+        }
+    }
+}
+
+fn answer(machine: &mut Machine, reply: Reply, cx: &mut StreamContext) {
+    if let Some(reason) = machine.answer(reply) {
+        store_failed(reason, cx);
+    }
+}
+
+fn finish_store_call(
+    program: &Program,
+    machine: &Machine,
+    reply: Reply,
+    hook: Hook,
+    cx: &mut StreamContext,
+) -> Option<Verdict> {
+    match program.last_action(machine) {
+        Some(ActionCode::StoreCall(call)) => call.finish(reply, hook, cx),
+        _ => {
+            debug_assert!(false, "suspended at another list's action");
+            None
+        }
+    }
+}
+
+/// Runs a rule list to its end.
+pub async fn run(list: &RuleList, hook: Hook, cx: &mut StreamContext, worker: &Rc<Worker>) -> Verdict {
+    match try_run(list, hook, cx, worker) {
+        Attempt::Ready(verdict) => verdict,
+        Attempt::Suspended(suspended) => resume(list, suspended, hook, cx, worker).await,
+    }
+}
+
+/// Chooses the backend of a stream by `use_backend` and `default_backend`, as far as that goes without waiting.
+pub fn try_choose_backend(frontend: &ProxyRun, cx: &mut StreamContext, worker: &Rc<Worker>) -> BackendAttempt {
+    if frontend.rules.use_backend.is_empty() {
+        return BackendAttempt::Ready(frontend.rules.default_backend);
+    }
+    go_on_choosing(frontend, take_machine(), cx, worker)
+}
+
+fn go_on_choosing(
+    frontend: &ProxyRun,
+    mut machine: Box<Machine>,
+    cx: &mut StreamContext,
+    worker: &Rc<Worker>,
+) -> BackendAttempt {
+    let chosen = loop {
+        match advance(&frontend.rules.use_backend.code, &mut machine, Hook::HttpRequest, cx) {
+            Progress::Backend(id) => break Some(id),
+            Progress::BackendNamed => {
+                let name = std::str::from_utf8(machine.text()).ok();
+                // A name that nothing has falls through to the next rule.
+                if let Some(id) = name.and_then(|name| worker.running.backends.get(name)) {
+                    break Some(*id);
+                }
+            }
+            Progress::Verdict(_) => break frontend.rules.default_backend,
+            Progress::Wait(wait) => return BackendAttempt::Suspended(Suspended { machine, wait }),
+            Progress::Lua(..) => debug_assert!(false, "a Lua action chooses no backend"),
+        }
+    };
+    give_machine(machine);
+    BackendAttempt::Ready(chosen)
+}
+
+/// Awaits what the choice of a backend waits for, and chooses.
+pub async fn resume_backend(
+    frontend: &ProxyRun,
+    suspended: Suspended,
+    cx: &mut StreamContext,
+    worker: &Rc<Worker>,
+) -> Option<ProxyId> {
+    let mut suspended = suspended;
+    loop {
+        let Suspended { mut machine, wait } = suspended;
+        match wait {
+            Wait::Sample(reply) => answer(&mut machine, reply.await, cx),
+            Wait::StoreCall(_) | Wait::Lua(_) => debug_assert!(false, "use_backend acts on nothing"),
+        }
+        match go_on_choosing(frontend, machine, cx, worker) {
+            BackendAttempt::Ready(chosen) => return chosen,
+            BackendAttempt::Suspended(again) => suspended = again,
+        }
+    }
+}
+
+/// Chooses the backend of a stream; `None`: there is none for it.
+pub async fn choose_backend(frontend: &ProxyRun, cx: &mut StreamContext, worker: &Rc<Worker>) -> Option<ProxyId> {
+    match try_choose_backend(frontend, cx, worker) {
+        BackendAttempt::Ready(chosen) => chosen,
+        BackendAttempt::Suspended(suspended) => resume_backend(frontend, suspended, cx, worker).await,
+    }
+}

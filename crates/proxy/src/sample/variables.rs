@@ -1,0 +1,327 @@
+//! Variables (HAProxy configuration manual 2.8): values that rules and scripts keep under `scope.name`.
+//!
+//! Names are interned once, when a configuration is compiled or a script first uses one, so a rule compares 32-bit
+//! ids. A stream has few variables: a scope is a vector that is searched from the front and whose memory is reused for
+//! the worker's next stream. `sess.` variables belong to the session, which lends them to one stream at a time.
+//! `proc.` variables belong to the process and outlive reloads; each has a lock of its own, found when the rule is
+//! compiled.
+//!
+//! Limits: HAProxy's defaults for `tune.vars.*` are unlimited; here one stream may keep [`STREAM_LIMIT`] bytes in its
+//! scopes and the names of the process are at most [`NAMES_LIMIT`]. What does not fit is not set.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+use sluicegate_config::model::{VarName, VarScope};
+
+use super::value::Sample;
+
+/// Bytes that the variables of one stream, its session's included, may hold.
+pub const STREAM_LIMIT: usize = 1 << 20;
+/// Variable names that the process may know; scripts can invent names.
+pub const NAMES_LIMIT: usize = 65_536;
+/// What one variable counts besides its bytes: its slot.
+const SLOT_COST: usize = std::mem::size_of::<(NameId, Sample)>();
+
+/// An interned name, without its scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NameId(u32);
+
+/// A `proc.` variable: one value for all workers.
+#[derive(Debug, Default)]
+pub struct ProcVariable(Mutex<Option<Sample>>);
+
+impl ProcVariable {
+    /// Its value.
+    pub fn get(&self) -> Option<Sample> {
+        self.0.lock().clone()
+    }
+
+    /// Sets or, with `None`, unsets it.
+    pub fn set(&self, value: Option<Sample>) {
+        let old = std::mem::replace(&mut *self.0.lock(), value);
+        drop(old);
+    }
+}
+
+/// Names and `proc.` values. They belong to the process, not to a configuration: a session that outlives a reload
+/// must find its variables under the ids it stored them with.
+#[derive(Default)]
+struct Registry {
+    names: HashMap<Arc<str>, NameId>,
+    process: HashMap<Arc<str>, Arc<ProcVariable>>,
+}
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+
+/// A variable that a rule or a script names, resolved.
+#[derive(Clone, Debug)]
+pub enum VarRef {
+    /// `proc.`
+    Process(Arc<ProcVariable>),
+    /// `sess.`
+    Session(NameId),
+    /// `txn.`
+    Transaction(NameId),
+    /// `req.`
+    Request(NameId),
+    /// `res.`
+    Response(NameId),
+}
+
+impl VarRef {
+    /// Resolves a name, making it known; `None` when [`NAMES_LIMIT`] names are known already.
+    pub fn intern(name: &VarName) -> Option<VarRef> {
+        let mut registry = REGISTRY.lock();
+        if name.scope == VarScope::Proc {
+            if let Some(known) = registry.process.get(&name.name) {
+                return Some(VarRef::Process(known.clone()));
+            }
+            if registry.process.len() >= NAMES_LIMIT {
+                return None;
+            }
+            let variable = Arc::new(ProcVariable::default());
+            registry.process.insert(name.name.clone(), variable.clone());
+            return Some(VarRef::Process(variable));
+        }
+        let id = match registry.names.get(&name.name) {
+            Some(id) => *id,
+            None if registry.names.len() >= NAMES_LIMIT => return None,
+            None => {
+                let id = NameId(registry.names.len() as u32);
+                registry.names.insert(name.name.clone(), id);
+                id
+            }
+        };
+        Some(VarRef::of(name.scope, id))
+    }
+
+    /// Resolves a name that some rule or script made known; a variable nobody ever named has no value.
+    pub fn known(scope: VarScope, name: &str) -> Option<VarRef> {
+        let registry = REGISTRY.lock();
+        if scope == VarScope::Proc {
+            return registry.process.get(name).cloned().map(VarRef::Process);
+        }
+        registry.names.get(name).map(|id| VarRef::of(scope, *id))
+    }
+
+    /// Resolves `scope.name` as scripts write it, making it known.
+    pub fn parse(text: &str) -> Option<VarRef> {
+        let (scope, name) = split(text)?;
+        VarRef::intern(&VarName { scope, name: Arc::from(name) })
+    }
+
+    fn of(scope: VarScope, id: NameId) -> VarRef {
+        match scope {
+            VarScope::Sess => VarRef::Session(id),
+            VarScope::Txn => VarRef::Transaction(id),
+            VarScope::Req => VarRef::Request(id),
+            VarScope::Res => VarRef::Response(id),
+            VarScope::Proc => unreachable!("the process scope has no ids"),
+        }
+    }
+}
+
+/// Splits `scope.name`; `None` unless the scope is known and the name is made of letters, digits, `_` and `.`.
+pub fn split(text: &str) -> Option<(VarScope, &str)> {
+    let (scope, name) = text.split_once('.')?;
+    let scope = match scope {
+        "proc" => VarScope::Proc,
+        "sess" => VarScope::Sess,
+        "txn" => VarScope::Txn,
+        "req" => VarScope::Req,
+        "res" => VarScope::Res,
+        _ => return None,
+    };
+    let valid = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.');
+    valid.then_some((scope, name))
+}
+
+/// The variables of one scope.
+#[derive(Clone, Debug, Default)]
+pub struct VarMap {
+    slots: Vec<(NameId, Sample)>,
+    bytes: usize,
+}
+
+impl VarMap {
+    fn get(&self, id: NameId) -> Option<&Sample> {
+        self.slots.iter().find(|(known, _)| *known == id).map(|(_, value)| value)
+    }
+
+    fn set(&mut self, id: NameId, value: Sample) {
+        let added = value.heap_len();
+        if let Some((_, old)) = self.slots.iter_mut().find(|(known, _)| *known == id) {
+            self.bytes = self.bytes - old.heap_len() + added;
+            *old = value;
+        } else {
+            self.bytes += added + SLOT_COST;
+            self.slots.push((id, value));
+        }
+    }
+
+    fn unset(&mut self, id: NameId) {
+        if let Some(index) = self.slots.iter().position(|(known, _)| *known == id) {
+            let (_, old) = self.slots.swap_remove(index);
+            self.bytes -= old.heap_len() + SLOT_COST;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.slots.clear();
+        self.bytes = 0;
+    }
+
+    /// No variable is set.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+/// The variables that one stream sees.
+#[derive(Debug, Default)]
+pub struct Variables {
+    session: VarMap,
+    transaction: VarMap,
+    request: VarMap,
+    response: VarMap,
+}
+
+impl Variables {
+    /// A stream begins: it borrows its session's variables and has none of its own.
+    pub fn begin(&mut self, session: VarMap) {
+        self.session = session;
+        self.transaction.clear();
+        self.request.clear();
+        self.response.clear();
+    }
+
+    /// A stream ends: its own variables go, the session takes its variables back.
+    pub fn end(&mut self) -> VarMap {
+        self.transaction.clear();
+        self.request.clear();
+        self.response.clear();
+        std::mem::take(&mut self.session)
+    }
+
+    /// The response is processed from here on: `req.` variables end.
+    pub fn enter_response(&mut self) {
+        self.request.clear();
+    }
+
+    /// A variable that is not `proc.`: borrowed.
+    #[inline]
+    pub fn get_local(&self, variable: &VarRef) -> Option<&Sample> {
+        match variable {
+            VarRef::Process(_) => None,
+            VarRef::Session(id) => self.session.get(*id),
+            VarRef::Transaction(id) => self.transaction.get(*id),
+            VarRef::Request(id) => self.request.get(*id),
+            VarRef::Response(id) => self.response.get(*id),
+        }
+    }
+
+    /// Any variable, cloned.
+    pub fn get(&self, variable: &VarRef) -> Option<Sample> {
+        match variable {
+            VarRef::Process(variable) => variable.get(),
+            local => self.get_local(local).cloned(),
+        }
+    }
+
+    /// Sets a variable; `false` when [`STREAM_LIMIT`] would be passed, and then its old value stays.
+    pub fn set(&mut self, variable: &VarRef, value: Sample) -> bool {
+        if let VarRef::Process(process) = variable {
+            if value.heap_len() > STREAM_LIMIT {
+                return false;
+            }
+            process.set(Some(value));
+            return true;
+        }
+        if self.bytes() + value.heap_len() + SLOT_COST > STREAM_LIMIT {
+            return false;
+        }
+        match variable {
+            VarRef::Process(_) => {}
+            VarRef::Session(id) => self.session.set(*id, value),
+            VarRef::Transaction(id) => self.transaction.set(*id, value),
+            VarRef::Request(id) => self.request.set(*id, value),
+            VarRef::Response(id) => self.response.set(*id, value),
+        }
+        true
+    }
+
+    /// Unsets a variable.
+    pub fn unset(&mut self, variable: &VarRef) {
+        match variable {
+            VarRef::Process(process) => process.set(None),
+            VarRef::Session(id) => self.session.unset(*id),
+            VarRef::Transaction(id) => self.transaction.unset(*id),
+            VarRef::Request(id) => self.request.unset(*id),
+            VarRef::Response(id) => self.response.unset(*id),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.session.bytes + self.transaction.bytes + self.request.bytes + self.response.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(scope: VarScope, name: &str) -> VarRef {
+        VarRef::intern(&VarName { scope, name: Arc::from(name) }).expect("room for a name")
+    }
+
+    #[test]
+    fn scopes_are_apart_and_end_at_their_time() {
+        let mut variables = Variables::default();
+        let all = [VarScope::Sess, VarScope::Txn, VarScope::Req, VarScope::Res].map(|scope| name(scope, "scopes.v"));
+        for (index, variable) in all.iter().enumerate() {
+            assert!(variables.set(variable, Sample::Int(index as i64)));
+        }
+        let values = |variables: &Variables| all.each_ref().map(|variable| variables.get(variable));
+        let int = |number| Some(Sample::Int(number));
+        assert_eq!(values(&variables), [int(0), int(1), int(2), int(3)]);
+        variables.enter_response();
+        assert_eq!(values(&variables), [int(0), int(1), None, int(3)]);
+        let session = variables.end();
+        assert_eq!(values(&variables), [None, None, None, None]);
+        variables.begin(session);
+        assert_eq!(values(&variables), [int(0), None, None, None]);
+    }
+
+    #[test]
+    fn process_variables_are_shared_by_name() {
+        let first = name(VarScope::Proc, "shared.v");
+        let (mut one, other) = (Variables::default(), Variables::default());
+        assert!(one.set(&first, Sample::Str(b"x".to_vec())));
+        let again = VarRef::parse("proc.shared.v").expect("known");
+        assert_eq!(other.get(&again), Some(Sample::Str(b"x".to_vec())));
+        one.unset(&again);
+        assert_eq!(other.get(&first), None);
+    }
+
+    #[test]
+    fn a_stream_keeps_at_most_its_limit() {
+        let mut variables = Variables::default();
+        let big = name(VarScope::Txn, "limit.big");
+        let small = name(VarScope::Sess, "limit.small");
+        assert!(variables.set(&big, Sample::Str(vec![b'x'; STREAM_LIMIT - 2 * SLOT_COST])));
+        assert!(!variables.set(&small, Sample::Str(vec![b'x'; STREAM_LIMIT])));
+        assert!(variables.set(&small, Sample::Int(1)), "what fits is set");
+        variables.unset(&big);
+        assert!(variables.set(&small, Sample::Str(vec![b'y'; 1000])), "what is unset no longer counts");
+    }
+
+    #[test]
+    fn names_are_parsed_as_in_the_manual() {
+        assert_eq!(split("txn.a.b_1"), Some((VarScope::Txn, "a.b_1")));
+        for wrong in ["txn", "txn.", "other.a", "txn.a-b", "a"] {
+            assert_eq!(split(wrong), None, "{wrong}");
+        }
+    }
+}
