@@ -15,7 +15,7 @@ use crate::log::Logger;
 use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::rule::ProxyRules;
-use crate::server::{BackendShared, IdleConnections, ServerRun};
+use crate::server::{BackendShared, IdleConnections, ServerRun, build_backend};
 
 /// The stores and engines that rules and scripts may name.
 pub type Engines = HashMap<Arc<str>, Arc<dyn Engine>>;
@@ -78,13 +78,14 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Arc<Running> {
 }
 
 fn build_proxy(id: ProxyId, config: &model::Proxy, workers: usize) -> Arc<ProxyRun> {
+    let (backend, servers) = build_backend(config, workers);
     Arc::new(ProxyRun {
         id,
         config: Arc::new(config.clone()),
         rules: ProxyRules::default(),
         frontend: Arc::new(FrontendShared::new(workers, config.maxconn)),
-        backend: Arc::default(),
-        servers: config.servers.iter().map(|_| Arc::default()).collect(),
+        backend,
+        servers,
     })
 }
 

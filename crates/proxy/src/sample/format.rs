@@ -81,7 +81,7 @@ pub fn append_alias(alias: LogAlias, flags: FormatFlags, mode: FormatMode, cx: &
             None => append_string(fe_name(), flags, mode, out),
         },
         LogAlias::S => {
-            let name = log.server.as_deref().unwrap_or("<NOSRV>");
+            let name = log.server.as_ref().map_or("<NOSRV>", |server| server.name());
             append_string(name.as_bytes(), flags, mode, out);
         }
         LogAlias::TimerTR => append_timer(since(log.request_started, log.request_done), out),

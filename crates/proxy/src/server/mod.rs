@@ -1,10 +1,29 @@
-//! Servers: choosing one, waiting for one, connecting to it, keeping connections to it.
-/// A backend's queue, balance and figures.
-#[derive(Debug, Default)]
-pub struct BackendShared {}
-/// A server, running.
-#[derive(Debug, Default)]
-pub struct ServerRun {}
-/// One worker's idle server connections.
-#[derive(Debug, Default)]
-pub struct IdleConnections {}
+//! Servers: choosing one, waiting for one, connecting to it, keeping connections to it, and knowing its health.
+//!
+//! [`assign_and_connect`] is the whole way from a stream to a server connection: a slot (`maxconn`) from the balancer
+//! or from the queue, then an idle connection or a new one, with HAProxy's retries and redispatches. The slot is a
+//! guard inside [`ServerConnection`]: whatever happens to the stream, dropping it gives the slot to the next waiter.
+//!
+//! [`ServerShared`] and [`BackendShared`] outlive a configuration snapshot (counters, slots, health, queue);
+//! [`ServerRun`] is a server line of one snapshot.
+//!
+//! Locks, never held over I/O, logging or a wake-up: the queue's before the balancer's; a server's state before the
+//! balancer's and the backend's state; an idle list is a leaf. The queue's and a server's state are never held together.
+
+mod assign;
+mod connection;
+mod health;
+mod idle;
+mod queue;
+mod resolve;
+mod shared;
+
+pub use assign::{ServerFailure, assign_and_connect};
+pub use connection::ServerConnection;
+pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health_checks};
+pub use idle::IdleConnections;
+pub use queue::Queue;
+pub use resolve::{ResolveError, resolve_names};
+pub use shared::{
+    Admin, BackendGuard, BackendShared, BackendSummary, ServerRun, ServerShared, ServerStatus, build_backend,
+};

@@ -11,6 +11,7 @@ use sluicegate_wire::http::Message;
 
 use crate::running::ProxyRun;
 use crate::sample::Variables;
+use crate::server::ServerRun;
 
 /// A stream as its rules see it.
 pub struct StreamContext {
@@ -67,8 +68,8 @@ pub struct LogRecord {
     pub bytes_read: u64,
     /// `%U`: bytes received from the client.
     pub bytes_uploaded: u64,
-    /// Server name, `<NOSRV>` without one.
-    pub server: Option<Arc<str>>,
+    /// `%s` is its name, `<NOSRV>` without one.
+    pub server: Option<Arc<ServerRun>>,
     /// How it ended.
     pub ending: Endings,
     /// `%rc`, and whether redispatched (`+`).

@@ -31,6 +31,14 @@ impl Socket {
         }
     }
 
+    /// Moves it from the runtime that registered it to this thread's.
+    pub fn adopt(self) -> io::Result<Socket> {
+        Ok(match self {
+            Socket::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream.into_std()?)?),
+            Socket::Unix(stream) => Socket::Unix(UnixStream::from_std(stream.into_std()?)?),
+        })
+    }
+
     /// The descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {

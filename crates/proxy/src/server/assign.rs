@@ -1,0 +1,286 @@
+//! From a stream to a server connection: slot, queue, reuse, connecting, retries.
+//!
+//! The order of decisions is HAProxy's (configuration manual, `retries` and `option redispatch`): a failed attempt is
+//! retried on the same server after a pause of one second or `timeout connect`, whichever is shorter, because the
+//! reason will most likely still be there sooner; a redispatch gives the slot back and chooses anew, at once if there
+//! is another active server.
+//!
+//! Cost: with an idle connection and a free slot nothing is allocated, no system call is made and nothing is awaited.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model;
+
+use super::connection::{ConnectError, ServerConnection, connect, reuse_policy};
+use super::idle;
+use super::queue::Wait;
+use super::shared::{BackendShared, ServerRun, Slot};
+use crate::balance::Pick;
+use crate::counters::Counters;
+use crate::running::ProxyRun;
+use crate::stream::{Endings, LogRecord, StreamContext};
+use crate::worker::Worker;
+
+/// The pause before the same server is tried again.
+const TURN_AROUND: Duration = Duration::from_secs(1);
+
+/// Why no server connection was made. All answer 503; the log's ending differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerFailure {
+    /// No server is usable (`SC`, `<NOSRV>`).
+    NoServer,
+    /// `timeout queue` (`sQ`).
+    QueueTimeout,
+    /// The server's queue has reached `maxqueue` (`SQ`).
+    QueueFull,
+    /// The server refused, after all retries (`SC`).
+    Refused,
+    /// `timeout connect`, after all retries (`sC`).
+    ConnectTimeout,
+    /// No descriptor, port or memory left here (`RC`).
+    Resource,
+}
+
+impl ServerFailure {
+    /// The status of the error page.
+    pub fn status(self) -> u16 {
+        503
+    }
+
+    /// How the log says it ended.
+    pub fn ending(self) -> Endings {
+        let (who, phase) = match self {
+            ServerFailure::NoServer | ServerFailure::Refused => (b'S', b'C'),
+            ServerFailure::QueueTimeout => (b's', b'Q'),
+            ServerFailure::QueueFull => (b'S', b'Q'),
+            ServerFailure::ConnectTimeout => (b's', b'C'),
+            ServerFailure::Resource => (b'R', b'C'),
+        };
+        Endings { who, phase }
+    }
+}
+
+/// Chooses a server of `backend`, waits for its slot if need be, and connects or takes an idle connection.
+///
+/// `allow_reuse`: this is not the first request of its session, or it may be repeated if the connection turns out to
+/// be dead; `http-reuse` decides with it which idle connections may be taken. Fills the log record (server, queue and
+/// connect times, positions, retries, and the ending if it fails) and the counters of backend and server. Dropping the
+/// future leaves the queue and gives back what it holds.
+pub async fn assign_and_connect(
+    backend: &Arc<ProxyRun>,
+    cx: &mut StreamContext,
+    worker: &Rc<Worker>,
+    allow_reuse: bool,
+) -> Result<ServerConnection, ServerFailure> {
+    let assignment = Assignment {
+        config: &backend.config,
+        backend: &backend.backend,
+        servers: &backend.servers,
+        worker: worker.index,
+        destination: cx.destination,
+        allow_reuse,
+    };
+    assignment.run(&mut cx.log).await.inspect_err(|failure| cx.log.ending = failure.ending())
+}
+
+/// What an assignment needs to know; it changes only the log record.
+pub(super) struct Assignment<'a> {
+    pub(super) config: &'a model::Proxy,
+    pub(super) backend: &'a Arc<BackendShared>,
+    pub(super) servers: &'a [Arc<ServerRun>],
+    pub(super) worker: usize,
+    pub(super) destination: Option<SocketAddr>,
+    pub(super) allow_reuse: bool,
+}
+
+async fn sleep(pause: Option<Duration>) {
+    if let Some(pause) = pause {
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// A wait in the queue that notes its position in the log however it ends.
+struct Queued<'a> {
+    wait: Wait<'a>,
+    log: &'a mut LogRecord,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        let positions = self.wait.positions();
+        self.log.server_queue += positions.server;
+        self.log.backend_queue += positions.backend;
+    }
+}
+
+impl Assignment<'_> {
+    pub(super) async fn run(&self, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
+        let mut slot = self.assign(None, log).await?;
+        loop {
+            let mut now = Instant::now();
+            log.queue_done = Some(now);
+            if !log.server.as_ref().is_some_and(|server| Arc::ptr_eq(server, &slot.server)) {
+                log.server = Some(slot.server.clone());
+            }
+            self.server_counters(&slot.server).session(now);
+            let error = match self.open(&slot.server, &mut now).await {
+                Ok((socket, reused)) => {
+                    log.connect_done = Some(now);
+                    return Ok(ServerConnection { socket, slot, reused });
+                }
+                Err(error) => error,
+            };
+            if error == ConnectError::Resource || log.retries >= self.config.retries {
+                self.count(&slot.server, |counters| counters.econ.add(1));
+                return Err(match error {
+                    ConnectError::Resource => ServerFailure::Resource,
+                    ConnectError::TimedOut => ServerFailure::ConnectTimeout,
+                    ConnectError::Refused | ConnectError::RefusedAtOnce => ServerFailure::Refused,
+                });
+            }
+            log.retries += 1;
+            slot = self.retry(slot, error, log).await?;
+        }
+    }
+
+    /// After a failed attempt: the same slot after a pause, or another server's.
+    async fn retry(&self, slot: Slot, error: ConnectError, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
+        let active = self.backend.usable_servers().0;
+        let redispatch = self.redispatches(&slot.server, log.retries, active);
+        let pause = match error {
+            ConnectError::Refused if !redispatch || active <= 1 => {
+                Some(self.config.timeouts.connect.map_or(TURN_AROUND, |limit| limit.min(TURN_AROUND)))
+            }
+            _ => None,
+        };
+        if !redispatch {
+            self.count(&slot.server, |counters| counters.wretr.add(1));
+            sleep(pause).await;
+            return Ok(slot);
+        }
+        let previous = slot.server.clone();
+        drop(slot);
+        sleep(pause).await;
+        self.reassign(&previous, log).await
+    }
+
+    async fn reassign(&self, previous: &Arc<ServerRun>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
+        let slot = self.assign(Some(previous.shared.index), log).await?;
+        if Arc::ptr_eq(previous, &slot.server) {
+            self.count(previous, |counters| counters.wretr.add(1));
+        } else {
+            self.count(previous, |counters| counters.wredis.add(1));
+            log.redispatched = true;
+        }
+        Ok(slot)
+    }
+
+    /// `option redispatch`: which retries may go to another server. With round robin nobody asked for this server, so
+    /// every retry may as long as there is another one.
+    fn redispatches(&self, server: &ServerRun, retry: u32, active: usize) -> bool {
+        let Some(interval) = self.config.redispatch else { return false };
+        let due = match interval {
+            0 => false,
+            every if every > 0 => retry.is_multiple_of(every as u32),
+            from_last => {
+                let last = i64::from(self.config.retries) + 1 + i64::from(from_last);
+                last > 0 && i64::from(retry) % last == 0
+            }
+        };
+        due || active > 1 || server.shared.effective_weight() == 0
+    }
+
+    /// A slot of some server, at once or through the queue.
+    async fn assign(&self, avoid: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
+        let pick = if self.backend.queue.has_common_waiters() {
+            // Whoever waits came first.
+            match self.backend.usable_servers() {
+                (0, 0) => Pick::None,
+                _ => Pick::Full,
+            }
+        } else {
+            self.backend.pick(avoid)
+        };
+        let server = match pick {
+            Pick::Taken(index) => {
+                self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+                return Ok(Slot { server: self.servers[index].clone() });
+            }
+            Pick::None => {
+                log.server = None;
+                self.backend_counters().econ.add(1);
+                return Err(ServerFailure::NoServer);
+            }
+            Pick::Wait(index) => {
+                log.server = Some(self.servers[index].clone());
+                if self.backend.servers[index].queue_is_full() {
+                    self.count(&self.servers[index], |counters| counters.econ.add(1));
+                    return Err(ServerFailure::QueueFull);
+                }
+                Some(index)
+            }
+            Pick::Full => {
+                log.server = None;
+                None
+            }
+        };
+        self.wait(server, log).await
+    }
+
+    async fn wait(&self, server: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
+        let limit = self.config.timeouts.queue.or(self.config.timeouts.connect);
+        let mut queued = Queued { wait: self.backend.queue.wait(self.backend, server), log };
+        let granted = match limit {
+            Some(limit) => tokio::time::timeout(limit, &mut queued.wait).await.ok(),
+            None => Some((&mut queued.wait).await),
+        };
+        match granted {
+            Some(index) => Ok(Slot { server: self.servers[index].clone() }),
+            None => {
+                self.backend_counters().econ.add(1);
+                if let Some(index) = server {
+                    self.server_counters(&self.servers[index]).econ.add(1);
+                }
+                Err(ServerFailure::QueueTimeout)
+            }
+        }
+    }
+
+    /// An idle connection where `http-reuse` allows one, or a new one; says whether it was reused and when it was
+    /// ready.
+    async fn open(
+        &self,
+        server: &Arc<ServerRun>,
+        now: &mut Instant,
+    ) -> Result<(crate::stream::Socket, bool), ConnectError> {
+        let config = self.config;
+        if let Some(proven_only) =
+            reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse)
+            && let Some(socket) = idle::take(server, self.worker, proven_only)
+        {
+            self.count(server, |counters| counters.reuse.add(1));
+            return Ok((socket, true));
+        }
+        self.count(server, |counters| counters.connect.add(1));
+        let socket = connect(server, self.destination, config.timeouts.connect).await?;
+        *now = Instant::now();
+        Ok((socket, false))
+    }
+
+    fn backend_counters(&self) -> &Counters {
+        self.backend.figures.at(self.worker)
+    }
+
+    fn server_counters<'s>(&self, server: &'s ServerRun) -> &'s Counters {
+        server.shared.figures.at(self.worker)
+    }
+
+    /// Counts the same for the backend and the server.
+    fn count(&self, server: &ServerRun, count: impl Fn(&Counters)) {
+        count(self.backend_counters());
+        count(self.server_counters(server));
+    }
+}

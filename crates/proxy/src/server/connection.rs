@@ -1,0 +1,161 @@
+//! A connection to a server: how it is made, and what a stream holds of it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, ServerAddress};
+use socket2::{Domain, SockAddr, Type};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::idle::{self, IdleConnections};
+use super::shared::{ServerRun, Slot};
+use crate::stream::Socket;
+use crate::worker::Worker;
+
+/// A connection to a server, and the slot (`maxconn`) that its request holds. Dropping it closes the connection and
+/// frees the slot.
+#[derive(Debug)]
+pub struct ServerConnection {
+    /// The socket, registered with this worker's runtime.
+    pub socket: Socket,
+    pub(super) slot: Slot,
+    pub(super) reused: bool,
+}
+
+impl ServerConnection {
+    /// Another request was served on this connection before.
+    pub fn was_reused(&self) -> bool {
+        self.reused
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Arc<ServerRun> {
+        &self.slot.server
+    }
+
+    /// The response is complete and both sides agreed to keep the connection: it becomes idle, or is closed where
+    /// `http-reuse never` or a limit says so. The slot goes to the next waiter, who may take this very connection.
+    ///
+    /// Only on the worker that made or took it.
+    pub fn release(self, worker: &Rc<Worker>) {
+        self.release_on(&worker.idle, worker.index);
+    }
+
+    pub(super) fn release_on(self, owner: &Arc<IdleConnections>, worker: usize) {
+        let ServerConnection { socket, slot, reused } = self;
+        if slot.server.reuse != HttpReuse::Never {
+            idle::keep(&slot.server, socket, reused, owner, worker);
+        }
+        drop(slot);
+    }
+}
+
+/// Why a connection could not be made; it decides whether, when and where it is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectError {
+    /// The peer or the network refused, after the attempt had begun.
+    Refused,
+    /// The system refused at once (unix sockets): a retry needs no pause.
+    RefusedAtOnce,
+    /// `timeout connect`.
+    TimedOut,
+    /// No descriptor, port or memory left here; trying again would not help.
+    Resource,
+}
+
+/// Makes a connection. `limit` is `timeout connect`.
+pub(super) async fn connect(
+    server: &ServerRun,
+    destination: Option<SocketAddr>,
+    limit: Option<Duration>,
+) -> Result<Socket, ConnectError> {
+    match &server.config.address {
+        ServerAddress::Inet(..) | ServerAddress::Name(..) => {
+            let address = server.socket_addr(destination).ok_or(ConnectError::Resource)?;
+            connect_tcp(address, limit).await.map_err(|error| classify(&error))
+        }
+        ServerAddress::Unix(_) | ServerAddress::Abstract(_) => {
+            connect_unix(&server.config.address).map_err(|error| match classify(&error) {
+                ConnectError::Refused => ConnectError::RefusedAtOnce,
+                other => other,
+            })
+        }
+    }
+}
+
+/// Connects by TCP within `limit`; running out of time is [`io::ErrorKind::TimedOut`].
+pub(super) async fn connect_tcp(address: SocketAddr, limit: Option<Duration>) -> io::Result<Socket> {
+    let connecting = TcpStream::connect(address);
+    let stream = match limit {
+        Some(limit) => tokio::time::timeout(limit, connecting).await??,
+        None => connecting.await?,
+    };
+    stream.set_nodelay(true)?;
+    Ok(Socket::Tcp(stream))
+}
+
+/// Connects to a unix socket; the system answers at once.
+pub(super) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
+    let address = match address {
+        ServerAddress::Unix(path) => SockAddr::unix(path)?,
+        ServerAddress::Abstract(name) => {
+            let mut path = vec![0];
+            path.extend_from_slice(name.as_bytes());
+            SockAddr::unix(std::ffi::OsStr::from_bytes(&path))?
+        }
+        ServerAddress::Inet(..) | ServerAddress::Name(..) => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&address)?;
+    Ok(Socket::Unix(UnixStream::from_std(std::os::unix::net::UnixStream::from(std::os::fd::OwnedFd::from(socket)))?))
+}
+
+fn classify(error: &io::Error) -> ConnectError {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return ConnectError::TimedOut;
+    }
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL | libc::EAGAIN) => {
+            ConnectError::Resource
+        }
+        _ => ConnectError::Refused,
+    }
+}
+
+/// Whether idle connections may be taken, by `http-reuse`: `None` no, `Some(true)` only proven ones.
+pub(super) fn reuse_policy(
+    mode: Mode,
+    policy: HttpReuse,
+    connection: ConnectionMode,
+    allow_reuse: bool,
+) -> Option<bool> {
+    if mode == Mode::Tcp || connection == ConnectionMode::Close {
+        return None;
+    }
+    match policy {
+        HttpReuse::Never => None,
+        HttpReuse::Safe => allow_reuse.then_some(false),
+        HttpReuse::Aggressive => Some(!allow_reuse),
+        HttpReuse::Always => Some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reuse_follows_the_policy() {
+        let may = |policy, allow| reuse_policy(Mode::Http, policy, ConnectionMode::KeepAlive, allow);
+        assert_eq!([may(HttpReuse::Never, true), may(HttpReuse::Never, false)], [None, None]);
+        assert_eq!([may(HttpReuse::Safe, true), may(HttpReuse::Safe, false)], [Some(false), None]);
+        assert_eq!([may(HttpReuse::Aggressive, true), may(HttpReuse::Aggressive, false)], [Some(false), Some(true)]);
+        assert_eq!([may(HttpReuse::Always, true), may(HttpReuse::Always, false)], [Some(false), Some(false)]);
+        assert_eq!(reuse_policy(Mode::Tcp, HttpReuse::Always, ConnectionMode::KeepAlive, true), None);
+    }
+}

@@ -1,0 +1,387 @@
+//! Requests that wait for a server's slot, first in first out.
+//!
+//! A backend has one queue for requests that any of its servers may serve and one per server for those that only it
+//! may serve (its only backup; later, persistence). Tickets number all of them, so a freed slot goes to whoever came
+//! first among the two queues it can serve. The slot is taken *for* the waiter, under the queue's lock, before the
+//! waiter is woken: nobody overtakes, and no slot is lost on the way, because a waiter that is dropped (timeout, client
+//! gone) gives its grant back.
+//!
+//! Invariant: after every operation, no waiter waits while a slot that it could use is free. The fast paths keep it
+//! without the lock: who wants a slot publishes itself and tries again, who frees one looks for waiters afterwards
+//! (both SeqCst), so at least one of them acts.
+//!
+//! Cost: without waiters, one atomic load per freed slot. With waiters, one short lock per operation; places are
+//! linked in a slab, so joining, leaving and granting are O(1). Memory: 64 bytes a waiter, as many as there are
+//! streams, which the frontends' `maxconn` bounds. Wakers are called after the lock is released.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::shared::BackendShared;
+use crate::balance::Pick;
+
+const NONE: u32 = u32::MAX;
+
+/// Wakers to call once the lock is released.
+type Wakers = SmallVec<[Waker; 4]>;
+
+#[derive(Debug)]
+enum NodeState {
+    Free,
+    Waiting(Option<Waker>),
+    Granted(usize, Positions),
+}
+
+#[derive(Debug)]
+struct Node {
+    state: NodeState,
+    /// The server whose queue it stands in; `NONE` is the backend's.
+    list: u32,
+    previous: u32,
+    next: u32,
+    ticket: u64,
+    /// What the list's `passed` was when it joined; the difference is its position for the log.
+    passed: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    /// How many were granted from this list so far.
+    passed: u32,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List { head: NONE, tail: NONE, passed: 0 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    backend: List,
+    servers: Vec<List>,
+    tickets: u64,
+}
+
+/// What a waiter learned when its wait ended; added to the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Positions {
+    pub(super) server: u32,
+    pub(super) backend: u32,
+}
+
+/// A backend's queues.
+#[derive(Debug)]
+pub struct Queue {
+    waiting: AtomicU32,
+    backend_waiting: AtomicU32,
+    backend_max: AtomicU32,
+    state: Mutex<State>,
+}
+
+impl State {
+    fn list(&mut self, list: u32) -> &mut List {
+        if list == NONE { &mut self.backend } else { &mut self.servers[list as usize] }
+    }
+
+    /// Appends, or inserts by ticket where older tickets come in from another list.
+    fn link(&mut self, index: u32, list: u32) {
+        let ticket = self.nodes[index as usize].ticket;
+        let mut after = self.list(list).tail;
+        while after != NONE && self.nodes[after as usize].ticket > ticket {
+            after = self.nodes[after as usize].previous;
+        }
+        let next = if after == NONE { self.list(list).head } else { self.nodes[after as usize].next };
+        let passed = self.list(list).passed;
+        let node = &mut self.nodes[index as usize];
+        (node.list, node.previous, node.next, node.passed) = (list, after, next, passed);
+        match after {
+            NONE => self.list(list).head = index,
+            after => self.nodes[after as usize].next = index,
+        }
+        match next {
+            NONE => self.list(list).tail = index,
+            next => self.nodes[next as usize].previous = index,
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Node { list, previous, next, .. } = self.nodes[index as usize];
+        match previous {
+            NONE => self.list(list).head = next,
+            previous => self.nodes[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.list(list).tail = previous,
+            next => self.nodes[next as usize].previous = previous,
+        }
+    }
+
+    fn join(&mut self, list: u32) -> u32 {
+        self.tickets += 1;
+        let node =
+            Node { state: NodeState::Waiting(None), list, previous: NONE, next: NONE, ticket: self.tickets, passed: 0 };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.nodes[index as usize] = node;
+                index
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        };
+        self.link(index, list);
+        index
+    }
+
+    fn release(&mut self, index: u32) {
+        self.nodes[index as usize].state = NodeState::Free;
+        self.free.push(index);
+    }
+
+    fn positions(&mut self, index: u32) -> Positions {
+        let Node { list, passed, .. } = self.nodes[index as usize];
+        // HAProxy counts the request itself: the first in line logs 1.
+        let position = self.list(list).passed.wrapping_sub(passed) + 1;
+        if list == NONE {
+            Positions { server: 0, backend: position }
+        } else {
+            Positions { server: position, backend: 0 }
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(servers: usize) -> Queue {
+        Queue {
+            waiting: AtomicU32::new(0),
+            backend_waiting: AtomicU32::new(0),
+            backend_max: AtomicU32::new(0),
+            state: Mutex::new(State { servers: vec![List::default(); servers], ..State::default() }),
+        }
+    }
+
+    /// Somebody waits, here or for one server.
+    #[inline]
+    pub(super) fn has_waiters(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Somebody waits for any of the backend's servers.
+    #[inline]
+    pub(super) fn has_common_waiters(&self) -> bool {
+        self.backend_waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Requests in the backend's own queue (`qcur` of its BACKEND line).
+    pub fn len(&self) -> u32 {
+        self.backend_waiting.load(Ordering::Relaxed)
+    }
+
+    /// Nobody waits in the backend's own queue.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Highest value of [`Queue::len`] (`qmax`).
+    pub fn highest(&self) -> u32 {
+        self.backend_max.load(Ordering::Relaxed)
+    }
+
+    /// Joins the backend's queue, or that of one server. The wait ends with a server's slot.
+    pub(super) fn wait<'a>(&'a self, backend: &'a BackendShared, server: Option<usize>) -> Wait<'a> {
+        let mut wakers = Wakers::new();
+        let node = {
+            let mut state = self.state.lock();
+            let node = state.join(server.map_or(NONE, |server| server as u32));
+            self.count(backend, server, 1);
+            // A slot may have been freed before this request was visible.
+            match server {
+                Some(server) => self.serve(&mut state, backend, server, &mut wakers),
+                None => self.serve_any(&mut state, backend, &mut wakers),
+            }
+            node
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        Wait { queue: self, backend, node, ended: None }
+    }
+
+    fn count(&self, backend: &BackendShared, server: Option<usize>, change: i32) {
+        let add = |count: &AtomicU32, max: Option<&AtomicU32>| {
+            let now = count.fetch_add(change as u32, Ordering::SeqCst).wrapping_add(change as u32);
+            if let Some(max) = max
+                && change > 0
+            {
+                max.fetch_max(now, Ordering::Relaxed);
+            }
+        };
+        add(&self.waiting, None);
+        match server {
+            Some(server) => {
+                let server = &backend.servers[server];
+                add(&server.queued, Some(&server.queued_max));
+            }
+            None => add(&self.backend_waiting, Some(&self.backend_max)),
+        }
+    }
+
+    /// Hands free slots of one server to who waits for it.
+    pub(super) fn dispatch(&self, backend: &BackendShared, server: usize) {
+        if !self.has_waiters() {
+            return;
+        }
+        let mut wakers = Wakers::new();
+        self.serve(&mut self.state.lock(), backend, server, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Moves the queue of a server that stopped serving to the backend's, in order of arrival.
+    pub(super) fn redistribute(&self, backend: &BackendShared, server: usize) {
+        if !self.has_waiters() {
+            return;
+        }
+        let mut wakers = Wakers::new();
+        {
+            let mut state = self.state.lock();
+            loop {
+                let head = state.servers[server].head;
+                if head == NONE {
+                    break;
+                }
+                state.unlink(head);
+                self.count(backend, Some(server), -1);
+                state.link(head, NONE);
+                self.count(backend, None, 1);
+            }
+            self.serve_any(&mut state, backend, &mut wakers);
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn serve(&self, state: &mut State, backend: &BackendShared, server: usize, wakers: &mut Wakers) {
+        let shared = &backend.servers[server];
+        let usable = shared.effective_weight() > 0;
+        loop {
+            let own = state.servers[server].head;
+            let common = if usable { state.backend.head } else { NONE };
+            let node = match (own, common) {
+                (NONE, NONE) => return,
+                (own, NONE) => own,
+                (NONE, common) => common,
+                (own, common) if state.nodes[own as usize].ticket < state.nodes[common as usize].ticket => own,
+                (_, common) => common,
+            };
+            if !shared.take_slot() {
+                return;
+            }
+            self.grant(state, backend, node, server, wakers);
+        }
+    }
+
+    fn serve_any(&self, state: &mut State, backend: &BackendShared, wakers: &mut Wakers) {
+        while state.backend.head != NONE {
+            match backend.pick(None) {
+                Pick::Taken(server) => self.grant(state, backend, state.backend.head, server, wakers),
+                Pick::Wait(_) | Pick::Full | Pick::None => return,
+            }
+        }
+    }
+
+    fn grant(&self, state: &mut State, backend: &BackendShared, node: u32, server: usize, wakers: &mut Wakers) {
+        let positions = state.positions(node);
+        state.unlink(node);
+        let list = state.nodes[node as usize].list;
+        state.list(list).passed = state.list(list).passed.wrapping_add(1);
+        self.count(backend, (list != NONE).then_some(list as usize), -1);
+        let granted = NodeState::Granted(server, positions);
+        let before = std::mem::replace(&mut state.nodes[node as usize].state, granted);
+        if let NodeState::Waiting(Some(waker)) = before {
+            wakers.push(waker);
+        }
+    }
+}
+
+/// A place in a queue; resolves to the server whose slot was granted. Dropped, it leaves the queue or gives the grant
+/// to the next.
+#[derive(Debug)]
+pub(super) struct Wait<'a> {
+    queue: &'a Queue,
+    backend: &'a BackendShared,
+    node: u32,
+    ended: Option<Positions>,
+}
+
+impl Wait<'_> {
+    /// Where it stood, so far.
+    pub(super) fn positions(&self) -> Positions {
+        if let Some(positions) = self.ended {
+            return positions;
+        }
+        let mut state = self.queue.state.lock();
+        match state.nodes[self.node as usize].state {
+            NodeState::Granted(_, positions) => positions,
+            _ => state.positions(self.node),
+        }
+    }
+}
+
+impl Future for Wait<'_> {
+    type Output = usize;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<usize> {
+        let queue = self.queue;
+        let mut state = queue.state.lock();
+        let node = self.node;
+        let (granted, positions) = match &mut state.nodes[node as usize].state {
+            NodeState::Granted(server, positions) => (*server, *positions),
+            NodeState::Waiting(waker) => {
+                match waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
+                return Poll::Pending;
+            }
+            NodeState::Free => unreachable!("a place is freed only when its wait ends"),
+        };
+        state.release(node);
+        drop(state);
+        self.ended = Some(positions);
+        Poll::Ready(granted)
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let mut wakers = Wakers::new();
+        {
+            let mut state = self.queue.state.lock();
+            match state.nodes[self.node as usize].state {
+                NodeState::Granted(server, _) => {
+                    state.release(self.node);
+                    self.backend.servers[server].give_slot();
+                    self.queue.serve(&mut state, self.backend, server, &mut wakers);
+                }
+                _ => {
+                    state.unlink(self.node);
+                    let list = state.nodes[self.node as usize].list;
+                    self.queue.count(self.backend, (list != NONE).then_some(list as usize), -1);
+                    state.release(self.node);
+                }
+            }
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,450 @@
+//! A backend and its servers: slots, weights, health and admin state, and the figures that outlive a snapshot.
+//!
+//! A server serves while its effective weight is above 0: it is healthy, not in maintenance, not drained, and its
+//! weight is not 0. Every change goes through [`BackendShared::update`], which tells the balancer and the queue at
+//! once, so nobody keeps a second opinion about who is up.
+//!
+//! Invariant: `figures.scur` of a server is the number of its slots in use; it is raised only by
+//! [`ServerShared::take_slot`] and lowered only by dropping a [`Slot`] or a grant nobody took.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerPort};
+
+use super::health::{CheckReport, Health};
+use super::idle::IdleList;
+use super::queue::Queue;
+use crate::balance::{Pick, RoundRobin};
+use crate::counters::Figures;
+use crate::running::ProxyRun;
+
+/// What an administrator decided about a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admin {
+    /// Serves while it is healthy.
+    #[default]
+    Ready,
+    /// Takes no new traffic except what is bound to it.
+    Drain,
+    /// Maintenance (`disabled`, `disable server`): no traffic, no checks.
+    Maintenance,
+}
+
+/// A server's state, behind its lock.
+#[derive(Clone, Debug)]
+pub struct ServerStatus {
+    /// What an administrator decided.
+    pub admin: Admin,
+    /// What checks found.
+    pub health: Health,
+    /// User weight at run time, 0–256.
+    pub weight: u32,
+    /// When it last went up or down.
+    pub changed: Instant,
+    /// Time spent down before `changed`.
+    pub downtime: Duration,
+    /// The last check.
+    pub check: Option<CheckReport>,
+    /// Failed checks while it was up (`chkfail`).
+    pub failed_checks: u64,
+    /// Transitions to down (`chkdown`).
+    pub times_down: u64,
+}
+
+impl ServerStatus {
+    /// The weight that the balancer sees.
+    pub fn effective_weight(&self) -> u32 {
+        if self.admin == Admin::Ready && self.health.is_up() { self.weight } else { 0 }
+    }
+
+    /// Up: healthy and not in maintenance, even if drained or of weight 0.
+    pub fn is_running(&self) -> bool {
+        self.admin != Admin::Maintenance && self.health.is_up()
+    }
+
+    /// Time spent down so far, milliseconds excluded by the caller.
+    pub fn downtime_at(&self, now: Instant) -> Duration {
+        if self.is_running() { self.downtime } else { self.downtime + now.saturating_duration_since(self.changed) }
+    }
+}
+
+/// A server, outside any snapshot.
+pub struct ServerShared {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its place in the backend.
+    pub index: usize,
+    /// `backup`.
+    pub backup: bool,
+    /// What is counted; `scur` is the number of slots in use.
+    pub figures: Figures,
+    /// Requests in its own queue.
+    pub queued: AtomicU32,
+    /// Highest value of `queued`.
+    pub queued_max: AtomicU32,
+    /// `maxconn`; 0 means none.
+    maxconn: AtomicU32,
+    /// `maxqueue`; 0 means none.
+    maxqueue: u32,
+    weight: AtomicU32,
+    status: Mutex<ServerStatus>,
+    pub(super) idle: Box<[IdleList]>,
+}
+
+impl ServerShared {
+    fn new(index: usize, config: &model::Server, workers: usize) -> ServerShared {
+        let status = ServerStatus {
+            admin: if config.disabled { Admin::Maintenance } else { Admin::Ready },
+            health: config.check.as_ref().map_or_else(Health::unchecked, |check| Health::new(check.rise, check.fall)),
+            weight: u32::from(config.weight),
+            changed: Instant::now(),
+            downtime: Duration::ZERO,
+            check: None,
+            failed_checks: 0,
+            times_down: 0,
+        };
+        ServerShared {
+            name: config.name.clone(),
+            index,
+            backup: config.backup,
+            figures: Figures::new(workers),
+            queued: AtomicU32::new(0),
+            queued_max: AtomicU32::new(0),
+            maxconn: AtomicU32::new(config.maxconn.unwrap_or(0)),
+            maxqueue: config.maxqueue.unwrap_or(0),
+            weight: AtomicU32::new(status.effective_weight()),
+            status: Mutex::new(status),
+            idle: (0..workers.max(1)).map(|_| IdleList::new()).collect(),
+        }
+    }
+
+    /// A copy of its state.
+    pub fn status(&self) -> ServerStatus {
+        self.status.lock().clone()
+    }
+
+    /// The weight that the balancer sees; 0 while it takes no new traffic.
+    pub fn effective_weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// `maxconn`, `None` without one.
+    pub fn maxconn(&self) -> Option<u32> {
+        match self.maxconn.load(Ordering::Relaxed) {
+            0 => None,
+            max => Some(max),
+        }
+    }
+
+    /// Idle connections of all workers.
+    pub fn idle_connections(&self) -> u32 {
+        self.idle.iter().map(IdleList::len).sum()
+    }
+
+    /// Its queue has reached `maxqueue`.
+    pub(super) fn queue_is_full(&self) -> bool {
+        match self.maxqueue {
+            0 => false,
+            max => self.queued.load(Ordering::Relaxed) >= max,
+        }
+    }
+
+    /// Takes a slot if one is free.
+    pub(super) fn take_slot(&self) -> bool {
+        // SeqCst pairs with the queue's count of waiters: a request that finds no slot publishes itself and looks
+        // again, who frees a slot looks for waiters afterwards, so one of them sees the other.
+        let scur = &self.figures.scur;
+        let taken = match self.maxconn.load(Ordering::Relaxed) {
+            0 => scur.fetch_add(1, Ordering::SeqCst),
+            max => {
+                match scur
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |in_use| (in_use < max).then_some(in_use + 1))
+                {
+                    Ok(before) => before,
+                    Err(_) => return false,
+                }
+            }
+        };
+        let smax = &self.figures.smax;
+        if taken >= smax.load(Ordering::Relaxed) {
+            smax.fetch_max(taken + 1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Gives a slot back without looking for waiters; the caller does.
+    pub(super) fn give_slot(&self) {
+        self.figures.scur.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for ServerShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerShared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A backend, outside any snapshot: its queue, balance and figures.
+pub struct BackendShared {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What is counted; `scur` is the number of streams in this backend.
+    pub figures: Figures,
+    /// Requests that wait for a slot.
+    pub queue: Queue,
+    /// Its servers in the order of the file.
+    pub servers: Vec<Arc<ServerShared>>,
+    balancer: Mutex<RoundRobin>,
+    status: Mutex<BackendStatus>,
+}
+
+/// When a backend last went up or down.
+#[derive(Clone, Debug)]
+struct BackendStatus {
+    up: bool,
+    changed: Instant,
+    downtime: Duration,
+    times_down: u64,
+}
+
+/// A backend's state as `show stat` tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct BackendSummary {
+    /// A server is usable, or there is none at all.
+    pub up: bool,
+    /// Usable servers that are no backups.
+    pub active: usize,
+    /// Usable backup servers.
+    pub backup: usize,
+    /// Sum of the weights of the servers that serve.
+    pub weight: u32,
+    /// When it last went up or down.
+    pub changed: Instant,
+    /// Time without a usable server.
+    pub downtime: Duration,
+    /// How often it went down.
+    pub times_down: u64,
+}
+
+impl BackendShared {
+    fn new(config: &model::Proxy, workers: usize) -> BackendShared {
+        let servers: Vec<_> = config
+            .servers
+            .iter()
+            .enumerate()
+            .map(|(index, server)| Arc::new(ServerShared::new(index, server, workers)))
+            .collect();
+        let balancer = RoundRobin::new(servers.iter().map(|server| (server.effective_weight(), server.backup)));
+        let up = balancer.usable() != (0, 0);
+        BackendShared {
+            name: config.name.clone(),
+            figures: Figures::new(workers),
+            queue: Queue::new(servers.len()),
+            servers,
+            balancer: Mutex::new(balancer),
+            status: Mutex::new(BackendStatus { up, changed: Instant::now(), downtime: Duration::ZERO, times_down: 0 }),
+        }
+    }
+
+    /// A stream enters this backend; it counts as current until the guard is dropped.
+    pub fn enter(self: &Arc<Self>, worker: usize, now: Instant) -> BackendGuard {
+        self.figures.enter();
+        self.figures.at(worker).session(now);
+        BackendGuard { backend: self.clone() }
+    }
+
+    /// Chooses a server and takes its slot.
+    pub(super) fn pick(&self, avoid: Option<usize>) -> Pick {
+        self.balancer.lock().pick(avoid, |index| {
+            let server = &self.servers[index];
+            // Requests in a server's own queue came before this one.
+            server.queued.load(Ordering::SeqCst) == 0 && server.take_slot()
+        })
+    }
+
+    /// Usable servers: active, backup.
+    pub fn usable_servers(&self) -> (usize, usize) {
+        self.balancer.lock().usable()
+    }
+
+    /// The backend's state in one piece.
+    pub fn summary(&self, now: Instant) -> BackendSummary {
+        let ((active, backup), weight) = {
+            let balancer = self.balancer.lock();
+            (balancer.usable(), balancer.total_weight())
+        };
+        let status = self.status.lock().clone();
+        let down = if status.up { Duration::ZERO } else { now.saturating_duration_since(status.changed) };
+        BackendSummary {
+            up: status.up || self.servers.is_empty(),
+            active,
+            backup,
+            weight,
+            changed: status.changed,
+            downtime: status.downtime + down,
+            times_down: status.times_down,
+        }
+    }
+
+    /// Changes a server's state and lets the balancer and the queue act on it at once: a server that stops serving
+    /// hands its queue to the backend, one that begins takes waiting requests.
+    pub fn update<T>(&self, index: usize, now: Instant, change: impl FnOnce(&mut ServerStatus) -> T) -> T {
+        let server = &self.servers[index];
+        let mut status = server.status.lock();
+        let was_running = status.is_running();
+        let result = change(&mut status);
+        let runs = status.is_running();
+        if was_running != runs {
+            if runs {
+                let down = now.saturating_duration_since(status.changed);
+                status.downtime += down;
+            }
+            status.changed = now;
+        }
+        let weight = status.effective_weight();
+        // Still under the state's lock, so that the balancer hears of concurrent changes in their order.
+        if server.weight.swap(weight, Ordering::Relaxed) != weight {
+            self.set_balancer_weight(index, weight, now);
+        }
+        drop(status);
+        if !runs {
+            self.queue.redistribute(self, index);
+        } else if weight > 0 {
+            self.queue.dispatch(self, index);
+        }
+        result
+    }
+
+    /// Changes a server's `maxconn` (0: none); room that this makes is used at once.
+    pub fn set_maxconn(&self, index: usize, maxconn: u32) {
+        self.servers[index].maxconn.store(maxconn, Ordering::SeqCst);
+        self.queue.dispatch(self, index);
+    }
+
+    fn set_balancer_weight(&self, index: usize, weight: u32, now: Instant) {
+        let up = {
+            let mut balancer = self.balancer.lock();
+            balancer.set_weight(index, weight);
+            balancer.usable() != (0, 0)
+        };
+        let mut status = self.status.lock();
+        if status.up != up {
+            status.up = up;
+            if up {
+                let down = now.saturating_duration_since(status.changed);
+                status.downtime += down;
+            } else {
+                status.times_down += 1;
+            }
+            status.changed = now;
+        }
+    }
+}
+
+impl fmt::Debug for BackendShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendShared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A stream's stay in a backend (`scur` of its BACKEND line).
+#[derive(Debug)]
+pub struct BackendGuard {
+    backend: Arc<BackendShared>,
+}
+
+impl Drop for BackendGuard {
+    fn drop(&mut self) {
+        self.backend.figures.leave();
+    }
+}
+
+/// A server line of one snapshot.
+pub struct ServerRun {
+    /// Its configuration.
+    pub config: model::Server,
+    /// What outlives the snapshot.
+    pub shared: Arc<ServerShared>,
+    /// The backend it belongs to.
+    pub backend: Arc<BackendShared>,
+    /// The backend's `http-reuse`.
+    pub(super) reuse: HttpReuse,
+    /// The address of a name, once [`resolve_names`](super::resolve_names) has asked.
+    pub(super) resolved: OnceLock<IpAddr>,
+}
+
+impl ServerRun {
+    /// Its name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.shared.name
+    }
+
+    /// Where a connection for a client that connected to `destination` goes; `None` for unix sockets and for a name
+    /// that was not resolved.
+    pub fn socket_addr(&self, destination: Option<SocketAddr>) -> Option<SocketAddr> {
+        let (ip, port) = match &self.config.address {
+            ServerAddress::Inet(ip, port) => (*ip, *port),
+            ServerAddress::Name(_, port) => (*self.resolved.get()?, *port),
+            ServerAddress::Unix(_) | ServerAddress::Abstract(_) => return None,
+        };
+        let port = match port {
+            ServerPort::Fixed(port) => port,
+            ServerPort::Offset(offset) => (i32::from(destination?.port()) + offset) as u16,
+        };
+        Some(SocketAddr::new(ip, port))
+    }
+}
+
+impl fmt::Debug for ServerRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerRun").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+/// A slot of a server (`maxconn`): held while a request is processed, given to the next waiter when dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) server: Arc<ServerRun>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.server.shared.give_slot();
+        let backend = &self.server.backend;
+        if backend.queue.has_waiters() {
+            backend.queue.dispatch(backend, self.server.shared.index);
+        }
+    }
+}
+
+/// Makes the running side of a proxy's servers for `workers` workers, with figures, slots and health at their start.
+pub fn build_backend(config: &model::Proxy, workers: usize) -> (Arc<BackendShared>, Vec<Arc<ServerRun>>) {
+    let backend = Arc::new(BackendShared::new(config, workers));
+    let servers = config
+        .servers
+        .iter()
+        .zip(&backend.servers)
+        .map(|(server, shared)| {
+            Arc::new(ServerRun {
+                config: server.clone(),
+                shared: shared.clone(),
+                backend: backend.clone(),
+                reuse: config.http_reuse,
+                resolved: OnceLock::new(),
+            })
+        })
+        .collect();
+    (backend, servers)
+}
+
+impl ProxyRun {
+    /// The server of this name.
+    pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
+        self.servers.iter().find(|server| &**server.name() == name)
+    }
+}
