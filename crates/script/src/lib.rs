@@ -1,1 +1,36 @@
-//! A Lua state: sandbox, budget, coroutines, conversions.
+//! A Lua state: PUC Lua 5.4 driven through its C API, with pooled coroutines, a yield protocol and a budget.
+//!
+//! Knows neither proxy nor store. Both bring their own C functions and a *host* value that these functions reach from
+//! any `lua_State` in one load ([`host`]).
+//!
+//! **Yield protocol.** A C function that must wait leaves a description of what it waits for in the host and calls
+//! [`wait`]; the driver that resumed the coroutine gets [`Burst::Waiting`], awaits, leaves the result in the host and
+//! resumes without arguments, and the C function's continuation pushes the result. Such a wait travels up through
+//! coroutines that the script made itself: `coroutine.resume` and `coroutine.wrap` are ours ([`coroutine`]) and yield
+//! on behalf of what they run, so only the driver ever sees it.
+//!
+//! **Budget.** Short bursts pay two stores. A ticker thread looks at every worker that runs Lua; one that has been in
+//! the same burst for a tick gets a signal, whose handler arms a hook on the running coroutine, and the hook yields
+//! ([`Burst::Forced`]) or, where it can't yield or the time is used up, raises `execution timeout` ([`budget`]).
+//!
+//! **Invariants.** A [`State`] is used by one thread at a time (it is `Send`, not `Sync`; [`BurstLock`] shares one).
+//! No Rust value with a destructor is alive across a call of Lua's API that may raise, because an error is a longjmp.
+//! What may raise runs inside a coroutine or inside [`State::protect`], never bare.
+//!
+//! **Limits.** A hook can't leave a C function, so one call of `string.rep` or of a pattern runs to its end, as in
+//! HAProxy; neither can it end a finalizer (`__gc`).
+
+pub mod budget;
+pub mod coroutine;
+mod lock;
+mod memory;
+mod run;
+mod state;
+mod value;
+
+pub use lock::{BurstGuard, BurstLock, Locking};
+pub use memory::MemoryLimit;
+pub use mlua_sys::lua54 as ffi;
+pub use run::{Budget, Burst, Coroutine, can_wait, wait};
+pub use state::{Error, ErrorKind, State, host, traceback};
+pub use value::{argument, check_bytes, push_bytes, raise, to_bytes};

@@ -1,0 +1,86 @@
+//! The allocator of a state: the process's own allocator behind a shared limit.
+//!
+//! `tune.lua.maxmem` bounds all states together, so the account is one atomic that the states share. Without a limit
+//! nothing is counted: the atomic would be the only cache line that workers with states of their own fight over.
+
+use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Lua's alignment: what C's malloc gives on 64-bit machines.
+const ALIGN: usize = 16;
+
+/// A limit on the memory of one or more states, in bytes.
+#[derive(Debug, Default)]
+pub struct MemoryLimit {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+impl MemoryLimit {
+    /// `limit` in bytes; 0 means unlimited.
+    pub fn new(limit: usize) -> MemoryLimit {
+        MemoryLimit { limit, used: AtomicUsize::new(0) }
+    }
+
+    /// Bytes in use by the states that share this limit; 0 where there is no limit, because then nothing is counted.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Accounts for a block that grows or shrinks; `false` if the limit forbids it.
+    fn account(&self, old: usize, new: usize) -> bool {
+        if self.limit == 0 {
+            return true;
+        }
+        if new <= old {
+            self.used.fetch_sub(old - new, Ordering::Relaxed);
+            return true;
+        }
+        let grown = self.used.fetch_add(new - old, Ordering::Relaxed).saturating_add(new - old);
+        if grown > self.limit {
+            self.used.fetch_sub(new - old, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+}
+
+/// `lua_Alloc` over the process's allocator. A null answer makes Lua collect garbage, try again and then raise
+/// "not enough memory".
+///
+/// # Safety
+/// `account` is a live [`MemoryLimit`]; `block` is null or came from here with size `old`.
+pub(crate) unsafe extern "C" fn allocate(
+    account: *mut c_void,
+    block: *mut c_void,
+    old: usize,
+    new: usize,
+) -> *mut c_void {
+    // SAFETY: the state keeps its `Arc<MemoryLimit>` until after `lua_close`.
+    let limit = unsafe { &*(account as *const MemoryLimit) };
+    // With a null block, `old` is the kind of object that Lua makes, not a size.
+    let old = if block.is_null() { 0 } else { old };
+    if !limit.account(old, new) {
+        return ptr::null_mut();
+    }
+    // SAFETY: Lua hands back each block with the size it was made with, and sizes never exceed isize::MAX because
+    // Lua checks them against MAX_SIZE before it asks.
+    let made = unsafe {
+        if new == 0 {
+            if old != 0 {
+                dealloc(block as *mut u8, Layout::from_size_align_unchecked(old, ALIGN));
+            }
+            return ptr::null_mut();
+        } else if old == 0 {
+            alloc(Layout::from_size_align_unchecked(new, ALIGN))
+        } else {
+            realloc(block as *mut u8, Layout::from_size_align_unchecked(old, ALIGN), new)
+        }
+    };
+    if made.is_null() {
+        limit.account(new, old);
+    }
+    made as *mut c_void
+}

@@ -1,0 +1,239 @@
+//! Coroutines as the driver sees them: started, resumed burst by burst, reused.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use crate::budget::{self, Limits};
+use crate::ffi::{self, lua_KContext, lua_KFunction, lua_State};
+use crate::state::{Core, Error, ErrorKind, State, error_text, traceback};
+
+/// Finished coroutines that a state keeps for reuse: as many as a busy worker has in flight.
+const IDLE_MAX: usize = 1024;
+
+/// Why the innermost coroutine yields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The script called `coroutine.yield`: its resumer gets the values.
+    #[default]
+    Script,
+    /// A C function waits for the driver.
+    Waiting,
+    /// The budget's hook asks for other work to be done.
+    Forced,
+}
+
+/// What runs in a state during a burst.
+pub(crate) struct Running {
+    /// Set just before a yield that goes up to the driver.
+    pub(crate) reason: Reason,
+    /// All coroutines between the driver and the running one can be yielded across.
+    pub(crate) yieldable: bool,
+    /// The coroutine that the driver resumed.
+    pub(crate) root: *mut lua_State,
+    /// Budget of this burst.
+    pub(crate) limits: Limits,
+    /// Coroutines of scripts that wait inside a root, which is why nobody else may resume them: (root, waiting).
+    pub(crate) carried: Vec<(*mut lua_State, *mut lua_State)>,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Running {
+            reason: Reason::Script,
+            yieldable: false,
+            root: ptr::null_mut(),
+            limits: Limits::default(),
+            carried: Vec::new(),
+        }
+    }
+}
+
+/// A coroutine that the driver runs, pinned in the registry. Give it back with [`State::recycle`].
+#[must_use = "a coroutine that is not recycled stays in the registry"]
+#[derive(Debug)]
+pub struct Coroutine {
+    thread: *mut lua_State,
+    reference: c_int,
+}
+
+// SAFETY: a name of something inside a state; it is only used together with `&mut State`.
+unsafe impl Send for Coroutine {}
+
+impl Coroutine {
+    /// Its `lua_State`, to push a function and arguments on, or to read results from.
+    pub fn thread(&self) -> *mut lua_State {
+        self.thread
+    }
+}
+
+/// Run time of one coroutine: what it may use and what it used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Budget {
+    /// Run time in all bursts together; `None`: unlimited.
+    pub total: Option<Duration>,
+    /// Run time without a yield; `None`: unlimited.
+    pub burst: Option<Duration>,
+    /// Used up to now, waiting not counted.
+    pub used: Duration,
+    /// A burst has been run; from the second on, bursts are timed.
+    started: bool,
+}
+
+impl Budget {
+    /// A fresh budget.
+    pub fn new(total: Option<Duration>, burst: Option<Duration>) -> Budget {
+        Budget { total, burst, used: Duration::ZERO, started: false }
+    }
+}
+
+/// How a burst ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Burst {
+    /// The function returned; as many results are on the coroutine's stack.
+    Done(c_int),
+    /// A C function waits ([`wait`]).
+    Waiting,
+    /// The slice is over: let others run, then resume.
+    Forced,
+    /// The script yielded at its top level.
+    Yielded,
+    /// An error; [`State::failure`] says which. The coroutine can only be recycled.
+    Failed,
+}
+
+/// Whether a C function called now may [`wait`].
+///
+/// # Safety
+/// `lua` is the `lua_State` that a C function was called with.
+pub unsafe fn can_wait(lua: *mut lua_State) -> bool {
+    // SAFETY: as promised by the caller.
+    unsafe { Core::of(lua).running.yieldable && ffi::lua_isyieldable(lua) != 0 }
+}
+
+/// Suspends up to the driver; `continuation` runs in the C function's place once the driver resumes. Use it as the C
+/// function's (or continuation's) return value: it does not come back. Raises where it can't yield.
+///
+/// # Safety
+/// As [`can_wait`]; nothing with a destructor is alive in the caller.
+pub unsafe fn wait(lua: *mut lua_State, context: lua_KContext, continuation: lua_KFunction) -> c_int {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        if !can_wait(lua) {
+            crate::raise(lua, c"attempt to yield across a C-call boundary");
+        }
+        Core::of(lua).running.reason = Reason::Waiting;
+        ffi::lua_yieldk(lua, 0, context, Some(continuation))
+    }
+}
+
+impl State {
+    /// A coroutine with an empty stack, at least 20 slots free.
+    pub fn coroutine(&mut self) -> Result<Coroutine, Error> {
+        if let Some(coroutine) = self.core().idle.pop() {
+            return Ok(coroutine);
+        }
+        // SAFETY: nothing is held across the two calls that may raise.
+        unsafe {
+            self.protect(|lua| {
+                let thread = ffi::lua_newthread(lua);
+                let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+                Coroutine { thread, reference }
+            })
+        }
+    }
+
+    /// Runs one burst. The first burst of a coroutine calls the function on its stack with the `args` values above
+    /// it; later ones pass nothing.
+    ///
+    /// # Safety
+    /// The coroutine belongs to this state and its stack holds what `args` says.
+    pub unsafe fn resume(&mut self, coroutine: &Coroutine, args: c_int, budget: &mut Budget) -> Burst {
+        let thread = coroutine.thread;
+        let running = &mut self.core().running;
+        let started = if budget.started { Some(Instant::now()) } else { None };
+        let left = budget.total.map(|total| total.saturating_sub(budget.used));
+        let spent = left == Some(Duration::ZERO);
+        running.limits = Limits { started, left, burst: budget.burst, expired: spent };
+        if spent {
+            return Burst::Failed;
+        }
+        budget.started = true;
+        running.reason = Reason::Script;
+        running.yieldable = true;
+        running.root = thread;
+        let mut results = 0;
+        budget::enter(thread);
+        // SAFETY: the coroutine is alive (pinned) and not running; errors come back as a status.
+        let status = unsafe { ffi::lua_resume(thread, ptr::null_mut(), args, &mut results) };
+        budget::leave();
+        let running = &mut self.core().running;
+        running.yieldable = false;
+        running.root = ptr::null_mut();
+        if let Some(started) = running.limits.started {
+            budget.used += started.elapsed();
+        }
+        match status {
+            ffi::LUA_OK => Burst::Done(results),
+            ffi::LUA_YIELD => {
+                // SAFETY: a yield leaves its values on the coroutine's stack, and nobody wants them.
+                unsafe { ffi::lua_settop(thread, -results - 1) };
+                match running.reason {
+                    Reason::Script => Burst::Yielded,
+                    Reason::Waiting => Burst::Waiting,
+                    Reason::Forced => Burst::Forced,
+                }
+            }
+            _ => Burst::Failed,
+        }
+    }
+
+    /// Why the last burst failed. Call it before the coroutine is recycled.
+    pub fn failure(&mut self, coroutine: &Coroutine) -> Error {
+        let expired = self.core().running.limits.expired;
+        let thread = coroutine.thread;
+        // SAFETY: the coroutine is alive and not running.
+        unsafe {
+            let trace = traceback(thread, 0);
+            if expired {
+                return Error { kind: ErrorKind::Timeout, message: "execution timeout".into(), trace };
+            }
+            let kind = match ffi::lua_status(thread) {
+                ffi::LUA_ERRMEM => ErrorKind::Memory,
+                _ => ErrorKind::Runtime,
+            };
+            let message = if ffi::lua_gettop(thread) > 0 { error_text(thread, -1) } else { "unknown error".into() };
+            Error { kind, message, trace }
+        }
+    }
+
+    /// Takes a coroutine back, in whatever condition: finished, failed, or given up while it waited. Variables to be
+    /// closed are closed, within one burst's budget.
+    pub fn recycle(&mut self, coroutine: Coroutine) {
+        let thread = coroutine.thread;
+        let core = self.core();
+        // SAFETY: the coroutine is alive and not running; closing it is protected.
+        unsafe {
+            if ffi::lua_status(thread) == ffi::LUA_OK {
+                ffi::lua_settop(thread, 0);
+            } else {
+                core.running.carried.retain(|(root, _)| *root != thread);
+                core.running.yieldable = false;
+                core.running.limits = Limits { burst: Some(budget::TICK * 100), ..Limits::default() };
+                ffi::lua_sethook(thread, None, 0, 0);
+                budget::enter(thread);
+                ffi::lua_closethread(thread, ptr::null_mut());
+                budget::leave();
+                ffi::lua_sethook(thread, None, 0, 0);
+                ffi::lua_settop(thread, 0);
+            }
+        }
+        if self.core().idle.len() < IDLE_MAX {
+            self.core().idle.push(coroutine);
+            return;
+        }
+        let reference = coroutine.reference;
+        // SAFETY: nothing is held. A failure to unpin costs one coroutine's memory until the state goes.
+        let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, reference)) };
+    }
+}

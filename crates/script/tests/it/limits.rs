@@ -1,0 +1,95 @@
+//! Budget and memory.
+
+use std::time::Duration;
+
+use sluicegate_script::{Budget, Burst, ErrorKind};
+
+use crate::support::{Host, run, run_with, start, state};
+
+fn short() -> Budget {
+    Budget::new(Some(Duration::from_millis(30)), Some(Duration::from_millis(30)))
+}
+
+#[test]
+fn a_spinning_script_yields_and_is_ended() {
+    for code in [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "local co = coroutine.wrap(function() while true do end end) while true do pcall(co) end",
+        "local function f() return f() end f()",
+        "goto a ::a:: goto a",
+    ] {
+        let mut state = state(0);
+        let error = run_with(&mut state, code, short()).expect_err(code);
+        assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Timeout, "execution timeout"), "{code}");
+        assert!(state.host::<Host>().forced > 0, "{code}: others got their turn");
+        assert_eq!(run(&mut state, "return 'serves on'").as_deref(), Ok("serves on"));
+    }
+}
+
+#[test]
+fn a_script_that_can_t_yield_is_ended_all_the_same() {
+    for code in [
+        "table.sort({3, 2, 1}, function() while true do end end)",
+        "table.sort({3, 2, 1}, function() while true do pcall(function() while true do end end) end end)",
+        "local t = setmetatable({}, {__gc = true}) return ('x'):gsub('x', function() while true do end end)",
+    ] {
+        let mut state = state(0);
+        let error = run_with(&mut state, code, short()).expect_err(code);
+        assert_eq!(error.kind, ErrorKind::Timeout, "{code}");
+        assert_eq!(run(&mut state, "return 'serves on'").as_deref(), Ok("serves on"));
+    }
+}
+
+#[test]
+fn a_long_script_within_its_budget_gives_its_result() {
+    let mut state = state(0);
+    // Long enough to be signalled on any machine, in the script's own coroutine as well.
+    let code = "local until_ = os.clock() + 0.02 local n = 0
+        while os.clock() < until_ do n = n + 1 end
+        return coroutine.wrap(function() local e = os.clock() + 0.02 while os.clock() < e do end return 'whole' end)()";
+    assert_eq!(run(&mut state, code).as_deref(), Ok("whole"));
+    assert!(state.host::<Host>().forced >= 2);
+}
+
+#[test]
+fn closing_variables_has_a_budget_too() {
+    let mut state = state(0);
+    let code = "local x <close> = setmetatable({}, {__close = function() while true do end end}) ask(1)";
+    let coroutine = start(&mut state, code);
+    let mut budget = short();
+    // SAFETY: loaded without arguments.
+    assert_eq!(unsafe { state.resume(&coroutine, 0, &mut budget) }, Burst::Waiting);
+    state.recycle(coroutine);
+    assert_eq!(run(&mut state, "return 1").as_deref(), Ok("1"));
+}
+
+#[test]
+fn run_time_adds_up_over_yields() {
+    let mut state = state(0);
+    let code = "while true do local e = os.clock() + 0.0005 while os.clock() < e do end ask(1) end";
+    let error = run_with(&mut state, code, short()).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Timeout);
+    assert!(state.host::<Host>().waited > 5);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut state = state(4 << 20);
+    for code in ["return #string.rep('x', 64 << 20)", "local t = {} for i = 1, 1e9 do t[i] = i .. '' end"] {
+        let error = run(&mut state, code).unwrap_err();
+        assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Memory, "not enough memory"), "{code}");
+    }
+    assert_eq!(run(&mut state, "return pcall(string.rep, 'x', 64 << 20)").as_deref(), Ok("false"));
+    assert_eq!(run(&mut state, "collectgarbage() return #string.rep('x', 1 << 20)").as_deref(), Ok("1048576"));
+}
+
+#[test]
+fn endless_recursion_is_an_error() {
+    let mut state = state(0);
+    let error = run(&mut state, "local function f() return 1 + f() end return f()").unwrap_err();
+    assert!(error.message.contains("stack overflow"), "{error}");
+    let error = run(&mut state, "local function f() return coroutine.wrap(f)() end return f()").unwrap_err();
+    assert!(error.message.contains("C stack overflow"), "{error}");
+    assert_eq!(run(&mut state, "return 1").as_deref(), Ok("1"));
+}

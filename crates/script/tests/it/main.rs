@@ -1,0 +1,7 @@
+//! Integration tests of the Lua state.
+
+mod coroutines;
+mod limits;
+mod lock;
+mod modules;
+mod support;
