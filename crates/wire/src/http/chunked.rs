@@ -4,11 +4,14 @@
 //! trailers are collected. It is strict where leniency would let two readers of the same bytes disagree: a size is
 //! hexadecimal digits only, a line ends in CRLF or LF, a chunk's data ends in CRLF or LF.
 //!
-//! Limits: sizes below 2^64, [`MAX_LINE`] bytes of size line with extensions, [`MAX_TRAILERS`] bytes of trailers.
+//! Limits: sizes below 2^52 (as HAProxy), [`MAX_LINE`] bytes of size line with extensions, [`MAX_TRAILERS`] bytes of trailers.
 
 use std::ops::Range;
 
 use super::Framing;
+
+/// A chunk's largest size: what every reader can represent, those included whose numbers are floating-point.
+const MAX_SIZE: u64 = (1 << 52) - 1;
 
 /// Bytes of a chunk's size line, extensions included. Whoever sends more has no honest reason to.
 const MAX_LINE: u32 = 8 * 1024;
@@ -19,7 +22,7 @@ const MAX_TRAILERS: usize = 15 * 1024;
 /// Why a chunked body was refused. The connection can't be used any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkError {
-    /// No digits, a size of 2^64 or more, or something else where digits belong.
+    /// No digits, a size of 2^52 or more, or something else where digits belong.
     Size,
     /// Control characters in an extension, or a line that does not end as lines do.
     Line,
@@ -107,13 +110,13 @@ impl ChunkedDecoder {
                     Some(digit) => {
                         // Leading zeros are harmless, yet a size line has its limit like any line.
                         self.line += 1;
-                        if self.remaining >> 60 != 0 {
+                        self.remaining = self.remaining << 4 | u64::from(digit);
+                        if self.remaining > MAX_SIZE {
                             return Err(ChunkError::Size);
                         }
                         if self.line > MAX_LINE {
                             return Err(ChunkError::TooLarge);
                         }
-                        self.remaining = self.remaining << 4 | u64::from(digit);
                         self.state = State::Size;
                     }
                     None if self.state == State::SizeStart => return Err(ChunkError::Size),
@@ -453,7 +456,8 @@ mod tests {
         check(" 5\r\n", Err(ChunkError::Size));
         check("5 6\r\n", Err(ChunkError::Size));
         check("g\r\n", Err(ChunkError::Size));
-        check("10000000000000000\r\n", Err(ChunkError::Size));
+        check("10000000000000\r\n", Err(ChunkError::Size));
+        check("fffffffffffff\r\nx", Ok(("x", "more", "")));
         check("5\rhello", Err(ChunkError::Line));
         check("5\r\nhello0\r\n\r\n", Err(ChunkError::DataEnd));
         check("5\r\nhello\rX", Err(ChunkError::DataEnd));

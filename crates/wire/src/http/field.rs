@@ -222,6 +222,29 @@ fn split_port(host: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
+/// A port that goes without saying; without a scheme (CONNECT) both well-known ones do.
+fn is_default_port(scheme: Option<&[u8]>, port: &[u8]) -> bool {
+    let is = |name: &[u8]| scheme.is_none_or(|scheme| scheme.eq_ignore_ascii_case(name));
+    port.is_empty() || (port == b"80" && is(b"http")) || (port == b"443" && is(b"https"))
+}
+
+/// Scheme-based normalisation (RFC 3986 6.2.3): where a target names its authority, the target and the Host field that
+/// are passed on do not name the default port. `None`: as received.
+pub(super) fn without_default_port(target: &[u8], host: Option<&[u8]>) -> (Option<Vec<u8>>, Option<usize>) {
+    let scheme = split_scheme(target);
+    let new_target = scheme.and_then(|(scheme, rest)| {
+        let start = target.len() - rest.len();
+        let end = start + memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
+        let port = split_port(&target[start..end]).1.filter(|port| is_default_port(Some(scheme), port))?;
+        Some([&target[..end - port.len() - 1], &target[end..]].concat())
+    });
+    let host_len = host.and_then(|host| {
+        let (name, port) = split_port(host);
+        port.filter(|port| is_default_port(scheme.map(|(scheme, _)| scheme), port)).map(|_| name.len())
+    });
+    (new_target, host_len)
+}
+
 fn connect_fits_host(authority: &[u8], host: Option<&[u8]>) -> bool {
     let (name, port) = split_port(authority);
     let Some(port) = port.filter(|port| !port.is_empty()) else { return false };
@@ -236,11 +259,7 @@ fn authority_fits_host(scheme: &[u8], authority: &[u8], host: &[u8]) -> bool {
     if authority.eq_ignore_ascii_case(host) {
         return true;
     }
-    let is_default = |port: &[u8]| {
-        port.is_empty()
-            || (scheme.eq_ignore_ascii_case(b"http") && port == b"80")
-            || (scheme.eq_ignore_ascii_case(b"https") && port == b"443")
-    };
+    let is_default = |port: &[u8]| is_default_port(Some(scheme), port);
     let (name, port) = split_port(authority);
     let (host_name, host_port) = split_port(host);
     let some_port = port.is_some() || host_port.is_some();
@@ -312,6 +331,22 @@ mod tests {
         check("Upgrade", Cleaned::Keep, "");
         check("keep-alive, Upgrade", Cleaned::Rewrite, "Upgrade");
         check("Upgrade, close, TE", Cleaned::Rewrite, "Upgrade,TE");
+    }
+
+    #[test]
+    fn default_ports() {
+        let check = |target: &str, host: Option<&str>, expected: (Option<&str>, Option<usize>)| {
+            let (got, host_len) = without_default_port(target.as_bytes(), host.map(str::as_bytes));
+            let got = got.map(|target| String::from_utf8(target).unwrap());
+            assert_eq!((got.as_deref(), host_len), expected, "{target} {host:?}");
+        };
+        check("http://a:80/x", Some("a:80"), (Some("http://a/x"), Some(1)));
+        check("http://a:/x", Some("a"), (Some("http://a/x"), None));
+        check("http://a:80", None, (Some("http://a"), None));
+        check("http://a:443/", Some("a:443"), (None, None));
+        check("https://u@a:443?x:443", Some("a"), (Some("https://u@a?x:443"), None));
+        check("a:443", Some("a:443"), (None, Some(1)));
+        check("a:8443", Some("a:8443"), (None, None));
     }
 
     #[test]

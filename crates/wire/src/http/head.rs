@@ -179,8 +179,8 @@ impl std::error::Error for HeadError {}
 /// Reads a request head from the start of `buf` into `out`. `None`: more bytes are needed (`out` is then undefined).
 ///
 /// Empty lines before the request line are skipped. In `out`, Content-Length is merged to one plain number, repeated
-/// equal Host fields are one, `close` and `keep-alive` are gone from Connection, folds are spaces; all other fields are
-/// as received.
+/// equal Host fields are one, `close` and `keep-alive` are gone from Connection, folds are spaces, and where the target
+/// names an authority the default port is gone from it and from Host; all other fields are as received.
 pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<Option<RequestHead>, HeadError> {
     out.clear();
     let Some(skipped) = skip_empty_lines(buf)? else { return too_large_or(None, buf, limits) };
@@ -198,8 +198,19 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
     let method = line.method;
     let host = fields.host.clone().map(|range| &input[range]);
     let plain_target = input[line.target.start] == b'/' && method != Method::Connect;
-    if !plain_target && !field::target_fits_host(method, &input[line.target], host) {
-        return Err(HeadError::Host);
+    if !plain_target {
+        let target = &input[line.target];
+        if !field::target_fits_host(method, target, host) {
+            return Err(HeadError::Host);
+        }
+        let (target, host_len) = field::without_default_port(target, host);
+        if let Some(target) = target {
+            out.set_target(&target);
+        }
+        let host_field = out.fields_named(b"host").next().map(|(id, _)| id);
+        if let (Some(id), Some(host), Some(len)) = (host_field, host, host_len) {
+            out.set_value(id, &host[..len]);
+        }
     }
     if fields.encoding.present && !fields.encoding.chunked {
         return Err(HeadError::TransferEncoding);
@@ -732,7 +743,7 @@ mod tests {
         );
         check(
             "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 3\r\n\r\n",
-            Ok("None keep-alive|Host: a:443|Content-Length: 3"),
+            Ok("None keep-alive|Host: a|Content-Length: 3"),
         );
     }
 
