@@ -1,11 +1,315 @@
 //! A client connection from its acceptance to its end.
+//!
+//! A session that waits is a task of at most 512 bytes (a test measures it): the socket, one timer, who the client is.
+//! It takes a buffer when the socket is readable and a stream when bytes have come; the stream's own future is boxed
+//! and lives for one request. In TCP mode the session is one stream from the start.
+//!
+//! A head that comes slowly occupies the session's buffer alone. `timeout http-request` runs from the acceptance or
+//! from the head's first byte until its last; between two requests `timeout http-keep-alive` does.
 
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::listener::Accepted;
-use crate::worker::Worker;
+use sluicegate_config::model::Mode;
+use sluicegate_wire::http::{HeadError, RequestHead, parse_request, status};
 
-/// Closes the connection: no mode is served yet.
+use crate::listener::{Accepted, Slots};
+use crate::process::Phase;
+use crate::rule::{self, Hook, Verdict};
+use crate::running::ProxyRun;
+use crate::sample::VarMap;
+use crate::stream::http::{self, After};
+use crate::stream::{Active, Buffer, Socket, Timer, tcp};
+use crate::worker::{SessionPlace, Worker};
+
+/// How long, and how much, a client that was answered early may go on sending before it is closed.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+const DRAIN_BYTES: usize = 4 * 1024 * 1024;
+
+/// A client connection.
+pub(crate) struct Session {
+    pub(crate) socket: Socket,
+    pub(crate) input: Buffer,
+    pub(crate) timer: Timer,
+    /// `sess.` variables between two streams.
+    pub(crate) variables: VarMap,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) accepted_at: SystemTime,
+    pub(crate) accepted: Instant,
+    /// Requests whose head was complete.
+    pub(crate) requests: u32,
+    /// The client has sent its FIN; what is in `input` is all there will be.
+    pub(crate) ended: bool,
+    place: SessionPlace,
+    slots: Slots,
+}
+
+impl Session {
+    fn new(worker: &Rc<Worker>, accepted: Accepted) -> io::Result<Session> {
+        let Accepted { fd, peer, slots } = accepted;
+        let socket = Socket::from_fd(fd, slots.listener().is_tcp)?;
+        let local = socket.local_addr();
+        Ok(Session {
+            socket,
+            input: Buffer::default(),
+            timer: Timer::default(),
+            variables: VarMap::default(),
+            peer,
+            local,
+            accepted_at: SystemTime::now(),
+            accepted: Instant::now(),
+            requests: 0,
+            ended: false,
+            place: worker.register_session(),
+            slots,
+        })
+    }
+
+    /// The worker.
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
+        self.place.worker()
+    }
+
+    /// The frontend.
+    pub(crate) fn frontend(&self) -> &Arc<ProxyRun> {
+        &self.slots.listener().proxy
+    }
+
+    /// Which `bind` line of the frontend the connection came in by.
+    pub(crate) fn bind(&self) -> usize {
+        self.slots.listener().bind
+    }
+
+    /// The process is stopping, so this connection should carry no further request.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.worker().phase() != Phase::Serving
+    }
+
+    /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Without readiness no buffer is taken.
+        std::task::ready!(self.socket.poll_read_ready(cx))?;
+        let worker = self.place.worker();
+        worker.buffers.equip(&mut self.input);
+        if self.input.spare().is_empty() {
+            self.input.compact();
+        }
+        if self.input.spare().is_empty() {
+            return Poll::Pending;
+        }
+        let result = self.socket.poll_read(cx, self.input.spare());
+        match result {
+            Poll::Ready(Ok(0)) => self.ended = true,
+            Poll::Ready(Ok(count)) => self.input.filled(count),
+            _ => {}
+        }
+        worker.buffers.retire(&mut self.input);
+        result
+    }
+
+    /// Looks after a client that is waiting for its answer: what it sends meanwhile is kept for later. Ready when it
+    /// is gone; with `half` also when it has ended its side.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, half: bool) -> Poll<()> {
+        loop {
+            if self.ended {
+                return if half { Poll::Ready(()) } else { Poll::Pending };
+            }
+            match self.poll_fill(cx) {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let worker = self.place.worker().clone();
+        worker.buffers.reclaim(&mut self.input);
+    }
+}
+
+/// A session's task.
 pub(crate) async fn run(worker: Rc<Worker>, accepted: Accepted) {
-    drop((worker, accepted));
+    // A socket that can't be registered can't be served; there is nobody to tell but the client, who sees the close.
+    let Ok(mut session) = Session::new(&worker, accepted) else { return };
+    drop(worker);
+    let now = session.accepted;
+    let counters = session.frontend().frontend.figures.at(session.worker().index);
+    counters.conn_tot.add(1);
+    counters.conn_rate.add(now, 1);
+    if !session.frontend().rules.tcp_request_connection.is_empty() && !Box::pin(admit(&mut session)).await {
+        session.frontend().frontend.figures.at(session.worker().index).dcon.add(1);
+        return;
+    }
+    session.frontend().frontend.figures.at(session.worker().index).session(now);
+    match session.frontend().config.mode {
+        Mode::Tcp => Box::pin(tcp::serve(&mut session)).await,
+        Mode::Http => serve_http(&mut session).await,
+    }
+}
+
+/// Runs `tcp-request connection`; `false`: the connection is refused.
+async fn admit(session: &mut Session) -> bool {
+    let mut stream = Active::take(session);
+    let worker = session.worker().clone();
+    let rules = &session.frontend().rules.tcp_request_connection;
+    let verdict = rule::run(rules, Hook::TcpRequestConnection, &mut stream.cx, &worker).await;
+    stream.finish(session);
+    matches!(verdict, Verdict::Continue)
+}
+
+/// What waiting for a request gave.
+enum Arrival {
+    Request(Active, RequestHead),
+    Invalid(HeadError),
+    /// `timeout http-request`, or `http-keep-alive` with nothing received.
+    TimedOut,
+    /// The client ended or broke the connection.
+    Gone,
+    /// The process stops and this connection is idle.
+    Stopping,
+}
+
+async fn serve_http(session: &mut Session) {
+    loop {
+        let (arrival, started_at, started) = next_request(session).await;
+        let after = match arrival {
+            Arrival::Request(mut stream, head) => {
+                stream.cx.log.request_started_at = started_at;
+                stream.cx.log.request_started = started;
+                session.requests = session.requests.saturating_add(1);
+                Box::pin(http::serve(session, stream, head)).await
+            }
+            Arrival::Stopping => return,
+            failed => {
+                Box::pin(refuse(session, failed, started_at, started)).await;
+                After::Close
+            }
+        };
+        match after {
+            After::KeepAlive => {}
+            After::Close => return,
+            After::Drain => return Box::pin(drain(session)).await,
+        }
+    }
+}
+
+/// Waits for a complete request head. Also gives when its first byte came.
+async fn next_request(session: &mut Session) -> (Arrival, SystemTime, Instant) {
+    let first = session.requests == 0;
+    let times = &session.frontend().config.timeouts;
+    let for_head = times.http_request.or(times.client);
+    let for_idle = if first { for_head } else { times.http_keep_alive.or(for_head) };
+    let limits = session.worker().limits;
+    // A new connection's first request is waited for since the acceptance, and its time counts as idle until then.
+    let (mut started_at, mut started) = (session.accepted_at, session.accepted);
+    if !first {
+        (started_at, started) = (SystemTime::now(), Instant::now());
+    }
+    session.timer.set(for_idle.map(|timeout| started + timeout));
+    let mut arrived = session.input.is_empty();
+    let mut fresh = !session.input.is_empty();
+    let mut stream: Option<Active> = None;
+    let arrival = poll_fn(|cx| {
+        loop {
+            if fresh {
+                fresh = false;
+                if std::mem::take(&mut arrived) || stream.is_none() {
+                    (started_at, started) = (SystemTime::now(), Instant::now());
+                    if !first {
+                        session.timer.set(for_head.map(|timeout| started + timeout));
+                    }
+                }
+                let mut candidate = stream.take().unwrap_or_else(|| Active::take(session));
+                match parse_request(session.input.data(), &limits, &mut candidate.cx.request) {
+                    Ok(Some(head)) => return Poll::Ready(Arrival::Request(candidate, head)),
+                    Ok(None) => stream = Some(candidate),
+                    Err(error) => return Poll::Ready(Arrival::Invalid(error)),
+                }
+            }
+            if session.ended {
+                return Poll::Ready(Arrival::Gone);
+            }
+            if session.is_stopping() && !first && session.input.is_empty() {
+                return Poll::Ready(Arrival::Stopping);
+            }
+            session.place.waits(cx.waker());
+            match session.poll_fill(cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Arrival::Gone),
+                Poll::Ready(Ok(_)) => fresh = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(Arrival::Gone),
+                Poll::Pending => return session.timer.poll(cx).map(|()| Arrival::TimedOut),
+            }
+        }
+    })
+    .await;
+    (arrival, started_at, started)
+}
+
+/// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.
+async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime, started: Instant) {
+    let silent = session.input.is_empty();
+    let (code, who, answered) = match arrival {
+        Arrival::Invalid(error) => (error.request_status(), b'P', true),
+        Arrival::TimedOut => (408, b'c', true),
+        _ => (400, b'C', false),
+    };
+    // An idle keep-alive connection ends without a word and without a line.
+    if silent && session.requests > 0 {
+        return;
+    }
+    let options = &session.frontend().config.options;
+    let ignored = silent && options.http_ignore_probes;
+    let counters = session.frontend().frontend.figures.at(session.worker().index);
+    let unlogged = ignored || (silent && (options.dontlognull || code == 400));
+    if !silent || code == 408 {
+        counters.ereq.add(1);
+    }
+    let mut stream = Active::take(session);
+    stream.cx.log.request_started_at = started_at;
+    stream.cx.log.request_started = started;
+    stream.cx.log.status = i32::from(code);
+    stream.end(who, b'R');
+    if !unlogged {
+        stream.begin();
+    }
+    if answered && !ignored {
+        let page = status::error_page(code).raw.as_bytes();
+        let sent = session.socket.try_write(page).unwrap_or(0);
+        stream.count(session.input.len(), sent);
+    }
+    stream.finish(session);
+    if answered {
+        drain(session).await;
+    }
+}
+
+/// Ends a connection whose client may still be sending: its FIN is awaited, within limits, so that the kernel does not
+/// reset the connection under an answer that was not read yet.
+async fn drain(session: &mut Session) {
+    session.socket.shutdown_write();
+    if session.ended {
+        return;
+    }
+    session.timer.set(Some(Instant::now() + DRAIN_TIME));
+    let mut room = DRAIN_BYTES;
+    poll_fn(|cx| {
+        loop {
+            session.input.consume(session.input.len());
+            match session.poll_fill(cx) {
+                Poll::Ready(Ok(count)) if count > 0 && count <= room => room -= count,
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return session.timer.poll(cx),
+            }
+        }
+    })
+    .await;
 }

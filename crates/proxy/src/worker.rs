@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
+use sluicegate_wire::http::Limits;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
@@ -25,7 +26,7 @@ use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::IdleConnections;
 use crate::session;
-use crate::stream::BufferPool;
+use crate::stream::{BufferPool, FreeList};
 
 /// Accepted connections on their way to another worker.
 pub const INBOX: usize = 256;
@@ -45,6 +46,9 @@ pub struct Worker {
     pub lua: WorkerLua,
     /// Buffers of `tune.bufsize`.
     pub buffers: BufferPool,
+    /// What a head may take (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
+    pub limits: Limits,
+    pub(crate) streams: FreeList,
     peers: Arc<[mpsc::Sender<Accepted>]>,
     phase: Cell<Phase>,
     sessions: RefCell<Sessions>,
@@ -199,11 +203,14 @@ pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTas
 /// A worker thread's body.
 fn run(index: usize, running: Arc<Running>, setup: Setup) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let tune = &running.config.global.tune;
     let worker = Rc::new(Worker {
         index,
+        limits: Limits { max_head: tune.bufsize.saturating_sub(tune.maxrewrite), max_fields: tune.http_maxhdr },
+        streams: FreeList::default(),
         idle: running.idle[index].clone(),
         lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
-        buffers: BufferPool::new(running.config.global.tune.bufsize),
+        buffers: BufferPool::new(tune.bufsize),
         peers: setup.peers,
         phase: Cell::new(running.process.phase()),
         sessions: RefCell::default(),

@@ -9,9 +9,11 @@ use std::time::{Instant, SystemTime};
 
 use sluicegate_wire::http::Message;
 
+use crate::lua::StreamLua;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::ServerRun;
+use crate::session::Session;
 
 /// A stream as its rules see it.
 pub struct StreamContext {
@@ -38,7 +40,48 @@ pub struct StreamContext {
     /// What the log line will say.
     pub log: LogRecord,
     /// Lua's view of this stream, made when a script first asks.
-    pub lua: crate::lua::StreamLua,
+    pub lua: StreamLua,
+}
+
+impl StreamContext {
+    /// A context for the next stream of `session`.
+    pub(crate) fn new(session: &Session) -> StreamContext {
+        StreamContext {
+            id: session.worker().next_stream_id(),
+            frontend: session.frontend().clone(),
+            backend: None,
+            source: session.peer,
+            destination: session.local,
+            request: Message::new(),
+            response: Message::new(),
+            in_response: false,
+            variables: Variables::default(),
+            request_data: Vec::new(),
+            log: LogRecord::new(session),
+            lua: StreamLua::default(),
+        }
+    }
+
+    /// Makes a used context one for the next stream of `session`, with its memory kept.
+    pub(crate) fn begin(&mut self, session: &Session) {
+        self.id = session.worker().next_stream_id();
+        // Workers share the frontend's count; most streams of a worker come from the same one.
+        if !Arc::ptr_eq(&self.frontend, session.frontend()) {
+            self.frontend = session.frontend().clone();
+        }
+        self.backend = None;
+        self.source = session.peer;
+        self.destination = session.local;
+        self.request.clear();
+        self.response.clear();
+        self.in_response = false;
+        self.request_data.clear();
+        let request_line = std::mem::take(&mut self.log.request_line);
+        self.log = LogRecord::new(session);
+        self.log.request_line = request_line;
+        self.log.request_line.clear();
+        self.lua = StreamLua::default();
+    }
 }
 
 /// A stream's log record (HAProxy configuration manual 8.2), filled at parse time and written by a plain function.
@@ -80,6 +123,31 @@ pub struct LogRecord {
     pub server_queue: u32,
     /// `%bq`.
     pub backend_queue: u32,
+}
+
+impl LogRecord {
+    fn new(session: &Session) -> LogRecord {
+        LogRecord {
+            accepted_at: session.accepted_at,
+            accepted: session.accepted,
+            request_started_at: session.accepted_at,
+            request_started: session.accepted,
+            request_done: None,
+            queue_done: None,
+            connect_done: None,
+            response_started: None,
+            request_line: Vec::new(),
+            status: -1,
+            bytes_read: 0,
+            bytes_uploaded: 0,
+            server: None,
+            ending: Endings::default(),
+            retries: 0,
+            redispatched: false,
+            server_queue: 0,
+            backend_queue: 0,
+        }
+    }
 }
 
 /// The first two characters of the termination state.

@@ -1,9 +1,17 @@
 //! One request's life, from its first byte to its log line.
 
+mod active;
 mod buffer;
 mod context;
+mod flow;
+pub(crate) mod http;
+mod relay;
 mod socket;
+pub(crate) mod tcp;
+mod timer;
 
+pub(crate) use active::{Active, FreeList};
 pub use buffer::{Buffer, BufferPool};
 pub use context::{Endings, LogRecord, StreamContext};
 pub use socket::Socket;
+pub(crate) use timer::Timer;

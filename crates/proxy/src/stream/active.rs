@@ -1,0 +1,147 @@
+//! A stream's state, the worker's free list of them, and what happens at a stream's end.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use sluicegate_config::model::Mode;
+
+use super::{Endings, StreamContext};
+use crate::log;
+use crate::session::Session;
+use crate::worker::Worker;
+
+/// Streams that a worker keeps for the next request.
+const KEPT: usize = 256;
+
+/// Room for rendered bytes that the next stream inherits, bytes. A head or a chunked body may have grown it.
+const KEPT_BYTES: usize = 64 * 1024;
+
+/// A stream's state: the context that rules see, and memory that the next stream uses again.
+pub(crate) struct Stream {
+    pub(crate) cx: StreamContext,
+    pub(crate) request_out: Vec<u8>,
+    pub(crate) response_out: Vec<u8>,
+}
+
+/// One worker's free list of streams.
+#[derive(Default)]
+pub(crate) struct FreeList(RefCell<Vec<Box<Stream>>>);
+
+/// A stream in use. When it is dropped, and be it with its task, its end is counted and logged and its memory goes to
+/// the free list.
+pub(crate) struct Active {
+    worker: Rc<Worker>,
+    /// `None` only while it is dropped.
+    stream: Option<Box<Stream>>,
+    begun: bool,
+}
+
+impl Active {
+    /// A stream of this session.
+    pub(crate) fn take(session: &mut Session) -> Active {
+        let worker = session.worker().clone();
+        let kept = worker.streams.0.borrow_mut().pop();
+        let mut stream = match kept {
+            Some(mut stream) => {
+                stream.cx.begin(session);
+                stream
+            }
+            None => {
+                Box::new(Stream { cx: StreamContext::new(session), request_out: Vec::new(), response_out: Vec::new() })
+            }
+        };
+        stream.cx.variables.begin(std::mem::take(&mut session.variables));
+        Active { worker, stream: Some(stream), begun: false }
+    }
+
+    /// The worker.
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// From here on the stream's end is logged and counted.
+    pub(crate) fn begin(&mut self) {
+        if !std::mem::replace(&mut self.begun, true) {
+            let streams = &self.worker.figures().streams;
+            streams.store(streams.load(std::sync::atomic::Ordering::Relaxed) + 1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the session its variables back.
+    pub(crate) fn finish(mut self, session: &mut Session) {
+        session.variables = self.cx.variables.end();
+    }
+
+    /// Counts bytes of the client's messages and bytes sent to the client.
+    pub(crate) fn count(&mut self, uploaded: usize, sent: usize) {
+        if uploaded + sent == 0 {
+            return;
+        }
+        let (uploaded, sent) = (uploaded as u64, sent as u64);
+        let index = self.worker.index;
+        let cx = &mut self.cx;
+        cx.log.bytes_uploaded += uploaded;
+        cx.log.bytes_read += sent;
+        let counters = cx.frontend.frontend.figures.at(index);
+        counters.bin.add(uploaded);
+        counters.bout.add(sent);
+        if let Some(backend) = &cx.backend {
+            let counters = backend.backend.figures.at(index);
+            counters.bin.add(uploaded);
+            counters.bout.add(sent);
+        }
+        self.worker.figures().bytes_out.add(sent);
+    }
+
+    /// Says how the stream ended, unless something said so before.
+    pub(crate) fn end(&mut self, who: u8, phase: u8) {
+        let ending = &mut self.cx.log.ending;
+        if *ending == Endings::default() {
+            *ending = Endings { who, phase };
+        }
+    }
+}
+
+impl Deref for Active {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        self.stream.as_ref().expect("there until drop")
+    }
+}
+
+impl DerefMut for Active {
+    fn deref_mut(&mut self) -> &mut Stream {
+        self.stream.as_mut().expect("there until drop")
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let Some(mut stream) = self.stream.take() else { return };
+        if self.begun {
+            let figures = self.worker.figures();
+            let streams = figures.streams.load(std::sync::atomic::Ordering::Relaxed);
+            figures.streams.store(streams - 1, std::sync::atomic::Ordering::Relaxed);
+            let cx = &mut stream.cx;
+            if cx.log.status >= 100 {
+                if cx.frontend.config.mode == Mode::Http {
+                    cx.frontend.frontend.figures.at(self.worker.index).response(cx.log.status);
+                }
+                if let Some(backend) = cx.backend.as_ref().filter(|backend| backend.config.mode == Mode::Http) {
+                    backend.backend.figures.at(self.worker.index).response(cx.log.status);
+                }
+            }
+            log::write(cx, &self.worker);
+        }
+        stream.cx.backend = None;
+        stream.request_out.clear();
+        stream.response_out.clear();
+        let small = stream.request_out.capacity().max(stream.response_out.capacity()) <= KEPT_BYTES;
+        let mut kept = self.worker.streams.0.borrow_mut();
+        if small && kept.len() < KEPT {
+            kept.push(stream);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! One direction of a relay: bytes from a source socket to a sink socket, framed anew where the sides differ.
+//!
+//! A flow holds at most one buffer of the source's bytes and about two of rendered ones, and reads only when all of
+//! that is written, so a slow sink stops the source. A head goes out in one write with the body bytes that are there.
+//! Body bytes whose framing doesn't change are written from the buffer they were read into; chunked bodies are
+//! decoded and chunked again, so that extensions and whatever else a peer may read differently end here.
+//!
+//! The future that polls a flow owns both sockets and polls both directions each time it wakes; [`Wait`] says what
+//! the flow is waiting for, which is what its timeouts depend on.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_chunk, write_last_chunk};
+
+use super::{Buffer, BufferPool, Socket};
+
+/// What a flow waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Bytes from its source.
+    Source,
+    /// Room at its sink.
+    Sink,
+    /// Nothing: everything was written.
+    Done,
+}
+
+/// Why a flow ended early.
+#[derive(Debug)]
+pub(crate) enum FlowError {
+    /// The source closed before the body was complete.
+    Closed,
+    /// The source failed.
+    Source(io::Error),
+    /// The sink failed.
+    Sink(io::Error),
+    /// The source's chunks are malformed.
+    Malformed,
+}
+
+/// Bytes that moved during polls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    /// Read from the source.
+    pub(crate) read: usize,
+    /// Taken from the input as this message's body, framing included.
+    pub(crate) taken: usize,
+    /// Written to the sink.
+    pub(crate) written: usize,
+}
+
+/// One direction.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    /// Rendered bytes, a head or chunks, and how many of them were written.
+    out: Vec<u8>,
+    written: usize,
+    /// Body bytes at the start of the input that go out as they are.
+    direct: usize,
+    decoder: BodyDecoder,
+    rechunk: bool,
+    complete: bool,
+    /// Everything that was written since the start is still in `out`.
+    replayable: bool,
+}
+
+impl Flow {
+    /// A flow that writes `out` and then the body that `source` frames, framed as `sink` says.
+    pub(crate) fn new(out: Vec<u8>, source: Framing, sink: Framing) -> Flow {
+        let decoder = BodyDecoder::new(source);
+        Flow {
+            complete: decoder.is_done(),
+            out,
+            written: 0,
+            direct: 0,
+            decoder,
+            rechunk: sink == Framing::Chunked,
+            replayable: true,
+        }
+    }
+
+    /// Nothing was given to write yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.out.is_empty() && self.replayable
+    }
+
+    /// Gives a fresh flow the head that precedes the body.
+    pub(crate) fn start(&mut self, out: Vec<u8>) {
+        debug_assert!(self.is_fresh());
+        self.out = out;
+    }
+
+    /// The memory for rendered bytes, to be used again.
+    pub(crate) fn into_memory(mut self) -> Vec<u8> {
+        self.out.clear();
+        self.out
+    }
+
+    /// Nothing is left to read and to write.
+    pub(crate) fn is_done(&self) -> bool {
+        self.complete && self.written == self.out.len() && self.direct == 0
+    }
+
+    /// The source has given the whole body.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Starts again on another sink, if nothing that was written has been forgotten.
+    pub(crate) fn replay(&mut self) -> bool {
+        if self.replayable {
+            self.written = 0;
+        }
+        self.replayable
+    }
+
+    /// Moves what can be moved without waiting.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &mut Buffer,
+        source: &mut Socket,
+        sink: &mut Socket,
+        pool: &BufferPool,
+        moved: &mut Moved,
+    ) -> Result<Wait, FlowError> {
+        loop {
+            self.render(input, pool.size(), moved)?;
+            while self.written < self.out.len() {
+                match sink.poll_write(cx, &self.out[self.written..]) {
+                    Poll::Ready(Ok(count)) => {
+                        self.written += count;
+                        moved.written += count;
+                    }
+                    Poll::Ready(Err(error)) => return Err(FlowError::Sink(error)),
+                    Poll::Pending => return Ok(Wait::Sink),
+                }
+            }
+            while self.direct > 0 {
+                self.replayable = false;
+                match sink.poll_write(cx, &input.data()[..self.direct]) {
+                    Poll::Ready(Ok(count)) => {
+                        input.consume(count);
+                        self.direct -= count;
+                        moved.written += count;
+                    }
+                    Poll::Ready(Err(error)) => return Err(FlowError::Sink(error)),
+                    Poll::Pending => return Ok(Wait::Sink),
+                }
+            }
+            if self.complete {
+                pool.retire(input);
+                return Ok(Wait::Done);
+            }
+            if input.is_empty() {
+                pool.equip(input);
+                match source.poll_read(cx, input.spare()) {
+                    Poll::Ready(Ok(0)) => {
+                        pool.retire(input);
+                        self.source_closed()?;
+                        continue;
+                    }
+                    Poll::Ready(Ok(count)) => {
+                        input.filled(count);
+                        moved.read += count;
+                    }
+                    Poll::Ready(Err(error)) => {
+                        pool.retire(input);
+                        return Err(FlowError::Source(error));
+                    }
+                    Poll::Pending => {
+                        pool.retire(input);
+                        return Ok(Wait::Source);
+                    }
+                }
+            }
+            self.decode_direct(input, moved)?;
+        }
+    }
+
+    /// Takes and forgets body bytes, for a message whose sink is gone; says whether the body is complete.
+    pub(crate) fn discard(&mut self, input: &mut Buffer, moved: &mut Moved) -> Result<bool, FlowError> {
+        self.replayable = false;
+        self.written = self.out.len();
+        input.consume(std::mem::take(&mut self.direct));
+        while !self.complete && !input.is_empty() {
+            let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+            input.consume(taken);
+            moved.taken += taken;
+            self.complete = event == BodyEvent::End || self.decoder.is_done();
+        }
+        Ok(self.complete)
+    }
+
+    fn source_closed(&mut self) -> Result<(), FlowError> {
+        if !matches!(self.decoder, BodyDecoder::UntilClose) {
+            return Err(FlowError::Closed);
+        }
+        self.complete = true;
+        if self.rechunk {
+            self.forget_written();
+            write_last_chunk(std::iter::empty(), &mut self.out);
+        }
+        Ok(())
+    }
+
+    fn forget_written(&mut self) {
+        if self.written > 0 {
+            debug_assert_eq!(self.written, self.out.len());
+            self.out.clear();
+            self.written = 0;
+            self.replayable = false;
+        }
+    }
+
+    /// Appends body bytes to the rendered ones: behind a head that is not written yet, and whenever chunks are made.
+    fn render(&mut self, input: &mut Buffer, limit: usize, moved: &mut Moved) -> Result<(), FlowError> {
+        let behind_head = self.written == 0 && !self.out.is_empty();
+        if self.complete || self.direct > 0 || !(behind_head || self.rechunk) {
+            return Ok(());
+        }
+        if self.rechunk && self.written < self.out.len() && self.written > 0 {
+            return Ok(());
+        }
+        while !self.complete && !input.is_empty() && self.out.len() - self.written < limit {
+            self.forget_written();
+            let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+            match event {
+                BodyEvent::More => {}
+                BodyEvent::End => self.end_body(),
+                BodyEvent::Data(range) => {
+                    let data = &input.data()[range];
+                    if self.rechunk {
+                        write_chunk(data, &mut self.out);
+                    } else {
+                        self.out.extend_from_slice(data);
+                    }
+                    if !self.rechunk && self.decoder.is_done() {
+                        self.complete = true;
+                    }
+                }
+            }
+            input.consume(taken);
+            moved.taken += taken;
+        }
+        Ok(())
+    }
+
+    fn end_body(&mut self) {
+        self.complete = true;
+        if !self.rechunk {
+            return;
+        }
+        match &self.decoder {
+            BodyDecoder::Chunked(decoder) => write_last_chunk(decoder.trailers(), &mut self.out),
+            _ => write_last_chunk(std::iter::empty(), &mut self.out),
+        }
+    }
+
+    /// Finds the next body bytes to write from where they are.
+    fn decode_direct(&mut self, input: &mut Buffer, moved: &mut Moved) -> Result<(), FlowError> {
+        if self.rechunk || input.is_empty() {
+            return Ok(());
+        }
+        let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+        moved.taken += taken;
+        match event {
+            BodyEvent::More => input.consume(taken),
+            BodyEvent::End => {
+                input.consume(taken);
+                self.complete = true;
+            }
+            BodyEvent::Data(range) => {
+                debug_assert_eq!(range.end, taken);
+                input.consume(range.start);
+                self.direct = range.len();
+                self.complete = matches!(self.decoder, BodyDecoder::Length(0));
+            }
+        }
+        Ok(())
+    }
+}

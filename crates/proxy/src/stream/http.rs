@@ -1,0 +1,759 @@
+//! One HTTP request and its response, from a complete request head to the end of both messages.
+//!
+//! The order is HAProxy's: tcp-request content and http-request rules of the frontend, the choice of the backend, the
+//! same rules of the backend, a connection to a server, the request; then the response's head, tcp-response content
+//! and http-response rules of the backend and of the frontend, the response. A rule that answers, a server that
+//! can't be had and a message that can't be understood all end in [`Exchange::answer`].
+//!
+//! Both directions move in one future: an upload goes on while the response is already on its way, and a slow side
+//! stops only what it is the sink of. A small request takes one read and one write on each side.
+//!
+//! **Timeouts.** `timeout client` runs while the client is waited for (its body, or room for the response), `timeout
+//! server` while the server is. What is not waited for can't time out.
+//!
+//! **Reused connections.** A server may close an idle connection just when a request is sent on it. If no byte of a
+//! response came, everything sent is still at hand and the method is idempotent (RFC 9110 9.2.2), the request is sent
+//! once more on a new connection; otherwise a client that has got responses before is closed without an answer, which
+//! makes it repeat the request (HAProxy's way), and a first request gets a 502.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model::{ConnectionMode, ForwardFor, ProxyId};
+use sluicegate_wire::http::{
+    ConnectionField, Framing, HeadError, Method, RequestHead, ResponseHead, Version, parse_response, status,
+    write_request, write_response,
+};
+
+use super::flow::{Flow, FlowError, Moved, Wait};
+use super::relay::{Relay, RelayTimeouts};
+use super::{Active, Buffer};
+use crate::rule::{self, Hook, LocalReply, ReplySource, RuleList, Verdict};
+use crate::running::ProxyRun;
+use crate::server::{self, ServerConnection};
+use crate::session::Session;
+
+/// What becomes of the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It carries another request.
+    KeepAlive,
+    /// It is closed.
+    Close,
+    /// It is closed once the client, which may still be sending, had time to read the answer.
+    Drain,
+}
+
+/// Serves one request.
+pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: RequestHead) -> After {
+    stream.begin();
+    let now = Instant::now();
+    let worker = stream.worker().clone();
+    let cx = &mut stream.cx;
+    cx.log.request_done = Some(now);
+    let received = &session.input.data()[..head.head_len];
+    cx.log.request_line.extend_from_slice(first_line(received));
+    session.input.consume(head.head_len);
+    let counters = cx.frontend.frontend.figures.at(worker.index);
+    counters.req_tot.add(1);
+    counters.req_rate.add(now, 1);
+    worker.figures().requests.add(1);
+    stream.count(head.head_len, 0);
+    let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
+    let mut exchange = Exchange {
+        version: stream.cx.request.version(),
+        mode: frontend.config.options.connection,
+        client_timeout: frontend.config.timeouts.client,
+        server_timeout: None,
+        up: Flow::new(Vec::new(), head.body, head.body),
+        up_failed: false,
+        answered: false,
+        client_active: now,
+        server_active: now,
+        session,
+        stream,
+        head,
+    };
+    let after = match exchange.run(frontend, &worker.running.proxies).await {
+        Ok(after) | Err(after) => after,
+    };
+    let Exchange { session, mut stream, up, .. } = exchange;
+    stream.request_out = up.into_memory();
+    stream.finish(session);
+    after
+}
+
+/// The request line as it came, without its end and without the empty lines that may precede it.
+fn first_line(received: &[u8]) -> &[u8] {
+    let start = received.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
+    let line = &received[start..];
+    let end = line.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(line.len());
+    &line[..end]
+}
+
+/// `option httpclose` of either side wins over `http-server-close`, and that over keeping alive.
+fn stricter(one: ConnectionMode, other: ConnectionMode) -> ConnectionMode {
+    match (one, other) {
+        (ConnectionMode::Close, _) | (_, ConnectionMode::Close) => ConnectionMode::Close,
+        (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,
+        _ => ConnectionMode::KeepAlive,
+    }
+}
+
+/// What waiting for a response's head gave.
+enum Event {
+    Head(ResponseHead),
+    /// 100, 103 and their kin.
+    Interim(ResponseHead),
+    Invalid(HeadError),
+    /// The server closed or broke the connection.
+    ServerGone,
+    /// The client broke the connection, or ended it under `option abortonclose`.
+    ClientGone,
+    /// The request's chunks are malformed.
+    BadBody,
+    ClientTimeout,
+    ServerTimeout,
+}
+
+/// How the two bodies ended.
+enum Finish {
+    /// The response is complete, and so is the request unless its server stopped taking it.
+    Complete,
+    ServerGone,
+    ClientGone,
+    BadBody,
+    BadResponse,
+    ClientTimeout,
+    ServerTimeout,
+}
+
+/// One request with everything it needs. An `Err` of its steps is an early end that was answered or can't be.
+struct Exchange<'a> {
+    session: &'a mut Session,
+    stream: Active,
+    head: RequestHead,
+    /// The client's.
+    version: Version,
+    mode: ConnectionMode,
+    client_timeout: Option<Duration>,
+    server_timeout: Option<Duration>,
+    up: Flow,
+    /// The server takes no more of the request; its response may still come.
+    up_failed: bool,
+    /// Bytes of a final response went to the client.
+    answered: bool,
+    client_active: Instant,
+    server_active: Instant,
+}
+
+type Step<T> = Result<T, After>;
+
+impl Exchange<'_> {
+    async fn run(&mut self, frontend: &ProxyRun, proxies: &[std::sync::Arc<ProxyRun>]) -> Step<After> {
+        self.request_rules(frontend).await?;
+        let worker = self.stream.worker().clone();
+        let chosen = rule::choose_backend(frontend, &mut self.stream.cx, &worker).await;
+        let Some(ProxyId(index)) = chosen else {
+            return Err(self.page(503, b'S', b'C').await);
+        };
+        let backend = &proxies[index as usize];
+        self.stream.cx.backend = Some(backend.clone());
+        let _stay = backend.backend.enter(worker.index, Instant::now());
+        self.server_timeout = backend.config.timeouts.server;
+        self.mode = stricter(self.mode, backend.config.options.connection);
+        if backend.id != frontend.id {
+            self.request_rules(backend).await?;
+        }
+        self.forward_for(frontend, backend);
+        let mut reuse = self.session.requests > 1;
+        loop {
+            let mut connection = self.connect(backend, reuse).await?;
+            let mut input = Buffer::default();
+            let result = self.converse(frontend, backend, &mut connection, &mut input).await;
+            let extra = !input.is_empty();
+            worker.buffers.reclaim(&mut input);
+            match result? {
+                Outcome::Done { after, keep_server } => {
+                    if keep_server && !extra {
+                        connection.release(&worker);
+                    }
+                    return Ok(after);
+                }
+                // The next attempt makes its own connection, so there is one repetition at most.
+                Outcome::Repeat => reuse = false,
+            }
+        }
+    }
+
+    async fn request_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
+        self.rules(&proxy.rules.tcp_request_content, Hook::TcpRequestContent).await?;
+        self.rules(&proxy.rules.http_request, Hook::HttpRequest).await
+    }
+
+    async fn response_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
+        self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await?;
+        self.rules(&proxy.rules.http_response, Hook::HttpResponse).await
+    }
+
+    async fn rules(&mut self, list: &RuleList, hook: Hook) -> Step<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        let worker = self.stream.worker().clone();
+        let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
+            rule::Attempt::Ready(verdict) => verdict,
+            rule::Attempt::Suspended(suspended) => {
+                let verdict = rule::resume(list, suspended, hook, &mut self.stream.cx, &worker).await;
+                // What a rule waited for is nobody's inactivity.
+                self.client_active = Instant::now();
+                self.server_active = self.client_active;
+                verdict
+            }
+        };
+        match verdict {
+            Verdict::Continue => Ok(()),
+            Verdict::Reply(reply) => Err(self.local(reply, hook).await),
+            Verdict::Close => {
+                let index = worker.index;
+                let counters = self.stream.cx.frontend.frontend.figures.at(index);
+                if hook.is_response() {
+                    counters.dresp.add(1)
+                } else {
+                    counters.dreq.add(1)
+                }
+                self.stream.end(b'P', if hook.is_response() { b'H' } else { b'R' });
+                Err(After::Close)
+            }
+        }
+    }
+
+    /// A rule's answer.
+    async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
+        let index = self.stream.worker().index;
+        let counters = self.stream.cx.frontend.frontend.figures.at(index);
+        let who = match reply.source {
+            ReplySource::Deny if hook.is_response() => {
+                counters.dresp.add(1);
+                b'P'
+            }
+            ReplySource::Deny => {
+                counters.dreq.add(1);
+                b'P'
+            }
+            ReplySource::Return => {
+                counters.intercepted.add(1);
+                b'L'
+            }
+            ReplySource::Internal => {
+                counters.eint.add(1);
+                b'I'
+            }
+        };
+        let phase = match reply.source {
+            ReplySource::Internal => b'C',
+            _ if hook.is_response() => b'H',
+            _ => b'R',
+        };
+        self.stream.end(who, phase);
+        self.stream.cx.response = reply.head;
+        self.answer(&reply.body, reply.close).await
+    }
+
+    /// A built-in page.
+    async fn page(&mut self, code: u16, who: u8, phase: u8) -> After {
+        self.stream.end(who, phase);
+        if self.answered {
+            return After::Close;
+        }
+        let body = status::error_page(code).fill(&mut self.stream.cx.response);
+        self.answer(body.as_ref(), matches!(code, 400 | 408)).await
+    }
+
+    /// Sends the response in the context with this body. The connection survives it if the whole request has come.
+    async fn answer(&mut self, body: &[u8], close: bool) -> After {
+        if self.answered {
+            return After::Close;
+        }
+        self.answered = true;
+        let mut moved = Moved::default();
+        let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
+        self.stream.count(moved.taken, 0);
+        let keep = !close && complete && self.keeps_client();
+        let mut out = std::mem::take(&mut self.stream.response_out);
+        let cx = &mut self.stream.cx;
+        cx.log.status = i32::from(cx.response.status());
+        let connection = ConnectionField::for_response(self.version, cx.response.version(), keep);
+        let silent = self.head.method == Method::Head || matches!(cx.response.status(), 100..=199 | 204 | 304);
+        let framing = if silent { Framing::None } else { Framing::Length(body.len() as u64) };
+        write_response(&cx.response, framing, connection, &mut out);
+        if !silent {
+            out.extend_from_slice(body);
+        }
+        let sent = self.send(&out).await;
+        self.stream.response_out = out;
+        match sent {
+            Ok(()) if keep => After::KeepAlive,
+            Ok(()) if complete => After::Close,
+            Ok(()) => After::Drain,
+            Err(()) => After::Close,
+        }
+    }
+
+    fn keeps_client(&self) -> bool {
+        self.head.keep_alive && self.mode != ConnectionMode::Close && !self.session.is_stopping() && !self.session.ended
+    }
+
+    /// Sends bytes to the client while nothing else moves.
+    async fn send(&mut self, bytes: &[u8]) -> Result<(), ()> {
+        let mut at = 0;
+        self.client_active = Instant::now();
+        let result = poll_fn(|cx| {
+            while at < bytes.len() {
+                match self.session.socket.poll_write(cx, &bytes[at..]) {
+                    Poll::Ready(Ok(count)) => {
+                        at += count;
+                        self.stream.count(0, count);
+                        self.session.timer.set(self.client_timeout.map(|timeout| Instant::now() + timeout));
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(b'C')),
+                    Poll::Pending => return self.session.timer.poll(cx).map(|()| Err(b'c')),
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await;
+        result.map_err(|who| self.stream.end(who, b'D'))
+    }
+
+    /// `option forwardfor` of the frontend or the backend: a field of its own at the end, as HAProxy adds it.
+    fn forward_for(&mut self, frontend: &ProxyRun, backend: &ProxyRun) {
+        let (front, back) = (&frontend.config.options.forwardfor, &backend.config.options.forwardfor);
+        let Some(option) = back.as_ref().or(front.as_ref()) else { return };
+        let both = [front, back];
+        let mut options = both.iter().filter_map(|option| option.as_ref());
+        let if_none = options.all(|option| option.if_none);
+        let Some(source) = self.stream.cx.source.map(|source| source.ip()) else { return };
+        let request = &mut self.stream.cx.request;
+        let name = option.header.as_bytes();
+        let excepted = |option: &ForwardFor| option.except.is_some_and(|network| contains(network, source));
+        if both.iter().any(|option| option.as_ref().is_some_and(excepted)) || (if_none && request.first(name).is_some())
+        {
+            return;
+        }
+        use std::io::Write as _;
+        let mut text = [0u8; 46];
+        let mut rest = &mut text[..];
+        // 46 bytes hold every address.
+        let _ = write!(rest, "{source}");
+        let len = 46 - rest.len();
+        request.add(name, &text[..len]);
+    }
+
+    /// A connection to a server of `backend`; the client may leave meanwhile.
+    async fn connect(&mut self, backend: &std::sync::Arc<ProxyRun>, reuse: bool) -> Step<ServerConnection> {
+        let worker = self.stream.worker().clone();
+        let half = backend.config.options.abortonclose;
+        let gone = self.session.socket.gone(half);
+        let result = tokio::select! {
+            biased;
+            result = server::assign_and_connect(backend, &mut self.stream.cx, &worker, reuse) => Some(result),
+            () = gone => None,
+        };
+        match result {
+            Some(Ok(connection)) => Ok(connection),
+            Some(Err(failure)) => {
+                let ending = failure.ending();
+                Err(self.page(failure.status(), ending.who, ending.phase).await)
+            }
+            None => {
+                let phase = if self.stream.cx.log.queue_done.is_none() { b'Q' } else { b'C' };
+                self.stream.end(b'C', phase);
+                self.count_client_abort();
+                Err(After::Close)
+            }
+        }
+    }
+
+    /// Sends the request and relays the response.
+    async fn converse(
+        &mut self,
+        frontend: &ProxyRun,
+        backend: &ProxyRun,
+        connection: &mut ServerConnection,
+        input: &mut Buffer,
+    ) -> Step<Outcome> {
+        let keep_server = self.mode == ConnectionMode::KeepAlive;
+        if !self.up.replay() || self.up.is_fresh() {
+            let mut out = std::mem::take(&mut self.stream.request_out);
+            let field = match self.head.upgrade {
+                true => ConnectionField::None,
+                false => ConnectionField::for_request(self.version, keep_server),
+            };
+            write_request(&self.stream.cx.request, self.head.body, field, &mut out);
+            self.up.start(out);
+        }
+        self.server_active = Instant::now();
+        self.client_active = self.server_active;
+        let head = loop {
+            match poll_fn(|cx| self.poll_head(cx, connection, input, backend.config.options.abortonclose)).await {
+                Event::Head(head) => break head,
+                Event::Interim(head) => {
+                    input.consume(head.head_len);
+                    self.interim().await?;
+                }
+                event => return self.no_response(event, connection, input).await,
+            }
+        };
+        input.consume(head.head_len);
+        let cx = &mut self.stream.cx;
+        cx.log.response_started = Some(self.server_active);
+        cx.log.status = i32::from(cx.response.status());
+        cx.in_response = true;
+        cx.variables.enter_response();
+        self.response_rules(backend).await?;
+        if backend.id != frontend.id {
+            self.response_rules(frontend).await?;
+        }
+        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
+        if head.tunnel {
+            return Ok(self.tunnel(frontend, backend, connection, input).await);
+        }
+        self.respond(connection, input, head, keep_server && head.keep_alive).await
+    }
+
+    /// The response's head, its body, and what is left of the request.
+    async fn respond(
+        &mut self,
+        connection: &mut ServerConnection,
+        input: &mut Buffer,
+        head: ResponseHead,
+        keep_server: bool,
+    ) -> Step<Outcome> {
+        let framing = match head.body {
+            Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
+            framing => framing,
+        };
+        let keep = self.keeps_client() && framing != Framing::UntilClose;
+        let mut out = std::mem::take(&mut self.stream.response_out);
+        let response = &self.stream.cx.response;
+        let field = ConnectionField::for_response(self.version, response.version(), keep);
+        write_response(response, framing, field, &mut out);
+        self.answered = true;
+        let mut down = Flow::new(out, head.body, framing);
+        let finish = poll_fn(|cx| self.poll_bodies(cx, connection, input, &mut down)).await;
+        let complete = down.is_done();
+        self.stream.response_out = down.into_memory();
+        let index = self.stream.worker().index;
+        let (who, phase) = match finish {
+            Finish::Complete => {
+                let uploaded = self.up.is_done() && !self.up_failed;
+                let after = match (uploaded, keep && !self.session.ended) {
+                    (true, true) => After::KeepAlive,
+                    (true, false) => After::Close,
+                    (false, _) => After::Drain,
+                };
+                return Ok(Outcome::Done { after, keep_server: keep_server && uploaded });
+            }
+            Finish::ServerGone => {
+                self.each_side(|counters| counters.srv_abrt.add(1));
+                (b'S', b'D')
+            }
+            Finish::BadResponse => {
+                self.stream.cx.frontend.frontend.figures.at(index).eresp.add(1);
+                (b'P', b'D')
+            }
+            Finish::ClientGone => {
+                self.count_client_abort();
+                (b'C', b'D')
+            }
+            Finish::BadBody => {
+                self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
+                (b'P', b'D')
+            }
+            Finish::ClientTimeout => {
+                self.count_client_abort();
+                (b'c', b'D')
+            }
+            Finish::ServerTimeout => {
+                self.each_side(|counters| counters.srv_abrt.add(1));
+                (b's', b'D')
+            }
+        };
+        debug_assert!(!complete || self.up_failed || !self.up.is_done(), "an aborted exchange misses something");
+        self.stream.end(who, phase);
+        Ok(Outcome::Done { after: After::Close, keep_server: false })
+    }
+
+    /// From here on both directions are plain bytes.
+    async fn tunnel(
+        &mut self,
+        frontend: &ProxyRun,
+        backend: &ProxyRun,
+        connection: &mut ServerConnection,
+        input: &mut Buffer,
+    ) -> Outcome {
+        let mut out = std::mem::take(&mut self.stream.response_out);
+        write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
+        self.answered = true;
+        let timeouts = RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts);
+        let relay = Relay::new(self.session, &mut self.stream, &mut connection.socket, input, out, timeouts);
+        let ending = relay.run().await;
+        self.stream.end(ending.who, ending.phase);
+        Outcome::Done { after: After::Close, keep_server: false }
+    }
+
+    /// Passes an interim response on to clients that know what it is.
+    async fn interim(&mut self) -> Step<()> {
+        if self.version == Version::Http10 {
+            return Ok(());
+        }
+        let mut out = std::mem::take(&mut self.stream.response_out);
+        write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
+        let sent = self.send(&out).await;
+        out.clear();
+        self.stream.response_out = out;
+        sent.map_err(|()| After::Close)
+    }
+
+    /// There will be no response from this connection.
+    async fn no_response(&mut self, event: Event, connection: &ServerConnection, input: &Buffer) -> Step<Outcome> {
+        let index = self.stream.worker().index;
+        let counters = self.stream.cx.frontend.frontend.figures.at(index);
+        match event {
+            Event::ServerGone if connection.was_reused() && input.is_empty() => {
+                if is_idempotent(self.head.method) && self.up.replay() {
+                    self.up_failed = false;
+                    return Ok(Outcome::Repeat);
+                }
+                if self.session.requests > 1 {
+                    self.stream.end(b'S', b'H');
+                    return Ok(Outcome::Done { after: After::Close, keep_server: false });
+                }
+                Err(self.page(502, b'S', b'H').await)
+            }
+            Event::ServerGone => {
+                self.count_bad_response(connection);
+                Err(self.page(502, b'S', b'H').await)
+            }
+            Event::Invalid(_) => {
+                self.count_bad_response(connection);
+                Err(self.page(502, b'P', b'H').await)
+            }
+            Event::ServerTimeout => {
+                self.count_bad_response(connection);
+                Err(self.page(504, b's', b'H').await)
+            }
+            Event::ClientTimeout => {
+                counters.ereq.add(1);
+                Err(self.page(408, b'c', b'H').await)
+            }
+            Event::BadBody => {
+                counters.ereq.add(1);
+                Err(self.page(400, b'P', b'H').await)
+            }
+            Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'H');
+                self.stream.cx.log.status = 400;
+                Err(After::Close)
+            }
+        }
+    }
+
+    fn each_side(&self, count: impl Fn(&crate::counters::Counters)) {
+        let cx = &self.stream.cx;
+        let index = self.stream.worker().index;
+        count(cx.frontend.frontend.figures.at(index));
+        if let Some(backend) = &cx.backend {
+            count(backend.backend.figures.at(index));
+        }
+    }
+
+    fn count_client_abort(&self) {
+        self.each_side(|counters| counters.cli_abrt.add(1));
+    }
+
+    fn count_bad_response(&self, connection: &ServerConnection) {
+        let index = self.stream.worker().index;
+        if let Some(backend) = &self.stream.cx.backend {
+            backend.backend.figures.at(index).eresp.add(1);
+        }
+        connection.server().shared.figures.at(index).eresp.add(1);
+    }
+
+    /// Moves the request, and looks for the response's head.
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut ServerConnection,
+        input: &mut Buffer,
+        abort_on_close: bool,
+    ) -> Poll<Event> {
+        let mut up = Moved::default();
+        let mut read = 0;
+        let waiting = match self.poll_up(cx, connection, &mut up) {
+            Ok(waiting) => waiting,
+            Err(FlowError::Malformed) => return Poll::Ready(Event::BadBody),
+            Err(_) => return Poll::Ready(Event::ClientGone),
+        };
+        let worker = self.stream.worker().clone();
+        let mut fresh = !input.is_empty();
+        loop {
+            if fresh {
+                let cx = &mut self.stream.cx;
+                match parse_response(input.data(), &worker.limits, self.head.method, &mut cx.response) {
+                    Ok(Some(head)) => {
+                        self.note(&up, read > 0, false);
+                        return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
+                    }
+                    Ok(None) => {}
+                    Err(error) => return Poll::Ready(Event::Invalid(error)),
+                }
+            }
+            worker.buffers.equip(input);
+            if input.spare().is_empty() {
+                input.compact();
+            }
+            match connection.socket.poll_read(cx, input.spare()) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    input.filled(count);
+                    read += count;
+                    fresh = true;
+                }
+                Poll::Ready(_) => return Poll::Ready(Event::ServerGone),
+                Poll::Pending => break,
+            }
+        }
+        worker.buffers.retire(input);
+        self.note(&up, read > 0, false);
+        if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {
+            return Poll::Ready(Event::ClientGone);
+        }
+        let (client, server) = (waiting == Wait::Source, waiting != Wait::Source);
+        let side = ready!(self.poll_timeouts(cx, client, server));
+        Poll::Ready(if side == Side::Client { Event::ClientTimeout } else { Event::ServerTimeout })
+    }
+
+    /// Moves both bodies.
+    fn poll_bodies(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut ServerConnection,
+        input: &mut Buffer,
+        down: &mut Flow,
+    ) -> Poll<Finish> {
+        let (mut up_moved, mut moved) = (Moved::default(), Moved::default());
+        let up = match self.poll_up(cx, connection, &mut up_moved) {
+            Ok(waiting) => waiting,
+            Err(FlowError::Malformed) => return Poll::Ready(Finish::BadBody),
+            Err(_) => return Poll::Ready(Finish::ClientGone),
+        };
+        let worker = self.stream.worker().clone();
+        let client = &mut self.session.socket;
+        let waiting = down.poll(cx, input, &mut connection.socket, client, &worker.buffers, &mut moved);
+        self.stream.count(0, moved.written);
+        let waiting = match waiting {
+            Ok(Wait::Done) if up == Wait::Done => return Poll::Ready(Finish::Complete),
+            Ok(waiting) => waiting,
+            Err(FlowError::Sink(_)) => return Poll::Ready(Finish::ClientGone),
+            Err(FlowError::Malformed) => return Poll::Ready(Finish::BadResponse),
+            Err(FlowError::Closed | FlowError::Source(_)) => return Poll::Ready(Finish::ServerGone),
+        };
+        if waiting == Wait::Done && self.up_failed {
+            return Poll::Ready(Finish::Complete);
+        }
+        self.note(&up_moved, moved.read > 0, moved.written > 0);
+        let client = up == Wait::Source || waiting == Wait::Sink;
+        let server = up == Wait::Sink || (waiting == Wait::Source && up != Wait::Source);
+        let side = ready!(self.poll_timeouts(cx, client, server));
+        Poll::Ready(if side == Side::Client { Finish::ClientTimeout } else { Finish::ServerTimeout })
+    }
+
+    /// Moves the request. A server that takes no more of it may have answered already, so that is no error here.
+    fn poll_up(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut ServerConnection,
+        moved: &mut Moved,
+    ) -> Result<Wait, FlowError> {
+        if self.up_failed || self.up.is_done() {
+            return Ok(Wait::Done);
+        }
+        let session = &mut *self.session;
+        let buffers = &self.stream.worker().buffers;
+        let step = self.up.poll(cx, &mut session.input, &mut session.socket, &mut connection.socket, buffers, moved);
+        self.stream.count(moved.taken, 0);
+        match step {
+            Err(FlowError::Sink(_)) => {
+                self.up_failed = true;
+                Ok(Wait::Done)
+            }
+            step => step,
+        }
+    }
+
+    /// Notes who was active.
+    fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
+        let client = up.read > 0 || client_took;
+        let server = up.written > 0 || server_sent;
+        if client || server {
+            let now = Instant::now();
+            if client {
+                self.client_active = now;
+            }
+            if server {
+                self.server_active = now;
+            }
+        }
+    }
+
+    fn poll_timeouts(&mut self, cx: &mut Context<'_>, client: bool, server: bool) -> Poll<Side> {
+        let deadline = |waited: bool, since: Instant, timeout: Option<Duration>| {
+            timeout.filter(|_| waited).map(|timeout| since + timeout)
+        };
+        let client = deadline(client, self.client_active, self.client_timeout);
+        let server = deadline(server, self.server_active, self.server_timeout);
+        let first = match (client, server) {
+            (Some(client), Some(server)) => Some(client.min(server)),
+            (one, other) => one.or(other),
+        };
+        self.session.timer.set(first);
+        ready!(self.session.timer.poll(cx));
+        Poll::Ready(if client.is_some() && client == first { Side::Client } else { Side::Server })
+    }
+}
+
+/// What became of one attempt.
+enum Outcome {
+    Done {
+        after: After,
+        keep_server: bool,
+    },
+    /// The connection was dead before it answered: once more on another.
+    Repeat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
+}
+
+fn is_idempotent(method: Method) -> bool {
+    !matches!(method, Method::Post | Method::Connect | Method::Other)
+}
+
+fn contains((network, bits): (std::net::IpAddr, u8), address: std::net::IpAddr) -> bool {
+    use std::net::IpAddr::{V4, V6};
+    match (network, address.to_canonical()) {
+        (V4(network), V4(address)) => {
+            (network.to_bits() ^ address.to_bits()).checked_shr(32 - u32::from(bits.min(32))).unwrap_or(0) == 0
+        }
+        (V6(network), V6(address)) => {
+            (network.to_bits() ^ address.to_bits()).checked_shr(128 - u32::from(bits.min(128))).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
+}

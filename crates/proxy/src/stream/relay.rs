@@ -1,0 +1,159 @@
+//! Plain bytes both ways: TCP mode, and what an upgrade or CONNECT turns an HTTP connection into.
+//!
+//! The end of one direction is passed on as a FIN and the other goes on, until both have ended, a side breaks, or a
+//! timeout passes. `timeout tunnel` replaces both sides' timeouts while both directions are open; once one has ended
+//! `client-fin` and `server-fin` rule. Traffic in either direction of a side keeps that side alive.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model::Timeouts;
+use sluicegate_wire::http::Framing;
+
+use super::flow::{Flow, FlowError, Moved, Wait};
+use super::{Active, Buffer, Endings, Socket};
+use crate::session::Session;
+
+/// The timeouts of a relay, the frontend's for the client's side and the backend's for the server's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RelayTimeouts {
+    client: Option<Duration>,
+    client_fin: Option<Duration>,
+    server: Option<Duration>,
+    server_fin: Option<Duration>,
+    tunnel: Option<Duration>,
+}
+
+impl RelayTimeouts {
+    pub(crate) fn new(frontend: &Timeouts, backend: &Timeouts) -> RelayTimeouts {
+        RelayTimeouts {
+            client: frontend.client,
+            client_fin: frontend.client_fin.or(frontend.client),
+            server: backend.server,
+            server_fin: backend.server_fin.or(backend.server),
+            tunnel: backend.tunnel,
+        }
+    }
+}
+
+/// Both directions between a session's client and a server.
+pub(crate) struct Relay<'a> {
+    session: &'a mut Session,
+    stream: &'a mut Active,
+    server: &'a mut Socket,
+    server_input: &'a mut Buffer,
+    timeouts: RelayTimeouts,
+    up: Flow,
+    down: Flow,
+    up_ended: bool,
+    down_ended: bool,
+    client_active: Instant,
+    server_active: Instant,
+}
+
+impl<'a> Relay<'a> {
+    /// A relay that sends `head` to the client before what the server says.
+    pub(crate) fn new(
+        session: &'a mut Session,
+        stream: &'a mut Active,
+        server: &'a mut Socket,
+        server_input: &'a mut Buffer,
+        head: Vec<u8>,
+        timeouts: RelayTimeouts,
+    ) -> Relay<'a> {
+        let now = Instant::now();
+        Relay {
+            session,
+            stream,
+            server,
+            server_input,
+            timeouts,
+            up: Flow::new(Vec::new(), Framing::UntilClose, Framing::UntilClose),
+            down: Flow::new(head, Framing::UntilClose, Framing::UntilClose),
+            up_ended: false,
+            down_ended: false,
+            client_active: now,
+            server_active: now,
+        }
+    }
+
+    /// Runs to the end; says how it ended.
+    pub(crate) async fn run(mut self) -> Endings {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Endings> {
+        let ending = |who, phase| Poll::Ready(Endings { who, phase });
+        let worker = self.stream.worker().clone();
+        let (mut up, mut down) = (Moved::default(), Moved::default());
+        let mut result = Poll::Pending;
+        if !self.up_ended {
+            let session = &mut *self.session;
+            let step = self.up.poll(cx, &mut session.input, &mut session.socket, self.server, &worker.buffers, &mut up);
+            match step {
+                Ok(Wait::Done) => {
+                    self.up_ended = true;
+                    self.server.shutdown_write();
+                }
+                Ok(_) => {}
+                Err(FlowError::Sink(_)) => result = ending(b'S', b'D'),
+                Err(_) => result = ending(b'C', b'D'),
+            }
+        }
+        if !self.down_ended && result.is_pending() {
+            let session = &mut *self.session;
+            let step =
+                self.down.poll(cx, self.server_input, self.server, &mut session.socket, &worker.buffers, &mut down);
+            match step {
+                Ok(Wait::Done) => {
+                    self.down_ended = true;
+                    self.session.socket.shutdown_write();
+                }
+                Ok(_) => {}
+                Err(FlowError::Sink(_)) => result = ending(b'C', b'D'),
+                Err(_) => result = ending(b'S', b'D'),
+            }
+        }
+        self.stream.count(up.taken, down.written);
+        if result.is_ready() {
+            return result;
+        }
+        if self.up_ended && self.down_ended {
+            return ending(b'-', b'-');
+        }
+        let client_moved = up.read + down.written > 0;
+        let server_moved = up.written + down.read > 0;
+        if client_moved || server_moved {
+            let now = Instant::now();
+            if client_moved {
+                self.client_active = now;
+            }
+            if server_moved {
+                self.server_active = now;
+            }
+        }
+        self.poll_timeouts(cx)
+    }
+
+    fn poll_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<Endings> {
+        let after = |since: Instant, timeout: Option<Duration>| timeout.map(|timeout| since + timeout);
+        let times = &self.timeouts;
+        let (client, server) = if self.up_ended || self.down_ended {
+            (after(self.client_active, times.client_fin), after(self.server_active, times.server_fin))
+        } else if times.tunnel.is_some() {
+            let last = self.client_active.max(self.server_active);
+            (after(last, times.tunnel), None)
+        } else {
+            (after(self.client_active, times.client), after(self.server_active, times.server))
+        };
+        let first = match (client, server) {
+            (Some(client), Some(server)) => Some(client.min(server)),
+            (one, other) => one.or(other),
+        };
+        self.session.timer.set(first);
+        std::task::ready!(self.session.timer.poll(cx));
+        let who = if client.is_some() && client == first { b'c' } else { b's' };
+        Poll::Ready(Endings { who, phase: b'D' })
+    }
+}
