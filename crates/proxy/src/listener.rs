@@ -101,6 +101,8 @@ impl Sockets for SystemSockets {
         if !socket.is_listener()? {
             socket.listen(backlog)?;
         }
+        // Accepted connections inherit it; what is not TCP refuses it.
+        let _ = socket.set_tcp_nodelay(true);
         socket.set_nonblocking(true)?;
         Ok(socket.into())
     }
@@ -115,7 +117,6 @@ fn listen_inet(host: IpAddr, port: u16, v6only: Option<bool>) -> io::Result<RawS
     if let (true, Some(only)) = (address.is_ipv6(), v6only) {
         socket.set_only_v6(only)?;
     }
-    socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }

@@ -14,7 +14,7 @@ use crate::listener::FrontendShared;
 use crate::log::Logger;
 use crate::lua::LuaStates;
 use crate::process::Process;
-use crate::rule::ProxyRules;
+use crate::rule::{CompileError, ProxyRules};
 use crate::server::{BackendShared, IdleConnections, ServerRun, build_backend};
 
 /// The stores and engines that rules and scripts may name.
@@ -52,20 +52,29 @@ pub struct Parts {
     pub process: Arc<Process>,
 }
 
-/// Builds the running objects of a configuration. It opens nothing and starts nothing.
-pub fn build(config: Arc<Config>, parts: Parts) -> Arc<Running> {
+/// Builds the running objects of a configuration, or says which rules can't run. It opens nothing and starts nothing.
+pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<CompileError>> {
+    if let Some(lua) = &parts.lua {
+        lua.attach(parts.engines.clone());
+    }
     let workers = parts.process.workers.len();
-    let proxies = config.proxies.iter().enumerate();
-    let proxies: Vec<_> = proxies.map(|(index, proxy)| build_proxy(ProxyId(index as u32), proxy, workers)).collect();
+    let mut proxies = Vec::with_capacity(config.proxies.len());
+    let mut errors = Vec::new();
+    for (index, proxy) in config.proxies.iter().enumerate() {
+        match ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref()) {
+            Ok(rules) => proxies.push(build_proxy(ProxyId(index as u32), proxy, rules, workers)),
+            Err(more) => errors.extend(more),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
     let backends = proxies
         .iter()
         .filter(|proxy| proxy.config.kind != ProxyKind::Frontend)
         .map(|proxy| (proxy.config.name.clone(), proxy.id))
         .collect();
-    if let Some(lua) = &parts.lua {
-        lua.attach(parts.engines.clone());
-    }
-    Arc::new(Running {
+    Ok(Arc::new(Running {
         config,
         proxies,
         backends,
@@ -74,15 +83,15 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Arc<Running> {
         logger: parts.logger,
         process: parts.process,
         idle: (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
-    })
+    }))
 }
 
-fn build_proxy(id: ProxyId, config: &model::Proxy, workers: usize) -> Arc<ProxyRun> {
+fn build_proxy(id: ProxyId, config: &model::Proxy, rules: ProxyRules, workers: usize) -> Arc<ProxyRun> {
     let (backend, servers) = build_backend(config, workers);
     Arc::new(ProxyRun {
         id,
         config: Arc::new(config.clone()),
-        rules: ProxyRules::default(),
+        rules,
         frontend: Arc::new(FrontendShared::new(workers, config.maxconn)),
         backend,
         servers,

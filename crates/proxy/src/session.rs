@@ -81,11 +81,6 @@ impl Session {
         &self.slots.listener().proxy
     }
 
-    /// Which `bind` line of the frontend the connection came in by.
-    pub(crate) fn bind(&self) -> usize {
-        self.slots.listener().bind
-    }
-
     /// The process is stopping, so this connection should carry no further request.
     pub(crate) fn is_stopping(&self) -> bool {
         self.worker().phase() != Phase::Serving

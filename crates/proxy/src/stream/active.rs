@@ -7,7 +7,6 @@ use std::rc::Rc;
 use sluicegate_config::model::Mode;
 
 use super::{Endings, StreamContext};
-use crate::log;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -133,7 +132,6 @@ impl Drop for Active {
                     backend.backend.figures.at(self.worker.index).response(cx.log.status);
                 }
             }
-            log::write(cx, &self.worker);
         }
         stream.cx.backend = None;
         stream.request_out.clear();

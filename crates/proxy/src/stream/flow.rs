@@ -8,7 +8,6 @@
 //! The future that polls a flow owns both sockets and polls both directions each time it wakes; [`Wait`] says what
 //! the flow is waiting for, which is what its timeouts depend on.
 
-use std::io;
 use std::task::{Context, Poll};
 
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_chunk, write_last_chunk};
@@ -32,9 +31,9 @@ pub(crate) enum FlowError {
     /// The source closed before the body was complete.
     Closed,
     /// The source failed.
-    Source(io::Error),
+    Source,
     /// The sink failed.
-    Sink(io::Error),
+    Sink,
     /// The source's chunks are malformed.
     Malformed,
 }
@@ -102,11 +101,6 @@ impl Flow {
         self.complete && self.written == self.out.len() && self.direct == 0
     }
 
-    /// The source has given the whole body.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.complete
-    }
-
     /// Starts again on another sink, if nothing that was written has been forgotten.
     pub(crate) fn replay(&mut self) -> bool {
         if self.replayable {
@@ -133,7 +127,7 @@ impl Flow {
                         self.written += count;
                         moved.written += count;
                     }
-                    Poll::Ready(Err(error)) => return Err(FlowError::Sink(error)),
+                    Poll::Ready(Err(_)) => return Err(FlowError::Sink),
                     Poll::Pending => return Ok(Wait::Sink),
                 }
             }
@@ -145,7 +139,7 @@ impl Flow {
                         self.direct -= count;
                         moved.written += count;
                     }
-                    Poll::Ready(Err(error)) => return Err(FlowError::Sink(error)),
+                    Poll::Ready(Err(_)) => return Err(FlowError::Sink),
                     Poll::Pending => return Ok(Wait::Sink),
                 }
             }
@@ -165,9 +159,9 @@ impl Flow {
                         input.filled(count);
                         moved.read += count;
                     }
-                    Poll::Ready(Err(error)) => {
+                    Poll::Ready(Err(_)) => {
                         pool.retire(input);
-                        return Err(FlowError::Source(error));
+                        return Err(FlowError::Source);
                     }
                     Poll::Pending => {
                         pool.retire(input);

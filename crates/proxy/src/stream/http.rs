@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{ConnectionMode, ForwardFor, ProxyId};
 use sluicegate_wire::http::{
-    ConnectionField, Framing, HeadError, Method, RequestHead, ResponseHead, Version, parse_response, status,
-    write_request, write_response,
+    ConnectionField, Framing, Method, RequestHead, ResponseHead, Version, parse_response, status, write_request,
+    write_response,
 };
 
 use super::flow::{Flow, FlowError, Moved, Wait};
@@ -106,7 +106,7 @@ enum Event {
     Head(ResponseHead),
     /// 100, 103 and their kin.
     Interim(ResponseHead),
-    Invalid(HeadError),
+    Invalid,
     /// The server closed or broke the connection.
     ServerGone,
     /// The client broke the connection, or ended it under `option abortonclose`.
@@ -385,7 +385,7 @@ impl Exchange<'_> {
         input: &mut Buffer,
     ) -> Step<Outcome> {
         let keep_server = self.mode == ConnectionMode::KeepAlive;
-        if !self.up.replay() || self.up.is_fresh() {
+        if self.up.is_fresh() {
             let mut out = std::mem::take(&mut self.stream.request_out);
             let field = match self.head.upgrade {
                 true => ConnectionField::None,
@@ -537,7 +537,7 @@ impl Exchange<'_> {
                 self.count_bad_response(connection);
                 Err(self.page(502, b'S', b'H').await)
             }
-            Event::Invalid(_) => {
+            Event::Invalid => {
                 self.count_bad_response(connection);
                 Err(self.page(502, b'P', b'H').await)
             }
@@ -609,7 +609,7 @@ impl Exchange<'_> {
                         return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
                     }
                     Ok(None) => {}
-                    Err(error) => return Poll::Ready(Event::Invalid(error)),
+                    Err(_) => return Poll::Ready(Event::Invalid),
                 }
             }
             worker.buffers.equip(input);
@@ -657,9 +657,9 @@ impl Exchange<'_> {
         let waiting = match waiting {
             Ok(Wait::Done) if up == Wait::Done => return Poll::Ready(Finish::Complete),
             Ok(waiting) => waiting,
-            Err(FlowError::Sink(_)) => return Poll::Ready(Finish::ClientGone),
+            Err(FlowError::Sink) => return Poll::Ready(Finish::ClientGone),
             Err(FlowError::Malformed) => return Poll::Ready(Finish::BadResponse),
-            Err(FlowError::Closed | FlowError::Source(_)) => return Poll::Ready(Finish::ServerGone),
+            Err(FlowError::Closed | FlowError::Source) => return Poll::Ready(Finish::ServerGone),
         };
         if waiting == Wait::Done && self.up_failed {
             return Poll::Ready(Finish::Complete);
@@ -686,7 +686,7 @@ impl Exchange<'_> {
         let step = self.up.poll(cx, &mut session.input, &mut session.socket, &mut connection.socket, buffers, moved);
         self.stream.count(moved.taken, 0);
         match step {
-            Err(FlowError::Sink(_)) => {
+            Err(FlowError::Sink) => {
                 self.up_failed = true;
                 Ok(Wait::Done)
             }

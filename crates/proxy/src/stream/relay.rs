@@ -97,7 +97,7 @@ impl<'a> Relay<'a> {
                     self.server.shutdown_write();
                 }
                 Ok(_) => {}
-                Err(FlowError::Sink(_)) => result = ending(b'S', b'D'),
+                Err(FlowError::Sink) => result = ending(b'S', b'D'),
                 Err(_) => result = ending(b'C', b'D'),
             }
         }
@@ -111,7 +111,7 @@ impl<'a> Relay<'a> {
                     self.session.socket.shutdown_write();
                 }
                 Ok(_) => {}
-                Err(FlowError::Sink(_)) => result = ending(b'C', b'D'),
+                Err(FlowError::Sink) => result = ending(b'C', b'D'),
                 Err(_) => result = ending(b'S', b'D'),
             }
         }
