@@ -205,9 +205,10 @@ fn split_scheme(target: &[u8]) -> Option<(&[u8], &[u8])> {
     valid.then_some((scheme, rest))
 }
 
-/// Host and port, without user information, up to the path, query or fragment.
+/// Host and port, without user information, up to the path. A query without a path is taken for part of the host, as
+/// HAProxy does; no Host field agrees with that.
 fn authority(rest: &[u8]) -> &[u8] {
-    let end = memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
+    let end = memchr::memchr(b'/', rest).unwrap_or(rest.len());
     let all = &rest[..end];
     memchr::memrchr(b'@', all).map_or(all, |at| &all[at + 1..])
 }
@@ -234,10 +235,13 @@ pub(super) fn without_default_port(target: &[u8], host: Option<&[u8]>) -> (Optio
     let scheme = split_scheme(target);
     let new_target = scheme.and_then(|(scheme, rest)| {
         let start = target.len() - rest.len();
-        let end = start + memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
+        let end = start + memchr::memchr(b'/', rest).unwrap_or(rest.len());
         let port = split_port(&target[start..end]).1.filter(|port| is_default_port(Some(scheme), port))?;
         Some([&target[..end - port.len() - 1], &target[end..]].concat())
     });
+    if scheme.is_some() && new_target.is_none() {
+        return (None, None);
+    }
     let host_len = host.and_then(|host| {
         let (name, port) = split_port(host);
         port.filter(|port| is_default_port(scheme.map(|(scheme, _)| scheme), port)).map(|_| name.len())
@@ -344,7 +348,8 @@ mod tests {
         check("http://a:/x", Some("a"), (Some("http://a/x"), None));
         check("http://a:80", None, (Some("http://a"), None));
         check("http://a:443/", Some("a:443"), (None, None));
-        check("https://u@a:443?x:443", Some("a"), (Some("https://u@a?x:443"), None));
+        check("https://u@a:443/?x:443", Some("a"), (Some("https://u@a/?x:443"), None));
+        check("http://a/", Some("a:80"), (None, None));
         check("a:443", Some("a:443"), (None, Some(1)));
         check("a:8443", Some("a:8443"), (None, None));
     }
