@@ -11,7 +11,7 @@ use sluicegate_config::model::{
 use super::action::ActionCode;
 use super::code::{Op, Program};
 use super::redirect::RedirectCode;
-use super::reply::ReplyCode;
+use super::reply::{ReplyCode, lower};
 use super::store::{StoreCode, store_err};
 use super::{CompileError, Hook, ReplySource, RuleList};
 use crate::lua::{self, LuaStates};
@@ -278,11 +278,11 @@ impl Builder<'_> {
             }
             Action::SetHeader(name, value) => {
                 self.text(value, FormatMode::Http);
-                ActionCode::SetHeader(name.as_bytes().into())
+                ActionCode::SetHeader(lower(name))
             }
             Action::AddHeader(name, value) => {
                 self.text(value, FormatMode::Http);
-                ActionCode::AddHeader(name.as_bytes().into())
+                ActionCode::AddHeader(lower(name))
             }
             Action::DelHeader(name) => ActionCode::DeleteHeader(name.as_bytes().into()),
             Action::SetVar(name, expr) => {

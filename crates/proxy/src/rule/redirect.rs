@@ -74,7 +74,7 @@ impl RedirectCode {
             path = &path[..memchr::memchr(b'?', path).unwrap_or(path.len())];
         }
         location.extend_from_slice(path);
-        if self.drop_query && self.append_slash && !path.ends_with(b"/") {
+        if self.append_slash && !path.ends_with(b"/") {
             location.push(b'/');
         }
     }

@@ -35,7 +35,7 @@ impl ReplyCode {
         ReplyCode {
             source,
             status: reply.status,
-            headers: reply.headers.iter().map(|(name, _)| name.as_bytes().into()).collect(),
+            headers: reply.headers.iter().map(|(name, _)| lower(name)).collect(),
             content_type: reply.content_type.as_ref().map(|kind| kind.as_bytes().into()),
             body: match &reply.body {
                 ReturnBody::ErrorPage => Body::Page,
@@ -61,7 +61,10 @@ impl ReplyCode {
         };
         head.set_response(Version::Http11, self.status, reason(self.status).as_bytes());
         for (name, value) in self.headers.iter().zip(texts) {
-            head.add(name, value);
+            // A field that came out empty is not sent.
+            if !value.is_empty() {
+                head.add(name, value);
+            }
         }
         if self.status != 204 && self.status >= 200 {
             add_length(&mut head, body.len());
@@ -89,6 +92,11 @@ fn page_head(head: &mut Message, status: u16) -> &'static [u8] {
 /// After 400 and 408 the connection's next request could not be found, so HAProxy's pages close it.
 fn closes(status: u16) -> bool {
     matches!(status, 400 | 408)
+}
+
+/// The name of a field that a rule adds: HAProxy sends those in lower case, whatever the file says.
+pub(super) fn lower(name: &str) -> Box<[u8]> {
+    name.to_ascii_lowercase().into_bytes().into()
 }
 
 pub(super) fn add_length(head: &mut Message, length: usize) {

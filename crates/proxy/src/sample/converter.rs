@@ -8,6 +8,7 @@ use sluicegate_config::catalogue::Converter;
 use sluicegate_config::model::Arg;
 use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
+use smallvec::SmallVec;
 
 use super::value::Value;
 use super::variables::VarRef;
@@ -46,6 +47,9 @@ pub enum ConverterCode {
         ttl_ms: Option<Box<str>>,
     },
 }
+
+/// Where parts start and end; few texts have more than fit without an allocation.
+type Spans = SmallVec<[(usize, usize); 16]>;
 
 /// Which part `field` and `word` take.
 #[derive(Clone, Debug)]
@@ -265,7 +269,7 @@ impl Cut {
 
     /// Parts between single delimiters; empty parts count.
     fn field(&self, text: &[u8]) -> Option<std::ops::Range<usize>> {
-        let mut parts = Vec::<(usize, usize)>::new();
+        let mut parts = Spans::new();
         let mut start = 0;
         for (at, byte) in text.iter().enumerate() {
             if self.separates(*byte) {
@@ -274,12 +278,12 @@ impl Cut {
             }
         }
         parts.push((start, text.len()));
-        self.take(&parts)
+        self.take(&parts, text.len())
     }
 
     /// Parts between runs of delimiters; there are no empty parts.
     fn word(&self, text: &[u8]) -> Option<std::ops::Range<usize>> {
-        let mut parts = Vec::<(usize, usize)>::new();
+        let mut parts = Spans::new();
         let mut start = None;
         for (at, byte) in text.iter().enumerate() {
             match (self.separates(*byte), start) {
@@ -292,22 +296,25 @@ impl Cut {
             }
         }
         parts.extend(start.map(|from| (from, text.len())));
-        self.take(&parts)
+        self.take(&parts, text.len())
     }
 
-    /// From the part by number over as many parts as wanted: rightwards, or leftwards from the end.
-    fn take(&self, parts: &[(usize, usize)]) -> Option<std::ops::Range<usize>> {
+    /// From the part by number over as many parts as wanted: rightwards, or leftwards from the end. Where fewer are
+    /// left the cut goes to the text's edge, delimiters included.
+    fn take(&self, parts: &[(usize, usize)], length: usize) -> Option<std::ops::Range<usize>> {
         let nth = usize::try_from(self.index.unsigned_abs()).ok()?;
         if nth > parts.len() {
             return None;
         }
         let more = if self.count == 0 { usize::MAX } else { self.count - 1 };
-        let (first, last) = if self.index > 0 {
-            (nth - 1, (nth - 1).saturating_add(more).min(parts.len() - 1))
+        if self.index > 0 {
+            let first = nth - 1;
+            let end = first.checked_add(more).and_then(|last| parts.get(last)).map_or(length, |part| part.1);
+            Some(parts[first].0..end)
         } else {
             let last = parts.len() - nth;
-            (last.saturating_sub(more), last)
-        };
-        Some(parts[first].0..parts[last].1)
+            let start = last.checked_sub(more).map_or(0, |first| parts[first].0);
+            Some(start..parts[last].1)
+        }
     }
 }

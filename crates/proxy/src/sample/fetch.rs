@@ -233,7 +233,9 @@ impl FetchCode {
             }
             FetchCode::Occurrence { side, list, name, occurrence } => {
                 let message = message(cx, *side)?;
-                values(message, *side, *list, name, |values| pick(values, *occurrence)).map(Value::text)
+                // Without a name the first cookie is meant, though the last one of a name.
+                let occurrence = if *list == List::Cookies && name.is_empty() { 1 } else { *occurrence };
+                values(message, *side, *list, name, |values| pick(values, occurrence)).map(Value::text)
             }
             FetchCode::Count { side, name } => {
                 let count = field::header_values(message(cx, *side)?, name, false).count();

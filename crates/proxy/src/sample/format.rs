@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model::{FormatFlags, LogAlias};
 
-use super::fetch::{path, path_and_query};
+use super::fetch::path_and_query;
 use super::value::{Value, append_hex, append_int, append_ip};
 use crate::stream::StreamContext;
 use sluicegate_wire::http::Version;
@@ -42,7 +42,7 @@ pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatM
 
 /// Encodes what was appended since `start`; bytes that need nothing, nearly all, cost one scan.
 fn encode_tail(out: &mut Vec<u8>, start: usize, escape: bool, mode: FormatMode) {
-    let encodes = |byte: u8| mode == FormatMode::Http && (byte < 0x20 || byte == 0x7f);
+    let encodes = |byte: u8| mode == FormatMode::Http && (byte < 0x20 && byte != b'\t' || byte == 0x7f);
     let escapes = |byte: u8| escape && matches!(byte, b'\\' | b'"' | b']');
     if !out[start..].iter().any(|byte| encodes(*byte) || escapes(*byte)) {
         return;
@@ -119,7 +119,7 @@ pub fn append_alias(alias: LogAlias, flags: FormatFlags, mode: FormatMode, cx: &
             append_string(line, flags, mode, out);
         }
         LogAlias::HttpMethod => append_string(cx.request.method(), flags, mode, out),
-        LogAlias::HttpPath => append_string(path(cx.request.target()).unwrap_or(b""), flags, mode, out),
+        LogAlias::HttpPath => append_string(before_query(cx.request.target()), flags, mode, out),
         LogAlias::HttpQuery => {
             let whole = path_and_query(cx.request.target()).unwrap_or(b"");
             let query = memchr::memchr(b'?', whole).map_or(&b""[..], |mark| &whole[mark..]);
@@ -137,6 +137,11 @@ pub fn append_alias(alias: LogAlias, flags: FormatFlags, mode: FormatMode, cx: &
         LogAlias::Rt => append_number(cx.id as i64, flags, out),
         LogAlias::HostName => append_string(host_name(), flags, mode, out),
     }
+}
+
+/// `%HP` is the target up to its query, of whatever form it is.
+fn before_query(target: &[u8]) -> &[u8] {
+    &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
 }
 
 fn append_string(text: &[u8], flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
@@ -167,15 +172,10 @@ fn append_address(address: Option<SocketAddr>, flags: FormatFlags, out: &mut Vec
     }
 }
 
+/// Numbers are never quoted.
 fn append_port(address: Option<SocketAddr>, flags: FormatFlags, out: &mut Vec<u8>) {
-    if flags.quote {
-        out.push(b'"');
-    }
     if let Some(address) = address {
         append_number(i64::from(address.port()), flags, out);
-    }
-    if flags.quote {
-        out.push(b'"');
     }
 }
 

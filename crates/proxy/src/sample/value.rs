@@ -114,14 +114,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Cast to a boolean: an integer that is not 0.
+    /// Cast to a boolean: what casts to an integer that is not 0.
     pub fn to_bool(&self) -> Option<bool> {
-        match self {
-            Value::Bool(b) => Some(*b),
-            Value::Int(i) => Some(*i != 0),
-            Value::Str(s) => parse_leading_int(s).map(|i| i != 0),
-            Value::Ip(_) | Value::Bin(_) | Value::Method(_) => None,
-        }
+        self.to_int().map(|number| number != 0)
     }
 
     /// Cast to an address: an integer is the 32 bits of an IPv4 address, text is parsed.
