@@ -64,7 +64,7 @@ fn compare(cases: Vec<Case>) {
                 for (index, rules) in rules.iter().enumerate() {
                     let (client_port, expected) = theirs.next().expect("as many answers");
                     let proxy = sluicegate_config::model::Proxy { http_request: rules.clone(), ..fixture::proxy() };
-                    let compiled = compile(&proxy, &config(vec![proxy.clone()]), &engines);
+                    let compiled = compile(&proxy, &engines);
                     let head = format!("{request}case: {index}\r\n\r\n");
                     let mut cx = context(&worker.running.proxies[0], &head);
                     cx.source.as_mut().expect("set").set_port(client_port);

@@ -13,7 +13,7 @@ use sluicegate_config::model::{
     LogFormat, Matcher, Mode, Position, Proxy, ProxyKind, Rule, Term, VarName,
 };
 use sluicegate_proxy::process::Process;
-use sluicegate_proxy::rule::{Hook, ProxyRules, Verdict, run};
+use sluicegate_proxy::rule::{CompileError, Hook, ProxyRules, Verdict, run};
 use sluicegate_proxy::running::{self, Engines, Parts, ProxyRun, Running};
 use sluicegate_proxy::sample;
 use sluicegate_proxy::stream::{Endings, LogRecord, StreamContext};
@@ -361,7 +361,8 @@ pub fn in_worker<T: Send + 'static>(
     let process = Process::new(1, None);
     let parts =
         Parts { engines, lua: None, logger: sluicegate_proxy::log::Logger::default(), process: process.clone() };
-    let running: Arc<Running> = running::build(Arc::new(config), parts);
+    let running: Arc<Running> =
+        running::build(Arc::new(config), parts).unwrap_or_else(|errors| panic!("{}", listed(&errors)));
     let (send, receive) = mpsc::channel();
     let task: worker::WorkerTask = Box::new(move |worker| {
         let worker = worker.clone();
@@ -376,10 +377,14 @@ pub fn in_worker<T: Send + 'static>(
     result
 }
 
-/// Compiles, panicking with all errors.
-pub fn compile(proxy: &Proxy, config: &Config, engines: &Engines) -> ProxyRules {
-    ProxyRules::compile(proxy, config, engines, None)
-        .unwrap_or_else(|errors| panic!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
+fn listed(errors: &[CompileError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Compiles the rules of a proxy that stands alone.
+pub fn compile(proxy: &Proxy, engines: &Engines) -> ProxyRules {
+    ProxyRules::compile(proxy, &config(vec![proxy.clone()]), engines, None)
+        .unwrap_or_else(|errors| panic!("{}", listed(&errors)))
 }
 
 /// What `http-request` rules answer to a request: HAProxy's bytes without the connection fields, or what else.

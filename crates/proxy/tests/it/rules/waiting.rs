@@ -46,7 +46,7 @@ fn check(rules: Vec<Rule>, replies: &[Reply], expected: &str, commands: &[&str])
         let engine: Arc<dyn Engine> = script.clone();
         let engines: Engines = [(Arc::from("s"), engine)].into_iter().collect();
         let proxy = sluicegate_config::model::Proxy { http_request: rules.clone(), ..fixture::proxy() };
-        let compiled = compile(&proxy, &config(vec![proxy.clone()]), &engines);
+        let compiled = compile(&proxy, &engines);
         let got = in_worker(config(vec![fixture::proxy()]), Engines::new(), move |worker| {
             Box::pin(async move {
                 let mut cx = context(&worker.running.proxies[0], HEAD);
@@ -149,7 +149,7 @@ fn a_counter_gets_its_life_when_it_is_made() {
         let engine: Arc<dyn Engine> = script.clone();
         let engines: Engines = [(Arc::from("s"), engine)].into_iter().collect();
         let proxy = sluicegate_config::model::Proxy { http_request: rules(), ..fixture::proxy() };
-        let compiled = compile(&proxy, &config(vec![proxy.clone()]), &engines);
+        let compiled = compile(&proxy, &engines);
         in_worker(config(vec![fixture::proxy()]), Engines::new(), move |worker| {
             Box::pin(async move {
                 let mut cx = context(&worker.running.proxies[0], HEAD);
@@ -171,8 +171,8 @@ fn a_list_that_does_not_wait_needs_no_future() {
         http_request: vec![call(&["GET", "k"], Some("txn.v"), OnError::Open)],
         ..fixture::proxy()
     };
-    let ready = compile(&proxy, &config(vec![proxy.clone()]), &engines);
-    let waiting = compile(&waits, &config(vec![waits.clone()]), &engines);
+    let ready = compile(&proxy, &engines);
+    let waiting = compile(&waits, &engines);
     let (first, second, value) = in_worker(config(vec![fixture::proxy()]), Engines::new(), move |worker| {
         Box::pin(async move {
             let mut cx = context(&worker.running.proxies[0], HEAD);
@@ -239,20 +239,10 @@ fn the_first_use_backend_that_holds_and_exists_is_taken() {
             Script { replies: Mutex::new([Reply::Bulk(b"b2".to_vec())].into()), asked: Mutex::default(), later: true };
         let engines: Engines = [(Arc::from("s"), Arc::new(script) as Arc<dyn Engine>)].into_iter().collect();
         let all = config(vec![front.clone(), named("b1", 2), named("b2", 3)]);
-        let rules = compile(&front, &all, &engines);
         let chosen = in_worker(all, engines, move |worker| {
             Box::pin(async move {
-                let run = &worker.running.proxies[0];
-                let front = sluicegate_proxy::running::ProxyRun {
-                    id: run.id,
-                    config: run.config.clone(),
-                    rules,
-                    frontend: run.frontend.clone(),
-                    backend: run.backend.clone(),
-                    servers: Vec::new(),
-                };
-                let mut cx = context(run, HEAD);
-                choose_backend(&front, &mut cx, &worker).await
+                let front = &worker.running.proxies[0];
+                choose_backend(front, &mut context(front, HEAD), &worker).await
             })
         });
         assert_eq!(chosen, expected.map(ProxyId));
