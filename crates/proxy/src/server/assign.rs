@@ -111,6 +111,8 @@ struct Queued<'a> {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         let positions = self.wait.positions();
+        // The time in the queue is logged even where the wait ended without a server.
+        self.log.queue_done = Some(Instant::now());
         self.log.server_queue += positions.server;
         self.log.backend_queue += positions.backend;
     }

@@ -1,0 +1,157 @@
+//! The control thread's side: whole buffers to descriptors, without ever blocking on one.
+//!
+//! Descriptors 1 and 2 are usually shared with the parent, so they are not switched to non-blocking mode. Instead a
+//! write is made only when poll(2) says there is room, and is no longer than a pipe takes in one piece (PIPE_BUF), which
+//! a pipe with room takes without blocking. Regular files are always writable and take everything at once.
+//!
+//! After a write the writer pauses for [`GATHER`], so a busy proxy costs 500 writes a second and not one per request; a
+//! line waits at most that long. A destination that fails (closed pipe) loses what was to be written to it, counted.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sluicegate_config::model::LogAddress;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinSet;
+
+use super::{Inner, Logger, Sink};
+
+/// Pause between two writes to one destination.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// What a pipe with room takes without blocking: Linux's PIPE_BUF.
+const PIECE: usize = 4096;
+
+/// A destination's descriptor.
+enum Output {
+    /// Pipes, sockets, terminals: readiness is told.
+    Polled(AsyncFd<OwnedFd>),
+    /// Regular files and the like: always ready.
+    Direct(OwnedFd),
+}
+
+fn open(to: &LogAddress) -> io::Result<Output> {
+    let number: RawFd = match to {
+        LogAddress::Stdout => libc::STDOUT_FILENO,
+        LogAddress::Stderr => libc::STDERR_FILENO,
+        LogAddress::Fd(number) => *number,
+        LogAddress::Unix(_) | LogAddress::Udp(..) => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    // SAFETY: fcntl with F_GETFD reads no memory and fails on a number that is no open descriptor.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open (asked above), and nothing in this process closes descriptors that a `log` line names; it is
+    // borrowed only for the duplication.
+    let own = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()?;
+    // SAFETY: an `OwnedFd` is the sole owner of its descriptor and gives the same number for as long as it lives.
+    match unsafe { AsyncFd::register_with_interest(own, Interest::WRITABLE) } {
+        Ok(polled) => Ok(Output::Polled(polled)),
+        // epoll refuses what is always ready.
+        Err(error) => Ok(Output::Direct(error.into_parts().0)),
+    }
+}
+
+/// There is room for [`PIECE`] bytes, or an error to be told by the next write.
+fn has_room(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid pollfd, a count of one, and no waiting.
+    unsafe { libc::poll(&mut poll, 1, 0) > 0 }
+}
+
+fn write(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: the pointer and length are of a live slice; the kernel only reads it.
+    let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(written as usize) }
+}
+
+impl Output {
+    /// Writes some of `bytes` when that is possible without blocking.
+    async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let polled = match self {
+            Output::Polled(polled) => polled,
+            Output::Direct(own) => return write(own.as_raw_fd(), bytes),
+        };
+        loop {
+            let mut ready = polled.writable().await?;
+            if has_room(polled.as_raw_fd()) {
+                return write(polled.as_raw_fd(), &bytes[..bytes.len().min(PIECE)]);
+            }
+            ready.clear_ready();
+        }
+    }
+
+    async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.write(bytes).await {
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes what is logged for as long as the future lives. Runs on the control thread's runtime.
+pub async fn write_logs(logger: Logger) {
+    let mut tasks = JoinSet::new();
+    for place in 0..logger.inner.sinks.len() {
+        tasks.spawn(write_sink(logger.inner.clone(), place));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn write_sink(inner: Arc<Inner>, place: usize) {
+    let sink = &inner.sinks[place];
+    let output = open(&sink.to).ok();
+    let mut buffer = Vec::new();
+    loop {
+        take(sink, &mut buffer).await;
+        let result = match &output {
+            Some(output) => output.write_all(&buffer).await,
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        if result.is_err() {
+            let lines = memchr::memchr_iter(b'\n', &buffer).count();
+            inner.dropped.fetch_add(lines as u64, Ordering::Relaxed);
+        }
+        buffer.clear();
+        sink.writing.store(false, Ordering::Relaxed);
+        tokio::time::sleep(GATHER).await;
+    }
+}
+
+/// Waits for lines and swaps them out.
+async fn take(sink: &Sink, buffer: &mut Vec<u8>) {
+    loop {
+        {
+            let mut pending = sink.pending.lock();
+            if !pending.is_empty() {
+                std::mem::swap(&mut *pending, buffer);
+                sink.writing.store(true, Ordering::Relaxed);
+                return;
+            }
+            // Under the lock, so that whoever appends next sees it.
+            sink.sleeping.store(true, Ordering::Relaxed);
+        }
+        sink.wake.notified().await;
+    }
+}
+
+impl Logger {
+    /// Waits until everything is written, but no longer than `limit`; at the end of the process.
+    pub async fn drain(&self, limit: Duration) {
+        let empty = async {
+            while !self.is_empty() {
+                tokio::time::sleep(GATHER).await;
+            }
+        };
+        // What a destination does not take in time is lost with the process.
+        let _ = tokio::time::timeout(limit, empty).await;
+    }
+}
