@@ -562,9 +562,8 @@ impl Fields {
                 return Ok(Some(range.start + digits.start..range.start + digits.end));
             }
             17 if is(b"transfer-encoding") => {
-                if !self.encoding.add(value, self.is_request) {
-                    return Err(HeadError::TransferEncoding);
-                }
+                let ok = self.encoding.add(value, self.is_request);
+                return if ok { Ok(Some(range)) } else { Err(HeadError::TransferEncoding) };
             }
             17 if self.is_request && is(b"sec-websocket-key") => self.websocket_key = true,
             20 if !self.is_request && is(b"sec-websocket-accept") => self.websocket_key = true,
