@@ -255,7 +255,8 @@ async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime,
     let (code, who, answered) = match arrival {
         Arrival::Invalid(error) => (error.request_status(), b'P', true),
         Arrival::TimedOut => (408, b'c', true),
-        _ => (400, b'C', false),
+        // A client that ended its side in the middle of a head can still read; one that broke the connection can't.
+        _ => (400, b'C', session.ended && !silent),
     };
     // An idle keep-alive connection ends without a word and without a line.
     if silent && session.requests > 0 {

@@ -101,6 +101,11 @@ impl Flow {
         self.complete && self.written == self.out.len() && self.direct == 0
     }
 
+    /// Bytes went to the sink.
+    pub(crate) fn has_written(&self) -> bool {
+        self.written > 0 || !self.replayable
+    }
+
     /// Starts again on another sink, if nothing that was written has been forgotten.
     pub(crate) fn replay(&mut self) -> bool {
         if self.replayable {

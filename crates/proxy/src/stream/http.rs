@@ -271,6 +271,20 @@ impl Exchange<'_> {
         self.answer(body.as_ref(), matches!(code, 400 | 408)).await
     }
 
+    /// A built-in page as it is, no rule asked: what follows on the client's connection can't be understood.
+    async fn refuse(&mut self, code: u16, who: u8, phase: u8) -> After {
+        self.stream.end(who, phase);
+        if self.answered {
+            return After::Close;
+        }
+        self.answered = true;
+        self.stream.cx.log.status = i32::from(code);
+        match self.send(status::error_page(code).raw.as_bytes()).await {
+            Ok(()) => After::Drain,
+            Err(()) => After::Close,
+        }
+    }
+
     /// Sends the response in the context with this body. The connection survives it if the whole request has come.
     async fn answer(&mut self, body: &[u8], close: bool) -> After {
         if self.answered {
@@ -302,7 +316,8 @@ impl Exchange<'_> {
     }
 
     fn keeps_client(&self) -> bool {
-        self.head.keep_alive && self.mode != ConnectionMode::Close && !self.session.is_stopping() && !self.session.ended
+        // A client that has ended its side may have sent further requests before; they are served.
+        self.head.keep_alive && self.mode != ConnectionMode::Close && !self.session.is_stopping()
     }
 
     /// Sends bytes to the client while nothing else moves.
@@ -384,7 +399,7 @@ impl Exchange<'_> {
         connection: &mut ServerConnection,
         input: &mut Buffer,
     ) -> Step<Outcome> {
-        let keep_server = self.mode == ConnectionMode::KeepAlive;
+        let keep_server = self.mode == ConnectionMode::KeepAlive && !chunks_in_1_0(self.version, self.head.body);
         if self.up.is_fresh() {
             let mut out = std::mem::take(&mut self.stream.request_out);
             let field = match self.head.upgrade {
@@ -435,7 +450,8 @@ impl Exchange<'_> {
             Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
             framing => framing,
         };
-        let keep = self.keeps_client() && framing != Framing::UntilClose;
+        let version = self.stream.cx.response.version();
+        let keep = self.keeps_client() && framing != Framing::UntilClose && !chunks_in_1_0(version, framing);
         let mut out = std::mem::take(&mut self.stream.response_out);
         let response = &self.stream.cx.response;
         let field = ConnectionField::for_response(self.version, response.version(), keep);
@@ -444,12 +460,13 @@ impl Exchange<'_> {
         let mut down = Flow::new(out, head.body, framing);
         let finish = poll_fn(|cx| self.poll_bodies(cx, connection, input, &mut down)).await;
         let complete = down.is_done();
+        let started = down.has_written();
         self.stream.response_out = down.into_memory();
         let index = self.stream.worker().index;
         let (who, phase) = match finish {
             Finish::Complete => {
                 let uploaded = self.up.is_done() && !self.up_failed;
-                let after = match (uploaded, keep && !self.session.ended) {
+                let after = match (uploaded, keep) {
                     (true, true) => After::KeepAlive,
                     (true, false) => After::Close,
                     (false, _) => After::Drain,
@@ -459,6 +476,12 @@ impl Exchange<'_> {
             Finish::ServerGone => {
                 self.each_side(|counters| counters.srv_abrt.add(1));
                 (b'S', b'D')
+            }
+            // The body was found malformed behind a head that is not on its way yet: this can be told.
+            Finish::BadResponse if !started => {
+                self.answered = false;
+                self.count_bad_response(connection);
+                return Err(self.page(502, b'P', b'H').await);
             }
             Finish::BadResponse => {
                 self.stream.cx.frontend.frontend.figures.at(index).eresp.add(1);
@@ -551,7 +574,7 @@ impl Exchange<'_> {
             }
             Event::BadBody => {
                 counters.ereq.add(1);
-                Err(self.page(400, b'P', b'H').await)
+                Err(self.refuse(400, b'P', b'H').await)
             }
             Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
                 self.count_client_abort();
@@ -604,6 +627,10 @@ impl Exchange<'_> {
             if fresh {
                 let cx = &mut self.stream.cx;
                 match parse_response(input.data(), &worker.limits, self.head.method, &mut cx.response) {
+                    // A tunnel that the client did not ask for would be read by it as a response.
+                    Ok(Some(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
+                        return Poll::Ready(Event::Invalid);
+                    }
                     Ok(Some(head)) => {
                         self.note(&up, read > 0, false);
                         return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
@@ -739,6 +766,12 @@ enum Outcome {
 enum Side {
     Client,
     Server,
+}
+
+/// A message that says HTTP/1.0 and is chunked all the same: who reads it as 1.0 does not know where it ends, so it is
+/// the last one on its connection (RFC 9112 6.1).
+fn chunks_in_1_0(version: Version, framing: Framing) -> bool {
+    version == Version::Http10 && framing == Framing::Chunked
 }
 
 fn is_idempotent(method: Method) -> bool {
