@@ -1,12 +1,56 @@
 //! HAProxy's configuration language: bytes → words with positions → `.if` → typed [`model::Config`] plus *all*
-//! diagnostics. No sockets, no clock, no name resolution; files are read through [`Files`].
+//! diagnostics.
+//!
+//! A configuration is adapted in phases, because each needs what the one before it gives:
+//!
+//! 1. [`read`] opens the files, through [`Files`], so that a privileged parent may do it and tests need no disk.
+//! 2. [`parse`] splits lines into words (quotes, escapes, variables), follows `.if`, and types the `global` section.
+//!    Lines are taken in order, since `setenv` changes what the next line's `"${VAR}"` says.
+//! 3. The caller runs the Lua bodies that [`Draft::global`] names; they register actions.
+//! 4. [`Draft::finish`] types every other section with the names that Lua registered, resolves references and
+//!    checks what only the whole shows.
+//!
+//! **Invariants.** No socket is opened, no name resolved, no clock read. A [`Config`] is only given out without any
+//! error, so no code behind it meets a half-built state. Every error of a run is reported, each with its place.
+//!
+//! **Cost.** Time and memory are linear in the size of the files: names are looked up in hash maps, and lines are
+//! typed once, however many proxies share a `defaults`.
+//!
+//! **Limits.** [`limits`] names them; a file beyond one is an error that says so.
 
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod catalogue;
+mod check;
+mod condition;
+mod diagnostic;
+mod directive;
+mod environment;
+mod expression;
+mod format;
+mod fuzz;
+pub mod limits;
 pub mod model;
+mod pattern;
+mod reference;
+mod section;
+mod source;
+mod suggest;
+mod unit;
+mod word;
 
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use directive::FEATURES;
+pub use environment::Environment;
+pub use fuzz::fuzz_config;
 pub use model::Config;
+pub use reference::reference;
+pub use section::{Draft, parse};
+pub use source::{MemoryFiles, Source, SourceFile, read};
+
+/// The HAProxy version whose language, semantics and defaults this crate follows; `version_atleast` compares it.
+pub const BASELINE: (u32, u32, u32) = (3, 2, 0);
 
 /// How files are read, so that tests need no disk and a check reads what a privileged parent may.
 pub trait Files {
@@ -23,4 +67,30 @@ pub trait LuaNames {
     fn action(&self, name: &str, hook: &str) -> Option<usize>;
     /// All action names, for "did you mean".
     fn actions(&self) -> Vec<String>;
+}
+
+/// No Lua at all: every `lua.NAME` is unknown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoLua;
+
+impl LuaNames for NoLua {
+    fn action(&self, _name: &str, _hook: &str) -> Option<usize> {
+        None
+    }
+    fn actions(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Reads, parses and finishes in one go, for callers that run no Lua.
+pub fn load(
+    files: &dyn Files,
+    paths: &[std::path::PathBuf],
+    env: &mut Environment,
+    lua: &dyn LuaNames,
+) -> (Option<Config>, Diagnostics) {
+    match read(files, paths) {
+        Ok(source) => parse(source, env).finish(files, lua),
+        Err(diagnostics) => (None, diagnostics),
+    }
 }

@@ -87,6 +87,8 @@ pub struct Tune {
     pub lua_forced_yield: Option<u32>,
     /// `tune.lua.maxmem`, bytes for all states together; 0 means unlimited.
     pub lua_maxmem: usize,
+    /// `tune.lua.bool-sample-conversion pre-3.1-bug`: Lua gets boolean samples as 0 and 1; HAProxy's default.
+    pub lua_bool_as_integer: bool,
     /// `tune.lua.log.loggers`.
     pub lua_log_loggers: bool,
     /// `tune.lua.log.stderr`: `on`, `off` or `auto`.
@@ -105,6 +107,7 @@ impl Default for Tune {
             lua_burst_timeout: Some(Duration::from_secs(1)),
             lua_forced_yield: None,
             lua_maxmem: 0,
+            lua_bool_as_integer: true,
             lua_log_loggers: true,
             lua_log_stderr: LuaLogStderr::Auto,
         }

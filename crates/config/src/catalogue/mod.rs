@@ -1,8 +1,171 @@
 //! What the language knows, as data: one item per keyword, fetch and converter. Parsing, help, "did you mean", the
 //! reference and the tests' coverage all derive from these rows.
+//!
+//! Keywords of sections have their rows beside their parsers (`section/*.rs`); [`items`] lists every row there is.
 
+mod context;
 mod converter;
 mod fetch;
+pub mod known;
 
+pub use context::Contexts;
 pub use converter::Converter;
 pub use fetch::Fetch;
+
+pub(crate) use converter::ConverterRow;
+pub(crate) use fetch::{FetchRow, Needs, Place};
+
+/// What an argument of a fetch or converter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgKind {
+    /// Text.
+    Str,
+    /// A whole number.
+    Int,
+    /// `true`, `false`, `1` or `0`; typed as an integer.
+    Bool,
+    /// A variable, `scope.name`.
+    Var,
+    /// A header's occurrence: from -10 to 32767, not 0.
+    Occurrence,
+    /// `s`, `ms` or `us`.
+    DateUnit,
+    /// A store's name.
+    Store,
+}
+
+impl ArgKind {
+    /// As the reference names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ArgKind::Str => "string",
+            ArgKind::Int => "integer",
+            ArgKind::Bool => "boolean",
+            ArgKind::Var => "variable",
+            ArgKind::Occurrence => "occurrence",
+            ArgKind::DateUnit => "unit",
+            ArgKind::Store => "store",
+        }
+    }
+}
+
+/// What a fetch or converter gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Known only when it runs (a variable).
+    Any,
+    /// A boolean.
+    Bool,
+    /// An integer.
+    Int,
+    /// An address.
+    Ip,
+    /// Text.
+    Str,
+    /// An HTTP method.
+    Method,
+}
+
+impl Output {
+    /// As the reference names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Output::Any => "any",
+            Output::Bool => "boolean",
+            Output::Int => "integer",
+            Output::Ip => "ip",
+            Output::Str => "string",
+            Output::Method => "method",
+        }
+    }
+}
+
+/// The kinds of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ItemKind {
+    /// A keyword of a section.
+    Keyword,
+    /// An option of `bind`.
+    BindOption,
+    /// An option of `server`.
+    ServerOption,
+    /// An action of a rule set.
+    Action,
+    /// A sample fetch.
+    Fetch,
+    /// A converter.
+    Converter,
+}
+
+/// One row of the catalogue, as the reference and the tests see it.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Which kind.
+    pub kind: ItemKind,
+    /// Its name; a fetch's aliases follow in `aliases`.
+    pub name: &'static str,
+    /// Other names of the same.
+    pub aliases: &'static [&'static str],
+    /// Where it may stand.
+    pub places: Vec<&'static str>,
+    /// Its arguments.
+    pub usage: String,
+    /// What it does.
+    pub docs: &'static str,
+}
+
+/// Every row of every table.
+pub fn items() -> Vec<Item> {
+    use crate::section;
+    let mut items = Vec::new();
+    for (kind, row) in section::rows() {
+        items.push(Item {
+            kind,
+            name: row.name,
+            aliases: &[],
+            places: row.places.section_names(),
+            usage: row.usage.to_owned(),
+            docs: row.docs,
+        });
+    }
+    for row in FetchRow::all() {
+        items.push(Item {
+            kind: ItemKind::Fetch,
+            name: row.names[0],
+            aliases: &row.names[1..],
+            places: row.needs.places(),
+            usage: format!("{} → {}", arguments(row.args, row.required), row.output.name()),
+            docs: row.docs,
+        });
+    }
+    for row in ConverterRow::all() {
+        items.push(Item {
+            kind: ItemKind::Converter,
+            name: row.name,
+            aliases: &[],
+            places: Vec::new(),
+            usage: format!("{} → {}", arguments(row.args, row.required), row.output.name()),
+            docs: row.docs,
+        });
+    }
+    items
+}
+
+fn arguments(args: &[ArgKind], required: usize) -> String {
+    if args.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("(");
+    for (i, arg) in args.iter().enumerate() {
+        if i >= required {
+            text.push('[');
+        }
+        if i > 0 {
+            text.push(',');
+        }
+        text.push_str(arg.name());
+    }
+    text.push_str(&"]".repeat(args.len() - required));
+    text.push(')');
+    text
+}

@@ -1,0 +1,331 @@
+//! Addresses: what is listened on and what is connected to (HAProxy configuration manual 4, "bind" and "server").
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use crate::limits;
+use crate::model::{BindAddress, ServerAddress, ServerPort};
+
+/// What is wrong with an address, and where in its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AddressError {
+    /// Byte of the text.
+    pub(crate) offset: usize,
+    /// What is wrong.
+    pub(crate) message: String,
+    /// What to do.
+    pub(crate) hint: Option<&'static str>,
+}
+
+fn fail<T>(offset: usize, message: impl Into<String>, hint: Option<&'static str>) -> Result<T, AddressError> {
+    Err(AddressError { offset, message: message.into(), hint })
+}
+
+/// Which family a prefix asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Any,
+    V4,
+    V6,
+}
+
+enum Prefixed<'a> {
+    Inet(Family, &'a str),
+    Unix(&'a str),
+    Abstract(&'a str),
+    Fd(&'a str),
+}
+
+/// Prefixes of HAProxy's that need what is not here yet.
+const LATER: &[&str] = &[
+    "quic4", "quic6", "udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring", "abnsz",
+];
+
+fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
+    if text.starts_with('/') {
+        return Ok(Prefixed::Unix(text));
+    }
+    let Some((name, rest)) = text.split_once('@') else {
+        return Ok(Prefixed::Inet(Family::Any, text));
+    };
+    match name {
+        "unix" | "uxst" => Ok(Prefixed::Unix(rest)),
+        "abns" => Ok(Prefixed::Abstract(rest)),
+        "fd" => Ok(Prefixed::Fd(rest)),
+        "ip" | "tcp" => Ok(Prefixed::Inet(Family::Any, rest)),
+        "ipv4" | "tcp4" => Ok(Prefixed::Inet(Family::V4, rest)),
+        "ipv6" | "tcp6" => Ok(Prefixed::Inet(Family::V6, rest)),
+        name if LATER.contains(&name) => {
+            fail(offset, format!("addresses of the form '{name}@' are not supported yet"), None)
+        }
+        name => fail(
+            offset,
+            format!("unknown address family '{name}@'"),
+            Some("families are ipv4@, ipv6@, unix@, abns@ and fd@"),
+        ),
+    }
+}
+
+/// Splits `host:port`; the port is what follows the last colon, unless that colon is within brackets.
+fn host_port(text: &str) -> (&str, Option<&str>) {
+    if let Some(end) = text.rfind(']') {
+        return match text[end + 1..].strip_prefix(':') {
+            Some(port) => (&text[..=end], Some(port)),
+            None => (text, None),
+        };
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    }
+}
+
+fn ip(host: &str, family: Family) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    match (bare, family) {
+        (Some(inner), Family::Any | Family::V6) => inner.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        (Some(_), Family::V4) => None,
+        (None, Family::V4) => host.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+        (None, Family::V6) => host.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        (None, Family::Any) => host.parse::<IpAddr>().ok(),
+    }
+}
+
+fn port_number(text: &str, offset: usize) -> Result<u16, AddressError> {
+    match text.parse::<u32>() {
+        Ok(port @ 1..=65535) if text.bytes().all(|b| b.is_ascii_digit()) => Ok(port as u16),
+        _ => fail(offset, format!("invalid port '{text}'"), Some("a port is a number from 1 to 65535")),
+    }
+}
+
+fn fd(text: &str, offset: usize) -> Result<i32, AddressError> {
+    match text.parse::<i32>() {
+        Ok(number) if number >= 0 && text.bytes().all(|b| b.is_ascii_digit()) => Ok(number),
+        _ => fail(
+            offset,
+            format!("file descriptor '{text}' is no number"),
+            Some("a variable is expanded between double quotes only: \"fd@${VAR}\""),
+        ),
+    }
+}
+
+/// The longest path of a unix socket (`sun_path` with its final zero).
+const UNIX_PATH: usize = 107;
+
+fn unix(path: &str, offset: usize) -> Result<PathBuf, AddressError> {
+    if path.is_empty() {
+        return fail(offset, "a unix socket needs its path", None);
+    }
+    if path.len() > UNIX_PATH {
+        return fail(offset, format!("socket path '{path}' is too long (at most {UNIX_PATH} bytes)"), None);
+    }
+    Ok(PathBuf::from(path))
+}
+
+/// What `bind` lists: addresses separated by commas, ports that may be ranges, each expanded.
+pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
+    let mut found = Vec::new();
+    let mut offset = 0;
+    for one in text.split(',') {
+        bind_one(one, offset, &mut found)?;
+        if found.len() > limits::BIND_ADDRESSES {
+            return fail(offset, "too many addresses on one 'bind' line", None);
+        }
+        offset += one.len() + 1;
+    }
+    Ok(found)
+}
+
+fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(), AddressError> {
+    if text.is_empty() {
+        return fail(offset, "an address is missing", Some("for example 'bind :8080'"));
+    }
+    let (family, rest) = match prefix(text, offset)? {
+        Prefixed::Unix(path) => {
+            found.push(BindAddress::Unix(unix(path, offset)?));
+            return Ok(());
+        }
+        Prefixed::Abstract(name) => {
+            found.push(BindAddress::Abstract(name.to_owned()));
+            return Ok(());
+        }
+        Prefixed::Fd(number) => {
+            found.push(BindAddress::Fd(fd(number, offset)?));
+            return Ok(());
+        }
+        Prefixed::Inet(family, rest) => (family, rest),
+    };
+    let (host, ports) = host_port(rest);
+    let Some(ports) = ports.filter(|p| !p.is_empty()) else {
+        return fail(offset, format!("missing port number: '{text}'"), Some("write ADDRESS:PORT, for example ':8080'"));
+    };
+    let address = match host {
+        "" | "*" if family == Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        "" | "*" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        _ => match ip(host, family) {
+            Some(ip) => ip,
+            None => {
+                let hint = Some("'bind' takes a numeric address: no name is resolved while the file is read");
+                return fail(offset, format!("invalid address: '{host}' in '{text}'"), hint);
+            }
+        },
+    };
+    let ports_at = offset + text.len() - ports.len();
+    let (low, high) = match ports.split_once('-') {
+        Some((low, high)) => (port_number(low, ports_at)?, port_number(high, ports_at + low.len() + 1)?),
+        None => {
+            let port = port_number(ports, ports_at)?;
+            (port, port)
+        }
+    };
+    if low > high {
+        return fail(ports_at, format!("invalid port range '{ports}'"), Some("the lower port comes first"));
+    }
+    found.extend((low..=high).map(|port| BindAddress::Inet(address, port)));
+    Ok(())
+}
+
+/// What a `server` line connects to. Names are kept: the start resolves them, a check doesn't.
+pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
+    let (family, rest) = match prefix(text, 0)? {
+        Prefixed::Unix(path) => return Ok(ServerAddress::Unix(unix(path, 0)?)),
+        Prefixed::Abstract(name) => return Ok(ServerAddress::Abstract(name.to_owned())),
+        Prefixed::Fd(_) => return fail(0, "a server can't be an inherited descriptor", None),
+        Prefixed::Inet(family, rest) => (family, rest),
+    };
+    // An address without a port may be IPv6 without brackets, which is full of colons.
+    if let Some(address) = rest.parse::<Ipv6Addr>().ok().filter(|_| family != Family::V4 && !rest.contains('.')) {
+        // `::1:80` is an address of its own; HAProxy reads what follows the last colon as the port all the same.
+        let (host, port) = host_port(rest);
+        return match (ip(host, family), port.map(|p| port_number(p, 0))) {
+            (Some(address), Some(Ok(port))) => Ok(ServerAddress::Inet(address, ServerPort::Fixed(port))),
+            _ => Ok(ServerAddress::Inet(IpAddr::V6(address), ServerPort::Offset(0))),
+        };
+    }
+    let (host, port) = host_port(rest);
+    let port_at = text.len() - port.map_or(0, str::len);
+    let port = match port {
+        None | Some("" | "0") => ServerPort::Offset(0),
+        Some(port) if port.starts_with(['+', '-']) => match port.parse::<i32>() {
+            Ok(offset) if offset.abs() <= 65535 => ServerPort::Offset(offset),
+            _ => return fail(port_at, format!("invalid port offset '{port}'"), None),
+        },
+        Some(port) if port.contains('-') => {
+            return fail(port_at, format!("port range '{port}' is not allowed here"), Some("a server has one port"));
+        }
+        Some(port) => ServerPort::Fixed(port_number(port, port_at)?),
+    };
+    if let Some(address) = ip(host, family) {
+        return Ok(ServerAddress::Inet(address, port));
+    }
+    let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if host.is_empty() || host.len() > 253 || !host.bytes().all(name) || numeric || family == Family::V6 && host == "*"
+    {
+        let hint = Some("write ADDRESS:PORT, for example '10.0.0.1:80'");
+        return fail(0, format!("invalid address: '{host}' in '{text}'"), hint);
+    }
+    Ok(ServerAddress::Name(host.to_owned(), port))
+}
+
+/// A numeric address and its prefix length: `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `::1`, `fe80::/10`.
+pub(crate) fn network(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, mask) = match text.split_once('/') {
+        Some((address, mask)) => (address, Some(mask)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let full: u8 = if address.is_ipv4() { 32 } else { 128 };
+    let length = match mask {
+        None => full,
+        Some(mask) if mask.contains('.') => {
+            let bits = u32::from(mask.parse::<Ipv4Addr>().ok()?);
+            // Only a mask of leading ones is a network.
+            if !address.is_ipv4() || bits.leading_ones() + bits.trailing_zeros() < 32 {
+                return None;
+            }
+            bits.leading_ones() as u8
+        }
+        Some(length) => length.parse::<u8>().ok().filter(|l| *l <= full)?,
+    };
+    Some((address, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let found = match bind(text) {
+            Ok(list) => format!("{list:?}"),
+            Err(error) => format!("{}: {}", error.offset, error.message),
+        };
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[track_caller]
+    fn check_server(text: &str, expected: &str) {
+        let found = match server(text) {
+            Ok(address) => format!("{address:?}"),
+            Err(error) => format!("{}: {}", error.offset, error.message),
+        };
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn listening() {
+        check(":80", "[Inet(0.0.0.0, 80)]");
+        check("*:80", "[Inet(0.0.0.0, 80)]");
+        check("127.0.0.1:80,[::1]:81", "[Inet(127.0.0.1, 80), Inet(::1, 81)]");
+        check(":8000-8002", "[Inet(0.0.0.0, 8000), Inet(0.0.0.0, 8001), Inet(0.0.0.0, 8002)]");
+        check("ipv4@:80", "[Inet(0.0.0.0, 80)]");
+        check("ipv6@:80", "[Inet(::, 80)]");
+        check(":::80", "[Inet(::, 80)]");
+        check("/tmp/x.sock", "[Unix(\"/tmp/x.sock\")]");
+        check("unix@x.sock", "[Unix(\"x.sock\")]");
+        check("abns@x", "[Abstract(\"x\")]");
+        check("fd@7", "[Fd(7)]");
+    }
+
+    #[test]
+    fn listening_mistakes() {
+        check("80", "0: missing port number: '80'");
+        check(":99999", "1: invalid port '99999'");
+        check(":0", "1: invalid port '0'");
+        check(":90-80", "1: invalid port range '90-80'");
+        check(":80,:x", "5: invalid port 'x'");
+        check("localhost:80", "0: invalid address: 'localhost' in 'localhost:80'");
+        check("fd@${x}", "0: file descriptor '${x}' is no number");
+        check("foo@x:1", "0: unknown address family 'foo@'");
+        check("quic4@:443", "0: addresses of the form 'quic4@' are not supported yet");
+        check("", "0: an address is missing");
+        check("ipv4@[::1]:80", "0: invalid address: '[::1]' in 'ipv4@[::1]:80'");
+    }
+
+    #[test]
+    fn connecting() {
+        check_server("10.0.0.1:80", "Inet(10.0.0.1, Fixed(80))");
+        check_server("10.0.0.1", "Inet(10.0.0.1, Offset(0))");
+        check_server("10.0.0.1:+1000", "Inet(10.0.0.1, Offset(1000))");
+        check_server("[::1]:80", "Inet(::1, Fixed(80))");
+        check_server("app.example.com:80", "Name(\"app.example.com\", Fixed(80))");
+        check_server("ipv4@app:80", "Name(\"app\", Fixed(80))");
+        check_server("/run/app.sock", "Unix(\"/run/app.sock\")");
+        check_server("abns@app", "Abstract(\"app\")");
+        check_server("1.2.3:80", "0: invalid address: '1.2.3' in '1.2.3:80'");
+        check_server("app:99999", "4: invalid port '99999'");
+        check_server("app:80-90", "4: port range '80-90' is not allowed here");
+        check_server("a b:80", "0: invalid address: 'a b' in 'a b:80'");
+    }
+
+    #[test]
+    fn networks() {
+        assert_eq!(network("10.0.0.0/8").map(|n| n.1), Some(8));
+        assert_eq!(network("10.0.0.0/255.255.0.0").map(|n| n.1), Some(16));
+        assert_eq!(network("::1").map(|n| n.1), Some(128));
+        assert_eq!(network("10.0.0.0/33"), None);
+        assert_eq!(network("10.0.0.0/255.0.255.0"), None);
+        assert_eq!(network("host"), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Where a keyword may stand, as a set of bits.
+
+/// A set of places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contexts(u32);
+
+impl Contexts {
+    /// `global`.
+    pub const GLOBAL: Contexts = Contexts(1);
+    /// `defaults`.
+    pub const DEFAULTS: Contexts = Contexts(1 << 1);
+    /// `frontend`.
+    pub const FRONTEND: Contexts = Contexts(1 << 2);
+    /// `backend`.
+    pub const BACKEND: Contexts = Contexts(1 << 3);
+    /// `listen`.
+    pub const LISTEN: Contexts = Contexts(1 << 4);
+    /// `store`.
+    pub const STORE: Contexts = Contexts(1 << 5);
+    /// `redis`.
+    pub const REDIS: Contexts = Contexts(1 << 6);
+    /// `origin`.
+    pub const ORIGIN: Contexts = Contexts(1 << 7);
+    /// Options behind a `bind` address.
+    pub const BIND_OPTION: Contexts = Contexts(1 << 8);
+    /// Options behind a `server` address.
+    pub const SERVER_OPTION: Contexts = Contexts(1 << 9);
+    /// Actions of `tcp-request connection`.
+    pub const TCP_CONNECTION: Contexts = Contexts(1 << 10);
+    /// Actions of `tcp-request content`.
+    pub const TCP_REQUEST: Contexts = Contexts(1 << 11);
+    /// Actions of `tcp-response content`.
+    pub const TCP_RESPONSE: Contexts = Contexts(1 << 12);
+    /// Actions of `http-request`.
+    pub const HTTP_REQUEST: Contexts = Contexts(1 << 13);
+    /// Actions of `http-response`.
+    pub const HTTP_RESPONSE: Contexts = Contexts(1 << 14);
+
+    /// `defaults`, `frontend`, `listen`.
+    pub const FRONT: Contexts = Contexts::DEFAULTS.or(Contexts::FRONTEND).or(Contexts::LISTEN);
+    /// `defaults`, `backend`, `listen`.
+    pub const BACK: Contexts = Contexts::DEFAULTS.or(Contexts::BACKEND).or(Contexts::LISTEN);
+    /// `defaults`, `frontend`, `backend`, `listen`.
+    pub const PROXY: Contexts = Contexts::FRONT.or(Contexts::BACK);
+
+    /// Both sets.
+    pub const fn or(self, other: Contexts) -> Contexts {
+        Contexts(self.0 | other.0)
+    }
+
+    /// This set without another.
+    pub const fn without(self, other: Contexts) -> Contexts {
+        Contexts(self.0 & !other.0)
+    }
+
+    /// Whether the sets share a place.
+    pub const fn intersects(self, other: Contexts) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The names of the places, as sections and rule sets are called.
+    pub fn section_names(self) -> Vec<&'static str> {
+        const NAMES: [(Contexts, &str); 15] = [
+            (Contexts::GLOBAL, "global"),
+            (Contexts::DEFAULTS, "defaults"),
+            (Contexts::FRONTEND, "frontend"),
+            (Contexts::BACKEND, "backend"),
+            (Contexts::LISTEN, "listen"),
+            (Contexts::STORE, "store"),
+            (Contexts::REDIS, "redis"),
+            (Contexts::ORIGIN, "origin"),
+            (Contexts::BIND_OPTION, "bind"),
+            (Contexts::SERVER_OPTION, "server"),
+            (Contexts::TCP_CONNECTION, "tcp-request connection"),
+            (Contexts::TCP_REQUEST, "tcp-request content"),
+            (Contexts::TCP_RESPONSE, "tcp-response content"),
+            (Contexts::HTTP_REQUEST, "http-request"),
+            (Contexts::HTTP_RESPONSE, "http-response"),
+        ];
+        NAMES.iter().filter(|(context, _)| self.intersects(*context)).map(|(_, name)| *name).collect()
+    }
+}

@@ -1,0 +1,298 @@
+//! Names that HAProxy 3.2 has and this program has not yet: they are told apart from slips, "not supported yet" from
+//! "did you mean". A name that ends in `*` takes something behind it (`sc-inc-gpc(0)`, `track-sc0`). Once a keyword
+//! gets its row, its name goes from here, which a test asserts.
+
+/// Sections.
+#[rustfmt::skip]
+pub const SECTIONS: &[&str] = &[
+    "acme", "cache", "crt-list", "crt-store", "fcgi-app", "http-errors", "log-forward", "log-profile",
+    "log-steps", "mailers", "peers", "program", "resolvers", "ring", "traces", "userlist",
+];
+
+/// Keywords of `global`.
+#[rustfmt::skip]
+pub const GLOBAL: &[&str] = &[
+    "51degrees-data-file", "anonkey", "busy-polling", "ca-base", "chroot", "close-spread-time", "cluster-secret",
+    "cpu-map", "cpu-policy", "cpu-set", "crt-base", "debug", "default-path", "description",
+    "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "expose-deprecated-directives",
+    "expose-experimental-directives", "external-check", "fd-hard-limit", "force-cfg-parser-pause", "gid", "grace",
+    "group", "h1-accept-payload-with-any-method", "h1-case-adjust", "h1-case-adjust-file",
+    "h2-workaround-bogus-websocket-clients", "harden.reject-privileged-ports.quic",
+    "harden.reject-privileged-ports.tcp", "httpclient.resolvers.disabled", "httpclient.resolvers.id",
+    "httpclient.resolvers.prefer", "httpclient.retries", "httpclient.ssl.ca-file", "httpclient.ssl.verify",
+    "httpclient.timeout.connect", "insecure-fork-wanted", "insecure-setuid-wanted", "issuers-chain-path",
+    "key-base", "limited-quic", "limits", "load-server-state-from-file", "localpeer", "log-send-hostname",
+    "log-tag", "master-worker", "max-spread-checks", "maxcompcpuusage", "maxcomprate", "maxconnrate", "maxpipes",
+    "maxsessrate", "maxsslconn", "maxsslrate", "maxzlibmem", "mworker-max-reloads", "nbproc",
+    "no-memory-trimming", "no-quic", "node", "noepoll", "noevports", "nogetaddrinfo", "nokqueue", "nopoll",
+    "noreuseport", "nosplice", "numa-cpu-mapping", "ocsp-update.disable", "ocsp-update.httpproxy",
+    "ocsp-update.maxdelay", "ocsp-update.mindelay", "ocsp-update.mode", "oqs", "pidfile", "pp2-never-send-local",
+    "prealloc-fd", "profiling.memory", "profiling.tasks", "quiet", "server-state-base", "server-state-file",
+    "set-dumpable", "set-var", "set-var-fmt", "setcap", "shm-stats-file", "spread-checks",
+    "ssl-default-bind-ciphers", "ssl-default-bind-ciphersuites", "ssl-default-bind-client-sigalgs",
+    "ssl-default-bind-curves", "ssl-default-bind-options", "ssl-default-bind-sigalgs",
+    "ssl-default-server-ciphers", "ssl-default-server-ciphersuites", "ssl-default-server-client-sigalgs",
+    "ssl-default-server-curves", "ssl-default-server-options", "ssl-default-server-sigalgs", "ssl-dh-param-file",
+    "ssl-engine", "ssl-load-extra-del-ext", "ssl-load-extra-files", "ssl-mode-async", "ssl-propquery",
+    "ssl-provider", "ssl-provider-path", "ssl-security-level", "ssl-server-verify", "ssl-skip-self-issued-ca",
+    "stats bind-process", "stats maxconn", "stats-file", "strict-limits", "thread-group", "thread-groups",
+    "thread-hard-limit", "tune.applet.zero-copy-forwarding", "tune.buffers.limit", "tune.buffers.reserve",
+    "tune.bufsize.small", "tune.chksize", "tune.comp.maxlevel", "tune.disable-fast-forward",
+    "tune.disable-zero-copy-forwarding", "tune.epoll.mask-events", "tune.events.max-events-at-once",
+    "tune.fail-alloc", "tune.fd.edge-triggered", "tune.glitches.kill.cpu-usage", "tune.h1.zero-copy-fwd-recv",
+    "tune.h1.zero-copy-fwd-send", "tune.h2.be.glitches-threshold", "tune.h2.be.initial-window-size",
+    "tune.h2.be.max-concurrent-streams", "tune.h2.be.rxbuf", "tune.h2.fe.glitches-threshold",
+    "tune.h2.fe.initial-window-size", "tune.h2.fe.max-concurrent-streams", "tune.h2.fe.max-total-streams",
+    "tune.h2.fe.rxbuf", "tune.h2.header-table-size", "tune.h2.initial-window-size",
+    "tune.h2.max-concurrent-streams", "tune.h2.max-frame-size", "tune.h2.zero-copy-fwd-send",
+    "tune.http.cookielen", "tune.http.logurilen", "tune.idle-pool.shared", "tune.idletimer",
+    "tune.listener.default-shards", "tune.listener.multi-queue", "tune.lua.openlibs",
+    "tune.max-checks-per-thread", "tune.max-rules-at-once", "tune.maxaccept", "tune.maxpollevents",
+    "tune.memory.hot-size", "tune.notsent-lowat.client", "tune.notsent-lowat.server", "tune.pattern.cache-size",
+    "tune.peers.max-updates-at-once", "tune.pipesize", "tune.pool-high-fd-ratio", "tune.pool-low-fd-ratio",
+    "tune.pt.zero-copy-forwarding", "tune.quic.frontend.max-idle-timeout", "tune.quic.max-frame-loss",
+    "tune.quic.retry-threshold", "tune.quic.socket-owner", "tune.rcvbuf.backend", "tune.rcvbuf.client",
+    "tune.rcvbuf.frontend", "tune.rcvbuf.server", "tune.recv_enough", "tune.renice.runtime",
+    "tune.renice.startup", "tune.ring.queues", "tune.runqueue-depth", "tune.sched.low-latency",
+    "tune.sndbuf.backend", "tune.sndbuf.client", "tune.sndbuf.frontend", "tune.sndbuf.server",
+    "tune.ssl.cachesize", "tune.ssl.capture-buffer-size", "tune.ssl.capture-cipherlist-size",
+    "tune.ssl.force-private-cache", "tune.ssl.hard-maxrecord", "tune.ssl.keylog", "tune.ssl.lifetime",
+    "tune.ssl.maxrecord", "tune.ssl.ocsp-update.maxdelay", "tune.ssl.ocsp-update.mindelay",
+    "tune.ssl.ssl-ctx-cache-size", "tune.stick-counters", "tune.takeover-other-tg-connections",
+    "tune.vars.check-max-size", "tune.vars.global-max-size", "tune.vars.proc-max-size",
+    "tune.vars.reqres-max-size", "tune.vars.sess-max-size", "tune.vars.txn-max-size", "tune.zlib.memlevel",
+    "tune.zlib.windowsize", "uid", "ulimit-n", "unix-bind", "user", "warn-blocked-traffic-after",
+    "wurfl-data-file", "zero-warning",
+];
+
+/// Keywords of proxies.
+#[rustfmt::skip]
+pub const PROXY: &[&str] = &[
+    "appsession", "backlog", "bind-process", "block", "capture", "clitcpka-cnt", "clitcpka-idle",
+    "clitcpka-intvl", "clitimeout", "compression", "contimeout", "cookie", "crt", "declare", "description",
+    "dispatch", "email-alert", "error-log-format", "errorfile", "errorfiles", "errorloc", "errorloc302",
+    "errorloc303", "external-check", "filter", "force-be-switch", "force-persist", "grace", "guid",
+    "hash-balance-factor", "hash-preserve-affinity", "hash-type", "http-after-response", "http-check",
+    "http-error", "http-send-name-header", "ignore-persist", "load-server-state-from-file", "log-format",
+    "log-format-sd", "log-steps", "log-tag", "max-keep-alive-queue", "max-session-srv-conns", "monitor",
+    "monitor-net", "monitor-uri", "option accept-invalid-http-request", "option accept-invalid-http-response",
+    "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response", "option
+    allbackups", "option assume-rfc6587-ntf", "option checkcache", "option clitcpka", "option contstats", "option
+    disable-h2-upgrade", "option dontlog-normal", "option external-check", "option forwarded", "option
+    h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-buffer-request", "option
+    http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay", "option
+    http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header", "option
+    http_proxy", "option httpchk", "option httpclog", "option httpslog", "option idle-close-on-response", "option
+    independent-streams", "option ldap-check", "option log-health-checks", "option log-separate-errors", "option
+    logasap", "option mysql-check", "option nolinger", "option originalto", "option persist", "option
+    pgsql-check", "option prefer-last-server", "option redis-check", "option smtpchk", "option socket-stats",
+    "option splice-auto", "option splice-request", "option splice-response", "option spop-check", "option
+    srvtcpka", "option ssl-hello-chk", "option tcp-check", "option tcp-smart-accept", "option tcp-smart-connect",
+    "option tcpka", "option transparent", "option use-small-buffers", "persist", "rate-limit", "reqadd",
+    "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "retry-on", "rspadd", "rspdel", "rspdeny",
+    "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt", "srvtcpka-idle",
+    "srvtcpka-intvl", "srvtimeout", "stats", "stick", "stick-table", "tcp-check", "tcp-request expect-proxy",
+    "tcp-request session", "timeout client-hs", "timeout mail", "transparent", "unique-id-format",
+    "unique-id-header", "use-fcgi-app", "use-server",
+];
+
+/// Options of `bind`.
+#[rustfmt::skip]
+pub const BIND_OPTIONS: &[&str] = &[
+    "accept-netscaler-cip", "accept-proxy", "allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file",
+    "ca-sign-pass", "ca-verify-file", "cc", "ciphers", "ciphersuites", "client-sigalgs", "crl-file", "crt",
+    "crt-ignore-err", "crt-list", "curves", "default-crt", "defer-accept", "ecdhe", "ech", "expose-fd",
+    "force-sslv3", "force-strict-sni", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
+    "generate-certificates", "guid-prefix", "id", "idle-ping", "interface", "ktls", "label", "level", "mss",
+    "namespace", "nbconn", "nice", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets",
+    "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers", "process",
+    "proto", "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output", "shards", "sigalgs", "ssl",
+    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss", "tcp-ut", "tfo", "thread",
+    "tls-ticket-keys", "tls-tickets", "transparent", "verify",
+];
+
+/// Options of `stats socket`.
+#[rustfmt::skip]
+pub const STATS_SOCKET_OPTIONS: &[&str] = &[
+    "accept-proxy", "alpn", "backlog", "ca-file", "crt", "expose-fd", "id", "interface", "maxconn", "namespace",
+    "nice", "process", "proto", "severity-output", "shards", "ssl", "tcp-ut", "thread", "v4v6", "v6only", "verify",
+];
+
+/// Options of `server`.
+#[rustfmt::skip]
+pub const SERVER_OPTIONS: &[&str] = &[
+    "agent-addr", "agent-check", "agent-inter", "agent-port", "agent-send", "allow-0rtt", "alpn", "ca-file", "cc",
+    "check-alpn", "check-pool-conn-name", "check-proto", "check-reuse-pool", "check-send-proxy", "check-sni",
+    "check-sni-auto", "check-ssl", "check-via-socks4", "ciphers", "ciphersuites", "client-sigalgs", "crl-file",
+    "crt", "curves", "error-limit", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
+    "guid", "hash-key", "idle-ping", "init-addr", "init-state", "log-bufsize", "log-proto", "max-reuse",
+    "minconn", "namespace", "no-agent-check", "no-check-send-proxy", "no-check-sni-auto", "no-check-ssl",
+    "no-renegotiate", "no-send-proxy", "no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn",
+    "no-sni-auto", "no-ssl", "no-ssl-reuse", "no-sslv3", "no-tfo", "no-tls-tickets", "no-tlsv10", "no-tlsv11",
+    "no-tlsv12", "no-tlsv13", "non-stick", "npn", "observe", "on-error", "on-marked-down", "on-marked-up",
+    "pool-conn-name", "pool-low-conn", "pool-max-conn", "pool-purge-delay", "proto", "proxy-v2-options", "redir",
+    "renegotiate", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", "send-proxy", "send-proxy-v2",
+    "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "set-proxy-v2-tlv-fmt", "shard", "sigalgs", "slowstart", "sni",
+    "sni-auto", "socks4", "source", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick", "strict-maxconn",
+    "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "track", "usesrc", "verify", "verifyhost", "ws",
+];
+
+/// Algorithms of `balance`.
+#[rustfmt::skip]
+pub const BALANCE: &[&str] = &[
+    "first", "hash", "hdr", "leastconn", "log-hash", "log-sticky", "random", "rdp-cookie", "source", "static-rr",
+    "sticky", "uri", "url_param",
+];
+
+/// Actions, by rule set.
+#[rustfmt::skip]
+pub const ACTIONS: &[(&str, &[&str])] = &[
+    ("tcp-request connection", &[
+        "do-log", "expect-netscaler-cip", "expect-proxy", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*",
+        "sc-inc-gpc1*", "sc-set-gpt*", "sc-set-gpt0*", "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos",
+        "set-mark", "set-src", "set-src-port", "set-tos", "silent-drop", "track-sc*",
+    ]),
+    ("tcp-request content", &[
+        "capture", "close", "do-log", "do-resolve*", "ot-group", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*",
+        "sc-inc-gpc1*", "sc-set-gpt*", "sc-set-gpt0*", "send-spoe-group", "set-bandwidth-limit",
+        "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos", "set-log-level",
+        "set-mark", "set-nice", "set-priority-class", "set-priority-offset", "set-retries", "set-src",
+        "set-src-port", "set-tos", "silent-drop", "switch-mode", "track-sc*", "use-service",
+    ]),
+    ("tcp-response content", &[
+        "close", "do-log", "ot-group", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*", "sc-inc-gpc1*",
+        "sc-set-gpt*", "sc-set-gpt0*", "send-spoe-group", "set-bandwidth-limit", "set-fc-mark", "set-fc-tos",
+        "set-log-level", "set-mark", "set-nice", "set-tos", "silent-drop", "track-sc*",
+    ]),
+    ("http-request", &[
+        "add-acl*", "add-headers-bin", "auth", "cache-use", "capture", "del-acl*", "del-headers-bin",
+        "del-map*", "disable-l7-retry", "do-log", "do-resolve*", "early-hint", "normalize-uri", "ot-group",
+        "pause", "replace-header", "replace-path", "replace-pathq", "replace-uri", "replace-value",
+        "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*", "sc-inc-gpc1*", "sc-set-gpt*", "sc-set-gpt0*",
+        "send-spoe-group", "set-bandwidth-limit", "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port",
+        "set-fc-mark", "set-fc-tos", "set-headers-bin", "set-log-level", "set-map*", "set-mark", "set-method",
+        "set-nice", "set-path", "set-pathq", "set-priority-class", "set-priority-offset", "set-query",
+        "set-retries", "set-src", "set-src-port", "set-timeout", "set-tos", "set-uri", "silent-drop",
+        "strict-mode", "tarpit", "track-sc*", "use-service", "wait-for-body", "wait-for-handshake",
+    ]),
+    ("http-response", &[
+        "add-acl*", "cache-store", "capture", "del-acl*", "del-map*", "do-log", "ot-group", "pause",
+        "replace-header", "replace-value", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*", "sc-inc-gpc1*",
+        "sc-set-gpt*", "sc-set-gpt0*", "send-spoe-group", "set-bandwidth-limit", "set-fc-mark", "set-fc-tos",
+        "set-log-level", "set-map*", "set-mark", "set-nice", "set-status", "set-timeout", "set-tos",
+        "silent-drop", "strict-mode", "track-sc*", "wait-for-body",
+    ]),
+];
+
+/// Sample fetches.
+#[rustfmt::skip]
+pub const FETCHES: &[&str] = &[
+    "accept_date", "acl", "act_conns", "always_false", "always_true", "avg_queue", "base", "base32", "base_beg",
+    "base_dir", "base_dom", "base_end", "base_len", "base_reg", "base_sub", "baseq", "bc.timer.connect",
+    "bc_be_queue", "bc_dst", "bc_dst_port", "bc_err", "bc_err_str", "bc_glitches", "bc_http_major",
+    "bc_nb_streams", "bc_reused", "bc_rtt", "bc_rttvar", "bc_settings_streams_limit", "bc_src", "bc_src_port",
+    "bc_srv_queue", "be_conn", "be_conn_free", "be_id", "be_server_timeout", "be_sess_rate", "be_tunnel_timeout",
+    "bin", "bytes_in", "bytes_out", "capture.req.hdr", "capture.req.method", "capture.req.uri", "capture.req.ver",
+    "capture.res.hdr", "capture.res.ver", "connslots", "cook_cnt", "cook_val", "cookie", "cpu_calls",
+    "cpu_ns_avg", "cpu_ns_tot", "cur_server_timeout", "cur_tunnel_timeout", "date_us", "distcc_body",
+    "distcc_param", "dst_conn", "dst_is_local", "env", "fc.timer.handshake", "fc.timer.total", "fc_dst",
+    "fc_dst_is_local", "fc_dst_port", "fc_err", "fc_err_str", "fc_fackets", "fc_glitches", "fc_http_major",
+    "fc_lost", "fc_mss", "fc_nb_streams", "fc_pp_authority", "fc_pp_unique_id", "fc_rcvd_proxy", "fc_reordering",
+    "fc_retrans", "fc_rtt", "fc_rttvar", "fc_sacked", "fc_settings_streams_limit", "fc_src", "fc_src_is_local",
+    "fc_src_port", "fc_unacked", "fcgi.docroot", "fcgi.index", "fe_client_timeout", "fe_conn", "fe_defbe",
+    "fe_id", "fe_req_rate", "fe_sess_rate", "fs.aborted", "fs.id", "hdr_ip", "hdr_val", "hostname", "http_auth",
+    "http_auth_bearer", "http_auth_group", "http_auth_pass", "http_auth_type", "http_auth_user", "http_first_req",
+    "internal.htx.data", "internal.htx.free", "internal.htx.free_data", "internal.htx.has_eom",
+    "internal.htx.nbblks", "internal.htx.size", "internal.htx.used", "internal.htx_blk.data",
+    "internal.htx_blk.hdrname", "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line",
+    "internal.htx_blk.type", "internal.strm.is_htx", "ipv4", "ipv6", "last_entity", "last_rule_file",
+    "last_rule_line", "lat_ns_avg", "lat_ns_tot", "meth", "nbproc", "nbsrv", "pathq", "payload", "payload_lv",
+    "prio_class", "prio_offset", "proc", "queue", "quic_enabled", "rdp_cookie", "rdp_cookie_cnt",
+    "rep_ssl_hello_type", "req.body", "req.body_len", "req.body_param", "req.body_size", "req.bytes_in",
+    "req.bytes_out", "req.cook_cnt", "req.cook_val", "req.fhdr_cnt", "req.hdr_ip", "req.hdr_names", "req.hdr_val",
+    "req.hdrs", "req.hdrs_bin", "req.len", "req.payload", "req.payload_lv", "req.proto_http", "req.rdp_cookie",
+    "req.rdp_cookie_cnt", "req.ssl_alpn", "req.ssl_ec_ext", "req.ssl_hello_type", "req.ssl_sni", "req.ssl_st_ext",
+    "req.ssl_ver", "req.timer.hdr", "req.timer.idle", "req.timer.queue", "req.timer.tq", "req_len",
+    "req_proto_http", "req_rdp_cookie", "req_rdp_cookie_cnt", "req_ssl_hello_type", "req_ssl_sni", "req_ssl_ver",
+    "res.body", "res.body_len", "res.body_size", "res.bytes_in", "res.cache_hit", "res.cache_name", "res.comp",
+    "res.comp_algo", "res.cook_cnt", "res.cook_val", "res.fhdr_cnt", "res.hdr_ip", "res.hdr_names", "res.hdr_val",
+    "res.hdrs", "res.hdrs_bin", "res.len", "res.payload", "res.payload_lv", "res.ssl_hello_type",
+    "res.timer.data", "res.timer.hdr", "res.timer.user", "res.ver", "resp_ver", "sc0_bytes_in_rate",
+    "sc0_bytes_out_rate", "sc0_clr_gpc0", "sc0_clr_gpc1", "sc0_conn_cnt", "sc0_conn_cur", "sc0_conn_rate",
+    "sc0_get_gpc0", "sc0_get_gpc1", "sc0_get_gpt0", "sc0_gpc0_rate", "sc0_gpc1_rate", "sc0_http_err_cnt",
+    "sc0_http_err_rate", "sc0_http_fail_cnt", "sc0_http_fail_rate", "sc0_http_req_cnt", "sc0_http_req_rate",
+    "sc0_inc_gpc0", "sc0_inc_gpc1", "sc0_kbytes_in", "sc0_kbytes_out", "sc0_sess_cnt", "sc0_sess_rate",
+    "sc0_tracked", "sc0_trackers", "sc1_bytes_in_rate", "sc1_bytes_out_rate", "sc1_clr_gpc", "sc1_clr_gpc0",
+    "sc1_clr_gpc1", "sc1_conn_cnt", "sc1_conn_cur", "sc1_conn_rate", "sc1_get_gpc0", "sc1_get_gpc1",
+    "sc1_get_gpt0", "sc1_gpc0_rate", "sc1_gpc1_rate", "sc1_http_err_cnt", "sc1_http_err_rate",
+    "sc1_http_fail_cnt", "sc1_http_fail_rate", "sc1_http_req_cnt", "sc1_http_req_rate", "sc1_inc_gpc0",
+    "sc1_inc_gpc1", "sc1_kbytes_in", "sc1_kbytes_out", "sc1_sess_cnt", "sc1_sess_rate", "sc1_tracked",
+    "sc1_trackers", "sc2_bytes_in_rate", "sc2_bytes_out_rate", "sc2_clr_gpc0", "sc2_clr_gpc1", "sc2_conn_cnt",
+    "sc2_conn_cur", "sc2_conn_rate", "sc2_get_gpc0", "sc2_get_gpc1", "sc2_get_gpt0", "sc2_gpc0_rate",
+    "sc2_gpc1_rate", "sc2_http_err_cnt", "sc2_http_err_rate", "sc2_http_fail_cnt", "sc2_http_fail_rate",
+    "sc2_http_req_cnt", "sc2_http_req_rate", "sc2_inc_gpc0", "sc2_inc_gpc1", "sc2_kbytes_in", "sc2_kbytes_out",
+    "sc2_sess_cnt", "sc2_sess_rate", "sc2_tracked", "sc2_trackers", "sc_bytes_in_rate", "sc_bytes_out_rate",
+    "sc_clr_gpc", "sc_clr_gpc0", "sc_clr_gpc1", "sc_conn_cnt", "sc_conn_cur", "sc_conn_rate", "sc_get_gpc",
+    "sc_get_gpc0", "sc_get_gpc1", "sc_get_gpt", "sc_get_gpt0", "sc_glitch_cnt", "sc_glitch_rate", "sc_gpc0_rate",
+    "sc_gpc1_rate", "sc_gpc_rate", "sc_http_err_cnt", "sc_http_err_rate", "sc_http_fail_cnt", "sc_http_fail_rate",
+    "sc_http_req_cnt", "sc_http_req_rate", "sc_inc_gpc", "sc_inc_gpc0", "sc_inc_gpc1", "sc_kbytes_in",
+    "sc_kbytes_out", "sc_sess_cnt", "sc_sess_rate", "sc_tracked", "sc_trackers", "scook_cnt", "scook_val",
+    "shdr_ip", "shdr_val", "so_id", "so_name", "src_bytes_in_rate", "src_bytes_out_rate", "src_clr_gpc",
+    "src_clr_gpc0", "src_clr_gpc1", "src_conn_cnt", "src_conn_cur", "src_conn_rate", "src_get_gpc",
+    "src_get_gpc0", "src_get_gpc1", "src_get_gpt", "src_get_gpt0", "src_glitch_cnt", "src_glitch_rate",
+    "src_gpc0_rate", "src_gpc1_rate", "src_gpc_rate", "src_http_err_cnt", "src_http_err_rate",
+    "src_http_fail_cnt", "src_http_fail_rate", "src_http_req_cnt", "src_http_req_rate", "src_inc_gpc",
+    "src_inc_gpc0", "src_inc_gpc1", "src_is_local", "src_kbytes_in", "src_kbytes_out", "src_sess_cnt",
+    "src_sess_rate", "src_updt_conn_cnt", "srv_bytes_in", "srv_conn", "srv_conn_free", "srv_id", "srv_is_up",
+    "srv_iweight", "srv_name", "srv_queue", "srv_sess_rate", "srv_uweight", "srv_weight", "ssl_bc",
+    "ssl_bc_alg_keysize", "ssl_bc_alpn", "ssl_bc_cipher", "ssl_bc_client_random", "ssl_bc_err", "ssl_bc_err_str",
+    "ssl_bc_is_resumed", "ssl_bc_npn", "ssl_bc_protocol", "ssl_bc_server_random", "ssl_bc_session_id",
+    "ssl_bc_session_key", "ssl_bc_unique_id", "ssl_bc_use_keysize", "ssl_c_ca_err", "ssl_c_ca_err_depth",
+    "ssl_c_chain_der", "ssl_c_der", "ssl_c_err", "ssl_c_i_dn", "ssl_c_key_alg", "ssl_c_notafter",
+    "ssl_c_notbefore", "ssl_c_s_dn", "ssl_c_serial", "ssl_c_sha1", "ssl_c_sig_alg", "ssl_c_used", "ssl_c_verify",
+    "ssl_c_version", "ssl_f_der", "ssl_f_i_dn", "ssl_f_key_alg", "ssl_f_notafter", "ssl_f_notbefore",
+    "ssl_f_s_dn", "ssl_f_serial", "ssl_f_sha1", "ssl_f_sig_alg", "ssl_f_version", "ssl_fc", "ssl_fc_alg_keysize",
+    "ssl_fc_alpn", "ssl_fc_cipher", "ssl_fc_cipherlist_bin", "ssl_fc_cipherlist_hex", "ssl_fc_cipherlist_str",
+    "ssl_fc_cipherlist_xxh", "ssl_fc_client_early_traffic_secret", "ssl_fc_client_handshake_traffic_secret",
+    "ssl_fc_client_random", "ssl_fc_client_traffic_secret_0", "ssl_fc_early_exporter_secret",
+    "ssl_fc_ecformats_bin", "ssl_fc_eclist_bin", "ssl_fc_err", "ssl_fc_err_str", "ssl_fc_exporter_secret",
+    "ssl_fc_extlist_bin", "ssl_fc_has_crt", "ssl_fc_has_early", "ssl_fc_has_sni", "ssl_fc_is_resumed",
+    "ssl_fc_npn", "ssl_fc_protocol", "ssl_fc_protocol_hello_id", "ssl_fc_server_handshake_traffic_secret",
+    "ssl_fc_server_random", "ssl_fc_server_traffic_secret_0", "ssl_fc_session_id", "ssl_fc_session_key",
+    "ssl_fc_sni", "ssl_fc_sni_end", "ssl_fc_sni_reg", "ssl_fc_unique_id", "ssl_fc_use_keysize", "ssl_s_chain_der",
+    "ssl_s_der", "ssl_s_i_dn", "ssl_s_key_alg", "ssl_s_notafter", "ssl_s_notbefore", "ssl_s_s_dn", "ssl_s_serial",
+    "ssl_s_sha1", "ssl_s_sig_alg", "ssl_s_version", "stopping", "table_avail", "table_avl", "table_cnt",
+    "term_events", "thread", "txn.conn_retries", "txn.id32", "txn.redispatched", "txn.sess_term_state",
+    "txn.status", "txn.timer.total", "txn.timer.user", "unique-id", "url32", "url_ip", "url_param", "url_port",
+    "urlp", "urlp_beg", "urlp_dir", "urlp_dom", "urlp_end", "urlp_len", "urlp_reg", "urlp_sub", "urlp_val",
+    "uuid", "wait_end", "waiting_entity",
+];
+
+/// Converters.
+#[rustfmt::skip]
+pub const CONVERTERS: &[&str] = &[
+    "add", "add_item", "aes_cbc_dec", "aes_cbc_enc", "aes_gcm_dec", "aes_gcm_enc", "and", "b64dec", "base2",
+    "base64", "be2dec", "be2hex", "bool", "bytes", "capture-req", "capture-res", "cpl", "crc32", "crc32c",
+    "cut_crlf", "date", "debug", "digest", "div", "djb2", "even", "fix_is_valid", "fix_tag_value", "hex", "hex2i",
+    "hmac", "host_only", "htonl", "http_date", "iif", "in_table", "ipmask", "json", "json_query",
+    "jwt_decrypt_secret", "jwt_header_query", "jwt_payload_query", "jwt_verify", "language", "le2dec", "le2hex",
+    "length", "ltime", "ltrim", "map", "map_beg", "map_beg_int", "map_beg_ip", "map_beg_key", "map_dir",
+    "map_dir_int", "map_dir_ip", "map_dir_key", "map_dom", "map_dom_int", "map_dom_ip", "map_dom_key", "map_end",
+    "map_end_int", "map_end_ip", "map_end_key", "map_int", "map_int_int", "map_int_ip", "map_int_key", "map_ip",
+    "map_ip_int", "map_ip_ip", "map_ip_key", "map_reg", "map_reg_int", "map_reg_ip", "map_reg_key", "map_regm",
+    "map_str", "map_str_int", "map_str_ip", "map_str_key", "map_sub", "map_sub_int", "map_sub_ip", "map_sub_key",
+    "mod", "mqtt_field_value", "mqtt_is_valid", "ms_ltime", "ms_utime", "mul", "nbsrv", "neg", "not", "odd", "or",
+    "param", "port_only", "protobuf", "regsub", "reverse", "reverse_dom", "rfc7239_field", "rfc7239_is_valid",
+    "rfc7239_n2nn", "rfc7239_n2np", "rfc7239_nn", "rfc7239_np", "rfc7239_nph", "rtrim", "sdbm", "secure_memcmp",
+    "set-var", "sha1", "sha2", "srv_queue", "strcmp", "sub", "table_bytes_in_rate", "table_bytes_out_rate",
+    "table_clr_gpc", "table_conn_cnt", "table_conn_cur", "table_conn_rate", "table_expire", "table_glitch_cnt",
+    "table_glitch_rate", "table_gpc", "table_gpc0", "table_gpc0_rate", "table_gpc1", "table_gpc1_rate",
+    "table_gpc_rate", "table_gpt", "table_gpt0", "table_http_err_cnt", "table_http_err_rate",
+    "table_http_fail_cnt", "table_http_fail_rate", "table_http_req_cnt", "table_http_req_rate", "table_idle",
+    "table_inc_gpc", "table_kbytes_in", "table_kbytes_out", "table_server_id", "table_sess_cnt",
+    "table_sess_rate", "table_trackers", "ub64dec", "ub64enc", "ungrpc", "unset-var", "url_dec", "url_enc",
+    "us_ltime", "us_utime", "utime", "when", "wt6", "x509_v_err_str", "xor", "xxh3", "xxh32", "xxh64",
+];
+
+/// None, for sections that are ours alone.
+pub const NONE: &[&str] = &[];

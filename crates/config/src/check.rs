@@ -1,0 +1,108 @@
+//! What only the whole configuration shows: references between proxies, and HAProxy's warnings about what is missing.
+
+use crate::diagnostic::Diagnostics;
+use crate::model::{BackendName, Config, LogLine, Mode, Proxy, ProxyId, ProxyKind};
+use crate::section::number_servers;
+
+/// Checks everything, and drops what HAProxy ignores with a warning.
+pub(crate) fn check(config: &mut Config, diagnostics: &mut Diagnostics) {
+    for proxy in &mut config.proxies {
+        number_servers(&mut proxy.servers);
+        http_only(proxy, diagnostics);
+        timeouts(proxy, diagnostics);
+        if proxy.kind == ProxyKind::Frontend && proxy.binds.is_empty() {
+            let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
+            let warning = diagnostics.warning(proxy.at.clone(), message);
+            warning.hint("declare it as a backend if this was intended");
+        }
+    }
+    for proxy in &config.proxies {
+        modes(proxy, config, diagnostics);
+    }
+}
+
+/// Rules and options that need `mode http`.
+fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
+    if proxy.mode == Mode::Http {
+        return;
+    }
+    let (kind, name) = (word(proxy.kind), proxy.name.clone());
+    for (rules, what) in [(&mut proxy.http_request, "http-request"), (&mut proxy.http_response, "http-response")] {
+        if let Some(first) = rules.first() {
+            let message = format!("'{what}' rules ignored for {kind} '{name}' as they require HTTP mode");
+            diagnostics.warning(first.at.clone(), message).hint("add 'mode http'");
+            rules.clear();
+        }
+    }
+    if proxy.log_line == LogLine::Http {
+        let message = format!("'option httplog' not usable with {kind} '{name}' (needs 'mode http')");
+        diagnostics.warning(proxy.at.clone(), message).hint("'option tcplog' is used instead");
+        proxy.log_line = LogLine::Tcp;
+    }
+    if proxy.options.forwardfor.is_some() {
+        let message = format!("'option forwardfor' ignored for {kind} '{name}' as it requires HTTP mode");
+        diagnostics.warning(proxy.at.clone(), message);
+        proxy.options.forwardfor = None;
+    }
+}
+
+fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    let times = &proxy.timeouts;
+    let mut missing = Vec::new();
+    if proxy.kind != ProxyKind::Backend && times.client.is_none() {
+        missing.push("'client'");
+    }
+    if proxy.kind != ProxyKind::Frontend && !proxy.servers.is_empty() {
+        if times.connect.is_none() {
+            missing.push("'connect'");
+        }
+        // A TCP proxy lives with a tunnel timeout alone.
+        if times.server.is_none() && (proxy.mode == Mode::Http || times.tunnel.is_none()) {
+            missing.push("'server'");
+        }
+    }
+    if !missing.is_empty() {
+        let message = format!("missing timeouts for {} '{}'", word(proxy.kind), proxy.name);
+        let warning = diagnostics.warning(proxy.at.clone(), message);
+        warning.hint(format!("without them a silent peer is waited for forever; set {}", missing.join(", ")));
+    }
+}
+
+/// A frontend and its backends must speak the same.
+fn modes(proxy: &Proxy, config: &Config, diagnostics: &mut Diagnostics) {
+    let mut target = |id: ProxyId, at: &crate::model::Position, rule: &str| {
+        let backend = &config.proxies[id.0 as usize];
+        if backend.mode == proxy.mode {
+            return;
+        }
+        if proxy.mode == Mode::Http {
+            let message = format!(
+                "http frontend '{}' tries to use incompatible tcp backend '{}' in a '{rule}' rule",
+                proxy.name, backend.name
+            );
+            diagnostics.error(at.clone(), message).hint("both need the same 'mode'");
+        } else {
+            let message = format!(
+                "tcp frontend '{}' with http backend '{}' in a '{rule}' rule is not supported yet",
+                proxy.name, backend.name
+            );
+            diagnostics.error(at.clone(), message).hint("both need the same 'mode'");
+        }
+    };
+    for rule in &proxy.use_backend {
+        if let BackendName::Static(id) = rule.target {
+            target(id, &rule.at, "use_backend");
+        }
+    }
+    if let Some(id) = proxy.default_backend {
+        target(id, &proxy.at, "default_backend");
+    }
+}
+
+fn word(kind: ProxyKind) -> &'static str {
+    match kind {
+        ProxyKind::Frontend => "frontend",
+        ProxyKind::Backend => "backend",
+        ProxyKind::Listen => "listen",
+    }
+}

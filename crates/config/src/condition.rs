@@ -1,0 +1,373 @@
+//! ACLs and the conditions made of them (HAProxy configuration manual 7.1, 7.2 and 7.4).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::catalogue::{FetchRow, Needs, Place};
+use crate::diagnostic::Diagnostics;
+use crate::expression::{ExpressionReader, StoreNames};
+use crate::model::{Acl, AclRef, AclTest, Condition, Position, Term};
+use crate::pattern::{Method, PatternReader};
+use crate::suggest;
+use crate::word::{Line, Scope, split};
+use crate::{Files, limits};
+
+/// The ACLs that HAProxy predefines, as the tests they stand for.
+const PREDEFINED: &[(&str, &str)] = &[
+    ("FALSE", "bool(false)"),
+    ("HTTP_1.0", "req.ver 1.0"),
+    ("HTTP_1.1", "req.ver 1.1"),
+    ("HTTP_2.0", "req.ver 2.0"),
+    ("HTTP_3.0", "req.ver 3.0"),
+    ("HTTP_CONTENT", "req.hdr(content-length) -m int gt 0"),
+    ("HTTP_URL_ABS", "url_reg ^[^/:]*://"),
+    ("HTTP_URL_SLASH", "url_beg /"),
+    ("HTTP_URL_STAR", "url *"),
+    ("LOCALHOST", "src 127.0.0.1/8 ::1"),
+    ("METH_CONNECT", "method CONNECT"),
+    ("METH_DELETE", "method DELETE"),
+    ("METH_GET", "method GET HEAD"),
+    ("METH_HEAD", "method HEAD"),
+    ("METH_OPTIONS", "method OPTIONS"),
+    ("METH_POST", "method POST"),
+    ("METH_PUT", "method PUT"),
+    ("METH_TRACE", "method TRACE"),
+    ("TRUE", "bool(true)"),
+];
+
+/// Predefined ones whose fetch is not there yet.
+const PREDEFINED_LATER: &[&str] = &["HTTP", "RDP_COOKIE", "REQ_CONTENT", "WAIT_END"];
+
+/// The names of the predefined ACLs, for the reference.
+pub(crate) fn predefined() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PREDEFINED.iter().copied()
+}
+
+/// The ACLs of a section while it is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Acls {
+    pub(crate) list: Vec<Acl>,
+    index: HashMap<Arc<str>, u32>,
+}
+
+/// What reading an ACL or a condition needs.
+pub(crate) struct ConditionReader<'a> {
+    pub(crate) stores: &'a StoreNames,
+    pub(crate) files: &'a dyn Files,
+    pub(crate) diagnostics: &'a mut Diagnostics,
+}
+
+impl ConditionReader<'_> {
+    /// Reads `acl NAME TEST…`.
+    pub(crate) fn declare(&mut self, line: &Line, acls: &mut Acls) {
+        let name = line.text(1);
+        if let Some(offset) = super::section::bad_name_byte(name) {
+            let bad = name[offset..].chars().next().unwrap_or('?');
+            let message = format!("character '{bad}' is not permitted in acl name '{name}'");
+            self.diagnostics.error(line.within(1, offset), message);
+            return;
+        }
+        if name.eq_ignore_ascii_case("or") {
+            let message = format!("acl name '{name}' will never match: it expresses a disjunction within a condition");
+            self.diagnostics.error(line.at(1), message);
+            return;
+        }
+        // The name is taken even if the test is wrong, so that its uses give no error of their own.
+        let index = *acls.index.entry(name.into()).or_insert_with(|| {
+            acls.list.push(Acl { name: name.into(), tests: Vec::new(), at: line.at(0) });
+            acls.list.len() as u32 - 1
+        });
+        if let Some(test) = self.test(line, 2, line.len(), Place::Declared) {
+            acls.list[index as usize].tests.push(test);
+        }
+    }
+
+    /// Reads `if …` or `unless …` from a word to the end of the line; `None` and no error if nothing is there.
+    /// What else stands there is an error.
+    pub(crate) fn condition(
+        &mut self,
+        line: &Line,
+        start: usize,
+        acls: &Acls,
+        place: Place,
+    ) -> Result<Option<Condition>, ()> {
+        let unless = match line.text(start) {
+            _ if start >= line.len() => return Ok(None),
+            "if" => false,
+            "unless" => true,
+            other => {
+                let message = format!("'{}' expects 'if' or 'unless' or nothing, not '{other}'", line.text(0));
+                let near = suggest::nearest(other, ["if", "unless"]);
+                self.diagnostics.error(line.at(start), message).did_you_mean(near);
+                return Err(());
+            }
+        };
+        let mut condition = Condition { unless, any: vec![Vec::new()] };
+        let mut next = start + 1;
+        let mut good = true;
+        while next < line.len() {
+            let mut word = line.text(next);
+            if word == "or" || word == "||" {
+                if condition.any.last().is_some_and(Vec::is_empty) {
+                    self.diagnostics.error(line.at(next), format!("nothing stands before '{word}'"));
+                    return Err(());
+                }
+                condition.any.push(Vec::new());
+                next += 1;
+                continue;
+            }
+            let mut negated = false;
+            let mut offset = 0;
+            loop {
+                while let Some(rest) = word.strip_prefix('!') {
+                    negated = !negated;
+                    word = rest;
+                    offset += 1;
+                }
+                // `! name` is as good as `!name`.
+                if !word.is_empty() || offset == 0 || next + 1 >= line.len() {
+                    break;
+                }
+                next += 1;
+                word = line.text(next);
+                offset = 0;
+            }
+            let acl = if word == "{" {
+                let Some(end) = (next + 1..line.len()).find(|i| line.text(*i) == "}") else {
+                    let error = self.diagnostics.error(line.at(next), "missing closing '}' in condition");
+                    error.hint("a blank must stand before and after each brace");
+                    return Err(());
+                };
+                let test = self.test(line, next + 1, end, place);
+                next = end;
+                test.map(|test| AclRef::Inline(Arc::new(Acl { name: "".into(), tests: vec![test], at: line.at(next) })))
+            } else {
+                self.named(line, next, offset, word, acls, place)
+            };
+            match acl {
+                Some(acl) => {
+                    self.conflicts(line, next, word, &acl, acls, place);
+                    condition.any.last_mut().expect("there is always a group").push(Term { negated, acl });
+                }
+                None => good = false,
+            }
+            next += 1;
+        }
+        if good && condition.any.last().is_none_or(Vec::is_empty) {
+            let error = self.diagnostics.error(line.at(line.len()), "missing condition");
+            error.hint(format!("write '{} NAME' or '{} {{ TEST }}'", line.text(start), line.text(start)));
+            return Err(());
+        }
+        if good { Ok(Some(condition)) } else { Err(()) }
+    }
+
+    fn named(
+        &mut self,
+        line: &Line,
+        index: usize,
+        offset: usize,
+        name: &str,
+        acls: &Acls,
+        place: Place,
+    ) -> Option<AclRef> {
+        if let Some(found) = acls.index.get(name) {
+            return Some(AclRef::Named(*found));
+        }
+        if let Some((_, test)) = PREDEFINED.iter().find(|(n, _)| *n == name) {
+            return self.predefined(name, test, place, line.at(index));
+        }
+        let at = line.within(index, offset);
+        if PREDEFINED_LATER.contains(&name) {
+            self.diagnostics.error(at, format!("the predefined acl '{name}' is not supported yet"));
+            return None;
+        }
+        let names = acls.list.iter().map(|acl| &*acl.name).chain(PREDEFINED.iter().map(|(n, _)| *n));
+        let near = suggest::nearest(name, names).map(str::to_owned);
+        let error = self.diagnostics.error(at, format!("no such ACL: '{name}'"));
+        match name {
+            "and" | "&&" => _ = error.hint("terms are and-ed by writing them one after another"),
+            name if name.starts_with('{') || name.ends_with('}') => {
+                error.hint("a blank must stand before and after each brace");
+            }
+            _ => _ = error.did_you_mean(near.as_deref()),
+        }
+        None
+    }
+
+    fn predefined(&mut self, name: &str, test: &str, place: Place, at: Position) -> Option<AclRef> {
+        let env = crate::Environment::new();
+        let scope = Scope { env: &env, file: "", line: 0, section: "" };
+        let words = split(test.as_bytes(), &scope).expect("the table's tests are well-formed");
+        let line = Line::new(at.file.clone(), at.line, words);
+        // Read as a declaration: whether the place has what it needs is said once, by `conflicts`.
+        let _ = place;
+        let test = self.test(&line, 0, line.len(), Place::Declared)?;
+        Some(AclRef::Inline(Arc::new(Acl { name: name.into(), tests: vec![test], at })))
+    }
+
+    /// HAProxy's warning about a test that has nothing to look at where it stands, and the error about one that would
+    /// have to wait where nothing may.
+    fn conflicts(&mut self, line: &Line, index: usize, name: &str, acl: &AclRef, acls: &Acls, place: Place) {
+        let acl = match acl {
+            AclRef::Named(index) => &acls.list[*index as usize],
+            AclRef::Inline(acl) => acl,
+        };
+        for test in &acl.tests {
+            let row = FetchRow::of(test.expr.fetch);
+            let what = if acl.name.is_empty() { "anonymous acl".to_owned() } else { format!("acl '{name}'") };
+            if !row.needs.within(place.has()) {
+                let message = format!(
+                    "{what} will never match because it uses keyword '{}' which is incompatible with '{}'",
+                    row.names[0],
+                    place.name()
+                );
+                let warning = self.diagnostics.warning(line.at(index), message);
+                if row.needs != Needs::NOTHING {
+                    warning.hint(format!("'{}' needs {}", row.names[0], row.needs.name()));
+                }
+            }
+            let waits = |call: &crate::model::ConverterCall| crate::catalogue::ConverterRow::of(call.converter).waits;
+            if !place.may_wait() && test.expr.converters.iter().any(waits) && !acl.name.is_empty() {
+                let message = format!("{what} asks a store, which may wait, which '{}' can't", place.name());
+                let error = self.diagnostics.error(line.at(index), message);
+                error.hint("call the store in a later rule set");
+            }
+        }
+    }
+
+    /// Reads a test: an expression, flags and patterns, from one word to before another.
+    fn test(&mut self, line: &Line, start: usize, end: usize, place: Place) -> Option<AclTest> {
+        if start >= end {
+            let error = self.diagnostics.error(line.at(start), "an acl expects a sample fetch");
+            error.hint("for example '{ path_beg /static }'");
+            return None;
+        }
+        let reader = ExpressionReader { stores: self.stores, place, acl: true };
+        let text = line.text(start);
+        let mut next = start + 1;
+        let read = reader.read(text, line.at(start)).and_then(|mut parsed| {
+            if parsed.used < text.len() {
+                let bad = text[parsed.used..].chars().next().unwrap_or('?');
+                let message = format!("missing comma after the expression, at '{bad}'");
+                return Err(crate::expression::Problem::new(parsed.used, message));
+            }
+            while next < end && reader.more(line.text(next), &mut parsed)? {
+                next += 1;
+            }
+            Ok(parsed)
+        });
+        let parsed = match read {
+            Ok(parsed) => parsed,
+            Err(problem) => {
+                let error = self.diagnostics.error(line.within(start, problem.offset), problem.message);
+                if let Some(hint) = problem.hint {
+                    error.hint(hint);
+                }
+                return None;
+            }
+        };
+        let mut method = match parsed.suffix {
+            Some(suffix) => Method::named(suffix).ok(),
+            None => Method::of(parsed.output),
+        };
+        let mut ignore_case = false;
+        let mut lists = Vec::new();
+        let mut silent = false;
+        while next < end {
+            match line.text(next) {
+                "-i" => ignore_case = true,
+                // No name is ever resolved here, which is what this asks for.
+                "-n" => {}
+                "-m" if next + 1 < end => {
+                    next += 1;
+                    match Method::named(line.text(next)) {
+                        Ok(found) => method = Some(found),
+                        Err(near) => {
+                            let message = format!("unknown match method '{}'", line.text(next));
+                            self.diagnostics.error(line.at(next), message).did_you_mean(near);
+                            return None;
+                        }
+                    }
+                }
+                "-f" if next + 1 < end => {
+                    next += 1;
+                    lists.push(next);
+                }
+                flag @ ("-m" | "-f") => {
+                    self.diagnostics.error(line.at(next), format!("flag '{flag}' expects an argument"));
+                    return None;
+                }
+                flag @ ("-u" | "-M") => {
+                    self.diagnostics.error(line.at(next), format!("flag '{flag}' is not supported yet"));
+                    return None;
+                }
+                "--" => {
+                    silent = true;
+                    next += 1;
+                    break;
+                }
+                _ => break,
+            }
+            next += 1;
+        }
+        let Some(method) = method else {
+            let message = "matching method must be specified first (using '-m') when using a sample fetch of this type";
+            let error = self.diagnostics.error(line.at(start), format!("{message} ('{text}')"));
+            error.hint("for example '-m str VALUE', '-m int gt 5' or '-m found'");
+            return None;
+        };
+        let mut patterns = PatternReader::new(method, ignore_case);
+        let mut good = lists.iter().all(|index| self.list(line, *index, &mut patterns));
+        let first = next;
+        for index in first..end {
+            if let Err(message) = patterns.add(line.words[index].bytes()) {
+                self.diagnostics.error(line.at(index), message);
+                good = false;
+            }
+        }
+        if patterns.method().takes_patterns() && first >= end && lists.is_empty() && !silent {
+            let message =
+                format!("no pattern to match against were provided for '{text}', so this ACL will never match");
+            let warning = self.diagnostics.warning(line.at(start), message);
+            warning
+                .hint("'-m found' matches what exists, '-m bool' a number that is not 0; '--' silences this warning");
+        }
+        let matcher = match patterns.finish() {
+            Ok(matcher) => matcher,
+            Err(message) => {
+                self.diagnostics.error(line.at(end - 1), message);
+                return None;
+            }
+        };
+        good.then_some(AclTest { expr: parsed.expr, matcher, ignore_case })
+    }
+
+    /// Reads the patterns of `-f FILE`: one per line, blanks around it dropped; empty lines and those starting with
+    /// `#` are skipped.
+    fn list(&mut self, line: &Line, index: usize, patterns: &mut PatternReader) -> bool {
+        let path = line.text(index);
+        let bytes = match self.files.read(path.as_ref()) {
+            Ok(bytes) if bytes.len() <= limits::FILE_BYTES => bytes,
+            Ok(_) => {
+                self.diagnostics.error(line.at(index), format!("'{path}' is larger than 64 MiB"));
+                return false;
+            }
+            Err(error) => {
+                self.diagnostics.error(line.at(index), format!("failed to open pattern file '{path}': {error}"));
+                return false;
+            }
+        };
+        for (number, entry) in bytes.split(|b| *b == b'\n').enumerate() {
+            let entry = entry.trim_ascii();
+            if entry.is_empty() || entry.starts_with(b"#") {
+                continue;
+            }
+            if let Err(message) = patterns.add(entry) {
+                let message = format!("{message} at line {} of file '{path}'", number + 1);
+                self.diagnostics.error(line.at(index), message);
+                return false;
+            }
+        }
+        true
+    }
+}

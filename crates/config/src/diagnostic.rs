@@ -1,0 +1,259 @@
+//! What is wrong or worth saying about a configuration, with its place.
+//!
+//! A run collects everything; nothing stops at the first error. The text of a line is attached once, at the end,
+//! so that a diagnostic costs two words more than its message while a file is being read.
+
+use std::fmt;
+
+use crate::limits;
+use crate::model::Position;
+
+/// How bad it is. The order is that of badness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Only shown with `-dD`: a valid line that is probably not what was meant.
+    Diag,
+    /// Information, as `.notice` gives.
+    Notice,
+    /// The configuration works, but not as one might think.
+    Warning,
+    /// The configuration is refused.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Diag => "diag",
+            Severity::Notice => "notice",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Where; `None` for what concerns the whole run.
+    pub at: Option<Position>,
+    /// What is wrong, one sentence without a full stop.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// The line as it stands in the file.
+    pub line: Option<String>,
+}
+
+impl Diagnostic {
+    /// Adds what to do about it.
+    pub fn hint(&mut self, hint: impl Into<String>) -> &mut Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds "did you mean 'x'?" if there is a suggestion.
+    pub fn did_you_mean(&mut self, suggestion: Option<&str>) -> &mut Self {
+        if let Some(name) = suggestion {
+            self.hint = Some(format!("did you mean '{name}'?"));
+        }
+        self
+    }
+}
+
+/// `file:line:col: error: …`, the line, a caret, `hint: …`.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(at) = &self.at {
+            write!(f, "{}:{}:{}: ", at.file, at.line, at.column)?;
+        }
+        write!(f, "{}: {}", self.severity, self.message)?;
+        if let (Some(line), Some(at)) = (&self.line, &self.at) {
+            let (shown, caret) = excerpt(line, at.column as usize);
+            write!(f, "\n  {shown}\n  {caret}^")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a line that are shown around a place.
+const EXCERPT: usize = 160;
+
+/// The part of a line around a column, and the blanks before the caret. Tabs stay tabs in both, so the caret stands
+/// under its character on any terminal.
+fn excerpt(line: &str, column: usize) -> (String, String) {
+    let column = column.max(1) - 1;
+    let mut start = column.saturating_sub(EXCERPT * 3 / 4);
+    if start > 0 {
+        while start < line.len() && !line.is_char_boundary(start) {
+            start += 1;
+        }
+    }
+    let start = start.min(line.len());
+    let mut end = (start + EXCERPT).min(line.len());
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    let shown: String = line[start..end].chars().map(|c| if c.is_control() && c != '\t' { '?' } else { c }).collect();
+    let mut caret = String::new();
+    for (offset, c) in shown.char_indices() {
+        if start + offset >= column {
+            break;
+        }
+        caret.push(if c == '\t' { '\t' } else { ' ' });
+    }
+    (shown, caret)
+}
+
+/// Everything a run found, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    errors: usize,
+    left_off: usize,
+}
+
+impl Diagnostics {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a finding; the result takes a hint.
+    pub fn add(&mut self, severity: Severity, at: Option<Position>, message: impl Into<String>) -> &mut Diagnostic {
+        if severity == Severity::Error {
+            self.errors += 1;
+        }
+        // Beyond the limit the last one is overwritten, so that its builder still has something to write to.
+        if self.list.len() >= limits::DIAGNOSTICS {
+            self.left_off += 1;
+            self.list.pop();
+        }
+        self.list.push(Diagnostic { severity, at, message: message.into(), hint: None, line: None });
+        self.list.last_mut().expect("one was pushed just now")
+    }
+
+    /// Adds an error at a place.
+    pub fn error(&mut self, at: Position, message: impl Into<String>) -> &mut Diagnostic {
+        self.add(Severity::Error, Some(at), message)
+    }
+
+    /// Adds a warning at a place.
+    pub fn warning(&mut self, at: Position, message: impl Into<String>) -> &mut Diagnostic {
+        self.add(Severity::Warning, Some(at), message)
+    }
+
+    /// Whether the configuration is refused.
+    pub fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// The number of errors.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// The number of warnings that are kept.
+    pub fn warnings(&self) -> usize {
+        self.list.iter().filter(|d| d.severity == Severity::Warning).count()
+    }
+
+    /// All of them, by file and line as they were found.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.list.iter()
+    }
+
+    /// The number that are kept.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How many more there were than [`limits::DIAGNOSTICS`].
+    pub fn left_off(&self) -> usize {
+        self.left_off
+    }
+
+    /// Puts findings in the order of the files, as given by `rank`, then of lines; those without a place come last.
+    pub(crate) fn sort(&mut self, rank: impl Fn(&str) -> usize) {
+        self.list.sort_by_key(|d| match &d.at {
+            Some(at) => (rank(&at.file), at.line),
+            None => (usize::MAX, 0),
+        });
+    }
+
+    /// Gives each finding the text of its line.
+    pub(crate) fn attach(&mut self, line: impl Fn(&Position) -> Option<String>) {
+        for diagnostic in &mut self.list {
+            if let (Some(at), None) = (&diagnostic.at, &diagnostic.line) {
+                diagnostic.line = line(at);
+            }
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Diagnostics {
+    type Item = &'a Diagnostic;
+    type IntoIter = std::slice::Iter<'a, Diagnostic>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// One finding after another, a line feed after each.
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for diagnostic in &self.list {
+            writeln!(f, "{diagnostic}")?;
+        }
+        if self.left_off > 0 {
+            writeln!(f, "notice: {} more are not shown", self.left_off)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(column: u32) -> Position {
+        Position { file: "a.cfg".into(), line: 3, column }
+    }
+
+    #[track_caller]
+    fn check(line: &str, column: u32, expected: &str) {
+        let mut all = Diagnostics::new();
+        all.error(at(column), "bad").hint("do better");
+        all.attach(|_| Some(line.to_owned()));
+        assert_eq!(all.to_string(), expected);
+    }
+
+    #[test]
+    fn shows_line_and_caret() {
+        check("\tbind x", 7, "a.cfg:3:7: error: bad\n  \tbind x\n  \t     ^\nhint: do better\n");
+        check("é", 9, "a.cfg:3:9: error: bad\n  é\n   ^\nhint: do better\n");
+        check(&"x".repeat(1000), 990, &{
+            let shown = "x".repeat(131);
+            format!("a.cfg:3:990: error: bad\n  {shown}\n  {}^\nhint: do better\n", " ".repeat(120))
+        });
+    }
+
+    #[test]
+    fn keeps_a_bounded_number() {
+        let mut all = Diagnostics::new();
+        for _ in 0..limits::DIAGNOSTICS + 5 {
+            all.error(at(1), "bad");
+        }
+        assert_eq!((all.len(), all.errors(), all.left_off()), (limits::DIAGNOSTICS, limits::DIAGNOSTICS + 5, 5));
+    }
+}

@@ -1,0 +1,424 @@
+//! `.if`, `.elif`, `.else`, `.endif`, and what `.notice` and its kin say (configuration manual 2.4).
+//!
+//! A condition is a number, nothing (false), or predicates joined by `!`, `&&`, `||` and parentheses. As in HAProxy a
+//! branch is evaluated only if it may be taken, so `.if feature(X)` may guard what another version can't read; every
+//! predicate is still parsed, and an unknown one is an error.
+
+use crate::BASELINE;
+use crate::diagnostic::{Diagnostics, Severity};
+use crate::environment::Environment;
+use crate::limits;
+use crate::model::Position;
+use crate::suggest;
+use crate::word::Line;
+
+/// What `feature(NAME)` says yes to: HAProxy's names of what this program has.
+pub const FEATURES: &[&str] = &["ACCEPT4", "EPOLL", "GETADDRINFO", "LUA", "POLL", "THREAD", "THREAD_DUMP"];
+
+/// What `enabled(NAME)` says yes to.
+const ENABLED: &[&str] = &["EPOLL", "GETADDRINFO", "POLL", "REUSEPORT"];
+
+/// Predicates and their numbers of arguments.
+const PREDICATES: &[(&str, usize)] = &[
+    ("awslc_api_atleast", 1),
+    ("awslc_api_before", 1),
+    ("defined", 1),
+    ("enabled", 1),
+    ("feature", 1),
+    ("openssl_version_atleast", 1),
+    ("openssl_version_before", 1),
+    ("ssllib_name_startswith", 1),
+    ("streq", 2),
+    ("strneq", 2),
+    ("strstr", 2),
+    ("version_atleast", 1),
+    ("version_before", 1),
+];
+
+/// The words that start with a dot and mean something.
+pub(crate) const NAMES: &[&str] = &[".alert", ".diag", ".elif", ".else", ".endif", ".if", ".notice", ".warning"];
+
+/// Where a nested block stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Branch {
+    /// Its lines are read.
+    Taken,
+    /// No branch was taken yet.
+    Waiting,
+    /// A branch was taken already, or the block around it is not read.
+    Done,
+}
+
+struct Block {
+    branch: Branch,
+    in_else: bool,
+    at: Position,
+}
+
+/// The nested blocks of one file.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    stack: Vec<Block>,
+}
+
+impl Blocks {
+    /// Whether lines are read here.
+    pub(crate) fn active(&self) -> bool {
+        self.stack.last().is_none_or(|b| b.branch == Branch::Taken)
+    }
+
+    /// Takes a line that starts with a dot.
+    pub(crate) fn line(&mut self, line: &Line, env: &Environment, diagnostics: &mut Diagnostics) {
+        match line.text(0) {
+            ".if" => {
+                if self.stack.len() >= limits::NESTED_CONDITIONS {
+                    let message = format!("too many nested '.if', max is {}", limits::NESTED_CONDITIONS);
+                    diagnostics.error(line.at(0), message);
+                }
+                let branch = if self.active() { evaluate(line, env, diagnostics) } else { Branch::Done };
+                // Beyond the limit blocks are still counted, so that each '.endif' finds its own.
+                self.stack.push(Block { branch, in_else: false, at: line.at(0) });
+            }
+            ".elif" => match self.stack.last_mut() {
+                None => _ = diagnostics.error(line.at(0), "lone '.elif' with no matching '.if'"),
+                Some(block) if block.in_else => {
+                    diagnostics.error(line.at(0), "'.elif' after '.else' is not permitted");
+                }
+                Some(block) => {
+                    block.branch = match block.branch {
+                        Branch::Waiting => evaluate(line, env, diagnostics),
+                        Branch::Taken | Branch::Done => Branch::Done,
+                    }
+                }
+            },
+            ".else" => {
+                no_words(line, diagnostics);
+                match self.stack.last_mut() {
+                    None => _ = diagnostics.error(line.at(0), "lone '.else' with no matching '.if'"),
+                    Some(block) if block.in_else => {
+                        diagnostics.error(line.at(0), "'.else' after '.else' is not permitted");
+                    }
+                    Some(block) => {
+                        block.in_else = true;
+                        block.branch = match block.branch {
+                            Branch::Waiting => Branch::Taken,
+                            Branch::Taken | Branch::Done => Branch::Done,
+                        }
+                    }
+                }
+            }
+            ".endif" => {
+                no_words(line, diagnostics);
+                if self.stack.pop().is_none() {
+                    diagnostics.error(line.at(0), "lone '.endif' with no matching '.if'");
+                }
+            }
+            _ if !self.active() => {}
+            word @ (".notice" | ".warning" | ".alert" | ".diag") => {
+                let severity = match word {
+                    ".notice" => Severity::Notice,
+                    ".warning" => Severity::Warning,
+                    ".alert" => Severity::Error,
+                    _ => Severity::Diag,
+                };
+                if line.len() > 2 {
+                    let error = diagnostics.error(line.at(2), format!("'{word}' takes one message"));
+                    error.hint("put the message between quotes");
+                } else {
+                    diagnostics.add(severity, Some(line.at(0)), format!("'{}'", line.text(1)));
+                }
+            }
+            other => {
+                let near = suggest::nearest(other, NAMES.iter().copied());
+                diagnostics.error(line.at(0), format!("unknown directive '{other}'")).did_you_mean(near);
+            }
+        }
+    }
+
+    /// The end of the file: every block must be closed.
+    pub(crate) fn finish(self, diagnostics: &mut Diagnostics) {
+        for block in self.stack {
+            diagnostics.error(block.at, "'.if' without its '.endif'");
+        }
+    }
+}
+
+fn no_words(line: &Line, diagnostics: &mut Diagnostics) {
+    if line.len() > 1 {
+        let message = format!("unexpected argument '{}' for '{}'", line.text(1), line.text(0));
+        diagnostics.error(line.at(1), message);
+    }
+}
+
+fn evaluate(line: &Line, env: &Environment, diagnostics: &mut Diagnostics) -> Branch {
+    let mut text = String::new();
+    // Where each word's text starts, to find the place of an error again.
+    let mut starts = Vec::new();
+    for word in &line.words[1..] {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        starts.push(text.len());
+        text.push_str(word.text());
+    }
+    let mut parser = Parser { text: &text, at: 0, env, depth: 0 };
+    match parser.whole() {
+        Ok(true) => Branch::Taken,
+        Ok(false) => Branch::Waiting,
+        Err(problem) => {
+            let index = starts.iter().rposition(|start| *start <= problem.at).unwrap_or(0);
+            let offset = problem.at - starts.get(index).copied().unwrap_or(0);
+            let at = line.within(index + 1, offset);
+            let message = format!("unparsable conditional expression in '{}': {}", line.text(0), problem.message);
+            let error = diagnostics.error(at, message);
+            if let Some(name) = problem.suggestion {
+                error.did_you_mean(Some(name));
+            }
+            // Neither branch is known to be right; the block is skipped, so that one mistake gives one error.
+            Branch::Done
+        }
+    }
+}
+
+struct Problem {
+    at: usize,
+    message: String,
+    suggestion: Option<&'static str>,
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    env: &'a Environment,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn problem<T>(&self, at: usize, message: impl Into<String>) -> Result<T, Problem> {
+        Err(Problem { at, message: message.into(), suggestion: None })
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn blanks(&mut self) {
+        self.at += self.rest().len() - self.rest().trim_start().len();
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        self.blanks();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn whole(&mut self) -> Result<bool, Problem> {
+        self.blanks();
+        if self.rest().is_empty() {
+            return Ok(false);
+        }
+        let value = self.any()?;
+        self.blanks();
+        if self.rest().is_empty() { Ok(value) } else { self.problem(self.at, format!("unexpected '{}'", self.rest())) }
+    }
+
+    /// Terms joined by `||`. All are parsed; only what decides is looked at, and looking has no effect.
+    fn any(&mut self) -> Result<bool, Problem> {
+        let mut value = self.all()?;
+        while self.take("||") {
+            value |= self.all()?;
+        }
+        Ok(value)
+    }
+
+    fn all(&mut self) -> Result<bool, Problem> {
+        let mut value = self.term()?;
+        while self.take("&&") {
+            value &= self.term()?;
+        }
+        Ok(value)
+    }
+
+    fn term(&mut self) -> Result<bool, Problem> {
+        let mut negated = false;
+        while self.take("!") {
+            negated = !negated;
+        }
+        let value = if self.take("(") {
+            self.depth += 1;
+            if self.depth > limits::NESTED_PARENTHESES {
+                return self.problem(self.at, "too many nested parentheses");
+            }
+            let value = self.any()?;
+            if !self.take(")") {
+                return self.problem(self.at, "missing ')'");
+            }
+            self.depth -= 1;
+            value
+        } else {
+            self.predicate()?
+        };
+        Ok(value != negated)
+    }
+
+    fn predicate(&mut self) -> Result<bool, Problem> {
+        self.blanks();
+        let start = self.at;
+        let length = self.rest().bytes().position(|b| !(b.is_ascii_alphanumeric() || b == b'_'));
+        let word = &self.rest()[..length.unwrap_or(self.rest().len())];
+        self.at += word.len();
+        if word.is_empty() {
+            return self
+                .problem(start, if self.rest().is_empty() { "a term is missing" } else { "a term was expected" });
+        }
+        if word.bytes().all(|b| b.is_ascii_digit()) {
+            return Ok(word.bytes().any(|b| b != b'0'));
+        }
+        let Some((_, arity)) = PREDICATES.iter().find(|(name, _)| *name == word) else {
+            let suggestion = suggest::nearest(word, PREDICATES.iter().map(|(name, _)| *name));
+            return Err(Problem { at: start, message: format!("unknown predicate '{word}'"), suggestion });
+        };
+        if !self.rest().starts_with('(') {
+            return self.problem(self.at, format!("'{word}' needs its argument between parentheses"));
+        }
+        let Some(length) = self.rest().find(')') else {
+            return self.problem(self.at, "missing ')'");
+        };
+        let inside = &self.rest()[1..length];
+        let args: Vec<&str> = if inside.is_empty() { Vec::new() } else { inside.split(',').collect() };
+        if args.len() > *arity || (args.len() < *arity && (*arity == 1 || args.is_empty())) {
+            return self.problem(self.at, format!("'{word}' takes {arity} argument(s), not {}", args.len()));
+        }
+        let value = self.value(word, args[0], args.get(1).copied().unwrap_or(""))?;
+        self.at += length + 1;
+        Ok(value)
+    }
+
+    fn value(&self, predicate: &str, first: &str, second: &str) -> Result<bool, Problem> {
+        let known = |names: &[&str], name: &str| names.iter().any(|n| n.eq_ignore_ascii_case(name));
+        Ok(match predicate {
+            "defined" => self.env.get(first).is_some(),
+            "feature" => FEATURES.contains(&first),
+            "enabled" => known(ENABLED, first),
+            "streq" => first == second,
+            "strneq" => first != second,
+            "strstr" => first.contains(second),
+            "version_atleast" => self.version(first)? <= baseline(),
+            "version_before" => self.version(first)? > baseline(),
+            // None of these libraries is here, so no version of them is reached.
+            _ => false,
+        })
+    }
+
+    /// A version as a number that orders as HAProxy's: `3.2-dev4` is before `3.2`, which is `3.2.0`; a fourth part
+    /// and a suffix such as `-12` behind a release count as later.
+    fn version(&self, text: &str) -> Result<(u32, u32, u32, u32, u32), Problem> {
+        let bad = |_| Problem { at: self.at, message: format!("'{text}' is no version"), suggestion: None };
+        let (numbers, suffix) = text.split_once('-').unwrap_or((text, ""));
+        let mut parts = [0u32; 3];
+        let given: Vec<&str> = numbers.split('.').collect();
+        if given.len() > 3 || given.len() < 2 {
+            return Err(bad(()));
+        }
+        for (part, text) in parts.iter_mut().zip(&given) {
+            *part = text.parse().map_err(|_| bad(()))?;
+        }
+        let (stage, number) = if let Some(dev) = suffix.strip_prefix("dev") {
+            (0, dev.split('-').next().unwrap_or("0").parse().unwrap_or(0))
+        } else if let Some(rc) = suffix.strip_prefix("rc") {
+            (1, rc.parse().unwrap_or(0))
+        } else {
+            (2, 0)
+        };
+        Ok((parts[0], parts[1], parts[2], stage, number))
+    }
+}
+
+fn baseline() -> (u32, u32, u32, u32, u32) {
+    (BASELINE.0, BASELINE.1, BASELINE.2, 2, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::word::{self, Scope};
+
+    fn run(condition: &str) -> Result<bool, String> {
+        let mut env = Environment::new();
+        env.set("HERE", "1");
+        let text = format!(".if {condition}");
+        let scope = Scope { env: &env, file: "", line: 1, section: "" };
+        let words = word::split(text.as_bytes(), &scope).expect("it splits");
+        let line = Line::new("f".into(), 1, words);
+        let mut diagnostics = Diagnostics::new();
+        let branch = evaluate(&line, &env, &mut diagnostics);
+        match diagnostics.iter().next() {
+            Some(found) => {
+                let at = found.at.as_ref().map_or(0, |at| at.column);
+                Err(format!("{at}: {} {}", found.message, found.hint.as_deref().unwrap_or("")))
+            }
+            None => Ok(branch == Branch::Taken),
+        }
+    }
+
+    #[track_caller]
+    fn check(condition: &str, expected: bool) {
+        assert_eq!(run(condition), Ok(expected), "{condition}");
+    }
+
+    #[track_caller]
+    fn refused(condition: &str, part: &str) {
+        let message = run(condition).expect_err("it is refused");
+        assert!(message.contains(part), "{condition}: {message}");
+    }
+
+    #[test]
+    fn predicates() {
+        check("", false);
+        check("1", true);
+        check("0", false);
+        check("defined(HERE)", true);
+        check("defined(NOT)", false);
+        check("feature(THREAD)", true);
+        check("feature(OPENSSL)", false);
+        check("enabled(EPOLL)", true);
+        check("streq(a,a)", true);
+        check("strneq(a,a)", false);
+        check("strstr(abc,bc)", true);
+        check("\"streq($HERE,1)\"", true);
+        check("version_atleast(2.4)", true);
+        check("version_atleast(3.2-dev9)", true);
+        check("version_atleast(3.2)", true);
+        check("version_atleast(3.2.1)", false);
+        check("version_atleast(3.3-dev1)", false);
+        check("version_before(3.3-dev0)", true);
+        check("version_before(3.2)", false);
+        check("openssl_version_atleast(1.1.1)", false);
+    }
+
+    #[test]
+    fn operators() {
+        check("!0 && 1", true);
+        check("!defined(NOT) && (feature(X) || streq(a,a))", true);
+        check("0 && 0 || 1", true);
+        check("1 || 0 && 0", true);
+        check("!(1 || 0)", false);
+        check("!!1", true);
+    }
+
+    #[test]
+    fn mistakes() {
+        refused("frob()", "5: unparsable conditional expression in '.if': unknown predicate 'frob'");
+        refused("featur(A)", "did you mean 'feature'?");
+        refused("feature", "parentheses");
+        refused("(1", "missing ')'");
+        refused("1 &&", "a term is missing");
+        refused("1 2", "unexpected '2'");
+        refused("streq()", "takes 2");
+        refused("version_atleast(x)", "is no version");
+        refused(&format!("{}1", "(".repeat(40)), "nested parentheses");
+    }
+}

@@ -1,0 +1,444 @@
+//! Sample expressions: a fetch, its arguments and converters (HAProxy configuration manual 7.3).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::catalogue::{ArgKind, ConverterRow, FetchRow, Output, Place, known};
+use crate::limits;
+use crate::model::{Arg, ConverterCall, Expr, Position, VarName, VarScope};
+use crate::section::table::is_known;
+use crate::suggest;
+use crate::unit;
+
+/// The names that expressions may refer to.
+#[derive(Debug, Default)]
+pub(crate) struct StoreNames {
+    /// Embedded stores.
+    pub(crate) stores: HashSet<Arc<str>>,
+    /// External engines.
+    pub(crate) engines: HashSet<Arc<str>>,
+}
+
+impl StoreNames {
+    /// Checks that a store can be called.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<str>, (String, Option<String>)> {
+        if let Some(store) = self.stores.get(name) {
+            return Ok(store.clone());
+        }
+        if self.engines.contains(name) {
+            return Err((format!("'{name}' is a redis section: redis sections are not available yet"), None));
+        }
+        let near =
+            suggest::nearest(name, self.stores.iter().map(|s| &**s)).map(|near| format!("did you mean '{near}'?"));
+        Err((format!("no such store: '{name}'"), near.or_else(|| Some(format!("declare it: 'store {name}'")))))
+    }
+}
+
+/// What is wrong with an expression, and where in its text.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) offset: usize,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(offset: usize, message: impl Into<String>) -> Self {
+        Problem { offset, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
+}
+
+/// An expression that was read.
+pub(crate) struct Parsed {
+    pub(crate) expr: Expr,
+    /// The type of its result.
+    pub(crate) output: Output,
+    /// `-m` method of an ACL keyword with a suffix, e.g. `beg` of `path_beg`.
+    pub(crate) suffix: Option<&'static str>,
+    /// How much of the text was read.
+    pub(crate) used: usize,
+}
+
+/// Reads expressions.
+pub(crate) struct ExpressionReader<'a> {
+    pub(crate) stores: &'a StoreNames,
+    pub(crate) place: Place,
+    /// ACL keywords such as `path_beg` are known here.
+    pub(crate) acl: bool,
+}
+
+impl ExpressionReader<'_> {
+    /// Reads an expression at the start of `text`; what follows it is the caller's.
+    pub(crate) fn read(&self, text: &str, at: Position) -> Result<Parsed, Problem> {
+        let name = identifier(text);
+        let (row, suffix) = self.fetch(name)?;
+        let mut used = name.len();
+        let args = self.args(text, &mut used, name, row.args, row.required)?;
+        if row.names.contains(&"rand") && args.first() == Some(&Arg::Int(0)) {
+            return Err(Problem::new(name.len(), "the range of 'rand' must be at least 1"));
+        }
+        let mut parsed = Parsed {
+            expr: Expr { fetch: row.fetch, args, converters: Vec::new(), at },
+            output: row.output,
+            suffix,
+            used,
+        };
+        self.converters(text, &mut parsed)?;
+        self.check(&parsed.expr, name)?;
+        Ok(parsed)
+    }
+
+    fn fetch(&self, name: &str) -> Result<(&'static FetchRow, Option<&'static str>), Problem> {
+        if let Some(row) = FetchRow::find(name, self.place) {
+            return Ok((row, None));
+        }
+        let with_suffix = |name: &str| {
+            let (stem, suffix) = name.rsplit_once('_')?;
+            let row = FetchRow::find(stem, self.place)?;
+            let suffix = row.suffixed.iter().find(|s| **s == suffix)?;
+            // Only the short name has these forms: `hdr_beg`, not `req.hdr_beg`.
+            Some((row, *suffix, !stem.contains('.'), stem.to_owned()))
+        };
+        if let Some((row, suffix, short, stem)) = with_suffix(name) {
+            if self.acl && short {
+                return Ok((row, Some(suffix)));
+            }
+            let problem = Problem::new(0, format!("unknown fetch method '{name}'"));
+            return Err(problem.hint(Some(format!("'{name}' is written '{stem} -m {suffix}'"))));
+        }
+        if name.is_empty() {
+            return Err(Problem::new(0, "a sample fetch is missing"));
+        }
+        if name.starts_with("lua.") {
+            return Err(Problem::new(0, format!("sample fetches of Lua are not available yet: '{name}'")));
+        }
+        if is_known(known::FETCHES, name) {
+            return Err(Problem::new(0, format!("sample fetch '{name}' is not supported yet")));
+        }
+        let names = FetchRow::all().iter().flat_map(|row| row.names.iter().copied());
+        let near = suggest::nearest(name, names.chain(known::FETCHES.iter().copied()));
+        Err(Problem::new(0, format!("unknown fetch method '{name}'"))
+            .hint(near.map(|n| format!("did you mean '{n}'?"))))
+    }
+
+    /// Reads `,converter(…),…` at `parsed.used`.
+    fn converters(&self, text: &str, parsed: &mut Parsed) -> Result<(), Problem> {
+        while text[parsed.used..].starts_with(',') {
+            let start = parsed.used + 1;
+            self.converter(text, start, parsed)?;
+        }
+        Ok(())
+    }
+
+    fn converter(&self, text: &str, start: usize, parsed: &mut Parsed) -> Result<(), Problem> {
+        let name = identifier(&text[start..]);
+        let Some(row) = ConverterRow::find(name) else {
+            if name.is_empty() {
+                return Err(Problem::new(start, "a converter is missing behind the comma"));
+            }
+            if name.starts_with("lua.") {
+                return Err(Problem::new(start, format!("converters of Lua are not available yet: '{name}'")));
+            }
+            if is_known(known::CONVERTERS, name) {
+                return Err(Problem::new(start, format!("converter '{name}' is not supported yet")));
+            }
+            let names = ConverterRow::all().iter().map(|row| row.name);
+            let near = suggest::nearest(name, names.chain(known::CONVERTERS.iter().copied()));
+            let problem = Problem::new(start, format!("unknown converter '{name}'"));
+            return Err(problem.hint(near.map(|n| format!("did you mean '{n}'?"))));
+        };
+        if parsed.expr.converters.len() >= limits::CONVERTERS {
+            return Err(Problem::new(start, "too many converters in one expression"));
+        }
+        if row.waits && !self.place.may_wait() {
+            let message = format!("'{name}' may wait, which '{}' can't", self.place.name());
+            let hint = "call the store in a later rule set and test a variable, e.g. 'http-request set-var(txn.x) …'";
+            return Err(Problem::new(start, message).hint(Some(hint.to_owned())));
+        }
+        parsed.used = start + name.len();
+        let args = self.args(text, &mut parsed.used, name, row.args, row.required)?;
+        parsed.expr.converters.push(ConverterCall { converter: row.converter, args });
+        parsed.output = row.output;
+        Ok(())
+    }
+
+    /// Reads a word of its own as further converters: `src lower,upper` is an older form of `src,lower,upper`.
+    pub(crate) fn more(&self, text: &str, parsed: &mut Parsed) -> Result<bool, Problem> {
+        if ConverterRow::find(identifier(text)).is_none() {
+            return Ok(false);
+        }
+        self.converter(text, 0, parsed)?;
+        self.converters(text, parsed)?;
+        Ok(true)
+    }
+
+    /// Whether what the fetch needs is at hand. Conditions only get a warning, from their own reader.
+    fn check(&self, expr: &Expr, name: &str) -> Result<(), Problem> {
+        let row = FetchRow::of(expr.fetch);
+        if self.acl || row.needs.within(self.place.has()) {
+            return Ok(());
+        }
+        let message =
+            format!("fetch method '{name}' needs {}, which '{}' doesn't have", row.needs.name(), self.place.name());
+        Err(Problem::new(0, message))
+    }
+
+    /// Reads `(…)` at `used`, if it is there.
+    fn args(
+        &self,
+        text: &str,
+        used: &mut usize,
+        name: &str,
+        kinds: &[ArgKind],
+        required: usize,
+    ) -> Result<Vec<Arg>, Problem> {
+        let open = *used;
+        let mut raw: Vec<(usize, Vec<u8>)> = Vec::new();
+        if text[open..].starts_with('(') {
+            *used = arguments(text, open + 1, &mut raw)?;
+        }
+        // `()` is no argument, unless one is required: an empty string is one.
+        if raw.len() == 1 && raw[0].1.is_empty() && required == 0 {
+            raw.clear();
+        }
+        if raw.len() > kinds.len() {
+            let (offset, _) = raw[kinds.len()];
+            let message = match kinds.len() {
+                0 => format!("'{name}' takes no argument"),
+                n => format!("too many arguments for '{name}': at most {n}"),
+            };
+            return Err(Problem::new(offset, message));
+        }
+        if raw.len() < required {
+            let expected: Vec<&str> = kinds[..required].iter().map(|k| k.name()).collect();
+            let message = format!("missing arguments (got {}/{required}) for '{name}'", raw.len());
+            let hint = format!("write '{name}({})'", expected.join(","));
+            return Err(Problem::new(open, message).hint(Some(hint)));
+        }
+        let mut args = Vec::with_capacity(raw.len());
+        for (index, (offset, bytes)) in raw.iter().enumerate() {
+            let value = String::from_utf8_lossy(bytes);
+            if value.is_empty() && (index >= required || kinds[index] != ArgKind::Str) && kinds[index] != ArgKind::Store
+            {
+                if index < required {
+                    let message = format!("argument {} of '{name}' is missing", index + 1);
+                    return Err(Problem::new(*offset, message));
+                }
+                args.push(Arg::Absent);
+                continue;
+            }
+            args.push(self.arg(kinds[index], &value).map_err(|(message, hint)| {
+                Problem::new(*offset, format!("argument {} of '{name}': {message}", index + 1)).hint(hint)
+            })?);
+        }
+        Ok(args)
+    }
+
+    fn arg(&self, kind: ArgKind, value: &str) -> Result<Arg, (String, Option<String>)> {
+        let plain = |message: String| (message, None);
+        Ok(match kind {
+            ArgKind::Str => Arg::Str(value.into()),
+            ArgKind::Int => Arg::Int(unit::integer(value, i64::MIN, i64::MAX).map_err(plain)?),
+            ArgKind::Bool => match value {
+                "true" | "1" => Arg::Int(1),
+                "false" | "0" => Arg::Int(0),
+                other => return Err(plain(format!("'true' or 'false' was expected, not '{other}'"))),
+            },
+            ArgKind::Var => Arg::Var(variable(value)?),
+            ArgKind::Occurrence => match unit::integer(value, -10, 32767).map_err(plain)? {
+                0 => return Err(plain("an occurrence counts from 1, or from -1 backwards".to_owned())),
+                n => Arg::Int(n),
+            },
+            ArgKind::DateUnit => match value {
+                "s" | "ms" | "us" => Arg::Str(value.into()),
+                other => return Err(plain(format!("'s', 'ms' or 'us' was expected, not '{other}'"))),
+            },
+            ArgKind::Store => Arg::Store(self.stores.find(value)?),
+        })
+    }
+}
+
+/// The name at the start of a text.
+fn identifier(text: &str) -> &str {
+    let end = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'+')));
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// Splits arguments from `start`, just behind the opening parenthesis; returns the place behind the closing one.
+/// Quotes protect commas and parentheses, and a backslash what follows it, once more than the line's own.
+fn arguments(text: &str, start: usize, found: &mut Vec<(usize, Vec<u8>)>) -> Result<usize, Problem> {
+    let bytes = text.as_bytes();
+    let mut current = Vec::new();
+    let mut begun = start;
+    let mut quote: Option<u8> = None;
+    let mut i = start;
+    while i < bytes.len() {
+        match (bytes[i], quote) {
+            (b'\\', None | Some(b'"')) => {
+                match bytes.get(i + 1) {
+                    Some(b @ (b'\\' | b'"' | b'\'' | b',' | b')' | b'(' | b' ')) => {
+                        current.push(*b);
+                        i += 1;
+                    }
+                    _ => current.push(b'\\'),
+                }
+                i += 1;
+                continue;
+            }
+            (b @ (b'"' | b'\''), None) => quote = Some(b),
+            (b, Some(open)) if b == open => quote = None,
+            (b',', None) => {
+                found.push((begun, std::mem::take(&mut current)));
+                begun = i + 1;
+            }
+            (b')', None) => {
+                found.push((begun, current));
+                return Ok(i + 1);
+            }
+            (b, _) => current.push(b),
+        }
+        i += 1;
+    }
+    match quote {
+        Some(_) => Err(Problem::new(start, "unmatched quote in the arguments")),
+        None => Err(Problem::new(start - 1, "expected ')' before the end of the arguments")),
+    }
+}
+
+const SCOPES: [(&str, VarScope); 5] = [
+    ("proc", VarScope::Proc),
+    ("sess", VarScope::Sess),
+    ("txn", VarScope::Txn),
+    ("req", VarScope::Req),
+    ("res", VarScope::Res),
+];
+
+/// Reads `scope.name`.
+pub(crate) fn variable(text: &str) -> Result<VarName, (String, Option<String>)> {
+    let (scope, name) = text.split_once('.').unwrap_or((text, ""));
+    let Some((_, scope)) = SCOPES.iter().find(|(word, _)| *word == scope) else {
+        let hint = "a variable starts with its scope: 'proc.', 'sess.', 'txn.', 'req.' or 'res.'";
+        return Err((format!("invalid variable name '{text}'"), Some(hint.to_owned())));
+    };
+    if let Some(bad) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))) {
+        let hint = "use letters, digits, '_' and '.'";
+        return Err((format!("invalid character '{bad}' in variable name '{text}'"), Some(hint.to_owned())));
+    }
+    if name.is_empty() {
+        return Err((format!("variable '{text}' has a scope but no name"), None));
+    }
+    Ok(VarName { scope: *scope, name: name.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::{Converter, Fetch};
+
+    fn run(place: Place, acl: bool, text: &str) -> Result<String, String> {
+        let mut stores = StoreNames::default();
+        stores.stores.insert("main".into());
+        stores.engines.insert("far".into());
+        let reader = ExpressionReader { stores: &stores, place, acl };
+        let at = Position { file: "f".into(), line: 1, column: 1 };
+        match reader.read(text, at) {
+            Ok(parsed) if parsed.used < text.len() => Err(format!("{}: rest", parsed.used)),
+            Ok(parsed) => {
+                let mut shown = format!("{:?}{:?}", parsed.expr.fetch, parsed.expr.args);
+                for call in &parsed.expr.converters {
+                    shown.push_str(&format!(" {:?}{:?}", call.converter, call.args));
+                }
+                if let Some(suffix) = parsed.suffix {
+                    shown.push_str(&format!(" -m {suffix}"));
+                }
+                Ok(shown)
+            }
+            Err(problem) => {
+                Err(format!("{}: {} {}", problem.offset, problem.message, problem.hint.unwrap_or_default()))
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(run(Place::HttpRequest, false, text).as_deref(), Ok(expected), "{text}");
+    }
+
+    #[track_caller]
+    fn refused(place: Place, text: &str, part: &str) {
+        let message = run(place, false, text).expect_err("it is refused");
+        assert!(message.contains(part), "{text}: {message}");
+    }
+
+    #[test]
+    fn fetches() {
+        check("src", "Src[]");
+        check("hdr(host)", "ReqHdr[Str(\"host\")]");
+        check("req.hdr(x,-1)", "ReqHdr[Str(\"x\"), Int(-1)]");
+        check("var(txn.a,b)", "Var[Var(VarName { scope: Txn, name: \"a\" }), Str(\"b\")]");
+        check("str('a,b)')", "Str[Str(\"a,b)\")]");
+        check("str(\"a\\\"b\")", "Str[Str(\"a\\\"b\")]");
+        check("str()", "Str[Str(\"\")]");
+        check("bool(true)", "Bool[Int(1)]");
+        check("date(,ms)", "Date[Absent, Str(\"ms\")]");
+        check("rand", "Rand[]");
+        check("rand()", "Rand[]");
+        assert_eq!(run(Place::HttpResponse, false, "hdr(x)").as_deref(), Ok("ResHdr[Str(\"x\")]"));
+        assert_eq!(run(Place::HttpRequest, true, "path_beg").as_deref(), Ok("Path[] -m beg"));
+    }
+
+    #[test]
+    fn converters() {
+        check("src,lower,upper", "Src[] Lower[] Upper[]");
+        check("path,field(2,/)", "Path[] Field[Int(2), Str(\"/\")]");
+        check("path,word(-1,'/',0)", "Path[] Word[Int(-1), Str(\"/\"), Int(0)]");
+        check("src,concat(:,txn.a,)", "Src[] Concat[Str(\":\"), Var(VarName { scope: Txn, name: \"a\" }), Absent]");
+        check("src,store_get(main)", "Src[] StoreGet[Store(\"main\")]");
+        check("src,store_incr(main,5)", "Src[] StoreIncr[Store(\"main\"), Int(5)]");
+    }
+
+    #[test]
+    fn mistakes() {
+        let place = Place::HttpRequest;
+        refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
+        refused(place, "path_beg", "is written 'path -m beg'");
+        refused(place, "ssl_fc", "'ssl_fc' is not supported yet");
+        refused(place, "src,lowr", "4: unknown converter 'lowr' did you mean 'lower'?");
+        refused(place, "src,map(x)", "converter 'map' is not supported yet");
+        refused(place, "src(1)", "'src' takes no argument");
+        refused(place, "hdr(a,b)", "6: argument 2 of 'hdr': a whole number");
+        refused(place, "hdr(a,0)", "an occurrence counts from 1");
+        refused(place, "hdr(a", "3: expected ')'");
+        refused(place, "int", "missing arguments (got 0/1) for 'int'");
+        refused(place, "int()", "argument 1 of 'int' is missing");
+        refused(place, "var(x.y)", "invalid variable name 'x.y'");
+        refused(place, "var(txn.a-b)", "invalid character '-'");
+        refused(place, "src,", "a converter is missing");
+        refused(place, "rand(0)", "at least 1");
+        refused(place, "src,store_get(mian)", "did you mean 'main'?");
+        refused(place, "src,store_get(far)", "redis sections are not available yet");
+        refused(place, "lua.x", "Lua");
+        refused(place, "status", "needs HTTP response headers, which 'http-request' doesn't have");
+        refused(Place::HttpResponse, "path", "needs HTTP request headers");
+        refused(Place::TcpConnection, "src,store_incr(main)", "may wait");
+        refused(Place::TcpConnection, "path", "needs HTTP request headers");
+    }
+
+    #[test]
+    fn every_variant_has_its_row() {
+        for fetch in [Fetch::Bool, Fetch::BeName, Fetch::ResCook] {
+            assert_eq!(FetchRow::of(fetch).fetch, fetch);
+        }
+        for converter in [Converter::Lower, Converter::StoreIncr, Converter::Word] {
+            assert_eq!(ConverterRow::of(converter).converter, converter);
+        }
+        // As many rows as variants: the last variant's number counts them.
+        assert_eq!(FetchRow::all().len(), Fetch::BeName as usize + 1);
+        assert_eq!(ConverterRow::all().len(), Converter::StoreIncr as usize + 1);
+    }
+}

@@ -1,0 +1,317 @@
+//! Log-format strings (HAProxy configuration manual 8.2.6): text, `%xx` aliases and `%[…]` expressions, each with
+//! flags `%{+Q,-X}…`.
+//!
+//! As in HAProxy a run of blanks is one blank, and blanks at the very start are none: the language was made for log
+//! lines, and rules inherited it.
+
+use crate::expression::{ExpressionReader, Problem};
+use crate::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Position};
+use crate::suggest;
+
+/// `option httplog`, as `HAPROXY_HTTP_LOG_FMT`.
+pub(crate) const HTTP_LOG: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc \
+                                   %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r";
+/// `option tcplog`, as `HAPROXY_TCP_LOG_FMT`.
+pub(crate) const TCP_LOG: &str = "%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/%fc/%bc/%sc/%rc %sq/%bq";
+
+/// Aliases by the name behind the `%`.
+const ALIASES: &[(&str, LogAlias)] = &[
+    ("B", LogAlias::BytesRead),
+    ("CC", LogAlias::CaptureReqCookie),
+    ("CS", LogAlias::CaptureResCookie),
+    ("H", LogAlias::HostName),
+    ("HM", LogAlias::HttpMethod),
+    ("HP", LogAlias::HttpPath),
+    ("HQ", LogAlias::HttpQuery),
+    ("HU", LogAlias::HttpUri),
+    ("HV", LogAlias::HttpVersion),
+    ("ST", LogAlias::Status),
+    ("TR", LogAlias::TimerTR),
+    ("Ta", LogAlias::TimerTa),
+    ("Tc", LogAlias::TimerTc),
+    ("Td", LogAlias::TimerTd),
+    ("Th", LogAlias::TimerTh),
+    ("Ti", LogAlias::TimerTi),
+    ("Tq", LogAlias::TimerTq),
+    ("Tr", LogAlias::TimerTr),
+    ("Tt", LogAlias::TimerTt),
+    ("Tu", LogAlias::TimerTu),
+    ("Tw", LogAlias::TimerTw),
+    ("U", LogAlias::BytesUploaded),
+    ("ac", LogAlias::Ac),
+    ("b", LogAlias::B),
+    ("bc", LogAlias::Bc),
+    ("bi", LogAlias::Bi),
+    ("bp", LogAlias::Bp),
+    ("bq", LogAlias::Bq),
+    ("ci", LogAlias::Ci),
+    ("cp", LogAlias::Cp),
+    ("f", LogAlias::F),
+    ("fc", LogAlias::Fc),
+    ("fi", LogAlias::Fi),
+    ("fp", LogAlias::Fp),
+    ("ft", LogAlias::Ft),
+    ("hr", LogAlias::Hr),
+    ("hs", LogAlias::Hs),
+    ("pid", LogAlias::Pid),
+    ("r", LogAlias::Request),
+    ("rc", LogAlias::Rc),
+    ("rt", LogAlias::Rt),
+    ("s", LogAlias::S),
+    ("sc", LogAlias::Sc),
+    ("si", LogAlias::Si),
+    ("sp", LogAlias::Sp),
+    ("sq", LogAlias::Sq),
+    ("t", LogAlias::T),
+    ("tr", LogAlias::Tr),
+    ("ts", LogAlias::Ts),
+    ("tsc", LogAlias::Tsc),
+];
+
+/// Aliases of HAProxy's that have no meaning here yet.
+const LATER: &[&str] =
+    &["HPO", "ID", "OG", "T", "Tl", "Ts", "hrl", "hsl", "lc", "ms", "sslc", "sslv", "trg", "trl", "ae"];
+
+/// The names of all aliases, for the reference.
+pub(crate) fn alias_names() -> impl Iterator<Item = &'static str> {
+    ALIASES.iter().map(|(name, _)| *name)
+}
+
+/// Reads a log-format. `place` gives the position of a byte of `bytes`.
+pub(crate) fn read(
+    bytes: &[u8],
+    reader: &ExpressionReader<'_>,
+    place: &dyn Fn(usize) -> Position,
+) -> Result<LogFormat, Problem> {
+    let mut format = LogFormat::default();
+    let mut text = Vec::new();
+    // The flags that `%{+Q}o` sets for all that follows.
+    let mut lasting = FormatFlags::default();
+    let mut last_blank = true;
+    let mut i = 0;
+    while i < bytes.len() {
+        let byte = bytes[i];
+        if byte == b' ' {
+            if !last_blank {
+                text.push(b' ');
+            }
+            last_blank = true;
+            i += 1;
+            continue;
+        }
+        last_blank = false;
+        if byte != b'%' {
+            text.push(byte);
+            i += 1;
+            continue;
+        }
+        if bytes.get(i + 1) == Some(&b'%') {
+            text.push(b'%');
+            i += 2;
+            continue;
+        }
+        let (part, used) = item(bytes, i, reader, place, &mut lasting)?;
+        if let Some(part) = part {
+            if !text.is_empty() {
+                format.parts.push(FormatPart::Text(std::mem::take(&mut text)));
+            }
+            format.parts.push(part);
+        } else {
+            // `%o` gives nothing, so the blank before it still stands for the one after it.
+            last_blank = text.last() == Some(&b' ') || (text.is_empty() && format.parts.is_empty());
+        }
+        i = used;
+    }
+    if !text.is_empty() {
+        format.parts.push(FormatPart::Text(text));
+    }
+    Ok(format)
+}
+
+/// Reads what the `%` at `start` begins; returns the place behind it.
+fn item(
+    bytes: &[u8],
+    start: usize,
+    reader: &ExpressionReader<'_>,
+    place: &dyn Fn(usize) -> Position,
+    lasting: &mut FormatFlags,
+) -> Result<(Option<FormatPart>, usize), Problem> {
+    let mut flags = *lasting;
+    let mut i = start + 1;
+    // A name in parentheses only matters to structured encodings, which don't exist here; it may be given.
+    if bytes.get(i) == Some(&b'(') {
+        let Some(length) = bytes[i..].iter().position(|b| *b == b')') else {
+            return Err(Problem::new(i, "missing ')' after the item's name"));
+        };
+        i += length + 1;
+    }
+    if bytes.get(i) == Some(&b'{') {
+        let Some(length) = bytes[i..].iter().position(|b| *b == b'}') else {
+            return Err(Problem::new(i, "missing '}' after the flags"));
+        };
+        read_flags(&bytes[i + 1..i + length], i + 1, &mut flags)?;
+        i += length + 1;
+    }
+    if bytes.get(i) == Some(&b'[') {
+        return expression(bytes, i, flags, reader, place);
+    }
+    let length = bytes[i..].iter().position(|b| !b.is_ascii_alphabetic()).unwrap_or(bytes.len() - i);
+    let name = std::str::from_utf8(&bytes[i..i + length]).expect("only ASCII was taken");
+    if name.is_empty() {
+        let message = match bytes[i..].first() {
+            Some(byte) => format!("unexpected '{}' after '%'", (*byte as char).escape_default()),
+            None => "a '%' at the end of a format".to_owned(),
+        };
+        return Err(Problem::new(start, message).hint(Some("write '%%' for a plain '%'".to_owned())));
+    }
+    if name == "o" {
+        *lasting = flags;
+        return Ok((None, i + length));
+    }
+    if let Some((_, alias)) = ALIASES.iter().find(|(alias, _)| *alias == name) {
+        return Ok((Some(FormatPart::Alias(*alias, flags)), i + length));
+    }
+    if LATER.contains(&name) {
+        return Err(Problem::new(start, format!("format alias '%{name}' is not supported yet")));
+    }
+    let hint = match suggest::nearest(name, ALIASES.iter().map(|(n, _)| *n)).filter(|_| name.len() > 1) {
+        Some(near) => format!("did you mean '%{near}'? A plain '%' is written '%%'"),
+        None => "write '%%' for a plain '%'".to_owned(),
+    };
+    Err(Problem::new(start, format!("no such format alias '%{name}'")).hint(Some(hint)))
+}
+
+fn expression(
+    bytes: &[u8],
+    open: usize,
+    flags: FormatFlags,
+    reader: &ExpressionReader<'_>,
+    place: &dyn Fn(usize) -> Position,
+) -> Result<(Option<FormatPart>, usize), Problem> {
+    let start = open + 1;
+    // Expressions are text; whatever else follows in the format may be bytes.
+    let text = match std::str::from_utf8(&bytes[start..]) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&bytes[start..start + error.valid_up_to()]).expect("it is valid up to there"),
+    };
+    let blanks = text.len() - text.trim_start_matches(' ').len();
+    let shift = |problem: Problem| Problem { offset: problem.offset + start + blanks, ..problem };
+    let parsed = reader.read(&text[blanks..], place(start + blanks)).map_err(shift)?;
+    let mut end = blanks + parsed.used;
+    end += text[end..].len() - text[end..].trim_start_matches(' ').len();
+    match text[end..].chars().next() {
+        Some(']') => Ok((Some(FormatPart::Expr(Box::new(parsed.expr), flags)), start + end + 1)),
+        Some(c) => {
+            let message = format!("unexpected '{c}' in the expression");
+            Err(Problem::new(start + end, message)
+                .hint(Some("an expression is 'fetch(args),converter(args)'".to_owned())))
+        }
+        None => Err(Problem::new(open, "missing ']' after the expression")),
+    }
+}
+
+fn read_flags(text: &[u8], offset: usize, flags: &mut FormatFlags) -> Result<(), Problem> {
+    let mut at = offset;
+    for flag in text.split(|b| *b == b',') {
+        let (on, letter) = match flag {
+            [b'+', letter] => (true, *letter),
+            [b'-', letter] => (false, *letter),
+            _ => {
+                let message = format!("unknown flag '{}'", String::from_utf8_lossy(flag));
+                return Err(
+                    Problem::new(at, message).hint(Some("flags are Q, X and E, each with '+' or '-'".to_owned()))
+                );
+            }
+        };
+        match letter {
+            b'Q' => flags.quote = on,
+            b'X' => flags.hex = on,
+            b'E' => flags.escape = on,
+            // `M` (say '-' for what is missing) is what every alias does anyway in HAProxy's own formats.
+            other => {
+                let message = format!("flag '{}' is not supported", (other as char).escape_default());
+                return Err(
+                    Problem::new(at, message).hint(Some("flags are Q, X and E, each with '+' or '-'".to_owned()))
+                );
+            }
+        }
+        at += flag.len() + 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Place;
+    use crate::expression::StoreNames;
+
+    fn run(text: &str) -> Result<String, String> {
+        let stores = StoreNames::default();
+        let reader = ExpressionReader { stores: &stores, place: Place::HttpRequest, acl: false };
+        let place = |offset: usize| Position { file: "f".into(), line: 1, column: offset as u32 + 1 };
+        let format = read(text.as_bytes(), &reader, &place).map_err(|p| format!("{}: {}", p.offset, p.message))?;
+        let shown = format.parts.iter().map(|part| match part {
+            FormatPart::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
+            FormatPart::Alias(alias, flags) => format!("{alias:?}{}", shown_flags(flags)),
+            FormatPart::Expr(expr, flags) => {
+                format!("{:?}{}@{}", expr.fetch, shown_flags(flags), expr.at.column)
+            }
+        });
+        Ok(shown.collect::<Vec<_>>().join(" "))
+    }
+
+    fn shown_flags(flags: &FormatFlags) -> String {
+        let letter = |on, letter: &str| if on { letter.to_owned() } else { String::new() };
+        letter(flags.quote, "+Q") + &letter(flags.hex, "+X") + &letter(flags.escape, "+E")
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(run(text).as_deref(), Ok(expected), "{text}");
+    }
+
+    #[track_caller]
+    fn refused(text: &str, expected: &str) {
+        assert_eq!(run(text).expect_err("it is refused"), expected, "{text}");
+    }
+
+    #[test]
+    fn text_and_items() {
+        check("", "");
+        check("plain", "\"plain\"");
+        check("100%%", "\"100%\"");
+        check("a%[src]b", "\"a\" Src@4 \"b\"");
+        check("%[ src,lower ]", "Src@4");
+        check("%[hdr(a]b)]", "ReqHdr@3");
+        check("%ci:%cp", "Ci \":\" Cp");
+        check("%{+Q}r%{+Q,+X}[src]", "Request+Q Src+Q+X@16");
+        check("%{+Q}o %ci %{-Q}cp", "Ci+Q \" \" Cp");
+        check("%(name)ci", "Ci");
+    }
+
+    #[test]
+    fn runs_of_blanks_are_one() {
+        check("  a   b ", "\"a b \"");
+        check("a %[src]  b", "\"a \" Src@5 \" b\"");
+    }
+
+    #[test]
+    fn log_lines_are_formats() {
+        assert!(run(HTTP_LOG).is_ok() && run(TCP_LOG).is_ok());
+    }
+
+    #[test]
+    fn mistakes() {
+        refused("50% off", "2: unexpected ' ' after '%'");
+        refused("50%", "2: a '%' at the end of a format");
+        refused("%zz", "0: no such format alias '%zz'");
+        refused("%ID", "0: format alias '%ID' is not supported yet");
+        refused("%[src", "1: missing ']' after the expression");
+        refused("%[src b]", "6: unexpected 'b' in the expression");
+        refused("x%[srcc]", "3: unknown fetch method 'srcc'");
+        refused("%{+Z}ci", "2: flag 'Z' is not supported");
+        refused("%{Q}ci", "2: unknown flag 'Q'");
+        refused("%{+Qci", "1: missing '}' after the flags");
+    }
+}

@@ -1,0 +1,22 @@
+//! Every limit of the language, in one place.
+
+/// Words of one line; HAProxy's `MAX_LINE_ARGS`.
+pub const WORDS_PER_LINE: usize = 64;
+/// Bytes of one line, before and after variables are expanded.
+pub const LINE_BYTES: usize = 64 * 1024;
+/// Bytes of all files of one configuration together.
+pub const SOURCE_BYTES: usize = 256 * 1024 * 1024;
+/// Nested `.if`; HAProxy's `MAXNESTEDCONDS`.
+pub const NESTED_CONDITIONS: usize = 16;
+/// Nested parentheses of one `.if` expression.
+pub const NESTED_PARENTHESES: usize = 32;
+/// Diagnostics that one run keeps; the rest is counted.
+pub const DIAGNOSTICS: usize = 1000;
+/// Converters of one expression.
+pub const CONVERTERS: usize = 64;
+/// Addresses that one `bind` line may expand to (port ranges and lists).
+pub const BIND_ADDRESSES: usize = 65536;
+/// Bytes of the files that `-f`, `file` and `lf-file` read, each.
+pub const FILE_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of a compiled regular expression.
+pub const REGEX_BYTES: usize = 4 * 1024 * 1024;

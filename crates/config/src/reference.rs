@@ -1,0 +1,123 @@
+//! The reference of the language, made from the catalogue so that it can't lag behind it.
+
+use std::fmt::Write;
+
+use crate::catalogue::{Item, ItemKind, items};
+use crate::{BASELINE, FEATURES, condition, format, pattern};
+
+/// `docs/reference/configuration.md`, whole.
+pub fn reference() -> String {
+    let mut out = String::new();
+    let (major, minor, _) = BASELINE;
+    let _ = write!(
+        out,
+        "# Configuration reference\n\n\
+         The language is HAProxy's; the baseline of semantics and defaults is {major}.{minor}. This page lists what \
+         is there: every keyword, action, sample fetch and converter. What HAProxy has and this page lacks is \
+         refused by `sluicegate check` with `not supported yet`; HAProxy's configuration manual describes each \
+         listed keyword in full.\n\n\
+         This page is made from the catalogue (`crates/config`); a test keeps the two in step.\n\n\
+         ## Words\n\n\
+         Blanks separate words and `#` starts a comment. `\"…\"` and `'…'` quote; `\\ `, `\\\\`, `\\#`, `\\\"`, \
+         `\\'`, `\\$`, `\\n`, `\\r`, `\\t` and `\\xHH` escape. Between double quotes `$NAME`, `${{NAME}}` and \
+         `${{NAME-default}}` are the value of a variable, and `${{NAME[*]}}` is as many words as its value has. \
+         `.FILE`, `.LINE` and `.SECTION` are names, too.\n\n\
+         `.if CONDITION`, `.elif CONDITION`, `.else` and `.endif` choose lines; `.notice`, `.warning`, `.alert` and \
+         `.diag` say something. A condition is made of `!`, `&&`, `||`, parentheses, numbers and the predicates \
+         `defined(NAME)`, `feature(NAME)`, `enabled(NAME)`, `streq(A,B)`, `strneq(A,B)`, `strstr(A,B)`, \
+         `version_atleast(V)`, `version_before(V)`. `feature` knows: {}.\n\n\
+         Durations take `us`, `ms`, `s`, `m`, `h` or `d`, and are milliseconds without; sizes take `k`, `m` or \
+         `g`.\n",
+        FEATURES.join(", ")
+    );
+    let all = items();
+    let of = |kind: ItemKind, place: &str| -> Vec<&Item> {
+        let mut found: Vec<&Item> = all.iter().filter(|i| i.kind == kind && i.places.contains(&place)).collect();
+        found.sort_by_key(|i| i.name);
+        found
+    };
+    let _ = write!(out, "\n## Section `global`\n\n");
+    table(&mut out, &of(ItemKind::Keyword, "global"), false);
+    let _ = write!(
+        out,
+        "\n## Sections `defaults`, `frontend`, `backend` and `listen`\n\n\
+         `defaults [NAME] [from NAME]`, `frontend|backend|listen NAME [from NAME]`. A proxy starts from the nearest \
+         `defaults` above it, or from the one it names. `no option …` undoes an option, `no log` all log targets.\n\n"
+    );
+    let mut proxies: Vec<&Item> = all
+        .iter()
+        .filter(|i| {
+            i.kind == ItemKind::Keyword && i.places.iter().any(|p| ["frontend", "backend", "listen"].contains(p))
+        })
+        .collect();
+    proxies.sort_by_key(|i| i.name);
+    table(&mut out, &proxies, true);
+    let _ = write!(out, "\n### Options of `bind`\n\n");
+    table(&mut out, &of(ItemKind::BindOption, "bind"), false);
+    let _ = write!(out, "\n### Options of `server` and `default-server`\n\n");
+    table(&mut out, &of(ItemKind::ServerOption, "server"), false);
+    let _ = write!(out, "\n### Actions\n\n");
+    let mut actions: Vec<&Item> = all.iter().filter(|i| i.kind == ItemKind::Action).collect();
+    actions.sort_by_key(|i| i.name);
+    table(&mut out, &actions, true);
+    let _ = write!(
+        out,
+        "\n## Section `store`\n\n\
+         `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
+         listed here is a parameter as `CONFIG SET` knows it.\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "store"), false);
+    let _ = write!(out, "\n## Section `redis`\n\nRead, and refused with `not available yet`.\n");
+    let _ = write!(out, "\n## Section `origin`\n\n`origin NAME` is a demo server in the same process.\n\n");
+    table(&mut out, &of(ItemKind::Keyword, "origin"), false);
+
+    let _ = write!(out, "\n## Sample fetches\n\n| fetch | gives | where | |\n|---|---|---|---|\n");
+    for item in all.iter().filter(|i| i.kind == ItemKind::Fetch) {
+        let (args, gives) = item.usage.split_once(" → ").unwrap_or(("", &item.usage));
+        let aliases: String = item.aliases.iter().map(|a| format!(", `{a}`")).collect();
+        let places = if item.places.len() == 6 { "everywhere".to_owned() } else { item.places.join(", ") };
+        let _ = writeln!(out, "| `{}{args}`{aliases} | {gives} | {places} | {} |", item.name, item.docs);
+    }
+    let _ = write!(out, "\n## Converters\n\n| converter | gives | |\n|---|---|---|\n");
+    for item in all.iter().filter(|i| i.kind == ItemKind::Converter) {
+        let (args, gives) = item.usage.split_once(" → ").unwrap_or(("", &item.usage));
+        let _ = writeln!(out, "| `{}{args}` | {gives} | {} |", item.name, item.docs);
+    }
+    let methods: Vec<String> = pattern::METHODS.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let _ = write!(
+        out,
+        "\n## Conditions\n\n\
+         `if` and `unless` take terms, and-ed; `or` and `||` separate groups; `!` negates. A term is an ACL's name or \
+         a test in braces: `{{ path_beg /static }}`. Match methods of `-m`: {}. Predefined:\n\n| name | test |\n|---|---|\n",
+        methods.join(", ")
+    );
+    for (name, test) in condition::predefined() {
+        let _ = writeln!(out, "| `{name}` | `{test}` |");
+    }
+    let aliases: Vec<String> = format::alias_names().map(|name| format!("`%{name}`")).collect();
+    let _ = write!(
+        out,
+        "\n## Formats\n\n\
+         A format is text with `%[expression]` and aliases; `%%` is a plain `%`, a run of blanks is one blank, and \
+         `%{{+Q}}`, `%{{+X}}`, `%{{+E}}` quote, print in hexadecimal and escape the item they precede. Aliases: {}.\n",
+        aliases.join(", ")
+    );
+    out
+}
+
+fn table(out: &mut String, items: &[&Item], places: bool) {
+    if places {
+        let _ = write!(out, "| keyword | where | |\n|---|---|---|\n");
+    } else {
+        let _ = write!(out, "| keyword | |\n|---|---|\n");
+    }
+    for item in items {
+        let separator = if item.usage.is_empty() || item.usage.starts_with('(') { "" } else { " " };
+        let keyword = format!("{}{separator}{}", item.name, item.usage).replace('|', "\\|");
+        if places {
+            let _ = writeln!(out, "| `{keyword}` | {} | {} |", item.places.join(", "), item.docs);
+        } else {
+            let _ = writeln!(out, "| `{keyword}` | {} |", item.docs);
+        }
+    }
+}

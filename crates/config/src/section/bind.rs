@@ -1,0 +1,125 @@
+//! `bind` lines and their options (HAProxy configuration manual 5.1).
+
+use crate::address;
+use crate::catalogue::{Contexts, known};
+use crate::diagnostic::Diagnostics;
+use crate::model::Bind;
+use crate::section::table::{Row, Table, is_known};
+use crate::suggest;
+use crate::unit;
+use crate::word::Line;
+
+/// Reads an option's value into a bind; the message of an error is completed with the option's name.
+pub(crate) type BindOption = fn(&mut Bind, &str) -> Result<(), String>;
+
+/// Options behind a bind's addresses.
+pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
+    option("backlog", 1, "N", "Length of the kernel's accept queue; the frontend's maxconn by default.", |b, v| {
+        b.backlog = Some(unit::integer(v, 0, i64::from(i32::MAX))? as u32);
+        Ok(())
+    }),
+    option("gid", 1, "GID", "Group of a unix socket, by number.", |b, v| {
+        unit::integer(v, 0, i64::from(u32::MAX))?;
+        b.group = Some(v.to_owned());
+        Ok(())
+    }),
+    option("group", 1, "NAME", "Group of a unix socket, by name.", |b, v| {
+        b.group = Some(v.to_owned());
+        Ok(())
+    }),
+    option("maxconn", 1, "N", "Connections that these sockets accept at a time.", |b, v| {
+        b.maxconn = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
+        Ok(())
+    }),
+    option("mode", 1, "OCTAL", "Permissions of a unix socket.", |b, v| {
+        b.mode = Some(octal(v)?);
+        Ok(())
+    }),
+    option("name", 1, "NAME", "A name for logs and statistics.", |b, v| {
+        b.name = Some(v.to_owned());
+        Ok(())
+    }),
+    option("uid", 1, "UID", "Owner of a unix socket, by number.", |b, v| {
+        unit::integer(v, 0, i64::from(u32::MAX))?;
+        b.user = Some(v.to_owned());
+        Ok(())
+    }),
+    option("user", 1, "NAME", "Owner of a unix socket, by name.", |b, v| {
+        b.user = Some(v.to_owned());
+        Ok(())
+    }),
+    option("v4v6", 0, "", "An IPv6 wildcard address accepts IPv4 as well.", |b, _| {
+        b.v6only = Some(false);
+        Ok(())
+    }),
+    option("v6only", 0, "", "An IPv6 wildcard address accepts IPv6 only.", |b, _| {
+        b.v6only = Some(true);
+        Ok(())
+    }),
+]);
+
+const fn option(
+    name: &'static str,
+    values: usize,
+    usage: &'static str,
+    docs: &'static str,
+    parser: BindOption,
+) -> Row<BindOption> {
+    Row { name, contexts: Contexts::BIND_OPTION, min: values, max: values, usage, docs, parser }
+}
+
+/// Permissions in octal.
+pub(crate) fn octal(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 && !text.starts_with('+') => Ok(mode),
+        _ => Err(format!("permissions in octal were expected, not '{text}'")),
+    }
+}
+
+/// Reads `bind ADDRESS[,…] [OPTION…]`.
+pub(crate) fn bind(line: &Line, diagnostics: &mut Diagnostics) -> Option<Bind> {
+    let mut bind = Bind {
+        addresses: Vec::new(),
+        name: None,
+        maxconn: None,
+        backlog: None,
+        v6only: None,
+        mode: None,
+        user: None,
+        group: None,
+        at: line.at(0),
+    };
+    match address::bind(line.text(1)) {
+        Ok(addresses) => bind.addresses = addresses,
+        Err(problem) => {
+            let error = diagnostics.error(line.within(1, problem.offset), format!("'bind': {}", problem.message));
+            if let Some(hint) = problem.hint {
+                error.hint(hint);
+            }
+        }
+    }
+    let mut next = 2;
+    while next < line.len() {
+        let word = line.text(next);
+        let Some((row, _)) = OPTIONS.find(word, "") else {
+            if is_known(known::BIND_OPTIONS, word) {
+                diagnostics.error(line.at(next), format!("'{word}' of 'bind' is not supported yet"));
+                // Whether values follow is not known, so the rest can't be read.
+            } else {
+                let names = OPTIONS.names(Contexts::BIND_OPTION).chain(known::BIND_OPTIONS.iter().copied());
+                let near = suggest::nearest(word, names);
+                diagnostics.error(line.at(next), format!("unknown keyword '{word}' of 'bind'")).did_you_mean(near);
+            }
+            return None;
+        };
+        if row.max > 0 && next + 1 >= line.len() {
+            diagnostics.error(line.at(next + 1), format!("'{word}' of 'bind' expects {}", row.usage));
+            return None;
+        }
+        if let Err(message) = (row.parser)(&mut bind, line.text(next + 1)) {
+            diagnostics.error(line.at(next + 1), format!("'{word}' of 'bind': {message}"));
+        }
+        next += 1 + row.max;
+    }
+    if bind.addresses.is_empty() { None } else { Some(bind) }
+}

@@ -1,0 +1,311 @@
+//! Sections: the phases of reading a configuration, and one file per kind of section.
+
+mod bind;
+pub(crate) mod global;
+mod log;
+pub(crate) mod proxy;
+pub(crate) mod rule;
+mod server;
+mod store;
+pub(crate) mod table;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::catalogue::known;
+use crate::diagnostic::Diagnostics;
+use crate::directive::Blocks;
+use crate::environment::Environment;
+use crate::model::{Config, Global, Position};
+use crate::source::{LineIndex, Source};
+use crate::word::{self, Line, Scope};
+use crate::{Files, LuaNames, check, suggest};
+
+/// What a section is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SectionKind {
+    Global,
+    Defaults,
+    Frontend,
+    Backend,
+    Listen,
+    Store,
+    Redis,
+    Origin,
+    /// One that can't be read; its lines are skipped, the error was given at its head.
+    Refused,
+}
+
+/// Names of the sections that are read.
+const SECTIONS: &[(&str, SectionKind)] = &[
+    ("global", SectionKind::Global),
+    ("defaults", SectionKind::Defaults),
+    ("frontend", SectionKind::Frontend),
+    ("backend", SectionKind::Backend),
+    ("listen", SectionKind::Listen),
+    ("store", SectionKind::Store),
+    ("redis", SectionKind::Redis),
+    ("origin", SectionKind::Origin),
+];
+
+/// A section's lines, with `.if` already followed.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) kind: SectionKind,
+    /// Its name; empty for `global` and anonymous `defaults`.
+    pub(crate) name: Arc<str>,
+    /// `from NAME`, and where.
+    pub(crate) from: Option<(Arc<str>, Position)>,
+    pub(crate) at: Position,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// A configuration whose words are read and whose `global` is typed: what Lua needs before rules can be typed.
+#[derive(Debug)]
+pub struct Draft {
+    source: Source,
+    global: Global,
+    sections: Vec<Section>,
+    diagnostics: Diagnostics,
+}
+
+/// Splits lines, follows `.if`, types `global`. `env` is changed as `setenv` and its kin say.
+pub fn parse(source: Source, env: &mut Environment) -> Draft {
+    predefine(&source, env);
+    let mut reader =
+        Reader { global: global::GlobalReader::default(), sections: Vec::new(), diagnostics: Diagnostics::new() };
+    for file in &source.files {
+        reader.file(&file.name, &file.bytes, env);
+    }
+    let Reader { global, sections, mut diagnostics } = reader;
+    let global = global.finish(&mut diagnostics);
+    Draft { source, global, sections, diagnostics }
+}
+
+/// The variables that HAProxy itself sets (configuration manual 2.3).
+fn predefine(source: &Source, env: &mut Environment) {
+    let files: Vec<&str> = source.files.iter().map(|f| &*f.name).collect();
+    env.set("HAPROXY_CFGFILES", files.join(";"));
+    env.set("HAPROXY_BRANCH", format!("{}.{}", crate::BASELINE.0, crate::BASELINE.1));
+    env.set("HAPROXY_HTTP_LOG_FMT", crate::format::HTTP_LOG);
+    env.set("HAPROXY_TCP_LOG_FMT", crate::format::TCP_LOG);
+}
+
+struct Reader {
+    global: global::GlobalReader,
+    sections: Vec<Section>,
+    diagnostics: Diagnostics,
+}
+
+impl Reader {
+    fn file(&mut self, name: &Arc<str>, bytes: &[u8], env: &mut Environment) {
+        let mut blocks = Blocks::default();
+        // A file starts outside any section, whatever the one before it ended in.
+        let first_section = self.sections.len();
+        let mut current = "";
+        let mut lines = bytes.split(|b| *b == b'\n');
+        // What follows the last line feed is empty in a whole file.
+        let last = lines.next_back().unwrap_or(b"");
+        let mut number = 0;
+        for text in lines.chain((!last.is_empty()).then_some(last)) {
+            number += 1;
+            let scope = Scope { env, file: name, line: number, section: current };
+            let place = |column| Position { file: name.clone(), line: number, column };
+            if let Some(zero) = text.iter().position(|b| *b == 0) {
+                self.diagnostics.error(place(zero as u32 + 1), "a line contains a NUL byte");
+                continue;
+            }
+            let words = match word::split(text, &scope) {
+                Ok(words) if words.is_empty() => continue,
+                Ok(words) => words,
+                Err(problem) => {
+                    // A keyword whose line can't be split may have named something; a second error about that
+                    // missing name is better than silence about a missing quote.
+                    let error = self.diagnostics.error(place(problem.column), problem.message);
+                    if let Some(hint) = problem.hint {
+                        error.hint(hint);
+                    }
+                    continue;
+                }
+            };
+            let line = Line::new(name.clone(), number, words);
+            if line.text(0).starts_with('.') {
+                blocks.line(&line, env, &mut self.diagnostics);
+            } else if blocks.active() {
+                self.line(line, first_section, env);
+                current = self.sections.last().map_or("", |s| section_name(s.kind));
+            }
+        }
+        if !last.is_empty() {
+            let at = Position { file: name.clone(), line: number, column: last.len() as u32 + 1 };
+            let message = "missing LF on last line, file might have been truncated";
+            self.diagnostics.error(at, message).hint("end the last line with a line feed");
+        }
+        blocks.finish(&mut self.diagnostics);
+    }
+
+    fn line(&mut self, line: Line, first_section: usize, env: &mut Environment) {
+        let keyword = line.text(0);
+        if let Some((_, kind)) = SECTIONS.iter().find(|(name, _)| *name == keyword) {
+            let section = head(*kind, &line, &mut self.diagnostics);
+            self.sections.push(section);
+            return;
+        }
+        if known::SECTIONS.contains(&keyword) {
+            let message = format!("'{keyword}' sections are not supported yet");
+            self.diagnostics.error(line.at(0), message);
+            self.sections.push(section(SectionKind::Refused, "".into(), None, line.at(0)));
+            return;
+        }
+        match self.sections[first_section..].last_mut() {
+            None => {
+                let near = suggest::nearest(keyword, SECTIONS.iter().map(|(name, _)| *name));
+                let message = format!("unknown keyword '{keyword}' out of section");
+                self.diagnostics.error(line.at(0), message).did_you_mean(near);
+            }
+            // `global` is typed as it is read, since `setenv` acts on the lines behind it.
+            Some(section) if section.kind == SectionKind::Global => {
+                self.global.line(&line, env, &mut self.diagnostics);
+            }
+            Some(section) if section.kind == SectionKind::Refused => {}
+            Some(section) => section.lines.push(line),
+        }
+    }
+}
+
+fn section(kind: SectionKind, name: Arc<str>, from: Option<(Arc<str>, Position)>, at: Position) -> Section {
+    Section { kind, name, from, at, lines: Vec::new() }
+}
+
+fn section_name(kind: SectionKind) -> &'static str {
+    SECTIONS.iter().find(|(_, k)| *k == kind).map_or("", |(name, _)| name)
+}
+
+/// Characters of names of sections and servers.
+pub(crate) fn bad_name_byte(name: &str) -> Option<usize> {
+    name.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'.' | b':' | b'-' | b'_')))
+}
+
+/// Reads a section's first line.
+fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Section {
+    let keyword = line.text(0);
+    let at = line.at(0);
+    let refused = || section(SectionKind::Refused, "".into(), None, line.at(0));
+    let mut next = 1;
+    let mut name = "";
+    match kind {
+        SectionKind::Global => {}
+        SectionKind::Defaults => {
+            if line.len() > 1 && line.text(1) != "from" {
+                name = line.text(1);
+                next = 2;
+            }
+        }
+        _ => {
+            if line.len() < 2 {
+                let message = format!("'{keyword}' expects a name");
+                diagnostics.error(line.at(1), message).hint(format!("write '{keyword} NAME'"));
+                return refused();
+            }
+            name = line.text(1);
+            next = 2;
+        }
+    }
+    if let Some(offset) = bad_name_byte(name) {
+        let message = format!("character '{}' is not permitted in '{keyword}' name '{name}'", shown(name, offset));
+        diagnostics.error(line.within(1, offset), message).hint("use letters, digits, '.', ':', '-' and '_'");
+        return refused();
+    }
+    if name.is_empty() && next == 2 {
+        diagnostics.error(line.at(1), format!("'{keyword}' expects a name"));
+        return refused();
+    }
+    let takes_from =
+        !matches!(kind, SectionKind::Global | SectionKind::Store | SectionKind::Redis | SectionKind::Origin);
+    let mut from = None;
+    if takes_from && line.text(next) == "from" {
+        if line.len() == next + 1 {
+            diagnostics.error(line.at(next + 1), "'from' expects the name of a defaults section");
+        } else {
+            from = Some((line.text(next + 1).into(), line.at(next + 1)));
+        }
+        next += 2;
+    }
+    if line.len() > next {
+        let message = format!("'{keyword}' cannot handle unexpected argument '{}'", line.text(next));
+        let error = diagnostics.error(line.at(next), message);
+        if matches!(kind, SectionKind::Frontend | SectionKind::Listen) && line.text(next).contains(':') {
+            error.hint("put the address on a 'bind' line of its own");
+        }
+    }
+    section(kind, name.into(), from, at)
+}
+
+/// The character that starts at or holds a byte.
+fn shown(text: &str, offset: usize) -> char {
+    text.get(offset..).and_then(|t| t.chars().next()).unwrap_or('?')
+}
+
+impl Draft {
+    /// The `global` section: everything that Lua and the process need before rules are typed.
+    pub fn global(&self) -> &Global {
+        &self.global
+    }
+
+    /// What was found so far.
+    pub fn diagnostics(&self) -> &Diagnostics {
+        &self.diagnostics
+    }
+
+    /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
+    /// configuration is there if and only if there is no error.
+    pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
+        let Draft { source, global, sections, mut diagnostics } = self;
+        let (proxies, stores) = proxy::all(&sections, &global, files, lua, &mut diagnostics);
+        let mut config = Config {
+            global,
+            proxies,
+            stores,
+            engines: store::engines(&sections, &mut diagnostics),
+            origins: store::origins(&sections, &mut diagnostics),
+        };
+        check::check(&mut config, &mut diagnostics);
+        if !diagnostics.is_empty() {
+            let ranks: HashMap<&str, usize> = source.files.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect();
+            diagnostics.sort(|file| ranks.get(file).copied().unwrap_or(usize::MAX));
+            let index = LineIndex::new(&source);
+            diagnostics.attach(|at| source.line(&index, at));
+        }
+        let refused = diagnostics.has_errors();
+        (if refused { None } else { Some(config) }, diagnostics)
+    }
+}
+
+pub(crate) use server::number as number_servers;
+
+/// A row as the catalogue lists it.
+pub(crate) struct Listed {
+    pub(crate) name: &'static str,
+    pub(crate) places: crate::catalogue::Contexts,
+    pub(crate) usage: &'static str,
+    pub(crate) docs: &'static str,
+}
+
+/// The rows of every table of the sections.
+pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
+    use crate::catalogue::ItemKind;
+    fn list<P>(kind: ItemKind, table: &'static table::Table<P>) -> impl Iterator<Item = (ItemKind, Listed)> {
+        table
+            .rows
+            .iter()
+            .map(move |row| (kind, Listed { name: row.name, places: row.contexts, usage: row.usage, docs: row.docs }))
+    }
+    let mut rows = Vec::new();
+    rows.extend(list(ItemKind::Keyword, &global::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &store::KEYWORDS));
+    rows.extend(list(ItemKind::BindOption, &bind::OPTIONS));
+    rows.extend(list(ItemKind::ServerOption, &server::OPTIONS));
+    rows.extend(list(ItemKind::Action, &rule::ACTIONS));
+    rows
+}

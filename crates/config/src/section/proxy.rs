@@ -1,0 +1,982 @@
+//! `defaults`, `frontend`, `backend` and `listen` (HAProxy configuration manual 4).
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::address;
+use crate::catalogue::{Contexts, Place, known};
+use crate::condition::{Acls, ConditionReader};
+use crate::diagnostic::Diagnostics;
+use crate::expression::{ExpressionReader, StoreNames};
+use crate::model::{
+    BackendName, Balance, ConnectionMode, ForwardFor, Global, HttpReuse, LogLine, Mode, Position, Proxy, ProxyId,
+    ProxyKind, ProxyOptions, Rule, StoreSection, Timeouts, UseBackend,
+};
+use crate::section::rule;
+use crate::section::server::{self, ServerSettings};
+use crate::section::table::{self, MANY, Row, Table};
+use crate::section::{Section, SectionKind, bind, log, store};
+use crate::suggest;
+use crate::unit::{self, TIME_HINT, TimeUnit};
+use crate::word::Line;
+use crate::{Files, LuaNames};
+
+/// The names that proxies refer to, known before any of them is typed.
+#[derive(Default)]
+pub(crate) struct ProxyNames {
+    pub(crate) frontends: HashMap<Arc<str>, ProxyId>,
+    pub(crate) backends: HashMap<Arc<str>, ProxyId>,
+}
+
+/// The steps of a request's life in the order they are taken whatever the order of their lines; HAProxy warns about a
+/// line that stands after one of a later step.
+const STEPS: [&str; 5] = ["tcp-request connection", "tcp-request content", "http-request", "redirect", "use_backend"];
+
+/// A proxy, or a `defaults`, while it is read. A proxy starts as a copy of its defaults.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) proxy: Proxy,
+    pub(crate) acls: Acls,
+    pub(crate) default_server: ServerSettings,
+    servers: HashMap<Arc<str>, Position>,
+    redirects: Vec<Rule>,
+    log_global: bool,
+    /// Which of [`STEPS`] were seen in this section.
+    seen: [bool; STEPS.len()],
+    /// Where a rule of a named `defaults` stands; the section's users must then be of one kind.
+    has_rules: bool,
+    explicit_uid: Option<u32>,
+}
+
+/// Reads one proxy.
+pub(crate) struct ProxyReader<'a> {
+    pub(crate) settings: &'a mut Settings,
+    pub(crate) context: Contexts,
+    /// The section's keyword and name.
+    section: &'static str,
+    pub(crate) names: &'a ProxyNames,
+    pub(crate) stores: &'a StoreNames,
+    pub(crate) files: &'a dyn Files,
+    pub(crate) lua: &'a dyn LuaNames,
+    pub(crate) diagnostics: &'a mut Diagnostics,
+}
+
+/// A parser of a proxy keyword.
+pub(crate) struct ProxyParser(fn(&mut ProxyReader<'_>, &Line));
+
+const fn row(
+    name: &'static str,
+    contexts: Contexts,
+    min: usize,
+    max: usize,
+    usage: &'static str,
+    docs: &'static str,
+    parser: fn(&mut ProxyReader<'_>, &Line),
+) -> Row<ProxyParser> {
+    Row { name, contexts, min, max, usage, docs, parser: ProxyParser(parser) }
+}
+
+const fn timeout(
+    name: &'static str,
+    contexts: Contexts,
+    docs: &'static str,
+    parser: fn(&mut ProxyReader<'_>, &Line),
+) -> Row<ProxyParser> {
+    row(name, contexts, 1, 1, "TIME", docs, parser)
+}
+
+const fn option(
+    name: &'static str,
+    contexts: Contexts,
+    docs: &'static str,
+    parser: fn(&mut ProxyReader<'_>, &Line),
+) -> Row<ProxyParser> {
+    row(name, contexts, 0, 0, "", docs, parser)
+}
+
+const FRONT: Contexts = Contexts::FRONT;
+const BACK: Contexts = Contexts::BACK;
+const PROXY: Contexts = Contexts::PROXY;
+const NO_DEFAULTS: Contexts = Contexts::PROXY.without(Contexts::DEFAULTS);
+
+/// The keywords of proxies.
+pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
+    row(
+        "acl",
+        PROXY,
+        2,
+        MANY,
+        "NAME FETCH[,CONVERTER]… [-i] [-n] [-m METHOD] [-f FILE]… [--] [PATTERN]…",
+        "Declares a test; lines of one name are or-ed.",
+        |r, line| r.acl(line),
+    ),
+    row("balance", BACK, 1, MANY, "roundrobin", "How servers are chosen; weighted round robin.", |r, line| {
+        r.balance(line)
+    }),
+    row(
+        "bind",
+        FRONT.without(Contexts::DEFAULTS),
+        1,
+        MANY,
+        "ADDRESS[,ADDRESS]… [OPTION]…",
+        "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME or fd@N.",
+        |r, line| {
+            if let Some(bind) = bind::bind(line, r.diagnostics) {
+                r.settings.proxy.binds.push(bind);
+            }
+        },
+    ),
+    row("default-server", BACK, 1, MANY, "OPTION…", "Options of all servers declared after it.", |r, line| {
+        server::default_server(r, line)
+    }),
+    row("default_backend", FRONT, 1, 1, "NAME", "The backend where no use_backend applies.", |r, line| {
+        r.settings.proxy.default_backend = r.backend(line, 1);
+    }),
+    row("disabled", PROXY, 0, 0, "", "The section is read, checked and left alone.", |r, _| {
+        r.settings.proxy.disabled = true
+    }),
+    row("enabled", PROXY, 0, 0, "", "Undoes a 'disabled' of the defaults.", |r, _| r.settings.proxy.disabled = false),
+    row(
+        "fullconn",
+        BACK,
+        1,
+        1,
+        "N",
+        "Connections of the backend at which servers reach their maxconn; without a minconn it changes nothing.",
+        |r, line| {
+            if let Some(n) = r.integer(line, 1, 1, i64::from(i32::MAX)) {
+                r.settings.proxy.fullconn = Some(n as u32);
+            }
+        },
+    ),
+    row(
+        "http-request",
+        PROXY,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for requests; see the actions.",
+        |r, line| {
+            r.rule(line, 1, Place::HttpRequest);
+        },
+    ),
+    row(
+        "http-response",
+        PROXY,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for responses; see the actions.",
+        |r, line| {
+            r.rule(line, 1, Place::HttpResponse);
+        },
+    ),
+    row(
+        "http-reuse",
+        BACK,
+        1,
+        1,
+        "never|safe|aggressive|always",
+        "When idle server connections are shared between clients; safe.",
+        |r, line| {
+            const NAMES: [(&str, HttpReuse); 4] = [
+                ("never", HttpReuse::Never),
+                ("safe", HttpReuse::Safe),
+                ("aggressive", HttpReuse::Aggressive),
+                ("always", HttpReuse::Always),
+            ];
+            if let Some(found) = r.one_of(line, 1, &NAMES) {
+                r.settings.proxy.http_reuse = found;
+            }
+        },
+    ),
+    row("id", NO_DEFAULTS, 1, 1, "N", "The proxy's number in statistics.", |r, line| {
+        if let Some(n) = r.integer(line, 1, 1, i64::from(i32::MAX)) {
+            r.settings.explicit_uid = Some(n as u32);
+        }
+    }),
+    row(
+        "log",
+        PROXY,
+        1,
+        MANY,
+        "global | TARGET [len N] [format F] FACILITY [LEVEL [MIN]]",
+        "Where the access log goes.",
+        |r, line| r.log(line),
+    ),
+    row(
+        "maxconn",
+        FRONT,
+        1,
+        1,
+        "N",
+        "Connections that the frontend serves at a time; more wait in the kernel.",
+        |r, line| {
+            if let Some(n) = r.integer(line, 1, 0, i64::from(i32::MAX)) {
+                r.settings.proxy.maxconn = (n > 0).then_some(n as u32);
+            }
+        },
+    ),
+    row("mode", PROXY, 1, 1, "tcp|http", "Whether bytes or HTTP messages are relayed; tcp.", |r, line| {
+        match line.text(1) {
+            mode @ ("health" | "log" | "spop" | "haterm") => {
+                r.diagnostics.error(line.at(1), format!("'mode {mode}' is not supported yet"));
+            }
+            _ => {
+                if let Some(mode) = r.one_of(line, 1, &[("tcp", Mode::Tcp), ("http", Mode::Http)]) {
+                    r.settings.proxy.mode = mode;
+                }
+            }
+        }
+    }),
+    option(
+        "option abortonclose",
+        BACK,
+        "A request whose client left is given up while it waits for a server.",
+        |r, line| r.settings.proxy.options.abortonclose = on(line),
+    ),
+    option("option dontlognull", FRONT, "Connections that sent nothing are not logged.", |r, line| {
+        r.settings.proxy.options.dontlognull = on(line)
+    }),
+    row(
+        "option forwardfor",
+        PROXY,
+        0,
+        5,
+        "[except NETWORK] [header NAME] [if-none]",
+        "Adds the client's address in X-Forwarded-For.",
+        |r, line| r.forwardfor(line),
+    ),
+    option(
+        "option http-ignore-probes",
+        FRONT,
+        "Connections that end before a request get no answer and no log line.",
+        |r, line| r.settings.proxy.options.http_ignore_probes = on(line),
+    ),
+    option("option http-keep-alive", PROXY, "Connections are kept on both sides; the default.", |r, line| {
+        r.connection(line, ConnectionMode::KeepAlive)
+    }),
+    option("option http-server-close", PROXY, "The server's connection is closed after each response.", |r, line| {
+        r.connection(line, ConnectionMode::ServerClose)
+    }),
+    option("option httpclose", PROXY, "Both connections are closed after each response.", |r, line| {
+        r.connection(line, ConnectionMode::Close)
+    }),
+    row("option httplog", PROXY, 0, 1, "", "Logs one line per request with timers, status and ending.", |r, line| {
+        if line.len() > 2 && line.text(2) == "clf" || line.len() > 3 {
+            r.diagnostics.error(line.at(2), "'option httplog clf' is not supported yet");
+        } else {
+            r.option_arity(line, 0);
+            r.settings.proxy.log_line = if on(line) { LogLine::Http } else { LogLine::Default };
+        }
+    }),
+    row(
+        "option redispatch",
+        BACK,
+        0,
+        1,
+        "[INTERVAL]",
+        "Retries go to another server: the last one, or every nth.",
+        |r, line| r.redispatch(line),
+    ),
+    option("option tcplog", PROXY, "Logs one line per connection with timers and ending.", |r, line| {
+        r.settings.proxy.log_line = if on(line) { LogLine::Tcp } else { LogLine::Default }
+    }),
+    row(
+        "redirect",
+        NO_DEFAULTS,
+        2,
+        MANY,
+        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [ignore-empty] [set-cookie C] [clear-cookie C] [if|unless CONDITION]",
+        "As 'http-request redirect', behind all http-request rules.",
+        |r, line| {
+            r.step(line, "redirect");
+            if let Some(rule) = rule::redirect_line(r, line) {
+                r.settings.redirects.push(rule);
+            }
+        },
+    ),
+    row("retries", BACK, 1, 1, "N", "How often a failed connection is tried again; 3.", |r, line| {
+        if let Some(n) = r.integer(line, 1, 0, 1000) {
+            r.settings.proxy.retries = n as u32;
+        }
+    }),
+    row(
+        "server",
+        BACK.without(Contexts::DEFAULTS),
+        2,
+        MANY,
+        "NAME ADDRESS[:PORT] [OPTION]…",
+        "A server.",
+        |r, line| server::server(r, line),
+    ),
+    row(
+        "tcp-request connection",
+        FRONT,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for new connections.",
+        |r, line| {
+            r.rule(line, 2, Place::TcpConnection);
+        },
+    ),
+    row(
+        "tcp-request content",
+        PROXY,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for what a client sends.",
+        |r, line| {
+            r.rule(line, 2, Place::TcpRequest);
+        },
+    ),
+    row("tcp-request inspect-delay", PROXY, 1, 1, "TIME", "How long content rules may wait for data.", |r, line| {
+        if let Some(time) = r.time(line, 2) {
+            r.settings.proxy.inspect_delay = time;
+        }
+    }),
+    row(
+        "tcp-response content",
+        BACK,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for what a server sends.",
+        |r, line| {
+            r.rule(line, 2, Place::TcpResponse);
+        },
+    ),
+    row("tcp-response inspect-delay", BACK, 1, 1, "TIME", "How long content rules may wait for data.", |r, line| {
+        if let Some(time) = r.time(line, 2) {
+            r.settings.proxy.response_inspect_delay = time;
+        }
+    }),
+    timeout("timeout check", BACK, "How long a check may take once it is connected.", |r, line| {
+        r.timeout(line, |t| &mut t.check)
+    }),
+    timeout("timeout client", FRONT, "How long a client may be silent.", |r, line| r.timeout(line, |t| &mut t.client)),
+    timeout("timeout client-fin", FRONT, "The same once one side has ended.", |r, line| {
+        r.timeout(line, |t| &mut t.client_fin)
+    }),
+    timeout("timeout connect", BACK, "How long a connection to a server may take.", |r, line| {
+        r.timeout(line, |t| &mut t.connect)
+    }),
+    timeout("timeout http-keep-alive", PROXY, "How long a client may wait before its next request.", |r, line| {
+        r.timeout(line, |t| &mut t.http_keep_alive)
+    }),
+    timeout("timeout http-request", PROXY, "How long a request's head may take.", |r, line| {
+        r.timeout(line, |t| &mut t.http_request)
+    }),
+    timeout("timeout queue", BACK, "How long a request may wait for a server.", |r, line| {
+        r.timeout(line, |t| &mut t.queue)
+    }),
+    timeout("timeout server", BACK, "How long a server may be silent.", |r, line| r.timeout(line, |t| &mut t.server)),
+    timeout("timeout server-fin", BACK, "The same once one side has ended.", |r, line| {
+        r.timeout(line, |t| &mut t.server_fin)
+    }),
+    timeout("timeout tarpit", PROXY, "How long a tarpitted request is kept.", |r, line| {
+        r.timeout(line, |t| &mut t.tarpit)
+    }),
+    timeout("timeout tunnel", BACK, "How long both sides of a tunnel may be silent.", |r, line| {
+        r.timeout(line, |t| &mut t.tunnel)
+    }),
+    row(
+        "use_backend",
+        FRONT.without(Contexts::DEFAULTS),
+        1,
+        MANY,
+        "NAME|FORMAT [if|unless CONDITION]",
+        "The backend, the first that applies; a name with '%' is computed per request.",
+        |r, line| r.use_backend(line),
+    ),
+]);
+
+/// Keywords that `no` may stand in front of, besides options.
+const NEGATABLE: &[&str] = &["log"];
+
+/// `no option X` comes as the line `option X` with this mark: its first word is `no`.
+fn on(line: &Line) -> bool {
+    !line.negated
+}
+
+/// Types all proxies and stores.
+pub(crate) fn all(
+    sections: &[Section],
+    global: &Global,
+    files: &dyn Files,
+    lua: &dyn LuaNames,
+    diagnostics: &mut Diagnostics,
+) -> (Vec<Proxy>, Vec<StoreSection>) {
+    let names = proxy_names(sections, diagnostics);
+    let stores = store::stores(sections, diagnostics);
+    let mut store_names = StoreNames::default();
+    store_names.stores.extend(stores.iter().map(|s| s.name.clone()));
+    let engines = sections.iter().filter(|s| s.kind == SectionKind::Redis);
+    store_names.engines.extend(engines.map(|s| s.name.clone()));
+
+    let mut named: HashMap<Arc<str>, DefaultsSection> = HashMap::new();
+    let mut last = Rc::new(Settings::new());
+    let mut proxies = Vec::new();
+    for section in sections {
+        let (context, keyword, kind) = match section.kind {
+            SectionKind::Defaults => (Contexts::DEFAULTS, "defaults", None),
+            SectionKind::Frontend => (Contexts::FRONTEND, "frontend", Some(ProxyKind::Frontend)),
+            SectionKind::Backend => (Contexts::BACKEND, "backend", Some(ProxyKind::Backend)),
+            SectionKind::Listen => (Contexts::LISTEN, "listen", Some(ProxyKind::Listen)),
+            _ => continue,
+        };
+        let base = match &section.from {
+            Some((name, at)) => find_defaults(&mut named, name, at, kind, diagnostics).unwrap_or_else(|| last.clone()),
+            // A `defaults` starts afresh, a proxy takes the nearest one above it.
+            None if kind.is_none() => Rc::new(Settings::new()),
+            None => last.clone(),
+        };
+        let mut settings = Settings::clone(&base);
+        settings.start(section, kind);
+        let mut reader = ProxyReader {
+            settings: &mut settings,
+            context,
+            section: keyword,
+            names: &names,
+            stores: &store_names,
+            files,
+            lua,
+            diagnostics,
+        };
+        for line in &section.lines {
+            reader.line(line);
+        }
+        match kind {
+            None => {
+                last = Rc::new(settings);
+                if !section.name.is_empty() {
+                    let earlier = named.insert(
+                        section.name.clone(),
+                        DefaultsSection { settings: last.clone(), at: section.at.clone(), earlier: None, users: None },
+                    );
+                    if let (Some(earlier), Some(entry)) = (earlier, named.get_mut(&section.name)) {
+                        entry.earlier = Some(earlier.at);
+                    }
+                }
+            }
+            Some(_) => proxies.push(settings.finish(global)),
+        }
+    }
+    number(&mut proxies, diagnostics);
+    (proxies.into_iter().map(|(proxy, _)| proxy).collect(), stores)
+}
+
+struct DefaultsSection {
+    settings: Rc<Settings>,
+    at: Position,
+    /// Where one of the same name stands: referring to it is then ambiguous.
+    earlier: Option<Position>,
+    /// The kind of those who use its rules.
+    users: Option<ProxyKind>,
+}
+
+fn find_defaults(
+    named: &mut HashMap<Arc<str>, DefaultsSection>,
+    name: &Arc<str>,
+    at: &Position,
+    kind: Option<ProxyKind>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Rc<Settings>> {
+    let Some(found) = named.get_mut(name) else {
+        let near = suggest::nearest(name, named.keys().map(|k| &**k)).map(str::to_owned);
+        let error = diagnostics.error(at.clone(), format!("defaults section '{name}' not found"));
+        error.did_you_mean(near.as_deref());
+        return None;
+    };
+    if let Some(earlier) = &found.earlier {
+        let message = format!("ambiguous defaults section name '{name}'");
+        let (file, first, second) = (&earlier.file, earlier.line, found.at.line);
+        diagnostics
+            .error(at.clone(), message)
+            .hint(format!("it is declared at {file}:{first} and at {}:{second}", found.at.file));
+    }
+    if found.settings.has_rules
+        && let Some(kind) = kind
+    {
+        let message = match (kind, found.users) {
+            (ProxyKind::Listen, _) => {
+                Some(format!("a 'listen' cannot use defaults section '{name}', which defines rules"))
+            }
+            (kind, Some(users)) if kind != users => {
+                Some(format!("defaults section '{name}' defines rules, so frontends and backends cannot both use it"))
+            }
+            _ => None,
+        };
+        if let Some(message) = message {
+            diagnostics.error(at.clone(), message);
+        }
+        found.users.get_or_insert(kind);
+    }
+    Some(found.settings.clone())
+}
+
+/// Collects proxies' names; two of one name may not both have a frontend side, or a backend side.
+fn proxy_names(sections: &[Section], diagnostics: &mut Diagnostics) -> ProxyNames {
+    let mut names = ProxyNames::default();
+    let mut places: Vec<(&'static str, Position)> = Vec::new();
+    for section in sections {
+        let (keyword, front, back) = match section.kind {
+            SectionKind::Frontend => ("frontend", true, false),
+            SectionKind::Backend => ("backend", false, true),
+            SectionKind::Listen => ("listen", true, true),
+            _ => continue,
+        };
+        let id = ProxyId(places.len() as u32);
+        let mut earlier = None;
+        for (wanted, map) in [(front, &mut names.frontends), (back, &mut names.backends)] {
+            if wanted {
+                match map.entry(section.name.clone()) {
+                    std::collections::hash_map::Entry::Occupied(other) => earlier = Some(*other.get()),
+                    std::collections::hash_map::Entry::Vacant(free) => _ = free.insert(id),
+                }
+            }
+        }
+        if let Some(earlier) = earlier {
+            let (other, at) = &places[earlier.0 as usize];
+            let name = &section.name;
+            let message =
+                format!("{keyword} '{name}' has the same name as {other} '{name}' declared at {}:{}", at.file, at.line);
+            diagnostics.error(section.at.clone(), message);
+        }
+        places.push((keyword, section.at.clone()));
+    }
+    names
+}
+
+/// Gives every proxy without an `id` the least number that is free, in the order of the file.
+fn number(proxies: &mut [(Proxy, Option<u32>)], diagnostics: &mut Diagnostics) {
+    let mut used: HashMap<u32, Arc<str>> = HashMap::new();
+    for (proxy, explicit) in proxies.iter() {
+        if let Some(id) = explicit
+            && let Some(other) = used.insert(*id, proxy.name.clone())
+        {
+            diagnostics
+                .error(proxy.at.clone(), format!("the id {id} of '{}' is already used by '{other}'", proxy.name));
+        }
+    }
+    let mut next = 1;
+    for (proxy, explicit) in proxies.iter_mut() {
+        proxy.uid = match explicit {
+            Some(id) => *id,
+            None => {
+                while used.contains_key(&next) {
+                    next += 1;
+                }
+                next += 1;
+                next - 1
+            }
+        };
+    }
+}
+
+impl Settings {
+    fn new() -> Self {
+        Settings {
+            proxy: Proxy {
+                name: "".into(),
+                kind: ProxyKind::Listen,
+                mode: Mode::Tcp,
+                uid: 0,
+                at: Position { file: "".into(), line: 0, column: 0 },
+                disabled: false,
+                timeouts: Timeouts::default(),
+                options: ProxyOptions::default(),
+                log: Vec::new(),
+                log_line: LogLine::Default,
+                binds: Vec::new(),
+                maxconn: None,
+                acls: Vec::new(),
+                tcp_request_connection: Vec::new(),
+                tcp_request_content: Vec::new(),
+                inspect_delay: None,
+                tcp_response_content: Vec::new(),
+                response_inspect_delay: None,
+                http_request: Vec::new(),
+                http_response: Vec::new(),
+                use_backend: Vec::new(),
+                default_backend: None,
+                servers: Vec::new(),
+                balance: Balance::RoundRobin,
+                fullconn: None,
+                retries: 3,
+                redispatch: None,
+                http_reuse: HttpReuse::Safe,
+            },
+            acls: Acls::default(),
+            default_server: ServerSettings::default(),
+            servers: HashMap::new(),
+            redirects: Vec::new(),
+            log_global: false,
+            seen: [false; STEPS.len()],
+            has_rules: false,
+            explicit_uid: None,
+        }
+    }
+
+    /// Makes a copy of a `defaults` the start of a section.
+    fn start(&mut self, section: &Section, kind: Option<ProxyKind>) {
+        self.proxy.name = section.name.clone();
+        self.proxy.at = section.at.clone();
+        // The defaults' rules refer to the defaults' ACLs, which no other section sees.
+        let acls = std::mem::take(&mut self.acls);
+        rule::inline_acls(&mut self.proxy, &acls);
+        self.has_rules = kind.is_none() && self.has_rules;
+        self.seen = [false; STEPS.len()];
+        if let Some(kind) = kind {
+            self.proxy.kind = kind;
+            if kind == ProxyKind::Backend {
+                self.proxy.default_backend = None;
+                self.proxy.maxconn = None;
+                self.proxy.tcp_request_connection.clear();
+            }
+        }
+    }
+
+    fn finish(mut self, global: &Global) -> (Proxy, Option<u32>) {
+        self.proxy.acls = self.acls.list;
+        self.proxy.http_request.append(&mut self.redirects);
+        if self.log_global {
+            self.proxy.log.splice(0..0, global.log.iter().cloned());
+        }
+        (self.proxy, self.explicit_uid)
+    }
+}
+
+impl ProxyReader<'_> {
+    fn line(&mut self, line: &Line) {
+        let negated;
+        let line = match line.text(0) {
+            "no" => {
+                negated = line.without_no();
+                let what = negated.text(0);
+                if what != "option" && !NEGATABLE.contains(&what) {
+                    let error = self.diagnostics.error(line.at(0), format!("'no' cannot stand before '{what}'"));
+                    error.hint("'no' is for options and 'log'");
+                    return;
+                }
+                &negated
+            }
+            "default" if line.text(1) == "option" => {
+                self.diagnostics.error(line.at(0), "'default option' is not supported yet");
+                return;
+            }
+            _ => line,
+        };
+        let Some((row, name_words)) = KEYWORDS.find(line.text(0), line.text(1)) else {
+            table::unknown(&KEYWORDS, known::PROXY, self.context, self.section, line, self.diagnostics);
+            return;
+        };
+        if !row.contexts.intersects(self.context) {
+            self.misplaced(row, line);
+            return;
+        }
+        let (min, max) = if line.negated { (0, MANY) } else { (row.min, row.max) };
+        if table::arity(&Row { min, max, ..row.bare() }, name_words, line, self.diagnostics) {
+            (row.parser.0)(self, line);
+        }
+    }
+
+    /// A keyword of the other side is a warning in HAProxy, and has no effect; in `defaults` it is an error.
+    fn misplaced(&mut self, row: &Row<ProxyParser>, line: &Line) {
+        let name = row.name;
+        let missing = if self.context == Contexts::DEFAULTS || name == "server" {
+            None
+        } else if self.context == Contexts::BACKEND {
+            Some("frontend")
+        } else {
+            Some("backend")
+        };
+        match missing {
+            None => {
+                let message = format!("'{name}' not allowed in '{}' section", self.section);
+                let places = row.contexts.section_names().join("', '");
+                self.diagnostics.error(line.at(0), message).hint(format!("it belongs in: '{places}'"));
+            }
+            Some(side) => {
+                let section = self.section;
+                let message = format!(
+                    "'{name}' ignored because {section} '{}' has no {side} capability",
+                    self.settings.proxy.name
+                );
+                self.diagnostics.warning(line.at(0), message);
+            }
+        }
+    }
+
+    pub(crate) fn integer(&mut self, line: &Line, index: usize, min: i64, max: i64) -> Option<i64> {
+        match unit::integer(line.text(index), min, max) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.diagnostics.error(line.at(index), format!("'{}': {message}", line.text(0)));
+                None
+            }
+        }
+    }
+
+    /// A duration; 0 is none, which the result's inner `None` says.
+    fn time(&mut self, line: &Line, index: usize) -> Option<Option<Duration>> {
+        match unit::time(line.text(index), TimeUnit::Milliseconds) {
+            Ok(time) => Some((!time.is_zero()).then_some(time)),
+            Err(message) => {
+                let message = format!("'{} {}': {message}", line.text(0), line.text(1));
+                self.diagnostics.error(line.at(index), message).hint(TIME_HINT);
+                None
+            }
+        }
+    }
+
+    fn timeout(&mut self, line: &Line, field: fn(&mut Timeouts) -> &mut Option<Duration>) {
+        if let Some(time) = self.time(line, 2) {
+            *field(&mut self.settings.proxy.timeouts) = time;
+        }
+    }
+
+    fn one_of<T: Copy>(&mut self, line: &Line, index: usize, names: &[(&str, T)]) -> Option<T> {
+        let given = line.text(index);
+        if let Some((_, value)) = names.iter().find(|(name, _)| *name == given) {
+            return Some(*value);
+        }
+        let list: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        let near = suggest::nearest(given, list.iter().copied());
+        let message = format!("'{}' expects one of {}, not '{given}'", line.text(0), table::list(&list));
+        self.diagnostics.error(line.at(index), message).did_you_mean(near);
+        None
+    }
+
+    fn option_arity(&mut self, line: &Line, max: usize) {
+        if line.len() > 2 + max {
+            let message =
+                format!("'option {}' cannot handle unexpected argument '{}'", line.text(1), line.text(2 + max));
+            self.diagnostics.error(line.at(2 + max), message);
+        }
+    }
+
+    /// A named backend, known or an error.
+    fn backend(&mut self, line: &Line, index: usize) -> Option<ProxyId> {
+        let name = line.text(index);
+        if let Some(id) = self.names.backends.get(name) {
+            return Some(*id);
+        }
+        let near = suggest::nearest(name, self.names.backends.keys().map(|k| &**k));
+        let message = format!("unable to find required {}: '{name}'", line.text(0));
+        let error = self.diagnostics.error(line.at(index), message);
+        if self.names.frontends.contains_key(name) {
+            error.hint(format!("'{name}' is a frontend; a backend or listen is needed"));
+        } else {
+            error.did_you_mean(near);
+        }
+        None
+    }
+
+    fn acl(&mut self, line: &Line) {
+        if self.context == Contexts::DEFAULTS && self.settings.proxy.name.is_empty() {
+            let message = "'acl' not allowed in anonymous 'defaults' section";
+            self.diagnostics.error(line.at(0), message).hint("give the section a name");
+            return;
+        }
+        let mut reader = ConditionReader { stores: self.stores, files: self.files, diagnostics: self.diagnostics };
+        reader.declare(line, &mut self.settings.acls);
+    }
+
+    fn balance(&mut self, line: &Line) {
+        match line.text(1) {
+            "roundrobin" => {
+                self.settings.proxy.balance = Balance::RoundRobin;
+                if line.len() > 2 {
+                    let message = format!("'balance' cannot handle unexpected argument '{}'", line.text(2));
+                    self.diagnostics.error(line.at(2), message);
+                }
+            }
+            name if known::BALANCE.contains(&name.split('(').next().unwrap_or(name)) => {
+                self.diagnostics.error(line.at(1), format!("'balance {name}' is not supported yet"));
+            }
+            name => {
+                let near = suggest::nearest(name, known::BALANCE.iter().copied().chain(["roundrobin"]));
+                self.diagnostics.error(line.at(1), format!("unknown 'balance' algorithm '{name}'")).did_you_mean(near);
+            }
+        }
+    }
+
+    fn connection(&mut self, line: &Line, mode: ConnectionMode) {
+        let options = &mut self.settings.proxy.options;
+        if on(line) {
+            options.connection = mode;
+        } else if options.connection == mode {
+            options.connection = ConnectionMode::KeepAlive;
+        }
+    }
+
+    fn forwardfor(&mut self, line: &Line) {
+        if !on(line) {
+            self.settings.proxy.options.forwardfor = None;
+            return;
+        }
+        let mut forward = ForwardFor { except: None, header: "X-Forwarded-For".to_owned(), if_none: false };
+        let mut next = 2;
+        while next < line.len() {
+            match line.text(next) {
+                "if-none" => {
+                    forward.if_none = true;
+                    next += 1;
+                }
+                word @ ("except" | "header") if next + 1 >= line.len() => {
+                    let message = format!(
+                        "'option forwardfor {word}' expects {}",
+                        if word == "header" { "a name" } else { "a network" }
+                    );
+                    self.diagnostics.error(line.at(next + 1), message);
+                    return;
+                }
+                "except" => {
+                    match address::network(line.text(next + 1)) {
+                        Some(network) => forward.except = Some(network),
+                        None => {
+                            let message =
+                                format!("'option forwardfor except': '{}' is no network", line.text(next + 1));
+                            self.diagnostics.error(line.at(next + 1), message).hint("for example 127.0.0.0/8");
+                        }
+                    }
+                    next += 2;
+                }
+                "header" => {
+                    if let Some(name) = rule::header_name(self, line, next + 1) {
+                        forward.header = name;
+                    }
+                    next += 2;
+                }
+                word => {
+                    let names = ["except", "header", "if-none"];
+                    let message = format!("'option forwardfor' only supports {}, not '{word}'", table::list(&names));
+                    let near = suggest::nearest(word, names);
+                    self.diagnostics.error(line.at(next), message).did_you_mean(near);
+                    return;
+                }
+            }
+        }
+        self.settings.proxy.options.forwardfor = Some(forward);
+    }
+
+    fn redispatch(&mut self, line: &Line) {
+        if !on(line) {
+            self.settings.proxy.redispatch = None;
+        } else if line.len() > 2 {
+            if let Some(n) = self.integer(line, 2, -1000, 1000) {
+                self.settings.proxy.redispatch = (n != 0).then_some(n as i32);
+            }
+        } else {
+            self.settings.proxy.redispatch = Some(-1);
+        }
+    }
+
+    fn log(&mut self, line: &Line) {
+        let settings = &mut self.settings;
+        if line.negated {
+            settings.log_global = false;
+            settings.proxy.log.clear();
+            if line.len() > 1 {
+                let message = format!("'no log' cannot handle unexpected argument '{}'", line.text(1));
+                self.diagnostics.error(line.at(1), message);
+            }
+        } else if line.text(1) == "global" {
+            settings.log_global = true;
+            if line.len() > 2 {
+                let message = format!("'log global' cannot handle unexpected argument '{}'", line.text(2));
+                self.diagnostics.error(line.at(2), message);
+            }
+        } else if let Some(target) = log::target(line, self.diagnostics) {
+            if matches!(target.to, crate::model::LogAddress::Unix(_) | crate::model::LogAddress::Udp(..)) {
+                let warning = self.diagnostics.warning(line.at(1), "logs to syslog have no effect yet");
+                warning.hint("'log stdout format raw local0' logs now");
+            }
+            settings.proxy.log.push(target);
+        }
+    }
+
+    fn use_backend(&mut self, line: &Line) {
+        self.step(line, "use_backend");
+        let target = if line.text(1).contains('%') {
+            let reader = ExpressionReader { stores: self.stores, place: Place::UseBackend, acl: false };
+            match rule::format(&reader, line, 1, self.diagnostics) {
+                Some(format) => BackendName::Dynamic(format),
+                None => return,
+            }
+        } else {
+            match self.backend(line, 1) {
+                Some(id) => BackendName::Static(id),
+                None => return,
+            }
+        };
+        if let Ok(condition) = self.condition(line, 2, Place::UseBackend) {
+            self.settings.proxy.use_backend.push(UseBackend { target, condition, at: line.at(0) });
+        }
+    }
+
+    pub(crate) fn condition(
+        &mut self,
+        line: &Line,
+        start: usize,
+        place: Place,
+    ) -> Result<Option<crate::model::Condition>, ()> {
+        let mut reader = ConditionReader { stores: self.stores, files: self.files, diagnostics: self.diagnostics };
+        reader.condition(line, start, &self.settings.acls, place)
+    }
+
+    fn rule(&mut self, line: &Line, start: usize, place: Place) {
+        if self.context == Contexts::DEFAULTS {
+            if self.settings.proxy.name.is_empty() {
+                let message = format!("'{}' not allowed in anonymous 'defaults' section", place.name());
+                self.diagnostics.error(line.at(0), message).hint("give the section a name");
+                return;
+            }
+            self.settings.has_rules = true;
+        }
+        self.step(line, place.name());
+        let Some(rule) = rule::rule(self, line, start, place) else {
+            return;
+        };
+        let proxy = &mut self.settings.proxy;
+        match place {
+            Place::TcpConnection => proxy.tcp_request_connection.push(rule),
+            Place::TcpRequest => proxy.tcp_request_content.push(rule),
+            Place::HttpRequest => proxy.http_request.push(rule),
+            Place::TcpResponse => proxy.tcp_response_content.push(rule),
+            Place::HttpResponse => proxy.http_response.push(rule),
+            Place::UseBackend | Place::Declared => unreachable!("these are no rule sets"),
+        }
+    }
+
+    /// Notes a step of a request's life, and warns if a later step's line came before.
+    fn step(&mut self, line: &Line, name: &str) {
+        let Some(step) = STEPS.iter().position(|s| *s == name) else {
+            return;
+        };
+        if let Some(later) = (step + 1..STEPS.len()).find(|s| self.settings.seen[*s]) {
+            let message =
+                format!("a '{name}' rule placed after a '{}' rule will still be processed before", STEPS[later]);
+            self.diagnostics.warning(line.at(0), message);
+        }
+        self.settings.seen[step] = true;
+    }
+
+    /// Whether a server of this name exists; notes it otherwise.
+    pub(crate) fn server_name(&mut self, line: &Line, index: usize) -> Arc<str> {
+        let name: Arc<str> = line.text(index).into();
+        if let Some(earlier) = self.settings.servers.insert(name.clone(), line.at(0)) {
+            let message = format!(
+                "server '{name}' has the same name as another one declared at {}:{}",
+                earlier.file, earlier.line
+            );
+            self.diagnostics.error(line.at(index), message);
+        }
+        name
+    }
+}

@@ -1,0 +1,717 @@
+//! Rules: the actions of every rule set and their arguments (HAProxy configuration manual 4.3 and 4.4).
+
+use std::sync::Arc;
+
+use crate::catalogue::{Contexts, Place, known};
+use crate::condition::Acls;
+use crate::diagnostic::Diagnostics;
+use crate::expression::{ExpressionReader, Problem, variable};
+use crate::model::{
+    AclRef, Action, Condition, LogFormat, LuaAction, OnError, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule,
+    StoreCall, VarName,
+};
+use crate::section::proxy::ProxyReader;
+use crate::section::table::{Row, Table, is_known};
+use crate::word::Line;
+use crate::{format as log_format, limits, suggest, unit};
+
+/// An action's line while it is read.
+pub(crate) struct ActionReader<'a, 'b> {
+    reader: &'a mut ProxyReader<'b>,
+    line: &'a Line,
+    place: Place,
+    /// The word that names the action.
+    name_at: usize,
+    /// What stands between parentheses behind the name: `txn.x` of `set-var(txn.x)`.
+    inside: Option<&'a str>,
+    /// The next word.
+    next: usize,
+}
+
+/// Reads an action's arguments; `None` once an error was given.
+pub(crate) struct ActionParser(fn(&mut ActionReader<'_, '_>) -> Option<Action>);
+
+const HTTP: Contexts = Contexts::HTTP_REQUEST.or(Contexts::HTTP_RESPONSE);
+const TCP: Contexts = Contexts::TCP_CONNECTION.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
+
+const fn row(
+    name: &'static str,
+    contexts: Contexts,
+    usage: &'static str,
+    docs: &'static str,
+    parser: fn(&mut ActionReader<'_, '_>) -> Option<Action>,
+) -> Row<ActionParser> {
+    Row { name, contexts, min: 0, max: 0, usage, docs, parser: ActionParser(parser) }
+}
+
+const REPLY: &str = "[status N] [content-type T] [default-errorfiles | file F | lf-file F | string S | lf-string FORMAT] [hdr NAME FORMAT]…";
+
+/// The actions; `lua.NAME` stands for all that scripts registered.
+pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
+    row("accept", TCP, "", "Ends the rule set; the connection goes on.", |_| Some(Action::Accept)),
+    row("add-header", HTTP, "NAME FORMAT", "Adds a header field.", |a| {
+        let name = header_name(a.reader, a.line, a.next)?;
+        let format = a.format(a.next + 1, "a value")?;
+        a.next += 2;
+        Some(Action::AddHeader(name, format))
+    }),
+    row("allow", HTTP, "", "Ends the rule set; the message goes on.", |_| Some(Action::Accept)),
+    row("del-header", HTTP, "NAME", "Removes all header fields of a name.", |a| {
+        let name = header_name(a.reader, a.line, a.next)?;
+        a.next += 1;
+        if a.line.text(a.next) == "-m" {
+            a.reader.diagnostics.error(a.line.at(a.next), "flag '-m' of 'del-header' is not supported yet");
+            return None;
+        }
+        Some(Action::DelHeader(name))
+    }),
+    row(
+        "deny",
+        HTTP,
+        "[deny_status N] [ANSWER as return]",
+        "Answers with an error, 403 for a request and 502 for a response.",
+        |a| {
+            let status = if a.place == Place::HttpRequest { 403 } else { 502 };
+            a.reply(status, true).map(Action::Deny)
+        },
+    ),
+    row(
+        "lua.NAME",
+        HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        "[ARG]…",
+        "Runs an action that a script registered with core.register_action, with as many arguments as it declared.",
+        |a| a.lua(),
+    ),
+    row(
+        "redirect",
+        HTTP,
+        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [ignore-empty] [set-cookie C] [clear-cookie C]",
+        "Answers with a redirection.",
+        |a| a.redirect().map(Action::Redirect),
+    ),
+    row("reject", Contexts::HTTP_REQUEST.or(TCP), "", "Closes the connection without an answer.", |_| {
+        Some(Action::Reject)
+    }),
+    row("return", HTTP, REPLY, "Answers from here.", |a| a.reply(200, false).map(Action::Return)),
+    row("set-header", HTTP, "NAME FORMAT", "Adds a header field and removes all others of its name.", |a| {
+        let name = header_name(a.reader, a.line, a.next)?;
+        let format = a.format(a.next + 1, "a value")?;
+        a.next += 2;
+        Some(Action::SetHeader(name, format))
+    }),
+    row("set-var", HTTP.or(TCP), "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
+        let name = a.variable()?;
+        Some(Action::SetVar(name, a.expression()?))
+    }),
+    row("set-var-fmt", HTTP.or(TCP), "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |a| {
+        let name = a.variable()?;
+        let format = a.format(a.next, "a format")?;
+        a.next += 1;
+        Some(Action::SetVarFormat(name, format))
+    }),
+    row(
+        "store-call",
+        HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        "STORE COMMAND [FORMAT]… [set-var(SCOPE.NAME)] [on-error open|closed|value:V]",
+        "Runs a command in a store; its arguments are formats, its reply may go to a variable.",
+        |a| a.store_call().map(Action::StoreCall),
+    ),
+    row("unset-var", HTTP.or(TCP), "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
+]);
+
+fn context(place: Place) -> Contexts {
+    match place {
+        Place::TcpConnection => Contexts::TCP_CONNECTION,
+        Place::TcpRequest => Contexts::TCP_REQUEST,
+        Place::TcpResponse => Contexts::TCP_RESPONSE,
+        Place::HttpResponse => Contexts::HTTP_RESPONSE,
+        Place::HttpRequest | Place::UseBackend | Place::Declared => Contexts::HTTP_REQUEST,
+    }
+}
+
+/// Reads the rule whose action stands at word `start`.
+pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, place: Place) -> Option<Rule> {
+    let word = line.text(start);
+    let (name, inside) = match word.split_once('(') {
+        Some((name, rest)) => match rest.strip_suffix(')') {
+            Some(inside) => (name, Some(inside)),
+            None => {
+                reader.diagnostics.error(line.at(start), format!("missing ')' in '{word}'"));
+                return None;
+            }
+        },
+        None => (word, None),
+    };
+    let lua = name.starts_with("lua.");
+    let found = ACTIONS.find(if lua { "lua.NAME" } else { name }, "").map(|(row, _)| row);
+    let Some(row) = found.filter(|row| row.contexts.intersects(context(place))) else {
+        unknown(reader, line, start, name, place, found.is_some());
+        return None;
+    };
+    let takes_inside = row.usage.starts_with('(');
+    if inside.is_some() != takes_inside {
+        let message = if takes_inside {
+            format!("'{name}' expects a variable between parentheses")
+        } else {
+            format!("'{name}' takes nothing between parentheses")
+        };
+        let error = reader.diagnostics.error(line.at(start), message);
+        error.hint(format!("write '{name}{}{}'", if takes_inside { "" } else { " " }, row.usage));
+        return None;
+    }
+    let mut action = ActionReader { reader, line, place, name_at: start, inside, next: start + 1 };
+    let read = (row.parser.0)(&mut action)?;
+    let next = action.next;
+    let condition = reader.condition(line, next, place).ok()?;
+    Some(Rule { action: read, condition, at: line.at(0) })
+}
+
+/// Reads the legacy `redirect` line.
+pub(crate) fn redirect_line(reader: &mut ProxyReader<'_>, line: &Line) -> Option<Rule> {
+    let place = Place::HttpRequest;
+    let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: 1 };
+    let redirect = action.redirect()?;
+    let next = action.next;
+    let condition = reader.condition(line, next, place).ok()?;
+    Some(Rule { action: Action::Redirect(redirect), condition, at: line.at(0) })
+}
+
+fn unknown(reader: &mut ProxyReader<'_>, line: &Line, index: usize, name: &str, place: Place, elsewhere: bool) {
+    let set = place.name();
+    let at = line.at(index);
+    let supported: Vec<&str> = ACTIONS.names(context(place)).collect();
+    if name.is_empty() {
+        let error = reader.diagnostics.error(at, format!("'{set}' expects an action"));
+        error.hint(format!("one of {}", crate::section::table::list(&supported)));
+        return;
+    }
+    let known: &[&str] = known::ACTIONS.iter().find(|(s, _)| *s == set).map_or(&[], |(_, names)| names);
+    if name.starts_with("lua.") {
+        let error = reader.diagnostics.error(at, format!("'{set}' cannot run Lua"));
+        error.hint("actions of scripts run in 'tcp-request content' and later rule sets");
+    } else if is_known(known, name) || is_known(known, line.text(index)) {
+        reader.diagnostics.error(at, format!("'{set} {name}' is not supported yet"));
+    } else {
+        let near = suggest::nearest(name, supported.iter().copied().chain(known.iter().copied()));
+        let message = if elsewhere {
+            format!("action '{name}' is not allowed in '{set}'")
+        } else {
+            format!("unknown action '{name}' of '{set}'")
+        };
+        let near = near.map(|n| n.trim_end_matches('*').to_owned());
+        reader.diagnostics.error(at, message).did_you_mean(near.as_deref());
+    }
+}
+
+fn give(diagnostics: &mut Diagnostics, line: &Line, index: usize, problem: Problem) {
+    let error = diagnostics.error(line.within(index, problem.offset), problem.message);
+    if let Some(hint) = problem.hint {
+        error.hint(hint);
+    }
+}
+
+/// Reads a word as a log-format.
+pub(crate) fn format(
+    reader: &ExpressionReader<'_>,
+    line: &Line,
+    index: usize,
+    diagnostics: &mut Diagnostics,
+) -> Option<LogFormat> {
+    let place = |offset: usize| line.within(index, offset);
+    match log_format::read(line.words[index].bytes(), reader, &place) {
+        Ok(format) => Some(format),
+        Err(problem) => {
+            give(diagnostics, line, index, problem);
+            None
+        }
+    }
+}
+
+/// Reads the name of a header field (RFC 9110, 5.1).
+pub(crate) fn header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
+    let name = line.text(index);
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if !name.is_empty() && name.bytes().all(token) {
+        return Some(name.to_owned());
+    }
+    let message = match name {
+        "" => "a header name is missing".to_owned(),
+        name => format!("'{name}' is no header name"),
+    };
+    let error = reader.diagnostics.error(line.at(index), message);
+    if name.ends_with(':') {
+        error.hint("write the name without its colon");
+    }
+    None
+}
+
+/// A word that starts the condition.
+fn is_condition(word: &str) -> bool {
+    matches!(word, "if" | "unless")
+}
+
+impl ActionReader<'_, '_> {
+    /// There is a word, and it doesn't start the condition.
+    fn has(&self, index: usize) -> bool {
+        index < self.line.len() && !is_condition(self.line.text(index))
+    }
+
+    fn name(&self) -> &str {
+        self.line.text(self.name_at).split('(').next().unwrap_or_default()
+    }
+
+    fn missing(&mut self, index: usize, what: &str) {
+        let message = format!("'{}' expects {what}", self.name());
+        self.reader.diagnostics.error(self.line.at(index), message);
+    }
+
+    fn expressions(&self) -> ExpressionReader<'_> {
+        ExpressionReader { stores: self.reader.stores, place: self.place, acl: false }
+    }
+
+    /// The word at `index` as a format. A word that is `if` counts too, as in HAProxy, where it has its place.
+    fn format(&mut self, index: usize, what: &str) -> Option<LogFormat> {
+        if index >= self.line.len() {
+            self.missing(index, what);
+            return None;
+        }
+        let reader = ExpressionReader { stores: self.reader.stores, place: self.place, acl: false };
+        format(&reader, self.line, index, self.reader.diagnostics)
+    }
+
+    fn variable(&mut self) -> Option<VarName> {
+        let name = self.inside.unwrap_or_default();
+        self.variable_named(self.name_at, name)
+    }
+
+    fn variable_named(&mut self, index: usize, name: &str) -> Option<VarName> {
+        match variable(name) {
+            Ok(variable) => Some(variable),
+            Err((message, hint)) => {
+                let offset = self.line.text(index).find('(').map_or(0, |i| i + 1);
+                let error = self.reader.diagnostics.error(self.line.within(index, offset), message);
+                if let Some(hint) = hint {
+                    error.hint(hint);
+                }
+                None
+            }
+        }
+    }
+
+    fn expression(&mut self) -> Option<crate::model::Expr> {
+        let index = self.next;
+        if !self.has(index) {
+            self.missing(index, "an expression");
+            return None;
+        }
+        let text = self.line.text(index);
+        let mut next = index + 1;
+        let mut failed_at = index;
+        let reader = self.expressions();
+        let read = reader.read(text, self.line.at(index)).and_then(|mut parsed| {
+            if parsed.used < text.len() {
+                let bad = text[parsed.used..].chars().next().unwrap_or('?');
+                return Err(Problem::new(parsed.used, format!("missing comma after the expression, at '{bad}'")));
+            }
+            while next < self.line.len() {
+                failed_at = next;
+                if !reader.more(self.line.text(next), &mut parsed)? {
+                    break;
+                }
+                next += 1;
+            }
+            Ok(parsed.expr)
+        });
+        match read {
+            Ok(expr) => {
+                self.next = next;
+                Some(expr)
+            }
+            Err(problem) => {
+                give(self.reader.diagnostics, self.line, failed_at, problem);
+                None
+            }
+        }
+    }
+
+    /// The value behind a keyword, `None` with an error if the line ends there.
+    fn value(&mut self, keyword: &str) -> Option<usize> {
+        let index = self.next + 1;
+        if index >= self.line.len() {
+            let message = format!("'{keyword}' of '{}' expects a value", self.name());
+            self.reader.diagnostics.error(self.line.at(index), message);
+            return None;
+        }
+        Some(index)
+    }
+
+    fn redirect(&mut self) -> Option<Redirect> {
+        let mut kind = None;
+        let mut to = LogFormat::default();
+        let mut redirect = Redirect {
+            kind: RedirectKind::Location,
+            to: LogFormat::default(),
+            code: 302,
+            drop_query: false,
+            append_slash: false,
+            set_cookie: None,
+            ignore_empty: false,
+        };
+        while self.has(self.next) {
+            let word = self.line.text(self.next);
+            match word {
+                "location" | "prefix" | "scheme" => {
+                    let index = self.value(word)?;
+                    to = self.format(index, "a format")?;
+                    kind = Some(match word {
+                        "location" => RedirectKind::Location,
+                        "prefix" => RedirectKind::Prefix,
+                        _ => RedirectKind::Scheme,
+                    });
+                    self.next += 2;
+                }
+                "code" => {
+                    let index = self.value(word)?;
+                    redirect.code = match self.line.text(index) {
+                        "301" => 301,
+                        "302" => 302,
+                        "303" => 303,
+                        "307" => 307,
+                        "308" => 308,
+                        other => {
+                            let message = format!("'code': unsupported HTTP code '{other}'");
+                            let error = self.reader.diagnostics.error(self.line.at(index), message);
+                            error.hint("a redirection is 301, 302, 303, 307 or 308");
+                            return None;
+                        }
+                    };
+                    self.next += 2;
+                }
+                "set-cookie" | "clear-cookie" => {
+                    let index = self.value(word)?;
+                    let value = self.line.text(index);
+                    redirect.set_cookie = Some(if word == "set-cookie" {
+                        format!("{value}; path=/;")
+                    } else {
+                        // What clears a cookie is a date in the past.
+                        format!("{value}; path=/; Max-Age=0;")
+                    });
+                    self.next += 2;
+                }
+                "drop-query" => {
+                    redirect.drop_query = true;
+                    self.next += 1;
+                }
+                "append-slash" => {
+                    redirect.append_slash = true;
+                    self.next += 1;
+                }
+                "ignore-empty" => {
+                    redirect.ignore_empty = true;
+                    self.next += 1;
+                }
+                "keep-query" => {
+                    let message = "'keep-query' of 'redirect' is not supported yet";
+                    self.reader.diagnostics.error(self.line.at(self.next), message);
+                    return None;
+                }
+                other => {
+                    let names = [
+                        "location",
+                        "prefix",
+                        "scheme",
+                        "code",
+                        "set-cookie",
+                        "clear-cookie",
+                        "drop-query",
+                        "append-slash",
+                        "ignore-empty",
+                    ];
+                    let near = suggest::nearest(other, names);
+                    let message = format!("unknown 'redirect' keyword '{other}'");
+                    let error = self.reader.diagnostics.error(self.line.at(self.next), message);
+                    error.did_you_mean(near);
+                    return None;
+                }
+            }
+        }
+        let Some(kind) = kind else {
+            self.missing(self.next, "'location', 'prefix' or 'scheme'");
+            return None;
+        };
+        redirect.kind = kind;
+        redirect.to = to;
+        Some(redirect)
+    }
+
+    /// What `return` and `deny` answer.
+    fn reply(&mut self, status: u16, deny: bool) -> Option<Return> {
+        let body = if deny { ReturnBody::ErrorPage } else { ReturnBody::Empty };
+        let mut reply = Return { status, body, headers: Vec::new(), content_type: None };
+        let mut payload_at = None;
+        let mut content_type_at = None;
+        while self.has(self.next) {
+            let word = self.line.text(self.next);
+            let keyword_at = self.next;
+            match word {
+                "status" | "deny_status" if deny || word == "status" => {
+                    let index = self.value(word)?;
+                    match unit::integer(self.line.text(index), 200, 599) {
+                        Ok(status) => reply.status = status as u16,
+                        Err(message) => {
+                            self.reader.diagnostics.error(self.line.at(index), format!("'{word}': {message}"));
+                            return None;
+                        }
+                    }
+                    self.next += 2;
+                }
+                "content-type" => {
+                    let index = self.value(word)?;
+                    content_type_at = Some(keyword_at);
+                    reply.content_type = Some(self.line.text(index).to_owned());
+                    self.next += 2;
+                }
+                "hdr" => {
+                    let index = self.value(word)?;
+                    let name = header_name(self.reader, self.line, index)?;
+                    let value = self.format(index + 1, "a header name and its value")?;
+                    reply.headers.push((name, value));
+                    self.next += 3;
+                }
+                "default-errorfiles" | "string" | "lf-string" | "file" | "lf-file" => {
+                    if payload_at.replace(keyword_at).is_some() {
+                        let message = format!("'{word}': the answer already has a body");
+                        self.reader.diagnostics.error(self.line.at(keyword_at), message);
+                        return None;
+                    }
+                    if word == "default-errorfiles" {
+                        reply.body = ReturnBody::ErrorPage;
+                        self.next += 1;
+                    } else {
+                        let index = self.value(word)?;
+                        reply.body = self.payload(word, index)?;
+                        self.next += 2;
+                    }
+                }
+                "errorfile" | "errorfiles" => {
+                    let message = format!("'{word}' of '{}' is not supported yet", self.name());
+                    self.reader.diagnostics.error(self.line.at(keyword_at), message);
+                    return None;
+                }
+                other => {
+                    let names = [
+                        "status",
+                        "content-type",
+                        "hdr",
+                        "default-errorfiles",
+                        "string",
+                        "lf-string",
+                        "file",
+                        "lf-file",
+                        "deny_status",
+                    ];
+                    let message = format!("'{}' cannot handle unexpected argument '{other}'", self.name());
+                    let near = suggest::nearest(other, names.into_iter().take(if deny { 9 } else { 8 }));
+                    self.reader.diagnostics.error(self.line.at(keyword_at), message).did_you_mean(near);
+                    return None;
+                }
+            }
+        }
+        match &reply.body {
+            ReturnBody::ErrorPage | ReturnBody::Empty => {
+                if let Some(index) = content_type_at {
+                    let message = "'content-type' ignored: the answer has no body of its own";
+                    self.reader.diagnostics.warning(self.line.at(index), message);
+                    reply.content_type = None;
+                }
+                if matches!(reply.body, ReturnBody::ErrorPage) && !ERROR_PAGES.contains(&reply.status) {
+                    let message = format!("there is no error page of status {}", reply.status);
+                    let error = self.reader.diagnostics.error(self.line.at(self.name_at), message);
+                    error.hint("give the body: 'content-type text/plain string …'");
+                    return None;
+                }
+            }
+            ReturnBody::Bytes(bytes) if bytes.is_empty() => {}
+            ReturnBody::Bytes(_) | ReturnBody::Format(_) if reply.content_type.is_none() => {
+                let index = payload_at.unwrap_or(self.name_at);
+                let message = "a content type must be defined when non-empty payload is configured";
+                self.reader
+                    .diagnostics
+                    .error(self.line.at(index), message)
+                    .hint("for example 'content-type text/plain'");
+                return None;
+            }
+            ReturnBody::Bytes(_) | ReturnBody::Format(_) => {}
+        }
+        Some(reply)
+    }
+
+    fn payload(&mut self, keyword: &str, index: usize) -> Option<ReturnBody> {
+        let word = &self.line.words[index];
+        match keyword {
+            "string" => return Some(ReturnBody::Bytes(word.bytes().into())),
+            "lf-string" => return self.format(index, "a format").map(ReturnBody::Format),
+            _ => {}
+        }
+        let path = word.text();
+        let bytes = match self.reader.files.read(path.as_ref()) {
+            Ok(bytes) if bytes.len() <= limits::FILE_BYTES => bytes,
+            Ok(_) => {
+                let message = format!("'{path}' is larger than 64 MiB");
+                self.reader.diagnostics.error(self.line.at(index), message);
+                return None;
+            }
+            Err(error) => {
+                let message = format!("'{keyword}': cannot read '{path}': {error}");
+                self.reader.diagnostics.error(self.line.at(index), message);
+                return None;
+            }
+        };
+        if keyword == "file" {
+            return Some(ReturnBody::Bytes(bytes.into()));
+        }
+        // A place within the file can't be shown on this line; the word stands for all of it.
+        let reader = self.expressions();
+        let at = self.line.at(index);
+        match log_format::read(&bytes, &reader, &|_| at.clone()) {
+            Ok(format) => Some(ReturnBody::Format(format)),
+            Err(problem) => {
+                let line = bytes[..problem.offset.min(bytes.len())].iter().filter(|b| **b == b'\n').count() + 1;
+                let problem = Problem {
+                    offset: 0,
+                    message: format!("{} at line {line} of '{path}'", problem.message),
+                    ..problem
+                };
+                give(self.reader.diagnostics, self.line, index, problem);
+                None
+            }
+        }
+    }
+
+    fn store_call(&mut self) -> Option<StoreCall> {
+        if !self.has(self.next) || !self.has(self.next + 1) {
+            self.missing(self.next, "a store and a command");
+            return None;
+        }
+        let store = match self.reader.stores.find(self.line.text(self.next)) {
+            Ok(store) => store,
+            Err((message, hint)) => {
+                let error = self.reader.diagnostics.error(self.line.at(self.next), message);
+                if let Some(hint) = hint {
+                    error.hint(hint);
+                }
+                return None;
+            }
+        };
+        let mut call = StoreCall { store, args: Vec::new(), set_var: None, on_error: OnError::default() };
+        self.next += 1;
+        while self.has(self.next) {
+            let word = self.line.text(self.next);
+            if word == "on-error" || (word.starts_with("set-var(") && word.ends_with(')')) {
+                break;
+            }
+            call.args.push(self.format(self.next, "a format")?);
+            self.next += 1;
+        }
+        if call.args.is_empty() {
+            self.missing(self.next, "a command");
+            return None;
+        }
+        while self.has(self.next) {
+            let word = self.line.text(self.next);
+            if let Some(name) = word.strip_prefix("set-var(").and_then(|w| w.strip_suffix(')')) {
+                call.set_var = Some(self.variable_named(self.next, name)?);
+                self.next += 1;
+            } else if word == "on-error" {
+                let index = self.value(word)?;
+                call.on_error = match self.line.text(index) {
+                    "open" => OnError::Open,
+                    "closed" => OnError::Closed,
+                    other => match other.strip_prefix("value:") {
+                        Some(value) => OnError::Value(value.to_owned()),
+                        None => {
+                            let message = format!("'on-error' expects 'open', 'closed' or 'value:V', not '{other}'");
+                            let near = suggest::nearest(other, ["open", "closed"]);
+                            self.reader.diagnostics.error(self.line.at(index), message).did_you_mean(near);
+                            return None;
+                        }
+                    },
+                };
+                self.next += 2;
+            } else {
+                let message = format!("'{word}' stands behind the command's arguments");
+                let error = self.reader.diagnostics.error(self.line.at(self.next), message);
+                error.hint("the arguments end at the first 'set-var(…)', 'on-error', 'if' or 'unless'");
+                return None;
+            }
+        }
+        if call.set_var.is_none() && matches!(call.on_error, OnError::Value(_)) {
+            let message = "'on-error value:…' without 'set-var(…)' has nothing to set";
+            self.reader.diagnostics.warning(self.line.at(self.name_at), message);
+        }
+        Some(call)
+    }
+
+    fn lua(&mut self) -> Option<Action> {
+        let name = &self.line.text(self.name_at)["lua.".len()..];
+        let hook = match self.place {
+            Place::HttpResponse => "http-res",
+            Place::TcpRequest => "tcp-req",
+            Place::TcpResponse => "tcp-res",
+            _ => "http-req",
+        };
+        let Some(wanted) = self.reader.lua.action(name, hook) else {
+            let names = self.reader.lua.actions();
+            let message = if names.iter().any(|n| n == name) {
+                format!("the Lua action '{name}' is not registered for '{hook}'")
+            } else {
+                format!("the Lua action '{name}' is not registered")
+            };
+            let error = self.reader.diagnostics.error(self.line.at(self.name_at), message);
+            match suggest::nearest(name, names.iter().map(String::as_str)) {
+                Some(near) => _ = error.hint(format!("did you mean 'lua.{near}'?")),
+                None if names.is_empty() => _ = error.hint("load the script in 'global': 'lua-load FILE'"),
+                None => {}
+            }
+            return None;
+        };
+        let mut args = Vec::with_capacity(wanted);
+        for index in 0..wanted {
+            if self.next >= self.line.len() {
+                let message = format!("'lua.{name}' expects {wanted} argument(s), not {index}");
+                self.reader.diagnostics.error(self.line.at(self.next), message);
+                return None;
+            }
+            args.push(self.line.text(self.next).to_owned());
+            self.next += 1;
+        }
+        Some(Action::Lua(LuaAction { name: name.into(), args }))
+    }
+}
+
+/// The statuses that HAProxy has an error page for.
+const ERROR_PAGES: [u16; 22] =
+    [200, 400, 401, 403, 404, 405, 407, 408, 410, 413, 414, 421, 422, 425, 429, 431, 500, 501, 502, 503, 504, 431];
+
+/// Makes the named ACLs of a `defaults`' rules part of the rules, since no other section sees those ACLs.
+pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {
+    if acls.list.is_empty() {
+        return;
+    }
+    let shared: Vec<Arc<crate::model::Acl>> = acls.list.iter().map(|acl| Arc::new(acl.clone())).collect();
+    let inline = |condition: &mut Option<Condition>| {
+        for term in condition.iter_mut().flat_map(|c| c.any.iter_mut().flatten()) {
+            if let AclRef::Named(index) = term.acl {
+                term.acl = AclRef::Inline(shared[index as usize].clone());
+            }
+        }
+    };
+    let sets = [
+        &mut proxy.tcp_request_connection,
+        &mut proxy.tcp_request_content,
+        &mut proxy.tcp_response_content,
+        &mut proxy.http_request,
+        &mut proxy.http_response,
+    ];
+    sets.into_iter().flatten().for_each(|rule| inline(&mut rule.condition));
+}

@@ -1,0 +1,285 @@
+//! `server` and `default-server` lines (HAProxy configuration manual 5.2).
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::address;
+use crate::catalogue::{Contexts, known};
+use crate::model::{Check, Server, ServerAddress, ServerPort};
+use crate::section::bad_name_byte;
+use crate::section::proxy::ProxyReader;
+use crate::section::table::{Row, Table, is_known};
+use crate::suggest;
+use crate::unit::{self, TimeUnit};
+use crate::word::Line;
+
+/// What options set; a `default-server`'s is what a `server` starts from.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerSettings {
+    sid: Option<u32>,
+    weight: u16,
+    maxconn: Option<u32>,
+    maxqueue: Option<u32>,
+    backup: bool,
+    disabled: bool,
+    cookie: Option<String>,
+    check: bool,
+    inter: Duration,
+    fastinter: Option<Duration>,
+    downinter: Option<Duration>,
+    rise: u32,
+    fall: u32,
+    port: Option<u16>,
+    addr: Option<IpAddr>,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        ServerSettings {
+            sid: None,
+            weight: 1,
+            maxconn: None,
+            maxqueue: None,
+            backup: false,
+            disabled: false,
+            cookie: None,
+            check: false,
+            inter: Duration::from_secs(2),
+            fastinter: None,
+            downinter: None,
+            rise: 2,
+            fall: 3,
+            port: None,
+            addr: None,
+        }
+    }
+}
+
+/// Reads an option's value; the message of an error is completed with the option's name.
+pub(crate) type ServerOption = fn(&mut ServerSettings, &str) -> Result<(), String>;
+
+const fn option(
+    name: &'static str,
+    values: usize,
+    usage: &'static str,
+    docs: &'static str,
+    parser: ServerOption,
+) -> Row<ServerOption> {
+    Row { name, contexts: Contexts::SERVER_OPTION, min: values, max: values, usage, docs, parser }
+}
+
+/// Options behind a server's address.
+pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
+    option("addr", 1, "ADDRESS", "The address that checks connect to, if not the server's.", |s, v| {
+        s.addr = Some(v.parse().map_err(|_| format!("'{v}' is no numeric address"))?);
+        Ok(())
+    }),
+    option("backup", 0, "", "Used only while no other server is up.", |s, _| {
+        s.backup = true;
+        Ok(())
+    }),
+    option("check", 0, "", "Checks the server by connecting to it.", |s, _| {
+        s.check = true;
+        Ok(())
+    }),
+    option(
+        "cookie",
+        1,
+        "VALUE",
+        "The value that names the server in the backend's cookie; alone it changes nothing.",
+        |s, v| {
+            s.cookie = Some(v.to_owned());
+            Ok(())
+        },
+    ),
+    option("disabled", 0, "", "The server starts in maintenance.", |s, _| {
+        s.disabled = true;
+        Ok(())
+    }),
+    option("downinter", 1, "TIME", "The interval of checks while the server is down; inter by default.", |s, v| {
+        s.downinter = Some(interval(v)?);
+        Ok(())
+    }),
+    option("enabled", 0, "", "Undoes a 'disabled' of default-server.", |s, _| {
+        s.disabled = false;
+        Ok(())
+    }),
+    option("fall", 1, "N", "Failed checks in a row until the server is down; 3.", |s, v| {
+        s.fall = unit::integer(v, 1, 1_000_000)? as u32;
+        Ok(())
+    }),
+    option(
+        "fastinter",
+        1,
+        "TIME",
+        "The interval of checks while the server changes its state; inter by default.",
+        |s, v| {
+            s.fastinter = Some(interval(v)?);
+            Ok(())
+        },
+    ),
+    option("id", 1, "N", "The server's number in statistics.", |s, v| {
+        s.sid = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
+        Ok(())
+    }),
+    option("inter", 1, "TIME", "The interval of checks; 2 s.", |s, v| {
+        s.inter = interval(v)?;
+        Ok(())
+    }),
+    option("maxconn", 1, "N", "Requests that the server serves at a time; more wait in its queue.", |s, v| {
+        let n = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+        s.maxconn = (n > 0).then_some(n);
+        Ok(())
+    }),
+    option("maxqueue", 1, "N", "Requests that may wait in the server's queue.", |s, v| {
+        let n = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+        s.maxqueue = (n > 0).then_some(n);
+        Ok(())
+    }),
+    option("no-backup", 0, "", "Undoes a 'backup' of default-server.", |s, _| {
+        s.backup = false;
+        Ok(())
+    }),
+    option("no-check", 0, "", "Undoes a 'check' of default-server.", |s, _| {
+        s.check = false;
+        Ok(())
+    }),
+    option("port", 1, "PORT", "The port that checks connect to, if not the server's.", |s, v| {
+        s.port = Some(unit::integer(v, 1, 65535)? as u16);
+        Ok(())
+    }),
+    option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
+        s.rise = unit::integer(v, 1, 1_000_000)? as u32;
+        Ok(())
+    }),
+    option("weight", 1, "N", "The server's share, 0 to 256; 1.", |s, v| {
+        s.weight = unit::integer(v, 0, 256)? as u16;
+        Ok(())
+    }),
+]);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match unit::time(text, TimeUnit::Milliseconds)? {
+        Duration::ZERO => Err("the interval must not be 0".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// Reads options from a word on; `false` once an error was given that hides the rest.
+fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &mut ServerSettings) -> bool {
+    let keyword = line.text(0);
+    let mut next = start;
+    while next < line.len() {
+        let word = line.text(next);
+        let Some((row, _)) = OPTIONS.find(word, "") else {
+            if is_known(known::SERVER_OPTIONS, word) {
+                reader.diagnostics.error(line.at(next), format!("'{word}' of '{keyword}' is not supported yet"));
+            } else {
+                let names = OPTIONS.names(Contexts::SERVER_OPTION).chain(known::SERVER_OPTIONS.iter().copied());
+                let near = suggest::nearest(word, names);
+                let error = reader.diagnostics.error(line.at(next), format!("unknown keyword '{word}' of '{keyword}'"));
+                error.did_you_mean(near);
+            }
+            return false;
+        };
+        if row.max > 0 && next + 1 >= line.len() {
+            let message = format!("'{word}' of '{keyword}' expects {}", row.usage);
+            reader.diagnostics.error(line.at(next + 1), message);
+            return false;
+        }
+        if let Err(message) = (row.parser)(settings, line.text(next + 1)) {
+            reader.diagnostics.error(line.at(next + 1), format!("'{word}' of '{keyword}': {message}"));
+        }
+        next += 1 + row.max;
+    }
+    true
+}
+
+/// Reads `default-server OPTION…`; what it sets adds to the `default-server` lines before it.
+pub(crate) fn default_server(reader: &mut ProxyReader<'_>, line: &Line) {
+    let mut settings = reader.settings.default_server.clone();
+    if let Some(index) = (1..line.len()).find(|i| line.text(*i) == "id") {
+        reader.diagnostics.error(line.at(index), "'id' is not allowed in 'default-server'");
+        return;
+    }
+    options(reader, line, 1, &mut settings);
+    reader.settings.default_server = settings;
+}
+
+/// Reads `server NAME ADDRESS OPTION…`.
+pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
+    let name = line.text(1);
+    if let Some(offset) = bad_name_byte(name) {
+        let bad = name[offset..].chars().next().unwrap_or('?');
+        let message = format!("character '{bad}' is not permitted in server name '{name}'");
+        reader.diagnostics.error(line.within(1, offset), message);
+        return;
+    }
+    let name = reader.server_name(line, 1);
+    let address = match address::server(line.text(2)) {
+        Ok(address) => Some(address),
+        Err(problem) => {
+            let message = format!("'server {name}': {}", problem.message);
+            let error = reader.diagnostics.error(line.within(2, problem.offset), message);
+            if let Some(hint) = problem.hint {
+                error.hint(hint);
+            }
+            None
+        }
+    };
+    let mut settings = reader.settings.default_server.clone();
+    let whole = options(reader, line, 3, &mut settings);
+    let Some(address) = address.filter(|_| whole) else {
+        return;
+    };
+    if settings.check && settings.port.is_none() && portless(&address) {
+        let message = format!("server '{name}' has neither service port nor check port");
+        reader.diagnostics.error(line.at(2), message).hint("give the address a port, or the check: 'port N'");
+    }
+    let servers = &mut reader.settings.proxy.servers;
+    if let Some(sid) = settings.sid
+        && let Some(other) = servers.iter().find(|s| s.sid == sid)
+    {
+        let message = format!("the id {sid} of server '{name}' is already used by '{}'", other.name);
+        reader.diagnostics.error(line.at(1), message);
+    }
+    servers.push(Server {
+        name,
+        // 0 stands for "the next free one" until the whole backend is known.
+        sid: settings.sid.unwrap_or(0),
+        address,
+        weight: settings.weight,
+        maxconn: settings.maxconn,
+        maxqueue: settings.maxqueue,
+        backup: settings.backup,
+        disabled: settings.disabled,
+        cookie: settings.cookie,
+        check: settings.check.then_some(Check {
+            inter: settings.inter,
+            fastinter: settings.fastinter,
+            downinter: settings.downinter,
+            rise: settings.rise,
+            fall: settings.fall,
+            port: settings.port,
+            addr: settings.addr,
+        }),
+        at: line.at(0),
+    });
+}
+
+fn portless(address: &ServerAddress) -> bool {
+    matches!(address, ServerAddress::Inet(_, ServerPort::Offset(_)) | ServerAddress::Name(_, ServerPort::Offset(_)))
+}
+
+/// Gives every server without an `id` the least number that is free.
+pub(crate) fn number(servers: &mut [Server]) {
+    let used: std::collections::HashSet<u32> = servers.iter().map(|s| s.sid).filter(|id| *id != 0).collect();
+    let mut next = 1;
+    for server in servers.iter_mut().filter(|s| s.sid == 0) {
+        while used.contains(&next) {
+            next += 1;
+        }
+        server.sid = next;
+        next += 1;
+    }
+}

@@ -1,0 +1,128 @@
+//! `store`, `redis` and `origin`: the sections that HAProxy doesn't have.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::catalogue::{Contexts, known};
+use crate::diagnostic::Diagnostics;
+use crate::model::{Bind, OriginSection, Position, RedisSection, StoreSection};
+use crate::section::table::{self, MANY, Row, Table};
+use crate::section::{Section, SectionKind, bind};
+use crate::word::Line;
+
+/// A section of these, while it is read.
+#[derive(Default)]
+pub(crate) struct Parts {
+    binds: Vec<Bind>,
+}
+
+/// Reads a keyword of `store` or `origin`.
+pub(crate) type PartsParser = fn(&mut Parts, &Line, &mut Diagnostics);
+
+/// The keywords; in `store` any other word is a parameter, which the store's own catalogue types.
+pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
+    name: "bind",
+    contexts: Contexts::STORE.or(Contexts::ORIGIN),
+    min: 1,
+    max: MANY,
+    usage: "ADDRESS[,ADDRESS]… [OPTION]…",
+    docs: "Listens: a store for RESP clients, an origin for HTTP.",
+    parser: |parts, line, diagnostics| {
+        if let Some(bind) = bind::bind(line, diagnostics) {
+            parts.binds.push(bind);
+        }
+    },
+}]);
+
+/// Types the `store` sections; a configuration without one has `store default`.
+pub(crate) fn stores(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec<StoreSection> {
+    let mut names = Names::default();
+    let mut stores = Vec::new();
+    for section in sections.iter().filter(|s| matches!(s.kind, SectionKind::Store | SectionKind::Redis)) {
+        names.note(section, diagnostics);
+        if section.kind == SectionKind::Redis {
+            continue;
+        }
+        let mut parts = Parts::default();
+        let mut parameters = Vec::new();
+        for line in &section.lines {
+            match KEYWORDS.find(line.text(0), line.text(1)) {
+                Some((row, words)) => {
+                    if table::arity(row, words, line, diagnostics) {
+                        (row.parser)(&mut parts, line, diagnostics);
+                    }
+                }
+                None => {
+                    let values: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
+                    parameters.push((line.text(0).to_ascii_lowercase(), values.join(" "), line.at(0)));
+                }
+            }
+        }
+        let (name, at) = (section.name.clone(), section.at.clone());
+        stores.push(StoreSection { name, binds: parts.binds, parameters, at });
+    }
+    if stores.is_empty() {
+        let file: Arc<str> = sections.first().map_or_else(|| "".into(), |s| s.at.file.clone());
+        let at = Position { file, line: 1, column: 1 };
+        stores.push(StoreSection { name: "default".into(), binds: Vec::new(), parameters: Vec::new(), at });
+    }
+    stores
+}
+
+/// Reads the `redis` sections; having one is an error until engines are there.
+pub(crate) fn engines(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec<RedisSection> {
+    let mut engines = Vec::new();
+    for section in sections.iter().filter(|s| s.kind == SectionKind::Redis) {
+        let error = diagnostics.error(section.at.clone(), "redis sections are not available yet");
+        error.hint("a 'store' section is there: the same commands, in this process");
+        let line = |line: &Line| (line.words.iter().map(|w| w.text().to_owned()).collect(), line.at(0));
+        engines.push(RedisSection {
+            name: section.name.clone(),
+            lines: section.lines.iter().map(line).collect(),
+            at: section.at.clone(),
+        });
+    }
+    engines
+}
+
+/// Types the `origin` sections.
+pub(crate) fn origins(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec<OriginSection> {
+    let mut names = Names::default();
+    let mut origins = Vec::new();
+    for section in sections.iter().filter(|s| s.kind == SectionKind::Origin) {
+        names.note(section, diagnostics);
+        let mut parts = Parts::default();
+        for line in &section.lines {
+            match KEYWORDS.find(line.text(0), line.text(1)) {
+                Some((row, words)) => {
+                    if table::arity(row, words, line, diagnostics) {
+                        (row.parser)(&mut parts, line, diagnostics);
+                    }
+                }
+                None => table::unknown(&KEYWORDS, known::NONE, Contexts::ORIGIN, "origin", line, diagnostics),
+            }
+        }
+        if parts.binds.is_empty() {
+            let message = format!("origin '{}' has no 'bind' directive, so nothing reaches it", section.name);
+            diagnostics.warning(section.at.clone(), message);
+        }
+        origins.push(OriginSection { name: section.name.clone(), binds: parts.binds, at: section.at.clone() });
+    }
+    origins
+}
+
+/// Names that were used, for sections that share them.
+#[derive(Default)]
+struct Names(HashMap<Arc<str>, Position>);
+
+impl Names {
+    fn note(&mut self, section: &Section, diagnostics: &mut Diagnostics) {
+        if let Some(earlier) = self.0.insert(section.name.clone(), section.at.clone()) {
+            let message = format!(
+                "the name '{}' is already used by a section declared at {}:{}",
+                section.name, earlier.file, earlier.line
+            );
+            diagnostics.error(section.at.clone(), message);
+        }
+    }
+}

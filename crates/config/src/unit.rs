@@ -1,0 +1,137 @@
+//! Numbers, durations and sizes as HAProxy writes them (configuration manual 2.4).
+
+use std::time::Duration;
+
+/// The unit of a bare number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeUnit {
+    /// Milliseconds: nearly all keywords.
+    Milliseconds,
+    /// Seconds: `stats timeout` reads milliseconds, a few others seconds.
+    #[allow(
+        dead_code,
+        reason = "the rule of the language has two default units; a row of the first kind that reads seconds will use it"
+    )]
+    Seconds,
+}
+
+/// The longest duration: HAProxy's timers are 31 bits of milliseconds, about 24.8 days.
+const MAX_MS: u64 = i32::MAX as u64;
+
+/// A duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
+pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
+    let (digits, suffix) = digits(text);
+    if digits.is_empty() {
+        return Err(format!("a duration was expected, not '{text}'"));
+    }
+    let nanos_per_unit: u128 = match suffix {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        "" if unit == TimeUnit::Milliseconds => 1_000_000,
+        "" => 1_000_000_000,
+        other => return Err(format!("unexpected '{other}' after the number in the duration '{text}'")),
+    };
+    let overflow = || format!("timer overflow in '{text}' (maximum value is 2147483647 ms or ~24.8 days)");
+    let number: u64 = digits.parse().map_err(|_| overflow())?;
+    let nanos = u128::from(number) * nanos_per_unit;
+    if nanos > u128::from(MAX_MS) * 1_000_000 {
+        return Err(overflow());
+    }
+    if number != 0 && nanos < 1_000_000 {
+        return Err(format!("timer underflow in '{text}' (minimum non-null value is 1 ms)"));
+    }
+    Ok(Duration::from_millis((nanos / 1_000_000) as u64))
+}
+
+/// Hints at the units of [`time`].
+pub(crate) const TIME_HINT: &str = "a duration is a number with us, ms, s, m, h or d; a bare number is milliseconds";
+
+/// A size in bytes: digits and `k`, `m` or `g`.
+pub(crate) fn size(text: &str, max: u64) -> Result<u64, String> {
+    let (digits, suffix) = digits(text);
+    if digits.is_empty() {
+        return Err(format!("a size was expected, not '{text}'"));
+    }
+    let factor: u64 = match suffix {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        other => return Err(format!("unexpected '{other}' after the number in the size '{text}'")),
+    };
+    match digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)) {
+        Some(bytes) if bytes <= max => Ok(bytes),
+        _ => Err(format!("the size '{text}' is too large (maximum value is {max} bytes)")),
+    }
+}
+
+/// A whole number within a range.
+pub(crate) fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
+    let negative = text.strip_prefix('-');
+    let number = negative.or(text.strip_prefix('+')).unwrap_or(text);
+    if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("a whole number was expected, not '{text}'"));
+    }
+    match text.parse::<i64>() {
+        Ok(value) if (min..=max).contains(&value) => Ok(value),
+        _ if max == i64::MAX => Err(format!("the value must be at least {min} (was {text})")),
+        _ => Err(format!("the value must be between {min} and {max} (was {text})")),
+    }
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    let end = text.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<u64, &str>) {
+        match (time(text, TimeUnit::Milliseconds), expected) {
+            (Ok(found), Ok(ms)) => assert_eq!(found.as_millis() as u64, ms, "{text}"),
+            (Err(found), Err(part)) => assert!(found.contains(part), "{text}: {found}"),
+            (found, _) => panic!("{text}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn durations() {
+        check("5000", Ok(5000));
+        check("0", Ok(0));
+        check("1500us", Ok(1));
+        check("10ms", Ok(10));
+        check("1m", Ok(60_000));
+        check("2h", Ok(7_200_000));
+        check("24d", Ok(2_073_600_000));
+        check("25d", Err("overflow"));
+        check("2147483647", Ok(2_147_483_647));
+        check("2147483648", Err("overflow"));
+        check("99999999999999999999999", Err("overflow"));
+        check("999us", Err("underflow"));
+        check("5x", Err("unexpected 'x'"));
+        check("5 s", Err("unexpected ' s'"));
+        check("", Err("expected"));
+        check("-1", Err("expected"));
+        assert_eq!(time("3", TimeUnit::Seconds), Ok(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn sizes_and_numbers() {
+        assert_eq!(size("16k", u64::MAX), Ok(16384));
+        assert_eq!(size("1G", u64::MAX), Ok(1 << 30));
+        assert!(size("99999999999g", u64::MAX).is_err());
+        assert!(size("12x", u64::MAX).is_err());
+        assert!(size("2m", 1 << 20).is_err());
+        assert_eq!(integer("-5", -10, 10), Ok(-5));
+        assert!(integer("11", 0, 10).expect_err("too large").contains("between 0 and 10"));
+        assert!(integer("1k", 0, 10).is_err());
+        assert!(integer("99999999999999999999", 0, i64::MAX).is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! Shared by all modules: a configuration from text.
+
+use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, MemoryFiles, Source, parse};
+
+/// What the tests' scripts registered: `count` for every hook without arguments, `pick` for requests with two.
+pub struct TestLua;
+
+impl LuaNames for TestLua {
+    fn action(&self, name: &str, hook: &str) -> Option<usize> {
+        match (name, hook) {
+            ("count" | "redis-accounting-v2", _) => Some(0),
+            ("pick", "http-req" | "tcp-req") => Some(2),
+            _ => None,
+        }
+    }
+
+    fn actions(&self) -> Vec<String> {
+        ["count", "pick", "redis-accounting-v2"].map(str::to_owned).to_vec()
+    }
+}
+
+/// Files that configurations of the tests name.
+pub fn files() -> MemoryFiles {
+    MemoryFiles::new()
+        .with("list.txt", "# addresses\n10.0.0.0/8\n\n  ::1  \n")
+        .with("words.txt", "one\ntwo\n")
+        .with("page.html", "<p>hello</p>")
+        .with("page.lf", "from %[src]")
+}
+
+/// Reads a whole configuration.
+pub fn load(text: &str) -> (Option<Config>, Diagnostics) {
+    let mut env = Environment::new();
+    env.set("PORT", "8080");
+    env.set("fe1", "7");
+    env.set("SERVERS", "10.0.0.1 10.0.0.2");
+    parse(Source::from_text("test.cfg", text), &mut env).finish(&files(), &TestLua)
+}
+
+/// Reads a configuration that must be good; warnings are allowed.
+#[track_caller]
+pub fn good(text: &str) -> Config {
+    let (config, diagnostics) = load(text);
+    config.unwrap_or_else(|| panic!("refused:\n{diagnostics}"))
+}
