@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use sluicegate_config::model::{BindAddress, Position};
+use sluicegate_config::model::{Bind, BindAddress, Position};
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -222,6 +222,14 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
+impl BindError {
+    /// An address of a `bind` line that belongs to the section `owner`.
+    pub fn new(bind: &Bind, owner: &str, address: &BindAddress, error: io::Error) -> BindError {
+        let address = DisplayAddress(address).to_string();
+        BindError { at: bind.at.clone(), proxy: owner.into(), address, error }
+    }
+}
+
 /// The system's words without Rust's `(os error N)`.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
@@ -275,12 +283,7 @@ pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Bound>, Vec<
             for address in &bind.addresses {
                 match bind_address(running, proxy, index, address, sockets) {
                     Ok(listener) => bound.push(listener),
-                    Err(error) => errors.push(BindError {
-                        at: bind.at.clone(),
-                        proxy: proxy.config.name.clone(),
-                        address: DisplayAddress(address).to_string(),
-                        error,
-                    }),
+                    Err(error) => errors.push(BindError::new(bind, &proxy.config.name, address, error)),
                 }
             }
         }
@@ -288,18 +291,21 @@ pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Bound>, Vec<
     if errors.is_empty() { Ok(bound) } else { Err(errors) }
 }
 
-fn bind_address(
-    running: &Running,
-    proxy: &Arc<ProxyRun>,
-    index: usize,
+/// Listens on one address of a `bind` line: a socket for each worker where the address allows it, otherwise one.
+pub fn listen(bind: &Bind, address: &BindAddress, workers: usize, maker: &dyn Sockets) -> io::Result<Vec<OwnedFd>> {
+    listen_for(bind, address, bind.backlog.or(bind.maxconn), workers, maker)
+}
+
+fn listen_for(
+    bind: &Bind,
     address: &BindAddress,
+    backlog: Option<u32>,
+    workers: usize,
     maker: &dyn Sockets,
-) -> io::Result<Bound> {
-    let bind = &proxy.config.binds[index];
-    let backlog = bind.backlog.or(bind.maxconn).or(proxy.config.maxconn).unwrap_or(DEFAULT_BACKLOG);
+) -> io::Result<Vec<OwnedFd>> {
     let mut wanted = Wanted {
         address,
-        backlog,
+        backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
         v6only: bind.v6only,
         mode: bind.mode,
         user: bind.user.as_deref(),
@@ -313,10 +319,24 @@ fn bind_address(
     if let (BindAddress::Inet(host, _), Some(local)) = (address, local) {
         decided = BindAddress::Inet(*host, local.port());
         wanted.address = &decided;
-        for _ in 1..running.process.workers.len() {
+        for _ in 1..workers {
             sockets.push(maker.listen(wanted)?);
         }
     }
+    Ok(sockets)
+}
+
+fn bind_address(
+    running: &Running,
+    proxy: &Arc<ProxyRun>,
+    index: usize,
+    address: &BindAddress,
+    maker: &dyn Sockets,
+) -> io::Result<Bound> {
+    let bind = &proxy.config.binds[index];
+    let backlog = bind.backlog.or(bind.maxconn).or(proxy.config.maxconn);
+    let sockets = listen_for(bind, address, backlog, running.process.workers.len(), maker)?;
+    let local = SockRef::from(&sockets[0]).local_addr()?.as_socket();
     let listener = Listener {
         proxy: proxy.clone(),
         process: running.process.clone(),
