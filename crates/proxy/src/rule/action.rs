@@ -2,12 +2,13 @@
 
 use sluicegate_config::model::ProxyId;
 use sluicegate_wire::engine::{PendingReply, Started};
+use sluicegate_wire::http::Message;
 
 use super::code::Machine;
 use super::redirect::RedirectCode;
-use super::reply::ReplyCode;
+use super::reply::{ReplyCode, page_reply};
 use super::store::StoreCode;
-use super::{Hook, Verdict};
+use super::{Hook, ReplySource, Verdict};
 use crate::lua::{self, BoundAction};
 use crate::sample::{Sample, VarRef};
 use crate::stream::StreamContext;
@@ -62,7 +63,14 @@ impl ActionCode {
     }
 
     /// Acts; Lua and the choice of a backend are the runner's.
-    pub(super) fn act(&self, sample: Option<Sample>, machine: &Machine, hook: Hook, cx: &mut StreamContext) -> Done {
+    pub(super) fn act(
+        &self,
+        sample: Option<Sample>,
+        machine: &Machine,
+        hook: Hook,
+        bufsize: usize,
+        cx: &mut StreamContext,
+    ) -> Done {
         match self {
             ActionCode::Accept => return Done::Verdict(Verdict::Continue),
             ActionCode::Reject => return Done::Verdict(Verdict::Close),
@@ -72,10 +80,12 @@ impl ActionCode {
                     return Done::Verdict(Verdict::Reply(reply));
                 }
             }
-            ActionCode::SetHeader(name) => message(hook, cx).set(name, machine.text()),
-            ActionCode::AddHeader(name) => {
-                message(hook, cx).add(name, machine.text());
+            ActionCode::SetHeader(name) => {
+                let message = message(hook, cx);
+                message.delete_all(name);
+                return add_field(message, name, machine.text(), bufsize);
             }
+            ActionCode::AddHeader(name) => return add_field(message(hook, cx), name, machine.text(), bufsize),
             ActionCode::DeleteHeader(name) => {
                 message(hook, cx).delete_all(name);
             }
@@ -105,6 +115,15 @@ impl ActionCode {
     }
 }
 
-fn message(hook: Hook, cx: &mut StreamContext) -> &mut sluicegate_wire::http::Message {
+/// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy.
+fn add_field(message: &mut Message, name: &[u8], value: &[u8], bufsize: usize) -> Done {
+    message.add(name, value);
+    if message.wire_len() > bufsize {
+        return Done::Verdict(Verdict::Reply(page_reply(500, ReplySource::Internal)));
+    }
+    Done::Next
+}
+
+fn message(hook: Hook, cx: &mut StreamContext) -> &mut Message {
     if hook.is_response() { &mut cx.response } else { &mut cx.request }
 }

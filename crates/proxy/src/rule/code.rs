@@ -49,6 +49,9 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
+    /// `tune.bufsize`: a text is at most this long, and so is a head that a rule edits. HAProxy renders into a buffer
+    /// of that size and cuts what does not fit.
+    bufsize: usize,
 }
 
 impl std::fmt::Debug for Program {
@@ -58,8 +61,12 @@ impl std::fmt::Debug for Program {
 }
 
 impl Program {
-    pub(super) fn new(ops: Vec<Op>) -> Program {
-        Program { ops: ops.into() }
+    pub(super) fn new(ops: Vec<Op>, bufsize: usize) -> Program {
+        Program { ops: ops.into(), bufsize }
+    }
+
+    pub(super) fn bufsize(&self) -> usize {
+        self.bufsize
     }
 
     #[inline]
@@ -109,6 +116,15 @@ impl Machine {
     fn begin(&mut self) {
         self.out.clear();
         self.ends.clear();
+    }
+
+    /// Cuts the text that is being rendered to `limit` bytes.
+    #[inline]
+    fn bound(&mut self, limit: usize) {
+        let start = self.ends.last().map_or(0, |end| *end as usize);
+        if self.out.len() - start > limit {
+            self.out.truncate(start + limit);
+        }
     }
 
     /// The whole text since the last [`Op::Begin`].
@@ -186,8 +202,14 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
             Op::Jump(target) => at = *target as usize,
             Op::Begin => machine.begin(),
             Op::Text(text) => machine.out.extend_from_slice(text),
-            Op::AppendValue(flags, mode) => append_value(value.as_ref(), *flags, *mode, &mut machine.out),
-            Op::AppendAlias(alias, flags, mode) => append_alias(*alias, *flags, *mode, cx, &mut machine.out),
+            Op::AppendValue(flags, mode) => {
+                append_value(value.as_ref(), *flags, *mode, &mut machine.out);
+                machine.bound(program.bufsize);
+            }
+            Op::AppendAlias(alias, flags, mode) => {
+                append_alias(*alias, *flags, *mode, cx, &mut machine.out);
+                machine.bound(program.bufsize);
+            }
             Op::EndText => machine.ends.push(machine.out.len() as u32),
             Op::Act(action) => {
                 machine.next = at as u32;

@@ -16,7 +16,7 @@ use super::store::{StoreCode, store_err};
 use super::{CompileError, Hook, ReplySource, RuleList};
 use crate::lua::{self, LuaStates};
 use crate::running::Engines;
-use crate::sample::{ConverterCode, FetchCode, FormatMode, MatcherCode, VarRef};
+use crate::sample::{ConverterCode, FetchCode, FormatMode, MatcherCode, VarRef, alias_available};
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -46,8 +46,9 @@ impl ProxyRules {
         lua: Option<&Arc<LuaStates>>,
     ) -> Result<ProxyRules, Vec<CompileError>> {
         let mut errors = Vec::new();
+        let bufsize = config.global.tune.bufsize;
         let mut list = |rules: &[Rule], hook| {
-            let mut builder = Builder { proxy, engines, lua, hook, ops: Vec::new(), errors: &mut errors };
+            let mut builder = Builder { proxy, engines, lua, hook, bufsize, ops: Vec::new(), errors: &mut errors };
             rules.iter().for_each(|rule| builder.rule(rule));
             builder.finish()
         };
@@ -61,7 +62,7 @@ impl ProxyRules {
             default_backend: proxy.default_backend,
         };
         let mut builder =
-            Builder { proxy, engines, lua, hook: Hook::HttpRequest, ops: Vec::new(), errors: &mut errors };
+            Builder { proxy, engines, lua, hook: Hook::HttpRequest, bufsize, ops: Vec::new(), errors: &mut errors };
         proxy.use_backend.iter().for_each(|rule| builder.use_backend(rule));
         compiled.use_backend = builder.finish();
         if proxy.default_backend.is_none() && proxy.kind == ProxyKind::Listen {
@@ -83,6 +84,7 @@ struct Builder<'a> {
     engines: &'a Engines,
     lua: Option<&'a Arc<LuaStates>>,
     hook: Hook,
+    bufsize: usize,
     ops: Vec<Op>,
     errors: &'a mut Vec<CompileError>,
 }
@@ -92,7 +94,7 @@ impl Builder<'_> {
         if !self.ops.is_empty() {
             self.ops.push(Op::Stop);
         }
-        RuleList { code: Program::new(self.ops) }
+        RuleList { code: Program::new(self.ops, self.bufsize) }
     }
 
     fn error(&mut self, at: &Position, message: impl Into<String>) {
@@ -133,7 +135,7 @@ impl Builder<'_> {
         match &rule.target {
             BackendName::Static(id) => self.ops.push(Op::Act(ActionCode::UseBackend(*id))),
             BackendName::Dynamic(name) => {
-                self.text(name, FormatMode::Plain);
+                self.text(name, FormatMode::Plain, &rule.at);
                 self.ops.push(Op::Act(ActionCode::UseBackendNamed));
             }
         }
@@ -221,24 +223,27 @@ impl Builder<'_> {
     }
 
     /// Renders one log-format.
-    fn text(&mut self, format: &LogFormat, mode: FormatMode) {
+    fn text(&mut self, format: &LogFormat, mode: FormatMode, at: &Position) {
         self.ops.push(Op::Begin);
-        self.parts(format, mode);
+        self.parts(format, mode, at);
     }
 
     /// Renders several.
-    fn texts<'f>(&mut self, formats: impl Iterator<Item = (&'f LogFormat, FormatMode)>) {
+    fn texts<'f>(&mut self, formats: impl Iterator<Item = &'f LogFormat>, mode: FormatMode, at: &Position) {
         self.ops.push(Op::Begin);
-        for (format, mode) in formats {
-            self.parts(format, mode);
+        for format in formats {
+            self.parts(format, mode, at);
             self.ops.push(Op::EndText);
         }
     }
 
-    fn parts(&mut self, format: &LogFormat, mode: FormatMode) {
+    fn parts(&mut self, format: &LogFormat, mode: FormatMode, at: &Position) {
         for part in &format.parts {
             match part {
                 FormatPart::Text(text) => self.ops.push(Op::Text(text.as_slice().into())),
+                FormatPart::Alias(alias, _) if !alias_available(*alias) => {
+                    self.error(at, "this alias is not available in rules, only in log lines");
+                }
                 FormatPart::Alias(alias, flags) => self.ops.push(Op::AppendAlias(*alias, *flags, mode)),
                 FormatPart::Expr(expr, flags) => {
                     self.expr(expr);
@@ -256,13 +261,13 @@ impl Builder<'_> {
         variable
     }
 
-    fn reply(&mut self, reply: &model::Return, source: ReplySource) -> ActionCode {
+    fn reply(&mut self, reply: &model::Return, source: ReplySource, at: &Position) -> ActionCode {
         let body = match &reply.body {
             ReturnBody::Format(format) => Some(format),
             ReturnBody::ErrorPage | ReturnBody::Empty | ReturnBody::Bytes(_) => None,
         };
         let formats = reply.headers.iter().map(|(_, format)| format).chain(body);
-        self.texts(formats.map(|format| (format, FormatMode::Http)));
+        self.texts(formats, FormatMode::Http, at);
         ActionCode::Reply(ReplyCode::new(reply, source))
     }
 
@@ -270,18 +275,18 @@ impl Builder<'_> {
         let code = match action {
             Action::Accept => ActionCode::Accept,
             Action::Reject => ActionCode::Reject,
-            Action::Deny(reply) => self.reply(reply, ReplySource::Deny),
-            Action::Return(reply) => self.reply(reply, ReplySource::Return),
+            Action::Deny(reply) => self.reply(reply, ReplySource::Deny, at),
+            Action::Return(reply) => self.reply(reply, ReplySource::Return, at),
             Action::Redirect(redirect) => {
-                self.text(&redirect.to, FormatMode::Http);
+                self.text(&redirect.to, FormatMode::Http, at);
                 ActionCode::Redirect(RedirectCode::new(redirect))
             }
             Action::SetHeader(name, value) => {
-                self.text(value, FormatMode::Http);
+                self.text(value, FormatMode::Http, at);
                 ActionCode::SetHeader(lower(name))
             }
             Action::AddHeader(name, value) => {
-                self.text(value, FormatMode::Http);
+                self.text(value, FormatMode::Http, at);
                 ActionCode::AddHeader(lower(name))
             }
             Action::DelHeader(name) => ActionCode::DeleteHeader(name.as_bytes().into()),
@@ -292,7 +297,7 @@ impl Builder<'_> {
             }
             Action::SetVarFormat(name, format) => {
                 let Some(variable) = self.variable(name, at) else { return };
-                self.text(format, FormatMode::Plain);
+                self.text(format, FormatMode::Plain, at);
                 ActionCode::SetVarText(variable)
             }
             Action::UnsetVar(name) => {
@@ -332,7 +337,7 @@ impl Builder<'_> {
             self.error(at, "too many variable names in this process");
             return None;
         };
-        self.texts(call.args.iter().map(|format| (format, FormatMode::Plain)));
+        self.texts(call.args.iter(), FormatMode::Plain, at);
         Some(ActionCode::StoreCall(StoreCode { engine, set_var, on_error: call.on_error.clone(), store_err }))
     }
 

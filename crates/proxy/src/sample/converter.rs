@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use sluicegate_config::catalogue::Converter;
 use sluicegate_config::model::Arg;
@@ -37,14 +36,12 @@ pub enum ConverterCode {
     Word(Cut),
     /// `store_get(store)`: the value under the sample as key.
     StoreGet(Arc<dyn Engine>),
-    /// `store_incr(store[,by[,ttl]])`: the counter under the sample as key, after adding.
+    /// `store_incr(store[,by])`: the counter under the sample as key, after adding.
     StoreIncr {
         /// Whom to ask.
         engine: Arc<dyn Engine>,
         /// What is added, in decimal.
         by: Box<str>,
-        /// The counter's life from its first increment, in milliseconds.
-        ttl_ms: Option<Box<str>>,
     },
 }
 
@@ -100,7 +97,6 @@ impl ConverterCode {
             Converter::StoreIncr => ConverterCode::StoreIncr {
                 engine: engine(args, engines)?,
                 by: int(args, 1)?.unwrap_or(1).to_string().into(),
-                ttl_ms: duration(args, 2)?.map(|ttl| ttl.as_millis().to_string().into()),
             },
         })
     }
@@ -140,22 +136,9 @@ impl ConverterCode {
                 let started = value.with_text(|key| engine.start(0, &[b"GET", key]));
                 answered(started)
             }
-            ConverterCode::StoreIncr { engine, by, ttl_ms } => value.with_text(|key| {
-                let started = engine.start(0, &[b"INCRBY", key, by.as_bytes()]);
-                if let Some(ttl_ms) = ttl_ms {
-                    // `NX` leaves the life of an older counter alone. Commands of one caller run in order, and its
-                    // reply decides nothing, so it is given up.
-                    let made = match &started {
-                        Started::Done(Reply::Integer(count)) => count.to_string() == **by,
-                        Started::Done(_) => false,
-                        Started::Pending(_) => true,
-                    };
-                    if made {
-                        drop(engine.start(0, &[b"PEXPIRE", key, ttl_ms.as_bytes(), b"NX"]));
-                    }
-                }
-                answered(started)
-            }),
+            ConverterCode::StoreIncr { engine, by } => {
+                answered(value.with_text(|key| engine.start(0, &[b"INCRBY", key, by.as_bytes()])))
+            }
         }
     }
 
@@ -208,19 +191,6 @@ fn int(args: &[Arg], index: usize) -> Result<Option<i64>, String> {
         Some(Arg::Str(text)) => text.parse().map(Some).map_err(|_| format!("'{text}' is not an integer")),
         None | Some(Arg::Absent) => Ok(None),
         Some(other) => Err(format!("argument {} of a converter must be an integer, found {other:?}", index + 1)),
-    }
-}
-
-fn duration(args: &[Arg], index: usize) -> Result<Option<Duration>, String> {
-    match args.get(index) {
-        Some(Arg::Time(time)) => Ok(Some(*time)),
-        Some(Arg::Int(ms)) => Ok(Some(Duration::from_millis((*ms).max(0) as u64))),
-        Some(Arg::Str(text)) => text
-            .parse()
-            .map(|ms| Some(Duration::from_millis(ms)))
-            .map_err(|_| format!("'{text}' is not a number of ms")),
-        None | Some(Arg::Absent) => Ok(None),
-        Some(other) => Err(format!("argument {} of a converter must be a time, found {other:?}", index + 1)),
     }
 }
 
@@ -316,5 +286,61 @@ impl Cut {
             let start = last.checked_sub(more).map_or(0, |first| parts[first].0);
             Some(start..parts[last].1)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a single field or word is, by the parts themselves; several are compared in the differential tests.
+    fn model(text: &[u8], index: i64, words: bool) -> Option<Vec<u8>> {
+        let parts: Vec<&[u8]> = text.split(|byte| *byte == b',').filter(|part| !words || !part.is_empty()).collect();
+        let nth = usize::try_from(index.unsigned_abs()).ok()?;
+        let place = if index > 0 { nth.checked_sub(1)? } else { parts.len().checked_sub(nth)? };
+        parts.get(place).map(|part| part.to_vec())
+    }
+
+    proptest! {
+        #[test]
+        fn one_part_is_that_part(text in "[a,]{0,12}", index in -5i64..=5, words: bool) {
+            prop_assume!(index != 0);
+            let cut = Cut { index, delimiters: b",".as_slice().into(), count: 1 };
+            let text = text.as_bytes();
+            let range = if words { cut.word(text) } else { cut.field(text) };
+            prop_assert_eq!(range.map(|range| text[range].to_vec()), model(text, index, words));
+        }
+
+        #[test]
+        fn a_cut_stays_inside_any_text(
+            text in proptest::collection::vec(any::<u8>(), 0..40),
+            index in any::<i64>(),
+            count in any::<usize>(),
+            delimiters in proptest::collection::vec(any::<u8>(), 0..3),
+        ) {
+            let cut = Cut { index: if index == 0 { 1 } else { index }, delimiters: delimiters.into(), count };
+            for range in [cut.field(&text), cut.word(&text)].into_iter().flatten() {
+                prop_assert!(text.get(range).is_some());
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_error(converter: Converter, args: &[&str], expected: &str) {
+        let args: Vec<_> = args.iter().map(|arg| Arg::Str(Arc::from(*arg))).collect();
+        let error = ConverterCode::compile(converter, &args, &Engines::new()).err();
+        assert_eq!(error.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        check_error(Converter::Field, &[], "an index is needed");
+        check_error(Converter::Field, &["0", ","], "the index counts from 1, or from -1 backwards");
+        check_error(Converter::Word, &["x", ","], "'x' is not an integer");
+        check_error(Converter::Word, &["1", ",", "-1"], "the count -1 is negative");
+        check_error(Converter::Concat, &["a", "nothing"], "'nothing' is not a variable's name");
+        check_error(Converter::StoreGet, &["none"], "no store is named 'none'");
     }
 }

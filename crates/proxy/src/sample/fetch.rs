@@ -343,8 +343,7 @@ fn query(target: &[u8]) -> Option<&[u8]> {
     memchr::memchr(b'?', target).map(|mark| &target[mark + 1..])
 }
 
-/// The date in the unit, from 1970. The offset counts in the unit, except that HAProxy takes it in seconds where no
-/// unit is given.
+/// The time since 1970 in the unit, and the offset in the same unit.
 fn date(offset: i64, unit: DateUnit) -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = match unit {
@@ -370,4 +369,79 @@ fn random_below(range: u64) -> u64 {
         // The high half of a product is an even spread over the range without a division.
         ((u128::from(x) * u128::from(range)) >> 64) as u64
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_every_form_have_their_path() {
+        let check = |target: &str, path_: Option<&str>, query_: Option<&str>| {
+            let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            assert_eq!(text(path(target.as_bytes())).as_deref(), path_, "path of {target}");
+            assert_eq!(text(query(target.as_bytes())).as_deref(), query_, "query of {target}");
+        };
+        check("/a/b?c?d", Some("/a/b"), Some("c?d"));
+        check("/a?", Some("/a"), Some(""));
+        check("/a", Some("/a"), None);
+        check("/a#f?x", Some("/a"), Some("x"));
+        check("http://h/p?q", Some("/p"), Some("q"));
+        check("http://h", None, None);
+        check("*", None, None);
+        check("h:443", None, None);
+    }
+
+    #[test]
+    fn occurrences_count_from_both_ends() {
+        let values = ["a", "b", "c"];
+        let check = |occurrence: i64, expected: Option<&str>| {
+            let found = pick(&mut values.iter().map(|value| value.as_bytes()), occurrence);
+            assert_eq!(found, expected.map(str::as_bytes), "{occurrence}");
+        };
+        check(0, Some("c"));
+        check(1, Some("a"));
+        check(3, Some("c"));
+        check(4, None);
+        check(-1, Some("c"));
+        check(-3, Some("a"));
+        check(-4, None);
+        check(-11, None);
+        check(i64::MIN, None);
+        check(i64::MAX, None);
+    }
+
+    #[test]
+    fn random_numbers_fill_their_range() {
+        let mut seen = [0u32; 10];
+        for _ in 0..10_000 {
+            seen[random_below(10) as usize] += 1;
+        }
+        assert!(seen.iter().all(|count| (500..2_000).contains(count)), "{seen:?}");
+    }
+
+    #[test]
+    fn dates_add_their_offset_in_their_unit() {
+        let seconds = date(0, DateUnit::Seconds);
+        assert!(seconds > 1_700_000_000);
+        let hour = date(3600, DateUnit::Seconds) - seconds;
+        assert!((3600..3660).contains(&hour), "{hour}");
+        let ms = date(-5_000_000, DateUnit::Milliseconds) - seconds * 1000;
+        assert!((-5_000_000..-4_900_000).contains(&ms), "{ms}");
+        assert!(date(0, DateUnit::Microseconds) / 1_000_000 - seconds <= 60);
+    }
+
+    #[track_caller]
+    fn check_error(fetch: Fetch, args: &[&str], expected: &str) {
+        let args: Vec<_> = args.iter().map(|arg| Arg::Str(std::sync::Arc::from(*arg))).collect();
+        assert_eq!(FetchCode::compile(fetch, &args).err().as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        check_error(Fetch::Int, &["x"], "'x' is not an integer");
+        check_error(Fetch::Var, &["none"], "'none' is not a variable's name");
+        check_error(Fetch::Date, &["0", "h"], "'h' is not s, ms or us");
+        check_error(Fetch::Rand, &["0"], "rand needs a positive range, found 0");
+    }
 }

@@ -6,12 +6,14 @@
 //! is theirs alone.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{FormatFlags, LogAlias};
 
 use super::fetch::path_and_query;
 use super::value::{Value, append_hex, append_int, append_ip};
+use crate::log::header::append_date;
 use crate::stream::StreamContext;
 use sluicegate_wire::http::Version;
 
@@ -61,7 +63,12 @@ fn encode_tail(out: &mut Vec<u8>, start: usize, escape: bool, mode: FormatMode) 
     }
 }
 
-/// Appends a `%xx` alias.
+/// Whether rules know what an alias prints.
+pub fn alias_available(alias: LogAlias) -> bool {
+    !matches!(alias, LogAlias::Ac | LogAlias::Sc)
+}
+
+/// Appends a `%xx` alias that is available.
 pub fn append_alias(alias: LogAlias, flags: FormatFlags, mode: FormatMode, cx: &StreamContext, out: &mut Vec<u8>) {
     let log = &cx.log;
     let fe_name = || cx.frontend.config.name.as_bytes();
@@ -102,10 +109,13 @@ pub fn append_alias(alias: LogAlias, flags: FormatFlags, mode: FormatMode, cx: &
         }
         LogAlias::Ts => append_string(&[log.ending.who, log.ending.phase], flags, mode, out),
         LogAlias::Tsc => append_string(&[log.ending.who, log.ending.phase, b'-', b'-'], flags, mode, out),
-        LogAlias::Ac => append_int(out, 0),
-        LogAlias::Fc => append_int(out, 0),
-        LogAlias::Bc => append_int(out, 0),
-        LogAlias::Sc => append_int(out, 0),
+        // What the process and the chosen server count is not in the context: `alias_available` refuses them.
+        LogAlias::Ac | LogAlias::Sc => debug_assert!(false, "refused when the rule was compiled"),
+        LogAlias::Fc => append_int(out, i64::from(cx.frontend.frontend.sessions.current())),
+        LogAlias::Bc => {
+            let streams = cx.backend.as_ref().map_or(0, |backend| backend.backend.figures.scur.load(Ordering::Relaxed));
+            append_int(out, i64::from(streams));
+        }
         LogAlias::Rc => {
             if log.redispatched {
                 out.push(b'+');
@@ -199,16 +209,6 @@ fn since(start: Instant, end: Option<Instant>) -> Option<Duration> {
 
 fn between(start: Option<Instant>, end: Option<Instant>) -> Option<Duration> {
     Some(end?.saturating_duration_since(start?))
-}
-
-/// `20/Nov/2026:22:03:01.440`, local time.
-fn append_date(time: SystemTime, out: &mut Vec<u8>) {
-    let Ok(time) = jiff::Timestamp::try_from(time) else { return };
-    let local = time.to_zoned(jiff::tz::TimeZone::system());
-    out.extend_from_slice(local.strftime("%d/%b/%Y:%H:%M:%S").to_string().as_bytes());
-    out.push(b'.');
-    let ms = local.subsec_nanosecond() / 1_000_000;
-    out.extend_from_slice(format!("{ms:03}").as_bytes());
 }
 
 /// The machine's name, asked once.

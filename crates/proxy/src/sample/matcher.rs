@@ -122,3 +122,62 @@ fn in_network(ip: IpAddr, network: IpAddr, length: u8) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(patterns: &[&str]) -> Vec<Vec<u8>> {
+        patterns.iter().map(|pattern| pattern.as_bytes().to_vec()).collect()
+    }
+
+    #[track_caller]
+    fn check(matcher: Matcher, ignore_case: bool, yes: &[&str], no: &[&str]) {
+        let code = MatcherCode::new(matcher, ignore_case);
+        for (texts, expected) in [(yes, true), (no, false)] {
+            for text in texts {
+                assert_eq!(code.matches(&Value::text(text.as_bytes())), expected, "{code:?} on {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts() {
+        check(Matcher::Found, false, &["", "x"], &[]);
+        check(Matcher::Str(bytes(&["a", "bc"])), false, &["a", "bc"], &["", "ab", "A"]);
+        check(Matcher::Str(bytes(&["a"])), true, &["a", "A"], &["aa"]);
+        check(Matcher::Beg(bytes(&["/a"])), false, &["/a", "/ab"], &["/", "/A", "b/a"]);
+        check(Matcher::End(bytes(&[".js"])), true, &["x.js", ".JS"], &["js", "x.jsx"]);
+        check(Matcher::Sub(bytes(&["bc"])), true, &["abcd", "BC"], &["b", "bxc"]);
+        check(Matcher::Len(vec![(1, 2), (5, 5)]), false, &["a", "ab", "abcde"], &["", "abc"]);
+    }
+
+    #[test]
+    fn components() {
+        check(Matcher::Dir(bytes(&["b"])), false, &["/a/b/c", "b", "/b?x", "/bb/b"], &["/a/bb", "/ab", "/a.b"]);
+        check(Matcher::Dir(bytes(&["/a/b/"])), false, &["/x/a/b", "a/b"], &["/a/x/b", "/aa/b"]);
+        check(Matcher::Dom(bytes(&["example"])), true, &["www.Example.com", "example:80"], &["examples.com"]);
+        check(Matcher::Dir(bytes(&["/"])), false, &[], &["/", ""]);
+        check(Matcher::Dir(bytes(&["aba"])), false, &["ababa/aba"], &["ababa"]);
+    }
+
+    #[test]
+    fn numbers_and_addresses() {
+        check(Matcher::Int(vec![(1, 3), (10, i64::MAX)]), false, &["1", "3", "99", "2x"], &["0", "4", "", "x"]);
+        check(Matcher::Bool, false, &["1", "-1"], &["0", "x", ""]);
+        let net = |text: &str, length| (text.parse().expect("an address"), length);
+        check(Matcher::Ip(vec![net("10.0.0.0", 8)]), false, &["10.9.9.9", "::ffff:10.0.0.1"], &["11.0.0.1", "x"]);
+        check(Matcher::Ip(vec![net("2001:db8::", 32)]), false, &["2001:db8:1::"], &["2001:db9::", "10.0.0.1"]);
+        check(Matcher::Ip(vec![net("::ffff:10.0.0.0", 104)]), false, &["10.1.1.1"], &["11.1.1.1"]);
+        check(Matcher::Ip(vec![net("0.0.0.0", 0)]), false, &["1.2.3.4"], &["2001:db8::1"]);
+        check(Matcher::Ip(vec![net("::", 0)]), false, &["1.2.3.4", "2001:db8::1"], &[]);
+        check(Matcher::Bin(vec![vec![0, 1]]), false, &["\0\u{1}"], &["01"]);
+    }
+
+    #[test]
+    fn a_number_is_8_bytes_to_bin() {
+        let code = MatcherCode::new(Matcher::Bin(vec![vec![0, 0, 0, 0, 0, 0, 1, 2]]), false);
+        assert!(code.matches(&Value::Int(0x102)));
+        assert!(!code.matches(&Value::Int(0x103)));
+    }
+}

@@ -228,3 +228,51 @@ pub fn embedded_ipv4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(value: Value<'_>, int: Option<i64>, ip: Option<&str>, text: &str) {
+        assert_eq!(value.to_int(), int, "{value:?} as an integer");
+        assert_eq!(value.to_bool(), int.map(|number| number != 0), "{value:?} as a boolean");
+        assert_eq!(value.to_ip().map(|ip| ip.to_string()).as_deref(), ip, "{value:?} as an address");
+        value.with_text(|bytes| assert_eq!(String::from_utf8_lossy(bytes), text));
+        assert_eq!(String::from_utf8_lossy(&value.clone().into_text()), text);
+        assert_eq!(Value::from_sample(value.clone().into_sample()), value);
+        assert_eq!(value.clone().into_sample().as_value(), value);
+    }
+
+    #[test]
+    fn casts_are_those_of_the_manual() {
+        let ip = |text: &str| Value::Ip(text.parse().expect("an address"));
+        check(Value::Bool(true), Some(1), None, "1");
+        check(Value::Bool(false), Some(0), None, "0");
+        check(Value::Int(-3), Some(-3), Some("255.255.255.253"), "-3");
+        check(ip("1.2.3.4"), Some(0x0102_0304), Some("1.2.3.4"), "1.2.3.4");
+        check(ip("2001:db8::1"), None, Some("2001:db8::1"), "2001:db8::1");
+        check(Value::text(b"12ab"), Some(12), None, "12ab");
+        check(Value::text(b"-12"), Some(-12), None, "-12");
+        check(Value::text(b"+12"), Some(12), None, "+12");
+        check(Value::text(b"ab"), Some(0), None, "ab");
+        check(Value::text(b""), None, None, "");
+        check(Value::text(b"10.0.0.1"), Some(10), Some("10.0.0.1"), "10.0.0.1");
+        check(Value::text(b"99999999999999999999"), Some(i64::MAX), None, "99999999999999999999");
+        check(Value::text(b"-99999999999999999999"), Some(i64::MIN), None, "-99999999999999999999");
+        check(Value::Bin(Cow::Borrowed(b"\x00\xfa")), None, None, "00FA");
+        check(Value::Method(Cow::Borrowed(b"GET")), None, None, "GET");
+    }
+
+    #[test]
+    fn ipv4_addresses_are_found_inside_ipv6_ones() {
+        let check = |text: &str, inside: Option<&str>| {
+            let found = embedded_ipv4(text.parse().expect("an address"));
+            assert_eq!(found.map(|ip| ip.to_string()).as_deref(), inside, "{text}");
+        };
+        check("::ffff:10.1.2.3", Some("10.1.2.3"));
+        check("::10.1.2.3", Some("10.1.2.3"));
+        check("2002:a01:203::", Some("10.1.2.3"));
+        check("2001:db8::1", None);
+    }
+}

@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use sluicegate_config::model::{Action, Redirect, RedirectKind, Return, ReturnBody};
+use sluicegate_proxy::rule::{Hook, Verdict, run};
 use sluicegate_proxy::running::Engines;
 use sluicegate_testkit::{Client, Haproxy, Listening};
+use sluicegate_wire::http::Version;
 
 use super::fixture::{
     self, answer, answer_of, compile, condition, config, context, expr, format, in_worker, rule, var,
@@ -589,4 +591,128 @@ fn replies_are_haproxys_byte_for_byte() {
         Case { haproxy: format!(" http-request {line} if {{ req.hdr(case) {index} }}\n"), ours: vec![rule(action, "")] }
     };
     compare(cases.into_iter().enumerate().map(case).collect());
+}
+
+/// Field lines of the response that [`responses_are_seen_as_haproxy_sees_them`] looks at.
+const RESPONSE: &[(&str, &str)] = &[
+    ("X", "a,,b"),
+    ("X", "\"c,d\" , e"),
+    ("Set-Cookie", "a=1; path=/; b=2"),
+    ("Set-Cookie", "b=\"x;y\"; path=/"),
+    ("Set-Cookie", "a = 2"),
+    ("Set-Cookie", "c="),
+    ("N", "42"),
+];
+
+#[test]
+fn responses_are_seen_as_haproxy_sees_them() {
+    let names = [
+        "status",
+        "res.hdr(x)",
+        "res.hdr(x,1)",
+        "res.hdr(x,2)",
+        "res.hdr(x,-2)",
+        "res.hdr(x,9)",
+        "res.fhdr(x)",
+        "res.fhdr(x,1)",
+        "res.hdr_cnt(x)",
+        "res.hdr_cnt(none)",
+        "res.hdr(none)",
+        "res.cook(a)",
+        "res.cook(b)",
+        "res.cook(c)",
+        "res.cook(none)",
+        "res.cook()",
+        "be_name",
+        "fe_name",
+        "var(txn.t)",
+        "var(sess.t)",
+        "var(req.t)",
+        "var(res.t)",
+        "var(proc.none)",
+        "res.hdr(x),upper,concat(-,txn.t,-)",
+        "res.hdr(n),field(1,2)",
+        "method",
+    ];
+    let (front, back) = (Listening::new(), Listening::new());
+    let fields: String = RESPONSE
+        .iter()
+        .map(|(name, value)| format!(" hdr {name} {}", value.replace('"', "\\\"").replace(' ', "\\ ")))
+        .collect();
+    let shown: String = names.iter().map(|name| format!("[%[{name}]]")).collect();
+    let haproxy = Haproxy::start(
+        &format!(
+            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n\
+             frontend f\n bind {}\n default_backend f-back\n\
+             http-request set-var(txn.t) str(txn)\n http-request set-var(sess.t) str(sess)\n\
+             http-request set-var(req.t) str(req)\n http-response set-var(res.t) str(res)\n\
+             http-response set-header x-shown \"{shown}\"\n\
+             backend f-back\n server s {}\n\
+             frontend origin\n bind {}\n http-request return status 404{fields}\n",
+            front.word(),
+            back.address(),
+            back.word()
+        ),
+        &[&front, &back],
+    );
+    let mut client = Client::connect(&front.address());
+    let response = client.get("/");
+    let theirs = response.header("x-shown").expect("shown").to_owned();
+    drop(haproxy);
+    let ours = in_worker(
+        config(vec![
+            sluicegate_config::model::Proxy {
+                http_request: [("txn.t", "str(txn)"), ("sess.t", "str(sess)"), ("req.t", "str(req)")]
+                    .map(|(name, text)| rule(Action::SetVar(var(name), expr(text)), ""))
+                    .into(),
+                http_response: vec![
+                    rule(Action::SetVar(var("res.t"), expr("str(res)")), ""),
+                    rule(Action::SetHeader("X-Shown".to_owned(), format(&shown)), ""),
+                ],
+                ..fixture::proxy()
+            },
+            sluicegate_config::model::Proxy { name: Arc::from("f-back"), uid: 2, ..fixture::proxy() },
+        ]),
+        Engines::new(),
+        |worker| {
+            Box::pin(async move {
+                let [front, back] = &worker.running.proxies[..] else { return String::new() };
+                let mut cx = context(front, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+                run(&front.rules.http_request, Hook::HttpRequest, &mut cx, &worker).await;
+                cx.backend = Some(back.clone());
+                cx.response.set_response(Version::Http11, 404, b"Not Found");
+                RESPONSE.iter().for_each(|(name, value)| {
+                    cx.response.add(name.as_bytes(), value.as_bytes());
+                });
+                cx.variables.enter_response();
+                run(&front.rules.http_response, Hook::HttpResponse, &mut cx, &worker).await;
+                String::from_utf8_lossy(cx.response.first(b"x-shown").unwrap_or(b"")).into_owned()
+            })
+        },
+    );
+    assert_eq!(ours, theirs, "{shown}");
+}
+
+#[test]
+fn a_text_that_does_not_fit_is_cut_and_a_head_that_does_not_fit_is_an_error() {
+    let (got, status) = in_worker(
+        config(vec![sluicegate_config::model::Proxy {
+            http_request: vec![
+                rule(Action::SetVarFormat(var("txn.v"), format("%[path]%[path]%[path]")), ""),
+                rule(Action::SetHeader("x".to_owned(), format("%[var(txn.v)]")), ""),
+            ],
+            ..fixture::proxy()
+        }]),
+        Engines::new(),
+        |worker| {
+            Box::pin(async move {
+                let proxy = &worker.running.proxies[0];
+                let mut cx = context(proxy, &format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)));
+                let verdict = run(&proxy.rules.http_request, Hook::HttpRequest, &mut cx, &worker).await;
+                let Verdict::Reply(reply) = verdict else { return (0, 0) };
+                (cx.request.first(b"x").map_or(0, <[u8]>::len), reply.head.status())
+            })
+        },
+    );
+    assert_eq!((got, status), (16_384, 500));
 }

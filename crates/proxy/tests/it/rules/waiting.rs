@@ -138,28 +138,11 @@ fn a_condition_that_waits_looks_at_every_occurrence_once() {
 }
 
 #[test]
-fn a_counter_gets_its_life_when_it_is_made() {
-    let rules = || vec![rule(Action::SetVar(var("txn.v"), expr("path,store_incr(s,5,60000)")), ""), show()];
-    let started = |first| {
-        let script = Arc::new(Script {
-            replies: Mutex::new(VecDeque::from([Reply::Integer(first), Reply::Integer(1)])),
-            asked: Mutex::default(),
-            later: false,
-        });
-        let engine: Arc<dyn Engine> = script.clone();
-        let engines: Engines = [(Arc::from("s"), engine)].into_iter().collect();
-        let proxy = sluicegate_config::model::Proxy { http_request: rules(), ..fixture::proxy() };
-        let compiled = compile(&proxy, &engines);
-        in_worker(config(vec![fixture::proxy()]), Engines::new(), move |worker| {
-            Box::pin(async move {
-                let mut cx = context(&worker.running.proxies[0], HEAD);
-                answer_of(&compiled, &mut cx, &worker).await;
-            })
-        });
-        script.asked.lock().expect("not poisoned").clone()
-    };
-    assert_eq!(started(5), ["0:INCRBY|/p|5", "0:PEXPIRE|/p|60000|NX"]);
-    assert_eq!(started(10), ["0:INCRBY|/p|5"]);
+fn a_counter_is_added_to() {
+    let rules = |text: &str| vec![rule(Action::SetVar(var("txn.v"), expr(text)), ""), show()];
+    check(rules("path,store_incr(s)"), &[Reply::Integer(3)], "[3] []", &["0:INCRBY|/p|1"]);
+    check(rules("src,store_incr(s,-5)"), &[Reply::Integer(-2)], "[-2] []", &["0:INCRBY|127.0.0.1|-5"]);
+    check(rules("path,store_incr(s)"), &[error()], "[] [ERR no]", &["0:INCRBY|/p|1"]);
 }
 
 #[test]
