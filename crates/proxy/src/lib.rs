@@ -4,6 +4,7 @@
 //! ([`sluicegate_wire`]) and a Lua state ([`sluicegate_script`]); it does not know the store.
 
 pub mod balance;
+pub mod cli;
 pub mod counters;
 pub mod listener;
 pub mod log;
@@ -14,5 +15,6 @@ pub mod running;
 pub mod sample;
 pub mod server;
 mod session;
+pub mod stats;
 pub mod stream;
 pub mod worker;

@@ -1,0 +1,104 @@
+//! What the stats socket tells: `show stat` ([`columns`]) and `show info` ([`info`]), each a catalogue of named cells.
+//!
+//! Figures are read from the running objects when asked; nothing is kept for them except the highest rates, which
+//! [`tick`] folds in once a second on the control thread.
+
+pub mod columns;
+pub mod info;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model::ProxyKind;
+
+use crate::running::{ProxyRun, Running};
+use crate::server::ServerRun;
+
+/// One line of `show stat`.
+#[derive(Clone, Copy)]
+pub enum Object<'a> {
+    /// A frontend, or the frontend side of a listen.
+    Frontend(&'a ProxyRun),
+    /// A server.
+    Server(&'a ProxyRun, &'a ServerRun),
+    /// A backend, or the backend side of a listen.
+    Backend(&'a ProxyRun),
+}
+
+/// Which lines `show stat` prints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Only this proxy: `iid`.
+    pub proxy: Option<u32>,
+    /// Types as a mask: 1 frontends, 2 backends, 4 servers; `None` all.
+    pub types: Option<u32>,
+    /// Only this server: `sid`.
+    pub server: Option<u32>,
+    /// Only servers that are up.
+    pub up: bool,
+    /// No servers in maintenance.
+    pub no_maint: bool,
+}
+
+impl Filter {
+    fn takes(&self, object: Object<'_>) -> bool {
+        let (bit, proxy) = match object {
+            Object::Frontend(proxy) => (1, proxy),
+            Object::Backend(proxy) => (2, proxy),
+            Object::Server(proxy, _) => (4, proxy),
+        };
+        if self.proxy.is_some_and(|iid| iid != proxy.config.uid) || self.types.is_some_and(|mask| mask & bit == 0) {
+            return false;
+        }
+        let Object::Server(_, server) = object else { return true };
+        if self.server.is_some_and(|sid| sid != server.config.sid) {
+            return false;
+        }
+        if !self.up && !self.no_maint {
+            return true;
+        }
+        let status = server.shared.status();
+        !(self.up && !status.is_running()) && status.admin != crate::server::Admin::Maintenance
+    }
+}
+
+/// All lines in HAProxy's order: proxies as in the file, of each the frontend, the servers, the backend.
+pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
+    running.proxies.iter().filter(|proxy| !proxy.config.disabled).flat_map(|proxy| {
+        let frontend = (proxy.config.kind != ProxyKind::Backend).then_some(Object::Frontend(proxy));
+        let backend = (proxy.config.kind != ProxyKind::Frontend).then_some(Object::Backend(proxy));
+        let servers = proxy.servers.iter().map(move |server| Object::Server(proxy, server));
+        frontend.into_iter().chain(servers.take_while(move |_| backend.is_some())).chain(backend)
+    })
+}
+
+/// `show stat`: the header, the lines that pass `filter`, and an empty line.
+pub fn show_stat(running: &Running, filter: &Filter, out: &mut Vec<u8>) {
+    columns::header(out);
+    let now = Instant::now();
+    for object in objects(running).filter(|object| filter.takes(*object)) {
+        columns::line(running, object, now, out);
+    }
+    out.push(b'\n');
+}
+
+/// Folds finished seconds into the highest rates for as long as the future lives. Runs on the control thread's runtime.
+pub async fn tick(running: Arc<Running>) {
+    // Twice a second: each whole second is seen while it is still one of the two that a rate remembers.
+    let mut interval = tokio::time::interval(Duration::from_millis(500));
+    loop {
+        interval.tick().await;
+        fold(&running, Instant::now());
+    }
+}
+
+/// One step of [`tick`].
+pub fn fold(running: &Running, now: Instant) {
+    for proxy in &running.proxies {
+        proxy.frontend.figures.tick(now);
+        proxy.backend.figures.tick(now);
+        for server in &proxy.servers {
+            server.shared.figures.tick(now);
+        }
+    }
+}
