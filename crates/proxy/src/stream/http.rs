@@ -574,7 +574,11 @@ impl Exchange<'_> {
             }
             Event::BadBody => {
                 counters.ereq.add(1);
-                Err(self.refuse(400, b'P', b'H').await)
+                // What came with the head counts as part of it, as it does for HAProxy.
+                match self.up.has_written() {
+                    true => Err(self.page(400, b'P', b'H').await),
+                    false => Err(self.refuse(400, b'P', b'H').await),
+                }
             }
             Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
                 self.count_client_abort();
