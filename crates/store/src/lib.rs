@@ -1,1 +1,120 @@
-//! The embedded Redis-compatible store.
+//! The embedded Redis-compatible store: shared memory with fine locks, called as a function.
+//!
+//! A worker carries a command out itself, by locking the [stripe] of the command's key for just that command; no
+//! message goes to another thread. What must stay atomic for longer takes [holds](hold) on its keys, and only commands
+//! on those keys wait. The life of a command:
+//!
+//! 1. [`execute`] finds its row in the [catalogue] and checks the number of words;
+//! 2. it passes the [gate], which only FLUSHALL, FLUSHDB and SWAPDB ever close;
+//! 3. its keys are hashed and their stripes locked in order; a held key parks the command;
+//! 4. the handler of the row reads and writes through a [`Ctx`](context::Ctx) and says its reply to a sink;
+//! 5. stripes are unlocked, large values freed.
+//!
+//! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.
+
+mod big;
+pub mod catalogue;
+mod clock;
+mod command;
+mod context;
+mod engine;
+mod execute;
+mod expiry;
+mod float;
+mod gate;
+mod glob;
+mod hold;
+mod keys;
+mod keyspace;
+mod park;
+mod section;
+mod slab;
+mod stats;
+mod stripe;
+mod table;
+mod turn;
+mod value;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+pub use clock::{Clock, ManualClock};
+pub use command::{GlobalHandle, Handle};
+pub use context::Ctx;
+pub use execute::{Caller, Executed, execute, fuzz_command};
+pub use gate::Closed;
+pub use hold::Mode;
+pub use keys::{KeyRule, KeyWord};
+pub use park::Parked;
+pub use section::{Section, SectionError, SectionWait};
+pub use stats::{DatabaseStats, Stats};
+
+/// What a store is made with.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Number of databases, 1 or more (Redis's `databases`).
+    pub databases: u32,
+    /// Stripes of each database, rounded up to a power of two, at most 65,536. More of them than 1,024 only help
+    /// machines with very many cores.
+    pub stripes: usize,
+    /// Where time comes from.
+    pub clock: Clock,
+    /// Sections and parked commands that may exist at once; what comes beyond is refused with an error.
+    pub tickets_max: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions { databases: 16, stripes: 1024, clock: Clock::System, tickets_max: 100_000 }
+    }
+}
+
+/// A store. Clones are handles of the same one.
+#[derive(Clone)]
+pub struct Store(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) clock: Clock,
+    pub(crate) keyspace: keyspace::Keyspace,
+    pub(crate) gate: gate::Gate,
+    pub(crate) tickets_max: usize,
+    pub(crate) next_ticket: AtomicU64,
+    pub(crate) sweeper: expiry::Sweeper,
+}
+
+impl Store {
+    /// An empty store.
+    pub fn new(options: StoreOptions) -> Store {
+        let stripes = options.stripes.clamp(1, 65_536).next_power_of_two();
+        Store(Arc::new(Inner {
+            clock: options.clock,
+            keyspace: keyspace::Keyspace::new(options.databases.max(1), stripes.trailing_zeros() as u8),
+            gate: gate::Gate::new(),
+            tickets_max: options.tickets_max,
+            next_ticket: AtomicU64::new(1),
+            sweeper: expiry::Sweeper::default(),
+        }))
+    }
+
+    /// Does a slice of the background work: removes expired keys, frees flushed databases. To be called ten times a
+    /// second, from any thread; a call takes at most about 25 ms, and hardly anything if nothing is due.
+    pub fn tick(&self) {
+        expiry::tick(&self.0);
+    }
+
+    /// Number of databases.
+    pub fn databases(&self) -> u32 {
+        self.0.keyspace.databases()
+    }
+
+    /// The store's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Store")
+    }
+}

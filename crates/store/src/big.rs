@@ -1,0 +1,176 @@
+//! Commands of very many keys: a section, worked in slices.
+//!
+//! A DEL of a million keys under locks would stop the store for a second. So a command of more than [`KEYS_MAX`] keys
+//! becomes a section that holds its keys, and runs as pieces of itself of [`KEYS_MAX`] keys each, yielding its worker
+//! every [`SLICE`]. To others it is as atomic as Redis's.
+//!
+//! Limit: the holds are entered with all their stripes locked, about 0.2 µs a key. A client that leaves before its
+//! section has begun takes the command with it; once begun it is finished.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
+
+use crate::catalogue::CommandSpec;
+use crate::keys::KeyRule;
+use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
+use crate::section::{Section, SectionWait};
+use crate::{Inner, Store};
+
+/// The most keys that are locked at once.
+pub(crate) const KEYS_MAX: usize = 128;
+/// How long a command works before it yields.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// Whether the command must be worked in slices.
+pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {
+    match spec.keys {
+        KeyRule::Range { first, last, step } if last < 0 => (words.len() - first as usize) / step as usize > KEYS_MAX,
+        _ => false,
+    }
+}
+
+/// A command in slices.
+pub(crate) struct Big {
+    wait: Option<SectionWait>,
+    section: Option<Section>,
+    spec: &'static CommandSpec,
+    words: Words,
+    db: u32,
+    form: ReplyForm,
+    /// Words per key: 2 for MSET and MSETNX.
+    step: usize,
+    /// The next word to work on.
+    next: usize,
+    /// The reply so far.
+    so_far: Option<Reply>,
+    /// MSETNX looks at all keys first.
+    looking: bool,
+}
+
+impl Big {
+    /// Starts the command; one that is done within a slice is answered at once.
+    pub(crate) fn start(
+        inner: &Arc<Inner>,
+        spec: &'static CommandSpec,
+        words: &[&[u8]],
+        db: u32,
+        form: ReplyForm,
+        out: &mut dyn ReplySink,
+    ) -> Option<Parked> {
+        let step = match spec.keys {
+            KeyRule::Range { step, .. } => step as usize,
+            _ => 1,
+        };
+        if step == 2 && words.len() % 2 == 0 {
+            // The handler words the error; it looks at the number of words before any key.
+            out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
+            return None;
+        }
+        let keys = words[1..].iter().step_by(step).map(|key| (db, *key, spec.mode()));
+        let wait = Store(inner.clone()).section(keys);
+        let mut big = Box::new(Big {
+            wait: Some(wait),
+            section: None,
+            spec,
+            words: Words::new(words),
+            db,
+            form,
+            step,
+            next: 1,
+            so_far: None,
+            looking: spec.name == "msetnx",
+        });
+        match big.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Finished::Value(reply)) => out.reply(&reply),
+            Poll::Ready(Finished::Wire(_)) => out.reply(&big.result()),
+            Poll::Pending => return Some(Parked(Waits::Big(big))),
+        }
+        None
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        if let Some(wait) = &mut self.wait {
+            match std::pin::Pin::new(wait).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(section)) => self.section = Some(section),
+                Poll::Ready(Err(refused)) => {
+                    self.so_far = Some(Reply::Error(refused.to_string()));
+                    self.next = self.words.len();
+                    self.looking = false;
+                }
+            }
+            self.wait = None;
+        }
+        let start = Instant::now();
+        while !self.piece() {
+            if start.elapsed() >= SLICE {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        self.section = None;
+        let result = self.result();
+        Poll::Ready(self.form.collect(|out| out.reply(&result)))
+    }
+
+    fn result(&self) -> Reply {
+        self.so_far.clone().unwrap_or_else(|| Reply::Error("ERR internal error: no reply".into()))
+    }
+
+    /// Does one piece; true at the end.
+    fn piece(&mut self) -> bool {
+        let Some(section) = &mut self.section else { return true };
+        if self.next >= self.words.len() {
+            return true;
+        }
+        let end = (self.next + KEYS_MAX * self.step).min(self.words.len());
+        let name: &[u8] = match (self.spec.name, self.looking) {
+            ("msetnx", true) => b"exists",
+            ("msetnx", false) => b"mset",
+            (name, _) => name.as_bytes(),
+        };
+        let stride = if self.looking { self.step } else { 1 };
+        let mut piece = vec![name];
+        piece.extend((self.next..end).step_by(stride).map(|word| self.words.get(word)));
+        let mut reply = ReplyBuilder::new();
+        let reply = match section.execute(self.db, &piece, &mut reply) {
+            Ok(()) => reply.finish(),
+            Err(refused) => Reply::Error(refused.to_string()),
+        };
+        self.next = end;
+        if self.looking {
+            if reply != Reply::Integer(0) {
+                self.so_far = Some(Reply::Integer(0));
+                self.next = self.words.len();
+                return true;
+            }
+            if end == self.words.len() {
+                self.looking = false;
+                self.next = 1;
+            }
+            return false;
+        }
+        self.so_far = Some(match (self.so_far.take(), reply) {
+            (Some(Reply::Integer(before)), Reply::Integer(more)) => Reply::Integer(before + more),
+            (Some(Reply::Array(mut before)), Reply::Array(more)) => {
+                before.extend(more);
+                Reply::Array(before)
+            }
+            (_, Reply::Simple(_)) if self.spec.name == "msetnx" => Reply::Integer(1),
+            (_, reply) => reply,
+        });
+        self.next >= self.words.len()
+    }
+}
+
+impl Drop for Big {
+    fn drop(&mut self) {
+        // Its client has gone in the middle; half a command must not stay.
+        while !self.piece() {}
+    }
+}

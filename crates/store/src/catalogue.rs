@@ -1,0 +1,284 @@
+//! The catalogue of commands: one row holds everything that is known about a command.
+//!
+//! Dispatch, arity checks, key extraction, `COMMAND`, scripting and the reference manual read these rows and nothing
+//! else, so a command is added by adding a row and its handler. Rows stand in the file of their data type; this module
+//! has their shape and the lookup by name, which costs one hash of at most 24 bytes.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::command::{self, GlobalHandle, Handle};
+use crate::keys::KeyRule;
+
+/// Properties of a command, named as in Redis's `COMMAND` reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+macro_rules! flags {
+    ($($name:ident = $bit:expr, $text:expr;)*) => {
+        impl Flags {
+            $(#[doc = concat!("`", $text, "`")] pub const $name: Flags = Flags(1 << $bit);)*
+
+            /// The names of the flags set, in Redis's order.
+            pub fn names(self) -> impl Iterator<Item = &'static str> {
+                [$((Flags::$name, $text)),*].into_iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| name)
+            }
+        }
+    };
+}
+
+flags! {
+    WRITE = 0, "write";
+    READONLY = 1, "readonly";
+    DENYOOM = 2, "denyoom";
+    ADMIN = 3, "admin";
+    PUBSUB = 4, "pubsub";
+    NOSCRIPT = 5, "noscript";
+    BLOCKING = 6, "blocking";
+    LOADING = 7, "loading";
+    STALE = 8, "stale";
+    SKIP_MONITOR = 9, "skip_monitor";
+    FAST = 10, "fast";
+    NO_AUTH = 11, "no_auth";
+    MOVABLEKEYS = 12, "movablekeys";
+    ALLOW_BUSY = 13, "allow_busy";
+    NO_MULTI = 14, "no_multi";
+}
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Flags = Flags(0);
+
+    /// Both sets together.
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are set.
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// ACL categories that a row names itself; `@read`, `@write`, `@fast`, `@slow`, `@admin`… follow from the flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Category {
+    /// `@keyspace`
+    Keyspace,
+    /// `@string`
+    String,
+    /// `@connection`
+    Connection,
+    /// `@dangerous`
+    Dangerous,
+}
+
+impl Category {
+    /// The category's name with its `@`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Category::Keyspace => "@keyspace",
+            Category::String => "@string",
+            Category::Connection => "@connection",
+            Category::Dangerous => "@dangerous",
+        }
+    }
+}
+
+/// What a command's work grows with: it decides whether a command runs in one breath or in slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// The same for every value ("cheap").
+    Constant,
+    /// With the number of keys named.
+    PerKey,
+    /// With the length of a value.
+    PerByte,
+    /// With the keyspace.
+    Keyspace,
+}
+
+/// Commands that need a connection; the server carries them out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is named as its command")]
+pub enum ConnectionCommand {
+    Auth,
+    Client,
+    Command,
+    Config,
+    Echo,
+    Hello,
+    Info,
+    Ping,
+    Quit,
+    Reset,
+    Select,
+    Shutdown,
+    Lolwut,
+    Lastsave,
+    Role,
+    Wait,
+    Debug,
+    Memory,
+}
+
+/// Who carries a command out.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// A function over the keyspace.
+    Keyspace(Handle),
+    /// A function that needs the keyspace for itself.
+    Global(GlobalHandle),
+    /// The connection's server.
+    Connection(ConnectionCommand),
+    /// A container: the second word names the command.
+    Container,
+}
+
+impl std::fmt::Debug for Handler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Handler::Keyspace(_) => "Keyspace",
+            Handler::Global(_) => "Global",
+            Handler::Connection(_) => "Connection",
+            Handler::Container => "Container",
+        })
+    }
+}
+
+/// One command.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandSpec {
+    /// In lower case, as Redis prints it; a subcommand's is its second word alone.
+    pub name: &'static str,
+    /// Number of words including the name; at least that many if negative.
+    pub arity: i32,
+    /// Properties.
+    pub flags: Flags,
+    /// Where its keys stand.
+    pub keys: KeyRule,
+    /// ACL categories beyond those that follow from the flags.
+    pub categories: &'static [Category],
+    /// What its work grows with.
+    pub cost: Cost,
+    /// The version of Redis that brought it.
+    pub since: &'static str,
+    /// Redis's group: `string`, `generic`, `server`, `connection`.
+    pub group: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// Redis's complexity note.
+    pub complexity: &'static str,
+    /// The commands of a container.
+    pub subcommands: &'static [CommandSpec],
+    /// Who carries it out.
+    pub handler: Handler,
+}
+
+impl CommandSpec {
+    /// A row with everything empty that most rows leave empty; rows use it with `..CommandSpec::EMPTY`.
+    pub const EMPTY: CommandSpec = CommandSpec {
+        name: "",
+        arity: 1,
+        flags: Flags::NONE,
+        keys: KeyRule::None,
+        categories: &[],
+        cost: Cost::Constant,
+        since: "1.0.0",
+        group: "",
+        summary: "",
+        complexity: "O(1)",
+        subcommands: &[],
+        handler: Handler::Container,
+    };
+
+    /// Whether `words` words (the name included) are a number this command takes.
+    pub fn takes(&self, words: usize) -> bool {
+        match usize::try_from(self.arity) {
+            Ok(exact) => words == exact,
+            Err(_) => words >= self.arity.unsigned_abs() as usize,
+        }
+    }
+
+    /// Position of the first key, of the last (negative: from the end) and the step, as `COMMAND` says them.
+    pub fn key_positions(&self) -> (i64, i64, i64) {
+        match self.keys {
+            KeyRule::None => (0, 0, 0),
+            KeyRule::Range { first, last, step } => (i64::from(first), i64::from(last), i64::from(step)),
+            KeyRule::WithDatabase { last, .. } => (1, i64::from(last), 1),
+        }
+    }
+
+    /// All ACL categories, in the order in which Redis lists them.
+    pub fn acl_categories(&self) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        let own = |category: Category| self.categories.contains(&category);
+        let mut add = |wanted: bool, name: &'static str| wanted.then(|| all.push(name)).unwrap_or_default();
+        add(own(Category::Keyspace), "@keyspace");
+        add(self.flags.has(Flags::READONLY) && self.group != "server" && self.group != "connection", "@read");
+        add(self.flags.has(Flags::WRITE), "@write");
+        add(own(Category::String), "@string");
+        add(self.flags.has(Flags::PUBSUB), "@pubsub");
+        add(self.flags.has(Flags::ADMIN), "@admin");
+        add(self.flags.has(Flags::FAST), "@fast");
+        add(!self.flags.has(Flags::FAST), "@slow");
+        add(self.flags.has(Flags::BLOCKING), "@blocking");
+        add(self.flags.has(Flags::ADMIN) || own(Category::Dangerous), "@dangerous");
+        add(own(Category::Connection), "@connection");
+        all
+    }
+
+    /// The subcommand of this name, in any case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&'static CommandSpec> {
+        self.subcommands.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+/// The longest command name; what is longer is unknown without a lookup.
+const NAME_MAX: usize = 24;
+
+static BY_NAME: LazyLock<HashMap<&'static [u8], &'static CommandSpec, foldhash::fast::RandomState>> =
+    LazyLock::new(|| {
+        let mut map = HashMap::default();
+        for spec in all() {
+            assert!(spec.name.len() <= NAME_MAX, "{} is longer than NAME_MAX", spec.name);
+            assert!(map.insert(spec.name.as_bytes(), spec).is_none(), "two rows are named {}", spec.name);
+        }
+        map
+    });
+
+/// Every row, by group.
+pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
+    command::TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// The command of this name, in any case.
+pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
+    let mut lower = [0; NAME_MAX];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    BY_NAME.get(&*lower).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case() {
+        assert_eq!(find(b"GeT").map(|spec| spec.name), Some("get"));
+        assert!(find(b"nonsense").is_none());
+        assert!(find(&[b'a'; 100]).is_none());
+        assert!(find(b"").is_none());
+    }
+
+    #[test]
+    fn every_row_is_whole() {
+        for spec in all() {
+            assert!(!spec.summary.is_empty() && !spec.group.is_empty(), "{} says nothing", spec.name);
+            assert_eq!(spec.name, spec.name.to_lowercase());
+            assert!(!matches!(spec.handler, Handler::Container) || !spec.subcommands.is_empty(), "{}", spec.name);
+        }
+    }
+}

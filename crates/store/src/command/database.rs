@@ -1,0 +1,292 @@
+//! Commands on whole databases: SCAN, KEYS, DBSIZE, FLUSHALL, SWAPDB…
+//!
+//! Those that look go through stripe after stripe and through holds, and never wait; those that change have the gate
+//! closed.
+
+use sluicegate_wire::resp::ReplySink;
+
+use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error, small_integer};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::context::Ctx;
+use crate::gate::Closed;
+use crate::glob;
+use crate::keyspace::Keyspace;
+use crate::table::ORDER_BITS;
+
+fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let keys = ctx.inner.keyspace.db(ctx.pass, ctx.db).map_or(0, |db| db.keys());
+    out.integer(keys as i64);
+}
+
+fn keys(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let pattern = ctx.words[1];
+    let all = pattern == b"*";
+    let mut found = Vec::new();
+    if let Some(db) = ctx.inner.keyspace.db(ctx.pass, ctx.db) {
+        for stripe in 0..db.stripes() {
+            for entry in db.lock(stripe).table.entries() {
+                let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
+                if alive && (all || glob::matches(pattern, entry.key())) {
+                    found.push(entry.key().to_vec());
+                }
+            }
+        }
+    }
+    out.array(found.len());
+    found.iter().for_each(|key| out.bulk(key));
+}
+
+struct ScanOptions<'a> {
+    cursor: u64,
+    count: usize,
+    pattern: Option<&'a [u8]>,
+    kind: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    fn parse(words: &[&'a [u8]]) -> Result<ScanOptions<'a>, Refused> {
+        let cursor = std::str::from_utf8(words[1]).ok().and_then(|text| text.parse().ok());
+        let cursor = cursor.ok_or("ERR invalid cursor")?;
+        let mut options = ScanOptions { cursor, count: 10, pattern: None, kind: None };
+        let mut rest = words[2..].iter();
+        while let Some(word) = rest.next() {
+            let value = *rest.next().ok_or(SYNTAX)?;
+            match () {
+                () if is(word, "count") => {
+                    let count = super::integer(value).map_err(|_| NOT_INTEGER)?;
+                    options.count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(SYNTAX)?;
+                }
+                () if is(word, "match") => options.pattern = Some(value),
+                () if is(word, "type") => options.kind = Some(value),
+                () => return Err(SYNTAX.into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The cursor is a place in the order of the keys' hashes, in which no split changes anything: a key that is there from
+/// the first call to the last is returned, and exactly once.
+fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let options = match ScanOptions::parse(ctx.words) {
+        Ok(options) => options,
+        Err(text) => return out.error(&text),
+    };
+    let keyspace = &ctx.inner.keyspace;
+    let mut found = Vec::new();
+    let mut cursor = (options.cursor < 1 << ORDER_BITS).then_some(options.cursor);
+    let db = keyspace.db(ctx.pass, ctx.db);
+    let mut count = options.count;
+    while let Some(from) = cursor
+        && count > 0
+    {
+        let Some(db) = db else {
+            cursor = None;
+            break;
+        };
+        let stripe = keyspace.stripe_of_order(from);
+        let filled = |stripe: &usize| db.figures[*stripe].keys.load(std::sync::atomic::Ordering::Relaxed) > 0;
+        let next = if filled(&stripe) {
+            db.lock(stripe).table.scan(from, &mut count, |entry| {
+                let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
+                let wanted = options.pattern.is_none_or(|pattern| glob::matches(pattern, entry.key()))
+                    && options.kind.is_none_or(|kind| is(kind, "string"));
+                if alive && wanted {
+                    found.push(entry.key().to_vec());
+                }
+            })
+        } else {
+            None
+        };
+        cursor =
+            next.or_else(|| (stripe + 1..db.stripes()).find(filled).map(|stripe| keyspace.order_of_stripe(stripe)));
+    }
+    out.array(2);
+    out.bulk_integer(cursor.unwrap_or(0) as i64);
+    out.array(found.len());
+    found.iter().for_each(|key| out.bulk(key));
+}
+
+/// Tries that RANDOMKEY makes to find a key that has not expired; after that it answers with what it has, as Redis.
+const RANDOM_TRIES: usize = 100;
+
+fn randomkey(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let keyspace = &ctx.inner.keyspace;
+    let Some(db) = keyspace.db(ctx.pass, ctx.db) else { return out.null() };
+    let mut last = None;
+    for _ in 0..RANDOM_TRIES {
+        let total = db.keys();
+        if total == 0 {
+            break;
+        }
+        let random = random();
+        // A stripe is chosen by its share of the keys.
+        let mut rest = random % total;
+        let stripe = db.figures.iter().position(|figures| {
+            let keys = u64::from(figures.keys.load(std::sync::atomic::Ordering::Relaxed));
+            let here = rest < keys;
+            rest = rest.saturating_sub(keys);
+            here
+        });
+        let Some(stripe) = stripe else { continue };
+        let locked = db.lock(stripe);
+        let Some(entry) = locked.table.any(random.rotate_left(32) ^ random) else { continue };
+        if entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms()) {
+            let key = entry.key().to_vec();
+            drop(locked);
+            return out.bulk(&key);
+        }
+        last = Some(());
+    }
+    let _ = last;
+    out.null();
+}
+
+/// Random bits: a counter through the hash's random seed is enough to choose keys.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    thread_local!(static SEED: (RandomState, std::cell::Cell<u64>) = (RandomState::new(), 0.into()));
+    SEED.with(|(state, counter)| {
+        counter.set(counter.get() + 1);
+        let mut hasher = state.build_hasher();
+        hasher.write_u64(counter.get());
+        hasher.finish()
+    })
+}
+
+fn time(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let now_us = ctx.inner.clock.now_us();
+    out.array(2);
+    out.bulk_integer(now_us / 1_000_000);
+    out.bulk_integer(now_us % 1_000_000);
+}
+
+/// ASYNC and SYNC are both taken: flushing takes microseconds either way, and freeing is done in the background.
+fn flush_option(words: &[&[u8]]) -> Result<(), Refused> {
+    match words {
+        [_] => Ok(()),
+        [_, option] if is(option, "async") || is(option, "sync") => Ok(()),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+fn flushdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], db: u32, out: &mut dyn ReplySink) {
+    let result = flush_option(words).map(|()| {
+        keyspace.flush(closed, db);
+        out.ok();
+    });
+    or_error(result, out);
+}
+
+fn flushall(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, out: &mut dyn ReplySink) {
+    let result = flush_option(words).map(|()| {
+        (0..keyspace.databases()).for_each(|db| keyspace.flush(closed, db));
+        out.ok();
+    });
+    or_error(result, out);
+}
+
+fn swapdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let first = small_integer(words[1], Some("ERR invalid first DB index"))?;
+        let second = small_integer(words[2], Some("ERR invalid second DB index"))?;
+        let valid = |index: i32| u32::try_from(index).ok().filter(|index| *index < keyspace.databases());
+        let (Some(first), Some(second)) = (valid(first), valid(second)) else { return Err(super::DB_RANGE.into()) };
+        if first != second {
+            keyspace.swap(closed, first, second);
+        }
+        out.ok();
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+const LOOKS: CommandSpec = CommandSpec {
+    flags: Flags::READONLY,
+    categories: &[Category::Keyspace],
+    cost: Cost::Keyspace,
+    group: "generic",
+    ..CommandSpec::EMPTY
+};
+
+const CHANGES: CommandSpec = CommandSpec {
+    flags: Flags::WRITE,
+    group: "server",
+    categories: &[Category::Keyspace, Category::Dangerous],
+    ..LOOKS
+};
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "dbsize",
+        arity: 1,
+        flags: Flags::READONLY.and(Flags::FAST),
+        group: "server",
+        summary: "Returns the number of keys in the database.",
+        handler: Handler::Keyspace(dbsize),
+        ..LOOKS
+    },
+    CommandSpec {
+        name: "keys",
+        arity: 2,
+        categories: &[Category::Keyspace, Category::Dangerous],
+        summary: "Returns all key names that match a pattern.",
+        complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
+        handler: Handler::Keyspace(keys),
+        ..LOOKS
+    },
+    CommandSpec {
+        name: "scan",
+        arity: -2,
+        since: "2.8.0",
+        summary: "Iterates over the key names in the database.",
+        complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+        handler: Handler::Keyspace(scan),
+        ..LOOKS
+    },
+    CommandSpec {
+        name: "randomkey",
+        arity: 1,
+        summary: "Returns a random key name from the database.",
+        handler: Handler::Keyspace(randomkey),
+        ..LOOKS
+    },
+    CommandSpec {
+        name: "time",
+        arity: 1,
+        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        categories: &[],
+        since: "2.6.0",
+        cost: Cost::Constant,
+        group: "server",
+        summary: "Returns the server time.",
+        handler: Handler::Keyspace(time),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "flushdb",
+        arity: -1,
+        summary: "Remove all keys from the current database.",
+        complexity: "O(N) where N is the number of keys in the selected database",
+        handler: Handler::Global(flushdb),
+        ..CHANGES
+    },
+    CommandSpec {
+        name: "flushall",
+        arity: -1,
+        summary: "Removes all keys from all databases.",
+        complexity: "O(N) where N is the total number of keys in all databases",
+        handler: Handler::Global(flushall),
+        ..CHANGES
+    },
+    CommandSpec {
+        name: "swapdb",
+        arity: 3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        since: "4.0.0",
+        summary: "Swaps two Redis databases.",
+        complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",
+        handler: Handler::Global(swapdb),
+        ..CHANGES
+    },
+];

@@ -1,0 +1,69 @@
+//! The commands, a data type per file; each file ends in its catalogue rows.
+
+mod database;
+mod expire;
+mod generic;
+mod lcs;
+mod object;
+mod string;
+
+use sluicegate_wire::resp::{ReplySink, parse_i64};
+
+use crate::catalogue::CommandSpec;
+use crate::context::Ctx;
+use crate::gate::Closed;
+use crate::keyspace::Keyspace;
+
+/// A command's function: reads and writes through the context, says exactly one reply.
+///
+/// The sink is called through a table: a command says one to three elements, at 2 ns each, and the catalogue can hold
+/// only one function for both kinds of sink.
+pub type Handle = fn(&mut Ctx<'_>, &mut dyn ReplySink);
+
+/// The function of a command that has the whole keyspace for itself: words and database of the caller follow.
+pub type GlobalHandle = fn(&Keyspace, &Closed<'_>, &[&[u8]], u32, &mut dyn ReplySink);
+
+/// All rows, a table per file.
+pub(crate) const TABLES: &[&[CommandSpec]] =
+    &[string::COMMANDS, lcs::COMMANDS, generic::COMMANDS, expire::COMMANDS, object::COMMANDS, database::COMMANDS];
+
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
+pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
+
+/// Why a command ends with an error reply.
+pub(crate) type Refused = std::borrow::Cow<'static, str>;
+
+/// An integer argument.
+pub(crate) fn integer(word: &[u8]) -> Result<i64, Refused> {
+    parse_i64(word).ok_or(NOT_INTEGER.into())
+}
+
+/// A 32-bit integer argument; `error` is what Redis says otherwise.
+pub(crate) fn small_integer(word: &[u8], error: Option<&'static str>) -> Result<i32, Refused> {
+    let Some(value) = parse_i64(word) else { return Err(error.unwrap_or(NOT_INTEGER).into()) };
+    i32::try_from(value)
+        .map_err(|_| error.unwrap_or("ERR value is out of range, value must between -2147483648 and 2147483647").into())
+}
+
+/// Whether a word is this option, in any case.
+pub(crate) fn is(word: &[u8], option: &str) -> bool {
+    word.eq_ignore_ascii_case(option.as_bytes())
+}
+
+/// Says the error, if there is one.
+pub(crate) fn or_error(result: Result<(), Refused>, out: &mut dyn ReplySink) {
+    if let Err(text) = result {
+        out.error(&text);
+    }
+}
+
+/// A container's HELP.
+pub(crate) fn help(name: &str, lines: &[&str], out: &mut dyn ReplySink) {
+    out.array(lines.len() + 3);
+    out.simple(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    lines.iter().for_each(|line| out.simple(line));
+    out.simple("HELP");
+    out.simple("    Print this help.");
+}

@@ -1,0 +1,573 @@
+//! Strings: SET and GET in all their forms, counters, ranges.
+
+use sluicegate_wire::resp::{ReplySink, parse_i64};
+
+use super::expire::Unit;
+use super::{NOT_INTEGER, Refused, SYNTAX, integer, is, or_error};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::context::{Ctx, KeyMut};
+use crate::float::Extended;
+use crate::keys::KeyRule;
+use crate::value::{Entry, STRING_MAX, Value, View};
+
+const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+const NOT_FLOAT: &str = "ERR value is not a valid float";
+
+/// Says a value, or null.
+fn say(view: Option<View<'_>>, out: &mut dyn ReplySink) {
+    match view {
+        None => out.null(),
+        Some(View::Int(value)) => out.bulk_integer(value),
+        Some(View::Bytes(bytes)) => out.bulk(bytes),
+    }
+}
+
+/// Says the value of key 0; a long one is copied after the stripe is unlocked.
+fn say_first(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let entry = ctx.read(0);
+    match entry.and_then(Entry::shared) {
+        None => say(entry.map(Entry::view), out),
+        Some(bytes) => {
+            ctx.unlock();
+            out.bulk(&bytes);
+        }
+    }
+}
+
+fn get(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    say_first(ctx, out);
+}
+
+/// The options of SET and GETEX.
+#[derive(Default)]
+struct Options<'a> {
+    nx: bool,
+    xx: bool,
+    get: bool,
+    keep_ttl: bool,
+    persist: bool,
+    expiry: Option<(Unit, &'a [u8])>,
+}
+
+impl<'a> Options<'a> {
+    /// Reads options; `sets` tells SET from GETEX. Which exclude each other follows Redis, where the same time option
+    /// may stand twice and the last one counts.
+    fn parse(words: &[&'a [u8]], sets: bool) -> Result<Options<'a>, Refused> {
+        let mut options = Options::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let unit = match () {
+                () if is(word, "ex") => Some(Unit::Seconds),
+                () if is(word, "px") => Some(Unit::Millis),
+                () if is(word, "exat") => Some(Unit::UnixSeconds),
+                () if is(word, "pxat") => Some(Unit::UnixMillis),
+                () => None,
+            };
+            let timeless = options.expiry.is_none();
+            match unit {
+                Some(unit) => {
+                    let other = options.expiry.is_some_and(|(before, _)| before != unit);
+                    let time = words.next().ok_or(SYNTAX)?;
+                    if other || options.keep_ttl || options.persist {
+                        return Err(SYNTAX.into());
+                    }
+                    options.expiry = Some((unit, time));
+                }
+                None if is(word, "nx") && !options.xx && sets => options.nx = true,
+                None if is(word, "xx") && !options.nx && sets => options.xx = true,
+                None if is(word, "get") && sets => options.get = true,
+                None if is(word, "keepttl") && !options.persist && timeless && sets => options.keep_ttl = true,
+                None if is(word, "persist") && !options.keep_ttl && timeless && !sets => options.persist = true,
+                None => return Err(SYNTAX.into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    if words.len() == 3 {
+        let value = ctx.value(2);
+        ctx.key(0).set(value, None);
+        return out.ok();
+    }
+    let result = (|| {
+        let options = Options::parse(&words[3..], true)?;
+        let expiry = match options.expiry {
+            Some((unit, time)) => Some(unit.expiry(time, "set", || ctx.now.ms())?),
+            None => None,
+        };
+        let value = ctx.value(2);
+        let mut key = ctx.key(0);
+        if options.get {
+            key.note_read();
+            say(key.view(), out);
+        }
+        if options.nx && key.exists() || options.xx && !key.exists() {
+            if !options.get {
+                out.null();
+            }
+            return Ok(());
+        }
+        let expiry = if options.keep_ttl { key.expiry() } else { expiry };
+        key.set(value, expiry);
+        if !options.get {
+            out.ok();
+        }
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+fn set_for(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &str) {
+    let time = ctx.words[2];
+    let result = unit.expiry(time, command, || ctx.now.ms()).map(|at_ms| {
+        let value = ctx.value(3);
+        ctx.key(0).set(value, Some(at_ms));
+        out.ok();
+    });
+    or_error(result, out);
+}
+
+fn setex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    set_for(ctx, out, Unit::Seconds, "setex");
+}
+
+fn psetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    set_for(ctx, out, Unit::Millis, "psetex");
+}
+
+fn setnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let value = ctx.value(2);
+    let mut key = ctx.key(0);
+    let absent = !key.exists();
+    if absent {
+        key.set(value, None);
+    }
+    out.integer(i64::from(absent));
+}
+
+fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let value = ctx.value(2);
+    let mut key = ctx.key(0);
+    key.note_read();
+    say(key.view(), out);
+    key.set(value, None);
+}
+
+fn getdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let mut key = ctx.key(0);
+    key.note_read();
+    say(key.view(), out);
+    key.remove();
+}
+
+fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = (|| {
+        let options = Options::parse(&words[2..], false)?;
+        let mut key = ctx.key(0);
+        key.note_read();
+        if !key.exists() {
+            out.null();
+            return Ok(());
+        }
+        let expiry = match options.expiry {
+            Some((unit, time)) => Some(unit.expiry(time, "getex", || key.now.ms())?),
+            None => None,
+        };
+        say(key.view(), out);
+        match expiry {
+            Some(at_ms) if at_ms <= key.now.ms() => {
+                key.remove();
+            }
+            Some(at_ms) => key.set_expiry(Some(at_ms)),
+            None if options.persist => key.set_expiry(None),
+            None => {}
+        }
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+fn strlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let len = ctx.read(0).map_or(0, |entry| entry.view().len());
+    out.integer(len as i64);
+}
+
+/// The bytes of `text` from `start` to `end`, both counted from the end if negative.
+fn range(text: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = text.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return b"";
+    }
+    let from_end = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    if start > end || len == 0 { b"" } else { &text[start as usize..=end as usize] }
+}
+
+fn getrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let (start, end) = (integer(ctx.words[2])?, integer(ctx.words[3])?);
+        let Some(entry) = ctx.read(0) else {
+            out.bulk(b"");
+            return Ok(());
+        };
+        match entry.shared() {
+            Some(bytes) => {
+                ctx.unlock();
+                out.bulk(range(&bytes, start, end));
+            }
+            None => out.bulk(range(entry.view().text(&mut itoa::Buffer::new()), start, end)),
+        }
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+/// Puts `bytes` at `offset` of the key's value, which is filled with zeros up to there. Returns the new length.
+fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> usize {
+    let end = offset + bytes.len();
+    let old_len = key.view().map_or(0, View::len);
+    let len = end.max(old_len);
+    let put = |value: &mut Vec<u8>| {
+        if value.len() < end {
+            value.resize(end, 0);
+        }
+        value[offset..end].copy_from_slice(bytes);
+    };
+    if len > crate::value::INLINE_MAX && key.edit(len, put) {
+        return len;
+    }
+    let mut value = Vec::with_capacity(len);
+    if let Some(view) = key.view() {
+        value.extend_from_slice(view.text(&mut itoa::Buffer::new()));
+    }
+    put(&mut value);
+    key.set_value(Value::Vec { bytes: value, raw: true });
+    len
+}
+
+fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = (|| {
+        let offset = integer(words[2])?;
+        if offset < 0 {
+            return Err("ERR offset is out of range".into());
+        }
+        let mut key = ctx.key(0);
+        if words[3].is_empty() {
+            out.integer(key.view().map_or(0, View::len) as i64);
+            return Ok(());
+        }
+        if offset.saturating_add(words[3].len() as i64) > STRING_MAX as i64 {
+            return Err(TOO_LONG.into());
+        }
+        out.integer(write_at(&mut key, offset as usize, words[3]) as i64);
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let value = ctx.value(2);
+    let mut key = ctx.key(0);
+    let len = match key.view().map(View::len) {
+        None => {
+            key.set(value, None);
+            words[2].len()
+        }
+        Some(len) if len + words[2].len() > STRING_MAX => return out.error(TOO_LONG),
+        Some(len) => write_at(&mut key, len, words[2]),
+    };
+    out.integer(len as i64);
+}
+
+/// Adds to the number at key 0 and says the sum.
+fn add(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, delta: i64) {
+    let mut key = ctx.key(0);
+    let old = match key.view() {
+        None => Some(0),
+        Some(View::Int(value)) => Some(value),
+        Some(View::Bytes(bytes)) => parse_i64(bytes),
+    };
+    let Some(old) = old else { return out.error(NOT_INTEGER) };
+    let Some(sum) = old.checked_add(delta) else {
+        return out.error("ERR increment or decrement would overflow");
+    };
+    key.set_value(Value::Int(sum));
+    out.integer(sum);
+}
+
+fn incr(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    add(ctx, out, 1);
+}
+
+fn decr(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    add(ctx, out, -1);
+}
+
+fn incrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    match integer(ctx.words[2]) {
+        Ok(delta) => add(ctx, out, delta),
+        Err(text) => out.error(&text),
+    }
+}
+
+fn decrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    match integer(ctx.words[2]) {
+        Ok(i64::MIN) => out.error("ERR decrement would overflow"),
+        Ok(delta) => add(ctx, out, -delta),
+        Err(text) => out.error(&text),
+    }
+}
+
+fn incrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let mut key = ctx.key(0);
+    let result = (|| {
+        let old = match key.view() {
+            None => Some(Extended::ZERO),
+            Some(view) => Extended::parse(view.text(&mut itoa::Buffer::new())),
+        };
+        let (Some(old), Some(delta)) = (old, Extended::parse(words[2])) else { return Err(NOT_FLOAT.into()) };
+        let sum = old.add(delta).ok_or("ERR increment would produce NaN or Infinity")?;
+        let text = sum.to_text();
+        key.set_value(Value::Bytes { bytes: &text, raw: false });
+        out.bulk(&text);
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+fn mget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let keys = ctx.places.len();
+    out.array(keys);
+    for index in 0..keys {
+        say(ctx.read(index).map(Entry::view), out);
+    }
+}
+
+fn pairs_are_whole(ctx: &Ctx<'_>, out: &mut dyn ReplySink, command: &str) -> bool {
+    let whole = ctx.words.len() % 2 == 1;
+    if !whole {
+        out.error(&format!("ERR wrong number of arguments for '{command}' command"));
+    }
+    whole
+}
+
+fn set_pairs(ctx: &mut Ctx<'_>) {
+    for index in 0..ctx.places.len() {
+        let value = ctx.value(2 + 2 * index);
+        ctx.key(index).set(value, None);
+    }
+}
+
+fn mset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    if pairs_are_whole(ctx, out, "mset") {
+        set_pairs(ctx);
+        out.ok();
+    }
+}
+
+fn msetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    if !pairs_are_whole(ctx, out, "msetnx") {
+        return;
+    }
+    let free = (0..ctx.places.len()).all(|index| !ctx.key(index).exists());
+    if free {
+        set_pairs(ctx);
+    }
+    out.integer(i64::from(free));
+}
+
+const READS: CommandSpec = CommandSpec {
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: KeyRule::ONE,
+    categories: &[Category::String],
+    group: "string",
+    ..CommandSpec::EMPTY
+};
+
+const WRITES: CommandSpec = CommandSpec { flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), ..READS };
+
+const fn row(
+    base: CommandSpec,
+    name: &'static str,
+    arity: i32,
+    since: &'static str,
+    summary: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec { name, arity, since, summary, handler: Handler::Keyspace(handle), ..base }
+}
+
+const SLOW_WRITES: CommandSpec = CommandSpec { flags: Flags::WRITE.and(Flags::DENYOOM), ..WRITES };
+const RANGES: CommandSpec = CommandSpec {
+    flags: Flags::READONLY,
+    cost: Cost::PerByte,
+    complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
+    ..READS
+};
+const PAIRS: CommandSpec = CommandSpec {
+    keys: KeyRule::PAIRS,
+    cost: Cost::PerKey,
+    complexity: "O(N) where N is the number of keys to set.",
+    ..SLOW_WRITES
+};
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    row(READS, "get", 2, "1.0.0", "Returns the string value of a key.", get),
+    row(
+        SLOW_WRITES,
+        "set",
+        -3,
+        "1.0.0",
+        "Sets the string value of a key, ignoring its type. The key is created if it doesn't exist.",
+        set,
+    ),
+    row(WRITES, "setnx", 3, "1.0.0", "Set the string value of a key only when the key doesn't exist.", setnx),
+    row(
+        SLOW_WRITES,
+        "setex",
+        4,
+        "2.0.0",
+        "Sets the string value and expiration time of a key. Creates the key if it doesn't exist.",
+        setex,
+    ),
+    row(
+        SLOW_WRITES,
+        "psetex",
+        4,
+        "2.6.0",
+        "Sets both string value and expiration time in milliseconds of a key. The key is created if it doesn't exist.",
+        psetex,
+    ),
+    row(
+        WRITES,
+        "getset",
+        3,
+        "1.0.0",
+        "Returns the previous string value of a key after setting it to a new value.",
+        getset,
+    ),
+    row(
+        CommandSpec { flags: Flags::WRITE.and(Flags::FAST), ..WRITES },
+        "getdel",
+        2,
+        "6.2.0",
+        "Returns the string value of a key after deleting the key.",
+        getdel,
+    ),
+    row(
+        CommandSpec { flags: Flags::WRITE.and(Flags::FAST), ..WRITES },
+        "getex",
+        -2,
+        "6.2.0",
+        "Returns the string value of a key after setting its expiration time.",
+        getex,
+    ),
+    row(READS, "strlen", 2, "2.2.0", "Returns the length of a string value.", strlen),
+    row(RANGES, "getrange", 4, "2.4.0", "Returns a substring of the string stored at a key.", getrange),
+    row(RANGES, "substr", 4, "1.0.0", "Returns a substring from a string value.", getrange),
+    row(
+        CommandSpec { cost: Cost::PerByte, ..SLOW_WRITES },
+        "setrange",
+        4,
+        "2.2.0",
+        "Overwrites a part of a string value with another by an offset. Creates the key if it doesn't exist.",
+        setrange,
+    ),
+    row(
+        WRITES,
+        "append",
+        3,
+        "2.0.0",
+        "Appends a string to the value of a key. Creates the key if it doesn't exist.",
+        append,
+    ),
+    row(
+        WRITES,
+        "incr",
+        2,
+        "1.0.0",
+        "Increments the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
+        incr,
+    ),
+    row(
+        WRITES,
+        "decr",
+        2,
+        "1.0.0",
+        "Decrements the integer value of a key by one. Uses 0 as initial value if the key doesn't exist.",
+        decr,
+    ),
+    row(
+        WRITES,
+        "incrby",
+        3,
+        "1.0.0",
+        "Increments the integer value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
+        incrby,
+    ),
+    row(
+        WRITES,
+        "decrby",
+        3,
+        "1.0.0",
+        "Decrements a number from the integer value of a key. Uses 0 as initial value if the key doesn't exist.",
+        decrby,
+    ),
+    row(
+        WRITES,
+        "incrbyfloat",
+        3,
+        "2.6.0",
+        "Increment the floating point value of a key by a number. Uses 0 as initial value if the key doesn't exist.",
+        incrbyfloat,
+    ),
+    row(
+        CommandSpec {
+            keys: KeyRule::ALL,
+            cost: Cost::PerKey,
+            complexity: "O(N) where N is the number of keys to retrieve.",
+            ..READS
+        },
+        "mget",
+        -2,
+        "1.0.0",
+        "Atomically returns the string values of one or more keys.",
+        mget,
+    ),
+    row(PAIRS, "mset", -3, "1.0.1", "Atomically creates or modifies the string values of one or more keys.", mset),
+    row(
+        PAIRS,
+        "msetnx",
+        -3,
+        "1.0.1",
+        "Atomically modifies the string values of one or more keys only when all keys don't exist.",
+        msetnx,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn ranges_are_cut_as_in_redis() {
+        let check = |start, end, expected: &str| {
+            assert_eq!(super::range(b"Hello World", start, end), expected.as_bytes(), "{start} {end}");
+        };
+        check(0, 3, "Hell");
+        check(0, -1, "Hello World");
+        check(-4, -1, "orld");
+        check(5, 3, "");
+        check(5, 5000, " World");
+        check(-5000, 10_000, "Hello World");
+        check(-1, -5, "");
+        check(0, -100, "H");
+        check(i64::MIN, i64::MAX, "Hello World");
+        assert_eq!(super::range(b"", 0, -1), b"");
+    }
+}

@@ -1,0 +1,198 @@
+//! What a command's handler works with: its words, its keys behind locks, and time.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::Inner;
+use crate::gate::Pass;
+use crate::stripe::{Locked, Now, Stripe};
+use crate::table::Slot;
+use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
+
+/// The context of one running command.
+///
+/// The command's keys are numbered as its catalogue row finds them, and all their stripes are locked until the handler
+/// returns or calls [`unlock`](Ctx::unlock).
+pub struct Ctx<'p> {
+    pub(crate) inner: &'p Inner,
+    pub(crate) pass: &'p Pass<'p>,
+    /// The command's words, the name first.
+    pub(crate) words: &'p [&'p [u8]],
+    /// The caller's database.
+    pub(crate) db: u32,
+    pub(crate) now: Now<'p>,
+    pub(crate) places: SmallVec<[Place; 2]>,
+    pub(crate) locks: SmallVec<[Locked<'p>; 2]>,
+    /// Large values, copied before the stripes were locked.
+    pub(crate) prepared: SmallVec<[(u32, Arc<Vec<u8>>); 1]>,
+    /// Memory to be freed after the stripes are unlocked.
+    pub(crate) garbage: SmallVec<[Garbage; 1]>,
+}
+
+/// Where one of the command's keys stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) hash: u64,
+    /// Index of its lock; [`NO_DB`] if its database does not exist, which only a command that reads can meet.
+    pub(crate) lock: u16,
+    pub(crate) word: u32,
+}
+
+/// The lock of a key whose database does not exist.
+pub(crate) const NO_DB: u16 = u16::MAX;
+
+impl<'p> Ctx<'p> {
+    /// The entry of key `index`, noting the access.
+    pub(crate) fn read(&mut self, index: usize) -> Option<&Entry> {
+        let now_s = self.now.coarse_s();
+        let (stripe, slot) = self.look(index)?;
+        let entry = stripe.table.entry_mut(slot);
+        entry.touch(now_s);
+        Some(entry)
+    }
+
+    /// The entry of key `index`, without noting the access.
+    pub(crate) fn peek(&mut self, index: usize) -> Option<&Entry> {
+        let (stripe, slot) = self.look(index)?;
+        Some(stripe.table.entry(slot))
+    }
+
+    fn look(&mut self, index: usize) -> Option<(&mut Stripe, Slot)> {
+        let place = self.places[index];
+        let stripe: &mut Stripe = self.locks.get_mut(usize::from(place.lock))?;
+        match stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) {
+            Some(slot) => {
+                stripe.hits += 1;
+                Some((stripe, slot))
+            }
+            None => {
+                stripe.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// Key `index`, to be changed. Only for commands that write.
+    pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
+        let place = self.places[index];
+        let key = self.words[place.word as usize];
+        let stripe: &mut Stripe = &mut self.locks[usize::from(place.lock)];
+        let slot = stripe.find(place.hash, key, &mut self.now, false);
+        KeyMut { stripe, slot, hash: place.hash, key, now: &mut self.now, garbage: &mut self.garbage }
+    }
+
+    /// Word `word` as SET stores it; a large one has been copied before the stripes were locked.
+    pub(crate) fn value(&mut self, word: usize) -> Value<'p> {
+        let bytes = self.words[word];
+        if bytes.len() >= SHARED_MIN
+            && let Some(at) = self.prepared.iter().position(|(place, _)| *place as usize == word)
+        {
+            return Value::Shared { bytes: self.prepared.swap_remove(at).1, raw: false };
+        }
+        Value::of(bytes)
+    }
+
+    /// Unlocks all stripes; no key can be used after that.
+    pub(crate) fn unlock(&mut self) {
+        self.locks.clear();
+        self.places.clear();
+    }
+}
+
+impl Drop for Ctx<'_> {
+    fn drop(&mut self) {
+        // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
+        self.locks.clear();
+        self.garbage.clear();
+    }
+}
+
+/// One key that a command may change.
+pub(crate) struct KeyMut<'c, 'p> {
+    stripe: &'c mut Stripe,
+    slot: Option<Slot>,
+    hash: u64,
+    key: &'c [u8],
+    pub(crate) now: &'c mut Now<'p>,
+    garbage: &'c mut SmallVec<[Garbage; 1]>,
+}
+
+impl KeyMut<'_, '_> {
+    /// Whether the key exists.
+    pub(crate) fn exists(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// Its entry.
+    pub(crate) fn entry(&self) -> Option<&Entry> {
+        self.slot.map(|slot| self.stripe.table.entry(slot))
+    }
+
+    /// Its value.
+    pub(crate) fn view(&self) -> Option<View<'_>> {
+        self.entry().map(Entry::view)
+    }
+
+    /// Its expiry in Unix milliseconds.
+    pub(crate) fn expiry(&self) -> Option<i64> {
+        self.entry().and_then(Entry::expiry)
+    }
+
+    /// Notes an access and counts a hit or a miss, for commands that read before they write.
+    pub(crate) fn note_read(&mut self) {
+        match self.slot {
+            Some(slot) => {
+                self.stripe.hits += 1;
+                self.stripe.table.entry_mut(slot).touch(self.now.coarse_s());
+            }
+            None => self.stripe.misses += 1,
+        }
+    }
+
+    /// Sets value and expiry.
+    pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
+        let now_s = self.now.coarse_s();
+        let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now_s);
+        self.garbage.extend(garbage);
+        if self.slot.is_none() {
+            self.slot = self.stripe.table.find(self.hash, self.key);
+        }
+    }
+
+    /// Sets the value and keeps the expiry.
+    pub(crate) fn set_value(&mut self, value: Value<'_>) {
+        let expiry = self.expiry();
+        self.set(value, expiry);
+    }
+
+    /// Gives an existing key another expiry, or none.
+    pub(crate) fn set_expiry(&mut self, expiry: Option<i64>) {
+        if let Some(slot) = self.slot {
+            self.stripe.set_expiry(self.hash, slot, expiry);
+            self.slot = self.stripe.table.find(self.hash, self.key);
+        }
+    }
+
+    /// Edits a value that has a vector of its own in place; see [`Entry::edit`].
+    pub(crate) fn edit(&mut self, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let now_s = self.now.coarse_s();
+        let Some(slot) = self.slot else { return false };
+        self.stripe.table.entry_mut(slot).touch(now_s);
+        self.stripe.edit(slot, final_len, change)
+    }
+
+    /// Removes the key; false if there is none.
+    pub(crate) fn remove(&mut self) -> bool {
+        let Some(slot) = self.slot.take() else { return false };
+        self.garbage.extend(self.stripe.remove(slot));
+        true
+    }
+
+    /// Removes an existing key and returns what it was.
+    pub(crate) fn take(&mut self) -> Option<(Value<'static>, Option<i64>)> {
+        let slot = self.slot.take()?;
+        let expiry = self.stripe.table.entry(slot).expiry();
+        Some((self.stripe.take(slot), expiry))
+    }
+}

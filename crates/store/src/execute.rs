@@ -1,0 +1,334 @@
+//! From words to a reply: finding the command, locking its keys, running it, parking it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
+use smallvec::SmallVec;
+
+use crate::big::{self, Big};
+use crate::catalogue::{self, CommandSpec, ConnectionCommand, Flags, Handler};
+use crate::command::Handle;
+use crate::context::{Ctx, NO_DB, Place};
+use crate::gate::Pass;
+use crate::hold::{Mode, NOBODY, Ticket};
+use crate::keys::KeyRule;
+use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::stripe::Now;
+use crate::value::SHARED_MIN;
+use crate::{Inner, Store};
+
+/// How long a command that meets a held key waits actively before it parks: most holds are that short.
+const SPIN_ON_HOLD: Duration = Duration::from_micros(20);
+
+/// A client as the store sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The selected database.
+    pub db: u32,
+    /// The protocol that replies are encoded in.
+    pub protocol: Protocol,
+    /// The connection's number.
+    pub client_id: u64,
+}
+
+/// What became of a command.
+#[derive(Debug)]
+#[must_use]
+pub enum Executed {
+    /// The reply has been written.
+    Done,
+    /// It is a command of the connection, with a right number of words; nothing has been written.
+    Connection(ConnectionCommand),
+    /// It was accepted, and its reply comes from the future; nothing has been written.
+    Parked(Parked),
+}
+
+/// Carries out one command. `words[0]` is its name; an empty `words` is answered as an unknown command.
+///
+/// Replies and errors are Redis 7's. The call takes microseconds: what would take longer is parked.
+pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Executed {
+    let spec = match resolve(words) {
+        Ok(spec) => spec,
+        Err(text) => {
+            out.error_bytes(&text);
+            return Executed::Done;
+        }
+    };
+    if let Handler::Connection(command) = spec.handler {
+        return Executed::Connection(command);
+    }
+    match store.0.start(&store.0, spec, words, caller.db, ReplyForm::Wire(caller.protocol), out) {
+        None => Executed::Done,
+        Some(parked) => Executed::Parked(parked),
+    }
+}
+
+/// Finds a command's row and checks the number of its words. An error is Redis's text, code included.
+pub(crate) fn resolve(words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> {
+    let name = words.first().copied().unwrap_or_default();
+    let spec = catalogue::find(name).ok_or_else(|| unknown_command(words))?;
+    if let Handler::Container = spec.handler
+        && words.len() >= 2
+    {
+        let sub = spec.subcommand(words[1]).ok_or_else(|| {
+            let shown = &words[1][..words[1].len().min(128)];
+            [b"ERR unknown subcommand '", shown, b"'. Try ", spec.name.to_ascii_uppercase().as_bytes(), b" HELP."]
+                .concat()
+        })?;
+        if !sub.takes(words.len()) {
+            return Err(format!("ERR wrong number of arguments for '{}|{}' command", spec.name, sub.name).into());
+        }
+        return Ok(sub);
+    }
+    if !spec.takes(words.len()) {
+        return Err(format!("ERR wrong number of arguments for '{}' command", spec.name).into());
+    }
+    Ok(spec)
+}
+
+/// Redis's words for a command it doesn't know: the name, then what fits of the arguments.
+fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
+    let name = words.first().copied().unwrap_or_default();
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend_from_slice(&name[..name.len().min(128)]);
+    text.extend_from_slice(b"', with args beginning with: ");
+    let start = text.len();
+    for word in words.iter().skip(1) {
+        let used = text.len() - start;
+        if used >= 128 {
+            break;
+        }
+        text.push(b'\'');
+        text.extend_from_slice(&word[..word.len().min(128 - used)]);
+        text.extend_from_slice(b"' ");
+    }
+    text
+}
+
+/// Who runs a command.
+#[derive(Clone, Copy)]
+pub(crate) struct Who {
+    /// A section's or a parked command's ticket, or [`NOBODY`].
+    pub(crate) id: u64,
+    /// The time a section has frozen.
+    pub(crate) now_ms: Option<i64>,
+}
+
+impl Who {
+    pub(crate) const PLAIN: Who = Who { id: NOBODY, now_ms: None };
+}
+
+impl CommandSpec {
+    /// How its keys are held if they must be.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.flags.has(Flags::WRITE) { Mode::Exclusive } else { Mode::Shared }
+    }
+}
+
+impl Inner {
+    /// Starts a command of the keyspace. Writes the reply to `out`, or returns what will bring it in `form`.
+    pub(crate) fn start(
+        &self,
+        this: &Arc<Inner>,
+        spec: &'static CommandSpec,
+        words: &[&[u8]],
+        db: u32,
+        form: ReplyForm,
+        out: &mut dyn ReplySink,
+    ) -> Option<Parked> {
+        let handle = match spec.handler {
+            Handler::Keyspace(handle) => handle,
+            Handler::Global(_) => return self.start_global(spec, words, db, form, out),
+            Handler::Container | Handler::Connection(_) => {
+                out.error("ERR this command needs a connection of its own");
+                return None;
+            }
+        };
+        if words.len() > big::KEYS_MAX && big::is_big(spec, words) {
+            return Big::start(this, spec, words, db, form, out);
+        }
+        {
+            let pass = self.gate.enter();
+            if self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, None) {
+                return None;
+            }
+        }
+        self.start_held(spec, handle, words, db, form, out)
+    }
+
+    /// Goes on with a command that met a held key: tries again for a moment, then parks it.
+    #[cold]
+    fn start_held(
+        &self,
+        spec: &'static CommandSpec,
+        handle: Handle,
+        words: &[&[u8]],
+        db: u32,
+        form: ReplyForm,
+        out: &mut dyn ReplySink,
+    ) -> Option<Parked> {
+        let start = Instant::now();
+        while start.elapsed() < SPIN_ON_HOLD {
+            (0..64).for_each(|_| std::hint::spin_loop());
+            let pass = self.gate.enter();
+            if self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, None) {
+                return None;
+            }
+        }
+        if self.gate.tickets() >= self.tickets_max {
+            out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
+            return None;
+        }
+        let ticket = self.new_ticket(OwnedCommand { spec, words: Words::new(words), db, form });
+        if self.gate.must_wait() {
+            self.gate.queue(ticket.clone());
+            self.run_waiting();
+            return Some(Parked(Waits::Ticket(ticket)));
+        }
+        let pass = self.gate.enter();
+        match self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, Some(&ticket)) {
+            true => None,
+            false => Some(Parked(Waits::Ticket(ticket))),
+        }
+    }
+
+    /// Runs a command if no key of it is held against `who`; otherwise queues `ticket`, if given, on all its keys, and
+    /// returns false.
+    #[allow(clippy::too_many_arguments, reason = "one call on the hottest path; a struct would be built for it alone")]
+    #[inline]
+    pub(crate) fn attempt(
+        &self,
+        pass: &Pass<'_>,
+        spec: &'static CommandSpec,
+        handle: Handle,
+        words: &[&[u8]],
+        db: u32,
+        who: Who,
+        out: &mut dyn ReplySink,
+        ticket: Option<&Arc<Ticket>>,
+    ) -> bool {
+        let mut ctx = Ctx {
+            inner: self,
+            pass,
+            words,
+            db,
+            now: match who.now_ms {
+                Some(ms) => Now::frozen(&self.clock, ms),
+                None => Now::new(&self.clock),
+            },
+            places: SmallVec::new(),
+            locks: SmallVec::new(),
+            prepared: SmallVec::new(),
+            garbage: SmallVec::new(),
+        };
+        if spec.flags.has(Flags::DENYOOM) {
+            for (place, word) in words.iter().enumerate().skip(2) {
+                if word.len() >= SHARED_MIN {
+                    ctx.prepared.push((place as u32, Arc::new(word.to_vec())));
+                }
+            }
+        }
+        self.lock_keys(&mut ctx, spec);
+        if ctx.locks.iter().any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
+            return false;
+        }
+        handle(&mut ctx, out);
+        true
+    }
+
+    /// Locks the stripes of all keys, in order.
+    #[inline]
+    fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec) {
+        let writes = spec.flags.has(Flags::WRITE);
+        if let KeyRule::Range { first, last, .. } = spec.keys
+            && first == last
+        {
+            let hash = self.keyspace.hasher.hash(ctx.words[first as usize]);
+            let db = match writes {
+                true => Some(self.keyspace.db_to_write(ctx.pass, ctx.db)),
+                false => self.keyspace.db(ctx.pass, ctx.db),
+            };
+            let lock = if let Some(db) = db {
+                ctx.locks.push(db.lock(self.keyspace.stripe_of(hash)));
+                0
+            } else {
+                NO_DB
+            };
+            ctx.places.push(Place { hash, lock, word: first as u32 });
+            return;
+        }
+        let keys = spec.keys.keys(ctx.words, ctx.db);
+        let mut stripes: SmallVec<[(u32, u32); 8]> = SmallVec::new();
+        for key in &keys {
+            let hash = self.keyspace.hasher.hash(ctx.words[key.word as usize]);
+            ctx.places.push(Place { hash, lock: 0, word: key.word });
+            stripes.push((key.db, self.keyspace.stripe_of(hash) as u32));
+        }
+        let of_key = stripes.clone();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.retain(|(db, _)| writes || self.keyspace.db(ctx.pass, *db).is_some());
+        for &(db, stripe) in &stripes {
+            ctx.locks.push(self.keyspace.db_to_write(ctx.pass, db).lock(stripe as usize));
+        }
+        for (place, stripe) in ctx.places.iter_mut().zip(of_key) {
+            place.lock = stripes.binary_search(&stripe).map_or(NO_DB, |index| index as u16);
+        }
+    }
+
+    /// Whether holds let the command pass; queues its ticket if not.
+    #[cold]
+    fn admit(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, who: Who, ticket: Option<&Arc<Ticket>>) -> bool {
+        let mode = spec.mode();
+        let (words, places) = (ctx.words, &ctx.places);
+        let free = places.iter().all(|place| {
+            ctx.locks
+                .get(usize::from(place.lock))
+                .and_then(|stripe| stripe.holds.as_deref())
+                .is_none_or(|holds| holds.admits(who.id, words[place.word as usize], mode))
+        });
+        if free {
+            if who.id == NOBODY {
+                for place in places {
+                    if let Some(holds) = ctx.locks.get(usize::from(place.lock)).and_then(|s| s.holds.as_deref()) {
+                        holds.note_overtaking(words[place.word as usize], mode);
+                    }
+                }
+            }
+            return true;
+        }
+        if let Some(ticket) = ticket {
+            self.gate.add_ticket(ctx.pass);
+            // The same key twice is queued once, as the ticket names it once.
+            let mut queued: SmallVec<[&[u8]; 4]> = SmallVec::new();
+            for place in places.iter() {
+                let key = words[place.word as usize];
+                if let Some(stripe) = ctx.locks.get_mut(usize::from(place.lock))
+                    && (ticket.keys.len() == places.len() || !queued.contains(&key))
+                {
+                    queued.push(key);
+                    stripe.holds.get_or_insert_default().queue(key, ticket);
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Executes generated commands on a store of its own; nothing may panic, hang or leave a reply unfinished.
+pub fn fuzz_command(data: &[u8]) {
+    let store = Store::new(crate::StoreOptions { stripes: 4, ..crate::StoreOptions::default() });
+    let names: Vec<&'static CommandSpec> = catalogue::all().collect();
+    let mut caller = Caller::default();
+    let mut out = Vec::new();
+    for line in data.split(|&byte| byte == b'\n').take(64) {
+        let Some((&choice, rest)) = line.split_first() else { continue };
+        let spec = names[usize::from(choice) % names.len()];
+        let mut words = vec![spec.name.as_bytes()];
+        words.extend(rest.split(|&byte| byte == b' ').take(300));
+        out.clear();
+        let executed = execute(&store, &mut caller, &words, &mut ReplyWriter::new(&mut out, Protocol::Resp3));
+        assert!(!matches!(executed, Executed::Done) || out.ends_with(b"\r\n"));
+    }
+}

@@ -1,0 +1,286 @@
+//! Holds: what keeps a section atomic while other commands run.
+//!
+//! A hold is on one key, shared or exclusive, and belongs to a *ticket*. A section declares its keys with one ticket,
+//! which is queued on all of them while all their stripes are locked; it is granted when every key is free for it at
+//! once, never piecewise, so a granted section waits for nobody. A plain command that meets a held key becomes a ticket
+//! too, with the command inside: it is owned by the queues, so it runs when its turn comes even if its client has gone.
+//!
+//! While a ticket waits for one key, others may overtake it on its remaining keys, up to 64 times or for 10 ms; from
+//! then on it *reserves*: what comes later queues behind it. Tickets stand in all queues in the same order, because
+//! they enter with all stripes locked; a ticket waits only for granted ones and for reserving ones before it, hence
+//! there is no circle and nobody starves.
+//!
+//! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
+//! absence is all that plain commands pay.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::park::{Finished, OwnedCommand};
+
+/// How often a waiting ticket is overtaken before it reserves.
+pub(crate) const OVERTAKE_TIMES: u32 = 64;
+/// How long a waiting ticket is overtaken before it reserves.
+pub(crate) const OVERTAKE_FOR: Duration = Duration::from_millis(10);
+/// Tickets that one release looks at on one key. Those behind are looked at when one of these goes.
+const CANDIDATES_MAX: usize = 64;
+
+/// What a hold excludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Writers.
+    Shared,
+    /// Everybody.
+    Exclusive,
+}
+
+/// One key that a ticket holds or waits for.
+#[derive(Debug)]
+pub(crate) struct HeldKey {
+    pub(crate) db: u32,
+    pub(crate) stripe: u32,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) mode: Mode,
+}
+
+/// A place in the queues of its keys.
+pub(crate) struct Ticket {
+    pub(crate) id: u64,
+    /// Ordered by database and stripe; no key twice.
+    pub(crate) keys: Vec<HeldKey>,
+    /// The parked command until it runs; a section's ticket has none.
+    command: Mutex<Option<OwnedCommand>>,
+    since: Instant,
+    overtaken: AtomicU32,
+    /// A [`Phase`]; changed by compare-and-swap, so that it may be changed under stripe locks.
+    phase: AtomicU8,
+    /// Whom to wake when the phase has changed. Never locked under a stripe's lock.
+    waker: Mutex<Option<Waker>>,
+    /// The reply of the parked command, once finished.
+    reply: Mutex<Option<Finished>>,
+}
+
+/// How far a ticket has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// In the queues.
+    Waiting,
+    /// It holds its keys.
+    Granted,
+    /// Its command has run, or its section has ended.
+    Finished,
+    /// Its section gave up before it was granted.
+    Cancelled,
+}
+
+impl Ticket {
+    pub(crate) fn new(id: u64, keys: Vec<HeldKey>, command: Option<OwnedCommand>) -> Ticket {
+        Ticket {
+            id,
+            keys,
+            command: Mutex::new(command),
+            since: Instant::now(),
+            overtaken: AtomicU32::new(0),
+            phase: AtomicU8::new(Phase::Waiting as u8),
+            waker: Mutex::new(None),
+            reply: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Waiting,
+            1 => Phase::Granted,
+            2 => Phase::Finished,
+            _ => Phase::Cancelled,
+        }
+    }
+
+    fn change(&self, from: Phase, to: Phase) -> bool {
+        self.phase.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Marks a waiting ticket as granted; false if it gave up. Called with the stripes of its keys locked.
+    pub(crate) fn grant(&self) -> bool {
+        self.change(Phase::Waiting, Phase::Granted)
+    }
+
+    /// A waiting section gives up; false if it was granted meanwhile.
+    pub(crate) fn cancel(&self) -> bool {
+        self.change(Phase::Waiting, Phase::Cancelled)
+    }
+
+    /// Whether there is a parked command inside.
+    pub(crate) fn is_command(&self) -> bool {
+        self.command.lock().is_some()
+    }
+
+    /// Takes the parked command, to run it.
+    pub(crate) fn take_command(&self) -> Option<OwnedCommand> {
+        self.command.lock().take()
+    }
+
+    /// Puts a command back that could not run yet.
+    pub(crate) fn put_command(&self, command: OwnedCommand) {
+        *self.command.lock() = Some(command);
+    }
+
+    /// Stores the parked command's reply and wakes who waits for it.
+    pub(crate) fn finish(&self, reply: Finished) {
+        *self.reply.lock() = Some(reply);
+        self.phase.store(Phase::Finished as u8, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// The parked command's reply, once.
+    pub(crate) fn take_reply(&self) -> Option<Finished> {
+        self.reply.lock().take()
+    }
+
+    /// Registers who is woken by the next change. The caller looks at the phase afterwards.
+    pub(crate) fn listen(&self, waker: &Waker) {
+        let mut place = self.waker.lock();
+        match &*place {
+            Some(old) if old.will_wake(waker) => {}
+            _ => *place = Some(waker.clone()),
+        }
+    }
+
+    /// Wakes who waits for this ticket. The caller has no stripe locked.
+    pub(crate) fn wake(&self) {
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn reserves(&self) -> bool {
+        self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || self.since.elapsed() > OVERTAKE_FOR
+    }
+}
+
+/// The held keys of one stripe.
+#[derive(Default)]
+pub(crate) struct HoldTable {
+    keys: HashMap<Box<[u8]>, Hold, foldhash::fast::RandomState>,
+}
+
+#[derive(Default)]
+struct Hold {
+    exclusive: Option<u64>,
+    shared: SmallVec<[u64; 2]>,
+    /// Waiting tickets, in the order in which they came.
+    queue: VecDeque<Arc<Ticket>>,
+}
+
+impl Hold {
+    /// Whether granted tickets other than `id` leave room for `mode`.
+    fn is_free(&self, id: u64, mode: Mode) -> bool {
+        self.exclusive.is_none_or(|holder| holder == id)
+            && (mode == Mode::Shared || self.shared.iter().all(|&holder| holder == id))
+    }
+
+    /// The waiting tickets before `id` that `mode` would overtake.
+    fn overtaken<'a>(&'a self, id: u64, key: &'a [u8], mode: Mode) -> impl Iterator<Item = &'a Arc<Ticket>> {
+        self.queue.iter().take_while(move |ticket| ticket.id != id).filter(move |ticket| {
+            mode == Mode::Exclusive || ticket.keys.iter().any(|held| *held.key == *key && held.mode == Mode::Exclusive)
+        })
+    }
+
+    fn may_pass(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.reserves())
+    }
+
+    fn note_overtaking(&self, id: u64, key: &[u8], mode: Mode) {
+        for ticket in self.overtaken(id, key, mode) {
+            ticket.overtaken.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.exclusive.is_none() && self.shared.is_empty() && self.queue.is_empty()
+    }
+}
+
+/// The id of a plain command, which holds nothing.
+pub(crate) const NOBODY: u64 = 0;
+
+impl HoldTable {
+    /// Whether a ticket holds this key or waits for it.
+    pub(crate) fn concerns(&self, key: &[u8]) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    /// Whether `id`, a section or [`NOBODY`], may use the key now.
+    pub(crate) fn admits(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        match self.keys.get(key) {
+            None => true,
+            // A section uses what it holds; nobody can stand before it there.
+            Some(hold) if id != NOBODY && hold.exclusive == Some(id) => true,
+            Some(hold) if id != NOBODY && mode == Mode::Shared && hold.shared.contains(&id) => true,
+            Some(hold) => hold.may_pass(id, key, mode),
+        }
+    }
+
+    /// Tells that a plain command used the key before those who wait for it.
+    pub(crate) fn note_overtaking(&self, key: &[u8], mode: Mode) {
+        if let Some(hold) = self.keys.get(key) {
+            hold.note_overtaking(NOBODY, key, mode);
+        }
+    }
+
+    /// Queues a ticket on one of its keys.
+    pub(crate) fn queue(&mut self, key: &[u8], ticket: &Arc<Ticket>) {
+        self.keys.entry(key.into()).or_default().queue.push_back(ticket.clone());
+    }
+
+    /// Whether a queued ticket could have this key now.
+    pub(crate) fn may_grant(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        self.keys.get(key).is_none_or(|hold| hold.may_pass(id, key, mode))
+    }
+
+    /// Takes a ticket out of the queue and gives it the key.
+    pub(crate) fn grant(&mut self, id: u64, key: &[u8], mode: Mode) {
+        let hold = self.keys.entry(key.into()).or_default();
+        hold.note_overtaking(id, key, mode);
+        hold.queue.retain(|ticket| ticket.id != id);
+        match mode {
+            Mode::Exclusive => hold.exclusive = Some(id),
+            Mode::Shared => hold.shared.push(id),
+        }
+    }
+
+    /// Takes a ticket off a key, be it granted or waiting, and adds those who may profit to `candidates`.
+    pub(crate) fn release(&mut self, id: u64, key: &[u8], candidates: &mut Vec<Arc<Ticket>>) {
+        let Some(hold) = self.keys.get_mut(key) else { return };
+        if hold.exclusive == Some(id) {
+            hold.exclusive = None;
+        }
+        hold.shared.retain(|holder| *holder != id);
+        hold.queue.retain(|ticket| ticket.id != id);
+        for ticket in hold.queue.iter().take(CANDIDATES_MAX) {
+            candidates.push(ticket.clone());
+            // A ticket that wants this key alone and no other will be granted, so those behind it gain nothing yet.
+            if let [only] = &ticket.keys[..]
+                && only.mode == Mode::Exclusive
+            {
+                break;
+            }
+        }
+        if hold.is_idle() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Whether no key is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}

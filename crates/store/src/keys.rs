@@ -1,0 +1,89 @@
+//! Which words of a command are keys, and in which database.
+
+use smallvec::SmallVec;
+
+/// Where a command's keys stand.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyRule {
+    /// It names no key.
+    None,
+    /// Words `first`, `first + step`… up to `last`, which counts from the end if negative.
+    Range {
+        /// Word of the first key; the name is word 0.
+        first: i8,
+        /// Word of the last key.
+        last: i8,
+        /// Distance from key to key.
+        step: i8,
+    },
+    /// The first key is word 1 of the caller's database; `second` finds the other one, which may be of another
+    /// database. Words that make no sense find nothing: the handler will say so.
+    WithDatabase {
+        /// Word of the last key, for `COMMAND`.
+        last: i8,
+        /// Word and database of the second key.
+        second: fn(words: &[&[u8]], db: u32) -> Option<KeyWord>,
+    },
+}
+
+/// One key of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyWord {
+    /// Its database.
+    pub db: u32,
+    /// Its place among the words.
+    pub word: u32,
+}
+
+impl KeyRule {
+    /// Word 1.
+    pub const ONE: KeyRule = KeyRule::Range { first: 1, last: 1, step: 1 };
+    /// Words 1 and 2.
+    pub const TWO: KeyRule = KeyRule::Range { first: 1, last: 2, step: 1 };
+    /// All words.
+    pub const ALL: KeyRule = KeyRule::Range { first: 1, last: -1, step: 1 };
+    /// Every other word, from the first on.
+    pub const PAIRS: KeyRule = KeyRule::Range { first: 1, last: -1, step: 2 };
+
+    /// The keys of a command whose number of words has been checked.
+    pub fn keys(self, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
+        match self {
+            KeyRule::None => SmallVec::new(),
+            KeyRule::Range { first, last, step } => {
+                let last = if last < 0 { words.len() as i64 + i64::from(last) } else { i64::from(last) };
+                (i64::from(first)..=last)
+                    .step_by(step.max(1) as usize)
+                    .filter(|word| (*word as usize) < words.len())
+                    .map(|word| KeyWord { db, word: word as u32 })
+                    .collect()
+            }
+            KeyRule::WithDatabase { second, .. } => {
+                let mut keys = SmallVec::new();
+                keys.push(KeyWord { db, word: 1 });
+                keys.extend(second(words, db));
+                keys
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(rule: KeyRule, words: &str, expected: &[u32]) {
+        let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        let found: Vec<u32> = rule.keys(&words, 0).iter().map(|key| key.word).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn keys_are_found_where_the_rule_says() {
+        check(KeyRule::None, "DBSIZE", &[]);
+        check(KeyRule::ONE, "SET a b", &[1]);
+        check(KeyRule::TWO, "RENAME a b", &[1, 2]);
+        check(KeyRule::ALL, "DEL a b c", &[1, 2, 3]);
+        check(KeyRule::PAIRS, "MSET a 1 b 2", &[1, 3]);
+    }
+}

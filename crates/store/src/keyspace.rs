@@ -1,0 +1,179 @@
+//! Databases: arrays of stripes, replaced as a whole.
+//!
+//! FLUSHDB puts an empty database in place of a full one and SWAPDB exchanges two, each by a pointer, so both take
+//! microseconds whatever the number of keys; the old database is freed in slices by [`tick`](crate::Store::tick).
+//! A pointer is followed only inside the [gate](crate::gate), which is closed while one changes. Databases other than 0
+//! are made when something is first written to them: one takes about 300 KiB.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::gate::{Closed, Pass};
+use crate::stats::Totals;
+use crate::stripe::{Figures, Locked, StripeCell};
+use crate::table::{KeyHasher, ORDER_BITS};
+
+/// One database.
+pub(crate) struct Db {
+    stripes: Box<[StripeCell]>,
+    pub(crate) figures: Box<[Figures]>,
+}
+
+impl Db {
+    fn new(hasher: &KeyHasher, stripe_bits: u8) -> Db {
+        let stripes = 1usize << stripe_bits;
+        Db {
+            stripes: (0..stripes).map(|_| StripeCell::new(hasher.clone(), stripe_bits)).collect(),
+            figures: (0..stripes).map(|_| Figures { earliest_ms: i64::MAX.into(), ..Figures::default() }).collect(),
+        }
+    }
+
+    /// Locks a stripe.
+    #[inline]
+    pub(crate) fn lock(&self, stripe: usize) -> Locked<'_> {
+        self.stripes[stripe].lock(&self.figures[stripe])
+    }
+
+    /// Locks a stripe if nobody has it.
+    pub(crate) fn try_lock(&self, stripe: usize) -> Option<Locked<'_>> {
+        self.stripes[stripe].try_lock(&self.figures[stripe])
+    }
+
+    /// Number of keys, those expired but not yet removed included.
+    pub(crate) fn keys(&self) -> u64 {
+        self.figures.iter().map(|figures| u64::from(figures.keys.load(Ordering::Relaxed))).sum()
+    }
+
+    /// Number of keys with an expiry.
+    pub(crate) fn expires(&self) -> u64 {
+        self.figures.iter().map(|figures| u64::from(figures.expires.load(Ordering::Relaxed))).sum()
+    }
+
+    /// Number of stripes.
+    pub(crate) fn stripes(&self) -> usize {
+        self.stripes.len()
+    }
+}
+
+/// All databases of a store.
+pub struct Keyspace {
+    databases: Box<[AtomicPtr<Db>]>,
+    pub(crate) hasher: KeyHasher,
+    stripe_bits: u8,
+    /// What the stripes of flushed databases had counted.
+    pub(crate) totals: Totals,
+    /// Databases that were flushed and wait to be freed, each with the next stripe to free.
+    discarded: Mutex<Vec<(Box<Db>, usize)>>,
+}
+
+impl Keyspace {
+    /// `stripe_bits` is the logarithm of the number of stripes.
+    pub(crate) fn new(databases: u32, stripe_bits: u8) -> Keyspace {
+        let keyspace = Keyspace {
+            databases: (0..databases).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            hasher: KeyHasher::default(),
+            stripe_bits,
+            totals: Totals::default(),
+            discarded: Mutex::new(Vec::new()),
+        };
+        keyspace.databases[0].store(Box::into_raw(Box::new(keyspace.empty())), Ordering::Release);
+        keyspace
+    }
+
+    fn empty(&self) -> Db {
+        Db::new(&self.hasher, self.stripe_bits)
+    }
+
+    /// Number of databases.
+    pub(crate) fn databases(&self) -> u32 {
+        self.databases.len() as u32
+    }
+
+    /// The stripe of a hash.
+    #[inline]
+    pub(crate) fn stripe_of(&self, hash: u64) -> usize {
+        if self.stripe_bits == 0 { 0 } else { (hash >> (64 - self.stripe_bits)) as usize }
+    }
+
+    /// The place in SCAN's order at which a stripe begins.
+    pub(crate) fn order_of_stripe(&self, stripe: usize) -> u64 {
+        (stripe as u64) << (ORDER_BITS - u32::from(self.stripe_bits))
+    }
+
+    /// The stripe of a place in SCAN's order.
+    pub(crate) fn stripe_of_order(&self, order: u64) -> usize {
+        (order >> (ORDER_BITS - u32::from(self.stripe_bits))) as usize
+    }
+
+    /// A database, if something was ever written to it.
+    #[inline]
+    pub(crate) fn db<'p>(&self, _pass: &'p Pass<'_>, index: u32) -> Option<&'p Db> {
+        let db = self.databases.get(index as usize)?.load(Ordering::Acquire);
+        // SAFETY: a non-null pointer came from `Box::into_raw`. It is taken out of the array only while the gate is
+        // closed, that is, while no pass exists, and is freed later still; the reference lives as long as the pass.
+        unsafe { db.as_ref() }
+    }
+
+    /// A database, made if it does not exist.
+    pub(crate) fn db_to_write<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
+        if let Some(db) = self.db(pass, index) {
+            return db;
+        }
+        let new = Box::into_raw(Box::new(self.empty()));
+        let place = &self.databases[index as usize];
+        if place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: another thread was first, so nobody saw `new`.
+            drop(unsafe { Box::from_raw(new) });
+        }
+        self.db(pass, index).expect("a database was just put there")
+    }
+
+    /// Empties a database.
+    pub(crate) fn flush(&self, _closed: &Closed<'_>, index: u32) {
+        let new = if index == 0 { Box::into_raw(Box::new(self.empty())) } else { ptr::null_mut() };
+        let old = self.databases[index as usize].swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: the pointer came from `Box::into_raw`, is no longer in the array, and with the gate closed
+            // nobody has a reference.
+            let old = unsafe { Box::from_raw(old) };
+            self.totals.add(&old);
+            self.discarded.lock().push((old, 0));
+        }
+    }
+
+    /// Exchanges two databases, which differ.
+    pub(crate) fn swap(&self, _closed: &Closed<'_>, a: u32, b: u32) {
+        let (a, b) = (&self.databases[a as usize], &self.databases[b as usize]);
+        let first = a.load(Ordering::Acquire);
+        a.store(b.swap(first, Ordering::AcqRel), Ordering::Release);
+    }
+
+    /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free.
+    pub(crate) fn free_discarded(&self, stripes: usize) -> bool {
+        // Taken out, so that the lock isn't held while memory is freed.
+        let Some((db, mut next)) = self.discarded.lock().pop() else { return false };
+        let end = (next + stripes).min(db.stripes());
+        while next < end {
+            db.lock(next).clear();
+            next += 1;
+        }
+        if next < db.stripes() {
+            self.discarded.lock().push((db, next));
+        }
+        !self.discarded.lock().is_empty()
+    }
+}
+
+impl Drop for Keyspace {
+    fn drop(&mut self) {
+        for place in &mut self.databases {
+            let db = *place.get_mut();
+            if !db.is_null() {
+                // SAFETY: the pointer came from `Box::into_raw`, and nobody else has the keyspace.
+                drop(unsafe { Box::from_raw(db) });
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Commands that must wait: what is kept of them, and the future that ends with their reply.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
+
+use crate::big::Big;
+use crate::catalogue::CommandSpec;
+use crate::hold::{Phase, Ticket};
+
+/// In which form a reply is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyForm {
+    /// As bytes of a protocol.
+    Wire(Protocol),
+    /// As a value.
+    Value,
+}
+
+/// A finished reply.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    Wire(Vec<u8>),
+    Value(Reply),
+}
+
+impl ReplyForm {
+    /// Collects what `write` says in this form.
+    pub(crate) fn collect(self, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
+        match self {
+            ReplyForm::Wire(protocol) => {
+                let mut bytes = Vec::new();
+                write(&mut ReplyWriter::new(&mut bytes, protocol));
+                Finished::Wire(bytes)
+            }
+            ReplyForm::Value => {
+                let mut builder = ReplyBuilder::new();
+                write(&mut builder);
+                Finished::Value(builder.finish())
+            }
+        }
+    }
+}
+
+/// The words of a command, in one allocation.
+#[derive(Debug)]
+pub(crate) struct Words {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Words {
+    pub(crate) fn new(words: &[&[u8]]) -> Words {
+        let mut bytes = Vec::with_capacity(words.iter().map(|word| word.len()).sum());
+        let ends = words
+            .iter()
+            .map(|word| {
+                bytes.extend_from_slice(word);
+                bytes.len()
+            })
+            .collect();
+        Words { bytes, ends }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+
+    pub(crate) fn to_vec(&self) -> Vec<&[u8]> {
+        (0..self.len()).map(|index| self.get(index)).collect()
+    }
+}
+
+/// A command that outlives its caller's buffers.
+#[derive(Debug)]
+pub(crate) struct OwnedCommand {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) words: Words,
+    pub(crate) db: u32,
+    pub(crate) form: ReplyForm,
+}
+
+/// A command that was accepted and whose reply is still to come.
+///
+/// The future ends with the encoded reply, to be sent as it is. Dropping it gives up the reply, never the command.
+#[must_use = "the reply comes from the future"]
+pub struct Parked(pub(crate) Waits);
+
+pub(crate) enum Waits {
+    /// For a held key, or for a turn alone.
+    Ticket(Arc<Ticket>),
+    /// For its own work, which is done in slices.
+    Big(Box<Big>),
+}
+
+impl Parked {
+    pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        match &mut self.0 {
+            Waits::Ticket(ticket) => {
+                ticket.listen(context.waker());
+                match ticket.phase() {
+                    Phase::Finished => Poll::Ready(ticket.take_reply().expect("polled after its end")),
+                    _ => Poll::Pending,
+                }
+            }
+            Waits::Big(big) => big.poll(context),
+        }
+    }
+}
+
+impl Future for Parked {
+    type Output = Vec<u8>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<u8>> {
+        self.poll_finished(context).map(|finished| match finished {
+            Finished::Wire(bytes) => bytes,
+            Finished::Value(reply) => {
+                let mut bytes = Vec::new();
+                ReplyWriter::new(&mut bytes, Protocol::Resp2).write_reply(&reply);
+                bytes
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for Parked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parked")
+    }
+}

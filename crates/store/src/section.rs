@@ -1,0 +1,179 @@
+//! A section: several commands that others see as one.
+//!
+//! It declares keys, waits until it has all of them at once, and then runs commands on them one by one, being suspended
+//! in between as often as it likes: only commands that need one of its keys wait. Time is frozen at its start. What it
+//! causes outside the keyspace is buffered and emitted in order at its end, before its holds go, so nobody acts on a
+//! half-done section. There is no roll-back, as in Redis.
+//!
+//! A key that was not declared is taken when first touched, if nobody else has it; the section never waits then,
+//! because while it holds keys it must not wait for others.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use sluicegate_wire::resp::ReplySink;
+
+use crate::catalogue::Handler;
+use crate::execute::{Who, resolve};
+use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::{Inner, Store};
+
+/// Why a section or a command in it was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SectionError {
+    /// As many sections and parked commands exist as the store allows.
+    #[error("BUSY too many scripts and transactions wait")]
+    TooMany,
+    /// A key that was not declared is held by another section.
+    #[error("BUSY an undeclared key is held by another script or transaction")]
+    Held,
+    /// A key declared for reading is to be written.
+    #[error("ERR a key declared for reading cannot be written")]
+    ReadOnly,
+    /// The command needs the whole keyspace or a connection.
+    #[error("ERR this command is not allowed inside a section")]
+    NotAllowed,
+}
+
+/// A section that waits for its keys. Dropping it gives up.
+#[must_use = "the section comes from the future"]
+pub struct SectionWait {
+    inner: Arc<Inner>,
+    /// Present until the section begins.
+    ticket: Option<Arc<Ticket>>,
+    queued: bool,
+}
+
+/// A section that holds its keys; its end is its drop.
+pub struct Section {
+    inner: Arc<Inner>,
+    ticket: Arc<Ticket>,
+    /// Keys taken after the start.
+    extra: Vec<HeldKey>,
+    now_ms: i64,
+    effects: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl Store {
+    /// Begins a section on keys given as database, key and mode.
+    pub fn section<'k>(&self, keys: impl IntoIterator<Item = (u32, &'k [u8], Mode)>) -> SectionWait {
+        let keys = self.0.held_keys(keys.into_iter());
+        let ticket = Arc::new(Ticket::new(self.0.ticket_id(), keys, None));
+        SectionWait { inner: self.0.clone(), ticket: Some(ticket), queued: false }
+    }
+}
+
+impl Future for SectionWait {
+    type Output = Result<Section, SectionError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let ticket = this.ticket.as_ref().expect("polled after its end");
+        if !this.queued {
+            if this.inner.gate.tickets() >= this.inner.tickets_max {
+                this.ticket = None;
+                return Poll::Ready(Err(SectionError::TooMany));
+            }
+            if this.inner.gate.must_wait() && this.inner.gate.wait(context.waker()) {
+                return Poll::Pending;
+            }
+            this.queued = true;
+            this.inner.enter_queues(ticket);
+        }
+        ticket.listen(context.waker());
+        if ticket.phase() != Phase::Granted {
+            return Poll::Pending;
+        }
+        let ticket = this.ticket.take().expect("it was there above");
+        let now_ms = this.inner.clock.now_ms();
+        Poll::Ready(Ok(Section { inner: this.inner.clone(), ticket, extra: Vec::new(), now_ms, effects: Vec::new() }))
+    }
+}
+
+impl Drop for SectionWait {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take()
+            && self.queued
+        {
+            // Whether it gives up or was granted this very moment, its keys pass on.
+            ticket.cancel();
+            self.inner.end(ticket, &[]);
+        }
+    }
+}
+
+impl Section {
+    /// The section's time in Unix milliseconds.
+    pub fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// Runs one command of the keyspace and writes its reply, errors of the command included.
+    pub fn execute(&mut self, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -> Result<(), SectionError> {
+        let spec = match resolve(words) {
+            Ok(spec) => spec,
+            Err(text) => {
+                out.error_bytes(&text);
+                return Ok(());
+            }
+        };
+        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        for key in spec.keys.keys(words, db) {
+            self.cover(key.db, words[key.word as usize], spec.mode())?;
+        }
+        let who = Who { id: self.ticket.id, now_ms: Some(self.now_ms) };
+        let pass = self.inner.gate.enter();
+        match self.inner.attempt(&pass, spec, handle, words, db, who, out, None) {
+            true => Ok(()),
+            false => Err(SectionError::Held),
+        }
+    }
+
+    /// Makes sure that the section holds the key.
+    fn cover(&mut self, db: u32, key: &[u8], mode: Mode) -> Result<(), SectionError> {
+        let same = |held: &&HeldKey| held.db == db && *held.key == *key;
+        // Declared keys are ordered by stripe; few enough of them are looked through as they are.
+        let held = match self.ticket.keys.len() {
+            0..=8 => self.ticket.keys.iter().find(same),
+            _ => {
+                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                let start = self.ticket.keys.partition_point(|held| (held.db, held.stripe) < (db, stripe));
+                self.ticket.keys[start..].iter().take_while(|held| held.stripe == stripe).find(same)
+            }
+        };
+        match held.or_else(|| self.extra.iter().find(same)) {
+            Some(held) if held.mode == Mode::Shared && mode == Mode::Exclusive => Err(SectionError::ReadOnly),
+            Some(_) => Ok(()),
+            None => {
+                if !self.inner.take_key(&self.ticket, db, key, mode) {
+                    return Err(SectionError::Held);
+                }
+                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps something to be done outside the keyspace until the section's end.
+    pub fn defer(&mut self, effect: impl FnOnce() + Send + 'static) {
+        self.effects.push(Box::new(effect));
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        for effect in self.effects.drain(..) {
+            effect();
+        }
+        self.inner.end(self.ticket.clone(), &self.extra);
+    }
+}
+
+impl std::fmt::Debug for Section {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Section").field("ticket", &self.ticket.id).finish()
+    }
+}

@@ -1,0 +1,85 @@
+//! Figures of a store, for INFO and for whoever watches it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Store;
+use crate::keyspace::Db;
+
+/// Figures of one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseStats {
+    /// Its index.
+    pub index: u32,
+    /// Number of keys, those expired but not yet removed included.
+    pub keys: u64,
+    /// Number of keys with an expiry.
+    pub expires: u64,
+}
+
+/// Figures of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Databases that have keys, in order.
+    pub databases: Vec<DatabaseStats>,
+    /// Bytes of keys, values and tables; connections and buffers are not the store's.
+    pub used_bytes: u64,
+    /// Look-ups that found a key, since the start (Redis's `keyspace_hits`).
+    pub hits: u64,
+    /// Look-ups that found none (`keyspace_misses`).
+    pub misses: u64,
+    /// Keys that expired (`expired_keys`).
+    pub expired: u64,
+    /// Sections that run or wait, and parked commands.
+    pub tickets: u64,
+}
+
+/// What stripes that no longer exist have counted.
+#[derive(Default)]
+pub(crate) struct Totals {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    expired: AtomicU64,
+}
+
+impl Totals {
+    /// Adds what a database's stripes have counted.
+    pub(crate) fn add(&self, db: &Db) {
+        for stripe in 0..db.stripes() {
+            let stripe = db.lock(stripe);
+            self.hits.fetch_add(stripe.hits, Ordering::Relaxed);
+            self.misses.fetch_add(stripe.misses, Ordering::Relaxed);
+            self.expired.fetch_add(stripe.expired, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Store {
+    /// The store's figures. It locks the stripes one after the other, each for an instant.
+    pub fn stats(&self) -> Stats {
+        let inner = &*self.0;
+        let mut stats = Stats {
+            hits: inner.keyspace.totals.hits.load(Ordering::Relaxed),
+            misses: inner.keyspace.totals.misses.load(Ordering::Relaxed),
+            expired: inner.keyspace.totals.expired.load(Ordering::Relaxed),
+            tickets: inner.gate.tickets() as u64,
+            ..Stats::default()
+        };
+        for index in 0..inner.keyspace.databases() {
+            let pass = inner.gate.enter();
+            let Some(db) = inner.keyspace.db(&pass, index) else { continue };
+            let figures = DatabaseStats { index, keys: db.keys(), expires: db.expires() };
+            if figures.keys > 0 {
+                stats.databases.push(figures);
+            }
+            for stripe in 0..db.stripes() {
+                stats.used_bytes += db.figures[stripe].bytes.load(Ordering::Relaxed) as u64;
+                let stripe = db.lock(stripe);
+                stats.used_bytes += (stripe.table_bytes() + 256) as u64;
+                stats.hits += stripe.hits;
+                stats.misses += stripe.misses;
+                stats.expired += stripe.expired;
+            }
+        }
+        stats
+    }
+}

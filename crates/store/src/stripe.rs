@@ -1,0 +1,348 @@
+//! A stripe: some of the keys of a database, their memory and their holds, behind one lock.
+//!
+//! A database has at least 1,024 of them, so two workers rarely meet. The lock is a leaf, held for microseconds: under it
+//! nothing logs, wakes, calls a script or takes another lock, except that a command of several keys locks its stripes
+//! in (database, stripe) order. A thread that finds it taken spins for at most 2 µs, then yields its time slice, because
+//! the owner may be a descheduled thread, and blocks only after that failed several times.
+//!
+//! How many keys a stripe has, when the next one expires and what memory it takes is published in [`Figures`] when it is
+//! unlocked after a change, so that DBSIZE, INFO and the expiry sweep read a dense array and lock nothing.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::clock::Clock;
+use crate::hold::HoldTable;
+use crate::slab::Slab;
+use crate::table::{KeyHasher, Slot, Table};
+use crate::value::{Entry, Garbage, Value};
+
+const SPIN: Duration = Duration::from_micros(2);
+const YIELDS: usize = 8;
+
+/// A stripe and its lock, on cache lines of its own.
+#[repr(align(128))]
+pub(crate) struct StripeCell {
+    lock: Mutex<Stripe>,
+}
+
+/// What is known of a stripe without its lock.
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) keys: AtomicU32,
+    pub(crate) expires: AtomicU32,
+    /// Nothing expires earlier, in Unix milliseconds.
+    pub(crate) earliest_ms: AtomicI64,
+    pub(crate) bytes: AtomicUsize,
+}
+
+/// Time as one command sees it: read when first asked for, then frozen.
+pub(crate) struct Now<'s> {
+    clock: &'s Clock,
+    ms: Option<i64>,
+}
+
+impl<'s> Now<'s> {
+    pub(crate) fn new(clock: &'s Clock) -> Now<'s> {
+        Now { clock, ms: None }
+    }
+
+    /// A time that a section has frozen.
+    pub(crate) fn frozen(clock: &'s Clock, ms: i64) -> Now<'s> {
+        Now { clock, ms: Some(ms) }
+    }
+
+    /// Unix time in milliseconds.
+    pub(crate) fn ms(&mut self) -> i64 {
+        *self.ms.get_or_insert_with(|| self.clock.now_ms())
+    }
+
+    /// Unix time in seconds, for access times.
+    pub(crate) fn coarse_s(&self) -> u32 {
+        match self.ms {
+            Some(ms) => (ms / 1000) as u32,
+            None => self.clock.coarse_s(),
+        }
+    }
+}
+
+/// The keys of a stripe.
+pub(crate) struct Stripe {
+    pub(crate) table: Table,
+    slab: Slab,
+    /// Held keys; [`None`] tells the fast path that there are none.
+    pub(crate) holds: Option<Box<HoldTable>>,
+    expires: u32,
+    /// Bytes of values that have vectors of their own.
+    outside_bytes: usize,
+    earliest_ms: i64,
+    /// Whether the figures differ from the published ones.
+    changed: bool,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) expired: u64,
+}
+
+impl StripeCell {
+    pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8) -> StripeCell {
+        StripeCell {
+            lock: Mutex::new(Stripe {
+                table: Table::new(hasher, stripe_bits),
+                slab: Slab::new(),
+                holds: None,
+                expires: 0,
+                outside_bytes: 0,
+                earliest_ms: i64::MAX,
+                changed: true,
+                hits: 0,
+                misses: 0,
+                expired: 0,
+            }),
+        }
+    }
+
+    /// Locks the stripe.
+    #[inline]
+    pub(crate) fn lock<'a>(&'a self, figures: &'a Figures) -> Locked<'a> {
+        let stripe = match self.lock.try_lock() {
+            Some(stripe) => stripe,
+            None => self.lock_taken(),
+        };
+        Locked { stripe, figures }
+    }
+
+    /// Locks the stripe if nobody has it.
+    pub(crate) fn try_lock<'a>(&'a self, figures: &'a Figures) -> Option<Locked<'a>> {
+        self.lock.try_lock().map(|stripe| Locked { stripe, figures })
+    }
+
+    #[cold]
+    fn lock_taken(&self) -> MutexGuard<'_, Stripe> {
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            for _ in 0..16 {
+                std::hint::spin_loop();
+            }
+            if let Some(stripe) = self.lock.try_lock() {
+                return stripe;
+            }
+        }
+        for _ in 0..YIELDS {
+            std::thread::yield_now();
+            if let Some(stripe) = self.lock.try_lock() {
+                return stripe;
+            }
+        }
+        self.lock.lock()
+    }
+}
+
+/// A locked stripe. Unlocking publishes its figures if they changed.
+pub(crate) struct Locked<'a> {
+    stripe: MutexGuard<'a, Stripe>,
+    figures: &'a Figures,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Stripe;
+
+    fn deref(&self) -> &Stripe {
+        &self.stripe
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Stripe {
+        &mut self.stripe
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.stripe.changed {
+            self.stripe.changed = false;
+            self.figures.keys.store(self.stripe.table.len() as u32, Ordering::Relaxed);
+            self.figures.expires.store(self.stripe.expires, Ordering::Relaxed);
+            self.figures.earliest_ms.store(self.stripe.earliest_ms, Ordering::Relaxed);
+            self.figures.bytes.store(self.stripe.slab.bytes() + self.stripe.outside_bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Stripe {
+    /// The key's slot, if it has one and has not expired.
+    ///
+    /// An expired key is removed, unless `reads` and a section holds a key of this stripe: the time of a section is
+    /// frozen, so a key that it holds shared may live on for it. Who writes has the key alone.
+    #[inline]
+    pub(crate) fn find(&mut self, hash: u64, key: &[u8], now: &mut Now<'_>, reads: bool) -> Option<Slot> {
+        let slot = self.table.find(hash, key)?;
+        match self.table.entry(slot).expiry() {
+            Some(at_ms) if at_ms <= now.ms() => {
+                if !reads || self.holds.is_none() {
+                    self.expired += 1;
+                    drop(self.remove(slot));
+                }
+                None
+            }
+            _ => Some(slot),
+        }
+    }
+
+    /// Sets the key, which is at `slot` if it exists, to a value and an expiry. Returns what the old value leaves.
+    pub(crate) fn set(
+        &mut self,
+        (hash, key): (u64, &[u8]),
+        slot: Option<Slot>,
+        value: Value<'_>,
+        expiry: Option<i64>,
+        now_s: u32,
+    ) -> Option<Garbage> {
+        if let Some(slot) = slot
+            && let Some(()) = self.overwrite(slot, &value, expiry, now_s)
+        {
+            return None;
+        }
+        let entry = Entry::new(&mut self.slab, key, value, expiry, now_s);
+        self.changed = true;
+        self.outside_bytes += entry.outside_bytes();
+        self.expires += u32::from(expiry.is_some());
+        self.earliest_ms = self.earliest_ms.min(expiry.unwrap_or(i64::MAX));
+        match slot {
+            Some(slot) => {
+                let old = self.table.replace(slot, entry);
+                self.dispose(old)
+            }
+            None => {
+                self.table.insert(hash, entry);
+                None
+            }
+        }
+    }
+
+    /// Writes the value over the old one if it has the same shape: no block changes hands.
+    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, now_s: u32) -> Option<()> {
+        let entry = self.table.entry_mut(slot);
+        if entry.expiry().is_some() != expiry.is_some() {
+            return None;
+        }
+        let done = match value {
+            Value::Int(value) => entry.set_int(*value),
+            Value::Bytes { bytes, raw } => entry.set_inline(bytes, *raw),
+            Value::Vec { .. } | Value::Shared { .. } => false,
+        };
+        if !done {
+            return None;
+        }
+        entry.touch(now_s);
+        if let Some(at_ms) = expiry {
+            entry.set_expiry(at_ms);
+            self.expires_at(slot, at_ms);
+        }
+        Some(())
+    }
+
+    fn expires_at(&mut self, slot: Slot, at_ms: i64) {
+        self.table.note_expiry(slot, at_ms);
+        if at_ms < self.earliest_ms {
+            self.earliest_ms = at_ms;
+            self.changed = true;
+        }
+    }
+
+    /// Removes the entry at `slot`.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Garbage> {
+        let entry = self.table.remove(slot);
+        self.changed = true;
+        self.dispose(entry)
+    }
+
+    /// Removes the entry at `slot` and keeps its value.
+    pub(crate) fn take(&mut self, slot: Slot) -> Value<'static> {
+        let entry = self.table.remove(slot);
+        self.changed = true;
+        self.forget(&entry);
+        entry.into_value(&mut self.slab)
+    }
+
+    fn dispose(&mut self, entry: Entry) -> Option<Garbage> {
+        self.forget(&entry);
+        entry.free(&mut self.slab)
+    }
+
+    fn forget(&mut self, entry: &Entry) {
+        self.outside_bytes -= entry.outside_bytes();
+        self.expires -= u32::from(entry.expiry().is_some());
+    }
+
+    /// Gives the key at `slot` another expiry, or none.
+    pub(crate) fn set_expiry(&mut self, hash: u64, slot: Slot, expiry: Option<i64>) {
+        let entry = self.table.entry_mut(slot);
+        match (entry.expiry(), expiry) {
+            (None, None) => {}
+            (Some(_), Some(at_ms)) => {
+                entry.set_expiry(at_ms);
+                self.expires_at(slot, at_ms);
+            }
+            _ => {
+                // The head grows or shrinks, so the entry moves to another block with its value.
+                let access_s = entry.access_s();
+                let key = smallvec::SmallVec::<[u8; 128]>::from_slice(entry.key());
+                let value = self.take(slot);
+                drop(self.set((hash, &key), None, value, expiry, access_s));
+            }
+        }
+    }
+
+    /// Edits the value at `slot` in place if it has a vector of its own; see [`Entry::edit`].
+    pub(crate) fn edit(&mut self, slot: Slot, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let entry = self.table.entry_mut(slot);
+        let before = entry.outside_bytes();
+        let done = entry.edit(final_len, change);
+        let after = entry.outside_bytes();
+        if before != after {
+            self.outside_bytes = self.outside_bytes - before + after;
+            self.changed = true;
+        }
+        done
+    }
+
+    /// Removes up to `limit` keys that expired by `now_ms`. Returns how many were looked at, and whether all are gone.
+    pub(crate) fn sweep(&mut self, now_ms: i64, limit: usize, garbage: &mut Vec<Garbage>) -> (usize, bool) {
+        let mut gone = Vec::new();
+        let holds = self.holds.as_deref();
+        let free = |entry: &Entry| !holds.is_some_and(|holds| holds.concerns(entry.key()));
+        let (seen, done) = self.table.sweep(now_ms, limit, free, |entry| gone.push(entry));
+        self.expired += gone.len() as u64;
+        for entry in gone {
+            garbage.extend(self.dispose(entry));
+        }
+        self.earliest_ms = self.table.earliest_ms();
+        self.changed = true;
+        (seen, done)
+    }
+
+    /// Bytes of directory and segments.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    /// Frees every entry.
+    pub(crate) fn clear(&mut self) {
+        let slab = &mut self.slab;
+        self.table.clear(|entry| drop(entry.free(slab)));
+        self.expires = 0;
+        self.outside_bytes = 0;
+        self.earliest_ms = i64::MAX;
+        self.changed = true;
+    }
+}
+
+impl Drop for Stripe {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

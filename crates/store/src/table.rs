@@ -1,0 +1,635 @@
+//! A stripe's keys: extendible hashing, in which one segment splits at a time.
+//!
+//! A directory of 2^depth pointers, indexed by the hash's bits after those that chose the stripe, points to segments of
+//! at most 112 slots; a segment that is full splits into two by the next bit. So growth costs one segment's rehash
+//! (about 5 µs), never a big table's, and memory follows the keys smoothly. Because the directory is in hash order, "all
+//! keys whose hash is below the cursor" is a set that no split changes: that is SCAN's cursor.
+//!
+//! A slot is 8 bytes of pointer and 1 byte of fingerprint. Fingerprints stand together in groups of eight that are
+//! compared as one word; a lookup goes from the key's home group onwards and ends at a group with an empty slot. So a
+//! lookup touches the directory, one or two lines of the segment, and the entry; a wrong entry in one of 20 lookups.
+//!
+//! A small stripe starts with a segment of 8 slots, which grows to 24, 48 and 112 (1,024 bytes with its head) before it
+//! splits. Slots are 9 bytes; at loads between 0.46 and 0.93 that is 10 to 19 bytes a key.
+//!
+//! Each segment knows a lower bound of its keys' expiries, so that active expiry visits only segments where something
+//! is due.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::hash::{BuildHasher, Hasher};
+use std::ptr::NonNull;
+
+use crate::value::Entry;
+
+/// Hashes keys, with a seed of this process: who doesn't know it can't choose keys that collide.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyHasher(foldhash::quality::RandomState);
+
+impl KeyHasher {
+    /// The key's hash. Its high bits choose the stripe, the following ones the segment, the low ones the slot.
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(key);
+        hasher.finish()
+    }
+}
+
+/// A hash's place in the order of SCAN: its upper 52 bits, so that a cursor stays below 2^53.
+pub(crate) const ORDER_BITS: u32 = 52;
+
+pub(crate) fn order_of(hash: u64) -> u64 {
+    hash >> (64 - ORDER_BITS)
+}
+
+/// Where an entry stands; valid until the next insertion or removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    directory: u32,
+    index: u16,
+}
+
+const GROUP: usize = 8;
+const EMPTY: u8 = 0;
+const DELETED: u8 = 1;
+/// Segment sizes; the largest splits instead of growing.
+const CAPACITIES: [usize; 4] = [8, 24, 48, 112];
+const FULL: usize = CAPACITIES[CAPACITIES.len() - 1];
+/// Beyond this depth segments grow instead of splitting: only hashes that agree in their upper bits lead here.
+const DEPTH_MAX: u8 = 20;
+
+/// The keys of one stripe.
+pub(crate) struct Table {
+    directory: Vec<Segment>,
+    hasher: KeyHasher,
+    len: usize,
+    /// Bits of the hash that chose the stripe.
+    stripe_bits: u8,
+    depth: u8,
+}
+
+// SAFETY: the segments belong to this table alone and are reached through it.
+unsafe impl Send for Table {}
+
+impl Table {
+    pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8) -> Table {
+        Table { directory: Vec::new(), hasher, len: 0, stripe_bits, depth: 0 }
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of directory and segments.
+    pub(crate) fn bytes(&self) -> usize {
+        self.segments().map(|(_, segment)| layout(segment.capacity()).size()).sum::<usize>()
+            + self.directory.capacity() * size_of::<Segment>()
+    }
+
+    /// The entry with this key.
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
+        let directory = self.index(hash);
+        let segment = self.directory.get(directory)?;
+        let index = segment.find(hash, |entry| entry.key() == key)?;
+        Some(Slot { directory: directory as u32, index: index as u16 })
+    }
+
+    /// The entry at `slot`.
+    pub(crate) fn entry(&self, slot: Slot) -> &Entry {
+        self.directory[slot.directory as usize].slots()[slot.index as usize].as_ref().expect("a slot that was found")
+    }
+
+    /// The entry at `slot`.
+    pub(crate) fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
+        self.directory[slot.directory as usize].slots_mut()[slot.index as usize]
+            .as_mut()
+            .expect("a slot that was found")
+    }
+
+    /// Puts another entry with the same key at `slot` and returns the old one.
+    pub(crate) fn replace(&mut self, slot: Slot, entry: Entry) -> Entry {
+        if let Some(at_ms) = entry.expiry() {
+            self.note_expiry(slot, at_ms);
+        }
+        std::mem::replace(self.entry_mut(slot), entry)
+    }
+
+    /// Tells that the entry at `slot` expires at `at_ms`.
+    pub(crate) fn note_expiry(&mut self, slot: Slot, at_ms: i64) {
+        let head = self.directory[slot.directory as usize].head_mut();
+        head.earliest_ms = head.earliest_ms.min(at_ms);
+    }
+
+    /// Adds an entry whose key is not in the table.
+    pub(crate) fn insert(&mut self, hash: u64, entry: Entry) {
+        if self.directory.is_empty() {
+            self.directory.push(Segment::new(CAPACITIES[0], 0));
+        }
+        loop {
+            let index = self.index(hash);
+            if self.directory[index].has_room() {
+                self.len += 1;
+                return self.directory[index].put(hash, entry);
+            }
+            self.make_room(index);
+        }
+    }
+
+    /// Removes and returns the entry at `slot`.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Entry {
+        let entry = self.directory[slot.directory as usize].take(slot.index as usize);
+        self.len -= 1;
+        entry
+    }
+
+    fn index(&self, hash: u64) -> usize {
+        // A shift by 64 is undefined, so a directory of one is looked up without.
+        if self.depth == 0 { 0 } else { ((hash << self.stripe_bits) >> (64 - self.depth)) as usize }
+    }
+
+    /// The segments in hash order, each with its first place in the directory.
+    fn segments(&self) -> impl Iterator<Item = (usize, &Segment)> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let first = next;
+            let segment = self.directory.get(first)?;
+            next += self.span(segment);
+            Some((first, segment))
+        })
+    }
+
+    /// How many places of the directory point to this segment.
+    fn span(&self, segment: &Segment) -> usize {
+        1 << (self.depth - segment.head().depth)
+    }
+
+    /// Grows, cleans or splits the full segment at `index`.
+    fn make_room(&mut self, index: usize) {
+        let segment = &self.directory[index];
+        let (len, capacity, depth) = (segment.head().len as usize, segment.capacity(), segment.head().depth);
+        if capacity < FULL || depth >= DEPTH_MAX || len < capacity / 2 {
+            let larger = CAPACITIES.into_iter().find(|&larger| larger > capacity).unwrap_or(2 * capacity);
+            // A segment full of tombstones is only cleaned.
+            let capacity = if len < capacity / 2 { capacity } else { larger };
+            let mut new = Segment::new(capacity, depth);
+            self.distribute(index, |_| 0, &mut [&mut new]);
+            return self.point(index, depth, new);
+        }
+        if depth == self.depth {
+            self.directory = self.directory.iter().flat_map(|segment| [segment.alias(), segment.alias()]).collect();
+            self.depth += 1;
+            return self.split(2 * index, depth);
+        }
+        self.split(index, depth);
+    }
+
+    /// Splits the segment at `index`, whose depth is less than the table's.
+    fn split(&mut self, index: usize, depth: u8) {
+        let (mut low, mut high) = (Segment::new(FULL, depth + 1), Segment::new(FULL, depth + 1));
+        let shift = 63 - u32::from(self.stripe_bits) - u32::from(depth);
+        self.distribute(index, |hash| (hash >> shift) as usize & 1, &mut [&mut low, &mut high]);
+        let span = 1 << (self.depth - depth);
+        let first = index & !(span - 1);
+        let old = self.directory[first].alias();
+        for (place, segment) in self.directory[first..first + span].iter_mut().enumerate() {
+            *segment = if place < span / 2 { low.alias() } else { high.alias() };
+        }
+        old.delete();
+    }
+
+    /// Moves the entries of the segment at `index` to others.
+    fn distribute(&mut self, index: usize, choose: impl Fn(u64) -> usize, targets: &mut [&mut Segment]) {
+        let hasher = self.hasher.clone();
+        let segment = &mut self.directory[index];
+        for target in targets.iter_mut() {
+            target.head_mut().earliest_ms = segment.head().earliest_ms;
+        }
+        for at in 0..segment.capacity() {
+            if let Some(entry) = segment.slots_mut()[at].take() {
+                let hash = hasher.hash(entry.key());
+                targets[choose(hash)].put(hash, entry);
+            }
+        }
+    }
+
+    /// Lets all places of the segment at `index` point to `new`, and deletes the emptied old one.
+    fn point(&mut self, index: usize, depth: u8, new: Segment) {
+        let span = 1 << (self.depth - depth);
+        let first = index & !(span - 1);
+        let old = self.directory[first].alias();
+        self.directory[first..first + span].fill_with(|| new.alias());
+        old.delete();
+    }
+
+    /// Calls `visit` for the entries whose place in SCAN's order is at least `from`, in that order, until at least
+    /// `count` were visited and no other has the place of the last one. Returns the place from which to go on, or
+    /// [`None`] at the end of the stripe.
+    ///
+    /// At most one segment is visited, so that the stripe's lock is held briefly; `count` is then decreased by what
+    /// was visited.
+    pub(crate) fn scan(&self, from: u64, count: &mut usize, mut visit: impl FnMut(&Entry)) -> Option<u64> {
+        let hash = from << (64 - ORDER_BITS);
+        let index = self.index(hash);
+        let segment = self.directory.get(index)?;
+        let mut found: Vec<(u64, &Entry)> = segment
+            .slots()
+            .iter()
+            .flatten()
+            .map(|entry| (order_of(self.hasher.hash(entry.key())), entry))
+            .filter(|(order, _)| *order >= from)
+            .collect();
+        found.sort_unstable_by_key(|(order, _)| *order);
+        let mut last = None;
+        for (order, entry) in found {
+            if *count == 0 && last != Some(order) {
+                return Some(order);
+            }
+            visit(entry);
+            *count = count.saturating_sub(1);
+            last = Some(order);
+        }
+        let span = self.span(segment);
+        let next = (index & !(span - 1)) + span;
+        if next >= self.directory.len() {
+            return None;
+        }
+        // The place where the next segment begins: this stripe's bits, then the directory index.
+        let below = ORDER_BITS - u32::from(self.stripe_bits);
+        let stripe = from >> below << below;
+        Some(stripe | (next as u64) << (below - u32::from(self.depth)))
+    }
+
+    /// Every entry, in no order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.segments().flat_map(|(_, segment)| segment.slots().iter().flatten())
+    }
+
+    /// The `nth` slot that is in use, counted from an arbitrary place that `hash` chooses.
+    pub(crate) fn any(&self, hash: u64) -> Option<&Entry> {
+        let start = self.index(hash);
+        let places = (0..self.directory.len()).map(|step| (start + step) % self.directory.len());
+        for place in places {
+            let slots = self.directory[place].slots();
+            let first = (hash & 0xffff) as usize % slots.len();
+            let entry = slots[first..].iter().chain(&slots[..first]).flatten().next();
+            if entry.is_some() {
+                return entry;
+            }
+        }
+        None
+    }
+
+    /// A lower bound of all expiries in the stripe; `i64::MAX` if nothing expires.
+    pub(crate) fn earliest_ms(&self) -> i64 {
+        self.segments().map(|(_, segment)| segment.head().earliest_ms).min().unwrap_or(i64::MAX)
+    }
+
+    /// Removes up to `limit` entries that `is_due` names, handing them to `expired`, from segments where something is
+    /// due at `now_ms`. Returns how many slots were looked at and whether it came to the end.
+    ///
+    /// `is_due` says `None` for an entry that is due but must stay for now.
+    pub(crate) fn sweep(
+        &mut self,
+        now_ms: i64,
+        limit: usize,
+        mut is_due: impl FnMut(&Entry) -> bool,
+        mut expired: impl FnMut(Entry),
+    ) -> (usize, bool) {
+        let (mut seen, mut place) = (0, 0);
+        while place < self.directory.len() {
+            if seen >= limit {
+                return (seen, false);
+            }
+            let span = self.span(&self.directory[place]);
+            let segment = &mut self.directory[place];
+            place += span;
+            if segment.head().earliest_ms > now_ms {
+                continue;
+            }
+            let mut earliest_ms = i64::MAX;
+            for index in 0..segment.capacity() {
+                let Some(entry) = &segment.slots()[index] else { continue };
+                seen += 1;
+                let Some(at_ms) = entry.expiry() else { continue };
+                if at_ms <= now_ms && is_due(entry) {
+                    expired(segment.take(index));
+                    self.len -= 1;
+                } else {
+                    earliest_ms = earliest_ms.min(at_ms);
+                }
+            }
+            segment.head_mut().earliest_ms = earliest_ms;
+        }
+        (seen, true)
+    }
+
+    /// Hands every entry to `take` and leaves the table empty.
+    pub(crate) fn clear(&mut self, mut take: impl FnMut(Entry)) {
+        let mut place = 0;
+        while place < self.directory.len() {
+            let span = self.span(&self.directory[place]);
+            let mut segment = self.directory[place].alias();
+            place += span;
+            segment.slots_mut().iter_mut().filter_map(Option::take).for_each(&mut take);
+            segment.delete();
+        }
+        self.directory = Vec::new();
+        self.depth = 0;
+        self.len = 0;
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        debug_assert_eq!(self.len, 0, "a table is dropped after its entries were freed");
+        self.clear(|_| {});
+    }
+}
+
+#[repr(C)]
+struct Head {
+    /// No entry expires before this, in Unix milliseconds.
+    earliest_ms: i64,
+    capacity: u16,
+    len: u16,
+    /// Slots that are not empty: entries and tombstones.
+    used: u16,
+    /// Bits of the hash that all entries share, beyond the stripe's.
+    depth: u8,
+}
+
+const HEAD: usize = 16;
+const _: () = assert!(size_of::<Head>() == HEAD && FULL % GROUP == 0 && HEAD + 9 * FULL == 1024);
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(HEAD + 9 * capacity, 8).expect("a segment is small")
+}
+
+/// A pointer to a segment: head, then a fingerprint per slot, then the slots. Several places of one directory hold the
+/// same pointer; the table deletes each segment once.
+#[repr(transparent)]
+struct Segment(NonNull<Head>);
+
+impl Segment {
+    fn new(capacity: usize, depth: u8) -> Segment {
+        let layout = layout(capacity);
+        // SAFETY: the layout's size is not 0; head, fingerprints and slots fill it exactly, and a capacity that is a
+        // multiple of 8 keeps the slots aligned. A null pointer is `None` of the slot's type.
+        unsafe {
+            let block = alloc(layout);
+            let Some(start) = NonNull::new(block.cast::<Head>()) else { handle_alloc_error(layout) };
+            start.write(Head { earliest_ms: i64::MAX, capacity: capacity as u16, len: 0, used: 0, depth });
+            block.add(HEAD).write_bytes(EMPTY, 9 * capacity);
+            Segment(start)
+        }
+    }
+
+    /// Another pointer to the same segment. The table's methods see to it that no reference into the segment is alive
+    /// when one is made mutable through another alias: each works through one alias at a time under `&mut Table`.
+    fn alias(&self) -> Segment {
+        Segment(self.0)
+    }
+
+    fn delete(self) {
+        // SAFETY: the table calls this once per segment, after the last alias left the directory; the layout is the
+        // one it was made with.
+        unsafe { dealloc(self.0.as_ptr().cast(), layout(self.capacity())) }
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: a segment in the directory is live, and mutable access goes through `&mut Table`.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        // SAFETY: as in `head`.
+        unsafe { self.0.as_mut() }
+    }
+
+    fn capacity(&self) -> usize {
+        self.head().capacity as usize
+    }
+
+    fn prints(&self) -> &[u8] {
+        // SAFETY: `capacity` initialised bytes follow the head.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(HEAD), self.capacity()) }
+    }
+
+    fn set_print(&mut self, index: usize, print: u8) {
+        debug_assert!(index < self.capacity());
+        // SAFETY: `index` is below the capacity, so the byte is a fingerprint.
+        unsafe { self.0.as_ptr().cast::<u8>().add(HEAD + index).write(print) }
+    }
+
+    fn slots(&self) -> &[Option<Entry>] {
+        let capacity = self.capacity();
+        // SAFETY: `capacity` slots follow the fingerprints, all initialised (null is `None`).
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(HEAD + capacity).cast(), capacity) }
+    }
+
+    fn slots_mut(&mut self) -> &mut [Option<Entry>] {
+        let capacity = self.capacity();
+        // SAFETY: as in `slots`.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast::<u8>().add(HEAD + capacity).cast(), capacity) }
+    }
+
+    fn group(&self, group: usize) -> u64 {
+        let bytes = &self.prints()[group * GROUP..][..GROUP];
+        u64::from_le_bytes(bytes.try_into().expect("a group is 8 bytes"))
+    }
+
+    fn groups(&self) -> usize {
+        self.capacity() / GROUP
+    }
+
+    fn home(&self, hash: u64) -> usize {
+        ((hash >> 8 & 0xffff) as usize * self.groups()) >> 16
+    }
+
+    /// Whether another entry may come in: at least a fourteenth of the slots stays empty, so every search ends.
+    fn has_room(&self) -> bool {
+        let capacity = self.capacity();
+        (self.head().used as usize) < capacity - capacity.div_ceil(14)
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let print = fingerprint(hash);
+        let groups = self.groups();
+        let slots = self.slots();
+        let mut group = self.home(hash);
+        for _ in 0..groups {
+            let word = self.group(group);
+            let mut hits = equal(word, print);
+            while hits != 0 {
+                let index = group * GROUP + hits.trailing_zeros() as usize / 8;
+                if slots[index].as_ref().is_some_and(&is_it) {
+                    return Some(index);
+                }
+                hits &= hits - 1;
+            }
+            if equal(word, EMPTY) != 0 {
+                return None;
+            }
+            group = if group + 1 == groups { 0 } else { group + 1 };
+        }
+        None
+    }
+
+    /// Adds an entry; there is room.
+    fn put(&mut self, hash: u64, entry: Entry) {
+        let groups = self.groups();
+        let mut group = self.home(hash);
+        let index = loop {
+            let word = self.group(group);
+            let free = equal(word, EMPTY) | equal(word, DELETED);
+            if free != 0 {
+                break group * GROUP + free.trailing_zeros() as usize / 8;
+            }
+            group = if group + 1 == groups { 0 } else { group + 1 };
+        };
+        let was_empty = self.prints()[index] == EMPTY;
+        let at_ms = entry.expiry().unwrap_or(i64::MAX);
+        self.set_print(index, fingerprint(hash));
+        self.slots_mut()[index] = Some(entry);
+        let head = self.head_mut();
+        head.len += 1;
+        head.used += u16::from(was_empty);
+        head.earliest_ms = head.earliest_ms.min(at_ms);
+    }
+
+    /// Removes the entry at `index`.
+    fn take(&mut self, index: usize) -> Entry {
+        let entry = self.slots_mut()[index].take().expect("a slot that was found");
+        // No search went past a group that has an empty slot, so nothing needs a tombstone there.
+        let ends_here = equal(self.group(index / GROUP), EMPTY) != 0;
+        self.set_print(index, if ends_here { EMPTY } else { DELETED });
+        let head = self.head_mut();
+        head.len -= 1;
+        head.used -= u16::from(ends_here);
+        entry
+    }
+}
+
+/// The byte kept of a hash: 2 to 255, from bits that choose neither segment nor group.
+fn fingerprint(hash: u64) -> u8 {
+    (((hash & 0xff) * 254) >> 8) as u8 + 2
+}
+
+/// A word with the top bit of each byte set where `word` has `byte`.
+fn equal(word: u64, byte: u8) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let difference = word ^ (u64::from(byte) * 0x0101_0101_0101_0101);
+    !(((difference & LOW) + LOW) | difference | LOW)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, HashSet};
+
+    use super::*;
+    use crate::slab::Slab;
+    use crate::value::Value;
+
+    struct Fixture {
+        table: Table,
+        slab: Slab,
+        hasher: KeyHasher,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let hasher = KeyHasher::default();
+            Fixture { table: Table::new(hasher.clone(), 0), slab: Slab::new(), hasher }
+        }
+
+        fn insert(&mut self, key: &str, expiry: Option<i64>) {
+            let entry = Entry::new(&mut self.slab, key.as_bytes(), Value::of(key.as_bytes()), expiry, 0);
+            self.table.insert(self.hasher.hash(key.as_bytes()), entry);
+        }
+
+        fn has(&self, key: &str) -> bool {
+            self.table.find(self.hasher.hash(key.as_bytes()), key.as_bytes()).is_some()
+        }
+
+        fn remove(&mut self, key: &str) -> bool {
+            let slot = self.table.find(self.hasher.hash(key.as_bytes()), key.as_bytes());
+            slot.map(|slot| self.table.remove(slot).free(&mut self.slab)).is_some()
+        }
+    }
+
+    impl Drop for Fixture {
+        fn drop(&mut self) {
+            let slab = &mut self.slab;
+            self.table.clear(|entry| drop(entry.free(slab)));
+        }
+    }
+
+    #[test]
+    fn bytes_are_compared_exactly() {
+        assert_eq!(equal(u64::from_le_bytes([0, 1, 0, 2, 255, 0, 3, 128]), 0), 0x0000_8000_0080_0080);
+        assert_eq!(equal(u64::from_le_bytes([7; 8]), 7), 0x8080_8080_8080_8080);
+        assert_eq!(equal(0x0100, 0), 0x8080_8080_8080_0080);
+    }
+
+    #[test]
+    fn keys_are_found_while_segments_split_and_empty() {
+        let mut fixture = Fixture::new();
+        let mut model = HashSet::new();
+        let mut state = 1u64;
+        for _ in 0..60_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let key = format!("key:{}", (state >> 33) % 9_000);
+            match state >> 60 {
+                0..10 if !model.contains(&key) => {
+                    fixture.insert(&key, None);
+                    model.insert(key);
+                }
+                0..10 => assert!(fixture.has(&key)),
+                _ => assert_eq!(fixture.remove(&key), model.remove(&key)),
+            }
+            assert_eq!(fixture.table.len(), model.len());
+        }
+        assert!((0..9_000).map(|n| format!("key:{n}")).all(|key| fixture.has(&key) == model.contains(&key)));
+        assert_eq!(fixture.table.entries().count(), model.len());
+    }
+
+    #[test]
+    fn a_scan_returns_every_key_once_though_segments_split() {
+        let mut fixture = Fixture::new();
+        (0..2_000).for_each(|n| fixture.insert(&format!("old:{n}"), None));
+        let (mut seen, mut cursor, mut round) = (BTreeSet::new(), Some(0), 0);
+        while let Some(from) = cursor {
+            let mut count = 10;
+            cursor = fixture.table.scan(from, &mut count, |entry| {
+                assert!(seen.insert(entry.key().to_vec()), "a key came twice");
+            });
+            (0..20).for_each(|n| fixture.insert(&format!("new:{round}:{n}"), None));
+            round += 1;
+        }
+        assert!((0..2_000).all(|n| seen.contains(format!("old:{n}").as_bytes())));
+    }
+
+    #[test]
+    fn a_sweep_takes_what_is_due_and_knows_the_next() {
+        let mut fixture = Fixture::new();
+        (0..1_000).for_each(|n| fixture.insert(&format!("{n}"), (n % 2 == 0).then_some(n)));
+        assert_eq!(fixture.table.earliest_ms(), 0);
+        let slab = &mut fixture.slab;
+        let (_, done) = fixture.table.sweep(499, usize::MAX, |_| true, |entry| drop(entry.free(slab)));
+        assert!(done);
+        assert_eq!((fixture.table.len(), fixture.table.earliest_ms()), (750, 500));
+    }
+
+    #[test]
+    fn tombstones_do_not_fill_a_segment() {
+        let mut fixture = Fixture::new();
+        for n in 0..50_000 {
+            fixture.insert(&format!("{n}"), None);
+            if n >= 20 {
+                assert!(fixture.remove(&format!("{}", n - 20)));
+            }
+        }
+        assert!(fixture.table.bytes() < 4096, "{} bytes for 20 keys", fixture.table.bytes());
+    }
+}

@@ -1,0 +1,239 @@
+//! Whose turn it is: passing holds on, running parked commands, and global sections.
+//!
+//! Whoever ends a ticket passes its keys on: it takes the ticket off each key, then tries to grant those that waited
+//! there. A parked command is run by the releasing thread right away and its keys are passed on in turn; a section is
+//! woken. Nothing here runs inside the gate or under a stripe's lock of its caller.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sluicegate_wire::resp::ReplySink;
+
+use crate::Inner;
+use crate::catalogue::{CommandSpec, Handler};
+use crate::execute::Who;
+use crate::gate::Pass;
+use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::stripe::Locked;
+
+impl Inner {
+    /// The next ticket's number.
+    pub(crate) fn ticket_id(&self) -> u64 {
+        self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A ticket for a command that is to be parked.
+    pub(crate) fn new_ticket(&self, command: OwnedCommand) -> Arc<Ticket> {
+        let words = command.words.to_vec();
+        let keys = command.spec.keys.keys(&words, command.db);
+        let mode = command.spec.mode();
+        let keys = self.held_keys(keys.iter().map(|key| (key.db, words[key.word as usize], mode)));
+        Arc::new(Ticket::new(self.ticket_id(), keys, Some(command)))
+    }
+
+    /// Keys in the order in which their stripes are locked, duplicates folded into the stronger mode.
+    pub(crate) fn held_keys<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Vec<HeldKey> {
+        let mut held: Vec<HeldKey> = keys
+            .map(|(db, key, mode)| {
+                let stripe = self.keyspace.stripe_of(self.keyspace.hasher.hash(key)) as u32;
+                HeldKey { db, stripe, key: key.into(), mode }
+            })
+            .collect();
+        held.sort_unstable_by(|a, b| {
+            let rank = |held: &HeldKey| (held.db, held.stripe, held.mode == Mode::Shared);
+            a.key.cmp(&b.key).then(rank(a).cmp(&rank(b)))
+        });
+        held.dedup_by(|later, first| later.db == first.db && later.key == first.key);
+        held.sort_unstable_by_key(|held| (held.db, held.stripe));
+        held
+    }
+
+    /// Locks the stripes of all keys, in order. Returns the locks, and for each key the index of its lock.
+    fn lock_held<'p>(&self, pass: &'p Pass<'_>, keys: &[HeldKey]) -> (Vec<Locked<'p>>, Vec<usize>) {
+        let mut locks = Vec::new();
+        let mut of_key = Vec::with_capacity(keys.len());
+        let mut last = None;
+        for held in keys {
+            if last != Some((held.db, held.stripe)) {
+                last = Some((held.db, held.stripe));
+                locks.push(self.keyspace.db_to_write(pass, held.db).lock(held.stripe as usize));
+            }
+            of_key.push(locks.len() - 1);
+        }
+        (locks, of_key)
+    }
+
+    /// Queues a new ticket on all its keys, or grants it at once if they are free.
+    pub(crate) fn enter_queues(&self, ticket: &Arc<Ticket>) {
+        let pass = self.gate.enter();
+        self.gate.add_ticket(&pass);
+        let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
+        for (held, &lock) in ticket.keys.iter().zip(&of_key) {
+            locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
+        }
+        grant_if_free(&mut locks, &of_key, ticket);
+    }
+
+    /// Grants a waiting ticket if all its keys are free for it.
+    fn try_grant(&self, ticket: &Ticket) -> bool {
+        let pass = self.gate.enter();
+        let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
+        grant_if_free(&mut locks, &of_key, ticket)
+    }
+
+    /// Lets a section take one more key, without waiting for it.
+    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode) -> bool {
+        let hash = self.keyspace.hasher.hash(key);
+        let stripe = self.keyspace.stripe_of(hash);
+        let pass = self.gate.enter();
+        let mut locked = self.keyspace.db_to_write(&pass, db).lock(stripe);
+        let holds = locked.holds.get_or_insert_default();
+        let free = holds.may_grant(ticket.id, key, mode);
+        if free {
+            holds.grant(ticket.id, key, mode);
+        }
+        if holds.is_empty() {
+            locked.holds = None;
+        }
+        free
+    }
+
+    /// Ends a ticket, granted or cancelled, and passes its keys on. `extra` are keys that it took later.
+    pub(crate) fn end(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) {
+        let mut candidates = self.release(&ticket, &ticket.keys);
+        candidates.extend(self.release(&ticket, extra));
+        let mut may_go_alone = self.gate.remove_ticket();
+        let mut ended: Vec<Arc<Ticket>> = Vec::new();
+        loop {
+            for candidate in candidates.drain(..) {
+                if candidate.phase() != Phase::Waiting || !self.try_grant(&candidate) {
+                    continue;
+                }
+                if candidate.is_command() {
+                    self.run_granted(&candidate);
+                    ended.push(candidate);
+                } else {
+                    candidate.wake();
+                }
+            }
+            let Some(next) = ended.pop() else { break };
+            candidates = self.release(&next, &next.keys);
+            may_go_alone |= self.gate.remove_ticket();
+        }
+        if may_go_alone {
+            self.run_waiting();
+        }
+    }
+
+    /// Takes a ticket off its keys. Returns those who may profit.
+    fn release(&self, ticket: &Ticket, keys: &[HeldKey]) -> Vec<Arc<Ticket>> {
+        let mut candidates = Vec::new();
+        let pass = self.gate.enter();
+        for held in keys {
+            let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+            if let Some(holds) = &mut stripe.holds {
+                holds.release(ticket.id, &held.key, &mut candidates);
+                if holds.is_empty() {
+                    stripe.holds = None;
+                }
+            }
+        }
+        candidates.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        candidates
+    }
+
+    /// Runs a parked command that has been granted its keys.
+    fn run_granted(&self, ticket: &Ticket) {
+        let Some(command) = ticket.take_command() else { return };
+        let Handler::Keyspace(handle) = command.spec.handler else {
+            unreachable!("only commands with keys are queued on keys")
+        };
+        let words = command.words.to_vec();
+        let who = Who { id: ticket.id, now_ms: None };
+        let reply = command.form.collect(|out| {
+            let pass = self.gate.enter();
+            let ran = self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None);
+            if !ran {
+                // Its ticket holds every key of the command, so this is a fault of this module; the client still gets
+                // an answer.
+                debug_assert!(ran, "a granted command met another hold");
+                out.error("ERR internal error: a granted command met another hold");
+            }
+        });
+        ticket.finish(reply);
+    }
+
+    /// Runs a command that needs the keyspace for itself, or queues it.
+    pub(crate) fn start_global(
+        &self,
+        spec: &'static CommandSpec,
+        words: &[&[u8]],
+        db: u32,
+        form: ReplyForm,
+        out: &mut dyn ReplySink,
+    ) -> Option<Parked> {
+        let Handler::Global(handle) = spec.handler else { unreachable!("called for global commands") };
+        if let Some(closed) = self.gate.close() {
+            handle(&self.keyspace, &closed, words, db, out);
+            return None;
+        }
+        let ticket = self.new_ticket(OwnedCommand { spec, words: Words::new(words), db, form });
+        self.gate.queue(ticket.clone());
+        self.run_waiting();
+        Some(Parked(Waits::Ticket(ticket)))
+    }
+
+    /// Runs what waits at the gate, as far as it may.
+    pub(crate) fn run_waiting(&self) {
+        while let Some(ticket) = self.gate.pop() {
+            let Some(command) = ticket.take_command() else {
+                self.gate.went();
+                continue;
+            };
+            match command.spec.handler {
+                Handler::Global(handle) => {
+                    let Some(closed) = self.gate.close() else {
+                        ticket.put_command(command);
+                        self.gate.requeue(ticket);
+                        // The last ticket may have gone between the two; then nobody else would come here.
+                        if self.gate.tickets() == 0 {
+                            continue;
+                        }
+                        return;
+                    };
+                    let words = command.words.to_vec();
+                    let reply = command.form.collect(|out| handle(&self.keyspace, &closed, &words, command.db, out));
+                    drop(closed);
+                    self.gate.went();
+                    ticket.finish(reply);
+                }
+                Handler::Keyspace(_) => {
+                    ticket.put_command(command);
+                    self.gate.went();
+                    // Now it queues on its keys like any other; if they are free, it runs here.
+                    self.enter_queues(&ticket);
+                    if ticket.phase() == Phase::Granted {
+                        self.run_granted(&ticket);
+                        self.end(ticket, &[]);
+                    }
+                }
+                Handler::Container | Handler::Connection(_) => unreachable!("never parked"),
+            }
+        }
+    }
+}
+
+/// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.
+fn grant_if_free(locks: &mut [Locked<'_>], of_key: &[usize], ticket: &Ticket) -> bool {
+    let free = ticket.keys.iter().zip(of_key).all(|(held, &lock)| {
+        locks[lock].holds.as_deref().is_none_or(|holds| holds.may_grant(ticket.id, &held.key, held.mode))
+    });
+    if !free || !ticket.grant() {
+        return false;
+    }
+    for (held, &lock) in ticket.keys.iter().zip(of_key) {
+        locks[lock].holds.get_or_insert_default().grant(ticket.id, &held.key, held.mode);
+    }
+    true
+}

@@ -1,0 +1,478 @@
+//! One key with its value, in one block.
+//!
+//! ```text
+//! 0     1      2       3       4..8     [8..16]   [4]        ..      ..
+//! form  flags  keylen  vallen  access   expiry    long keylen key    value
+//! ```
+//!
+//! `expiry` (Unix milliseconds) is there if the key has one, the long key length if the key is longer than 255 bytes.
+//! The value is a 64-bit integer, or bytes in place, or (from [`INLINE_MAX`] up) a vector of its own, which from
+//! [`SHARED_MIN`] up is counted by reference: a reader takes a reference under the stripe's lock and copies after it.
+//! So a 16-byte key with a 32-byte value is 56 bytes, and one that counts is 32.
+//!
+//! What Redis calls the encoding (`int`, `embstr`, `raw`) is kept apart from where the bytes are, because `OBJECT
+//! ENCODING` shows history: an appended string stays `raw` however short it is.
+//!
+//! An entry is moved to another block when its shape changes (an expiry comes or goes, the value outgrows its place);
+//! the table's slot is then pointed at the new one.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::slab::Slab;
+
+/// Values longer than this many bytes have a vector of their own.
+pub(crate) const INLINE_MAX: usize = 192;
+/// Values of at least this many bytes are built, copied and freed outside the stripe's lock.
+pub(crate) const SHARED_MIN: usize = 4096;
+/// The longest string, in bytes: Redis's default `proto-max-bulk-len`.
+pub(crate) const STRING_MAX: usize = 512 << 20;
+/// Redis shows strings up to this length as `embstr`.
+const EMBSTR_MAX: usize = 44;
+
+const HEAD: usize = 8;
+const EXPIRES: u8 = 1;
+const LONG_KEY: u8 = 2;
+const RAW: u8 = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Form {
+    Int,
+    Inline,
+    Own,
+    Shared,
+}
+
+/// A value to be stored.
+pub(crate) enum Value<'a> {
+    /// An integer.
+    Int(i64),
+    /// Bytes, to be copied; `raw` as `OBJECT ENCODING` shows it.
+    Bytes { bytes: &'a [u8], raw: bool },
+    /// A vector to be taken over.
+    Vec { bytes: Vec<u8>, raw: bool },
+    /// A shared vector to be taken over.
+    Shared { bytes: Arc<Vec<u8>>, raw: bool },
+}
+
+impl<'a> Value<'a> {
+    /// The value as SET stores it: an integer if its text is one, bytes otherwise.
+    pub(crate) fn of(bytes: &'a [u8]) -> Value<'a> {
+        match (bytes.len() <= 20).then(|| sluicegate_wire::resp::parse_i64(bytes)).flatten() {
+            Some(value) => Value::Int(value),
+            None => Value::Bytes { bytes, raw: false },
+        }
+    }
+}
+
+/// What an entry holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum View<'a> {
+    Int(i64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> View<'a> {
+    /// The value as text; an integer's digits go to `digits`.
+    pub(crate) fn text<'b>(self, digits: &'b mut itoa::Buffer) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            View::Int(value) => digits.format(value).as_bytes(),
+            View::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Length of the value as text, in bytes.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            View::Int(value) => itoa::Buffer::new().format(value).len(),
+            View::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Value memory that is to be freed after the stripe is unlocked.
+#[derive(Debug)]
+#[allow(dead_code, reason = "held to be dropped late")]
+pub(crate) enum Garbage {
+    Own(Vec<u8>),
+    Shared(Arc<Vec<u8>>),
+}
+
+/// An owned entry. It must be given back with [`free`](Entry::free): dropping it leaks.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Entry(NonNull<u8>);
+
+// SAFETY: an entry owns its block alone, and what the block points to may be sent.
+unsafe impl Send for Entry {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Own {
+    start: *mut u8,
+    len: u32,
+    capacity: u32,
+}
+
+impl Entry {
+    /// Makes an entry. `access_s` is the time of last access in seconds.
+    pub(crate) fn new(slab: &mut Slab, key: &[u8], value: Value<'_>, expiry: Option<i64>, access_s: u32) -> Entry {
+        let raw = match &value {
+            Value::Bytes { raw, .. } | Value::Vec { raw, .. } | Value::Shared { raw, .. } => *raw,
+            Value::Int(_) => false,
+        };
+        // Bring the value to the form in which it is kept.
+        let value = match value {
+            Value::Bytes { bytes, raw } if bytes.len() > INLINE_MAX => Value::Vec { bytes: bytes.to_vec(), raw },
+            Value::Vec { ref bytes, .. } if bytes.len() <= INLINE_MAX => Value::Bytes { bytes, raw },
+            value => value,
+        };
+        let value = match value {
+            Value::Vec { bytes, raw } if bytes.len() >= SHARED_MIN => Value::Shared { bytes: Arc::new(bytes), raw },
+            value => value,
+        };
+        let (form, value_bytes) = match &value {
+            Value::Int(_) => (Form::Int, 8),
+            Value::Bytes { bytes, .. } => (Form::Inline, bytes.len()),
+            Value::Vec { .. } => (Form::Own, size_of::<Own>()),
+            Value::Shared { .. } => (Form::Shared, 8),
+        };
+        let long_key = key.len() > usize::from(u8::MAX);
+        let flags = if expiry.is_some() { EXPIRES } else { 0 }
+            | if long_key { LONG_KEY } else { 0 }
+            | if raw { RAW } else { 0 };
+        let at_key = HEAD + if expiry.is_some() { 8 } else { 0 } + if long_key { 4 } else { 0 };
+        let block = slab.alloc(at_key + key.len() + value_bytes);
+        let start = block.as_ptr();
+        // SAFETY: the block has room for the head, the key and the value, as added up above; every write stays within
+        // its part. Parts may be unaligned, hence the unaligned writes.
+        unsafe {
+            start.write(form as u8);
+            start.add(1).write(flags);
+            start.add(2).write(if long_key { 0 } else { key.len() as u8 });
+            start.add(3).write(if form == Form::Inline { value_bytes as u8 } else { 0 });
+            start.add(4).cast::<u32>().write(access_s);
+            if let Some(expiry) = expiry {
+                start.add(HEAD).cast::<i64>().write(expiry);
+            }
+            if long_key {
+                start.add(at_key - 4).cast::<u32>().write_unaligned(key.len() as u32);
+            }
+            start.add(at_key).copy_from_nonoverlapping(key.as_ptr(), key.len());
+            let place = start.add(at_key + key.len());
+            match value {
+                Value::Int(value) => place.cast::<i64>().write_unaligned(value),
+                Value::Bytes { bytes, .. } => place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()),
+                Value::Vec { bytes, .. } => {
+                    let mut bytes = ManuallyDrop::new(bytes);
+                    // Own values are shorter than SHARED_MIN, but a vector may have room for more than 4 GiB.
+                    if u32::try_from(bytes.capacity()).is_err() {
+                        bytes.shrink_to_fit();
+                    }
+                    let (len, capacity) = (bytes.len() as u32, bytes.capacity() as u32);
+                    place.cast::<Own>().write_unaligned(Own { start: bytes.as_mut_ptr(), len, capacity });
+                }
+                Value::Shared { bytes, .. } => {
+                    place.cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(bytes));
+                }
+            }
+        }
+        Entry(block)
+    }
+
+    /// Gives the block back to the slab it came from, and the value to the caller if it is not in the block.
+    pub(crate) fn free(self, slab: &mut Slab) -> Option<Garbage> {
+        let garbage = self.take_value();
+        // SAFETY: the block came from this stripe's slab (entries never leave their stripe), has this size, and this
+        // consumes the only handle.
+        unsafe { slab.free(self.0, self.block_bytes()) };
+        garbage
+    }
+
+    /// Frees the block alone and hands its value over, for an entry that goes on under another name.
+    pub(crate) fn into_value(self, slab: &mut Slab) -> Value<'static> {
+        let raw = self.flag(RAW);
+        let value = match self.view() {
+            View::Int(value) => Value::Int(value),
+            View::Bytes(bytes) => match self.take_value() {
+                Some(Garbage::Own(bytes)) => Value::Vec { bytes, raw },
+                Some(Garbage::Shared(bytes)) => Value::Shared { bytes, raw },
+                None => Value::Vec { bytes: bytes.to_vec(), raw },
+            },
+        };
+        // SAFETY: as in `free`.
+        unsafe { slab.free(self.0, self.block_bytes()) };
+        value
+    }
+
+    /// A copy of the value, for another key.
+    pub(crate) fn copy_value(&self) -> Value<'static> {
+        let raw = self.flag(RAW);
+        match (self.shared(), self.view()) {
+            (Some(bytes), _) => Value::Shared { bytes, raw },
+            (None, View::Int(value)) => Value::Int(value),
+            (None, View::Bytes(bytes)) => Value::Vec { bytes: bytes.to_vec(), raw },
+        }
+    }
+
+    /// Takes the value out if it lives outside the block; the entry must not be looked at afterwards except for its
+    /// size.
+    fn take_value(&self) -> Option<Garbage> {
+        // SAFETY: the form says what stands at the value's place, where `new` wrote it; it is taken once, because both
+        // callers consume the entry.
+        unsafe {
+            match self.form() {
+                Form::Int | Form::Inline => None,
+                Form::Own => {
+                    let own = self.value_place().cast::<Own>().read_unaligned();
+                    Some(Garbage::Own(Vec::from_raw_parts(own.start, own.len as usize, own.capacity as usize)))
+                }
+                Form::Shared => Some(Garbage::Shared(Arc::from_raw(self.shared_place().read_unaligned()))),
+            }
+        }
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        // SAFETY: callers ask for bytes of the head only, which every block has.
+        unsafe { self.0.as_ptr().add(at).read() }
+    }
+
+    fn form(&self) -> Form {
+        match self.byte(0) {
+            0 => Form::Int,
+            1 => Form::Inline,
+            2 => Form::Own,
+            _ => Form::Shared,
+        }
+    }
+
+    fn flag(&self, flag: u8) -> bool {
+        self.byte(1) & flag != 0
+    }
+
+    fn at_key(&self) -> usize {
+        HEAD + if self.flag(EXPIRES) { 8 } else { 0 } + if self.flag(LONG_KEY) { 4 } else { 0 }
+    }
+
+    fn key_len(&self) -> usize {
+        match self.flag(LONG_KEY) {
+            false => usize::from(self.byte(2)),
+            // SAFETY: an entry with a long key has its length right before the key.
+            true => unsafe { self.0.as_ptr().add(self.at_key() - 4).cast::<u32>().read_unaligned() as usize },
+        }
+    }
+
+    /// The key.
+    pub(crate) fn key(&self) -> &[u8] {
+        // SAFETY: `new` wrote `key_len` bytes at `at_key`; they live as long as the entry and never change.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(self.at_key()), self.key_len()) }
+    }
+
+    fn value_place(&self) -> *mut u8 {
+        // SAFETY: the value follows the key in the same block.
+        unsafe { self.0.as_ptr().add(self.at_key() + self.key_len()) }
+    }
+
+    fn shared_place(&self) -> *mut *const Vec<u8> {
+        self.value_place().cast()
+    }
+
+    /// Bytes of the block, the value's own vector not counted.
+    pub(crate) fn block_bytes(&self) -> usize {
+        let value = match self.form() {
+            Form::Int | Form::Shared => 8,
+            Form::Inline => usize::from(self.byte(3)),
+            Form::Own => size_of::<Own>(),
+        };
+        self.at_key() + self.key_len() + value
+    }
+
+    /// Bytes of the value's own vector.
+    pub(crate) fn outside_bytes(&self) -> usize {
+        // SAFETY: the form says what stands at the value's place.
+        unsafe {
+            match self.form() {
+                Form::Int | Form::Inline => 0,
+                Form::Own => self.value_place().cast::<Own>().read_unaligned().capacity as usize,
+                Form::Shared => (*self.shared_place().read_unaligned()).capacity() + 40,
+            }
+        }
+    }
+
+    /// The value.
+    pub(crate) fn view(&self) -> View<'_> {
+        // SAFETY: the form says what stands at the value's place; the bytes live as long as the entry, and change only
+        // through `&mut self`.
+        unsafe {
+            match self.form() {
+                Form::Int => View::Int(self.value_place().cast::<i64>().read_unaligned()),
+                Form::Inline => View::Bytes(std::slice::from_raw_parts(self.value_place(), usize::from(self.byte(3)))),
+                Form::Own => {
+                    let own = self.value_place().cast::<Own>().read_unaligned();
+                    View::Bytes(std::slice::from_raw_parts(own.start, own.len as usize))
+                }
+                Form::Shared => View::Bytes(&*self.shared_place().read_unaligned()),
+            }
+        }
+    }
+
+    /// A reference to a value of [`SHARED_MIN`] bytes or more.
+    pub(crate) fn shared(&self) -> Option<Arc<Vec<u8>>> {
+        if self.form() != Form::Shared {
+            return None;
+        }
+        // SAFETY: the pointer came from Arc::into_raw and the entry holds one count, which stays with it.
+        unsafe {
+            let pointer = self.shared_place().read_unaligned();
+            Arc::increment_strong_count(pointer);
+            Some(Arc::from_raw(pointer))
+        }
+    }
+
+    /// Overwrites an integer with another.
+    ///
+    /// Returns false, and does nothing, if the value is not kept as an integer.
+    pub(crate) fn set_int(&mut self, value: i64) -> bool {
+        if self.form() != Form::Int {
+            return false;
+        }
+        // SAFETY: an integer's 8 bytes stand at the value's place.
+        unsafe { self.value_place().cast::<i64>().write_unaligned(value) };
+        true
+    }
+
+    /// Overwrites bytes in the block with as many others.
+    ///
+    /// Returns false, and does nothing, if the value is not in the block or of another length.
+    pub(crate) fn set_inline(&mut self, bytes: &[u8], raw: bool) -> bool {
+        if self.form() != Form::Inline || usize::from(self.byte(3)) != bytes.len() || self.flag(RAW) != raw {
+            return false;
+        }
+        // SAFETY: the value's place has as many bytes, as just compared, and `bytes` cannot be part of this entry,
+        // which is borrowed mutably.
+        unsafe { self.value_place().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        true
+    }
+
+    /// Lets `change` edit a value that has a vector of its own; the vector must not become shorter than `INLINE_MAX`
+    /// nor reach another form. A vector that readers still share is copied first.
+    ///
+    /// Returns false, and does nothing, if the value has no vector.
+    pub(crate) fn edit(&mut self, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        debug_assert!(final_len > INLINE_MAX);
+        // SAFETY: the form says what stands at the value's place; the vector is put back right after the change, and
+        // if `change` panics the entry keeps a stale vector only if it was reallocated, which aborting rules out: the
+        // changes made here copy bytes into reserved room and cannot panic.
+        unsafe {
+            match self.form() {
+                Form::Own if final_len < SHARED_MIN => {
+                    let own = self.value_place().cast::<Own>().read_unaligned();
+                    let mut bytes =
+                        ManuallyDrop::new(Vec::from_raw_parts(own.start, own.len as usize, own.capacity as usize));
+                    change(&mut bytes);
+                    let (len, capacity) = (bytes.len() as u32, bytes.capacity() as u32);
+                    self.value_place().cast::<Own>().write_unaligned(Own { start: bytes.as_mut_ptr(), len, capacity });
+                }
+                Form::Shared => {
+                    let mut bytes = Arc::from_raw(self.shared_place().read_unaligned());
+                    change(Arc::make_mut(&mut bytes));
+                    self.shared_place().write_unaligned(Arc::into_raw(bytes));
+                }
+                _ => return false,
+            }
+            let flags = self.byte(1) | RAW;
+            self.0.as_ptr().add(1).write(flags);
+        }
+        true
+    }
+
+    /// Unix milliseconds at which the key expires.
+    pub(crate) fn expiry(&self) -> Option<i64> {
+        // SAFETY: an entry with the flag has its expiry after the head.
+        self.flag(EXPIRES).then(|| unsafe { self.0.as_ptr().add(HEAD).cast::<i64>().read() })
+    }
+
+    /// Replaces the expiry of an entry that has one; returns false otherwise.
+    pub(crate) fn set_expiry(&mut self, at_ms: i64) -> bool {
+        if !self.flag(EXPIRES) {
+            return false;
+        }
+        // SAFETY: as in `expiry`.
+        unsafe { self.0.as_ptr().add(HEAD).cast::<i64>().write(at_ms) };
+        true
+    }
+
+    /// Time of last access in seconds.
+    pub(crate) fn access_s(&self) -> u32 {
+        // SAFETY: every head has it.
+        unsafe { self.0.as_ptr().add(4).cast::<u32>().read() }
+    }
+
+    /// Notes an access.
+    pub(crate) fn touch(&mut self, now_s: u32) {
+        // SAFETY: every head has it.
+        unsafe { self.0.as_ptr().add(4).cast::<u32>().write(now_s) };
+    }
+
+    /// Redis's name for the encoding.
+    pub(crate) fn encoding(&self) -> &'static str {
+        match self.view() {
+            View::Int(_) => "int",
+            View::Bytes(bytes) if bytes.len() <= EMBSTR_MAX && !self.flag(RAW) => "embstr",
+            View::Bytes(_) => "raw",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(key_len: usize, value: &[u8], expiry: Option<i64>, encoding: &str, block_bytes: usize) {
+        let mut slab = Slab::new();
+        let key = vec![b'k'; key_len];
+        let mut entry = Entry::new(&mut slab, &key, Value::of(value), expiry, 7);
+        assert_eq!(entry.key(), key);
+        assert_eq!(entry.view().text(&mut itoa::Buffer::new()), value);
+        assert_eq!(entry.view().len(), value.len());
+        assert_eq!((entry.expiry(), entry.access_s()), (expiry, 7));
+        assert_eq!((entry.encoding(), entry.block_bytes()), (encoding, block_bytes));
+        entry.touch(9);
+        assert_eq!(entry.set_expiry(5), expiry.is_some());
+        assert_eq!((entry.expiry(), entry.access_s()), (expiry.map(|_| 5), 9));
+        assert_eq!(entry.key(), key);
+        entry.free(&mut slab);
+        assert!(slab.bytes() <= 2048);
+    }
+
+    #[test]
+    fn entries_keep_what_they_were_given() {
+        check(16, &[b'v'; 32], None, "embstr", 56);
+        check(16, &[b'v'; 32], Some(1), "embstr", 64);
+        check(16, b"-12", None, "int", 32);
+        check(0, b"", None, "embstr", 8);
+        check(300, &[b'v'; 45], Some(-1), "raw", 8 + 8 + 4 + 300 + 45);
+        check(3, &[b'v'; 192], None, "raw", 8 + 3 + 192);
+        check(3, &[b'v'; 193], None, "raw", 8 + 3 + 16);
+        check(3, &[b'v'; 4095], None, "raw", 8 + 3 + 16);
+        check(3, &[b'v'; 4096], None, "raw", 8 + 3 + 8);
+        check(3, b"00", None, "embstr", 8 + 3 + 2);
+        check(3, b"9223372036854775808", None, "embstr", 8 + 3 + 19);
+    }
+
+    #[test]
+    fn a_value_that_is_read_is_not_edited_under_the_reader() {
+        let mut slab = Slab::new();
+        let mut entry = Entry::new(&mut slab, b"k", Value::of(&[b'a'; SHARED_MIN]), None, 0);
+        let reader = entry.shared().unwrap();
+        assert!(entry.edit(SHARED_MIN + 1, |bytes| bytes.push(b'b')));
+        assert_eq!((reader.len(), entry.view().len()), (SHARED_MIN, SHARED_MIN + 1));
+        assert!(entry.free(&mut slab).is_some());
+    }
+}
