@@ -3,21 +3,35 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use sluicegate_config::model::{Action, BackendName, OnError, ProxyId, ProxyKind, Rule, StoreCall, UseBackend};
-use sluicegate_proxy::rule::{Attempt, Hook, choose_backend, resume, try_run};
+use sluicegate_config::model::ProxyId;
+use sluicegate_proxy::rule::{Attempt, Hook, Verdict, choose_backend, resume, run, try_run};
 use sluicegate_proxy::running::Engines;
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 
-use super::fixture::{
-    self, answer, answer_of, compile, condition, config, context, expr, format, in_worker, rule, var,
-};
+use super::fixture::{answer_of, config, context, in_worker};
 
 /// Answers each command with the next reply, at once or later, and remembers what it was asked.
 struct Script {
     replies: Mutex<VecDeque<Reply>>,
     asked: Mutex<Vec<String>>,
     later: bool,
+}
+
+impl Script {
+    fn new(replies: &[Reply], later: bool) -> Arc<Script> {
+        Arc::new(Script { replies: Mutex::new(replies.iter().cloned().collect()), asked: Mutex::default(), later })
+    }
+
+    /// Under the name `s`.
+    fn engines(self: &Arc<Self>) -> Engines {
+        let engine: Arc<dyn Engine> = self.clone();
+        [(Arc::from("s"), engine)].into_iter().collect()
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("not poisoned").clone()
+    }
 }
 
 impl Engine for Script {
@@ -37,210 +51,187 @@ impl Engine for Script {
 
 const HEAD: &str = "GET /p?q HTTP/1.1\r\nHost: h\r\nX: a,b,c\r\n\r\n";
 
-/// Runs the rules with these replies, at once and later, and expects the same answer and commands from both.
+/// Lines of a frontend, after the store's section.
+fn frontend(lines: &[&str]) -> String {
+    format!("store s\nfrontend f\n {}\n", lines.join("\n "))
+}
+
+/// Runs `http-request` lines with these replies, at once and later, and expects the same answer and commands.
 #[track_caller]
-fn check(rules: Vec<Rule>, replies: &[Reply], expected: &str, commands: &[&str]) {
+fn check(lines: &[&str], replies: &[Reply], expected: &str, commands: &[&str]) {
+    let lines: Vec<String> = lines.iter().map(|line| format!("http-request {line}")).collect();
+    let text = frontend(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     for later in [false, true] {
-        let script =
-            Arc::new(Script { replies: Mutex::new(replies.iter().cloned().collect()), asked: Mutex::default(), later });
-        let engine: Arc<dyn Engine> = script.clone();
-        let engines: Engines = [(Arc::from("s"), engine)].into_iter().collect();
-        let proxy = sluicegate_config::model::Proxy { http_request: rules.clone(), ..fixture::proxy() };
-        let compiled = compile(&proxy, &engines);
-        let got = in_worker(config(vec![fixture::proxy()]), Engines::new(), move |worker| {
+        let script = Script::new(replies, later);
+        let got = in_worker(config(&text), script.engines(), move |worker| {
             Box::pin(async move {
-                let mut cx = context(&worker.running.proxies[0], HEAD);
-                let answer = answer_of(&compiled, &mut cx, &worker).await;
+                let proxy = &worker.running.proxies[0];
+                let answer = answer_of(&proxy.rules, &mut context(proxy, HEAD), &worker).await;
                 answer.split_once("\n\n").map_or(answer.clone(), |(_, body)| body.to_owned())
             })
         });
         assert_eq!(got, expected, "the store answers later: {later}");
-        assert_eq!(*script.asked.lock().expect("not poisoned"), commands, "the store answers later: {later}");
+        assert_eq!(script.asked(), commands, "the store answers later: {later}");
     }
 }
 
-fn call(args: &[&str], set_var: Option<&str>, on_error: OnError) -> Rule {
-    let args = args.iter().map(|arg| format(arg)).collect();
-    rule(Action::StoreCall(StoreCall { store: Arc::from("s"), args, set_var: set_var.map(var), on_error }), "")
-}
+const SHOW: &str = "return status 200 content-type a/b lf-string \"[%[var(txn.v)]] [%[var(txn.store_err)]]\"";
+const NO: &str = "return status 200 content-type a/b string no";
 
-fn show() -> Rule {
-    rule(answer("[%[var(txn.v)]] [%[var(txn.store_err)]]"), "")
+fn yes(condition: &str) -> String {
+    format!("return status 200 content-type a/b string yes {condition}")
 }
 
 fn error() -> Reply {
     Reply::Error("ERR no".to_owned())
 }
 
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
+}
+
 #[test]
 fn a_call_keeps_the_reply_in_its_variable() {
-    let incr = || call(&["INCRBY", "hits:%[src]", "1"], Some("txn.v"), OnError::Open);
+    let incr = "store-call s INCRBY \"hits:%[src]\" 1 set-var(txn.v)";
     let asked = &["0:INCRBY|hits:127.0.0.1|1"];
-    check(vec![incr(), show()], &[Reply::Integer(7)], "[7] []", asked);
-    check(vec![incr(), show()], &[Reply::Bulk(b"b x".to_vec())], "[b x] []", asked);
-    check(vec![incr(), show()], &[Reply::Simple("OK".to_owned())], "[OK] []", asked);
-    check(vec![incr(), show()], &[Reply::Array(vec![])], "[] [ERR the reply is not a single value]", asked);
-    let set = || rule(Action::SetVar(var("txn.v"), expr("int(1)")), "");
-    check(vec![set(), incr(), show()], &[Reply::Null], "[] []", asked);
-    check(vec![call(&["PING"], None, OnError::Open), show()], &[Reply::Array(vec![])], "[] []", &["0:PING"]);
+    check(&[incr, SHOW], &[Reply::Integer(7)], "[7] []", asked);
+    check(&[incr, SHOW], &[bulk("b x")], "[b x] []", asked);
+    check(&[incr, SHOW], &[Reply::Simple("OK".to_owned())], "[OK] []", asked);
+    check(&[incr, SHOW], &[Reply::Array(vec![])], "[] [ERR the reply is not a single value]", asked);
+    check(&["set-var(txn.v) int(1)", incr, SHOW], &[Reply::Null], "[] []", asked);
+    check(&["store-call s PING", SHOW], &[Reply::Array(vec![])], "[] []", &["0:PING"]);
+    check(&["store-call s SET \"a b\" \"%[req.hdr(none)]\"", SHOW], &[bulk("OK")], "[] []", &["0:SET|a b|"]);
 }
 
 #[test]
 fn a_reply_keeps_its_type() {
-    let rules = |test: &str| {
-        vec![call(&["GET", "k"], Some("txn.v"), OnError::Open), rule(answer("yes"), test), rule(answer("no"), "")]
-    };
-    let test = "if { var(txn.v) -m int gt 99 }";
-    check(rules(test), &[Reply::Integer(100)], "yes", &["0:GET|k"]);
-    check(rules(test), &[Reply::Integer(99)], "no", &["0:GET|k"]);
-    check(rules(test), &[Reply::Bulk(b"100".to_vec())], "yes", &["0:GET|k"]);
-    check(rules(test), &[Reply::Null], "no", &["0:GET|k"]);
+    let lines = ["store-call s GET k set-var(txn.v)", &yes("if { var(txn.v) -m int gt 99 }"), NO];
+    check(&lines, &[Reply::Integer(100)], "yes", &["0:GET|k"]);
+    check(&lines, &[Reply::Integer(99)], "no", &["0:GET|k"]);
+    check(&lines, &[bulk("100")], "yes", &["0:GET|k"]);
+    check(&lines, &[Reply::Null], "no", &["0:GET|k"]);
 }
 
 #[test]
 fn a_failure_does_what_on_error_says() {
-    let get = |on_error| call(&["GET", "k"], Some("txn.v"), on_error);
+    let get = "store-call s GET k set-var(txn.v)";
     let asked = &["0:GET|k"];
-    check(vec![get(OnError::Open), show()], &[error()], "[] [ERR no]", asked);
-    check(vec![get(OnError::Value("9".to_owned())), show()], &[error()], "[9] [ERR no]", asked);
-    let page = "<html><body><h1>503 Service Unavailable</h1>\nNo server is available to handle this request.\n</body></html>\n";
-    check(vec![get(OnError::Closed), show()], &[error()], page, asked);
+    check(&[get, SHOW], &[error()], "[] [ERR no]", asked);
+    check(&[&format!("{get} on-error open"), SHOW], &[error()], "[] [ERR no]", asked);
+    check(&[&format!("{get} on-error value:9"), SHOW], &[error()], "[9] [ERR no]", asked);
+    let page = "<html><body><h1>503 Service Unavailable</h1>\n\
+                No server is available to handle this request.\n</body></html>\n";
+    check(&[&format!("{get} on-error closed"), SHOW], &[error()], page, asked);
     // A success after a failure hides nothing.
-    let rules = vec![get(OnError::Open), get(OnError::Open), show()];
-    check(rules, &[error(), Reply::Integer(1)], "[1] [ERR no]", &["0:GET|k", "0:GET|k"]);
+    check(&[get, get, SHOW], &[error(), Reply::Integer(1)], "[1] [ERR no]", &["0:GET|k", "0:GET|k"]);
 }
 
 #[test]
 fn converters_ask_the_store_wherever_an_expression_stands() {
     // In a set-var, in the middle of a log-format, and as the key of another one.
-    let bulk = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
-    let set = || rule(Action::SetVar(var("txn.v"), expr("path,store_get(s),upper")), "");
-    check(vec![set(), show()], &[bulk("x")], "[X] []", &["0:GET|/p"]);
-    check(vec![set(), show()], &[Reply::Null], "[] []", &["0:GET|/p"]);
-    check(vec![set(), show()], &[error()], "[] [ERR no]", &["0:GET|/p"]);
-    let text = rule(answer("a%[path,store_get(s)]b%[query,store_get(s),store_get(s)]c%[var(txn.store_err)]"), "");
+    let set = "set-var(txn.v) path,store_get(s),upper";
+    check(&[set, SHOW], &[bulk("x")], "[X] []", &["0:GET|/p"]);
+    check(&[set, SHOW], &[Reply::Null], "[] []", &["0:GET|/p"]);
+    check(&[set, SHOW], &[error()], "[] [ERR no]", &["0:GET|/p"]);
+    let text = "return status 200 content-type a/b lf-string \
+                \"a%[path,store_get(s)]b%[query,store_get(s),store_get(s)]c%[var(txn.store_err)]\"";
     let asked = &["0:GET|/p", "0:GET|q", "0:GET|y"];
-    check(vec![text.clone()], &[bulk("x"), bulk("y"), bulk("z")], "axbzc", asked);
-    check(vec![text], &[error(), bulk("y"), Reply::Null], "abcERR no", asked);
+    check(&[text], &[bulk("x"), bulk("y"), bulk("z")], "axbzc", asked);
+    check(&[text], &[error(), bulk("y"), Reply::Null], "abcERR no", asked);
 }
 
 #[test]
 fn a_condition_that_waits_looks_at_every_occurrence_once() {
-    let rules = |text: &str| vec![rule(answer("yes"), text), rule(answer("no"), "")];
-    let bulk = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
-    let any = "if { req.hdr(x),store_get(s) -m str 2 }";
-    check(rules(any), &[bulk("1"), bulk("2")], "yes", &["0:GET|a", "0:GET|b"]);
-    check(rules(any), &[bulk("1"), Reply::Null, bulk("2")], "yes", &["0:GET|a", "0:GET|b", "0:GET|c"]);
-    check(rules(any), &[bulk("1"), error(), bulk("1")], "no", &["0:GET|a", "0:GET|b", "0:GET|c"]);
-    let both = "if { path,store_get(s) -m found } !{ query,store_get(s) -m found }";
-    check(rules(both), &[bulk("1"), Reply::Null], "yes", &["0:GET|/p", "0:GET|q"]);
-    check(rules(both), &[Reply::Null], "no", &["0:GET|/p"]);
+    let any = &yes("if { req.hdr(x),store_get(s) -m str 2 }");
+    check(&[any, NO], &[bulk("1"), bulk("2")], "yes", &["0:GET|a", "0:GET|b"]);
+    check(&[any, NO], &[bulk("1"), Reply::Null, bulk("2")], "yes", &["0:GET|a", "0:GET|b", "0:GET|c"]);
+    check(&[any, NO], &[bulk("1"), error(), bulk("1")], "no", &["0:GET|a", "0:GET|b", "0:GET|c"]);
+    let both = &yes("if { path,store_get(s) -m found } !{ query,store_get(s) -m found }");
+    check(&[both, NO], &[bulk("1"), Reply::Null], "yes", &["0:GET|/p", "0:GET|q"]);
+    check(&[both, NO], &[Reply::Null], "no", &["0:GET|/p"]);
 }
 
 #[test]
 fn a_counter_is_added_to() {
-    let rules = |text: &str| vec![rule(Action::SetVar(var("txn.v"), expr(text)), ""), show()];
-    check(rules("path,store_incr(s)"), &[Reply::Integer(3)], "[3] []", &["0:INCRBY|/p|1"]);
-    check(rules("src,store_incr(s,-5)"), &[Reply::Integer(-2)], "[-2] []", &["0:INCRBY|127.0.0.1|-5"]);
-    check(rules("path,store_incr(s)"), &[error()], "[] [ERR no]", &["0:INCRBY|/p|1"]);
+    let lines = |expr: &str| [format!("set-var(txn.v) {expr}"), SHOW.to_owned()];
+    let check = |expr: &str, reply: Reply, expected: &str, asked: &str| {
+        check(&lines(expr).each_ref().map(String::as_str), &[reply], expected, &[asked]);
+    };
+    check("path,store_incr(s)", Reply::Integer(3), "[3] []", "0:INCRBY|/p|1");
+    check("src,store_incr(s,-5)", Reply::Integer(-2), "[-2] []", "0:INCRBY|127.0.0.1|-5");
+    check("path,store_incr(s)", error(), "[] [ERR no]", "0:INCRBY|/p|1");
 }
 
 #[test]
 fn a_list_that_does_not_wait_needs_no_future() {
-    let proxy = sluicegate_config::model::Proxy { http_request: vec![show()], ..fixture::proxy() };
-    let script = Script { replies: Mutex::new([Reply::Integer(1)].into()), asked: Mutex::default(), later: true };
-    let engines: Engines = [(Arc::from("s"), Arc::new(script) as Arc<dyn Engine>)].into_iter().collect();
-    let waits = sluicegate_config::model::Proxy {
-        http_request: vec![call(&["GET", "k"], Some("txn.v"), OnError::Open)],
-        ..fixture::proxy()
-    };
-    let ready = compile(&proxy, &engines);
-    let waiting = compile(&waits, &engines);
-    let (first, second, value) = in_worker(config(vec![fixture::proxy()]), Engines::new(), move |worker| {
+    let text = frontend(&["http-request store-call s GET k set-var(txn.v)"]);
+    let script = Script::new(&[Reply::Integer(1), Reply::Integer(2)], false);
+    let ready = in_worker(config(&text), script.engines(), move |worker| {
         Box::pin(async move {
-            let mut cx = context(&worker.running.proxies[0], HEAD);
-            let first = matches!(try_run(&ready.http_request, Hook::HttpRequest, &mut cx, &worker), Attempt::Ready(_));
-            let Attempt::Suspended(suspended) = try_run(&waiting.http_request, Hook::HttpRequest, &mut cx, &worker)
-            else {
-                return (first, false, String::new());
-            };
-            resume(&waiting.http_request, suspended, Hook::HttpRequest, &mut cx, &worker).await;
-            let shown = answer_of(&ready, &mut cx, &worker).await;
-            (first, true, shown)
+            let proxy = &worker.running.proxies[0];
+            let attempt = try_run(&proxy.rules.http_request, Hook::HttpRequest, &mut context(proxy, HEAD), &worker);
+            matches!(attempt, Attempt::Ready(Verdict::Continue))
         })
     });
-    assert!(first, "nothing waits");
-    assert!(second, "the store answers later");
-    assert!(value.ends_with("[1] []"), "{value}");
+    assert!(ready);
+    let script = Script::new(&[Reply::Integer(1)], true);
+    let resumed = in_worker(config(&text), script.engines(), move |worker| {
+        Box::pin(async move {
+            let proxy = &worker.running.proxies[0];
+            let list = &proxy.rules.http_request;
+            let mut cx = context(proxy, HEAD);
+            match try_run(list, Hook::HttpRequest, &mut cx, &worker) {
+                Attempt::Ready(_) => false,
+                Attempt::Suspended(suspended) => {
+                    let verdict = resume(list, suspended, Hook::HttpRequest, &mut cx, &worker).await;
+                    matches!(verdict, Verdict::Continue)
+                }
+            }
+        })
+    });
+    assert!(resumed);
 }
 
 #[test]
-fn a_store_cannot_be_asked_where_nothing_may_wait() {
-    let engines: Engines = Engines::new();
-    let proxy = sluicegate_config::model::Proxy {
-        tcp_request_connection: vec![call(&["GET", "k"], None, OnError::Open)],
-        http_request: vec![call(&["GET", "k"], None, OnError::Open)],
-        ..fixture::proxy()
+fn a_failed_call_closes_a_tcp_session_where_it_should() {
+    let check = |on_error: &str, closes: bool| {
+        let text = format!("store s\nfrontend f\n mode tcp\n tcp-request content store-call s GET k {on_error}\n");
+        let closed = in_worker(config(&text), Script::new(&[error()], true).engines(), move |worker| {
+            Box::pin(async move {
+                let proxy = &worker.running.proxies[0];
+                let list = &proxy.rules.tcp_request_content;
+                let verdict = run(list, Hook::TcpRequestContent, &mut context(proxy, ""), &worker).await;
+                matches!(verdict, Verdict::Close)
+            })
+        });
+        assert_eq!(closed, closes, "{on_error}");
     };
-    let errors = sluicegate_proxy::rule::ProxyRules::compile(&proxy, &config(vec![proxy.clone()]), &engines, None)
-        .expect_err("two errors");
-    let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        messages,
-        [
-            "test.cfg:1:1: error: a store cannot be waited for in 'tcp-request connection'",
-            "test.cfg:1:1: error: no store is named 's'"
-        ]
-    );
+    check("on-error closed", true);
+    check("on-error open", false);
 }
 
 #[test]
 fn the_first_use_backend_that_holds_and_exists_is_taken() {
     #[track_caller]
-    fn check(rules: Vec<(BackendName, &str)>, default: Option<u32>, kind: ProxyKind, expected: Option<u32>) {
-        let named = |name: &str, uid| sluicegate_config::model::Proxy {
-            name: Arc::from(name),
-            uid,
-            kind: ProxyKind::Backend,
-            ..fixture::proxy()
-        };
-        let use_backend = rules
-            .into_iter()
-            .map(|(target, text)| UseBackend {
-                target,
-                condition: (!text.is_empty()).then(|| condition(text)),
-                at: fixture::at(),
-            })
-            .collect();
-        let front = sluicegate_config::model::Proxy {
-            use_backend,
-            kind,
-            default_backend: default.map(ProxyId),
-            ..fixture::proxy()
-        };
-        let script =
-            Script { replies: Mutex::new([Reply::Bulk(b"b2".to_vec())].into()), asked: Mutex::default(), later: true };
-        let engines: Engines = [(Arc::from("s"), Arc::new(script) as Arc<dyn Engine>)].into_iter().collect();
-        let all = config(vec![front.clone(), named("b1", 2), named("b2", 3)]);
-        let chosen = in_worker(all, engines, move |worker| {
+    fn check(section: &str, lines: &[&str], expected: Option<u32>) {
+        let text = format!("store s\n{section} f\n {}\nbackend b1\nbackend b2\n", lines.join("\n "));
+        let script = Script::new(&[bulk("b2")], true);
+        let chosen = in_worker(config(&text), script.engines(), move |worker| {
             Box::pin(async move {
                 let front = &worker.running.proxies[0];
                 choose_backend(front, &mut context(front, HEAD), &worker).await
             })
         });
-        assert_eq!(chosen, expected.map(ProxyId));
+        assert_eq!(chosen, expected.map(ProxyId), "{text}");
     }
-    let fixed = |id| BackendName::Static(ProxyId(id));
-    let named = |text: &str| BackendName::Dynamic(format(text));
-    let front = ProxyKind::Frontend;
-    check(vec![(fixed(1), "if { path -m str /p }"), (fixed(2), "")], None, front, Some(1));
-    check(vec![(fixed(1), "if { path -m str /other }"), (fixed(2), "")], None, front, Some(2));
-    check(vec![(fixed(1), "if { path -m str /other }")], Some(2), front, Some(2));
-    check(vec![(fixed(1), "if { path -m str /other }")], None, front, None);
-    check(vec![], None, front, None);
-    check(vec![], None, ProxyKind::Listen, Some(0));
-    check(vec![(named("b%[int(2)]"), "")], Some(1), front, Some(2));
-    check(vec![(named("none"), ""), (fixed(2), "")], Some(1), front, Some(2));
-    check(vec![(named("%[req.hdr(none)]"), "")], Some(1), front, Some(1));
-    check(vec![(named("%[query,store_get(s)]"), "")], Some(1), front, Some(2));
+    check("frontend", &["use_backend b1 if { path /p }", "use_backend b2"], Some(1));
+    check("frontend", &["use_backend b1 if { path /other }", "use_backend b2"], Some(2));
+    check("frontend", &["use_backend b1 if { path /other }", "default_backend b2"], Some(2));
+    check("frontend", &["use_backend b1 if { path /other }"], None);
+    check("frontend", &[""], None);
+    check("listen", &[""], Some(0));
+    check("frontend", &["use_backend b%[int(2)]", "default_backend b1"], Some(2));
+    check("frontend", &["use_backend none%[int(2)]", "use_backend b2", "default_backend b1"], Some(2));
+    check("frontend", &["use_backend %[req.hdr(none)]", "default_backend b1"], Some(1));
+    check("frontend", &["use_backend %[query,store_get(s)]", "default_backend b1"], Some(2));
 }
