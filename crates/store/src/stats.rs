@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Store;
 use crate::keyspace::Db;
+use crate::stripe::{Figures, StripeCell};
 
 /// Figures of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,29 +58,60 @@ impl Store {
     /// The store's figures. It locks the stripes one after the other, each for an instant.
     pub fn stats(&self) -> Stats {
         let inner = &*self.0;
+        let totals = &inner.keyspace.totals;
         let mut stats = Stats {
-            hits: inner.keyspace.totals.hits.load(Ordering::Relaxed),
-            misses: inner.keyspace.totals.misses.load(Ordering::Relaxed),
-            expired: inner.keyspace.totals.expired.load(Ordering::Relaxed),
+            used_bytes: self.used_bytes(),
+            hits: totals.hits.load(Ordering::Relaxed),
+            misses: totals.misses.load(Ordering::Relaxed),
+            expired: totals.expired.load(Ordering::Relaxed),
             tickets: inner.gate.tickets() as u64,
             ..Stats::default()
         };
-        for index in 0..inner.keyspace.databases() {
-            let pass = inner.gate.enter();
-            let Some(db) = inner.keyspace.db(&pass, index) else { continue };
+        self.each_database(|index, db| {
             let figures = DatabaseStats { index, keys: db.keys(), expires: db.expires() };
             if figures.keys > 0 {
                 stats.databases.push(figures);
             }
             for stripe in 0..db.stripes() {
-                stats.used_bytes += db.figures[stripe].bytes.load(Ordering::Relaxed) as u64;
                 let stripe = db.lock(stripe);
-                stats.used_bytes += (stripe.table_bytes() + 256) as u64;
                 stats.hits += stripe.hits;
                 stats.misses += stripe.misses;
                 stats.expired += stripe.expired;
             }
-        }
+        });
         stats
+    }
+
+    /// Bytes of keys, values and tables, read without a lock.
+    pub fn used_bytes(&self) -> u64 {
+        let mut bytes = 0;
+        self.each_database(|_, db| {
+            bytes += (db.stripes() * (size_of::<StripeCell>() + size_of::<Figures>())) as u64;
+            bytes += db.figures.iter().map(|figures| figures.bytes.load(Ordering::Relaxed) as u64).sum::<u64>();
+        });
+        bytes
+    }
+
+    /// Sets hits, misses and expired keys back to 0 (Redis's CONFIG RESETSTAT).
+    pub fn reset_stats(&self) {
+        let totals = &self.0.keyspace.totals;
+        for total in [&totals.hits, &totals.misses, &totals.expired] {
+            total.store(0, Ordering::Relaxed);
+        }
+        self.each_database(|_, db| {
+            for stripe in 0..db.stripes() {
+                let mut stripe = db.lock(stripe);
+                (stripe.hits, stripe.misses, stripe.expired) = (0, 0, 0);
+            }
+        });
+    }
+
+    fn each_database(&self, mut visit: impl FnMut(u32, &Db)) {
+        for index in 0..self.databases() {
+            let pass = self.0.gate.enter();
+            if let Some(db) = self.0.keyspace.db(&pass, index) {
+                visit(index, db);
+            }
+        }
     }
 }

@@ -36,6 +36,7 @@ pub(crate) struct Figures {
     pub(crate) expires: AtomicU32,
     /// Nothing expires earlier, in Unix milliseconds.
     pub(crate) earliest_ms: AtomicI64,
+    /// Bytes of entries, values and table.
     pub(crate) bytes: AtomicUsize,
 }
 
@@ -167,7 +168,8 @@ impl Drop for Locked<'_> {
             self.figures.keys.store(self.stripe.table.len() as u32, Ordering::Relaxed);
             self.figures.expires.store(self.stripe.expires, Ordering::Relaxed);
             self.figures.earliest_ms.store(self.stripe.earliest_ms, Ordering::Relaxed);
-            self.figures.bytes.store(self.stripe.slab.bytes() + self.stripe.outside_bytes, Ordering::Relaxed);
+            let bytes = self.stripe.slab.bytes() + self.stripe.outside_bytes + self.stripe.table.bytes();
+            self.figures.bytes.store(bytes, Ordering::Relaxed);
         }
     }
 }
@@ -323,11 +325,6 @@ impl Stripe {
         self.earliest_ms = self.table.earliest_ms();
         self.changed = true;
         (seen, done)
-    }
-
-    /// Bytes of directory and segments.
-    pub(crate) fn table_bytes(&self) -> usize {
-        self.table.bytes()
     }
 
     /// Frees every entry.

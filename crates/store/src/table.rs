@@ -62,6 +62,8 @@ pub(crate) struct Table {
     directory: Vec<Segment>,
     hasher: KeyHasher,
     len: usize,
+    /// Bytes of the segments.
+    segment_bytes: usize,
     /// Bits of the hash that chose the stripe.
     stripe_bits: u8,
     depth: u8,
@@ -72,7 +74,7 @@ unsafe impl Send for Table {}
 
 impl Table {
     pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8) -> Table {
-        Table { directory: Vec::new(), hasher, len: 0, stripe_bits, depth: 0 }
+        Table { directory: Vec::new(), hasher, len: 0, segment_bytes: 0, stripe_bits, depth: 0 }
     }
 
     /// Number of entries.
@@ -82,8 +84,7 @@ impl Table {
 
     /// Bytes of directory and segments.
     pub(crate) fn bytes(&self) -> usize {
-        self.segments().map(|(_, segment)| layout(segment.capacity()).size()).sum::<usize>()
-            + self.directory.capacity() * size_of::<Segment>()
+        self.segment_bytes + self.directory.capacity() * size_of::<Segment>()
     }
 
     /// The entry with this key.
@@ -123,7 +124,8 @@ impl Table {
     /// Adds an entry whose key is not in the table.
     pub(crate) fn insert(&mut self, hash: u64, entry: Entry) {
         if self.directory.is_empty() {
-            self.directory.push(Segment::new(CAPACITIES[0], 0));
+            self.directory = vec![Segment::new(CAPACITIES[0], 0)];
+            self.segment_bytes = layout(CAPACITIES[0]).size();
         }
         loop {
             let index = self.index(hash);
@@ -173,6 +175,7 @@ impl Table {
             let capacity = if len < capacity / 2 { capacity } else { larger };
             let mut new = Segment::new(capacity, depth);
             self.distribute(index, |_| 0, &mut [&mut new]);
+            self.segment_bytes += layout(new.capacity()).size();
             return self.point(index, depth, new);
         }
         if depth == self.depth {
@@ -188,12 +191,14 @@ impl Table {
         let (mut low, mut high) = (Segment::new(FULL, depth + 1), Segment::new(FULL, depth + 1));
         let shift = 63 - u32::from(self.stripe_bits) - u32::from(depth);
         self.distribute(index, |hash| (hash >> shift) as usize & 1, &mut [&mut low, &mut high]);
+        self.segment_bytes += 2 * layout(FULL).size();
         let span = 1 << (self.depth - depth);
         let first = index & !(span - 1);
         let old = self.directory[first].alias();
         for (place, segment) in self.directory[first..first + span].iter_mut().enumerate() {
             *segment = if place < span / 2 { low.alias() } else { high.alias() };
         }
+        self.segment_bytes -= layout(old.capacity()).size();
         old.delete();
     }
 
@@ -218,6 +223,7 @@ impl Table {
         let first = index & !(span - 1);
         let old = self.directory[first].alias();
         self.directory[first..first + span].fill_with(|| new.alias());
+        self.segment_bytes -= layout(old.capacity()).size();
         old.delete();
     }
 
@@ -334,6 +340,7 @@ impl Table {
             segment.delete();
         }
         self.directory = Vec::new();
+        self.segment_bytes = 0;
         self.depth = 0;
         self.len = 0;
     }
