@@ -32,7 +32,7 @@ use crate::running::{ProxyRun, Running};
 use crate::worker::Worker;
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
-const DEFAULT_BACKLOG: u32 = 2000;
+const DEFAULT_BACKLOG: u32 = 1024;
 
 /// Connections that one wake-up of a listener accepts before other tasks get their turn.
 const ACCEPTS_PER_WAKE: usize = 64;

@@ -177,11 +177,9 @@ impl Limit {
     /// Takes a slot, if there is one.
     #[must_use]
     pub fn take(&self) -> bool {
-        let before = self.current.fetch_add(1, Ordering::SeqCst);
-        if before >= self.max.load(Ordering::Relaxed) {
-            self.give();
-            return false;
-        }
+        let max = self.max.load(Ordering::SeqCst);
+        let free = |current: u32| (current < max).then_some(current + 1);
+        let Ok(before) = self.current.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free) else { return false };
         if before >= self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(before + 1, Ordering::Relaxed);
         }

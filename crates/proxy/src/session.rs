@@ -51,7 +51,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn new(worker: &Rc<Worker>, accepted: Accepted) -> io::Result<Session> {
+    /// Registers an accepted connection with this worker.
+    pub(crate) fn new(worker: &Rc<Worker>, accepted: Accepted) -> io::Result<Session> {
         let Accepted { fd, peer, slots } = accepted;
         let socket = Socket::from_fd(fd, slots.listener().is_tcp)?;
         let local = socket.local_addr();
@@ -132,22 +133,24 @@ impl Drop for Session {
 }
 
 /// A session's task.
-pub(crate) async fn run(worker: Rc<Worker>, accepted: Accepted) {
-    // A socket that can't be registered can't be served; there is nobody to tell but the client, who sees the close.
-    let Ok(mut session) = Session::new(&worker, accepted) else { return };
-    drop(worker);
-    let now = session.accepted;
-    let counters = session.frontend().frontend.figures.at(session.worker().index);
-    counters.conn_tot.add(1);
-    counters.conn_rate.add(now, 1);
-    if !session.frontend().rules.tcp_request_connection.is_empty() && !Box::pin(admit(&mut session)).await {
-        session.frontend().frontend.figures.at(session.worker().index).dcon.add(1);
-        return;
-    }
-    session.frontend().frontend.figures.at(session.worker().index).session(now);
-    match session.frontend().config.mode {
-        Mode::Tcp => Box::pin(tcp::serve(&mut session)).await,
-        Mode::Http => serve_http(&mut session).await,
+///
+/// Not an `async fn`: one of those keeps its argument twice, where it came in and where it is used.
+pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
+    async move {
+        let now = session.accepted;
+        let index = session.worker().index;
+        let counters = session.frontend().frontend.figures.at(index);
+        counters.conn_tot.add(1);
+        counters.conn_rate.add(now, 1);
+        if !session.frontend().rules.tcp_request_connection.is_empty() && !Box::pin(admit(&mut session)).await {
+            session.frontend().frontend.figures.at(index).dcon.add(1);
+            return;
+        }
+        session.frontend().frontend.figures.at(index).session(now);
+        match session.frontend().config.mode {
+            Mode::Tcp => Box::pin(tcp::serve(&mut session)).await,
+            Mode::Http => serve_http(&mut session).await,
+        }
     }
 }
 
@@ -175,19 +178,11 @@ enum Arrival {
 
 async fn serve_http(session: &mut Session) {
     loop {
-        let (arrival, started_at, started) = next_request(session).await;
-        let after = match arrival {
-            Arrival::Request(mut stream, head) => {
-                stream.cx.log.request_started_at = started_at;
-                stream.cx.log.request_started = started;
-                session.requests = session.requests.saturating_add(1);
-                Box::pin(http::serve(session, stream, head)).await
-            }
+        let mut next = NextRequest::new(session);
+        let after = match poll_fn(|cx| next.poll(session, cx)).await {
+            Arrival::Request(stream, head) => Box::pin(http::serve(session, stream, head)).await,
             Arrival::Stopping => return,
-            failed => {
-                Box::pin(refuse(session, failed, started_at, started)).await;
-                After::Close
-            }
+            failed => return Box::pin(refuse(session, failed, next.started_at, next.started)).await,
         };
         match after {
             After::KeepAlive => {}
@@ -197,56 +192,84 @@ async fn serve_http(session: &mut Session) {
     }
 }
 
-/// Waits for a complete request head. Also gives when its first byte came.
-async fn next_request(session: &mut Session) -> (Arrival, SystemTime, Instant) {
-    let first = session.requests == 0;
-    let times = &session.frontend().config.timeouts;
-    let for_head = times.http_request.or(times.client);
-    let for_idle = if first { for_head } else { times.http_keep_alive.or(for_head) };
-    let limits = session.worker().limits;
-    // A new connection's first request is waited for since the acceptance, and its time counts as idle until then.
-    let (mut started_at, mut started) = (session.accepted_at, session.accepted);
-    if !first {
-        (started_at, started) = (SystemTime::now(), Instant::now());
+/// The wait for a complete request head.
+struct NextRequest {
+    /// Taken when bytes have come; its message is what they are parsed into.
+    stream: Option<Active>,
+    /// When the head's first byte came; until then, since when it is waited for.
+    started_at: SystemTime,
+    started: Instant,
+    /// There are bytes that were not looked at.
+    fresh: bool,
+}
+
+impl NextRequest {
+    fn new(session: &mut Session) -> NextRequest {
+        let (mut started_at, mut started) = (session.accepted_at, session.accepted);
+        if session.requests > 0 {
+            (started_at, started) = (SystemTime::now(), Instant::now());
+        }
+        let times = &session.frontend().config.timeouts;
+        let for_head = times.http_request.or(times.client);
+        let timeout = if session.requests == 0 { for_head } else { times.http_keep_alive.or(for_head) };
+        session.timer.set(timeout.map(|timeout| started + timeout));
+        NextRequest { stream: None, started_at, started, fresh: !session.input.is_empty() }
     }
-    session.timer.set(for_idle.map(|timeout| started + timeout));
-    let mut arrived = session.input.is_empty();
-    let mut fresh = !session.input.is_empty();
-    let mut stream: Option<Active> = None;
-    let arrival = poll_fn(|cx| {
+
+    fn poll(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<Arrival> {
         loop {
-            if fresh {
-                fresh = false;
-                if std::mem::take(&mut arrived) || stream.is_none() {
-                    (started_at, started) = (SystemTime::now(), Instant::now());
-                    if !first {
-                        session.timer.set(for_head.map(|timeout| started + timeout));
-                    }
-                }
-                let mut candidate = stream.take().unwrap_or_else(|| Active::take(session));
-                match parse_request(session.input.data(), &limits, &mut candidate.cx.request) {
-                    Ok(Some(head)) => return Poll::Ready(Arrival::Request(candidate, head)),
-                    Ok(None) => stream = Some(candidate),
-                    Err(error) => return Poll::Ready(Arrival::Invalid(error)),
-                }
+            if std::mem::take(&mut self.fresh)
+                && let Some(arrival) = self.parse(session)
+            {
+                return Poll::Ready(arrival);
             }
             if session.ended {
                 return Poll::Ready(Arrival::Gone);
             }
-            if session.is_stopping() && !first && session.input.is_empty() {
+            if session.is_stopping() && session.requests > 0 && session.input.is_empty() {
                 return Poll::Ready(Arrival::Stopping);
             }
             session.place.waits(cx.waker());
             match session.poll_fill(cx) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Arrival::Gone),
-                Poll::Ready(Ok(_)) => fresh = true,
-                Poll::Ready(Err(_)) => return Poll::Ready(Arrival::Gone),
+                Poll::Ready(Ok(count)) if count > 0 => self.fresh = true,
+                Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
                 Poll::Pending => return session.timer.poll(cx).map(|()| Arrival::TimedOut),
             }
         }
-    })
-    .await;
-    (arrival, started_at, started)
+    }
+
+    fn parse(&mut self, session: &mut Session) -> Option<Arrival> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                (self.started_at, self.started) = (SystemTime::now(), Instant::now());
+                Active::take(session)
+            }
+        };
+        let limits = &session.worker().limits;
+        match parse_request(session.input.data(), limits, &mut stream.cx.request) {
+            Ok(Some(head)) => {
+                stream.cx.log.request_started_at = self.started_at;
+                stream.cx.log.request_started = self.started;
+                session.requests = session.requests.saturating_add(1);
+                Some(Arrival::Request(stream, head))
+            }
+            Ok(None) => {
+                self.stream = Some(stream);
+                // Only the first head of a connection is waited for since before its first byte.
+                if session.requests > 0 {
+                    let times = &session.frontend().config.timeouts;
+                    let timeout = times.http_request.or(times.client);
+                    session.timer.set(timeout.map(|timeout| self.started + timeout));
+                }
+                None
+            }
+            Err(error) => {
+                stream.finish(session);
+                Some(Arrival::Invalid(error))
+            }
+        }
+    }
 }
 
 /// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.
@@ -309,3 +332,14 @@ async fn drain(session: &mut Session) {
     })
     .await;
 }
+
+/// The size of what a session's function returns: its future.
+const fn future_size<F, R>(_: &F) -> usize
+where
+    F: Fn(Session) -> R,
+{
+    size_of::<R>()
+}
+
+/// An idle session is this future and its timer.
+const _: () = assert!(future_size(&run) <= 512);

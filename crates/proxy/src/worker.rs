@@ -25,7 +25,7 @@ use crate::lua::{self, WorkerLua};
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::IdleConnections;
-use crate::session;
+use crate::session::{self, Session};
 use crate::stream::{BufferPool, FreeList};
 
 /// Accepted connections on their way to another worker.
@@ -83,7 +83,10 @@ impl Worker {
             }
             accepted.slots.move_to(self.index);
         }
-        tokio::task::spawn_local(session::run(self.clone(), accepted));
+        // A socket that can't be registered can't be served; there is nobody to tell but the client, who sees it closed.
+        if let Ok(session) = Session::new(self, accepted) {
+            tokio::task::spawn_local(session::run(session));
+        }
     }
 
     /// Wakes every session that waits for a request, to look at the phase.

@@ -3,10 +3,14 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
 use super::{Endings, StreamContext};
+use crate::log::line::Timers;
+use crate::running::ProxyRun;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -85,12 +89,35 @@ impl Active {
         let counters = cx.frontend.frontend.figures.at(index);
         counters.bin.add(uploaded);
         counters.bout.add(sent);
-        if let Some(backend) = &cx.backend {
-            let counters = backend.backend.figures.at(index);
+        let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
+        for figures in cx.backend.iter().map(|backend| &backend.backend.figures).chain(server) {
+            let counters = figures.at(index);
             counters.bin.add(uploaded);
             counters.bout.add(sent);
         }
         self.worker.figures().bytes_out.add(sent);
+    }
+
+    /// Counts what is known only at the end: the response by its status, and the times.
+    fn count_end(&self, cx: &StreamContext) {
+        let index = self.worker.index;
+        let streams = &self.worker.figures().streams;
+        streams.store(streams.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        let status = cx.log.status;
+        let http = |proxy: &ProxyRun| proxy.config.mode == Mode::Http && status >= 100;
+        if http(&cx.frontend) {
+            cx.frontend.frontend.figures.at(index).response(status);
+        }
+        let Some(backend) = &cx.backend else { return };
+        let times = Timers::of(&cx.log, Instant::now());
+        let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
+        for figures in std::iter::once(&backend.backend.figures).chain(server) {
+            let counters = figures.at(index);
+            if http(backend) {
+                counters.response(status);
+            }
+            counters.times(times.queue, times.connect, times.response, times.active);
+        }
     }
 
     /// Says how the stream ended, unless something said so before.
@@ -120,18 +147,8 @@ impl Drop for Active {
     fn drop(&mut self) {
         let Some(mut stream) = self.stream.take() else { return };
         if self.begun {
-            let figures = self.worker.figures();
-            let streams = figures.streams.load(std::sync::atomic::Ordering::Relaxed);
-            figures.streams.store(streams - 1, std::sync::atomic::Ordering::Relaxed);
-            let cx = &mut stream.cx;
-            if cx.log.status >= 100 {
-                if cx.frontend.config.mode == Mode::Http {
-                    cx.frontend.frontend.figures.at(self.worker.index).response(cx.log.status);
-                }
-                if let Some(backend) = cx.backend.as_ref().filter(|backend| backend.config.mode == Mode::Http) {
-                    backend.backend.figures.at(self.worker.index).response(cx.log.status);
-                }
-            }
+            self.count_end(&stream.cx);
+            self.worker.running.logger.stream(&self.worker.running.process, &stream.cx);
         }
         stream.cx.backend = None;
         stream.request_out.clear();

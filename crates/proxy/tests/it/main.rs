@@ -1,3 +1,8 @@
 //! The proxy crate's integration tests: one binary, a module per area.
 
+mod http;
+mod limits;
 mod rules;
+mod support;
+mod tcp;
+mod timeouts;

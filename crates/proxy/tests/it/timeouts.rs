@@ -1,0 +1,112 @@
+//! Every timeout, with short values; a test waits for what follows and never measures how long it took.
+
+use std::time::Duration;
+
+use sluicegate_config::model::{Mode, Proxy};
+
+use crate::support::{Gate, OK, Origin, listen};
+
+const SHORT: Option<Duration> = Some(Duration::from_millis(100));
+
+fn http(origin: &Origin, change: impl FnOnce(&mut Proxy)) -> Gate {
+    let mut proxy = listen(Mode::Http, &[origin.address]);
+    change(&mut proxy);
+    Gate::start(1, proxy)
+}
+
+#[test]
+fn a_request_that_does_not_end_gets_a_408() {
+    let origin = Origin::new();
+    let gate = http(&origin, |proxy| proxy.timeouts.http_request = SHORT);
+    for bytes in ["", "GET / HT"] {
+        let mut client = gate.client();
+        client.send(bytes);
+        assert!(client.read_to_end().starts_with(b"HTTP/1.1 408 Request Time-out\r\n"));
+    }
+}
+
+#[test]
+fn an_idle_connection_is_closed_silently() {
+    let origin = Origin::new();
+    let gate = http(&origin, |proxy| proxy.timeouts.http_keep_alive = SHORT);
+    let mut client = gate.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut peer = origin.accept();
+    peer.head();
+    peer.send(OK);
+    client.read_response();
+    assert_eq!(client.read_to_end(), b"");
+}
+
+#[test]
+fn a_silent_server_is_a_504() {
+    let origin = Origin::new();
+    let gate = http(&origin, |proxy| proxy.timeouts.server = SHORT);
+    let mut client = gate.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut peer = origin.accept();
+    peer.head();
+    assert_eq!(client.read_response().status, 504);
+    assert_eq!(peer.read_to_end(), b"");
+}
+
+#[test]
+fn a_server_that_stops_in_its_body_ends_the_client() {
+    let origin = Origin::new();
+    let gate = http(&origin, |proxy| proxy.timeouts.server = SHORT);
+    let mut client = gate.client();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut peer = origin.accept();
+    peer.head();
+    peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345");
+    assert!(client.read_to_end().ends_with(b"12345"));
+}
+
+#[test]
+fn a_client_that_stops_in_its_body_is_let_go() {
+    let origin = Origin::new();
+    let gate = http(&origin, |proxy| proxy.timeouts.client = SHORT);
+    let mut client = gate.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
+    let mut peer = origin.accept();
+    peer.head();
+    assert_eq!(client.read_response().status, 408);
+    assert_eq!(peer.read_to_end(), b"12345");
+}
+
+#[test]
+fn tcp_sides_have_their_timeouts() {
+    for change in [
+        (|proxy: &mut Proxy| proxy.timeouts.client = SHORT) as fn(&mut Proxy),
+        |proxy| proxy.timeouts.server = SHORT,
+        |proxy| proxy.timeouts.tunnel = SHORT,
+    ] {
+        let origin = Origin::new();
+        let mut proxy = listen(Mode::Tcp, &[origin.address]);
+        change(&mut proxy);
+        let gate = Gate::start(1, proxy);
+        let mut client = gate.client();
+        let mut peer = origin.accept();
+        assert_eq!(client.read_to_end(), b"");
+        assert_eq!(peer.read_to_end(), b"");
+    }
+}
+
+#[test]
+fn a_half_closed_connection_has_timeouts_of_its_own() {
+    for change in [(|proxy: &mut Proxy| proxy.timeouts.client_fin = SHORT) as fn(&mut Proxy), |proxy| {
+        proxy.timeouts.server_fin = SHORT
+    }] {
+        let origin = Origin::new();
+        let mut proxy = listen(Mode::Tcp, &[origin.address]);
+        change(&mut proxy);
+        let gate = Gate::start(1, proxy);
+        let mut client = gate.client();
+        let mut peer = origin.accept();
+        client.send("bye");
+        client.finish();
+        assert_eq!(peer.read_to_end(), b"bye");
+        assert_eq!(client.read_to_end(), b"", "the server's side was not waited for any longer");
+        drop(peer);
+    }
+}
