@@ -17,8 +17,8 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, compiler_fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::ffi::{self, lua_Debug, lua_State};
@@ -74,11 +74,13 @@ fn slots() -> std::sync::MutexGuard<'static, Slots> {
 /// Registers this thread, and starts the ticker with the first thread of the process.
 #[cold]
 fn register() -> *const Slot {
-    static STARTED: OnceLock<()> = OnceLock::new();
-    STARTED.get_or_init(|| {
+    // By process: a thread does not survive the fork that makes a daemon.
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let process = std::process::id();
+    if STARTED.swap(process, Ordering::AcqRel) != process {
         install_handler();
         std::thread::Builder::new().name("lua-ticker".into()).spawn(tick).expect("the ticker's thread starts");
-    });
+    }
     let slot = Arc::new(Slot {
         sequence: AtomicU64::new(0),
         running: AtomicPtr::new(ptr::null_mut()),
@@ -135,8 +137,13 @@ extern "C" fn handler(_: c_int) {
     if running.is_null() || slot.fired.load(Ordering::Acquire) != slot.sequence.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: `running` is alive while it is set, and it runs on this very thread.
-    unsafe { ffi::lua_sethook(running, Some(hook), ffi::LUA_MASKCOUNT, 1) };
+    // SAFETY: `running` is alive while it is set, and it runs on this very thread. Arming walks the whole call stack,
+    // which in a runaway recursion takes longer than a tick, so an armed hook is left alone.
+    unsafe {
+        if ffi::lua_gethook(running).map(|armed| armed as usize) != Some(hook as *const () as usize) {
+            ffi::lua_sethook(running, Some(hook), ffi::LUA_MASKCOUNT, 1);
+        }
+    }
 }
 
 /// Begins a burst of `coroutine` on this thread.

@@ -1,15 +1,36 @@
 //! Lua in the proxy: HAProxy's API on [`sluicegate_script`] states.
+//!
+//! `lua-load` gives one state that all workers share: whichever worker has a coroutine to run takes the state for one
+//! burst and lets it go at every yield. `lua-load-per-thread` gives each worker a state of its own. A coroutine is
+//! resumed by its stream's worker only; sockets of `core.tcp` may be used from any.
+//!
+//! The life of an action: [`try_run_action`] takes a pooled coroutine, runs one burst and is done, in the common case
+//! without a future or an allocation of Rust's. If the script waits, the rule runner awaits [`PendingAction::finish`],
+//! which awaits the operation, runs the next burst, and so on. A stream that goes away in the middle drops the
+//! [`PendingAction`], and the script goes on without it.
+//!
+//! Files: [`states`] loads, [`run`] drives, [`operation`] is what can be waited for; each class of the API has its own.
 
-use std::rc::Rc;
+mod core_api;
+mod host;
+mod http;
+mod operation;
+mod redis;
+mod reply;
+mod run;
+mod socket;
+mod states;
+mod txn;
+
 use std::sync::Arc;
 
-use sluicegate_config::LuaNames;
-use sluicegate_config::model::{self, Position};
+use sluicegate_config::model::Position;
 
 use crate::rule::LocalReply;
-use crate::running::Engines;
-use crate::stream::StreamContext;
-use crate::worker::Worker;
+
+pub use run::{Attempt, PendingAction, WorkerLua, run_action, start_worker, try_run_action};
+pub use states::{BoundAction, LuaStates};
+pub use txn::StreamLua;
 
 /// Where an action runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +55,16 @@ impl Hook {
             Hook::HttpRes => "http-res",
         }
     }
+
+    fn by_name(name: &[u8]) -> Option<Hook> {
+        [Hook::TcpReq, Hook::TcpRes, Hook::HttpReq, Hook::HttpRes]
+            .into_iter()
+            .find(|hook| hook.name().as_bytes() == name)
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
 }
 
 /// What an action decided (HAProxy's `act.*`). A Lua error is logged and gives [`ActionOutcome::Continue`].
@@ -41,7 +72,7 @@ impl Hook {
 pub enum ActionOutcome {
     /// `act.CONTINUE`: the next rule.
     Continue,
-    /// `act.STOP`, and `txn:done()` without a reply: no further rule of this set.
+    /// `act.STOP`: no further rule of this set.
     Stop,
     /// `txn:done(reply)`: answer this and end the stream.
     Reply(Box<LocalReply>),
@@ -49,7 +80,7 @@ pub enum ActionOutcome {
     Deny,
     /// `act.ERROR`: 500.
     Error,
-    /// `act.ABORT`: close without an answer.
+    /// `act.ABORT`, and `txn:done()` without a reply: close without an answer.
     Abort,
     /// `act.INVALID`: 400 in a request, 502 in a response.
     Invalid,
@@ -67,104 +98,3 @@ pub struct LoadError {
 
 /// Takes the messages that scripts log: syslog level 0–7 and text without a newline. It must not block.
 pub type LogSink = Arc<dyn Fn(u8, &str) + Send + Sync>;
-
-/// Every Lua state of the process.
-#[derive(Debug, Default)]
-pub struct LuaStates {}
-
-/// An action and its arguments as one rule names it.
-#[derive(Clone, Debug)]
-pub struct BoundAction {}
-
-impl LuaStates {
-    /// Runs the bodies of every script on the calling thread, in the order of the file: `lua-load` in the shared
-    /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what the bodies log.
-    pub fn load(global: &model::Global, nbthread: usize, sink: LogSink) -> Result<Arc<LuaStates>, LoadError> {
-        let _ = (global, nbthread, sink);
-        Err(LoadError { at: None, message: "not available yet".into() })
-    }
-
-    /// Gives scripts the stores they may name, before [`LuaStates::run_init`] and before any worker starts.
-    pub fn attach(&self, engines: Engines) {
-        let _ = engines;
-    }
-
-    /// Runs the functions of `core.register_init`, once, before traffic.
-    pub fn run_init(&self) -> Result<(), LoadError> {
-        Ok(())
-    }
-
-    /// One worker's part; `index` from 0.
-    pub fn worker(self: &Arc<Self>, index: usize) -> WorkerLua {
-        let _ = index;
-        WorkerLua {}
-    }
-
-    /// Binds the action of a rule; `None` if it is not registered (the check of the configuration says so earlier).
-    pub fn bind_action(&self, action: &model::LuaAction) -> Option<BoundAction> {
-        let _ = action;
-        None
-    }
-}
-
-impl LuaNames for LuaStates {
-    fn action(&self, _name: &str, _hook: &str) -> Option<usize> {
-        None
-    }
-
-    fn actions(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-/// A worker's own state, and its way to the shared one. The default is a worker without Lua.
-#[derive(Debug, Default)]
-pub struct WorkerLua {}
-
-/// What Lua keeps of a stream.
-#[derive(Debug, Default)]
-pub struct StreamLua {}
-
-/// Starts what a worker owes its scripts: the tasks of `core.register_task` and the care of detached coroutines. Call
-/// once per worker, on its thread, inside its `LocalRuntime`.
-pub fn start_worker(worker: &Rc<Worker>) {
-    let _ = worker;
-}
-
-/// How far [`try_run_action`] came.
-pub enum Attempt {
-    /// The action finished in its first burst.
-    Ready(ActionOutcome),
-    /// The action waits; await [`PendingAction::finish`]. Dropping it lets the coroutine go on detached.
-    Pending(PendingAction),
-}
-
-/// An action that waits.
-pub struct PendingAction {}
-
-impl PendingAction {
-    /// Drives the action to its end.
-    pub async fn finish(self, worker: &Rc<Worker>, cx: &mut StreamContext) -> ActionOutcome {
-        let _ = (worker, cx);
-        ActionOutcome::Continue
-    }
-}
-
-/// Runs the first burst of an action, without a future and without an allocation of Rust's.
-pub fn try_run_action(worker: &Rc<Worker>, cx: &mut StreamContext, action: &BoundAction, hook: Hook) -> Attempt {
-    let _ = (worker, cx, action, hook);
-    Attempt::Ready(ActionOutcome::Continue)
-}
-
-/// Runs an action to its end.
-pub async fn run_action(
-    worker: &Rc<Worker>,
-    cx: &mut StreamContext,
-    action: &BoundAction,
-    hook: Hook,
-) -> ActionOutcome {
-    match try_run_action(worker, cx, action, hook) {
-        Attempt::Ready(outcome) => outcome,
-        Attempt::Pending(pending) => pending.finish(worker, cx).await,
-    }
-}

@@ -1,0 +1,375 @@
+//! The tables `core` and `act`.
+
+use std::ffi::{CStr, c_int};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
+use sluicegate_script::{check_bytes, push_bytes, raise, to_bytes, wait};
+
+use super::Hook;
+use super::host::{Phase, Registration, TaskReference, host, raise_text, set_functions};
+use super::operation::Operation;
+
+/// Severities by HAProxy's names; `core.silent` is -1 and logs nothing.
+const SEVERITIES: [(&CStr, i64); 9] = [
+    (c"silent", -1),
+    (c"emerg", 0),
+    (c"alert", 1),
+    (c"crit", 2),
+    (c"err", 3),
+    (c"warning", 4),
+    (c"notice", 5),
+    (c"info", 6),
+    (c"debug", 7),
+];
+
+/// What an action returns.
+const ACT: [(&CStr, i64); 8] = [
+    (c"CONTINUE", 0),
+    (c"STOP", 1),
+    (c"YIELD", 2),
+    (c"ERROR", 3),
+    (c"DONE", 4),
+    (c"DENY", 5),
+    (c"ABORT", 6),
+    (c"INVALID", 7),
+];
+
+/// Names of HAProxy's `core` that are known and not there yet: a script that uses one gets an error that says so,
+/// instead of a nil that fails somewhere else.
+const NOT_YET: &[&[u8]] = &[
+    b"proxies",
+    b"backends",
+    b"frontends",
+    b"register_service",
+    b"register_fetches",
+    b"register_converters",
+    b"register_cli",
+    b"register_filter",
+    b"wait",
+    b"httpclient",
+    b"set_map",
+    b"del_map",
+    b"add_acl",
+    b"del_acl",
+    b"get_patref",
+    b"get_info",
+    b"get_var",
+    b"concat",
+    b"queue",
+    b"parse_addr",
+    b"match_addr",
+    b"http_date",
+    b"imf_date",
+    b"rfc850_date",
+    b"asctime_date",
+    b"set_nice",
+    b"event_sub",
+    b"use_native_mailers_config",
+    b"disable_legacy_mailers",
+];
+
+/// Classes and tables of HAProxy that are globals and not there yet.
+const GLOBALS_NOT_YET: [&CStr; 6] = [c"Map", c"Patref", c"Regex", c"Queue", c"filter", c"CertCache"];
+
+/// Makes both tables; `id` is the state's, `core.thread`.
+pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
+    const FUNCTIONS: [(&CStr, lua_CFunction); 14] = [
+        (c"register_action", register_action),
+        (c"register_init", register_init),
+        (c"register_task", register_task),
+        (c"msleep", msleep),
+        (c"sleep", sleep),
+        (c"yield", r#yield),
+        (c"now", now),
+        (c"log", log),
+        (c"Debug", debug),
+        (c"Info", info),
+        (c"Warning", warning),
+        (c"Alert", alert),
+        (c"done", done),
+        (c"tokenize", tokenize),
+    ];
+    // SAFETY: called inside a protected call; nothing is held.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 40);
+        set_functions(lua, &FUNCTIONS);
+        for (name, level) in SEVERITIES {
+            ffi::lua_pushinteger(lua, level);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+        ffi::lua_pushinteger(lua, id as i64);
+        ffi::lua_setfield(lua, -2, c"thread".as_ptr());
+        ffi::lua_createtable(lua, 0, 1);
+        set_functions(lua, &[(c"__index", unknown)]);
+        ffi::lua_setmetatable(lua, -2);
+        ffi::lua_setglobal(lua, c"core".as_ptr());
+        ffi::lua_createtable(lua, 0, 8);
+        for (name, value) in ACT {
+            ffi::lua_pushinteger(lua, value);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+        set_functions(lua, &[(c"wake_time", act_wake_time)]);
+        ffi::lua_setglobal(lua, c"act".as_ptr());
+        for name in GLOBALS_NOT_YET {
+            ffi::lua_createtable(lua, 0, 0);
+            ffi::lua_createtable(lua, 0, 1);
+            ffi::lua_pushstring(lua, name.as_ptr());
+            ffi::lua_pushcclosure(lua, class_not_yet, 1);
+            ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+            ffi::lua_setmetatable(lua, -2);
+            ffi::lua_setglobal(lua, name.as_ptr());
+        }
+    }
+}
+
+/// `__index` of `core`.
+unsafe extern "C-unwind" fn unknown(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        if let Some(name) = to_bytes(lua, 2)
+            && NOT_YET.contains(&name)
+        {
+            raise_text(lua, format!("not available yet: core.{}", String::from_utf8_lossy(name)));
+        }
+        0
+    }
+}
+
+unsafe extern "C-unwind" fn class_not_yet(lua: *mut lua_State) -> c_int {
+    // SAFETY: the upvalue is the class's name.
+    unsafe {
+        let class = to_bytes(lua, ffi::lua_upvalueindex(1)).unwrap_or_default();
+        let name = to_bytes(lua, 2).unwrap_or(b"?");
+        let message =
+            format!("not available yet: {}.{}", String::from_utf8_lossy(class), String::from_utf8_lossy(name));
+        raise_text(lua, message)
+    }
+}
+
+unsafe extern "C-unwind" fn act_wake_time(lua: *mut lua_State) -> c_int {
+    // SAFETY: nothing is held.
+    unsafe { raise(lua, c"not available yet: act.wake_time") }
+}
+
+unsafe extern "C-unwind" fn register_action(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; the name is owned only after the last call that may raise.
+    unsafe {
+        let top = ffi::lua_gettop(lua);
+        if !(3..=4).contains(&top) {
+            raise(lua, c"'register_action' needs between 3 and 4 arguments");
+        }
+        let args = ffi::luaL_optinteger(lua, 4, 0);
+        if args < 0 {
+            raise(lua, c"register_action: the number of arguments can't be negative");
+        }
+        if host(lua).phase != Phase::Body {
+            raise(lua, c"register_action: not available outside of body context");
+        }
+        let name = check_bytes(lua, 1);
+        ffi::luaL_checktype(lua, 2, ffi::LUA_TTABLE);
+        ffi::luaL_checktype(lua, 3, ffi::LUA_TFUNCTION);
+        let mut hooks = 0;
+        ffi::lua_pushnil(lua);
+        while ffi::lua_next(lua, 2) != 0 {
+            let hook = to_bytes(lua, -1);
+            match hook.and_then(Hook::by_name) {
+                Some(hook) => hooks |= hook.bit(),
+                None if hook == Some(b"http-after-res") => {
+                    raise(lua, c"not available yet: the Lua action environment 'http-after-res'")
+                }
+                None => {
+                    let name = String::from_utf8_lossy(hook.unwrap_or(b"?")).into_owned();
+                    let expected = "'tcp-req', 'tcp-res', 'http-req' or 'http-res' are expected.";
+                    raise_text(lua, format!("Lua action environment '{name}' is unknown. {expected}"))
+                }
+            }
+            ffi::lua_settop(lua, -2);
+        }
+        if std::str::from_utf8(name).is_err() {
+            raise(lua, c"register_action: the name is not UTF-8");
+        }
+        ffi::lua_pushvalue(lua, 3);
+        let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        let host = host(lua);
+        let name = String::from_utf8_lossy(name).into_owned();
+        if let Some(old) = host.registrations.iter_mut().find(|old| old.name == name) {
+            (host.shared.sink)(
+                4,
+                &format!("Trying to register action 'lua.{name}' more than once. The last one counts."),
+            );
+            old.reference = reference;
+            old.hooks |= hooks;
+            old.args = args as usize;
+            return 0;
+        }
+        host.registrations.push(Registration { name, hooks, reference, args: args as usize });
+        0
+    }
+}
+
+unsafe extern "C-unwind" fn register_init(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        if ffi::lua_gettop(lua) != 1 {
+            raise(lua, c"'register_init' needs 1 arguments");
+        }
+        if host(lua).phase != Phase::Body {
+            raise(lua, c"register_init: not available outside of body context");
+        }
+        ffi::luaL_checktype(lua, 1, ffi::LUA_TFUNCTION);
+        let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        host(lua).inits.push(reference);
+        0
+    }
+}
+
+unsafe extern "C-unwind" fn register_task(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; function and arguments are pinned as one table.
+    unsafe {
+        let top = ffi::lua_gettop(lua);
+        if !(1..=5).contains(&top) {
+            raise(lua, c"'register_task' needs between 1 and 5 arguments");
+        }
+        ffi::luaL_checktype(lua, 1, ffi::LUA_TFUNCTION);
+        if host(lua).phase == Phase::Run {
+            raise(lua, c"not available yet: core.register_task outside of body and init");
+        }
+        ffi::lua_createtable(lua, top, 1);
+        for index in 1..=top {
+            ffi::lua_pushvalue(lua, index);
+            ffi::lua_rawseti(lua, -2, index.into());
+        }
+        ffi::lua_pushinteger(lua, top.into());
+        ffi::lua_setfield(lua, -2, c"n".as_ptr());
+        let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        host(lua).tasks.push(TaskReference(reference));
+        0
+    }
+}
+
+/// Waits for an operation that has no result.
+unsafe fn pause(lua: *mut lua_State, operation: Operation) -> c_int {
+    // SAFETY: the operation is owned by the host before anything can raise.
+    unsafe {
+        host(lua).operation = Some(operation);
+        wait(lua, 0, paused)
+    }
+}
+
+unsafe extern "C-unwind" fn paused(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: dropping the outcome calls nothing of Lua's.
+    unsafe { host(lua).outcome = None };
+    0
+}
+
+unsafe extern "C-unwind" fn msleep(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let milliseconds = ffi::luaL_checkinteger(lua, 1).max(0) as u64;
+        pause(lua, Operation::Sleep(Duration::from_millis(milliseconds)))
+    }
+}
+
+unsafe extern "C-unwind" fn sleep(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let seconds = ffi::luaL_checkinteger(lua, 1).max(0) as u64;
+        pause(lua, Operation::Sleep(Duration::from_secs(seconds)))
+    }
+}
+
+unsafe extern "C-unwind" fn r#yield(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `pause`.
+    unsafe { pause(lua, Operation::Yield) }
+}
+
+unsafe extern "C-unwind" fn now(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        ffi::lua_createtable(lua, 0, 2);
+        ffi::lua_pushinteger(lua, now.as_secs() as i64);
+        ffi::lua_setfield(lua, -2, c"sec".as_ptr());
+        ffi::lua_pushinteger(lua, i64::from(now.subsec_micros()));
+        ffi::lua_setfield(lua, -2, c"usec".as_ptr());
+        1
+    }
+}
+
+/// Logs argument `index` with `level`; what can't be printed becomes a dot.
+pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int) -> c_int {
+    // SAFETY: a C function's usual stack; the sink doesn't call Lua.
+    unsafe {
+        let text = check_bytes(lua, index);
+        if let Ok(level) = u8::try_from(level)
+            && level <= 7
+        {
+            let line: Vec<u8> = text.iter().map(|byte| if byte.is_ascii_control() { b'.' } else { *byte }).collect();
+            (host(lua).shared.sink)(level, &String::from_utf8_lossy(&line));
+        }
+    }
+    0
+}
+
+unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, ffi::luaL_checkinteger(lua, 1), 2) }
+}
+
+unsafe extern "C-unwind" fn debug(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 7, 1) }
+}
+
+unsafe extern "C-unwind" fn info(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 6, 1) }
+}
+
+unsafe extern "C-unwind" fn warning(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 4, 1) }
+}
+
+unsafe extern "C-unwind" fn alert(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 1, 1) }
+}
+
+/// Ends the script by an error that is known to be none.
+unsafe extern "C-unwind" fn done(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { end_script(lua) }
+}
+
+/// Ends the running script; shared by `core.done` and `txn:done`.
+pub(super) unsafe fn end_script(lua: *mut lua_State) -> ! {
+    // SAFETY: as `done`.
+    unsafe {
+        host(lua).current.done = true;
+        ffi::lua_pushstring(lua, c"done".as_ptr());
+        ffi::lua_error(lua)
+    }
+}
+
+/// `core.tokenize(text, separators [, noblank])`: the parts between any of the separators.
+unsafe extern "C-unwind" fn tokenize(lua: *mut lua_State) -> c_int {
+    // SAFETY: the strings stay on the stack.
+    unsafe {
+        let text = check_bytes(lua, 1);
+        let separators = check_bytes(lua, 2);
+        let noblank = ffi::lua_toboolean(lua, 3) != 0;
+        ffi::lua_createtable(lua, 8, 0);
+        let mut count = 0;
+        for part in text.split(|byte| separators.contains(byte)) {
+            if noblank && part.is_empty() {
+                continue;
+            }
+            count += 1;
+            push_bytes(lua, part);
+            ffi::lua_rawseti(lua, -2, count);
+        }
+        1
+    }
+}

@@ -1,0 +1,226 @@
+//! What a state carries for the proxy, and how C functions reach it.
+//!
+//! A C function may be left by a longjmp whenever it calls Lua's API, so owned values never live on its frame across
+//! such a call: they are parked here first and pushed from here.
+
+use std::ffi::{CString, c_int};
+use std::sync::{Arc, Weak};
+
+use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
+use sluicegate_script::push_bytes;
+use sluicegate_wire::engine::Engine;
+use sluicegate_wire::reply::Reply;
+
+use super::operation::{Operation, Outcome};
+use super::states::{ActionCode, Shared, StateCell};
+use crate::rule::LocalReply;
+use crate::sample::Sample;
+use crate::stream::StreamContext;
+
+/// When in the life of a state its code runs; it decides what the API allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A file's body: may register, may not wait.
+    Body,
+    /// A function of `core.register_init`: may not wait.
+    Init,
+    /// Traffic.
+    Run,
+}
+
+/// What `core.register_action` registered in one state.
+pub(super) struct Registration {
+    pub(super) name: String,
+    /// A bit per [`super::Hook`].
+    pub(super) hooks: u8,
+    pub(super) reference: c_int,
+    pub(super) args: usize,
+}
+
+/// A function of `core.register_task` and its arguments, pinned in the registry as one table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskReference(pub(super) c_int);
+
+/// The burst that runs now.
+pub(super) struct Current {
+    /// Its stream; null in a task, and once the stream has ended.
+    pub(super) stream: *mut StreamContext,
+    /// The stream's id even after its end; 0 in a task.
+    pub(super) stream_id: u64,
+    /// The action that begins.
+    pub(super) action: *const ActionCode,
+    /// The task that begins.
+    pub(super) task: c_int,
+    /// The response is what the action's hook is about.
+    pub(super) response: bool,
+    /// `core.done` or `txn:done` ended the script.
+    pub(super) done: bool,
+    /// What `txn:done` answers.
+    pub(super) reply: Option<Box<LocalReply>>,
+}
+
+impl Default for Current {
+    fn default() -> Self {
+        Current {
+            stream: std::ptr::null_mut(),
+            stream_id: 0,
+            action: std::ptr::null(),
+            task: 0,
+            response: false,
+            done: false,
+            reply: None,
+        }
+    }
+}
+
+/// A store or engine that a script named.
+pub(super) struct RedisHandle {
+    pub(super) name: Box<str>,
+    pub(super) db: u32,
+    pub(super) engine: Option<Arc<dyn Engine>>,
+}
+
+/// The host value of each state.
+pub(super) struct Host {
+    pub(super) shared: Arc<Shared>,
+    /// The cell the state lives in, once it does.
+    pub(super) cell: Weak<StateCell>,
+    /// The state's id as HAProxy counts: 0 the shared one, else the worker from 1.
+    pub(super) id: usize,
+    pub(super) phase: Phase,
+    pub(super) registrations: Vec<Registration>,
+    pub(super) inits: Vec<c_int>,
+    pub(super) tasks: Vec<TaskReference>,
+    pub(super) current: Current,
+    /// What the coroutine that just yielded waits for.
+    pub(super) operation: Option<Operation>,
+    /// What came of it, for the continuation.
+    pub(super) outcome: Option<Outcome>,
+    /// By the index that `core.redis` objects hold.
+    pub(super) redis: Vec<RedisHandle>,
+    /// Owned values on their way into the state.
+    pub(super) text: Vec<u8>,
+    pub(super) answer: Option<Reply>,
+}
+
+// SAFETY: the raw pointers of `current` are set for the length of one burst by the thread that runs it, and cleared
+// before the state can move.
+unsafe impl Send for Host {}
+
+impl Host {
+    pub(super) fn new(shared: Arc<Shared>, id: usize) -> Host {
+        Host {
+            shared,
+            cell: Weak::new(),
+            id,
+            phase: Phase::Body,
+            registrations: Vec::new(),
+            inits: Vec::new(),
+            tasks: Vec::new(),
+            current: Current::default(),
+            operation: None,
+            outcome: None,
+            redis: Vec::new(),
+            text: Vec::new(),
+            answer: None,
+        }
+    }
+}
+
+/// The host of the state that `lua` belongs to.
+///
+/// # Safety
+/// As [`sluicegate_script::host`]; every state of this crate is made with a [`Host`].
+pub(super) unsafe fn host<'a>(lua: *mut lua_State) -> &'a mut Host {
+    // SAFETY: as promised by the caller.
+    unsafe { sluicegate_script::host::<Host>(lua) }
+}
+
+/// Raises a message that had to be made: it is parked in the host while Lua copies it.
+///
+/// # Safety
+/// Nothing else with a destructor is alive in the caller.
+pub(super) unsafe fn raise_text(lua: *mut lua_State, message: String) -> ! {
+    // SAFETY: the text stays in the host while it is pushed.
+    unsafe {
+        let host = host(lua);
+        host.text = message.into_bytes();
+        ffi::luaL_where(lua, 1);
+        push_bytes(lua, &host.text);
+        ffi::lua_concat(lua, 2);
+        ffi::lua_error(lua)
+    }
+}
+
+/// Pushes text that had to be made.
+///
+/// # Safety
+/// As [`raise_text`].
+pub(super) unsafe fn push_text(lua: *mut lua_State, text: Vec<u8>) {
+    // SAFETY: as `raise_text`.
+    unsafe {
+        let host = host(lua);
+        host.text = text;
+        push_bytes(lua, &host.text);
+    }
+}
+
+/// Pushes a sample as Lua's own type; a boolean as 0 or 1, HAProxy's default before and in 3.2.
+///
+/// # Safety
+/// As [`raise_text`].
+pub(super) unsafe fn push_sample(lua: *mut lua_State, sample: Sample) {
+    // SAFETY: the sample is parked in the host while it is pushed.
+    unsafe {
+        match sample {
+            Sample::Bool(value) => ffi::lua_pushinteger(lua, i64::from(value)),
+            Sample::Int(value) => ffi::lua_pushinteger(lua, value),
+            other => {
+                let host = host(lua);
+                host.text.clear();
+                match &other {
+                    // Bytes are bytes to a script; only text output prints them as hexadecimal.
+                    Sample::Bin(bytes) => host.text.extend_from_slice(bytes),
+                    value => value.as_value().append_text(&mut host.text),
+                }
+                drop(other);
+                push_bytes(lua, &host.text);
+            }
+        }
+    }
+}
+
+/// Sets functions in the table on top of the stack.
+///
+/// # Safety
+/// A table is on top; nothing with a destructor is alive in the caller.
+pub(super) unsafe fn set_functions(lua: *mut lua_State, functions: &[(&std::ffi::CStr, lua_CFunction)]) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        for (name, function) in functions {
+            ffi::lua_pushcfunction(lua, *function);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+    }
+}
+
+/// A C string from configuration text; what holds a zero byte ends there, as in HAProxy.
+pub(super) fn c_string(text: &str) -> CString {
+    let bytes = text.as_bytes();
+    let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
+    CString::new(&bytes[..end]).unwrap_or_default()
+}
+
+/// Keys of the registry: the addresses of these bytes.
+pub(super) mod key {
+    /// Metatable of `txn`.
+    pub(in crate::lua) static TXN: u8 = 0;
+    /// Metatable of sockets.
+    pub(in crate::lua) static SOCKET: u8 = 1;
+    /// Metatable of `core.redis` objects.
+    pub(in crate::lua) static REDIS: u8 = 2;
+    /// Metatable of replies.
+    pub(in crate::lua) static REPLY: u8 = 3;
+    /// Private values of streams by id.
+    pub(in crate::lua) static PRIVATE: u8 = 4;
+}

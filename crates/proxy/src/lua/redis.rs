@@ -1,0 +1,304 @@
+//! `core.redis(NAME)`: a store or an engine as an object whose methods are its commands.
+//!
+//! `r:incrby(key, 1)` and `r:call("INCRBY", key, 1)` raise on an error, `r:pcall(…)` gives `nil, message`; a null is
+//! nil. A reply that is there at once comes back without a yield, so the embedded store costs a function call.
+//!
+//! The object holds an index into the host's list of handles, so it needs no finalizer and calls compare no names.
+
+use std::ffi::{CStr, c_int};
+
+use sluicegate_script::ffi::{self, lua_KContext, lua_State};
+use sluicegate_script::{can_wait, check_bytes, push_bytes, raise, to_bytes, wait};
+use sluicegate_wire::engine::Started;
+use sluicegate_wire::reply::Reply;
+use smallvec::SmallVec;
+
+use super::host::{RedisHandle, host, key, raise_text, set_functions};
+use super::operation::{Operation, Outcome};
+
+/// Handles of one state: stores and engines times databases.
+const HANDLES_MAX: usize = 1024;
+
+/// Replies within replies.
+const DEPTH_MAX: usize = 64;
+
+/// Methods that are ways of their own and not there yet.
+const NOT_YET: [&[u8]; 3] = [b"multi", b"subscribe", b"psubscribe"];
+
+/// Makes the class and `core.redis`; the table `core` is a global.
+pub(super) unsafe fn open(lua: *mut lua_State) {
+    // SAFETY: called inside a protected call; nothing is held.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 2);
+        ffi::lua_createtable(lua, 0, 16);
+        set_functions(lua, &[(c"call", call), (c"pcall", pcall)]);
+        ffi::lua_createtable(lua, 0, 1);
+        set_functions(lua, &[(c"__index", make_method)]);
+        ffi::lua_setmetatable(lua, -2);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_pushstring(lua, c"redis".as_ptr());
+        ffi::lua_setfield(lua, -2, c"__name".as_ptr());
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS).cast());
+        ffi::lua_getglobal(lua, c"core".as_ptr());
+        set_functions(lua, &[(c"redis", redis)]);
+        ffi::lua_settop(lua, -2);
+    }
+}
+
+/// `core.redis(NAME [, {db = N}])`.
+unsafe extern "C-unwind" fn redis(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; the handle is made after the last call that may raise.
+    unsafe {
+        let name = check_bytes(lua, 1);
+        let mut db = 0;
+        if ffi::lua_type(lua, 2) > ffi::LUA_TNIL {
+            ffi::luaL_checktype(lua, 2, ffi::LUA_TTABLE);
+            ffi::lua_getfield(lua, 2, c"user".as_ptr());
+            if ffi::lua_type(lua, -1) != ffi::LUA_TNIL {
+                raise(lua, c"not available yet: core.redis with a user");
+            }
+            ffi::lua_getfield(lua, 2, c"db".as_ptr());
+            let mut valid = 1;
+            if ffi::lua_type(lua, -1) != ffi::LUA_TNIL {
+                db = ffi::lua_tointegerx(lua, -1, &mut valid);
+            }
+            if valid == 0 || u32::try_from(db).is_err() {
+                raise(lua, c"core.redis: db must be a number from 0");
+            }
+        }
+        let Ok(name) = std::str::from_utf8(name) else {
+            ffi::luaL_argerror(lua, 1, c"the name is not UTF-8".as_ptr());
+            return 0;
+        };
+        let db = db as u32;
+        let slot = ffi::lua_newuserdatauv(lua, size_of::<u32>(), 0) as *mut u32;
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS).cast());
+        ffi::lua_setmetatable(lua, -2);
+        let host = host(lua);
+        let known = host.redis.iter().position(|handle| *handle.name == *name && handle.db == db);
+        let index = match known {
+            Some(index) => index,
+            None if host.redis.len() >= HANDLES_MAX => raise(lua, c"core.redis: too many names"),
+            None => {
+                // After the start every name that exists is known; before, a body may name what comes later.
+                if let Some(engines) = host.shared.engines.get()
+                    && !engines.contains_key(name)
+                {
+                    raise_text(lua, unknown(name));
+                }
+                host.redis.push(RedisHandle { name: name.into(), db, engine: None });
+                host.redis.len() - 1
+            }
+        };
+        *slot = index as u32;
+        1
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("core.redis: there is no store or redis section named '{name}'")
+}
+
+/// `__index` of the methods' table: any other name is a command. The method is kept for the next time.
+unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; 1 is the table of methods, 2 the name.
+    unsafe {
+        let Some(name) = to_bytes(lua, 2) else { return 0 };
+        if NOT_YET.contains(&name) {
+            raise_text(lua, format!("not available yet: redis:{}", String::from_utf8_lossy(name)));
+        }
+        if name.is_empty() || name.len() > 32 || !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
+            return 0;
+        }
+        let mut upper = [0u8; 32];
+        upper[..name.len()].copy_from_slice(name);
+        upper[..name.len()].make_ascii_uppercase();
+        push_bytes(lua, &upper[..name.len()]);
+        ffi::lua_pushcclosure(lua, command, 1);
+        ffi::lua_pushvalue(lua, 2);
+        ffi::lua_pushvalue(lua, -2);
+        ffi::lua_rawset(lua, 1);
+        1
+    }
+}
+
+/// How a reply is given back.
+const RAISE: lua_KContext = 0;
+const PROTECT: lua_KContext = 1;
+
+unsafe extern "C-unwind" fn command(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `start`; upvalue 1 is the command's name.
+    unsafe { start(lua, Some(ffi::lua_upvalueindex(1)), RAISE) }
+}
+
+unsafe extern "C-unwind" fn call(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `start`.
+    unsafe { start(lua, None, RAISE) }
+}
+
+unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `start`.
+    unsafe { start(lua, None, PROTECT) }
+}
+
+/// Runs a command whose arguments start at 2.
+unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) -> c_int {
+    // SAFETY: every call that may raise comes before the list of arguments is made.
+    unsafe {
+        let index = check(lua);
+        let top = ffi::lua_gettop(lua);
+        if name.is_none() && top < 2 {
+            raise(lua, c"call: a command is expected");
+        }
+        for argument in 2..=top {
+            match ffi::lua_type(lua, argument) {
+                ffi::LUA_TSTRING => {}
+                // Converted in place, as Lua prints it.
+                ffi::LUA_TNUMBER => {
+                    ffi::lua_tolstring(lua, argument, std::ptr::null_mut());
+                }
+                _ => {
+                    ffi::luaL_argerror(lua, argument - 1, c"string or number expected".as_ptr());
+                }
+            }
+        }
+        let host = host(lua);
+        let Some(handle) = host.redis.get_mut(index as usize) else { raise(lua, c"core.redis: a stale object") };
+        if handle.engine.is_none() {
+            match host.shared.engines.get() {
+                Some(engines) => match engines.get(&*handle.name) {
+                    Some(engine) => handle.engine = Some(engine.clone()),
+                    None => {
+                        let message = unknown(&handle.name);
+                        raise_text(lua, message);
+                    }
+                },
+                None => raise(lua, c"core.redis: the stores are not there yet"),
+            }
+        }
+        let started = {
+            let mut args: SmallVec<[&[u8]; 8]> = SmallVec::new();
+            args.extend(name.and_then(|name| to_bytes(lua, name)));
+            args.extend((2..=top).filter_map(|argument| to_bytes(lua, argument)));
+            match &handle.engine {
+                Some(engine) => engine.start(handle.db, &args),
+                None => return 0,
+            }
+        };
+        match started {
+            Started::Done(Reply::Integer(number)) => {
+                ffi::lua_pushinteger(lua, number);
+                1
+            }
+            Started::Done(reply) => finish(lua, reply, mode),
+            Started::Pending(reply) => {
+                if !can_wait(lua) {
+                    drop(reply);
+                    raise(lua, c"cannot wait here");
+                }
+                host.operation = Some(Operation::Reply(reply));
+                wait(lua, mode, answered)
+            }
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn answered(lua: *mut lua_State, _: c_int, mode: lua_KContext) -> c_int {
+    // SAFETY: the reply moves from one place of the host to another.
+    unsafe {
+        match host(lua).outcome.take() {
+            Some(Outcome::Reply(reply)) => finish(lua, reply, mode),
+            _ => raise(lua, c"core.redis: the reply was lost"),
+        }
+    }
+}
+
+/// Gives a reply back, parked in the host while Lua copies it.
+unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContext) -> c_int {
+    // SAFETY: the host owns the reply.
+    unsafe {
+        let reply: &Reply = host(lua).answer.insert(reply);
+        if let Reply::Error(message) = reply {
+            if mode == PROTECT {
+                ffi::lua_pushnil(lua);
+                push_bytes(lua, message.as_bytes());
+                return 2;
+            }
+            push_bytes(lua, message.as_bytes());
+            ffi::lua_error(lua);
+        }
+        push_reply(lua, reply, 0);
+        1
+    }
+}
+
+/// Argument 1 as a handle's index; raises otherwise.
+unsafe fn check(lua: *mut lua_State) -> u32 {
+    // SAFETY: the metatable proves what the block holds.
+    unsafe {
+        let slot = ffi::lua_touserdata(lua, 1) as *const u32;
+        let mut ours = false;
+        if !slot.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
+            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS).cast());
+            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
+            ffi::lua_settop(lua, -3);
+        }
+        if !ours {
+            ffi::luaL_argerror(lua, 1, c"an object of core.redis is expected (is it r:command(…)?)".as_ptr());
+        }
+        *slot
+    }
+}
+
+/// Pushes a reply: numbers, strings and booleans as such, arrays and sets as tables with their length in `n` (a null
+/// inside leaves a hole), maps by key, an error inside an array as `{err = message}`.
+unsafe fn push_reply(lua: *mut lua_State, reply: &Reply, depth: usize) {
+    // SAFETY: the reply is owned by the host; three slots are made sure of.
+    unsafe {
+        if depth > DEPTH_MAX {
+            raise(lua, c"core.redis: the reply is nested too deeply");
+        }
+        ffi::luaL_checkstack(lua, 4, c"reply".as_ptr());
+        match reply {
+            Reply::Null => ffi::lua_pushnil(lua),
+            Reply::Integer(number) => ffi::lua_pushinteger(lua, *number),
+            Reply::Double(number) => ffi::lua_pushnumber(lua, *number),
+            Reply::Boolean(value) => ffi::lua_pushboolean(lua, c_int::from(*value)),
+            Reply::Simple(text) | Reply::BigNumber(text) => push_bytes(lua, text.as_bytes()),
+            Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => push_bytes(lua, bytes),
+            Reply::Error(message) => {
+                ffi::lua_createtable(lua, 0, 1);
+                push_bytes(lua, message.as_bytes());
+                ffi::lua_setfield(lua, -2, c"err".as_ptr());
+            }
+            Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => {
+                ffi::lua_createtable(lua, c_int::try_from(items.len()).unwrap_or(0), 1);
+                for (index, item) in items.iter().enumerate() {
+                    push_reply(lua, item, depth + 1);
+                    ffi::lua_rawseti(lua, -2, index as i64 + 1);
+                }
+                set_length(lua, items.len());
+            }
+            Reply::Map(pairs) => {
+                ffi::lua_createtable(lua, 0, c_int::try_from(pairs.len()).unwrap_or(0));
+                for (key, value) in pairs {
+                    if matches!(key, Reply::Null) {
+                        continue;
+                    }
+                    push_reply(lua, key, depth + 1);
+                    push_reply(lua, value, depth + 1);
+                    ffi::lua_rawset(lua, -3);
+                }
+            }
+        }
+    }
+}
+
+unsafe fn set_length(lua: *mut lua_State, length: usize) {
+    const N: &CStr = c"n";
+    // SAFETY: a table is on top.
+    unsafe {
+        ffi::lua_pushinteger(lua, length as i64);
+        ffi::lua_setfield(lua, -2, N.as_ptr());
+    }
+}

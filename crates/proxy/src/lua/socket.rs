@@ -1,0 +1,513 @@
+//! `core.tcp()`: HAProxy's socket class, with what it lacks (`shutdown`, names, use from any worker).
+//!
+//! Reads and writes are tried at once; only one that would block makes the script wait. Return values and texts are
+//! HAProxy's as they are, not as its manual says: `receive` gives what is buffered when the peer closes or the time is
+//! up, and `nil, "connection closed."` when nothing is; `send` gives the bytes sent, or -1.
+//!
+//! Limits: a line is at most `tune.bufsize` long; a block or `*a` at most [`RECEIVE_MAX`].
+
+use std::ffi::{c_int, c_void};
+use std::io::ErrorKind;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
+use sluicegate_script::{argument, check_bytes, push_bytes, raise, wait};
+
+use super::host::{Phase, host, key, push_text, raise_text, set_functions};
+use super::operation::{Operation, Outcome, Stream, Target};
+
+/// Most bytes that one `receive` collects.
+const RECEIVE_MAX: usize = 512 << 20;
+
+/// Bytes asked from the kernel at once.
+const CHUNK: usize = 16 * 1024;
+
+/// HAProxy's connect timeout of a socket without `settimeout`.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A socket as its userdata owns it.
+#[derive(Default)]
+struct Socket {
+    stream: Option<Arc<Stream>>,
+    /// Received and not taken: `buffer[start..]`.
+    buffer: Vec<u8>,
+    start: usize,
+    /// Where the search for the end of the line goes on.
+    scanned: usize,
+    timeout: Option<Duration>,
+    /// The peer closed, the time was up, or an error came: nothing more will be received.
+    ended: bool,
+}
+
+impl Socket {
+    fn pending(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// Takes `count` bytes off the front.
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        self.scanned = 0;
+        if self.start == self.buffer.len() {
+            self.start = 0;
+            self.buffer.clear();
+            // A connection that once carried a big value doesn't keep its room.
+            self.buffer.shrink_to(CHUNK);
+        }
+    }
+
+    /// Reads once; `false` if it would block.
+    fn fill(&mut self, want: usize) -> bool {
+        let Some(stream) = &self.stream else {
+            self.ended = true;
+            return true;
+        };
+        if self.start > 0 && self.buffer.len() + CHUNK > self.buffer.capacity() {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+        self.buffer.reserve(want.clamp(CHUNK, 16 * CHUNK));
+        let result = stream.try_read(&mut self.buffer);
+        match result {
+            Ok(0) => self.ended = true,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => self.ended = true,
+        }
+        true
+    }
+
+    fn close(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            stream.shutdown(libc::SHUT_RDWR);
+        }
+        self.buffer = Vec::new();
+        self.start = 0;
+        self.ended = true;
+    }
+}
+
+/// What a `receive` waits for.
+#[derive(Clone, Copy)]
+enum Pattern {
+    Line,
+    All,
+    Count(usize),
+}
+
+/// Makes the class and `core.tcp`; the table `core` is a global.
+pub(super) unsafe fn open(lua: *mut lua_State) {
+    const METHODS: [(&std::ffi::CStr, lua_CFunction); 9] = [
+        (c"connect", connect),
+        (c"connect_ssl", connect_ssl),
+        (c"send", send),
+        (c"receive", receive),
+        (c"settimeout", settimeout),
+        (c"setoption", setoption),
+        (c"getpeername", getpeername),
+        (c"getsockname", getsockname),
+        (c"close", close),
+    ];
+    // SAFETY: called inside a protected call; nothing is held.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 4);
+        ffi::lua_createtable(lua, 0, 10);
+        set_functions(lua, &METHODS);
+        set_functions(lua, &[(c"shutdown", shutdown)]);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        set_functions(lua, &[(c"__gc", collect), (c"__close", close)]);
+        ffi::lua_pushstring(lua, c"Socket".as_ptr());
+        ffi::lua_setfield(lua, -2, c"__name".as_ptr());
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
+        ffi::lua_getglobal(lua, c"core".as_ptr());
+        set_functions(lua, &[(c"tcp", tcp)]);
+        ffi::lua_settop(lua, -2);
+    }
+}
+
+unsafe extern "C-unwind" fn tcp(lua: *mut lua_State) -> c_int {
+    // SAFETY: the box is made after the last call that may raise, except for setting the metatable, which doesn't.
+    unsafe {
+        if host(lua).phase == Phase::Body {
+            return 0; // As HAProxy: there is nobody who could wait.
+        }
+        let slot = ffi::lua_newuserdatauv(lua, size_of::<*mut Socket>(), 0) as *mut *mut Socket;
+        *slot = ptr::null_mut();
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
+        ffi::lua_setmetatable(lua, -2);
+        *slot = Box::into_raw(Box::default());
+        1
+    }
+}
+
+/// Argument 1 as a socket; raises otherwise.
+unsafe fn check<'a>(lua: *mut lua_State) -> &'a mut Socket {
+    // SAFETY: the metatable proves that the block holds a pointer from `tcp`, null once collected.
+    unsafe {
+        let slot = ffi::lua_touserdata(lua, 1) as *mut *mut Socket;
+        let mut ours = false;
+        if !slot.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
+            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
+            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
+            ffi::lua_settop(lua, -3);
+        }
+        if !ours || (*slot).is_null() {
+            ffi::luaL_argerror(lua, 1, c"socket expected".as_ptr());
+        }
+        &mut **slot
+    }
+}
+
+unsafe extern "C-unwind" fn collect(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `check`; the pointer is cleared before the box goes, so a finalizer that is called by hand is harmless.
+    unsafe {
+        check(lua);
+        let slot = ffi::lua_touserdata(lua, 1) as *mut *mut Socket;
+        let socket = std::mem::replace(&mut *slot, ptr::null_mut());
+        drop(Box::from_raw(socket));
+        0
+    }
+}
+
+/// Leaves an operation for the driver and yields.
+unsafe fn wait_for(
+    lua: *mut lua_State,
+    operation: Operation,
+    context: lua_KContext,
+    then: ffi::lua_KFunction,
+) -> c_int {
+    // SAFETY: the operation is owned by the host before anything can raise.
+    unsafe {
+        host(lua).operation = Some(operation);
+        wait(lua, context, then)
+    }
+}
+
+unsafe extern "C-unwind" fn connect(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; what owns memory is moved into the host before Lua is called again.
+    unsafe {
+        let socket = check(lua);
+        let address = check_bytes(lua, 2);
+        let port = if ffi::lua_type(lua, 3) <= ffi::LUA_TNIL { None } else { Some(ffi::luaL_checkinteger(lua, 3)) };
+        let limit = socket.timeout.unwrap_or(CONNECT_TIMEOUT);
+        let target = match port.map(u16::try_from).transpose() {
+            Ok(port) => std::str::from_utf8(address).ok().and_then(|address| Target::parse(address, port)),
+            Err(_) => None,
+        };
+        let Some(target) = target else {
+            let message = format!("connect: cannot parse destination address '{}'", String::from_utf8_lossy(address));
+            raise_text(lua, message);
+        };
+        // A socket is connected once in HAProxy; connecting it again here begins anew.
+        socket.close();
+        socket.ended = false;
+        wait_for(lua, Operation::Connect(target, Some(limit)), 0, connected)
+    }
+}
+
+unsafe extern "C-unwind" fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: the socket is still argument 1; the outcome's values are dropped before Lua is called.
+    unsafe {
+        let socket = check(lua);
+        match host(lua).outcome.take() {
+            Some(Outcome::Connected(Ok(stream))) => {
+                socket.stream = Some(Arc::new(stream));
+                socket.ended = false;
+                ffi::lua_pushinteger(lua, 1);
+                return 1;
+            }
+            other => drop(other),
+        }
+        socket.ended = true;
+        ffi::lua_pushnil(lua);
+        ffi::lua_pushstring(lua, c"Can't connect".as_ptr());
+        2
+    }
+}
+
+unsafe extern "C-unwind" fn connect_ssl(lua: *mut lua_State) -> c_int {
+    // SAFETY: nothing is held.
+    unsafe { raise(lua, c"not available yet: Socket.connect_ssl") }
+}
+
+unsafe extern "C-unwind" fn send(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        check(lua);
+        check_bytes(lua, 2);
+        send_from(lua, 0)
+    }
+}
+
+unsafe extern "C-unwind" fn sent_more(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_int {
+    // SAFETY: as `send`.
+    unsafe {
+        if let Some(Outcome::TimedOut) = host(lua).outcome.take() {
+            check(lua).ended = true;
+            return sent(lua, context as usize);
+        }
+        send_from(lua, context as usize)
+    }
+}
+
+/// Goes on with a send of which `done` bytes have left.
+unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
+    // SAFETY: arguments stay on the stack while the function waits.
+    unsafe {
+        let socket = check(lua);
+        let data = check_bytes(lua, 2);
+        let data = slice(data, ffi::luaL_optinteger(lua, 3, 1), ffi::luaL_optinteger(lua, 4, -1));
+        loop {
+            if done == data.len() {
+                ffi::lua_pushinteger(lua, done as i64);
+                return 1;
+            }
+            let Some(stream) = &socket.stream else { return sent(lua, done) };
+            match stream.try_write(&data[done..]) {
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let operation = Operation::Writable(stream.clone(), socket.timeout);
+                    drop(error);
+                    return wait_for(lua, operation, done as lua_KContext, sent_more);
+                }
+                Err(error) => {
+                    drop(error);
+                    return sent(lua, done);
+                }
+            }
+        }
+    }
+}
+
+/// The end of a send that could not be finished: what left before, or -1.
+unsafe fn sent(lua: *mut lua_State, done: usize) -> c_int {
+    // SAFETY: a slot is free.
+    unsafe { ffi::lua_pushinteger(lua, if done > 0 { done as i64 } else { -1 }) };
+    1
+}
+
+/// `data[i..=j]` by Lua's rules for indices.
+fn slice(data: &[u8], i: i64, j: i64) -> &[u8] {
+    let len = data.len() as i64;
+    let from = if i < 0 { (len + i + 1).max(1) } else { i.max(1) };
+    let to = if j < 0 { len + j + 1 } else { j.min(len) };
+    if from > to { &[] } else { &data[from as usize - 1..to as usize] }
+}
+
+unsafe extern "C-unwind" fn receive(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        check(lua);
+        pattern(lua);
+        if ffi::lua_type(lua, 3) > ffi::LUA_TNIL {
+            check_bytes(lua, 3);
+        }
+        receive_on(lua)
+    }
+}
+
+unsafe extern "C-unwind" fn received_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: as `receive`.
+    unsafe {
+        if let Some(Outcome::TimedOut) = host(lua).outcome.take() {
+            // The inactivity timeout ends the connection, as HAProxy's does.
+            let socket = check(lua);
+            socket.ended = true;
+            if let Some(stream) = &socket.stream {
+                stream.shutdown(libc::SHUT_RDWR);
+            }
+        }
+        receive_on(lua)
+    }
+}
+
+/// Argument 2 as a pattern; raises if it is none.
+unsafe fn pattern(lua: *mut lua_State) -> Pattern {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let kind = ffi::lua_type(lua, 2);
+        if kind <= ffi::LUA_TNIL {
+            return Pattern::Line;
+        }
+        if kind == ffi::LUA_TSTRING {
+            let text = check_bytes(lua, 2);
+            match text.strip_prefix(b"*").unwrap_or(text).first() {
+                Some(b'l') => return Pattern::Line,
+                Some(b'a') => return Pattern::All,
+                _ => {}
+            }
+        }
+        let mut valid = 0;
+        let count = ffi::lua_tointegerx(lua, 2, &mut valid);
+        if valid == 0 {
+            ffi::luaL_argerror(lua, 2, c"unsupported pattern".as_ptr());
+        }
+        match usize::try_from(count) {
+            Ok(count) if count <= RECEIVE_MAX => Pattern::Count(count),
+            _ => {
+                ffi::luaL_argerror(lua, 2, c"size out of range".as_ptr());
+                Pattern::Line
+            }
+        }
+    }
+}
+
+unsafe fn receive_on(lua: *mut lua_State) -> c_int {
+    // SAFETY: arguments stay on the stack while the function waits; the socket keeps what it received.
+    unsafe {
+        let socket = check(lua);
+        let pattern = pattern(lua);
+        loop {
+            let pending = socket.pending();
+            let (limit, want) = match pattern {
+                Pattern::Line => {
+                    if let Some(end) = memchr::memchr(b'\n', &pending[socket.scanned..]) {
+                        let end = socket.scanned + end;
+                        let line = pending[..end].strip_suffix(b"\r").unwrap_or(&pending[..end]);
+                        push_prefixed(lua, line);
+                        socket.consume(end + 1);
+                        return 1;
+                    }
+                    socket.scanned = pending.len();
+                    (host(lua).shared.bufsize, CHUNK)
+                }
+                Pattern::Count(count) if pending.len() >= count => {
+                    push_prefixed(lua, &pending[..count]);
+                    socket.consume(count);
+                    return 1;
+                }
+                Pattern::Count(count) => (RECEIVE_MAX, count - pending.len()),
+                Pattern::All => (RECEIVE_MAX, pending.len()),
+            };
+            let len = socket.pending().len();
+            if socket.ended || len >= limit {
+                if len == 0 {
+                    ffi::lua_pushnil(lua);
+                    ffi::lua_pushstring(lua, c"connection closed.".as_ptr());
+                    return 2;
+                }
+                push_prefixed(lua, socket.pending());
+                socket.consume(len);
+                return 1;
+            }
+            if !socket.fill(want)
+                && let Some(stream) = &socket.stream
+            {
+                let operation = Operation::Readable(stream.clone(), socket.timeout);
+                return wait_for(lua, operation, 0, received_more);
+            }
+        }
+    }
+}
+
+/// Pushes argument 3, if there is one, and the bytes, as one string.
+unsafe fn push_prefixed(lua: *mut lua_State, bytes: &[u8]) {
+    // SAFETY: the bytes belong to a socket that the stack keeps alive.
+    unsafe {
+        if ffi::lua_type(lua, 3) > ffi::LUA_TNIL {
+            ffi::lua_pushvalue(lua, 3);
+            push_bytes(lua, bytes);
+            ffi::lua_concat(lua, 2);
+        } else {
+            push_bytes(lua, bytes);
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn settimeout(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack. LuaSocket's second argument (the mode) is accepted: there is one kind.
+    unsafe {
+        let socket = check(lua);
+        let seconds = ffi::luaL_checknumber(lua, 2);
+        if seconds.is_nan() || seconds < 0.0 {
+            raise(lua, c"settimeout: cannot set negatives values");
+        }
+        let seconds = seconds.min(f64::from(i32::MAX) / 1000.0);
+        socket.timeout = Some(Duration::from_secs_f64(seconds).max(Duration::from_millis(1)));
+        ffi::lua_pushinteger(lua, 1);
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn setoption(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack. As in HAProxy, every option is accepted and none does anything.
+    unsafe { check(lua) };
+    0
+}
+
+unsafe extern "C-unwind" fn getpeername(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `name`.
+    unsafe { name(lua, true) }
+}
+
+unsafe extern "C-unwind" fn getsockname(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `name`.
+    unsafe { name(lua, false) }
+}
+
+unsafe fn name(lua: *mut lua_State, peer: bool) -> c_int {
+    // SAFETY: the text moves into the host before it is pushed.
+    unsafe {
+        match check(lua).stream.as_ref().and_then(|stream| stream.name(peer)) {
+            Some(text) => push_text(lua, text.into_bytes()),
+            None => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn shutdown(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let how = match argument(lua, 2) {
+            None | Some(b"both") => libc::SHUT_RDWR,
+            Some(b"send") => libc::SHUT_WR,
+            Some(b"receive") => libc::SHUT_RD,
+            Some(_) => {
+                ffi::luaL_argerror(lua, 2, c"'both', 'send' or 'receive' expected".as_ptr());
+                0
+            }
+        };
+        match &check(lua).stream {
+            Some(stream) => {
+                stream.shutdown(how);
+                ffi::lua_pushinteger(lua, 1);
+            }
+            None => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn close(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { check(lua).close() };
+    0
+}
+
+const _: () = assert!(size_of::<*mut Socket>() == size_of::<*mut c_void>());
+
+#[cfg(test)]
+mod tests {
+    use super::slice;
+
+    #[test]
+    fn slices_follow_lua_s_indices() {
+        for (i, j, expected) in [
+            (1, -1, "hello"),
+            (2, 3, "el"),
+            (-2, -1, "lo"),
+            (0, 99, "hello"),
+            (4, 2, ""),
+            (9, 9, ""),
+            (-99, 2, "he"),
+            (1, -99, ""),
+        ] {
+            assert_eq!(slice(b"hello", i, j), expected.as_bytes(), "{i} {j}");
+        }
+    }
+}

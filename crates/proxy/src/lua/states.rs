@@ -1,0 +1,320 @@
+//! Every state of the process: loading, names, initialisation.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int};
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_config::LuaNames;
+use sluicegate_config::model::{self, LuaLoad};
+use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, ffi};
+
+use super::host::{Host, Phase, TaskReference, c_string};
+use super::{LoadError, LogSink, WorkerLua, core_api, redis, socket, txn};
+use crate::running::Engines;
+
+/// What all states share.
+pub(super) struct Shared {
+    pub(super) sink: LogSink,
+    pub(super) engines: OnceLock<Engines>,
+    /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
+    pub(super) bufsize: usize,
+    pub(super) session_timeout: Option<Duration>,
+    pub(super) task_timeout: Option<Duration>,
+    pub(super) burst_timeout: Option<Duration>,
+}
+
+/// A state and what its users leave for the next burst to do.
+pub(super) struct StateCell {
+    pub(super) id: usize,
+    pub(super) lock: BurstLock<State>,
+    chores: Mutex<Chores>,
+    has_chores: AtomicBool,
+}
+
+#[derive(Default)]
+struct Chores {
+    coroutines: Vec<Coroutine>,
+    ended_streams: Vec<u64>,
+}
+
+impl StateCell {
+    fn new(id: usize, state: State) -> Arc<StateCell> {
+        let cell = Arc::new(StateCell {
+            id,
+            lock: BurstLock::new(state),
+            chores: Mutex::default(),
+            has_chores: AtomicBool::new(false),
+        });
+        cell.lock.lock_blocking().host::<Host>().cell = Arc::downgrade(&cell);
+        cell
+    }
+
+    /// Gives a coroutine up from where the state isn't locked.
+    pub(super) fn give_up(&self, coroutine: Coroutine) {
+        self.chores.lock().coroutines.push(coroutine);
+        self.has_chores.store(true, Ordering::Release);
+    }
+
+    /// A stream with a private value in this state has ended.
+    pub(super) fn stream_ended(&self, id: u64) {
+        self.chores.lock().ended_streams.push(id);
+        self.has_chores.store(true, Ordering::Release);
+    }
+
+    /// Does what was left, with the state locked.
+    #[inline]
+    pub(super) fn do_chores(&self, state: &mut State) {
+        if self.has_chores.load(Ordering::Acquire) {
+            self.do_chores_slowly(state);
+        }
+    }
+
+    #[cold]
+    fn do_chores_slowly(&self, state: &mut State) {
+        self.has_chores.store(false, Ordering::Release);
+        let chores = std::mem::take(&mut *self.chores.lock());
+        for coroutine in chores.coroutines {
+            state.recycle(coroutine);
+        }
+        for id in chores.ended_streams {
+            txn::forget_private(state, id);
+        }
+    }
+}
+
+/// An action as its states know it.
+pub(super) struct Registered {
+    pub(super) hooks: u8,
+    pub(super) args: usize,
+    /// By state id; `LUA_NOREF` where a state did not register it.
+    pub(super) references: Box<[c_int]>,
+}
+
+/// Every Lua state of the process.
+pub struct LuaStates {
+    pub(super) shared: Arc<Shared>,
+    /// By state id; index 0 is the shared state.
+    pub(super) cells: Box<[Option<Arc<StateCell>>]>,
+    actions: HashMap<Box<str>, Registered>,
+    inits: Vec<(usize, c_int)>,
+    /// Tasks by worker.
+    pub(super) tasks: Mutex<Vec<Vec<(usize, TaskReference)>>>,
+}
+
+impl fmt::Debug for LuaStates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LuaStates").field("actions", &self.actions.keys()).finish_non_exhaustive()
+    }
+}
+
+/// What one rule runs: an action with its arguments.
+pub(super) struct ActionCode {
+    pub(super) name: Box<str>,
+    pub(super) references: Box<[c_int]>,
+    pub(super) args: Box<[Box<[u8]>]>,
+}
+
+/// An action and its arguments as one rule names it.
+#[derive(Clone)]
+pub struct BoundAction(pub(super) Arc<ActionCode>);
+
+impl fmt::Debug for BoundAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoundAction").field(&self.0.name).finish()
+    }
+}
+
+impl LuaStates {
+    /// Runs the bodies of every script on the calling thread, in the order of the file: `lua-load` in the shared
+    /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what scripts log.
+    pub fn load(global: &model::Global, nbthread: usize, sink: LogSink) -> Result<Arc<LuaStates>, LoadError> {
+        let tune = &global.tune;
+        let shared = Arc::new(Shared {
+            sink,
+            engines: OnceLock::new(),
+            bufsize: tune.bufsize,
+            session_timeout: tune.lua_session_timeout,
+            task_timeout: tune.lua_task_timeout,
+            burst_timeout: tune.lua_burst_timeout,
+        });
+        let memory = Arc::new(MemoryLimit::new(tune.lua_maxmem));
+        let mut states: Vec<Option<State>> = Vec::new();
+        for id in 0..=nbthread {
+            let needed = global.lua_loads.iter().any(|load| load.per_thread == (id > 0));
+            states.push(if needed { Some(make_state(&shared, &memory, global, id)?) } else { None });
+        }
+        for load in &global.lua_loads {
+            let range = if load.per_thread { 1..nbthread + 1 } else { 0..1 };
+            for state in states[range].iter_mut().flatten() {
+                run_body(state, load)?;
+            }
+        }
+        Ok(Arc::new(collect(shared, states, nbthread)))
+    }
+
+    /// Gives scripts the stores they may name, before [`LuaStates::run_init`] and before any worker starts.
+    pub fn attach(&self, engines: Engines) {
+        let _ = self.shared.engines.set(engines);
+    }
+
+    /// Runs the functions of `core.register_init`, once, in the order of their registration, before traffic.
+    pub fn run_init(&self) -> Result<(), LoadError> {
+        for (id, reference) in &self.inits {
+            let Some(cell) = &self.cells[*id] else { continue };
+            let mut state = cell.lock.lock_blocking();
+            state.host::<Host>().phase = Phase::Init;
+            run_init(&mut state, *reference)
+                .map_err(|message| LoadError { at: None, message: format!("Lua init: {message}") })?;
+        }
+        for cell in self.cells.iter().flatten() {
+            cell.lock.lock_blocking().host::<Host>().phase = Phase::Run;
+        }
+        Ok(())
+    }
+
+    /// One worker's part; `index` from 0. Call it on the worker's thread.
+    pub fn worker(self: &Arc<Self>, index: usize) -> WorkerLua {
+        WorkerLua::new(self.clone(), index)
+    }
+
+    /// Binds the action of a rule; `None` if it is not registered (the check of the configuration says so earlier).
+    pub fn bind_action(&self, action: &model::LuaAction) -> Option<BoundAction> {
+        let registered = self.actions.get(&*action.name)?;
+        Some(BoundAction(Arc::new(ActionCode {
+            name: (*action.name).into(),
+            references: registered.references.clone(),
+            args: action.args.iter().map(|arg| arg.as_bytes().into()).collect(),
+        })))
+    }
+
+    /// Bytes that all states use, by Lua's own account. Waits for running bursts: not for a worker.
+    pub fn memory_used(&self) -> usize {
+        self.cells.iter().flatten().map(|cell| cell.lock.lock_blocking().memory_used()).sum()
+    }
+}
+
+impl LuaNames for LuaStates {
+    fn action(&self, name: &str, hook: &str) -> Option<usize> {
+        let action = self.actions.get(name)?;
+        let hook = super::Hook::by_name(hook.as_bytes())?;
+        (action.hooks & hook.bit() != 0).then_some(action.args)
+    }
+
+    fn actions(&self) -> Vec<String> {
+        self.actions.keys().map(|name| name.to_string()).collect()
+    }
+}
+
+fn make_state(
+    shared: &Arc<Shared>,
+    memory: &Arc<MemoryLimit>,
+    global: &model::Global,
+    id: usize,
+) -> Result<State, LoadError> {
+    let failed = |error: sluicegate_script::Error| LoadError { at: None, message: format!("Lua state: {error}") };
+    let mut state = State::new(memory.clone(), Host::new(shared.clone(), id)).map_err(failed)?;
+    // SAFETY: these functions hold nothing with a destructor across Lua's calls.
+    unsafe {
+        state
+            .protect(|lua| {
+                core_api::open(lua, id);
+                socket::open(lua);
+                redis::open(lua);
+                txn::open(lua);
+            })
+            .map_err(failed)?;
+    }
+    // A path that is prepended later comes first, as in HAProxy.
+    for path in &global.lua_prepend_paths {
+        state.prepend_path(&path.pattern, path.cpath).map_err(failed)?;
+    }
+    Ok(state)
+}
+
+fn run_body(state: &mut State, load: &LuaLoad) -> Result<(), LoadError> {
+    let path = CString::new(path_bytes(&load.path)).map_err(|_| LoadError {
+        at: Some(load.at.clone()),
+        message: format!("lua-load: the name {:?} holds a zero byte", load.path),
+    })?;
+    let args: Vec<CString> = load.args.iter().map(|arg| c_string(arg)).collect();
+    state.run_file(&path, &args).map_err(|error| {
+        let kind = match error.kind {
+            ErrorKind::Syntax => "error in Lua file: ",
+            ErrorKind::Runtime => "Lua runtime error: ",
+            ErrorKind::Memory => "Lua out of memory error: ",
+            ErrorKind::File => "Lua file: ",
+            ErrorKind::Timeout => "Lua: ",
+        };
+        LoadError { at: Some(load.at.clone()), message: format!("{kind}{error}") }
+    })
+}
+
+fn path_bytes(path: &Path) -> &[u8] {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes()
+}
+
+/// Takes what the bodies registered out of the states.
+fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> LuaStates {
+    let count = states.len();
+    let mut actions: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut inits = Vec::new();
+    let mut tasks = vec![Vec::new(); nbthread.max(1)];
+    let mut cells = Vec::with_capacity(count);
+    for (id, state) in states.into_iter().enumerate() {
+        cells.push(state.map(|mut state| {
+            let host = state.host::<Host>();
+            for registration in host.registrations.drain(..) {
+                let entry = actions.entry(registration.name.into_boxed_str()).or_insert_with(|| Registered {
+                    hooks: 0,
+                    args: registration.args,
+                    references: vec![ffi::LUA_NOREF; count].into(),
+                });
+                entry.hooks |= registration.hooks;
+                entry.args = registration.args;
+                entry.references[id] = registration.reference;
+            }
+            inits.extend(host.inits.drain(..).map(|reference| (id, reference)));
+            for (number, task) in host.tasks.drain(..).enumerate() {
+                // A task of the shared state may run anywhere: they are spread over the workers.
+                let worker = if id == 0 { number % nbthread.max(1) } else { id - 1 };
+                tasks[worker].push((id, task));
+            }
+            StateCell::new(id, state)
+        }));
+    }
+    LuaStates { shared, cells: cells.into(), actions, inits, tasks: Mutex::new(tasks) }
+}
+
+fn run_init(state: &mut State, reference: c_int) -> Result<(), String> {
+    let coroutine = state.coroutine().map_err(|error| error.to_string())?;
+    let thread = coroutine.thread();
+    // SAFETY: a fresh coroutine has free slots, and a function of the registry is pushed without raising.
+    unsafe { ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, reference.into()) };
+    let mut budget = Budget::new(None, None);
+    loop {
+        // SAFETY: the function is on the coroutine's stack, without arguments.
+        match unsafe { state.resume(&coroutine, 0, &mut budget) } {
+            Burst::Done(_) => {
+                state.recycle(coroutine);
+                return Ok(());
+            }
+            Burst::Forced | Burst::Yielded => {}
+            Burst::Waiting => {
+                state.host::<Host>().operation = None;
+                state.recycle(coroutine);
+                return Err("yield not allowed".into());
+            }
+            Burst::Failed => {
+                let error = state.failure(&coroutine);
+                state.recycle(coroutine);
+                return Err(format!("runtime error: {error}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,638 @@
+//! `txn`: what an action gets, and its objects `f`, `sf`, `c`, `sc` and `http`.
+//!
+//! `txn` is a table that holds its stream's id, so scripts may set fields of their own. Its objects are userdata of a
+//! tag and the same id. Neither points anywhere: a method compares the id with the stream of the burst that runs and
+//! takes the context from there. Another stream's handle is an error; the own one after the stream's end gives nil.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::fmt;
+use std::sync::{LazyLock, Weak};
+
+use parking_lot::Mutex;
+use sluicegate_config::catalogue::{Converter, Fetch};
+use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
+use sluicegate_script::{State, can_wait, check_bytes, push_bytes, raise, to_bytes, wait};
+use smallvec::SmallVec;
+
+use super::core_api::{end_script, log_argument};
+use super::host::{Host, host, key, push_sample, raise_text, set_functions};
+use super::operation::{Operation, Outcome};
+use super::states::StateCell;
+use super::{http, reply};
+use crate::running::Engines;
+use crate::sample::{
+    CallError, Called, FetchCode, Sample, VarRef, call_converter, call_fetch, converter_by_name, fetch_by_name,
+    finish_call,
+};
+use crate::stream::StreamContext;
+
+/// What Lua keeps of a stream.
+#[derive(Default)]
+pub struct StreamLua {
+    /// States in which the stream has a private value, with the stream's id.
+    private: Cell<SmallVec<[(Weak<StateCell>, u64); 1]>>,
+}
+
+impl fmt::Debug for StreamLua {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StreamLua")
+    }
+}
+
+impl StreamLua {
+    /// The stream ends, and its context will serve another.
+    pub fn end(&mut self) {
+        for (cell, id) in self.private.take() {
+            if let Some(cell) = cell.upgrade() {
+                cell.stream_ended(id);
+            }
+        }
+    }
+}
+
+impl Drop for StreamLua {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Methods of HAProxy's TXN that are not there yet.
+const NOT_YET: &[&[u8]] = &[
+    b"req",
+    b"res",
+    b"http_req",
+    b"http_res",
+    b"set_loglevel",
+    b"set_fc_tos",
+    b"set_fc_mark",
+    b"set_bc_tos",
+    b"set_bc_mark",
+    b"set_tos",
+    b"set_mark",
+    b"set_priority_class",
+    b"set_priority_offset",
+];
+
+/// Which object of `txn` a handle is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Object {
+    /// `txn.f`: fetches as typed values, nil where there is none.
+    Fetches = 0x5347_4c55_4100_0001,
+    /// `txn.sf`: fetches as strings, empty where there is none.
+    StringFetches,
+    /// `txn.c`: converters.
+    Converters,
+    /// `txn.sc`: converters as strings.
+    StringConverters,
+    /// `txn.http`.
+    Http,
+}
+
+const OBJECTS: [Object; 5] =
+    [Object::Fetches, Object::StringFetches, Object::Converters, Object::StringConverters, Object::Http];
+
+/// A handle as its userdata holds it: no pointer, so a forged one harms nobody.
+#[repr(C)]
+struct Handle {
+    tag: u64,
+    stream: u64,
+}
+
+/// Makes the classes.
+pub(super) unsafe fn open(lua: *mut lua_State) {
+    const METHODS: [(&CStr, lua_CFunction); 12] = [
+        (c"set_var", set_var),
+        (c"get_var", get_var),
+        (c"unset_var", unset_var),
+        (c"set_priv", set_priv),
+        (c"get_priv", get_priv),
+        (c"done", done),
+        (c"log", log),
+        (c"deflog", deflog),
+        (c"Debug", debug),
+        (c"Info", info),
+        (c"Warning", warning),
+        (c"Alert", alert),
+    ];
+    // SAFETY: called inside a protected call; nothing is held.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 0);
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PRIVATE).cast());
+        ffi::lua_createtable(lua, 0, 2); // the metatable of txn
+        ffi::lua_createtable(lua, 0, 16);
+        set_functions(lua, &METHODS);
+        reply::push_constructor(lua);
+        ffi::lua_setfield(lua, -2, c"reply".as_ptr());
+        for object in OBJECTS {
+            ffi::lua_createtable(lua, 0, 1); // its metatable
+            ffi::lua_createtable(lua, 0, 8); // its methods
+            match object {
+                Object::Http => http::set_methods(lua),
+                _ => {
+                    ffi::lua_createtable(lua, 0, 1);
+                    ffi::lua_pushinteger(lua, object as u64 as i64);
+                    ffi::lua_pushcclosure(lua, make_method, 1);
+                    ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+                    ffi::lua_setmetatable(lua, -2);
+                }
+            }
+            ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        }
+        ffi::lua_pushcclosure(lua, index, 1 + OBJECTS.len() as c_int);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::TXN).cast());
+    }
+}
+
+/// Pushes a new `txn` of a stream.
+pub(super) unsafe fn push(lua: *mut lua_State, stream: u64) {
+    // SAFETY: called inside a coroutine, with slots free.
+    unsafe {
+        ffi::lua_createtable(lua, 1, 0);
+        ffi::lua_pushinteger(lua, stream as i64);
+        ffi::lua_rawseti(lua, -2, 1);
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::TXN).cast());
+        ffi::lua_setmetatable(lua, -2);
+    }
+}
+
+/// `__index` of `txn`; upvalue 1 holds the methods, the next ones the metatables of the objects.
+unsafe extern "C-unwind" fn index(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let name = to_bytes(lua, 2);
+        let object = match name {
+            Some(b"sf") => 1,
+            Some(b"f") => 0,
+            Some(b"c") => 2,
+            Some(b"sc") => 3,
+            Some(b"http") => 4,
+            _ => {
+                ffi::lua_settop(lua, 2);
+                ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
+                if let Some(name) = name
+                    && ffi::lua_type(lua, -1) == ffi::LUA_TNIL
+                    && NOT_YET.contains(&name)
+                {
+                    raise_text(lua, format!("not available yet: TXN.{}", String::from_utf8_lossy(name)));
+                }
+                return 1;
+            }
+        };
+        let Some(stream) = stream_of_txn(lua) else { return 0 };
+        let handle = ffi::lua_newuserdatauv(lua, size_of::<Handle>(), 0) as *mut Handle;
+        handle.write(Handle { tag: OBJECTS[object] as u64, stream });
+        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(2 + object as c_int));
+        ffi::lua_setmetatable(lua, -2);
+        1
+    }
+}
+
+/// The stream's id that the table at 1 holds.
+unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        if ffi::lua_type(lua, 1) != ffi::LUA_TTABLE {
+            return None;
+        }
+        ffi::lua_rawgeti(lua, 1, 1);
+        let id = (ffi::lua_isinteger(lua, -1) != 0).then(|| ffi::lua_tointeger(lua, -1) as u64);
+        ffi::lua_settop(lua, -2);
+        id
+    }
+}
+
+/// The context of stream `id`: `None` once it has ended; raises if the running burst is another stream's.
+unsafe fn context<'a>(lua: *mut lua_State, id: u64) -> Option<&'a mut StreamContext> {
+    // SAFETY: the runner lends the context to the burst, and the reference does not outlive the C function.
+    unsafe {
+        let current = &host(lua).current;
+        if current.stream_id != id {
+            raise(lua, c"this object belongs to another stream");
+        }
+        current.stream.as_mut()
+    }
+}
+
+/// The context behind argument 1, which must be a `txn`.
+unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut StreamContext> {
+    // SAFETY: as `context`.
+    unsafe {
+        match stream_of_txn(lua) {
+            Some(id) => context(lua, id),
+            None => {
+                ffi::luaL_argerror(lua, 1, c"TXN expected".as_ptr());
+                None
+            }
+        }
+    }
+}
+
+/// The context behind argument 1, which must be the object that `wanted` says (or its string twin).
+pub(super) unsafe fn object_context<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a mut StreamContext> {
+    // SAFETY: the block is as long as a handle, and a handle is plain numbers.
+    unsafe {
+        let handle = ffi::lua_touserdata(lua, 1) as *const Handle;
+        if ffi::lua_type(lua, 1) != ffi::LUA_TUSERDATA
+            || ffi::lua_rawlen(lua, 1) != size_of::<Handle>()
+            || (*handle).tag != wanted as u64
+        {
+            ffi::luaL_argerror(lua, 1, c"an object of txn is expected".as_ptr());
+        }
+        context(lua, (*handle).stream)
+    }
+}
+
+/// A fetch that scripts have named; without arguments it is compiled once for the process.
+struct KnownFetch {
+    fetch: Fetch,
+    bare: Option<FetchCode>,
+}
+
+/// The fetch by its name. What is known is never freed: there are as many as the catalogue has rows.
+fn known_fetch(name: &str) -> Option<&'static KnownFetch> {
+    static KNOWN: LazyLock<Mutex<HashMap<String, &'static KnownFetch>>> = LazyLock::new(Mutex::default);
+    let fetch = fetch_by_name(name)?;
+    let mut known = KNOWN.lock();
+    Some(
+        known
+            .entry(name.to_owned())
+            .or_insert_with(|| Box::leak(Box::new(KnownFetch { fetch, bare: FetchCode::compile(fetch, &[]).ok() }))),
+    )
+}
+
+/// `__index` of an object's methods: makes the method of a fetch or converter when it is first named, and keeps it.
+unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
+    // SAFETY: 1 is the table of methods, 2 the name; upvalue 1 says which object. `Converter` is plain data.
+    unsafe {
+        let Some(name) = to_bytes(lua, 2).and_then(|name| std::str::from_utf8(name).ok()) else { return 0 };
+        let object = ffi::lua_tointeger(lua, ffi::lua_upvalueindex(1)) as u64;
+        if object == Object::Fetches as u64 || object == Object::StringFetches as u64 {
+            let Some(known) = known_fetch(name) else { return 0 };
+            ffi::lua_pushlightuserdata(lua, known as *const KnownFetch as *mut c_void);
+            let function = if object == Object::Fetches as u64 { fetch } else { string_fetch };
+            ffi::lua_pushcclosure(lua, function, 1);
+        } else {
+            let Some(converter) = converter_by_name(name) else { return 0 };
+            let slot = ffi::lua_newuserdatauv(lua, size_of::<Converter>(), 0) as *mut Converter;
+            slot.write(converter);
+            let function = if object == Object::Converters as u64 { convert } else { string_convert };
+            ffi::lua_pushcclosure(lua, function, 1);
+        }
+        ffi::lua_pushvalue(lua, 2);
+        ffi::lua_pushvalue(lua, -2);
+        ffi::lua_rawset(lua, 1);
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn fetch(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `run_fetch`.
+    unsafe { run_fetch(lua, Object::Fetches) }
+}
+
+unsafe extern "C-unwind" fn string_fetch(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `run_fetch`.
+    unsafe { run_fetch(lua, Object::StringFetches) }
+}
+
+unsafe fn run_fetch(lua: *mut lua_State, object: Object) -> c_int {
+    // SAFETY: owned values are dropped or parked in the host before Lua is called.
+    unsafe {
+        let Some(cx) = object_context(lua, object) else {
+            ffi::lua_pushnil(lua);
+            return 1;
+        };
+        let known = &*(ffi::lua_touserdata(lua, ffi::lua_upvalueindex(1)) as *const KnownFetch);
+        let host = host(lua);
+        if ffi::lua_gettop(lua) == 1
+            && let Some(code) = &known.bare
+        {
+            match code.fetch(cx) {
+                Some(value) if object == Object::Fetches => push_sample(lua, value.into_sample()),
+                Some(value) => {
+                    host.text.clear();
+                    value.append_text(&mut host.text);
+                    drop(value);
+                    push_bytes(lua, &host.text);
+                }
+                None => push_nothing(lua, object),
+            }
+            return 1;
+        }
+        check_texts(lua, 2);
+        let result = with_texts(lua, 2, |args| call_fetch(known.fetch, args, cx));
+        match result {
+            Err(CallError(message)) => raise_text(lua, message),
+            Ok(Some(sample)) => push_object_sample(lua, object, sample),
+            Ok(None) => push_nothing(lua, object),
+        }
+        1
+    }
+}
+
+/// What an object gives where there is no sample.
+unsafe fn push_nothing(lua: *mut lua_State, object: Object) {
+    // SAFETY: a slot is free.
+    unsafe {
+        if matches!(object, Object::StringFetches | Object::StringConverters) {
+            push_bytes(lua, b"");
+        } else {
+            ffi::lua_pushnil(lua);
+        }
+    }
+}
+
+unsafe fn push_object_sample(lua: *mut lua_State, object: Object, sample: Sample) {
+    // SAFETY: the text is parked in the host.
+    unsafe {
+        if matches!(object, Object::StringFetches | Object::StringConverters) {
+            let host = host(lua);
+            host.text.clear();
+            sample.as_value().append_text(&mut host.text);
+            drop(sample);
+            push_bytes(lua, &host.text);
+        } else {
+            push_sample(lua, sample);
+        }
+    }
+}
+
+/// Makes sure that the arguments from `first` on are text, converting numbers in place; raises otherwise.
+unsafe fn check_texts(lua: *mut lua_State, first: c_int) {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        for index in first..=ffi::lua_gettop(lua) {
+            if std::str::from_utf8(check_bytes(lua, index)).is_err() {
+                ffi::luaL_argerror(lua, index, c"text expected".as_ptr());
+            }
+        }
+    }
+}
+
+/// Runs `f` with the arguments from `first` on, which [`check_texts`] has seen. `f` calls nothing of Lua's.
+unsafe fn with_texts<R>(lua: *mut lua_State, first: c_int, f: impl FnOnce(&[&str]) -> R) -> R {
+    // SAFETY: strings stay on the stack; reading them raises nothing.
+    unsafe {
+        let args: SmallVec<[&str; 4]> = (first..=ffi::lua_gettop(lua))
+            .filter_map(|index| to_bytes(lua, index).and_then(|bytes| std::str::from_utf8(bytes).ok()))
+            .collect();
+        f(&args)
+    }
+}
+
+/// Argument `index` as a sample; `None` for nil.
+unsafe fn to_sample(lua: *mut lua_State, index: c_int) -> Option<Sample> {
+    // SAFETY: reading raises nothing; the sample is the last thing that is made.
+    unsafe {
+        match ffi::lua_type(lua, index) {
+            ffi::LUA_TBOOLEAN => Some(Sample::Bool(ffi::lua_toboolean(lua, index) != 0)),
+            ffi::LUA_TNUMBER if ffi::lua_isinteger(lua, index) != 0 => {
+                Some(Sample::Int(ffi::lua_tointeger(lua, index)))
+            }
+            ffi::LUA_TNUMBER => Some(Sample::Int(ffi::lua_tonumber(lua, index) as i64)),
+            ffi::LUA_TSTRING => to_bytes(lua, index).map(|bytes| Sample::Str(bytes.to_vec())),
+            _ => None,
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn convert(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `run_convert`.
+    unsafe { run_convert(lua, Object::Converters) }
+}
+
+unsafe extern "C-unwind" fn string_convert(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `run_convert`.
+    unsafe { run_convert(lua, Object::StringConverters) }
+}
+
+unsafe fn run_convert(lua: *mut lua_State, object: Object) -> c_int {
+    static NO_ENGINES: LazyLock<Engines> = LazyLock::new(Engines::new);
+    // SAFETY: owned values are dropped or parked in the host before Lua is called.
+    unsafe {
+        let Some(cx) = object_context(lua, object) else {
+            ffi::lua_pushnil(lua);
+            return 1;
+        };
+        let converter = *(ffi::lua_touserdata(lua, ffi::lua_upvalueindex(1)) as *const Converter);
+        if ffi::lua_type(lua, 2) <= ffi::LUA_TNIL {
+            push_nothing(lua, object);
+            return 1;
+        }
+        check_texts(lua, 3);
+        let host = host(lua);
+        let engines = host.shared.engines.get().unwrap_or(&NO_ENGINES);
+        let Some(input) = to_sample(lua, 2) else {
+            ffi::luaL_argerror(lua, 2, c"string, number or boolean expected".as_ptr());
+            return 0;
+        };
+        let result = with_texts(lua, 3, |args| call_converter(converter, &input, args, cx, engines));
+        drop(input);
+        match result {
+            Err(CallError(message)) => raise_text(lua, message),
+            Ok(called) => give(lua, object, called),
+        }
+    }
+}
+
+/// Gives what a converter made, or waits for it.
+unsafe fn give(lua: *mut lua_State, object: Object, called: Called) -> c_int {
+    // SAFETY: as `run_convert`.
+    unsafe {
+        match called {
+            Called::Sample(Some(sample)) => push_object_sample(lua, object, sample),
+            Called::Sample(None) => push_nothing(lua, object),
+            Called::Failed(message) => raise_text(lua, message),
+            Called::Pending(reply) => {
+                if !can_wait(lua) {
+                    drop(reply);
+                    raise(lua, c"cannot wait here");
+                }
+                host(lua).operation = Some(Operation::Reply(reply));
+                let string = lua_KContext::from(object == Object::StringConverters);
+                return wait(lua, string, converted);
+            }
+        }
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn converted(lua: *mut lua_State, _: c_int, string: lua_KContext) -> c_int {
+    // SAFETY: as `give`.
+    unsafe {
+        let object = if string != 0 { Object::StringConverters } else { Object::Converters };
+        match host(lua).outcome.take() {
+            Some(Outcome::Reply(reply)) => give(lua, object, finish_call(reply)),
+            _ => raise(lua, c"the store's reply was lost"),
+        }
+    }
+}
+
+/// Argument 2 as a variable; raises if it names none.
+unsafe fn variable(lua: *mut lua_State) -> VarRef {
+    // SAFETY: the reference is made last.
+    unsafe {
+        let name = check_bytes(lua, 2);
+        match std::str::from_utf8(name).ok().and_then(VarRef::parse) {
+            Some(variable) => variable,
+            None => {
+                let name = String::from_utf8_lossy(name).into_owned();
+                raise_text(
+                    lua,
+                    format!(
+                        "invalid variable name '{name}': expected proc.NAME, sess.NAME, txn.NAME, req.NAME or res.NAME"
+                    ),
+                )
+            }
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn set_var(lua: *mut lua_State) -> c_int {
+    // SAFETY: owned values are dropped before Lua is called.
+    unsafe {
+        let cx = txn_context(lua);
+        ffi::luaL_checkany(lua, 3);
+        if ffi::lua_type(lua, 3) > ffi::LUA_TSTRING || ffi::lua_type(lua, 3) == ffi::LUA_TLIGHTUSERDATA {
+            ffi::luaL_argerror(lua, 3, c"string, number, boolean or nil expected".as_ptr());
+        }
+        let Some(cx) = cx else {
+            ffi::lua_pushnil(lua);
+            return 1;
+        };
+        let variable = variable(lua);
+        let set = match to_sample(lua, 3) {
+            Some(sample) => cx.variables.set(&variable, sample),
+            None => {
+                cx.variables.unset(&variable);
+                true
+            }
+        };
+        drop(variable);
+        ffi::lua_pushboolean(lua, c_int::from(set));
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn unset_var(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `set_var`.
+    unsafe {
+        let Some(cx) = txn_context(lua) else {
+            ffi::lua_pushnil(lua);
+            return 1;
+        };
+        let variable = variable(lua);
+        cx.variables.unset(&variable);
+        drop(variable);
+        ffi::lua_pushboolean(lua, 1);
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn get_var(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `set_var`.
+    unsafe {
+        let Some(cx) = txn_context(lua) else {
+            ffi::lua_pushnil(lua);
+            return 1;
+        };
+        let variable = variable(lua);
+        let value = cx.variables.get(&variable);
+        drop(variable);
+        match value {
+            Some(Sample::Bool(value)) => ffi::lua_pushboolean(lua, c_int::from(value)),
+            Some(sample) => push_sample(lua, sample),
+            None => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn set_priv(lua: *mut lua_State) -> c_int {
+    // SAFETY: what the stream notes is made after the last call that may raise.
+    unsafe {
+        ffi::lua_settop(lua, 2);
+        let Some(cx) = txn_context(lua) else { return 0 };
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PRIVATE).cast());
+        ffi::lua_pushvalue(lua, 2);
+        ffi::lua_rawseti(lua, -2, cx.id as i64);
+        let cell = host(lua).cell.clone();
+        let mut private = cx.lua.private.take();
+        if !private.iter().any(|(known, _)| known.ptr_eq(&cell)) {
+            private.push((cell, cx.id));
+        }
+        cx.lua.private.set(private);
+        0
+    }
+}
+
+unsafe extern "C-unwind" fn get_priv(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let Some(cx) = txn_context(lua) else {
+            ffi::lua_pushnil(lua);
+            return 1;
+        };
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PRIVATE).cast());
+        ffi::lua_rawgeti(lua, -1, cx.id as i64);
+        1
+    }
+}
+
+/// Forgets the private value of a stream that has ended.
+pub(super) fn forget_private(state: &mut State, stream: u64) {
+    debug_assert!(state.host::<Host>().current.stream.is_null());
+    // SAFETY: nothing is held. A failure would keep one value until the state goes.
+    let _ = unsafe {
+        state.protect(|lua| {
+            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PRIVATE).cast());
+            ffi::lua_pushnil(lua);
+            ffi::lua_rawseti(lua, -2, stream as i64);
+        })
+    };
+}
+
+/// `txn:done([reply])`: ends the script and the stream.
+unsafe extern "C-unwind" fn done(lua: *mut lua_State) -> c_int {
+    // SAFETY: the reply is built inside the host.
+    unsafe {
+        if txn_context(lua).is_some() && ffi::lua_type(lua, 2) == ffi::LUA_TTABLE {
+            reply::build(lua, 2);
+        }
+        end_script(lua)
+    }
+}
+
+unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, ffi::luaL_checkinteger(lua, 2), 3) }
+}
+
+unsafe extern "C-unwind" fn deflog(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 6, 2) }
+}
+
+unsafe extern "C-unwind" fn debug(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 7, 2) }
+}
+
+unsafe extern "C-unwind" fn info(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 6, 2) }
+}
+
+unsafe extern "C-unwind" fn warning(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 4, 2) }
+}
+
+unsafe extern "C-unwind" fn alert(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `log_argument`.
+    unsafe { log_argument(lua, 1, 2) }
+}
