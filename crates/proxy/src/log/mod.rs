@@ -166,6 +166,12 @@ impl Logger {
         self.inner.dropped.load(Ordering::Relaxed)
     }
 
+    /// What waits to be written to the first destination.
+    #[cfg(test)]
+    pub(crate) fn pending(&self) -> String {
+        String::from_utf8_lossy(&self.inner.sinks[0].pending.lock()).into_owned()
+    }
+
     /// Nothing waits to be written. The lock makes what was taken from a buffer visible as being written.
     pub fn is_empty(&self) -> bool {
         self.inner.sinks.iter().all(|sink| sink.pending.lock().is_empty() && !sink.writing.load(Ordering::Relaxed))

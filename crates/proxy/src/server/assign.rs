@@ -106,6 +106,7 @@ async fn sleep(pause: Option<Duration>) {
 struct Queued<'a> {
     wait: Wait<'a>,
     log: &'a mut LogRecord,
+    over: bool,
 }
 
 impl Drop for Queued<'_> {
@@ -113,6 +114,10 @@ impl Drop for Queued<'_> {
         let positions = self.wait.positions();
         // The time in the queue is logged even where the wait ended without a server.
         self.log.queue_done = Some(Instant::now());
+        if !self.over {
+            // Nobody but a client that left drops a wait that goes on.
+            self.log.ending = Endings { who: b'C', phase: b'Q' };
+        }
         self.log.server_queue += positions.server;
         self.log.backend_queue += positions.backend;
     }
@@ -234,11 +239,13 @@ impl Assignment<'_> {
 
     async fn wait(&self, server: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
         let limit = self.config.timeouts.queue.or(self.config.timeouts.connect);
-        let mut queued = Queued { wait: self.backend.queue.wait(self.backend, server), log };
+        let wait = self.backend.queue.wait(self.backend, server);
+        let mut queued = Queued { wait, log, over: false };
         let granted = match limit {
             Some(limit) => tokio::time::timeout(limit, &mut queued.wait).await.ok(),
             None => Some((&mut queued.wait).await),
         };
+        queued.over = true;
         match granted {
             Some(index) => Ok(Slot { server: self.servers[index].clone() }),
             None => {

@@ -195,7 +195,7 @@ impl IdleList {
     }
 
     /// Closes half of what nobody needed since the last purge; `false` if nothing is left to watch.
-    fn purge(&self) -> bool {
+    pub(super) fn purge(&self) -> bool {
         let closed: Vec<Idle> = {
             let mut connections = self.connections.lock();
             let surplus = connections.spare.min(connections.idle.len()).div_ceil(2);

@@ -27,3 +27,6 @@ pub use resolve::{ResolveError, resolve_names};
 pub use shared::{
     Admin, BackendGuard, BackendShared, BackendSummary, ServerRun, ServerShared, ServerStatus, build_backend,
 };
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,555 @@
+//! Slots, queues, connections and checks together, on backends built from configuration texts.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use proptest::prelude::*;
+use sluicegate_config::{Config, Environment, Files, NoLua, load};
+use tokio::io::AsyncWriteExt;
+
+use super::assign::Assignment;
+use super::idle::IdleConnections;
+use super::queue::{Positions, Wait};
+use super::*;
+use crate::running::{Parts, ProxyRun, Running, build};
+use crate::stream::{Endings, LogRecord};
+
+struct OneFile(String);
+
+impl Files for OneFile {
+    fn read(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Ok(self.0.clone().into_bytes())
+    }
+    fn list(&self, _: &Path) -> io::Result<Vec<PathBuf>> {
+        Err(io::ErrorKind::NotADirectory.into())
+    }
+}
+
+fn config(text: &str) -> Config {
+    let (config, diagnostics) =
+        load(&OneFile(text.to_owned()), &["test.cfg".into()], &mut Environment::default(), &NoLua);
+    config.unwrap_or_else(|| panic!("{diagnostics:?}"))
+}
+
+fn running_with(text: &str, workers: usize) -> Arc<Running> {
+    let config = Arc::new(config(text));
+    let logger = crate::log::Logger::new(&config, crate::log::Identity::default());
+    let process = crate::process::Process::new(workers, None);
+    build(config, Parts { engines: Default::default(), lua: None, logger, process }).unwrap()
+}
+
+/// A backend of these lines, in `mode http`, for `workers` workers.
+fn backend_for(lines: &str, workers: usize) -> (Arc<Running>, Arc<ProxyRun>) {
+    let running = running_with(&format!("backend be\n mode http\n{lines}\n"), workers);
+    let proxy = running.proxies[0].clone();
+    (running, proxy)
+}
+
+fn backend(lines: &str) -> Arc<ProxyRun> {
+    backend_for(lines, 1).1
+}
+
+fn record() -> LogRecord {
+    let (now, wall) = (Instant::now(), SystemTime::now());
+    LogRecord {
+        accepted_at: wall,
+        accepted: now,
+        request_started_at: wall,
+        request_started: now,
+        request_done: Some(now),
+        queue_done: None,
+        connect_done: None,
+        response_started: None,
+        request_line: Vec::new(),
+        status: -1,
+        bytes_read: 0,
+        bytes_uploaded: 0,
+        server: None,
+        ending: Endings::default(),
+        retries: 0,
+        redispatched: false,
+        server_queue: 0,
+        backend_queue: 0,
+    }
+}
+
+fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<'_> {
+    Assignment {
+        config: &proxy.config,
+        backend: &proxy.backend,
+        servers: &proxy.servers,
+        worker,
+        destination: None,
+        allow_reuse,
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn poll(wait: &mut Wait<'_>, woken: &Arc<Woken>) -> Poll<usize> {
+    let waker = Waker::from(woken.clone());
+    Pin::new(wait).poll(&mut Context::from_waker(&waker))
+}
+
+const ANY: &str = "server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 1";
+
+fn free(proxy: &ProxyRun, server: usize) {
+    proxy.backend.servers[server].give_slot();
+    proxy.backend.queue.dispatch(&proxy.backend, server);
+}
+
+#[test]
+fn a_freed_slot_goes_to_who_came_first() {
+    let proxy = backend(ANY);
+    let shared = &proxy.backend;
+    assert!(shared.servers.iter().all(|server| server.take_slot()));
+    let woken = Arc::new(Woken::default());
+    let mut first = shared.queue.wait(shared, None);
+    let mut second = shared.queue.wait(shared, None);
+    assert!(poll(&mut first, &woken).is_pending() && poll(&mut second, &woken).is_pending());
+    assert_eq!(shared.queue.len(), 2);
+    free(&proxy, 1);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(poll(&mut second, &woken).is_pending());
+    assert_eq!(poll(&mut first, &woken), Poll::Ready(1));
+    assert_eq!(first.positions(), Positions { server: 0, backend: 1 });
+    drop(first);
+    free(&proxy, 1);
+    assert_eq!(poll(&mut second, &woken), Poll::Ready(1));
+    assert_eq!(second.positions(), Positions { server: 0, backend: 2 });
+    assert_eq!((shared.queue.len(), shared.queue.highest()), (0, 2));
+}
+
+#[test]
+fn a_waiter_that_is_dropped_loses_no_slot() {
+    let proxy = backend(ANY);
+    let shared = &proxy.backend;
+    assert!(shared.servers.iter().all(|server| server.take_slot()));
+    let woken = Arc::new(Woken::default());
+    let leaves = shared.queue.wait(shared, None);
+    let granted = shared.queue.wait(shared, None);
+    let mut last = shared.queue.wait(shared, None);
+    assert!(poll(&mut last, &woken).is_pending());
+    drop(leaves);
+    free(&proxy, 0);
+    assert!(poll(&mut last, &woken).is_pending(), "the slot is the second one's");
+    drop(granted);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert_eq!(poll(&mut last, &woken), Poll::Ready(0));
+    drop(last);
+    free(&proxy, 0);
+    assert!(shared.servers[0].take_slot());
+}
+
+#[test]
+fn the_only_backup_has_a_queue_of_its_own_that_moves_when_it_goes() {
+    let proxy = backend("server a 127.0.0.1:1 disabled\n server b 127.0.0.1:1 maxconn 1 backup maxqueue 1");
+    let shared = &proxy.backend;
+    assert!(shared.servers[1].take_slot());
+    let woken = Arc::new(Woken::default());
+    let mut wait = shared.queue.wait(shared, Some(1));
+    assert!(poll(&mut wait, &woken).is_pending());
+    assert_eq!((shared.servers[1].queued.load(Ordering::Relaxed), shared.queue.len()), (1, 0));
+    let full = block_on(assignment(&proxy, 0, false).run(&mut record())).unwrap_err();
+    assert_eq!((full, full.ending()), (ServerFailure::QueueFull, Endings { who: b'S', phase: b'Q' }));
+
+    let now = Instant::now();
+    shared.update(1, now, |status| status.admin = Admin::Maintenance);
+    assert_eq!((shared.servers[1].queued.load(Ordering::Relaxed), shared.queue.len()), (0, 1));
+    assert!(poll(&mut wait, &woken).is_pending(), "no server is left");
+    shared.update(0, now, |status| status.admin = Admin::Ready);
+    assert_eq!(poll(&mut wait, &woken), Poll::Ready(0), "a server that comes up takes who waits");
+}
+
+#[test]
+fn a_raised_maxconn_serves_who_waits() {
+    let proxy = backend("server a 127.0.0.1:1 maxconn 1");
+    let shared = &proxy.backend;
+    assert!(shared.servers[0].take_slot());
+    let woken = Arc::new(Woken::default());
+    let mut wait = shared.queue.wait(shared, None);
+    assert!(poll(&mut wait, &woken).is_pending());
+    shared.set_maxconn(0, 2);
+    assert_eq!(poll(&mut wait, &woken), Poll::Ready(0));
+}
+
+proptest! {
+    /// Any sequence of joins, departures, polls, freed slots and servers that come and go: slots are never exceeded,
+    /// grants follow the order of arrival, and nobody waits while a usable slot is free.
+    #[test]
+    fn queues_keep_their_promise(steps in proptest::collection::vec((0u8..6, 0usize..8), 1..200)) {
+        let proxy = backend("server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 2");
+        let shared = &proxy.backend;
+        let woken = Arc::new(Woken::default());
+        let mut waiting: Vec<Wait<'_>> = Vec::new();
+        let mut held: Vec<usize> = Vec::new();
+        for (step, which) in steps {
+            match step {
+                0 | 1 => waiting.push(shared.queue.wait(shared, (step == 1 && which < 2).then_some(which))),
+                2 if !waiting.is_empty() => drop(waiting.remove(which % waiting.len())),
+                3 if !held.is_empty() => free(&proxy, held.remove(which % held.len())),
+                4 => {
+                    shared.update(which % 2, Instant::now(), |status| {
+                        status.admin = if which < 4 { Admin::Maintenance } else { Admin::Ready };
+                    });
+                }
+                _ => {
+                    let mut still = Vec::new();
+                    for mut wait in std::mem::take(&mut waiting) {
+                        match poll(&mut wait, &woken) {
+                            Poll::Ready(server) => held.push(server),
+                            Poll::Pending => still.push(wait),
+                        }
+                    }
+                    waiting = still;
+                }
+            }
+            for (server, max) in shared.servers.iter().zip([1, 2]) {
+                let used = server.figures.scur.load(Ordering::Relaxed);
+                prop_assert!(used <= max);
+                if used < max && server.effective_weight() > 0 {
+                    prop_assert_eq!(shared.queue.len(), 0, "a slot of {} is free", server.name);
+                    prop_assert_eq!(server.queued.load(Ordering::Relaxed), 0);
+                }
+            }
+        }
+        drop(waiting);
+        for server in held {
+            free(&proxy, server);
+        }
+        prop_assert!(shared.servers.iter().all(|server| server.figures.scur.load(Ordering::Relaxed) == 0));
+        prop_assert!(!shared.queue.has_waiters());
+    }
+}
+
+/// Threads fight for two slots; nobody is forgotten and the limit holds at every moment.
+#[test]
+fn threads_share_slots_without_losing_any() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 2_000;
+    let (_running, proxy) = backend_for(ANY, THREADS);
+    let inside = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                block_on(async {
+                    for _ in 0..ROUNDS {
+                        let server = match proxy.backend.pick(None) {
+                            crate::balance::Pick::Taken(server) => server,
+                            _ => proxy.backend.queue.wait(&proxy.backend, None).await,
+                        };
+                        let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                        assert!(now <= 2);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(shared::Slot { server: proxy.servers[server].clone() });
+                    }
+                });
+            });
+        }
+    });
+    assert!(proxy.backend.servers.iter().all(|server| server.figures.scur.load(Ordering::Relaxed) == 0));
+}
+
+#[test]
+fn without_a_server_it_fails_at_once() {
+    let proxy = backend("server a 127.0.0.1:1 disabled\n server b 127.0.0.1:1 weight 0");
+    let mut log = record();
+    let failure = block_on(assignment(&proxy, 0, false).run(&mut log)).unwrap_err();
+    assert_eq!((failure, failure.status()), (ServerFailure::NoServer, 503));
+    assert_eq!(failure.ending(), Endings { who: b'S', phase: b'C' });
+    assert!(log.server.is_none() && log.queue_done.is_none());
+    assert_eq!(proxy.backend.figures.sum(|c| &c.econ), 1);
+}
+
+/// A port of the loopback that refuses.
+fn refusing() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_refusing_server_is_tried_again_and_then_given_up() {
+    let proxy = backend(&format!("timeout connect 20ms\n retries 2\n server a {}", refusing()));
+    let mut log = record();
+    let begun = Instant::now();
+    let failure = block_on(assignment(&proxy, 0, false).run(&mut log)).unwrap_err();
+    assert_eq!(failure, ServerFailure::Refused);
+    assert_eq!(failure.ending(), Endings { who: b'S', phase: b'C' });
+    assert!(begun.elapsed() >= Duration::from_millis(40), "two pauses of timeout connect");
+    assert_eq!((log.retries, log.redispatched), (2, false));
+    assert_eq!(**log.server.as_ref().unwrap().name(), *"a");
+    for figures in [&proxy.backend.figures, &proxy.servers[0].shared.figures] {
+        assert_eq!([figures.sum(|c| &c.wretr), figures.sum(|c| &c.econ), figures.sum(|c| &c.connect)], [2, 1, 3]);
+    }
+    assert_eq!(proxy.servers[0].shared.figures.sum(|c| &c.stot), 3, "every attempt is a session of the server");
+    assert_eq!(proxy.servers[0].shared.figures.scur.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_redispatch_goes_to_another_server_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let good = listener.local_addr().unwrap();
+    let proxy =
+        backend(&format!("timeout connect 30s\n option redispatch\n server a {}\n server b {good}", refusing()));
+    let mut log = record();
+    let connection = block_on(async { assignment(&proxy, 0, false).run(&mut log).await.unwrap() });
+    assert_eq!(**connection.server().name(), *"b");
+    assert_eq!((log.retries, log.redispatched), (1, true));
+    assert_eq!([&proxy.servers[0], &proxy.servers[1]].map(|s| s.shared.figures.sum(|c| &c.wredis)), [1, 0]);
+    assert_eq!(proxy.backend.figures.sum(|c| &c.wredis), 1);
+}
+
+#[test]
+fn a_silent_server_is_a_connect_timeout() {
+    // A listener whose backlog is full drops further handshakes.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let fill: Vec<_> =
+        (0..4).map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(50))).collect();
+    assert!(fill.iter().any(Result::is_err), "the backlog is full");
+    let proxy = backend(&format!("timeout connect 30ms\n retries 1\n server a {address}"));
+    let mut log = record();
+    let failure = block_on(assignment(&proxy, 0, false).run(&mut log)).unwrap_err();
+    assert_eq!(failure, ServerFailure::ConnectTimeout);
+    assert_eq!(failure.ending(), Endings { who: b's', phase: b'C' });
+    assert_eq!(log.retries, 1);
+}
+
+#[test]
+fn a_wait_ends_with_timeout_queue_and_is_logged() {
+    let proxy = backend("timeout queue 20ms\n server a 127.0.0.1:1 maxconn 1");
+    assert!(proxy.backend.servers[0].take_slot());
+    let mut log = record();
+    let failure = block_on(assignment(&proxy, 0, false).run(&mut log)).unwrap_err();
+    assert_eq!(failure, ServerFailure::QueueTimeout);
+    assert_eq!(failure.ending(), Endings { who: b's', phase: b'Q' });
+    assert_eq!((log.backend_queue, log.server_queue), (1, 0));
+    assert!(log.queue_done.is_some() && log.server.is_none());
+    assert!(!proxy.backend.queue.has_waiters());
+}
+
+#[test]
+fn a_client_that_leaves_the_queue_is_logged_as_such() {
+    let proxy = backend("server a 127.0.0.1:1 maxconn 1");
+    assert!(proxy.backend.servers[0].take_slot());
+    let mut log = record();
+    block_on(async {
+        let assignment = assignment(&proxy, 0, false);
+        let mut waiting = Box::pin(assignment.run(&mut log));
+        assert!(futures_now(waiting.as_mut()).is_pending());
+        drop(waiting);
+    });
+    assert_eq!(log.ending, Endings { who: b'C', phase: b'Q' });
+    assert_eq!(log.backend_queue, 1);
+    assert!(!proxy.backend.queue.has_waiters());
+}
+
+/// Polls once.
+fn futures_now<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+async fn connected(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> ServerConnection {
+    assignment(proxy, worker, allow_reuse).run(&mut record()).await.unwrap()
+}
+
+#[test]
+fn released_connections_are_reused_and_dead_ones_noticed() {
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = backend(&format!("server a {}", listener.local_addr().unwrap()));
+        let owner = Arc::new(IdleConnections::default());
+        let first = connected(&proxy, 0, true).await;
+        let (mut peer, _) = listener.accept().await.unwrap();
+        assert!(!first.was_reused());
+        first.release_on(&owner, 0);
+        assert_eq!((owner.len(), proxy.servers[0].shared.idle_connections()), (1, 1));
+        assert_eq!(proxy.servers[0].shared.figures.scur.load(Ordering::Relaxed), 0, "an idle one holds no slot");
+
+        let fresh = connected(&proxy, 0, false).await;
+        assert!(!fresh.was_reused(), "http-reuse safe: a first request gets its own");
+        drop(fresh);
+        let again = connected(&proxy, 0, true).await;
+        assert!(again.was_reused());
+        assert!(owner.is_empty());
+        again.release_on(&owner, 0);
+
+        peer.shutdown().await.unwrap();
+        drop(peer);
+        // The list's task hears of it and closes the connection without anybody asking for it.
+        for _ in 0..10_000 {
+            if owner.is_empty() {
+                break;
+            }
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(owner.is_empty());
+        assert!(!connected(&proxy, 0, true).await.was_reused());
+        assert_eq!([proxy.backend.figures.sum(|c| &c.reuse), proxy.backend.figures.sum(|c| &c.connect)], [1, 3]);
+    });
+}
+
+#[test]
+fn stray_data_ends_an_idle_connection() {
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = backend(&format!("server a {}", listener.local_addr().unwrap()));
+        let owner = Arc::new(IdleConnections::default());
+        let first = connected(&proxy, 0, true).await;
+        let (mut peer, _) = listener.accept().await.unwrap();
+        peer.write_all(b"unasked").await.unwrap();
+        first.socket.readable().await.unwrap();
+        first.release_on(&owner, 0);
+        assert!(owner.is_empty());
+    });
+}
+
+#[test]
+fn another_workers_idle_connection_is_taken_before_a_new_one_is_made() {
+    let (running, proxy, listener) = block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (running, proxy) = backend_for(&format!("server a {}", listener.local_addr().unwrap()), 2);
+        (running, proxy, listener)
+    });
+    // The first worker's runtime lives as long as its connection is idle.
+    let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&first, async {
+        connected(&proxy, 0, true).await.release_on(&running.idle[0], 0);
+    });
+    let (mut peer, _) = listener.accept().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            block_on(async {
+                let taken = connected(&proxy, 1, true).await;
+                assert!(taken.was_reused());
+                assert!(running.idle[0].is_empty());
+                taken.socket.writable().await.unwrap();
+                taken.socket.try_write(b"x").unwrap();
+                taken.release_on(&running.idle[1], 1);
+            });
+        });
+    });
+    let mut byte = [0];
+    io::Read::read_exact(&mut peer, &mut byte).unwrap();
+    assert_eq!(byte, *b"x");
+}
+
+#[test]
+fn unused_connections_are_purged_by_halves() {
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = backend(&format!("server a {}", listener.local_addr().unwrap()));
+        let owner = Arc::new(IdleConnections::default());
+        let mut open = Vec::new();
+        for _ in 0..5 {
+            open.push(connected(&proxy, 0, false).await);
+        }
+        open.into_iter().for_each(|connection| connection.release_on(&owner, 0));
+        let list = &proxy.servers[0].shared.idle[0];
+        assert!(list.purge(), "nothing was idle for a whole period yet");
+        assert_eq!(owner.len(), 5);
+        assert!(list.purge());
+        assert_eq!(owner.len(), 2);
+        connected(&proxy, 0, true).await.release_on(&owner, 0);
+        assert!(list.purge());
+        assert_eq!(owner.len(), 1, "one was needed, so only one was spare");
+    });
+}
+
+#[test]
+fn names_without_an_address_are_told_with_their_line() {
+    let running = running_with("backend be\n server a name.invalid:80\n server b localhost:80\n", 1);
+    let errors = resolve_names(&running).unwrap_err();
+    assert_eq!(errors.len(), 1);
+    let text = errors[0].to_string();
+    assert!(text.starts_with("test.cfg:2: error: server be/a: could not resolve address 'name.invalid'"), "{text}");
+    let local = running.proxies[0].servers[1].socket_addr(None).unwrap();
+    assert!(local.ip().is_loopback() && local.port() == 80);
+}
+
+#[test]
+fn a_port_may_follow_the_clients() {
+    let proxy = backend("server a 127.0.0.1:+100\n server b 127.0.0.1");
+    let destination = Some("192.0.2.1:8000".parse().unwrap());
+    assert_eq!(proxy.servers[0].socket_addr(destination).unwrap().port(), 8100);
+    assert_eq!(proxy.servers[1].socket_addr(destination).unwrap().port(), 8000);
+    assert_eq!(proxy.servers[0].socket_addr(None), None);
+}
+
+/// Checks against a listener that goes and comes: status, counters, log lines and the balancer follow.
+#[test]
+fn checks_take_a_server_out_and_bring_it_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let running = running_with(
+        &format!(
+            "global\n log stdout format raw local0\ndefaults\n log global\n timeout connect 1s\nbackend be\n \
+             server a {address} check inter 10ms rise 2 fall 2\n"
+        ),
+        1,
+    );
+    let server = running.proxies[0].servers[0].shared.clone();
+    let backend = running.proxies[0].backend.clone();
+    let logged = running.logger.clone();
+    block_on(async {
+        let checks = tokio::spawn(run_health_checks(running.clone()));
+        wait_until(|| server.status().health.level == 3).await;
+        drop(listener);
+        wait_until(|| server.effective_weight() == 0).await;
+        assert!(!backend.summary(Instant::now()).up);
+        assert_eq!(backend.usable_servers(), (0, 0));
+        let _again = TcpListener::bind(address).unwrap();
+        wait_until(|| server.effective_weight() == 1).await;
+        checks.abort();
+    });
+    let status = server.status();
+    assert_eq!((status.failed_checks, status.times_down), (2, 1));
+    let lines = logged.pending();
+    let lines: Vec<_> = lines.lines().map(without_duration).collect();
+    assert_eq!(
+        lines,
+        [
+            "Server be/a is DOWN, reason: Layer4 connection problem, info: \"Connection refused\", check duration: \
+             Nms. 0 active and 0 backup servers left. 0 sessions active, 0 requeued, 0 remaining in queue.",
+            "backend be has no server available!",
+            "Server be/a is UP, reason: Layer4 check passed, check duration: Nms. 1 active and 0 backup servers \
+             online. 0 sessions requeued, 0 total in queue.",
+        ]
+    );
+}
+
+fn without_duration(line: &str) -> String {
+    match (line.find("duration: "), line.find("ms. ")) {
+        (Some(start), Some(end)) => format!("{}N{}", &line[..start + 10], &line[end..]),
+        _ => line.to_owned(),
+    }
+}
+
+async fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
