@@ -113,13 +113,6 @@ pub enum ConnectionCommand {
     Quit,
     Reset,
     Select,
-    Shutdown,
-    Lolwut,
-    Lastsave,
-    Role,
-    Wait,
-    Debug,
-    Memory,
 }
 
 /// Who carries a command out.

@@ -24,8 +24,15 @@ pub type Handle = fn(&mut Ctx<'_>, &mut dyn ReplySink);
 pub type GlobalHandle = fn(&Keyspace, &Closed<'_>, &[&[u8]], u32, &mut dyn ReplySink);
 
 /// All rows, a table per file.
-pub(crate) const TABLES: &[&[CommandSpec]] =
-    &[string::COMMANDS, lcs::COMMANDS, generic::COMMANDS, expire::COMMANDS, object::COMMANDS, database::COMMANDS];
+pub(crate) const TABLES: &[&[CommandSpec]] = &[
+    string::COMMANDS,
+    lcs::COMMANDS,
+    generic::COMMANDS,
+    expire::COMMANDS,
+    object::COMMANDS,
+    database::COMMANDS,
+    crate::server::COMMANDS,
+];
 
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";

@@ -115,6 +115,11 @@ impl<'a> ReplyWriter<'a> {
         self.protocol
     }
 
+    /// Goes on in another protocol, as HELLO asks for.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
     /// Bytes in the buffer so far, other replies included.
     pub fn buffered(&self) -> usize {
         self.out.len()

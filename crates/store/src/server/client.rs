@@ -1,0 +1,279 @@
+//! The table of connected clients, as CLIENT LIST and CLIENT KILL see it from any worker.
+//!
+//! A connection owns its state; here is only what others may read or do. The owner writes its activity once per turn
+//! (a batch of pipelined commands), under a lock that nobody else holds for longer than a copy. Killing sets a flag
+//! and wakes the owner, which closes its socket itself: no descriptor is ever closed by a stranger.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sluicegate_wire::resp::Protocol;
+
+/// What a client is to others.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub id: u64,
+    /// `address:port`, or `path:0` for a Unix socket.
+    pub address: String,
+    /// The same of the server's side.
+    pub local: String,
+    pub is_unix: bool,
+    pub descriptor: i32,
+    pub since: Instant,
+    pub names: Mutex<Names>,
+    pub activity: Mutex<Activity>,
+    killed: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// What a client says of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pub name: String,
+    pub lib_name: String,
+    pub lib_ver: String,
+}
+
+/// What the owner tells after each turn.
+#[derive(Clone, Debug)]
+pub(super) struct Activity {
+    pub at: Instant,
+    /// `get`, `client|list`; NULL as in Redis before the first command.
+    pub command: &'static str,
+    pub db: u32,
+    pub protocol: Protocol,
+    pub is_blocked: bool,
+    pub closes: bool,
+    pub no_evict: bool,
+    pub no_touch: bool,
+    /// Bytes of requests that are not run yet, and room behind them.
+    pub query: usize,
+    pub query_free: usize,
+    /// Bytes of replies that the client has not taken.
+    pub output: usize,
+}
+
+impl Client {
+    pub fn new(id: u64, address: String, local: String, is_unix: bool, descriptor: i32) -> Client {
+        let now = Instant::now();
+        let activity = Activity {
+            at: now,
+            command: "NULL",
+            db: 0,
+            protocol: Protocol::Resp2,
+            is_blocked: false,
+            closes: false,
+            no_evict: false,
+            no_touch: false,
+            query: 0,
+            query_free: 0,
+            output: 0,
+        };
+        Client {
+            id,
+            address,
+            local,
+            is_unix,
+            descriptor,
+            since: now,
+            names: Mutex::default(),
+            activity: Mutex::new(activity),
+            killed: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// Asks the owner to close the connection.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Makes the owner look around.
+    pub fn wake(&self) {
+        // Cloned under the lock and called outside: waking may run the scheduler's own code.
+        let waker = self.waker.lock().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+
+    /// Leaves the owner's waker; it must look at the flags after that, not before.
+    pub fn register(&self, waker: &Waker) {
+        let mut slot = self.waker.lock();
+        if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            *slot = Some(waker.clone());
+        }
+    }
+
+    /// The line of CLIENT LIST, without line end.
+    pub fn line(&self) -> String {
+        let now = Instant::now();
+        let names = self.names.lock().clone();
+        let activity = self.activity.lock().clone();
+        let mut flags = String::new();
+        for (set, letter) in [
+            (activity.is_blocked, 'b'),
+            (activity.closes, 'c'),
+            (self.is_killed(), 'A'),
+            (self.is_unix, 'U'),
+            (activity.no_evict, 'e'),
+            (activity.no_touch, 'T'),
+        ] {
+            if set {
+                flags.push(letter);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        format!(
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 \
+             qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
+             user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.address,
+            self.local,
+            self.descriptor,
+            names.name,
+            now.duration_since(self.since).as_secs(),
+            now.duration_since(activity.at).as_secs(),
+            activity.db,
+            activity.query,
+            activity.query_free,
+            activity.output,
+            self.memory(&activity),
+            activity.command,
+            match activity.protocol {
+                Protocol::Resp2 => 2,
+                Protocol::Resp3 => 3,
+            },
+            names.lib_name,
+            names.lib_ver,
+        )
+    }
+
+    /// Bytes that this client costs: itself and its buffers.
+    fn memory(&self, activity: &Activity) -> usize {
+        size_of::<Client>()
+            + self.address.len()
+            + self.local.len()
+            + activity.query
+            + activity.query_free
+            + activity.output
+    }
+}
+
+/// Which clients CLIENT KILL and CLIENT LIST mean; all conditions hold together.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    pub ids: Option<Vec<u64>>,
+    pub address: Option<Vec<u8>>,
+    pub local: Option<Vec<u8>>,
+    /// A type that no client here has yet (master, replica, pubsub).
+    pub no_type: bool,
+    pub skip: Option<u64>,
+}
+
+impl Filter {
+    pub fn matches(&self, client: &Client) -> bool {
+        !self.no_type
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
+            && self.address.as_ref().is_none_or(|address| client.address.as_bytes() == address)
+            && self.local.as_ref().is_none_or(|local| client.local.as_bytes() == local)
+            && self.skip != Some(client.id)
+    }
+}
+
+/// All clients of a server, by id, so that CLIENT LIST shows them in the order of their coming.
+#[derive(Debug, Default)]
+pub(super) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
+
+impl Clients {
+    /// Adds a client unless there are `limit` already.
+    pub fn add(&self, client: &Arc<Client>, limit: usize) -> bool {
+        let mut all = self.0.lock();
+        let fits = all.len() < limit;
+        if fits {
+            all.insert(client.id, client.clone());
+        }
+        fits
+    }
+
+    pub fn remove(&self, id: u64) {
+        self.0.lock().remove(&id);
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    pub fn matching(&self, filter: &Filter) -> Vec<Arc<Client>> {
+        self.0.lock().values().filter(|client| filter.matches(client)).cloned().collect()
+    }
+
+    /// Kills clients that have been silent for longer than `limit` and are not waiting for a reply.
+    pub fn kill_idle(&self, limit: Duration) {
+        let now = Instant::now();
+        for client in self.matching(&Filter::default()) {
+            let activity = client.activity.lock();
+            let idle = !activity.is_blocked && now.duration_since(activity.at) > limit;
+            drop(activity);
+            if idle {
+                client.kill();
+            }
+        }
+    }
+}
+
+/// Whether Redis takes this for a client name: printable ASCII without spaces, so that CLIENT LIST stays a list.
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+/// Whether protected mode lets this address in.
+pub(super) fn is_own_machine(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_hold_together_and_the_table_has_a_limit() {
+        let clients = Clients::default();
+        for id in 1..=3 {
+            let client = Client::new(id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
+            assert_eq!(clients.add(&Arc::new(client), 2), id < 3);
+        }
+        let found = |filter: Filter| clients.matching(&filter).iter().map(|client| client.id).collect::<Vec<_>>();
+        assert_eq!(found(Filter::default()), [1, 2]);
+        assert_eq!(found(Filter { skip: Some(1), ..Filter::default() }), [2]);
+        assert_eq!(found(Filter { ids: Some(vec![1, 9]), skip: Some(1), ..Filter::default() }), [] as [u64; 0]);
+        assert_eq!(found(Filter { address: Some(b"127.0.0.1:2".to_vec()), ..Filter::default() }), [2]);
+        assert_eq!(found(Filter { no_type: true, ..Filter::default() }), [] as [u64; 0]);
+        clients.remove(1);
+        assert_eq!(clients.count(), 1);
+    }
+
+    #[test]
+    fn protected_mode_knows_the_own_machine() {
+        let check = |address: &str, own: bool| assert_eq!(is_own_machine(address.parse().expect("an address")), own);
+        check("127.0.0.1", true);
+        check("127.9.9.9", true);
+        check("::1", true);
+        check("::ffff:127.0.0.1", true);
+        check("10.0.0.1", false);
+        check("2001:db8::1", false);
+    }
+}

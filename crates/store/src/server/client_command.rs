@@ -1,0 +1,241 @@
+//! CLIENT: who is connected, under which name, and who must go.
+
+use std::time::Duration;
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+
+use super::client::{Filter, is_plain};
+use super::dispatch::{self, Context, Outcome, Replies};
+
+pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+const SYNTAX: &str = "ERR syntax error";
+
+fn quote(before: &str, bytes: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.error_bytes(&[before.as_bytes(), b" '", bytes, b"'"].concat());
+    Outcome::Done
+}
+
+fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
+    out.error(text);
+    Outcome::Done
+}
+
+fn done(out: &mut ReplyWriter<'_>) -> Outcome {
+    out.ok();
+    Outcome::Done
+}
+
+/// `CLIENT HELP`.
+pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    dispatch::help("client", out)
+}
+
+/// `CLIENT ID`.
+pub(super) fn id(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.integer(context.client.id as i64);
+    Outcome::Done
+}
+
+/// `CLIENT GETNAME`.
+pub(super) fn getname(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let names = context.client.names.lock();
+    if names.name.is_empty() {
+        out.null()
+    } else {
+        out.bulk(names.name.as_bytes())
+    }
+    Outcome::Done
+}
+
+/// `CLIENT SETNAME name`; an empty name takes it back.
+pub(super) fn setname(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if !is_plain(args[2]) {
+        return fail(BAD_NAME, out);
+    }
+    context.client.names.lock().name = String::from_utf8_lossy(args[2]).into_owned();
+    done(out)
+}
+
+/// `CLIENT SETINFO LIB-NAME|LIB-VER value`.
+pub(super) fn setinfo(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let (option, value) = (args[2].to_ascii_lowercase(), args[3]);
+    if !matches!(&option[..], b"lib-name" | b"lib-ver") {
+        return quote("ERR Unrecognized option", args[2], out);
+    }
+    if !is_plain(value) {
+        let text =
+            format!("ERR {} cannot contain spaces, newlines or special characters.", String::from_utf8_lossy(&option));
+        return fail(&text, out);
+    }
+    let value = String::from_utf8_lossy(value).into_owned();
+    let mut names = context.client.names.lock();
+    match &option[..] {
+        b"lib-name" => names.lib_name = value,
+        _ => names.lib_ver = value,
+    }
+    done(out)
+}
+
+/// `CLIENT INFO`.
+pub(super) fn info(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    show_own_state(context);
+    out.verbatim(*b"txt", format!("{}\n", context.client.line()).as_bytes());
+    Outcome::Done
+}
+
+/// What the table says of the asking client is as of its last turn; its own line shows this command.
+fn show_own_state(context: &Context<'_>) {
+    let mut activity = context.client.activity.lock();
+    activity.at = context.session.now;
+    activity.command = context.session.command;
+    activity.db = context.session.db;
+    activity.protocol = context.session.protocol;
+    activity.no_evict = context.session.no_evict;
+    activity.no_touch = context.session.no_touch;
+}
+
+/// Whether clients of this type exist here; none if Redis doesn't know the type.
+fn is_normal(client_type: &[u8]) -> Option<bool> {
+    match &client_type.to_ascii_lowercase()[..] {
+        b"normal" => Some(true),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Some(false),
+        _ => None,
+    }
+}
+
+/// `CLIENT LIST [TYPE type | ID id…]`.
+pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let mut filter = Filter::default();
+    match args {
+        [_, _] => {}
+        [_, _, option, client_type] if option.eq_ignore_ascii_case(b"type") => match is_normal(client_type) {
+            Some(normal) => filter.no_type = !normal,
+            None => return quote("ERR Unknown client type", client_type, out),
+        },
+        [_, _, option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
+            let ids: Option<Vec<u64>> = ids.iter().map(|id| parse_i64(id).and_then(|id| id.try_into().ok())).collect();
+            match ids {
+                Some(ids) => filter.ids = Some(ids),
+                None => return fail("ERR Invalid client ID", out),
+            }
+        }
+        _ => return fail(SYNTAX, out),
+    }
+    show_own_state(context);
+    let mut text = String::new();
+    for client in context.worker.server.clients.matching(&filter) {
+        text.push_str(&client.line());
+        text.push('\n');
+    }
+    out.verbatim(*b"txt", text.as_bytes());
+    Outcome::Done
+}
+
+/// `CLIENT KILL address` and `CLIENT KILL option value…`.
+pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let is_old = args.len() == 3;
+    let mut filter = Filter::default();
+    if is_old {
+        filter.address = Some(args[2].to_vec());
+    } else {
+        filter.skip = Some(context.client.id);
+        let mut rest = &args[2..];
+        while let Some((option, values)) = rest.split_first() {
+            let Some(value) = values.first() else { return fail(SYNTAX, out) };
+            match &option.to_ascii_lowercase()[..] {
+                b"id" => match parse_i64(value) {
+                    Some(id) if id > 0 => filter.ids = Some(vec![id as u64]),
+                    _ => return fail("ERR client-id should be greater than 0", out),
+                },
+                b"type" => match is_normal(value) {
+                    Some(normal) => filter.no_type |= !normal,
+                    None => return quote("ERR Unknown client type", value, out),
+                },
+                b"addr" => filter.address = Some(value.to_vec()),
+                b"laddr" => filter.local = Some(value.to_vec()),
+                b"user" if *value == b"default" => {}
+                b"user" => return quote("ERR No such user", value, out),
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip = Some(context.client.id),
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip = None,
+                _ => return fail(SYNTAX, out),
+            }
+            rest = &values[1..];
+        }
+    }
+    let found = context.worker.server.clients.matching(&filter);
+    let mut own = false;
+    for client in &found {
+        // The asking client gets its reply first.
+        if client.id == context.client.id { own = true } else { client.kill() }
+    }
+    match (is_old, found.len()) {
+        (true, 0) => out.error("ERR No such client"),
+        (true, _) => out.ok(),
+        (false, count) => out.integer(count as i64),
+    }
+    if own { Outcome::Close } else { Outcome::Done }
+}
+
+/// `CLIENT REPLY ON|OFF|SKIP`.
+pub(super) fn reply(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let session = &mut *context.session;
+    match &args[2].to_ascii_lowercase()[..] {
+        b"on" => {
+            session.replies = Replies::On;
+            out.ok();
+        }
+        b"off" => session.replies = Replies::Off,
+        b"skip" if session.replies == Replies::Off => {}
+        b"skip" => session.replies = Replies::SkipNext,
+        _ => out.error(SYNTAX),
+    }
+    Outcome::Done
+}
+
+/// `CLIENT NO-EVICT ON|OFF`. Clients are never evicted here, so nothing more has to happen.
+pub(super) fn no_evict(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    switch(&mut context.session.no_evict, args[2], out)
+}
+
+/// `CLIENT NO-TOUCH ON|OFF`.
+pub(super) fn no_touch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    switch(&mut context.session.no_touch, args[2], out)
+}
+
+fn switch(flag: &mut bool, word: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
+    *flag = match &word.to_ascii_lowercase()[..] {
+        b"on" => true,
+        b"off" => false,
+        _ => return fail(SYNTAX, out),
+    };
+    done(out)
+}
+
+/// `CLIENT PAUSE milliseconds [WRITE|ALL]`.
+pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let all = match args.get(3) {
+        Some(mode) if args.len() == 4 => match &mode.to_ascii_lowercase()[..] {
+            b"write" => false,
+            b"all" => true,
+            _ => return fail("ERR CLIENT PAUSE mode must be WRITE or ALL", out),
+        },
+        _ => true,
+    };
+    match parse_i64(args[2]).map(u64::try_from) {
+        None => fail("ERR timeout is not an integer or out of range", out),
+        Some(Err(_)) => fail("ERR timeout is negative", out),
+        Some(Ok(time_ms)) => {
+            // A century is long enough, and keeps the sum with the present time in range.
+            let time = Duration::from_millis(time_ms.min(100 * 365 * 86_400_000));
+            context.worker.server.pause.start(time, all);
+            done(out)
+        }
+    }
+}
+
+/// `CLIENT UNPAUSE`.
+pub(super) fn unpause(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    context.worker.server.pause.end();
+    done(out)
+}

@@ -1,0 +1,102 @@
+//! CONFIG: the parameters of `crate::config` at run time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+
+use super::dispatch::{self, Context, Outcome};
+use crate::config;
+use crate::glob;
+
+/// `CONFIG HELP`.
+pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    dispatch::help("config", out)
+}
+
+/// `CONFIG GET pattern…`: names in the catalogue's order, each once.
+pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let mut found: Vec<(&str, Vec<u8>)> = Vec::new();
+    for name in config::names() {
+        let is_wanted = |pattern: &&[u8]| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes());
+        if args[2..].iter().any(is_wanted)
+            && let Some(value) = context.options.get(name)
+        {
+            found.push((name, value));
+        }
+    }
+    out.map(found.len());
+    for (name, value) in found {
+        out.bulk(name.as_bytes());
+        out.bulk(&value);
+    }
+    Outcome::Done
+}
+
+/// `CONFIG SET name value…`: all or nothing.
+pub(super) fn set(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if !args.len().is_multiple_of(2) {
+        out.error("ERR syntax error");
+        return Outcome::Done;
+    }
+    let pairs: Vec<(String, &[u8])> = args[2..]
+        .chunks_exact(2)
+        .map(|pair| (String::from_utf8_lossy(pair[0]).to_ascii_lowercase(), pair[1]))
+        .collect();
+    match change(context, &pairs) {
+        Ok(()) => out.ok(),
+        Err(Refused::Unknown(at)) => {
+            let text = [b"ERR Unknown option or number of arguments for CONFIG SET - '", args[2 + 2 * at], b"'"];
+            out.error_bytes(&text.concat());
+        }
+        Err(Refused::Because(name, why)) => {
+            out.error(&format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"));
+        }
+    }
+    Outcome::Done
+}
+
+enum Refused<'a> {
+    Unknown(usize),
+    Because(&'a str, String),
+}
+
+fn change<'a>(context: &Context<'_>, pairs: &'a [(String, &[u8])]) -> Result<(), Refused<'a>> {
+    for (at, (name, _)) in pairs.iter().enumerate() {
+        if !config::names().any(|known| known == name) {
+            return Err(Refused::Unknown(at));
+        }
+        if config::find(name).is_some_and(|parameter| !parameter.live) {
+            return Err(Refused::Because(name, "can't set immutable config".into()));
+        }
+        if pairs[..at].iter().any(|(earlier, _)| earlier == name) {
+            return Err(Refused::Because(name, "duplicate parameter".into()));
+        }
+    }
+    let server = &context.worker.server;
+    // The lock is held over reading and writing back, so that two changes at a time both last.
+    let mut current = server.options.write();
+    let mut options = (**current).clone();
+    for (name, value) in pairs {
+        options.set(name, value).map_err(|why| Refused::Because(name, why))?;
+    }
+    *current = Arc::new(options);
+    server.options_version.fetch_add(1, Ordering::Release);
+    Ok(())
+}
+
+/// `CONFIG RESETSTAT`.
+pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let server = &context.worker.server;
+    *server.reset_at.lock() = server.all_time();
+    server.errors.reset();
+    *server.store_reset_at.lock() = server.store.stats();
+    out.ok();
+    Outcome::Done
+}
+
+/// `CONFIG REWRITE`: the configuration file belongs to the operator, and holds much more than this store.
+pub(super) fn rewrite(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.error("ERR The server is running without a config file");
+    Outcome::Done
+}

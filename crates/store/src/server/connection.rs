@@ -1,0 +1,425 @@
+//! One connection: bytes in, commands in order, bytes out.
+//!
+//! The task waits for readability without a buffer, takes a [`Workspace`] of the worker when there is something to
+//! read, and gives it back as soon as nothing is half read, so that an idle connection is a few hundred bytes. One
+//! read makes one turn: all complete commands are run, the replies are written once.
+//!
+//! Reads go through `poll_read`, which notices that a partly filled buffer means an empty socket; so a request and
+//! its reply cost one read, one write and one wait, and no read that fails.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, ready};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::{CommandLimits, CommandParser, CommandStatus, ProtocolError, ReplySink, ReplyWriter};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::Worker;
+use super::client::Client;
+use super::dispatch::{Context, Outcome, Replies, Session};
+use crate::config::ServerOptions;
+use crate::park::Parked;
+
+/// Bytes read at a time, as in Redis.
+const READ_SIZE: usize = 16 * 1024;
+
+/// A long argument is read in pieces of at most this size.
+const READ_SIZE_MAX: usize = 1 << 20;
+
+/// Replies at which a turn stops to write and to let others go first.
+const TURN_OUTPUT: usize = 64 * 1024;
+
+/// Commands after which a turn does so.
+const TURN_COMMANDS: usize = 512;
+
+/// Larger buffers go back to the allocator instead of to the worker.
+const KEPT_CAPACITY: usize = 256 * 1024;
+
+/// A stream socket that a connection can run on.
+pub(super) trait Socket: AsyncRead + Unpin + 'static {
+    fn poll_readable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>>;
+    fn poll_writable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>>;
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+macro_rules! socket {
+    ($stream:ty) => {
+        impl Socket for $stream {
+            fn poll_readable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+                self.poll_read_ready(cx)
+            }
+
+            fn poll_writable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
+                self.poll_write_ready(cx)
+            }
+
+            fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+                self.try_write(bytes)
+            }
+        }
+    };
+}
+
+socket!(TcpStream);
+socket!(UnixStream);
+
+/// Buffers of a connection that is at work.
+#[derive(Default)]
+pub(super) struct Workspace {
+    input: Vec<u8>,
+    /// Start of the first request that is not run yet.
+    start: usize,
+    parser: CommandParser,
+    output: Vec<u8>,
+    /// Bytes that the request being read lacks at least.
+    need: usize,
+}
+
+impl Workspace {
+    /// Nothing of a request is held.
+    fn is_idle(&self) -> bool {
+        self.start == self.input.len()
+    }
+
+    pub fn is_modest(&self) -> bool {
+        self.input.capacity().max(self.output.capacity()).max(self.parser.memory()) <= KEPT_CAPACITY
+    }
+
+    /// Forgets what was run and makes room for what comes.
+    fn make_room(&mut self) {
+        if self.start > 0 {
+            self.input.drain(..self.start);
+            self.start = 0;
+        }
+        // Never more than what came already, or a client would reserve half a gigabyte by announcing it.
+        let wanted = self.need.clamp(READ_SIZE, READ_SIZE_MAX.min(self.input.len().max(READ_SIZE)));
+        self.input.reserve(wanted);
+    }
+
+    fn clear(&mut self) {
+        self.input.clear();
+        self.start = 0;
+        self.need = 0;
+        self.parser.reset();
+        self.output.clear();
+    }
+}
+
+/// A connection's task.
+pub(super) struct Connection<S> {
+    worker: Rc<Worker>,
+    stream: S,
+    client: Arc<Client>,
+    session: Session,
+    workspace: Option<Box<Workspace>>,
+}
+
+/// Why a turn can't go on by itself.
+enum Step {
+    /// All complete requests are run.
+    Drained,
+    /// A fair share of work is done, there is more.
+    Share,
+    /// The command's reply comes later.
+    Parked(Parked),
+    /// The next command waits for the end of a pause.
+    Paused { is_write: bool },
+    /// Write what there is and close.
+    Close,
+    /// Close at once.
+    Abort,
+}
+
+impl<S: Socket> Connection<S> {
+    pub fn new(worker: Rc<Worker>, stream: S, client: Arc<Client>, authenticated: bool) -> Connection<S> {
+        Connection { worker, stream, client, session: Session::new(authenticated), workspace: None }
+    }
+
+    /// Serves the client until it leaves or is made to.
+    pub async fn run(mut self) {
+        loop {
+            let mut last = false;
+            match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
+                Ok(count) if count > 0 => {}
+                _ => return,
+            }
+            let filled =
+                self.workspace.as_ref().is_some_and(|workspace| workspace.input.len() == workspace.input.capacity());
+            if !self.turn().await || last {
+                return;
+            }
+            self.settle();
+            if filled {
+                // There is probably more to read: the others go first.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Reads what is there; 0 at the end of the stream and when the connection has to end. `last` is set when the
+    /// server stops: what has come already is answered, and no more is read.
+    fn poll_read(&mut self, cx: &mut TaskContext<'_>, last: &mut bool) -> Poll<io::Result<usize>> {
+        self.client.register(cx.waker());
+        if self.client.is_killed() {
+            return Poll::Ready(Ok(0));
+        }
+        *last = self.worker.server.is_stopping();
+        match self.stream.poll_readable(cx) {
+            Poll::Pending if *last => return Poll::Ready(Ok(0)),
+            readable => ready!(readable)?,
+        }
+        let workspace = self.workspace.get_or_insert_with(|| self.worker.take_workspace());
+        workspace.make_room();
+        let read = pin!(self.stream.read_buf(&mut workspace.input)).poll(cx);
+        match read {
+            Poll::Ready(Ok(count)) => {
+                self.worker.counters.reads.add(1);
+                self.worker.counters.input_bytes.add(count as u64);
+            }
+            Poll::Pending if workspace.is_idle() => self.give_back(),
+            _ => {}
+        }
+        read
+    }
+
+    fn give_back(&mut self) {
+        if let Some(mut workspace) = self.workspace.take() {
+            workspace.clear();
+            self.worker.give_back(workspace);
+        }
+    }
+
+    /// After a turn: gives the buffers back if nothing is half read, and tells others what happened.
+    fn settle(&mut self) {
+        let (mut query, mut query_free) = (0, 0);
+        match &self.workspace {
+            Some(workspace) if workspace.is_idle() => self.give_back(),
+            Some(workspace) => {
+                query = workspace.input.len() - workspace.start;
+                query_free = workspace.input.capacity() - workspace.input.len();
+            }
+            None => {}
+        }
+        self.tell(false, query, query_free);
+    }
+
+    fn tell(&self, is_blocked: bool, query: usize, query_free: usize) {
+        let mut activity = self.client.activity.lock();
+        activity.at = self.session.now;
+        activity.command = self.session.command;
+        activity.db = self.session.db;
+        activity.protocol = self.session.protocol;
+        activity.no_evict = self.session.no_evict;
+        activity.no_touch = self.session.no_touch;
+        activity.is_blocked = is_blocked;
+        activity.query = query;
+        activity.query_free = query_free;
+        activity.output = 0;
+    }
+
+    /// Runs every complete request; false if the connection is to be closed.
+    async fn turn(&mut self) -> bool {
+        let Some(mut workspace) = self.workspace.take() else { return false };
+        let goes_on = loop {
+            let options = self.worker.options();
+            match self.step(&mut workspace, &options) {
+                Step::Drained => break self.flush(&mut workspace.output, &options).await,
+                Step::Share => {
+                    if !self.flush(&mut workspace.output, &options).await {
+                        break false;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Step::Parked(reply) => {
+                    // The replies before it must not wait for it.
+                    if !self.flush(&mut workspace.output, &options).await {
+                        break false;
+                    }
+                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    let Some(bytes) = self.unless_killed(reply).await else { break false };
+                    self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
+                }
+                Step::Paused { is_write } => {
+                    if !self.flush(&mut workspace.output, &options).await {
+                        break false;
+                    }
+                    let server = self.worker.server.clone();
+                    let pause = Box::pin(async move { server.pause.wait(is_write).await });
+                    if self.unless_killed(pause).await.is_none() {
+                        break false;
+                    }
+                }
+                Step::Close => {
+                    self.flush(&mut workspace.output, &options).await;
+                    break false;
+                }
+                Step::Abort => break false,
+            }
+        };
+        self.workspace = Some(workspace);
+        goes_on
+    }
+
+    /// Runs requests until something has to be awaited.
+    fn step(&mut self, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> Step {
+        let limit = &options.client_output_buffer_limit[0];
+        let query_limit = options.client_query_buffer_limit;
+        if (workspace.input.len() - workspace.start) as u64 > query_limit {
+            return Step::Abort;
+        }
+        let Workspace { input, start, parser, output, need } = workspace;
+        self.session.now = Instant::now();
+        for _ in 0..TURN_COMMANDS {
+            let limits = CommandLimits {
+                max_bulk: options.proto_max_bulk_len,
+                unauthenticated: !self.session.authenticated,
+                ..CommandLimits::default()
+            };
+            let consumed = match parser.parse(&input[*start..], &limits) {
+                CommandStatus::Complete { consumed } => consumed,
+                CommandStatus::Incomplete { need: lacking } => {
+                    *need = lacking;
+                    return Step::Drained;
+                }
+                CommandStatus::Error(error) => {
+                    self.refuse(error, output);
+                    return Step::Close;
+                }
+            };
+            let args = parser.args(&input[*start..]);
+            if args.is_empty() {
+                *start += consumed;
+                continue;
+            }
+            let mut context =
+                Context { worker: &self.worker, options, session: &mut self.session, client: &self.client };
+            let outcome = context.execute(&args, output);
+            if let Outcome::Paused { is_write } = outcome {
+                return Step::Paused { is_write };
+            }
+            drop(args);
+            *start += consumed;
+            match outcome {
+                Outcome::Parked(reply) => return Step::Parked(reply),
+                Outcome::Close => return Step::Close,
+                _ if limit.hard > 0 && output.len() as u64 > limit.hard => return Step::Abort,
+                _ if output.len() > TURN_OUTPUT => return Step::Share,
+                // CONFIG SET and CLIENT KILL act on the very next command.
+                _ if context_changed(&self.worker, options) => return Step::Share,
+                _ => {}
+            }
+            if self.client.is_killed() {
+                return Step::Close;
+            }
+        }
+        Step::Share
+    }
+
+    fn refuse(&mut self, error: ProtocolError, output: &mut Vec<u8>) {
+        let message = error.message();
+        self.worker.counters.error_replies.add(1);
+        self.worker.server.errors.count(&message);
+        if self.session.replies != Replies::Off {
+            ReplyWriter::new(output, self.session.protocol).error_bytes(&message);
+        }
+    }
+
+    /// Writes everything; false if the client is gone, is killed or reads too slowly.
+    async fn flush(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
+        let mut sent = 0;
+        while sent < output.len() {
+            match self.stream.try_write(&output[sent..]) {
+                Ok(count) => {
+                    sent += count;
+                    self.worker.counters.writes.add(1);
+                    self.worker.counters.output_bytes.add(count as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let limit = options.client_output_buffer_limit[0];
+                    let waiting = (output.len() - sent) as u64;
+                    self.client.activity.lock().output = waiting as usize;
+                    let soft = (limit.soft > 0 && waiting > limit.soft).then(|| Duration::from_secs(limit.soft_s));
+                    if !self.wait_writable(soft).await {
+                        return false;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        output.clear();
+        true
+    }
+
+    async fn wait_writable(&self, at_most: Option<Duration>) -> bool {
+        let writable = poll_fn(|cx| {
+            self.client.register(cx.waker());
+            if self.client.is_killed() {
+                return Poll::Ready(false);
+            }
+            self.stream.poll_writable(cx).map(|ready| ready.is_ok())
+        });
+        match at_most {
+            None => writable.await,
+            // Boxed: few connections ever need the timer, all would carry its size.
+            Some(time) => Box::pin(tokio::time::timeout(time, writable)).await.unwrap_or(false),
+        }
+    }
+
+    /// The future's result, or none once the client is killed.
+    async fn unless_killed<T>(&self, mut future: impl Future<Output = T> + Unpin) -> Option<T> {
+        poll_fn(|cx| {
+            self.client.register(cx.waker());
+            if self.client.is_killed() {
+                return Poll::Ready(None);
+            }
+            pin!(&mut future).poll(cx).map(Some)
+        })
+        .await
+    }
+}
+
+fn context_changed(worker: &Worker, options: &Arc<ServerOptions>) -> bool {
+    !Arc::ptr_eq(&worker.options(), options)
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        self.worker.gone(self.client.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_small() {
+        // What a hundred thousand idle clients cost beside their sockets.
+        fn future_size<S: Socket, F: Future>(_: fn(Connection<S>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = future_size(Connection::<TcpStream>::run);
+        assert!(size <= 640, "{size} bytes");
+    }
+
+    #[test]
+    fn room_follows_what_came_not_what_was_announced() {
+        let mut workspace = Workspace { need: 512 << 20, ..Workspace::default() };
+        workspace.make_room();
+        assert!(workspace.input.capacity() <= 2 * READ_SIZE, "{}", workspace.input.capacity());
+        workspace.input.resize(100 << 10, 0);
+        workspace.make_room();
+        assert!(workspace.input.capacity() >= 200 << 10);
+        workspace.start = workspace.input.len();
+        assert!(workspace.is_idle());
+        workspace.need = 0;
+        workspace.make_room();
+        assert_eq!((workspace.start, workspace.input.len()), (0, 0));
+    }
+}

@@ -1,0 +1,391 @@
+//! From the words of a request to its reply: lookup, checks in Redis's order, and who carries it out.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
+
+use super::Worker;
+use super::client::Client;
+use super::{client_command, command_info, config_command, handshake, info};
+use crate::catalogue::{self, CommandSpec, Flags};
+use crate::config::ServerOptions;
+use crate::park::{Parked, ReplyForm};
+
+/// Bytes of a request that an unknown-command error quotes.
+const QUOTED_MAX: usize = 128;
+
+/// What a command did.
+pub(super) enum Outcome {
+    /// Its reply is written.
+    Done,
+    /// Its reply is written, and the connection is to be closed.
+    Close,
+    /// Its reply comes later, encoded in the connection's protocol.
+    Parked(Parked),
+    /// It has not been run: CLIENT PAUSE.
+    Paused { is_write: bool },
+}
+
+/// Whether replies are sent: CLIENT REPLY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replies {
+    On,
+    Off,
+    /// Not that of the next command.
+    SkipNext,
+    /// Not that of this one.
+    Skip,
+}
+
+/// What a connection's commands change about it.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub db: u32,
+    pub protocol: Protocol,
+    pub authenticated: bool,
+    pub replies: Replies,
+    pub no_evict: bool,
+    pub no_touch: bool,
+    /// The last command, for CLIENT LIST.
+    pub command: &'static str,
+    /// When the last command ended; the next one began then.
+    pub now: Instant,
+    parked: Option<u16>,
+}
+
+impl Session {
+    pub fn new(authenticated: bool) -> Session {
+        Session {
+            db: 0,
+            protocol: Protocol::Resp2,
+            authenticated,
+            replies: Replies::On,
+            no_evict: false,
+            no_touch: false,
+            command: "NULL",
+            now: Instant::now(),
+            parked: None,
+        }
+    }
+
+    /// Takes the late reply of the command that was parked.
+    pub fn finish_parked(&mut self, worker: &Rc<Worker>, bytes: &[u8], output: &mut Vec<u8>) {
+        let before = output.len();
+        output.extend_from_slice(bytes);
+        if let Some(row) = self.parked.take() {
+            self.account(worker, row, output, before);
+        }
+    }
+
+    /// Counts a command that ran, by the reply it wrote, and drops the reply if the client wants none.
+    fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize) {
+        let end = Instant::now();
+        let counters = &worker.counters.per_command[usize::from(row)];
+        counters.calls.add(1);
+        counters.nanoseconds.add(end.duration_since(self.now).as_nanos() as u64);
+        worker.counters.commands.add(1);
+        self.now = end;
+        if output.get(before) == Some(&b'-') {
+            counters.failed.add(1);
+            count_error(worker, output, before);
+        }
+        self.filter(output, before);
+    }
+
+    /// Drops a reply that CLIENT REPLY suppresses.
+    fn filter(&mut self, output: &mut Vec<u8>, before: usize) {
+        match self.replies {
+            Replies::On => {}
+            Replies::Off => output.truncate(before),
+            Replies::SkipNext => {
+                output.truncate(before);
+                self.replies = Replies::Skip;
+            }
+            Replies::Skip => {
+                output.truncate(before);
+                self.replies = Replies::On;
+            }
+        }
+    }
+}
+
+fn count_error(worker: &Worker, output: &[u8], before: usize) {
+    worker.counters.error_replies.add(1);
+    let line = &output[before + 1..];
+    let end = line.iter().take(64).position(|byte| *byte == b'\r').unwrap_or(line.len().min(64));
+    worker.server.errors.count(&line[..end]);
+}
+
+/// A command that the connection itself carries out.
+pub(super) type Local = fn(&mut Context<'_>, &[&[u8]], &mut ReplyWriter<'_>) -> Outcome;
+
+/// One row: a command, or a command of a container.
+pub(super) struct Row {
+    pub spec: &'static CommandSpec,
+    /// `get`, `client|list`.
+    pub full_name: String,
+    /// Rows of a container's commands.
+    pub subcommands: std::ops::Range<u16>,
+    local: Option<Local>,
+}
+
+/// Who carries out what isn't about keys.
+const LOCAL: &[(&str, Local)] = &[
+    ("auth", handshake::auth),
+    ("client|getname", client_command::getname),
+    ("client|help", client_command::help),
+    ("client|id", client_command::id),
+    ("client|info", client_command::info),
+    ("client|kill", client_command::kill),
+    ("client|list", client_command::list),
+    ("client|no-evict", client_command::no_evict),
+    ("client|no-touch", client_command::no_touch),
+    ("client|pause", client_command::pause),
+    ("client|reply", client_command::reply),
+    ("client|setinfo", client_command::setinfo),
+    ("client|setname", client_command::setname),
+    ("client|unpause", client_command::unpause),
+    ("command", command_info::all),
+    ("command|count", command_info::count),
+    ("command|docs", command_info::docs),
+    ("command|getkeys", command_info::getkeys),
+    ("command|help", command_info::help),
+    ("command|info", command_info::info),
+    ("command|list", command_info::list),
+    ("config|get", config_command::get),
+    ("config|help", config_command::help),
+    ("config|resetstat", config_command::resetstat),
+    ("config|rewrite", config_command::rewrite),
+    ("config|set", config_command::set),
+    ("echo", handshake::echo),
+    ("hello", handshake::hello),
+    ("info", info::info),
+    ("ping", handshake::ping),
+    ("quit", handshake::quit),
+    ("reset", handshake::reset),
+    ("select", handshake::select),
+];
+
+/// Every command by name, with the number under which it is counted.
+pub(super) struct Commands {
+    rows: Vec<Row>,
+    top: usize,
+    by_name: HashMap<&'static [u8], u16, foldhash::fast::RandomState>,
+}
+
+/// Longest name of a command; what is longer is unknown without a lookup.
+const NAME_MAX: usize = 32;
+
+/// The commands of every server: the catalogue with the handlers of this module.
+pub(super) static INDEX: LazyLock<Commands> = LazyLock::new(Commands::new);
+
+impl Commands {
+    fn new() -> Commands {
+        let local = |name: &str| LOCAL.iter().find(|(known, _)| *known == name).map(|(_, local)| *local);
+        let row = |spec: &'static CommandSpec, full_name: String| Row {
+            spec,
+            local: local(&full_name),
+            full_name,
+            subcommands: 0..0,
+        };
+        let mut rows: Vec<Row> = catalogue::all().map(|spec| row(spec, spec.name.to_owned())).collect();
+        let top = rows.len();
+        for container in 0..top {
+            let spec = rows[container].spec;
+            let from = rows.len() as u16;
+            rows.extend(spec.subcommands.iter().map(|sub| row(sub, format!("{}|{}", spec.name, sub.name))));
+            rows[container].subcommands = from..rows.len() as u16;
+        }
+        let by_name = (0..top).map(|at| (rows[at].spec.name.as_bytes(), at as u16)).collect();
+        Commands { rows, top, by_name }
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Commands without those of containers.
+    pub fn top(&self) -> &[Row] {
+        &self.rows[..self.top]
+    }
+
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    pub fn subcommands(&self, row: &Row) -> &[Row] {
+        &self.rows[usize::from(row.subcommands.start)..usize::from(row.subcommands.end)]
+    }
+
+    /// The command of this name, in any case.
+    pub fn find(&self, name: &[u8]) -> Option<u16> {
+        let mut lower = [0; NAME_MAX];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.by_name.get(&*lower).copied()
+    }
+
+    /// A command by `name` or `container|name`, as COMMAND INFO takes it.
+    pub fn find_full(&self, name: &[u8]) -> Option<&Row> {
+        let Some(bar) = name.iter().position(|byte| *byte == b'|') else {
+            return self.find(name).map(|at| &self.rows[usize::from(at)]);
+        };
+        let container = &self.rows[usize::from(self.find(&name[..bar])?)];
+        self.subcommands(container).iter().find(|row| row.spec.name.as_bytes().eq_ignore_ascii_case(&name[bar + 1..]))
+    }
+
+    fn subcommand(&self, container: u16, name: &[u8]) -> Option<u16> {
+        let mut range = self.rows[usize::from(container)].subcommands.clone();
+        range.find(|at| self.rows[usize::from(*at)].spec.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+/// One command's surroundings.
+pub(super) struct Context<'a> {
+    pub worker: &'a Rc<Worker>,
+    pub options: &'a Arc<ServerOptions>,
+    pub session: &'a mut Session,
+    pub client: &'a Arc<Client>,
+}
+
+impl Context<'_> {
+    /// Runs one request and appends its reply; `args` has at least the command's name.
+    pub fn execute(&mut self, args: &[&[u8]], output: &mut Vec<u8>) -> Outcome {
+        let before = output.len();
+        let mut row = match INDEX.find(args[0]) {
+            Some(row) => row,
+            None => return self.reject(None, output, before, |out| unknown_command(args, out)),
+        };
+        if args.len() > 1 && !INDEX.rows[usize::from(row)].subcommands.is_empty() {
+            row = match INDEX.subcommand(row, args[1]) {
+                Some(row) => row,
+                None => return self.reject(None, output, before, |out| unknown_subcommand(args, out)),
+            };
+        }
+        let command = &INDEX.rows[usize::from(row)];
+        if !command.spec.takes(args.len()) {
+            return self.reject(Some(row), output, before, |out| wrong_arity(&command.full_name, out));
+        }
+        if !self.session.authenticated && !command.spec.flags.has(Flags::NO_AUTH) {
+            return self.reject(Some(row), output, before, |out| out.error("NOAUTH Authentication required."));
+        }
+        let is_write = command.spec.flags.has(Flags::WRITE);
+        if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
+            return Outcome::Paused { is_write };
+        }
+        self.session.command = &command.full_name;
+        let mut out = ReplyWriter::new(output, self.session.protocol);
+        let outcome = match command.local {
+            Some(local) => local(self, args, &mut out),
+            None => self.run_on_keyspace(command.spec, args, &mut out),
+        };
+        if let Outcome::Parked(_) = outcome {
+            self.session.parked = Some(row);
+        } else {
+            self.session.account(self.worker, row, output, before);
+        }
+        outcome
+    }
+
+    /// Hands a command over to the store.
+    fn run_on_keyspace(&mut self, spec: &'static CommandSpec, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+        let inner = &self.worker.server.store.0;
+        match inner.start(inner, spec, args, self.session.db, ReplyForm::Wire(self.session.protocol), out) {
+            None => Outcome::Done,
+            Some(parked) => Outcome::Parked(parked),
+        }
+    }
+
+    /// Answers without running anything.
+    fn reject(
+        &mut self,
+        row: Option<u16>,
+        output: &mut Vec<u8>,
+        before: usize,
+        write: impl FnOnce(&mut ReplyWriter<'_>),
+    ) -> Outcome {
+        write(&mut ReplyWriter::new(output, self.session.protocol));
+        if let Some(row) = row {
+            self.worker.counters.per_command[usize::from(row)].rejected.add(1);
+        }
+        count_error(self.worker, output, before);
+        self.session.filter(output, before);
+        Outcome::Done
+    }
+}
+
+/// Redis's `%.*s`: a C string, so it ends at a NUL.
+fn c_string(bytes: &[u8], max: usize) -> &[u8] {
+    let bytes = &bytes[..bytes.len().min(max)];
+    &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
+}
+
+pub(super) fn unknown_command(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
+    let mut quoted = Vec::new();
+    for arg in &args[1..] {
+        if quoted.len() >= QUOTED_MAX {
+            break;
+        }
+        let room = QUOTED_MAX - quoted.len();
+        quoted.push(b'\'');
+        quoted.extend_from_slice(c_string(arg, room));
+        quoted.extend_from_slice(b"' ");
+    }
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend_from_slice(c_string(args[0], QUOTED_MAX));
+    text.extend_from_slice(b"', with args beginning with: ");
+    text.extend_from_slice(&quoted);
+    out.error_bytes(&text);
+}
+
+fn unknown_subcommand(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    text.extend_from_slice(c_string(args[1], QUOTED_MAX));
+    text.extend_from_slice(b"'. Try ");
+    text.extend_from_slice(&args[0].to_ascii_uppercase());
+    text.extend_from_slice(b" HELP.");
+    out.error_bytes(&text);
+}
+
+pub(super) fn wrong_arity(full_name: &str, out: &mut ReplyWriter<'_>) {
+    out.error(&format!("ERR wrong number of arguments for '{full_name}' command"));
+}
+
+/// The lines of `… HELP`: the container's commands with what the catalogue says of them.
+pub(super) fn help(container: &str, out: &mut ReplyWriter<'_>) -> Outcome {
+    let Some(row) = INDEX.find_full(container.as_bytes()) else {
+        out.error("ERR unknown command");
+        return Outcome::Done;
+    };
+    let subcommands = INDEX.subcommands(row);
+    out.array(1 + 2 * subcommands.len());
+    let name = container.to_ascii_uppercase();
+    out.simple(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for row in subcommands {
+        out.simple(&row.spec.name.to_ascii_uppercase());
+        out.simple(&format!("    {}", row.spec.summary));
+    }
+    Outcome::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::Handler;
+
+    #[test]
+    fn every_row_has_somebody_who_carries_it_out() {
+        for row in INDEX.rows() {
+            let is_key_command = matches!(row.spec.handler, Handler::Keyspace(_) | Handler::Global(_));
+            let is_container = !row.subcommands.is_empty();
+            assert!(is_key_command != row.local.is_some() || is_container, "{}", row.full_name);
+        }
+        for (name, _) in LOCAL {
+            assert!(INDEX.find_full(name.as_bytes()).is_some(), "{name} has no row in the catalogue");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! INFO: what the server says of itself, in Redis's sections and fields.
+//!
+//! Fields that have no meaning here are left out instead of being invented; `sluicegate_version` stands beside
+//! `redis_version`. Sums are read without stopping anybody, so figures of one answer may be of slightly different
+//! moments.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+
+use super::dispatch::{Context, INDEX, Outcome};
+use super::{REDIS_VERSION, SLUICEGATE_VERSION};
+
+/// A section: its name, whether it belongs to the default answer, and who writes its lines.
+struct Section {
+    name: &'static str,
+    title: &'static str,
+    is_default: bool,
+    write: fn(&Context<'_>, &mut String) -> std::fmt::Result,
+}
+
+const fn section(
+    name: &'static str,
+    title: &'static str,
+    is_default: bool,
+    write: fn(&Context<'_>, &mut String) -> std::fmt::Result,
+) -> Section {
+    Section { name, title, is_default, write }
+}
+
+/// In the order in which they are shown.
+const SECTIONS: &[Section] = &[
+    section("server", "Server", true, server),
+    section("clients", "Clients", true, clients),
+    section("memory", "Memory", true, memory),
+    section("persistence", "Persistence", true, persistence),
+    section("stats", "Stats", true, stats),
+    section("replication", "Replication", true, replication),
+    section("cpu", "CPU", true, cpu),
+    section("modules", "Modules", true, |_, _| Ok(())),
+    section("commandstats", "Commandstats", false, commandstats),
+    section("errorstats", "Errorstats", true, errorstats),
+    section("cluster", "Cluster", true, |_, out| writeln!(out, "cluster_enabled:0")),
+    section("keyspace", "Keyspace", true, keyspace),
+];
+
+/// `INFO [section…]`.
+pub(super) fn info(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let wanted: Vec<Vec<u8>> = args[1..].iter().map(|name| name.to_ascii_lowercase()).collect();
+    let asks_for = |name: &str| wanted.iter().any(|word| word == name.as_bytes());
+    let everything = asks_for("all") || asks_for("everything");
+    let defaults = wanted.is_empty() || asks_for("default");
+    let mut text = String::new();
+    for section in SECTIONS {
+        if everything || (defaults && section.is_default) || asks_for(section.name) {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            let _ = writeln!(text, "# {}", section.title);
+            // Writing to a string does not fail.
+            let _ = (section.write)(context, &mut text);
+        }
+    }
+    out.verbatim(*b"txt", text.replace('\n', "\r\n").as_bytes());
+    Outcome::Done
+}
+
+fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    let server = &*context.worker.server;
+    let uptime_s = server.started.elapsed().as_secs();
+    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    writeln!(out, "redis_version:{REDIS_VERSION}")?;
+    writeln!(out, "sluicegate_version:{SLUICEGATE_VERSION}")?;
+    writeln!(out, "redis_git_sha1:00000000")?;
+    writeln!(out, "redis_git_dirty:0")?;
+    writeln!(out, "redis_mode:standalone")?;
+    writeln!(out, "os:{}", operating_system())?;
+    writeln!(out, "arch_bits:64")?;
+    writeln!(out, "multiplexing_api:epoll")?;
+    writeln!(out, "process_id:{}", std::process::id())?;
+    writeln!(out, "run_id:{}", server.run_id)?;
+    writeln!(out, "tcp_port:{}", server.tcp_port.load(Ordering::Relaxed))?;
+    writeln!(out, "server_time_usec:{now_us}")?;
+    writeln!(out, "uptime_in_seconds:{uptime_s}")?;
+    writeln!(out, "uptime_in_days:{}", uptime_s / 86_400)?;
+    writeln!(out, "executable:{}", std::env::current_exe().unwrap_or_default().display())?;
+    writeln!(out, "config_file:")
+}
+
+/// System, release and machine, as `uname` tells them.
+fn operating_system() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        format!("Linux {} {}", release.trim(), std::env::consts::ARCH)
+    })
+}
+
+fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    let server = &*context.worker.server;
+    let clients = server.clients.matching(&super::client::Filter::default());
+    let (mut blocked, mut input_max, mut output_max) = (0, 0, 0);
+    for client in &clients {
+        let activity = client.activity.lock();
+        blocked += u64::from(activity.is_blocked);
+        input_max = input_max.max(activity.query);
+        output_max = output_max.max(activity.output);
+    }
+    writeln!(out, "connected_clients:{}", clients.len())?;
+    writeln!(out, "cluster_connections:0")?;
+    writeln!(out, "maxclients:{}", context.options.maxclients)?;
+    writeln!(out, "client_recent_max_input_buffer:{input_max}")?;
+    writeln!(out, "client_recent_max_output_buffer:{output_max}")?;
+    writeln!(out, "blocked_clients:{blocked}")?;
+    writeln!(out, "tracking_clients:0")?;
+    writeln!(out, "clients_in_timeout_table:0")
+}
+
+fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let rss = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page_size();
+    let total = total_memory();
+    let used = context.worker.server.store.stats().used_bytes;
+    writeln!(out, "used_memory:{used}")?;
+    writeln!(out, "used_memory_human:{}", human(used))?;
+    writeln!(out, "used_memory_rss:{rss}")?;
+    writeln!(out, "used_memory_rss_human:{}", human(rss))?;
+    writeln!(out, "total_system_memory:{total}")?;
+    writeln!(out, "total_system_memory_human:{}", human(total))?;
+    writeln!(out, "maxmemory:0")?;
+    writeln!(out, "maxmemory_human:0B")?;
+    writeln!(out, "maxmemory_policy:noeviction")
+}
+
+fn page_size() -> u64 {
+    // SAFETY: sysconf has no memory effects.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+fn total_memory() -> u64 {
+    // SAFETY: sysconf has no memory effects.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    u64::try_from(pages).unwrap_or(0) * page_size()
+}
+
+/// Redis's short form: `1.50M`.
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "K", "M", "G", "T", "P"];
+    let unit = (bytes.max(1).ilog2() / 10).min(5) as usize;
+    match unit {
+        0 => format!("{bytes}B"),
+        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
+    }
+}
+
+fn persistence(_: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "loading:0")?;
+    writeln!(out, "async_loading:0")?;
+    writeln!(out, "rdb_bgsave_in_progress:0")?;
+    writeln!(out, "aof_enabled:0")?;
+    writeln!(out, "aof_rewrite_in_progress:0")
+}
+
+fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    let server = &*context.worker.server;
+    let totals = server.totals();
+    let [commands, input, output] = server.rate.lock().per_second;
+    let store = server.store_stats();
+    writeln!(out, "total_connections_received:{}", totals.connections)?;
+    writeln!(out, "total_commands_processed:{}", totals.commands)?;
+    writeln!(out, "instantaneous_ops_per_sec:{}", commands.round())?;
+    writeln!(out, "total_net_input_bytes:{}", totals.input_bytes)?;
+    writeln!(out, "total_net_output_bytes:{}", totals.output_bytes)?;
+    writeln!(out, "total_net_repl_input_bytes:0")?;
+    writeln!(out, "total_net_repl_output_bytes:0")?;
+    writeln!(out, "instantaneous_input_kbps:{:.2}", input / 1024.0)?;
+    writeln!(out, "instantaneous_output_kbps:{:.2}", output / 1024.0)?;
+    writeln!(out, "rejected_connections:{}", totals.rejected)?;
+    writeln!(out, "sync_full:0")?;
+    writeln!(out, "sync_partial_ok:0")?;
+    writeln!(out, "sync_partial_err:0")?;
+    writeln!(out, "expired_keys:{}", store.expired)?;
+    writeln!(out, "evicted_keys:0")?;
+    writeln!(out, "evicted_clients:0")?;
+    writeln!(out, "keyspace_hits:{}", store.hits)?;
+    writeln!(out, "keyspace_misses:{}", store.misses)?;
+    writeln!(out, "pubsub_channels:0")?;
+    writeln!(out, "pubsub_patterns:0")?;
+    writeln!(out, "pubsubshard_channels:0")?;
+    writeln!(out, "latest_fork_usec:0")?;
+    writeln!(out, "total_forks:0")?;
+    writeln!(out, "tracking_total_keys:0")?;
+    writeln!(out, "total_error_replies:{}", totals.error_replies)?;
+    writeln!(out, "total_reads_processed:{}", totals.reads)?;
+    writeln!(out, "total_writes_processed:{}", totals.writes)
+}
+
+fn replication(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "role:master")?;
+    writeln!(out, "connected_slaves:0")?;
+    writeln!(out, "master_failover_state:no-failover")?;
+    writeln!(out, "master_replid:{}", context.worker.server.run_id)?;
+    writeln!(out, "master_replid2:{:040}", 0)?;
+    writeln!(out, "master_repl_offset:0")?;
+    writeln!(out, "second_repl_offset:-1")?;
+    writeln!(out, "repl_backlog_active:0")?;
+    writeln!(out, "repl_backlog_size:1048576")?;
+    writeln!(out, "repl_backlog_first_byte_offset:0")?;
+    writeln!(out, "repl_backlog_histlen:0")
+}
+
+fn cpu(_: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    for (who, suffix) in [(libc::RUSAGE_SELF, ""), (libc::RUSAGE_CHILDREN, "_children")] {
+        // SAFETY: rusage is plain data for which all zeroes are valid, and it outlives the call that fills it.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &mut usage);
+            usage
+        };
+        for (name, time) in [("sys", usage.ru_stime), ("user", usage.ru_utime)] {
+            writeln!(out, "used_cpu_{name}{suffix}:{}.{:06}", time.tv_sec, time.tv_usec)?;
+        }
+    }
+    Ok(())
+}
+
+fn commandstats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    let totals = context.worker.server.totals();
+    for (row, [calls, nanoseconds, rejected, failed]) in INDEX.rows().iter().zip(totals.per_command) {
+        if calls + rejected > 0 {
+            let usec = nanoseconds / 1000;
+            let per_call = nanoseconds as f64 / 1000.0 / calls.max(1) as f64;
+            let name = &row.full_name;
+            writeln!(
+                out,
+                "cmdstat_{name}:calls={calls},usec={usec},usec_per_call={per_call:.2},rejected_calls={rejected},\
+                 failed_calls={failed}"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn errorstats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    for (code, count) in context.worker.server.errors.list() {
+        writeln!(out, "errorstat_{code}:count={count}")?;
+    }
+    Ok(())
+}
+
+fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    for db in context.worker.server.store.stats().databases {
+        writeln!(out, "db{}:keys={},expires={},avg_ttl=0", db.index, db.keys, db.expires)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shortened_as_redis_does() {
+        let check = |bytes: u64, expected: &str| assert_eq!(human(bytes), expected);
+        check(0, "0B");
+        check(1023, "1023B");
+        check(1024, "1.00K");
+        check(1_014_936, "991.15K");
+        check(25_276_510_208, "23.54G");
+    }
+}

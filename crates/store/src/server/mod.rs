@@ -1,0 +1,370 @@
+//! The store over RESP, for every Redis client.
+//!
+//! One [`Server`] stands for a `store` section with a `bind`; each worker serves it on its own runtime with
+//! [`Server::serve_tcp`] or [`Server::serve_unix`], so a connection lives and dies on one worker and its commands run
+//! there, by function call. What workers share (client table, parameters, error counts) is touched once per turn or
+//! less; counters are per worker.
+//!
+//! **Invariants.** A connection answers in the order in which it was asked. A turn (what one read brought) runs all
+//! its complete commands and writes once; it ends early when its replies grow large, and a connection that has more
+//! to do lets the others go first. A client that doesn't read its replies is not read from. A parked command (its key
+//! is held) blocks its own connection and nothing else. An idle connection holds no buffers.
+//!
+//! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`, and the
+//! turn's own bounds in `connection`.
+
+mod client;
+mod client_command;
+mod command_info;
+mod config_command;
+mod connection;
+mod counters;
+mod dispatch;
+mod handshake;
+mod info;
+mod pause;
+mod rows;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
+
+pub(crate) use rows::COMMANDS;
+
+use crate::config::ServerOptions;
+use crate::{Stats, Store};
+use client::{Client, Clients};
+use connection::{Connection, Workspace};
+use counters::{Errors, Totals, WorkerCounters};
+use dispatch::INDEX;
+use pause::Pause;
+
+/// The version of Redis whose behaviour clients may expect.
+pub const REDIS_VERSION: &str = "7.2.5";
+
+/// Sluicegate's own version, `sluicegate_version` in INFO.
+pub const SLUICEGATE_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+
+const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no \
+password is set for the default user. In this mode connections are only accepted from the loopback interface. If you \
+want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable \
+protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis \
+from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do \
+so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively you can just disable the protected mode by \
+editing the Redis configuration file, and setting the protected mode option to 'no', and then restarting the server. \
+3) If you started the server manually just for testing, restart it with the '--protected-mode no' option. 4) Setup a \
+an authentication password for the default user. NOTE: You only need to do one of the above things in order for the \
+server to start accepting connections from the outside.\r\n";
+
+/// Buffers that a worker keeps for the next connection that becomes readable.
+const WORKSPACES_KEPT: usize = 64;
+
+/// How often idle clients are looked for and rates are taken.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How long to wait when there are no descriptors left, before accepting again.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// One store on the network.
+pub struct Server {
+    store: Store,
+    options: RwLock<Arc<ServerOptions>>,
+    /// Counts changes of `options`, so that a worker notices one by a single load.
+    options_version: AtomicU64,
+    clients: Clients,
+    next_client: AtomicU64,
+    workers: Mutex<Vec<Arc<WorkerCounters>>>,
+    /// Figures at the last CONFIG RESETSTAT.
+    reset_at: Mutex<Totals>,
+    store_reset_at: Mutex<Stats>,
+    errors: Errors,
+    pause: Pause,
+    rate: Mutex<Rate>,
+    stopping: watch::Sender<bool>,
+    started: Instant,
+    run_id: String,
+    tcp_port: AtomicU64,
+}
+
+/// Commands per second, taken by housekeeping.
+#[derive(Debug)]
+struct Rate {
+    at: Instant,
+    commands: u64,
+    input: u64,
+    output: u64,
+    per_second: [f64; 3],
+}
+
+/// What a worker's connections of one listener share.
+struct Worker {
+    server: Arc<Server>,
+    counters: Arc<WorkerCounters>,
+    options: RefCell<(u64, Arc<ServerOptions>)>,
+    #[allow(clippy::vec_box, reason = "connections own them boxed, so that an idle one holds a pointer")]
+    workspaces: RefCell<Vec<Box<Workspace>>>,
+    live: Cell<usize>,
+    all_gone: Notify,
+}
+
+impl Server {
+    /// A server for `store`; it listens nowhere until a worker serves it.
+    pub fn new(store: Store, options: ServerOptions) -> Arc<Server> {
+        let now = Instant::now();
+        Arc::new(Server {
+            store,
+            options: RwLock::new(Arc::new(options)),
+            options_version: AtomicU64::new(0),
+            clients: Clients::default(),
+            next_client: AtomicU64::new(1),
+            workers: Mutex::default(),
+            reset_at: Mutex::default(),
+            store_reset_at: Mutex::default(),
+            errors: Errors::default(),
+            pause: Pause::default(),
+            rate: Mutex::new(Rate { at: now, commands: 0, input: 0, output: 0, per_second: [0.0; 3] }),
+            stopping: watch::Sender::new(false),
+            started: now,
+            run_id: random_id(),
+            tcp_port: AtomicU64::new(0),
+        })
+    }
+
+    /// The parameters as they are now.
+    pub fn options(&self) -> Arc<ServerOptions> {
+        self.options.read().clone()
+    }
+
+    /// Clients connected now.
+    pub fn client_count(&self) -> usize {
+        self.clients.count()
+    }
+
+    /// Ends all `serve_*` calls: nobody is accepted any more, and each connection is closed once the commands that it
+    /// has sent so far are answered.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+        self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
+    }
+
+    /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).
+    pub async fn serve_tcp(self: &Arc<Self>, listener: std::net::TcpListener) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        self.tcp_port.store(u64::from(listener.local_addr()?.port()), Ordering::Relaxed);
+        let worker = self.worker();
+        self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)).await;
+        drop(listener);
+        worker.wait_until_gone().await;
+        Ok(())
+    }
+
+    /// The same for a Unix socket.
+    pub async fn serve_unix(self: &Arc<Self>, listener: std::os::unix::net::UnixListener) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let path = listener.local_addr()?.as_pathname().map(|path| path.display().to_string()).unwrap_or_default();
+        let worker = self.worker();
+        self.serve(&worker, || listener.accept(), |(stream, _)| worker.accept_unix(stream, &path)).await;
+        drop(listener);
+        worker.wait_until_gone().await;
+        Ok(())
+    }
+
+    async fn serve<S, F: Future<Output = io::Result<S>>>(
+        &self,
+        worker: &Rc<Worker>,
+        accept: impl Fn() -> F,
+        start: impl Fn(S),
+    ) {
+        let mut stopping = self.stopping.subscribe();
+        let mut tick = tokio::time::interval(HOUSEKEEPING);
+        loop {
+            tokio::select! {
+                _ = stopping.wait_for(|stop| *stop) => return,
+                accepted = accept() => match accepted {
+                    Ok(stream) => start(stream),
+                    // Accepting again at once would spin: the connection that can't be taken stays in the queue.
+                    Err(error) if is_exhaustion(&error) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
+                    // That one connection failed before it was accepted.
+                    Err(_) => {}
+                },
+                _ = tick.tick() => worker.server.keep_house(),
+            }
+        }
+    }
+
+    fn worker(self: &Arc<Self>) -> Rc<Worker> {
+        let counters = Arc::new(WorkerCounters::new(INDEX.len()));
+        self.workers.lock().push(counters.clone());
+        Rc::new(Worker {
+            server: self.clone(),
+            counters,
+            options: RefCell::new((self.options_version.load(Ordering::Acquire), self.options())),
+            workspaces: RefCell::default(),
+            live: Cell::new(0),
+            all_gone: Notify::new(),
+        })
+    }
+
+    /// Once a second, by whichever worker comes first.
+    fn keep_house(&self) {
+        {
+            let mut rate = self.rate.lock();
+            let passed = rate.at.elapsed();
+            if passed < HOUSEKEEPING / 2 {
+                return;
+            }
+            let now = self.all_time();
+            let per_second = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed.as_secs_f64();
+            *rate = Rate {
+                at: Instant::now(),
+                per_second: [
+                    per_second(now.commands, rate.commands),
+                    per_second(now.input_bytes, rate.input),
+                    per_second(now.output_bytes, rate.output),
+                ],
+                commands: now.commands,
+                input: now.input_bytes,
+                output: now.output_bytes,
+            };
+        }
+        let timeout_s = self.options.read().timeout_s;
+        if timeout_s > 0 {
+            self.clients.kill_idle(Duration::from_secs(timeout_s.into()));
+        }
+    }
+
+    /// Figures since the start.
+    fn all_time(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.workers.lock().iter().for_each(|worker| totals.add(worker));
+        totals
+    }
+
+    /// Figures since the last CONFIG RESETSTAT.
+    fn totals(&self) -> Totals {
+        self.all_time().since(&self.reset_at.lock())
+    }
+
+    /// The store's figures, hits and misses since the last CONFIG RESETSTAT.
+    fn store_stats(&self) -> Stats {
+        let mut stats = self.store.stats();
+        let base = self.store_reset_at.lock();
+        stats.hits = stats.hits.saturating_sub(base.hits);
+        stats.misses = stats.misses.saturating_sub(base.misses);
+        stats.expired = stats.expired.saturating_sub(base.expired);
+        stats
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+}
+
+impl Worker {
+    /// The parameters; a change is seen by every turn that starts after it.
+    fn options(&self) -> Arc<ServerOptions> {
+        let version = self.server.options_version.load(Ordering::Acquire);
+        let mut own = self.options.borrow_mut();
+        if own.0 != version {
+            *own = (version, self.server.options());
+        }
+        own.1.clone()
+    }
+
+    fn accept_tcp(self: &Rc<Self>, stream: tokio::net::TcpStream, peer: SocketAddr) {
+        let options = self.options();
+        // Best effort, as a connection works without both.
+        let _ = stream.set_nodelay(true);
+        if options.tcp_keepalive_s > 0 {
+            let every = Duration::from_secs(options.tcp_keepalive_s.into());
+            let keepalive = socket2::TcpKeepalive::new()
+                .with_time(every)
+                .with_interval((every / 3).max(Duration::from_secs(1)))
+                .with_retries(3);
+            let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+        }
+        if options.refuses_strangers() && !client::is_own_machine(peer.ip()) {
+            self.counters.rejected.add(1);
+            let _ = stream.try_write(PROTECTED);
+            return;
+        }
+        let local = stream.local_addr().map(|local| local.to_string()).unwrap_or_default();
+        let descriptor = stream.as_raw_fd();
+        self.start(stream, &options, |id| Client::new(id, peer.to_string(), local, false, descriptor));
+    }
+
+    fn accept_unix(self: &Rc<Self>, stream: tokio::net::UnixStream, path: &str) {
+        let address = format!("{path}:0");
+        let descriptor = stream.as_raw_fd();
+        let options = self.options();
+        self.start(stream, &options, |id| Client::new(id, address.clone(), address, true, descriptor));
+    }
+
+    fn start<S: connection::Socket>(
+        self: &Rc<Self>,
+        stream: S,
+        options: &ServerOptions,
+        client: impl FnOnce(u64) -> Client,
+    ) {
+        let id = self.server.next_client.fetch_add(1, Ordering::Relaxed);
+        let client = Arc::new(client(id));
+        self.counters.connections.add(1);
+        if !self.server.clients.add(&client, options.maxclients as usize) {
+            self.counters.rejected.add(1);
+            let _ = stream.try_write(TOO_MANY_CLIENTS);
+            return;
+        }
+        self.live.set(self.live.get() + 1);
+        let connection = Connection::new(self.clone(), stream, client, !options.needs_password());
+        tokio::task::spawn_local(connection.run());
+    }
+
+    fn take_workspace(&self) -> Box<Workspace> {
+        self.workspaces.borrow_mut().pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, workspace: Box<Workspace>) {
+        let mut kept = self.workspaces.borrow_mut();
+        if kept.len() < WORKSPACES_KEPT && workspace.is_modest() {
+            kept.push(workspace);
+        }
+    }
+
+    fn gone(&self, id: u64) {
+        self.server.clients.remove(id);
+        self.live.set(self.live.get() - 1);
+        if self.live.get() == 0 {
+            self.all_gone.notify_one();
+        }
+    }
+
+    async fn wait_until_gone(&self) {
+        while self.live.get() > 0 {
+            self.all_gone.notified().await;
+        }
+    }
+}
+
+/// Whether accepting failed for want of descriptors or memory, which waiting may mend.
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// Forty hexadecimal digits that tell this run from every other.
+fn random_id() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let part = || RandomState::new().hash_one(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    format!("{:016x}{:016x}{:08x}", part(), part(), part() as u32)
+}

@@ -1,0 +1,89 @@
+//! CLIENT PAUSE: commands wait at the door, writes only or all of them, until a time or CLIENT UNPAUSE.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// The pause of a server. The flag makes the common case, no pause, one load.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    active: AtomicBool,
+    state: Mutex<Option<State>>,
+    ended: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    until: Instant,
+    all: bool,
+}
+
+impl Pause {
+    /// Pauses for a while; a running pause is only ever lengthened and widened, as in Redis.
+    pub fn start(&self, time: Duration, all: bool) {
+        let mut state = self.state.lock();
+        let until = Instant::now() + time;
+        *state = Some(match *state {
+            Some(old) if old.until > Instant::now() => State { until: old.until.max(until), all: old.all || all },
+            _ => State { until, all },
+        });
+        self.active.store(true, Ordering::Release);
+    }
+
+    /// Ends it.
+    pub fn end(&self) {
+        *self.state.lock() = None;
+        self.active.store(false, Ordering::Release);
+        self.ended.notify_waiters();
+    }
+
+    /// Whether a command must wait.
+    pub fn holds(&self, is_write: bool) -> bool {
+        self.active.load(Ordering::Acquire) && self.until(is_write).is_some()
+    }
+
+    fn until(&self, is_write: bool) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let now = *state.as_ref()?;
+        if now.until <= Instant::now() {
+            *state = None;
+            self.active.store(false, Ordering::Release);
+            return None;
+        }
+        (now.all || is_write).then_some(now.until)
+    }
+
+    /// Waits until such a command may run.
+    pub async fn wait(&self, is_write: bool) {
+        loop {
+            // Registered before looking, so that an end in between is not missed.
+            let ended = self.ended.notified();
+            let Some(until) = self.until(is_write) else { return };
+            tokio::select! {
+                _ = ended => {}
+                _ = tokio::time::sleep_until(until.into()) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_widened_and_ended() {
+        let pause = Pause::default();
+        assert!(!pause.holds(true));
+        pause.start(Duration::from_secs(1000), false);
+        assert!(pause.holds(true) && !pause.holds(false));
+        pause.start(Duration::from_secs(1), true);
+        assert!(pause.holds(true) && pause.holds(false));
+        pause.end();
+        assert!(!pause.holds(true));
+        pause.start(Duration::ZERO, true);
+        assert!(!pause.holds(true));
+    }
+}

@@ -1,0 +1,102 @@
+//! Catalogue rows of the commands that the server carries out: about the connection, the parameters, the catalogue.
+
+use crate::catalogue::{Category, CommandSpec, ConnectionCommand as By, Flags, Handler};
+
+/// May be asked while a store is loading or behind: all of these.
+const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
+const QUICK: Flags = ALWAYS.and(Flags::FAST);
+/// Before AUTH, too.
+const DOOR: Flags = QUICK.and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+const OWN: Flags = ALWAYS.and(Flags::NOSCRIPT);
+const ADMIN: Flags = OWN.and(Flags::ADMIN);
+
+const CONNECTION: &[Category] = &[Category::Connection];
+const DANGEROUS: &[Category] = &[Category::Dangerous];
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    by: By,
+    flags: Flags,
+    since: &'static str,
+    summary: &'static str,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity,
+        flags,
+        categories: CONNECTION,
+        since,
+        group: "connection",
+        summary,
+        handler: Handler::Connection(by),
+        ..CommandSpec::EMPTY
+    }
+}
+
+const fn of_server(row: CommandSpec, categories: &'static [Category]) -> CommandSpec {
+    CommandSpec { group: "server", categories, ..row }
+}
+
+const fn costs(row: CommandSpec, complexity: &'static str) -> CommandSpec {
+    CommandSpec { complexity, ..row }
+}
+
+const fn holds(row: CommandSpec, subcommands: &'static [CommandSpec]) -> CommandSpec {
+    CommandSpec { subcommands, complexity: "that of the subcommand", ..row }
+}
+
+const N_CLIENTS: &str = "O(N), N clients";
+const N_NAMES: &str = "O(N), N names given";
+const N_COMMANDS: &str = "O(N), N commands in the catalogue";
+
+const CLIENT: &[CommandSpec] = &[
+    row("getname", 2, By::Client, OWN, "2.6.9", "Returns the name of the connection."),
+    row("help", 2, By::Client, ALWAYS, "5.0.0", "Lists the subcommands."),
+    row("id", 2, By::Client, OWN, "5.0.0", "Returns the number of the connection."),
+    row("info", 2, By::Client, OWN, "6.2.0", "Describes the connection."),
+    costs(row("kill", -3, By::Client, ADMIN, "2.4.0", "Closes connections."), N_CLIENTS),
+    costs(row("list", -2, By::Client, ADMIN, "2.4.0", "Describes all connections."), N_CLIENTS),
+    row("no-evict", 3, By::Client, ADMIN, "7.0.0", "Exempts the connection from the eviction of clients."),
+    row("no-touch", 3, By::Client, OWN, "7.2.0", "Marks the connection as one whose reads are no accesses."),
+    row("pause", -3, By::Client, ADMIN, "2.9.50", "Makes commands wait for a while."),
+    row("reply", 3, By::Client, OWN, "3.2.0", "Switches replies on and off."),
+    row("setinfo", 4, By::Client, OWN, "7.2.0", "Tells the client library's name and version."),
+    row("setname", 3, By::Client, OWN, "2.6.9", "Gives the connection a name."),
+    costs(row("unpause", 2, By::Client, ADMIN, "6.2.0", "Ends a pause."), N_CLIENTS),
+];
+
+const COMMAND: &[CommandSpec] = &[
+    of_server(row("count", 2, By::Command, ALWAYS, "2.8.13", "Counts the commands."), CONNECTION),
+    of_server(costs(row("docs", -2, By::Command, ALWAYS, "7.0.0", "Documents commands."), N_NAMES), CONNECTION),
+    of_server(row("getkeys", -4, By::Command, ALWAYS, "2.8.13", "Finds the keys in a command."), CONNECTION),
+    of_server(row("help", 2, By::Command, ALWAYS, "5.0.0", "Lists the subcommands."), CONNECTION),
+    of_server(costs(row("info", -2, By::Command, ALWAYS, "2.8.13", "Describes commands."), N_NAMES), CONNECTION),
+    of_server(costs(row("list", -2, By::Command, ALWAYS, "7.0.0", "Lists names of commands."), N_COMMANDS), CONNECTION),
+];
+
+const CONFIG: &[CommandSpec] = &[
+    of_server(costs(row("get", -3, By::Config, ADMIN, "2.0.0", "Returns parameters by pattern."), N_NAMES), &[]),
+    of_server(row("help", 2, By::Config, ALWAYS, "5.0.0", "Lists the subcommands."), &[]),
+    of_server(row("resetstat", 2, By::Config, ADMIN, "2.0.0", "Starts the figures of INFO again."), &[]),
+    of_server(row("rewrite", 2, By::Config, ADMIN, "2.8.0", "Refused: the file is the operator's."), &[]),
+    of_server(costs(row("set", -4, By::Config, ADMIN, "2.0.0", "Sets parameters, all or none."), N_NAMES), &[]),
+];
+
+/// The rows.
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    row("auth", -2, By::Auth, DOOR, "1.0.0", "Authenticates the connection."),
+    CommandSpec {
+        categories: &[],
+        ..holds(row("client", -2, By::Client, Flags::NONE, "2.4.0", "Tells about connections, and ends them."), CLIENT)
+    },
+    of_server(holds(row("command", -1, By::Command, ALWAYS, "2.8.13", "Describes all commands."), COMMAND), CONNECTION),
+    of_server(holds(row("config", -2, By::Config, Flags::NONE, "2.0.0", "Reads and sets parameters."), CONFIG), &[]),
+    row("echo", 2, By::Echo, QUICK, "1.0.0", "Returns its argument."),
+    row("hello", -1, By::Hello, DOOR, "6.0.0", "Agrees on the protocol, and authenticates."),
+    of_server(row("info", -1, By::Info, ALWAYS, "1.0.0", "Tells about the server, in sections."), DANGEROUS),
+    row("ping", -1, By::Ping, Flags::FAST, "1.0.0", "Answers PONG."),
+    row("quit", -1, By::Quit, DOOR, "1.0.0", "Closes the connection."),
+    row("reset", 1, By::Reset, DOOR, "6.2.0", "Makes the connection as it was when it was new."),
+    row("select", 2, By::Select, QUICK, "1.0.0", "Chooses the database."),
+];

@@ -1,0 +1,4 @@
+//! The store from outside: over RESP, beside the distribution's redis-server.
+
+mod server;
+mod support;
