@@ -16,23 +16,22 @@ pub fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// The parts of a value between separators; a separator inside a quoted string is none.
+/// The elements of a value; a comma inside a quoted string is none.
 #[derive(Clone)]
-struct Parts<'a> {
+struct Elements<'a> {
     rest: Option<&'a [u8]>,
-    separators: [u8; 2],
 }
 
-impl<'a> Iterator for Parts<'a> {
+impl<'a> Iterator for Elements<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest?;
-        // Most values have no separator: one scan decides.
-        let end = match memchr::memchr3(self.separators[0], self.separators[1], b'"', rest) {
+        // Most values have no comma: one scan decides.
+        let end = match memchr::memchr2(b',', b'"', rest) {
             None => rest.len(),
-            Some(at) if rest[at] != b'"' => at,
-            Some(_) => unquoted(rest, self.separators),
+            Some(at) if rest[at] == b',' => at,
+            Some(_) => unquoted(rest, [b',', b',']),
         };
         self.rest = if end < rest.len() { Some(&rest[end + 1..]) } else { None };
         Some(trim(&rest[..end]))
@@ -65,34 +64,63 @@ pub fn header_values<'a>(message: &'a Message, name: &'a [u8], whole: bool) -> i
     message.fields().filter(move |(_, field, _)| name.is_empty() || field.eq_ignore_ascii_case(name)).flat_map(
         move |(_, _, value)| {
             let (list, one) = if whole { (None, Some(trim(value))) } else { (Some(value), None) };
-            Parts { rest: list, separators: [b',', b','] }.chain(one)
+            Elements { rest: list }.chain(one)
         },
     )
 }
 
+/// The values of one cookie in one field.
+struct CookieValues<'a> {
+    rest: &'a [u8],
+    name: &'a [u8],
+    /// The field is a list of pairs (`Cookie`); otherwise pairs of other names end the search (`Set-Cookie`).
+    list: bool,
+}
+
+impl<'a> Iterator for CookieValues<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        // HAProxy stops where a name, its `=` and one more byte cannot follow, so it sees no cookie in `name=` at the
+        // very end of a field.
+        while self.rest.len() > self.name.len() + 1 {
+            let pair = self.rest;
+            let list = self.list;
+            let ends_name = |byte: &u8| *byte == b'=' || *byte == b';' || (list && *byte == b',');
+            let name_end = pair.iter().position(ends_name).unwrap_or(pair.len());
+            let found = trim(&pair[..name_end]);
+            let mut value = None;
+            let mut end = name_end;
+            if pair.get(name_end) == Some(&b'=') {
+                // Quotes count in values only.
+                let text = &pair[name_end + 1..];
+                end = name_end + 1 + unquoted(text, [b';', b',']);
+                value = Some(trim(&pair[name_end + 1..end]));
+            }
+            self.rest = pair.get(end + 1..).unwrap_or(b"");
+            // A name that begins with `$` is an attribute of RFC 2965.
+            if value.is_none() || found.starts_with(b"$") {
+                continue;
+            }
+            if self.name.is_empty() || found == self.name {
+                return value;
+            }
+            if !list {
+                break;
+            }
+        }
+        None
+    }
+}
+
 /// The values of a cookie by name in the request's `Cookie` fields, in order; of every cookie with an empty name.
 pub fn cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    message.fields_named(b"cookie").flat_map(move |(_, field)| {
-        let pairs = Parts { rest: Some(field), separators: [b';', b','] };
-        pairs.filter_map(move |pair| named_value(pair, name, field))
-    })
+    message.fields_named(b"cookie").flat_map(move |(_, rest)| CookieValues { rest, name, list: true })
 }
 
 /// The values of a cookie by name in the response's `Set-Cookie` fields, in order.
 pub fn set_cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    message.fields_named(b"set-cookie").filter_map(move |(_, field)| {
-        let pair = Parts { rest: Some(field), separators: [b';', b';'] }.next()?;
-        named_value(pair, name, field)
-    })
-}
-
-/// The value of `name = value`, white space cut. HAProxy sees no cookie in a `name=` that ends its field.
-fn named_value<'a>(pair: &'a [u8], name: &[u8], field: &[u8]) -> Option<&'a [u8]> {
-    let equals = memchr::memchr(b'=', pair)?;
-    let value = trim(&pair[equals + 1..]);
-    let ends_field = pair.as_ptr_range().end == trim(field).as_ptr_range().end;
-    let named = name.is_empty() || trim(&pair[..equals]) == name;
-    (named && !(value.is_empty() && ends_field)).then_some(value)
+    message.fields_named(b"set-cookie").flat_map(move |(_, rest)| CookieValues { rest, name, list: false })
 }
 
 #[cfg(test)]
@@ -135,16 +163,18 @@ mod tests {
         check_cookies("a=1; b=2", "", &["1", "2"]);
         check_cookies("a=\"1;b=2\"; b=3", "b", &["3"]);
         check_cookies("b=; b=2", "b", &["", "2"]);
-        check_cookies("b=2; b=", "b", &["2"]);
+        check_cookies("b=2;b=", "b", &["2"]);
+        check_cookies("b=2; b=", "b", &["2", ""]);
+        check_cookies("\"a=1; $a=2; a=3", "a", &["3"]);
         check_cookies("b; B=1; bb=2", "b", &[]);
     }
 
     #[test]
-    fn set_cookies_have_one_pair() {
+    fn set_cookies_end_at_another_name() {
         let mut message = Message::new();
         message.add(b"Set-Cookie", b"a=1,2; path=/; b=3");
-        message.add(b"set-cookie", b"a=4");
-        assert_eq!(set_cookies(&message, b"a").collect::<Vec<_>>(), [&b"1,2"[..], b"4"]);
+        message.add(b"set-cookie", b"a=4; a=5");
+        assert_eq!(set_cookies(&message, b"a").collect::<Vec<_>>(), [&b"1"[..], b"4", b"5"]);
         assert_eq!(set_cookies(&message, b"b").count(), 0);
     }
 }
