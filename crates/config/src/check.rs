@@ -1,7 +1,7 @@
 //! What only the whole configuration shows: references between proxies, and HAProxy's warnings about what is missing.
 
 use crate::diagnostic::Diagnostics;
-use crate::model::{Action, BackendName, Config, LogLine, Mode, Proxy, ProxyId, ProxyKind};
+use crate::model::{BackendName, Config, LogLine, Mode, Proxy, ProxyId, ProxyKind};
 use crate::section::number_servers;
 
 /// Checks everything, and drops what HAProxy ignores with a warning.
@@ -10,7 +10,6 @@ pub(crate) fn check(config: &mut Config, diagnostics: &mut Diagnostics) {
         number_servers(&mut proxy.servers);
         http_only(proxy, diagnostics);
         timeouts(proxy, diagnostics);
-        unreachable_rules(proxy, diagnostics);
         if proxy.kind == ProxyKind::Frontend && proxy.binds.is_empty() {
             let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
             let warning = diagnostics.warning(proxy.at.clone(), message);
@@ -69,38 +68,10 @@ fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// A rule behind one that always ends the set is never reached.
-fn unreachable_rules(proxy: &Proxy, diagnostics: &mut Diagnostics) {
-    let sets = [
-        (&proxy.tcp_request_connection, "tcp-request connection"),
-        (&proxy.tcp_request_content, "tcp-request content"),
-        (&proxy.tcp_response_content, "tcp-response content"),
-        (&proxy.http_request, "http-request"),
-        (&proxy.http_response, "http-response"),
-    ];
-    for (rules, set) in sets {
-        let last = rules.iter().position(|rule| rule.condition.is_none() && is_final(&rule.action));
-        // Said once, at the first rule that is lost.
-        if let Some(lost) = last.and_then(|last| rules.get(last + 1)) {
-            let message =
-                format!("previous '{set}' action is final and has no condition attached, further entries are NOOP");
-            diagnostics.warning(lost.at.clone(), message);
-        }
-    }
-}
-
-fn is_final(action: &Action) -> bool {
-    matches!(action, Action::Accept | Action::Reject | Action::Deny(_) | Action::Return(_) | Action::Redirect(_))
-}
-
 /// A frontend and its backends must speak the same.
 fn modes(proxy: &Proxy, config: &Config, diagnostics: &mut Diagnostics) {
     let mut target = |id: ProxyId, at: &crate::model::Position, rule: &str| {
         let backend = &config.proxies[id.0 as usize];
-        if backend.name == proxy.name {
-            diagnostics.error(at.clone(), format!("loop detected for {rule}: '{}'", proxy.name));
-            return;
-        }
         if backend.mode == proxy.mode {
             return;
         }

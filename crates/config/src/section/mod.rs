@@ -283,13 +283,6 @@ impl Draft {
 
 pub(crate) use server::number as number_servers;
 
-/// Where a keyword belongs, whichever section's table has it.
-fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {
-    let global = global::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
-    let proxy = || proxy::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
-    global.or_else(proxy).or_else(|| store::KEYWORDS.find(first, second).map(|(row, _)| row.contexts))
-}
-
 /// A row as the catalogue lists it.
 pub(crate) struct Listed {
     pub(crate) name: &'static str,

@@ -310,7 +310,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         MANY,
         "NAME ADDRESS[:PORT] [OPTION]…",
         "A server.",
-        server::server,
+        |r, line| server::server(r, line),
     ),
     row(
         "tcp-request connection",
@@ -563,8 +563,7 @@ fn number(proxies: &mut [(Proxy, Option<u32>)], diagnostics: &mut Diagnostics) {
                 .error(proxy.at.clone(), format!("the id {id} of '{}' is already used by '{other}'", proxy.name));
         }
     }
-    // HAProxy's own HTTP client comes first and takes the number 1, so users know 2 as the first proxy's.
-    let mut next = 2;
+    let mut next = 1;
     for (proxy, explicit) in proxies.iter_mut() {
         proxy.uid = match explicit {
             Some(id) => *id,
@@ -659,10 +658,6 @@ impl ProxyReader<'_> {
             "no" => {
                 negated = line.without_no();
                 let what = negated.text(0);
-                if line.len() < 2 {
-                    self.diagnostics.error(line.at(1), "'no' expects a keyword");
-                    return;
-                }
                 if what != "option" && !NEGATABLE.contains(&what) {
                     let error = self.diagnostics.error(line.at(0), format!("'no' cannot stand before '{what}'"));
                     error.hint("'no' is for options and 'log'");

@@ -690,8 +690,8 @@ impl ActionReader<'_, '_> {
 }
 
 /// The statuses that HAProxy has an error page for.
-const ERROR_PAGES: [u16; 21] =
-    [200, 400, 401, 403, 404, 405, 407, 408, 410, 413, 414, 421, 422, 425, 429, 431, 500, 501, 502, 503, 504];
+const ERROR_PAGES: [u16; 22] =
+    [200, 400, 401, 403, 404, 405, 407, 408, 410, 413, 414, 421, 422, 425, 429, 431, 500, 501, 502, 503, 504, 431];
 
 /// Makes the named ACLs of a `defaults`' rules part of the rules, since no other section sees those ACLs.
 pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {

@@ -1,8 +1,4 @@
 //! The configuration language as its callers see it: whole files in, typed configurations and diagnostics out.
 
-mod catalogue;
-mod golden;
-mod haproxy;
 mod missions;
 mod support;
-mod typed;
