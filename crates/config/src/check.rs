@@ -1,23 +1,25 @@
 //! What only the whole configuration shows: references between proxies, and HAProxy's warnings about what is missing.
 
 use crate::diagnostic::Diagnostics;
-use crate::model::{BackendName, Config, LogLine, Mode, Proxy, ProxyId, ProxyKind};
+use crate::model::{Action, BackendName, Config, LogLine, Mode, Position, Proxy, ProxyId, ProxyKind};
 use crate::section::number_servers;
 
-/// Checks everything, and drops what HAProxy ignores with a warning.
-pub(crate) fn check(config: &mut Config, diagnostics: &mut Diagnostics) {
+/// Checks everything, and drops what HAProxy ignores with a warning. `defaults` says where each proxy's
+/// `default_backend` stands.
+pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnostics: &mut Diagnostics) {
     for proxy in &mut config.proxies {
         number_servers(&mut proxy.servers);
         http_only(proxy, diagnostics);
         timeouts(proxy, diagnostics);
+        unreachable_rules(proxy, diagnostics);
         if proxy.kind == ProxyKind::Frontend && proxy.binds.is_empty() {
             let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
             let warning = diagnostics.warning(proxy.at.clone(), message);
             warning.hint("declare it as a backend if this was intended");
         }
     }
-    for proxy in &config.proxies {
-        modes(proxy, config, diagnostics);
+    for (proxy, default_at) in config.proxies.iter().zip(defaults) {
+        modes(proxy, default_at.as_ref(), config, diagnostics);
     }
 }
 
@@ -68,10 +70,38 @@ fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// A rule behind one that always ends the set is never reached.
+fn unreachable_rules(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    let sets = [
+        (&proxy.tcp_request_connection, "tcp-request connection"),
+        (&proxy.tcp_request_content, "tcp-request content"),
+        (&proxy.tcp_response_content, "tcp-response content"),
+        (&proxy.http_request, "http-request"),
+        (&proxy.http_response, "http-response"),
+    ];
+    for (rules, set) in sets {
+        let last = rules.iter().position(|rule| rule.condition.is_none() && is_final(&rule.action));
+        // Said once, at the first rule that is lost.
+        if let Some(lost) = last.and_then(|last| rules.get(last + 1)) {
+            let message =
+                format!("previous '{set}' action is final and has no condition attached, further entries are NOOP");
+            diagnostics.warning(lost.at.clone(), message);
+        }
+    }
+}
+
+fn is_final(action: &Action) -> bool {
+    matches!(action, Action::Accept | Action::Reject | Action::Deny(_) | Action::Return(_) | Action::Redirect(_))
+}
+
 /// A frontend and its backends must speak the same.
-fn modes(proxy: &Proxy, config: &Config, diagnostics: &mut Diagnostics) {
-    let mut target = |id: ProxyId, at: &crate::model::Position, rule: &str| {
+fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnostics: &mut Diagnostics) {
+    let mut target = |id: ProxyId, at: &Position, rule: &str| {
         let backend = &config.proxies[id.0 as usize];
+        if backend.name == proxy.name {
+            diagnostics.error(at.clone(), format!("loop detected for {rule}: '{}'", proxy.name));
+            return;
+        }
         if backend.mode == proxy.mode {
             return;
         }
@@ -95,7 +125,7 @@ fn modes(proxy: &Proxy, config: &Config, diagnostics: &mut Diagnostics) {
         }
     }
     if let Some(id) = proxy.default_backend {
-        target(id, &proxy.at, "default_backend");
+        target(id, default_at.unwrap_or(&proxy.at), "default_backend");
     }
 }
 

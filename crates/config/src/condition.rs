@@ -321,7 +321,10 @@ impl ConditionReader<'_> {
         let first = next;
         for index in first..end {
             if let Err(message) = patterns.add(line.words[index].bytes()) {
-                self.diagnostics.error(line.at(index), message);
+                let error = self.diagnostics.error(line.at(index), message);
+                if matches!(line.text(index), "-i" | "-f" | "-m" | "-n") {
+                    error.hint("flags stand before the patterns");
+                }
                 good = false;
             }
         }

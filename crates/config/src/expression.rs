@@ -129,7 +129,8 @@ impl ExpressionReader<'_> {
     /// Reads `,converter(…),…` at `parsed.used`.
     fn converters(&self, text: &str, parsed: &mut Parsed) -> Result<(), Problem> {
         while text[parsed.used..].starts_with(',') {
-            let start = parsed.used + 1;
+            // Several commas are one, as in HAProxy.
+            let start = text.len() - text[parsed.used..].trim_start_matches(',').len();
             self.converter(text, start, parsed)?;
         }
         Ok(())
@@ -251,7 +252,8 @@ impl ExpressionReader<'_> {
             },
             ArgKind::Var => Arg::Var(variable(value)?),
             ArgKind::Occurrence => match unit::integer(value, -10, 32767).map_err(plain)? {
-                0 => return Err(plain("an occurrence counts from 1, or from -1 backwards".to_owned())),
+                // HAProxy's way to say "the last one", as if it were left out.
+                0 => Arg::Absent,
                 n => Arg::Int(n),
             },
             ArgKind::DateUnit => match value {
@@ -270,7 +272,7 @@ fn identifier(text: &str) -> &str {
 }
 
 /// Splits arguments from `start`, just behind the opening parenthesis; returns the place behind the closing one.
-/// Quotes protect commas and parentheses, and a backslash what follows it, once more than the line's own.
+/// Quotes protect commas and parentheses, and a backslash quotes and blanks, once more than the line's own.
 fn arguments(text: &str, start: usize, found: &mut Vec<(usize, Vec<u8>)>) -> Result<usize, Problem> {
     let bytes = text.as_bytes();
     let mut current = Vec::new();
@@ -281,7 +283,7 @@ fn arguments(text: &str, start: usize, found: &mut Vec<(usize, Vec<u8>)>) -> Res
         match (bytes[i], quote) {
             (b'\\', None | Some(b'"')) => {
                 match bytes.get(i + 1) {
-                    Some(b @ (b'\\' | b'"' | b'\'' | b',' | b')' | b'(' | b' ')) => {
+                    Some(b @ (b'\\' | b'"' | b'\'' | b' ')) => {
                         current.push(*b);
                         i += 1;
                     }
@@ -384,6 +386,8 @@ mod tests {
         check("str('a,b)')", "Str[Str(\"a,b)\")]");
         check("str(\"a\\\"b\")", "Str[Str(\"a\\\"b\")]");
         check("str()", "Str[Str(\"\")]");
+        check("hdr(x,0)", "ReqHdr[Str(\"x\"), Absent]");
+        check("src,,lower", "Src[] Lower[]");
         check("bool(true)", "Bool[Int(1)]");
         check("date(,ms)", "Date[Absent, Str(\"ms\")]");
         check("rand", "Rand[]");
@@ -412,7 +416,7 @@ mod tests {
         refused(place, "src,map(x)", "converter 'map' is not supported yet");
         refused(place, "src(1)", "'src' takes no argument");
         refused(place, "hdr(a,b)", "6: argument 2 of 'hdr': a whole number");
-        refused(place, "hdr(a,0)", "an occurrence counts from 1");
+        refused(place, "hdr(a,-11)", "between -10 and 32767");
         refused(place, "hdr(a", "3: expected ')'");
         refused(place, "int", "missing arguments (got 0/1) for 'int'");
         refused(place, "int()", "argument 1 of 'int' is missing");

@@ -1,8 +1,7 @@
 //! Log-format strings (HAProxy configuration manual 8.2.6): text, `%xx` aliases and `%[…]` expressions, each with
 //! flags `%{+Q,-X}…`.
 //!
-//! As in HAProxy a run of blanks is one blank, and blanks at the very start are none: the language was made for log
-//! lines, and rules inherited it.
+//! Blanks stay as they are written, which is HAProxy's way in rules; only its `log-format` lines fold runs of them.
 
 use crate::expression::{ExpressionReader, Problem};
 use crate::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Position};
@@ -87,19 +86,9 @@ pub(crate) fn read(
     let mut text = Vec::new();
     // The flags that `%{+Q}o` sets for all that follows.
     let mut lasting = FormatFlags::default();
-    let mut last_blank = true;
     let mut i = 0;
     while i < bytes.len() {
         let byte = bytes[i];
-        if byte == b' ' {
-            if !last_blank {
-                text.push(b' ');
-            }
-            last_blank = true;
-            i += 1;
-            continue;
-        }
-        last_blank = false;
         if byte != b'%' {
             text.push(byte);
             i += 1;
@@ -116,9 +105,6 @@ pub(crate) fn read(
                 format.parts.push(FormatPart::Text(std::mem::take(&mut text)));
             }
             format.parts.push(part);
-        } else {
-            // `%o` gives nothing, so the blank before it still stands for the one after it.
-            last_blank = text.last() == Some(&b' ') || (text.is_empty() && format.parts.is_empty());
         }
         i = used;
     }
@@ -194,11 +180,9 @@ fn expression(
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&bytes[start..start + error.valid_up_to()]).expect("it is valid up to there"),
     };
-    let blanks = text.len() - text.trim_start_matches(' ').len();
-    let shift = |problem: Problem| Problem { offset: problem.offset + start + blanks, ..problem };
-    let parsed = reader.read(&text[blanks..], place(start + blanks)).map_err(shift)?;
-    let mut end = blanks + parsed.used;
-    end += text[end..].len() - text[end..].trim_start_matches(' ').len();
+    let shift = |problem: Problem| Problem { offset: problem.offset + start, ..problem };
+    let parsed = reader.read(text, place(start)).map_err(shift)?;
+    let end = parsed.used;
     match text[end..].chars().next() {
         Some(']') => Ok((Some(FormatPart::Expr(Box::new(parsed.expr), flags)), start + end + 1)),
         Some(c) => {
@@ -282,18 +266,18 @@ mod tests {
         check("plain", "\"plain\"");
         check("100%%", "\"100%\"");
         check("a%[src]b", "\"a\" Src@4 \"b\"");
-        check("%[ src,lower ]", "Src@4");
+        check("%[src,lower]", "Src@3");
         check("%[hdr(a]b)]", "ReqHdr@3");
         check("%ci:%cp", "Ci \":\" Cp");
         check("%{+Q}r%{+Q,+X}[src]", "Request+Q Src+Q+X@16");
-        check("%{+Q}o %ci %{-Q}cp", "Ci+Q \" \" Cp");
+        check("%{+Q}o %ci %{-Q}cp", "\" \" Ci+Q \" \" Cp");
         check("%(name)ci", "Ci");
     }
 
     #[test]
-    fn runs_of_blanks_are_one() {
-        check("  a   b ", "\"a b \"");
-        check("a %[src]  b", "\"a \" Src@5 \" b\"");
+    fn blanks_stay() {
+        check("  a   b ", "\"  a   b \"");
+        check("a %[src]  b", "\"a \" Src@5 \"  b\"");
     }
 
     #[test]
@@ -308,7 +292,7 @@ mod tests {
         refused("%zz", "0: no such format alias '%zz'");
         refused("%ID", "0: format alias '%ID' is not supported yet");
         refused("%[src", "1: missing ']' after the expression");
-        refused("%[src b]", "6: unexpected 'b' in the expression");
+        refused("%[src b]", "5: unexpected ' ' in the expression");
         refused("x%[srcc]", "3: unknown fetch method 'srcc'");
         refused("%{+Z}ci", "2: flag 'Z' is not supported");
         refused("%{Q}ci", "2: unknown flag 'Q'");

@@ -255,7 +255,7 @@ pub struct Proxy {
     pub kind: ProxyKind,
     /// `mode`.
     pub mode: Mode,
-    /// `id N`, or the position among proxies counted from 1 as HAProxy does (`iid` of `show stat`).
+    /// `id N`, or the least free number from 2 on, as HAProxy does (`iid` of `show stat`).
     pub uid: u32,
     /// Where the section starts.
     pub at: Position,

@@ -185,7 +185,7 @@ fn range(text: &str, operator: Option<Operator>) -> Result<(i64, i64), String> {
 }
 
 fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    if text.is_empty() || text.len() % 2 != 0 {
+    if text.is_empty() || !text.len().is_multiple_of(2) {
         return None;
     }
     let digit = |b: u8| (b as char).to_digit(16);

@@ -17,10 +17,16 @@ pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
     };
     let mut best: Option<(usize, &str)> = None;
     for name in names {
-        if name.len().abs_diff(word.len()) > limit || name == word {
+        if name == word {
+            continue;
+        }
+        // The beginning of a name is as near as a slip of two letters, however much is missing.
+        let prefix = word.len() >= 3 && name.starts_with(&lower);
+        if name.len().abs_diff(word.len()) > limit && !prefix {
             continue;
         }
         let distance = distance(lower.as_bytes(), name.to_ascii_lowercase().as_bytes());
+        let distance = if prefix { distance.min(2).min(limit) } else { distance };
         // A name of two letters is not "near" a word that shares none of them.
         if distance <= limit && distance < name.len() && best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, name));
@@ -65,6 +71,7 @@ mod tests {
         check("Mode", Some("mode"));
         check("sever", Some("server"));
         check("timeuot", Some("timeout"));
+        check("defau", Some("default_backend"));
         check("frobnicate", None);
         check("xy", None);
         check("", None);

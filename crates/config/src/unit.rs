@@ -41,10 +41,8 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     if nanos > u128::from(MAX_MS) * 1_000_000 {
         return Err(overflow());
     }
-    if number != 0 && nanos < 1_000_000 {
-        return Err(format!("timer underflow in '{text}' (minimum non-null value is 1 ms)"));
-    }
-    Ok(Duration::from_millis((nanos / 1_000_000) as u64))
+    // Rounded up, so that no duration but 0 becomes 0, which means none.
+    Ok(Duration::from_millis(nanos.div_ceil(1_000_000) as u64))
 }
 
 /// Hints at the units of [`time`].
@@ -105,7 +103,8 @@ mod tests {
     fn durations() {
         check("5000", Ok(5000));
         check("0", Ok(0));
-        check("1500us", Ok(1));
+        check("1500us", Ok(2));
+        check("1us", Ok(1));
         check("10ms", Ok(10));
         check("1m", Ok(60_000));
         check("2h", Ok(7_200_000));
@@ -114,7 +113,6 @@ mod tests {
         check("2147483647", Ok(2_147_483_647));
         check("2147483648", Err("overflow"));
         check("99999999999999999999999", Err("overflow"));
-        check("999us", Err("underflow"));
         check("5x", Err("unexpected 'x'"));
         check("5 s", Err("unexpected ' s'"));
         check("", Err("expected"));

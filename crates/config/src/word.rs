@@ -301,7 +301,9 @@ fn expand(line: &[u8], start: usize, s: &mut Splitter, scope: &Scope<'_>) -> Res
         return error(i.min(line.len()), "forbidden first char in environment variable name", hint);
     }
     let name_at = i;
-    while line.get(i).is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')) {
+    // A dot only begins a name, that of a pseudo-variable.
+    i += 1;
+    while line.get(i).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_') {
         i += 1;
     }
     let name = std::str::from_utf8(&line[name_at..i]).expect("only ASCII was taken");
@@ -415,7 +417,7 @@ mod tests {
 
     #[test]
     fn variables() {
-        check(r#"$A '$A' "$A" "${A}b" "x$A.""#, &["$A", "$A", "one", "oneb", "x"]);
+        check(r#"$A '$A' "$A" "${A}b" "x$A.""#, &["$A", "$A", "one", "oneb", "xone."]);
         check(r#""${NONE-d e}" "${A-d}" "${NONE}""#, &["d e", "one", ""]);
         check(r#""${LIST[*]}" "p${LIST[*]}s" "${LIST}""#, &["x", "y", "z", "px", "y", "zs", "x  y z"]);
         check(r#"a "${EMPTY[*]}" b"#, &["a", "b"]);

@@ -12,7 +12,7 @@ use crate::command::Handle;
 use crate::context::{Ctx, NO_DB, Place};
 use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY, Ticket};
-use crate::keys::KeyRule;
+use crate::keys::{KeyRule, KeyWord};
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
@@ -237,6 +237,13 @@ impl Inner {
         true
     }
 
+    /// The command's keys in databases that exist; the handler refuses the others by itself.
+    pub(crate) fn keys_of(&self, spec: &CommandSpec, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
+        let mut keys = spec.keys.keys(words, db);
+        keys.retain(|key| key.db < self.keyspace.databases());
+        keys
+    }
+
     /// Locks the stripes of all keys, in order.
     #[inline]
     fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec) {
@@ -258,7 +265,7 @@ impl Inner {
             ctx.places.push(Place { hash, lock, word: first as u32 });
             return;
         }
-        let keys = spec.keys.keys(ctx.words, ctx.db);
+        let keys = self.keys_of(spec, ctx.words, ctx.db);
         let mut stripes: SmallVec<[(u32, u32); 8]> = SmallVec::new();
         for key in &keys {
             let hash = self.keyspace.hasher.hash(ctx.words[key.word as usize]);

@@ -120,7 +120,7 @@ impl Section {
             }
         };
         let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
-        for key in spec.keys.keys(words, db) {
+        for key in self.inner.keys_of(spec, words, db) {
             self.cover(key.db, words[key.word as usize], spec.mode())?;
         }
         let who = Who { id: self.ticket.id, now_ms: Some(self.now_ms) };

@@ -26,7 +26,7 @@ impl Inner {
     /// A ticket for a command that is to be parked.
     pub(crate) fn new_ticket(&self, command: OwnedCommand) -> Arc<Ticket> {
         let words = command.words.to_vec();
-        let keys = command.spec.keys.keys(&words, command.db);
+        let keys = self.keys_of(command.spec, &words, command.db);
         let mode = command.spec.mode();
         let keys = self.held_keys(keys.iter().map(|key| (key.db, words[key.word as usize], mode)));
         Arc::new(Ticket::new(self.ticket_id(), keys, Some(command)))

@@ -23,6 +23,8 @@ pub(crate) struct GlobalReader {
 }
 
 struct Reading<'a> {
+    /// The keyword, both words of it.
+    name: &'static str,
     reader: &'a mut GlobalReader,
     env: &'a mut Environment,
     diagnostics: &'a mut Diagnostics,
@@ -117,13 +119,19 @@ pub(crate) static KEYWORDS: Table<GlobalParserRow> = Table::new(&[
         }
     }),
     row("presetenv", 2, 2, "NAME VALUE", "Sets an environment variable unless it is set.", |r, line| {
-        r.env.set_default(line.text(1), line.text(2));
+        if r.has_value(line) {
+            r.env.set_default(line.text(1), line.text(2));
+        }
     }),
     row("resetenv", 0, MANY, "[NAME]…", "Removes all environment variables but these.", |r, line| {
         let keep: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
         r.env.retain(&keep);
     }),
-    row("setenv", 2, 2, "NAME VALUE", "Sets an environment variable.", |r, line| r.env.set(line.text(1), line.text(2))),
+    row("setenv", 2, 2, "NAME VALUE", "Sets an environment variable.", |r, line| {
+        if r.has_value(line) {
+            r.env.set(line.text(1), line.text(2));
+        }
+    }),
     row(
         "stats socket",
         1,
@@ -279,7 +287,7 @@ impl GlobalReader {
         match KEYWORDS.find(line.text(0), line.text(1)) {
             Some((row, name_words)) => {
                 if table::arity(row, name_words, line, diagnostics) {
-                    (row.parser.0)(&mut Reading { reader: self, env, diagnostics }, line);
+                    (row.parser.0)(&mut Reading { name: row.name, reader: self, env, diagnostics }, line);
                 }
             }
             None => table::unknown(&KEYWORDS, known::GLOBAL, Contexts::GLOBAL, "global", line, diagnostics),
@@ -304,11 +312,20 @@ impl GlobalReader {
 }
 
 impl Reading<'_> {
+    /// HAProxy knows no empty variable: a name and a value are both needed.
+    fn has_value(&mut self, line: &Line) -> bool {
+        let empty = (1..3).find(|i| line.text(*i).is_empty());
+        if let Some(index) = empty {
+            self.diagnostics.error(line.at(index), format!("'{}' expects a name and a value", self.name));
+        }
+        empty.is_none()
+    }
+
     fn integer(&mut self, line: &Line, index: usize, min: i64, max: i64) -> Option<i64> {
         match unit::integer(line.text(index), min, max) {
             Ok(value) => Some(value),
             Err(message) => {
-                self.diagnostics.error(line.at(index), format!("'{}': {message}", line.text(0)));
+                self.diagnostics.error(line.at(index), format!("'{}': {message}", self.name));
                 None
             }
         }
@@ -319,7 +336,7 @@ impl Reading<'_> {
         match unit::time(line.text(index), TimeUnit::Milliseconds) {
             Ok(time) => Some((!time.is_zero()).then_some(time)),
             Err(message) => {
-                let error = self.diagnostics.error(line.at(index), format!("'{}': {message}", line.text(0)));
+                let error = self.diagnostics.error(line.at(index), format!("'{}': {message}", self.name));
                 error.hint(TIME_HINT);
                 None
             }
@@ -330,12 +347,12 @@ impl Reading<'_> {
         match unit::size(line.text(1), max) {
             Ok(size) if size >= min => Some(size as usize),
             Ok(size) => {
-                let message = format!("'{}': the value must be at least {min} (was {size})", line.text(0));
+                let message = format!("'{}': the value must be at least {min} (was {size})", self.name);
                 self.diagnostics.error(line.at(1), message);
                 None
             }
             Err(message) => {
-                self.diagnostics.error(line.at(1), format!("'{}': {message}", line.text(0)));
+                self.diagnostics.error(line.at(1), format!("'{}': {message}", self.name));
                 None
             }
         }
@@ -370,6 +387,10 @@ fn stats_socket(r: &mut Reading<'_>, line: &Line) {
             return;
         }
     };
+    if addresses.len() > 1 {
+        r.diagnostics.error(line.at(2), "'stats socket' takes one address").hint("write a line for each");
+        return;
+    }
     let mut socket = StatsSocket {
         address: addresses.remove(0),
         mode: None,

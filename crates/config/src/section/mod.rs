@@ -67,6 +67,7 @@ pub struct Draft {
     global: Global,
     sections: Vec<Section>,
     diagnostics: Diagnostics,
+    lua_failed: bool,
 }
 
 /// Splits lines, follows `.if`, types `global`. `env` is changed as `setenv` and its kin say.
@@ -79,7 +80,7 @@ pub fn parse(source: Source, env: &mut Environment) -> Draft {
     }
     let Reader { global, sections, mut diagnostics } = reader;
     let global = global.finish(&mut diagnostics);
-    Draft { source, global, sections, diagnostics }
+    Draft { source, global, sections, diagnostics, lua_failed: false }
 }
 
 /// The variables that HAProxy itself sets (configuration manual 2.3).
@@ -257,11 +258,19 @@ impl Draft {
         &self.diagnostics
     }
 
+    /// Notes that a script could not be loaded. The names it would have registered are not known, so `finish` then
+    /// says nothing about actions that are missing.
+    pub fn lua_failed(&mut self, at: Position, message: impl Into<String>) {
+        self.diagnostics.error(at, message);
+        self.lua_failed = true;
+    }
+
     /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
     /// configuration is there if and only if there is no error.
     pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
-        let Draft { source, global, sections, mut diagnostics } = self;
-        let (proxies, stores) = proxy::all(&sections, &global, files, lua, &mut diagnostics);
+        let Draft { source, global, sections, mut diagnostics, lua_failed } = self;
+        let loaded = proxy::Loaded { files, lua, lua_failed };
+        let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &mut diagnostics);
         let mut config = Config {
             global,
             proxies,
@@ -269,7 +278,7 @@ impl Draft {
             engines: store::engines(&sections, &mut diagnostics),
             origins: store::origins(&sections, &mut diagnostics),
         };
-        check::check(&mut config, &mut diagnostics);
+        check::check(&mut config, &defaults, &mut diagnostics);
         if !diagnostics.is_empty() {
             let ranks: HashMap<&str, usize> = source.files.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect();
             diagnostics.sort(|file| ranks.get(file).copied().unwrap_or(usize::MAX));
@@ -282,6 +291,13 @@ impl Draft {
 }
 
 pub(crate) use server::number as number_servers;
+
+/// Where a keyword belongs, whichever section's table has it.
+fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {
+    let global = global::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
+    let proxy = || proxy::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
+    global.or_else(proxy).or_else(|| store::KEYWORDS.find(first, second).map(|(row, _)| row.contexts))
+}
 
 /// A row as the catalogue lists it.
 pub(crate) struct Listed {

@@ -48,6 +48,23 @@ pub(crate) struct Settings {
     /// Where a rule of a named `defaults` stands; the section's users must then be of one kind.
     has_rules: bool,
     explicit_uid: Option<u32>,
+    default_backend_at: Option<Position>,
+}
+
+/// A proxy that was read, and what the checks of the whole need besides it.
+struct Finished {
+    proxy: Proxy,
+    explicit_uid: Option<u32>,
+    /// Where its `default_backend` stands.
+    default_backend_at: Option<Position>,
+}
+
+/// What stands outside of the configuration.
+pub(crate) struct Loaded<'a> {
+    pub(crate) files: &'a dyn Files,
+    pub(crate) lua: &'a dyn LuaNames,
+    /// A script failed to load, so a name that it may have registered is not an error.
+    pub(crate) lua_failed: bool,
 }
 
 /// Reads one proxy.
@@ -58,8 +75,7 @@ pub(crate) struct ProxyReader<'a> {
     section: &'static str,
     pub(crate) names: &'a ProxyNames,
     pub(crate) stores: &'a StoreNames,
-    pub(crate) files: &'a dyn Files,
-    pub(crate) lua: &'a dyn LuaNames,
+    pub(crate) loaded: &'a Loaded<'a>,
     pub(crate) diagnostics: &'a mut Diagnostics,
 }
 
@@ -133,6 +149,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     }),
     row("default_backend", FRONT, 1, 1, "NAME", "The backend where no use_backend applies.", |r, line| {
         r.settings.proxy.default_backend = r.backend(line, 1);
+        r.settings.default_backend_at = Some(line.at(1));
     }),
     row("disabled", PROXY, 0, 0, "", "The section is read, checked and left alone.", |r, _| {
         r.settings.proxy.disabled = true
@@ -310,7 +327,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         MANY,
         "NAME ADDRESS[:PORT] [OPTION]…",
         "A server.",
-        |r, line| server::server(r, line),
+        server::server,
     ),
     row(
         "tcp-request connection",
@@ -407,10 +424,9 @@ fn on(line: &Line) -> bool {
 pub(crate) fn all(
     sections: &[Section],
     global: &Global,
-    files: &dyn Files,
-    lua: &dyn LuaNames,
+    loaded: &Loaded<'_>,
     diagnostics: &mut Diagnostics,
-) -> (Vec<Proxy>, Vec<StoreSection>) {
+) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>) {
     let names = proxy_names(sections, diagnostics);
     let stores = store::stores(sections, diagnostics);
     let mut store_names = StoreNames::default();
@@ -443,8 +459,7 @@ pub(crate) fn all(
             section: keyword,
             names: &names,
             stores: &store_names,
-            files,
-            lua,
+            loaded,
             diagnostics,
         };
         for line in &section.lines {
@@ -467,7 +482,8 @@ pub(crate) fn all(
         }
     }
     number(&mut proxies, diagnostics);
-    (proxies.into_iter().map(|(proxy, _)| proxy).collect(), stores)
+    let defaults = proxies.iter().map(|finished| finished.default_backend_at.clone()).collect();
+    (proxies.into_iter().map(|finished| finished.proxy).collect(), defaults, stores)
 }
 
 struct DefaultsSection {
@@ -553,19 +569,20 @@ fn proxy_names(sections: &[Section], diagnostics: &mut Diagnostics) -> ProxyName
 }
 
 /// Gives every proxy without an `id` the least number that is free, in the order of the file.
-fn number(proxies: &mut [(Proxy, Option<u32>)], diagnostics: &mut Diagnostics) {
+fn number(proxies: &mut [Finished], diagnostics: &mut Diagnostics) {
     let mut used: HashMap<u32, Arc<str>> = HashMap::new();
-    for (proxy, explicit) in proxies.iter() {
-        if let Some(id) = explicit
+    for Finished { proxy, explicit_uid, .. } in proxies.iter() {
+        if let Some(id) = explicit_uid
             && let Some(other) = used.insert(*id, proxy.name.clone())
         {
             diagnostics
                 .error(proxy.at.clone(), format!("the id {id} of '{}' is already used by '{other}'", proxy.name));
         }
     }
-    let mut next = 1;
-    for (proxy, explicit) in proxies.iter_mut() {
-        proxy.uid = match explicit {
+    // HAProxy's own HTTP client comes first and takes the number 1, so users know 2 as the first proxy's.
+    let mut next = 2;
+    for Finished { proxy, explicit_uid, .. } in proxies.iter_mut() {
+        proxy.uid = match explicit_uid {
             Some(id) => *id,
             None => {
                 while used.contains_key(&next) {
@@ -619,6 +636,7 @@ impl Settings {
             seen: [false; STEPS.len()],
             has_rules: false,
             explicit_uid: None,
+            default_backend_at: None,
         }
     }
 
@@ -641,13 +659,14 @@ impl Settings {
         }
     }
 
-    fn finish(mut self, global: &Global) -> (Proxy, Option<u32>) {
+    fn finish(mut self, global: &Global) -> Finished {
         self.proxy.acls = self.acls.list;
         self.proxy.http_request.append(&mut self.redirects);
         if self.log_global {
             self.proxy.log.splice(0..0, global.log.iter().cloned());
         }
-        (self.proxy, self.explicit_uid)
+        let Settings { proxy, explicit_uid, default_backend_at, .. } = self;
+        Finished { proxy, explicit_uid, default_backend_at }
     }
 }
 
@@ -658,6 +677,10 @@ impl ProxyReader<'_> {
             "no" => {
                 negated = line.without_no();
                 let what = negated.text(0);
+                if line.len() < 2 {
+                    self.diagnostics.error(line.at(1), "'no' expects a keyword");
+                    return;
+                }
                 if what != "option" && !NEGATABLE.contains(&what) {
                     let error = self.diagnostics.error(line.at(0), format!("'no' cannot stand before '{what}'"));
                     error.hint("'no' is for options and 'log'");
@@ -783,7 +806,8 @@ impl ProxyReader<'_> {
             self.diagnostics.error(line.at(0), message).hint("give the section a name");
             return;
         }
-        let mut reader = ConditionReader { stores: self.stores, files: self.files, diagnostics: self.diagnostics };
+        let mut reader =
+            ConditionReader { stores: self.stores, files: self.loaded.files, diagnostics: self.diagnostics };
         reader.declare(line, &mut self.settings.acls);
     }
 
@@ -926,7 +950,8 @@ impl ProxyReader<'_> {
         start: usize,
         place: Place,
     ) -> Result<Option<crate::model::Condition>, ()> {
-        let mut reader = ConditionReader { stores: self.stores, files: self.files, diagnostics: self.diagnostics };
+        let mut reader =
+            ConditionReader { stores: self.stores, files: self.loaded.files, diagnostics: self.diagnostics };
         reader.condition(line, start, &self.settings.acls, place)
     }
 

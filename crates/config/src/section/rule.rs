@@ -554,7 +554,7 @@ impl ActionReader<'_, '_> {
             _ => {}
         }
         let path = word.text();
-        let bytes = match self.reader.files.read(path.as_ref()) {
+        let bytes = match self.reader.loaded.files.read(path.as_ref()) {
             Ok(bytes) if bytes.len() <= limits::FILE_BYTES => bytes,
             Ok(_) => {
                 let message = format!("'{path}' is larger than 64 MiB");
@@ -660,8 +660,15 @@ impl ActionReader<'_, '_> {
             Place::TcpResponse => "tcp-res",
             _ => "http-req",
         };
-        let Some(wanted) = self.reader.lua.action(name, hook) else {
-            let names = self.reader.lua.actions();
+        let Some(wanted) = self.reader.loaded.lua.action(name, hook) else {
+            if self.reader.loaded.lua_failed {
+                // The script's own error was given; its arguments can't be counted.
+                while self.has(self.next) {
+                    self.next += 1;
+                }
+                return Some(Action::Lua(LuaAction { name: name.into(), args: Vec::new() }));
+            }
+            let names = self.reader.loaded.lua.actions();
             let message = if names.iter().any(|n| n == name) {
                 format!("the Lua action '{name}' is not registered for '{hook}'")
             } else {
@@ -690,8 +697,8 @@ impl ActionReader<'_, '_> {
 }
 
 /// The statuses that HAProxy has an error page for.
-const ERROR_PAGES: [u16; 22] =
-    [200, 400, 401, 403, 404, 405, 407, 408, 410, 413, 414, 421, 422, 425, 429, 431, 500, 501, 502, 503, 504, 431];
+const ERROR_PAGES: [u16; 21] =
+    [200, 400, 401, 403, 404, 405, 407, 408, 410, 413, 414, 421, 422, 425, 429, 431, 500, 501, 502, 503, 504];
 
 /// Makes the named ACLs of a `defaults`' rules part of the rules, since no other section sees those ACLs.
 pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {

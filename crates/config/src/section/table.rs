@@ -122,9 +122,13 @@ pub(crate) fn unknown<P: 'static>(
         error.hint(format!("it belongs in: '{sections}'"));
     } else if is_known(known, first) || (!second.is_empty() && is_known(known, &format!("{first} {second}"))) {
         diagnostics.error(line.at(0), format!("'{first}' is not supported yet"));
+    } else if let Some(places) = crate::section::places(first, second) {
+        let error = diagnostics.error(line.at(0), format!("'{first}' is not allowed in a '{section}' section"));
+        error.hint(format!("it belongs in: '{}'", places.section_names().join("', '")));
     } else {
-        let firsts = table.names(context).chain(known.iter().copied()).map(|n| n.split(' ').next().unwrap_or(n));
-        let near = suggest::nearest(first, firsts);
+        // Names of other contexts count too: the next run says where they belong.
+        let firsts = table.rows.iter().map(|row| row.name).chain(known.iter().copied());
+        let near = suggest::nearest(first, firsts.map(|n| n.split(' ').next().unwrap_or(n)));
         let message = format!("unknown keyword '{first}' in '{section}' section");
         diagnostics.error(line.at(0), message).did_you_mean(near);
     }

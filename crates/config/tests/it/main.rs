@@ -1,4 +1,8 @@
 //! The configuration language as its callers see it: whole files in, typed configurations and diagnostics out.
 
+mod catalogue;
+mod golden;
+mod haproxy;
 mod missions;
 mod support;
+mod typed;

@@ -286,3 +286,34 @@ pub async fn choose_backend(frontend: &ProxyRun, cx: &mut StreamContext, worker:
         BackendAttempt::Suspended(suspended) => resume_backend(frontend, suspended, cx, worker).await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `-` goes on, `ok` ends the list, `close` closes, else the status and the source.
+    fn shown(verdict: Option<Verdict>) -> String {
+        match verdict {
+            None => "-".to_owned(),
+            Some(Verdict::Continue) => "ok".to_owned(),
+            Some(Verdict::Close) => "close".to_owned(),
+            Some(Verdict::Reply(reply)) => format!("{} {:?}", reply.head.status(), reply.source),
+        }
+    }
+
+    #[test]
+    fn a_lua_outcome_means_what_its_hook_can_do() {
+        let check = |outcome: fn() -> ActionOutcome, expected: [&str; 3]| {
+            let hooks = [Hook::HttpRequest, Hook::HttpResponse, Hook::TcpRequestContent];
+            assert_eq!(hooks.map(|hook| shown(lua_verdict(outcome(), hook))), expected, "{:?}", outcome());
+        };
+        check(|| ActionOutcome::Continue, ["-", "-", "-"]);
+        check(|| ActionOutcome::Stop, ["ok", "ok", "ok"]);
+        check(|| ActionOutcome::Deny, ["403 Deny", "502 Deny", "close"]);
+        check(|| ActionOutcome::Error, ["500 Internal", "500 Internal", "close"]);
+        check(|| ActionOutcome::Invalid, ["400 Internal", "502 Internal", "close"]);
+        check(|| ActionOutcome::Abort, ["close", "close", "close"]);
+        let reply = || ActionOutcome::Reply(Box::new(page_reply(404, ReplySource::Return)));
+        check(reply, ["404 Return", "404 Return", "404 Return"]);
+    }
+}

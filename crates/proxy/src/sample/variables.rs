@@ -9,6 +9,7 @@
 //! Limits: HAProxy's defaults for `tune.vars.*` are unlimited; here one stream may keep [`STREAM_LIMIT`] bytes in its
 //! scopes and the names of the process are at most [`NAMES_LIMIT`]. What does not fit is not set.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -21,6 +22,8 @@ use super::value::Sample;
 pub const STREAM_LIMIT: usize = 1 << 20;
 /// Variable names that the process may know; scripts can invent names.
 pub const NAMES_LIMIT: usize = 65_536;
+/// Names that one thread remembers for [`VarRef::parse`].
+const REMEMBERED: usize = 1_024;
 /// What one variable counts besides its bytes: its slot.
 const SLOT_COST: usize = std::mem::size_of::<(NameId, Sample)>();
 
@@ -106,10 +109,23 @@ impl VarRef {
         registry.names.get(name).map(|id| VarRef::of(scope, *id))
     }
 
-    /// Resolves `scope.name` as scripts write it, making it known.
+    /// Resolves `scope.name` as scripts write it, making it known. Scripts use few names again and again, so each
+    /// thread remembers them and the process's lock is taken once for each.
     pub fn parse(text: &str) -> Option<VarRef> {
-        let (scope, name) = split(text)?;
-        VarRef::intern(&VarName { scope, name: Arc::from(name) })
+        thread_local! {
+            static KNOWN: RefCell<HashMap<Box<str>, VarRef>> = RefCell::default();
+        }
+        KNOWN.with_borrow_mut(|known| {
+            if let Some(variable) = known.get(text) {
+                return Some(variable.clone());
+            }
+            let (scope, name) = split(text)?;
+            let variable = VarRef::intern(&VarName { scope, name: Arc::from(name) })?;
+            if known.len() < REMEMBERED {
+                known.insert(text.into(), variable.clone());
+            }
+            Some(variable)
+        })
     }
 
     fn of(scope: VarScope, id: NameId) -> VarRef {

@@ -45,8 +45,7 @@ struct ScanOptions<'a> {
 
 impl<'a> ScanOptions<'a> {
     fn parse(words: &[&'a [u8]]) -> Result<ScanOptions<'a>, Refused> {
-        let cursor = std::str::from_utf8(words[1]).ok().and_then(|text| text.parse().ok());
-        let cursor = cursor.ok_or("ERR invalid cursor")?;
+        let cursor = parse_cursor(words[1]).ok_or("ERR invalid cursor")?;
         let mut options = ScanOptions { cursor, count: 10, pattern: None, kind: None };
         let mut rest = words[2..].iter();
         while let Some(word) = rest.next() {
@@ -63,6 +62,23 @@ impl<'a> ScanOptions<'a> {
         }
         Ok(options)
     }
+}
+
+/// Reads a cursor as Redis does, which takes nothing for 0 and lets negative numbers wrap.
+fn parse_cursor(word: &[u8]) -> Option<u64> {
+    let (negative, digits) = match word {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return word.is_empty().then_some(0);
+    }
+    let value = digits.iter().try_fold(0u64, |value, digit| match digit {
+        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    })?;
+    Some(if negative { value.wrapping_neg() } else { value })
 }
 
 /// The cursor is a place in the order of the keys' hashes, in which no split changes anything: a key that is there from

@@ -72,5 +72,5 @@ pub(crate) fn help(name: &str, lines: &[&str], out: &mut dyn ReplySink) {
     out.simple(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
     lines.iter().for_each(|line| out.simple(line));
     out.simple("HELP");
-    out.simple("    Print this help.");
+    out.simple("    Prints this help.");
 }

@@ -1,4 +1,75 @@
-//! The store from outside: over RESP, beside the distribution's redis-server.
+//! The store from outside: beside a real Redis, over RESP and as a function, against a model, and under many threads.
 
+mod concurrency;
+mod differential;
+mod holds;
+mod model;
 mod server;
 mod support;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use sluicegate_store::{Caller, Executed, Parked, Store, execute};
+use sluicegate_wire::resp::ReplyWriter;
+
+/// Waits with the thread.
+fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Runs a command that must not wait, and returns the reply's bytes.
+#[track_caller]
+fn run(store: &Store, caller: &mut Caller, words: &[&[u8]]) -> Vec<u8> {
+    match start(store, caller, words) {
+        Ok(reply) => reply,
+        Err(_) => panic!("{} waits", String::from_utf8_lossy(words[0])),
+    }
+}
+
+/// Runs a command: the reply's bytes, or what will bring them.
+fn start(store: &Store, caller: &mut Caller, words: &[&[u8]]) -> Result<Vec<u8>, Parked> {
+    let mut out = Vec::new();
+    let protocol = caller.protocol;
+    match execute(store, caller, words, &mut ReplyWriter::new(&mut out, protocol)) {
+        Executed::Done => Ok(out),
+        Executed::Connection(command) => panic!("{command:?} needs a connection"),
+        Executed::Parked(parked) => Err(parked),
+    }
+}
+
+/// Runs a command given as text, on database 0 and in RESP2.
+#[track_caller]
+fn ask(store: &Store, command: &str) -> String {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    String::from_utf8(run(store, &mut Caller::default(), &words)).expect("tests use text")
+}
+
+/// A small generator of numbers, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
+        choices[self.below(choices.len())]
+    }
+}

@@ -168,6 +168,9 @@ impl ChunkedDecoder {
                         return Ok((at + 1, ChunkEvent::End));
                     }
                     _ => {
+                        if matches!(byte, b' ' | b'\t') {
+                            self.unfold_trailer();
+                        }
                         self.state = State::Trailer;
                         continue;
                     }
@@ -244,6 +247,13 @@ impl ChunkedDecoder {
 
     fn start_data(&mut self) {
         self.state = if self.remaining == 0 { State::TrailerStart } else { State::Data };
+    }
+
+    /// The next line goes on with the last one, as in a head: its line end becomes spaces.
+    fn unfold_trailer(&mut self) {
+        for byte in self.trailers.iter_mut().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')) {
+            *byte = b' ';
+        }
     }
 
     /// Collects up to the end of one trailer line; gives the bytes taken.
@@ -464,6 +474,7 @@ mod tests {
         check("0\r\nT\r\n\r\n", Err(ChunkError::Trailer));
         check("0\r\nT : u\r\n\r\n", Err(ChunkError::Trailer));
         check("0\r\n T: u\r\n\r\n", Err(ChunkError::Trailer));
+        check("0\r\nT: u\r\n v\n\tw\r\nX: y\r\n\r\n", Ok(("", "T=u   v \tw,X=y", "")));
         check("0\r\nT: u\rv\r\n\r\n", Err(ChunkError::Trailer));
         check("0\r\n\rX", Err(ChunkError::Trailer));
     }

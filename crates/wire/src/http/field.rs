@@ -65,6 +65,10 @@ pub(super) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize
             number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
             at += 1;
         }
+        // Beyond this HAProxy refuses, as do all who keep lengths in signed numbers.
+        if number > i64::MAX as u64 {
+            return None;
+        }
         if start == at || found.as_ref().is_some_and(|(earlier, _)| *earlier != number) {
             return None;
         }
@@ -295,7 +299,8 @@ mod tests {
         check("-5", None);
         check("0x5", None);
         check("5 5", None);
-        check("18446744073709551615", Some((u64::MAX, "18446744073709551615")));
+        check("9223372036854775807", Some((i64::MAX as u64, "9223372036854775807")));
+        check("9223372036854775808", None);
         check("18446744073709551616", None);
         check("5\r\n ,5", Some((5, "5")));
     }
