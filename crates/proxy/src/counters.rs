@@ -14,6 +14,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use sluicegate_wire::http::{Message, StartLine};
+
 /// Requests over which the average times of `show stat` are taken (HAProxy's TIME_STATS_SAMPLES).
 pub const TIME_SAMPLES: u64 = 512;
 
@@ -27,6 +29,17 @@ fn epoch() -> Instant {
 #[inline]
 pub fn second(now: Instant) -> u32 {
     now.saturating_duration_since(epoch()).as_secs() as u32 + 1
+}
+
+/// The size of a message's head as HAProxy counts it in `%B`, `bin` and `bout`: that of its own representation (a
+/// start line's three parts and 20 bytes, names and values, one byte for the end) and not that on the wire.
+pub fn head_size(message: &Message) -> usize {
+    let start = match message.start_line() {
+        StartLine::Request { method, target, .. } => method.len() + target.len(),
+        StartLine::Response { reason, .. } => 3 + reason.len(),
+    };
+    let fields: usize = message.fields().map(|(_, name, value)| name.len() + value.len()).sum();
+    20 + "HTTP/1.1".len() + start + fields + 1
 }
 
 /// A figure that only one worker writes.

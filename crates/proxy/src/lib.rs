@@ -5,6 +5,7 @@
 
 pub mod balance;
 pub mod cli;
+pub mod control;
 pub mod counters;
 pub mod listener;
 pub mod log;

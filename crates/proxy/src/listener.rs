@@ -373,6 +373,13 @@ impl Slots {
         Ok(Slots { listener: listener.clone(), worker })
     }
 
+    /// A connection was accepted into them.
+    fn used(&self) {
+        self.listener.process.sessions.used();
+        self.listener.proxy.frontend.sessions.used();
+        self.listener.sessions.used();
+    }
+
     /// The listener.
     pub fn listener(&self) -> &Arc<Listener> {
         &self.listener
@@ -442,7 +449,10 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
             };
             match ready.try_io(|socket| accept(socket.get_ref())) {
                 Err(_would_block) => break,
-                Ok(Ok((fd, peer))) => dispatch(&worker, Accepted { fd, peer, slots }),
+                Ok(Ok((fd, peer))) => {
+                    slots.used();
+                    dispatch(&worker, Accepted { fd, peer, slots });
+                }
                 Ok(Err(error)) => match error.raw_os_error() {
                     // Our own shortage: without a pause the listener, still readable, would spin.
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {

@@ -150,7 +150,7 @@ impl Limit {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// The most slots that were ever taken.
+    /// The most slots that were ever in use.
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -179,11 +179,15 @@ impl Limit {
     pub fn take(&self) -> bool {
         let max = self.max.load(Ordering::SeqCst);
         let free = |current: u32| (current < max).then_some(current + 1);
-        let Ok(before) = self.current.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free) else { return false };
-        if before >= self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(before + 1, Ordering::Relaxed);
+        self.current.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
+    }
+
+    /// The slot taken last serves somebody: the peak counts it. One taken only to look for work never does.
+    pub fn used(&self) {
+        let current = self.current();
+        if current > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(current, Ordering::Relaxed);
         }
-        true
     }
 
     /// Gives a slot back.
@@ -230,6 +234,8 @@ mod tests {
     fn a_limit_counts_exactly_and_remembers_its_peak() {
         let limit = Limit::new(Some(2));
         assert!(limit.take() && limit.take());
+        assert_eq!(limit.peak(), 0);
+        limit.used();
         assert!(!limit.take());
         assert_eq!((limit.current(), limit.peak()), (2, 2));
         limit.give();

@@ -291,6 +291,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime,
     let unlogged = ignored || (silent && (options.dontlognull || code == 400));
     if !silent || code == 408 {
         counters.ereq.add(1);
+        counters.req_tot.add(1);
     }
     let mut stream = Active::take(session);
     stream.cx.log.request_started_at = started_at;
@@ -303,7 +304,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime,
     if answered && !ignored {
         let page = status::error_page(code).raw.as_bytes();
         let sent = session.socket.try_write(page).unwrap_or(0);
-        stream.count(session.input.len(), sent);
+        stream.count_sent(sent);
     }
     stream.finish(session);
     if answered {

@@ -108,7 +108,8 @@ pub async fn serve(sockets: Vec<Socket>, running: Arc<Running>) -> io::Result<()
         listeners.spawn(accept(Listener::new(listener)?, level, running.clone(), limit.clone()));
     }
     while listeners.join_next().await.is_some() {}
-    Ok(())
+    // Without sockets there is nobody to serve, which is no reason to end.
+    std::future::pending().await
 }
 
 async fn accept(listener: Listener, level: StatsLevel, running: Arc<Running>, limit: Arc<Semaphore>) {

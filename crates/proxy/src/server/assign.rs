@@ -213,7 +213,10 @@ impl Assignment<'_> {
         };
         let server = match pick {
             Pick::Taken(index) => {
-                self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+                // A retry that comes back to the same server was balanced already.
+                if avoid != Some(index) {
+                    self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+                }
                 return Ok(Slot { server: self.servers[index].clone() });
             }
             Pick::None => {

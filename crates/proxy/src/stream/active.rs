@@ -38,6 +38,8 @@ pub(crate) struct Active {
     /// `None` only while it is dropped.
     stream: Option<Box<Stream>>,
     begun: bool,
+    /// What of the log record's bytes, of the request and of the response, the figures know already.
+    counted: (u64, u64),
 }
 
 impl Active {
@@ -55,7 +57,7 @@ impl Active {
             }
         };
         stream.cx.variables.begin(std::mem::take(&mut session.variables));
-        Active { worker, stream: Some(stream), begun: false }
+        Active { worker, stream: Some(stream), begun: false, counted: (0, 0) }
     }
 
     /// The worker.
@@ -76,26 +78,38 @@ impl Active {
         session.variables = self.cx.variables.end();
     }
 
-    /// Counts bytes of the client's messages and bytes sent to the client.
-    pub(crate) fn count(&mut self, uploaded: usize, sent: usize) {
-        if uploaded + sent == 0 {
+    /// Counts bytes of the request and of the response, by [`head_size`](crate::counters::head_size) and the bodies.
+    pub(crate) fn count(&mut self, request: usize, response: usize) {
+        self.cx.log.bytes_uploaded += request as u64;
+        self.cx.log.bytes_read += response as u64;
+        // Until a server is known, nobody could say which server's figures these bytes belong to.
+        if self.cx.log.server.is_some() {
+            self.count_bytes();
+        }
+    }
+
+    /// Brings the figures of frontend, backend and server up to what the log record says.
+    fn count_bytes(&mut self) {
+        let index = self.worker.index;
+        let (request, response) = (self.cx.log.bytes_uploaded, self.cx.log.bytes_read);
+        let (request_before, response_before) = std::mem::replace(&mut self.counted, (request, response));
+        let (request, response) = (request - request_before, response - response_before);
+        if request + response == 0 {
             return;
         }
-        let (uploaded, sent) = (uploaded as u64, sent as u64);
-        let index = self.worker.index;
-        let cx = &mut self.cx;
-        cx.log.bytes_uploaded += uploaded;
-        cx.log.bytes_read += sent;
-        let counters = cx.frontend.frontend.figures.at(index);
-        counters.bin.add(uploaded);
-        counters.bout.add(sent);
+        let cx = &self.cx;
         let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
-        for figures in cx.backend.iter().map(|backend| &backend.backend.figures).chain(server) {
+        let backend = cx.backend.as_ref().map(|backend| &backend.backend.figures);
+        for figures in std::iter::once(&cx.frontend.frontend.figures).chain(backend).chain(server) {
             let counters = figures.at(index);
-            counters.bin.add(uploaded);
-            counters.bout.add(sent);
+            counters.bin.add(request);
+            counters.bout.add(response);
         }
-        self.worker.figures().bytes_out.add(sent);
+    }
+
+    /// Counts bytes that went to the client's socket.
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        self.worker.figures().bytes_out.add(bytes as u64);
     }
 
     /// Counts what is known only at the end: the response by its status, and the times.
@@ -110,11 +124,13 @@ impl Active {
         }
         let Some(backend) = &cx.backend else { return };
         let times = Timers::of(&cx.log, Instant::now());
-        let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
-        for figures in std::iter::once(&backend.backend.figures).chain(server) {
+        // A server is credited only with what it answered itself.
+        let server = cx.log.server.as_ref().map(|server| (&server.shared.figures, cx.log.response_started.is_some()));
+        for (figures, answered) in std::iter::once((&backend.backend.figures, true)).chain(server) {
             let counters = figures.at(index);
-            if http(backend) {
+            if http(backend) && answered {
                 counters.response(status);
+                counters.req_tot.add(1);
             }
             counters.times(times.queue, times.connect, times.response, times.active);
         }
@@ -145,6 +161,9 @@ impl DerefMut for Active {
 
 impl Drop for Active {
     fn drop(&mut self) {
+        if self.stream.is_some() {
+            self.count_bytes();
+        }
         let Some(mut stream) = self.stream.take() else { return };
         if self.begun {
             self.count_end(&stream.cx);

@@ -45,8 +45,20 @@ pub(crate) struct Moved {
     pub(crate) read: usize,
     /// Taken from the input as this message's body, framing included.
     pub(crate) taken: usize,
+    /// Of that, the body itself, and a byte for the end of a chunked one: what is counted, as HAProxy counts it.
+    pub(crate) body: usize,
     /// Written to the sink.
     pub(crate) written: usize,
+}
+
+impl Moved {
+    fn count(&mut self, event: &BodyEvent, decoder: &BodyDecoder) {
+        match event {
+            BodyEvent::End if matches!(decoder, BodyDecoder::Chunked(_)) => self.body += 1,
+            BodyEvent::End | BodyEvent::More => {}
+            BodyEvent::Data(range) => self.body += range.len(),
+        }
+    }
 }
 
 /// One direction.
@@ -187,6 +199,7 @@ impl Flow {
             let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
             input.consume(taken);
             moved.taken += taken;
+            moved.count(&event, &self.decoder);
             self.complete = event == BodyEvent::End || self.decoder.is_done();
         }
         Ok(self.complete)
@@ -225,6 +238,7 @@ impl Flow {
         while !self.complete && !input.is_empty() && self.out.len() - self.written < limit {
             self.forget_written();
             let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
+            moved.count(&event, &self.decoder);
             match event {
                 BodyEvent::More => {}
                 BodyEvent::End => self.end_body(),
@@ -264,6 +278,7 @@ impl Flow {
         }
         let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
         moved.taken += taken;
+        moved.count(&event, &self.decoder);
         match event {
             BodyEvent::More => input.consume(taken),
             BodyEvent::End => {

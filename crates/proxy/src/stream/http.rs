@@ -22,13 +22,14 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{ConnectionMode, ForwardFor, ProxyId};
 use sluicegate_wire::http::{
-    ConnectionField, Framing, Method, RequestHead, ResponseHead, Version, parse_response, status, write_request,
-    write_response,
+    ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
+    write_request, write_response,
 };
 
 use super::flow::{Flow, FlowError, Moved, Wait};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer};
+use crate::counters::head_size;
 use crate::rule::{self, Hook, LocalReply, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::server::{self, ServerConnection};
@@ -45,6 +46,14 @@ pub(crate) enum After {
     Drain,
 }
 
+/// What the Content-Length field of a local answer adds to [`head_size`] where the head has none yet.
+fn length_size(response: &Message, body: usize) -> usize {
+    if response.first(b"content-length").is_some() {
+        return 0;
+    }
+    "content-length".len() + body.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
 /// Serves one request.
 pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: RequestHead) -> After {
     stream.begin();
@@ -59,7 +68,8 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     counters.req_tot.add(1);
     counters.req_rate.add(now, 1);
     worker.figures().requests.add(1);
-    stream.count(head.head_len, 0);
+    let size = head_size(&stream.cx.request);
+    stream.count(size, 0);
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
     let mut exchange = Exchange {
         version: stream.cx.request.version(),
@@ -293,7 +303,9 @@ impl Exchange<'_> {
         self.answered = true;
         let mut moved = Moved::default();
         let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
-        self.stream.count(moved.taken, 0);
+        let response = &self.stream.cx.response;
+        let size = head_size(response) + length_size(response, body.len()) + body.len();
+        self.stream.count(moved.body, size);
         let keep = !close && complete && self.keeps_client();
         let mut out = std::mem::take(&mut self.stream.response_out);
         let cx = &mut self.stream.cx;
@@ -329,7 +341,7 @@ impl Exchange<'_> {
                 match self.session.socket.poll_write(cx, &bytes[at..]) {
                     Poll::Ready(Ok(count)) => {
                         at += count;
-                        self.stream.count(0, count);
+                        self.stream.count_sent(count);
                         self.session.timer.set(self.client_timeout.map(|timeout| Instant::now() + timeout));
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(b'C')),
@@ -424,9 +436,11 @@ impl Exchange<'_> {
         input.consume(head.head_len);
         let cx = &mut self.stream.cx;
         cx.log.response_started = Some(self.server_active);
+        let size = head_size(&cx.response);
         cx.log.status = i32::from(cx.response.status());
         cx.in_response = true;
         cx.variables.enter_response();
+        self.stream.count(0, size);
         self.response_rules(backend).await?;
         if backend.id != frontend.id {
             self.response_rules(frontend).await?;
@@ -532,6 +546,8 @@ impl Exchange<'_> {
         if self.version == Version::Http10 {
             return Ok(());
         }
+        let size = head_size(&self.stream.cx.response);
+        self.stream.count(0, size);
         let mut out = std::mem::take(&mut self.stream.response_out);
         write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
         let sent = self.send(&out).await;
@@ -684,7 +700,8 @@ impl Exchange<'_> {
         let worker = self.stream.worker().clone();
         let client = &mut self.session.socket;
         let waiting = down.poll(cx, input, &mut connection.socket, client, &worker.buffers, &mut moved);
-        self.stream.count(0, moved.written);
+        self.stream.count(0, moved.body);
+        self.stream.count_sent(moved.written);
         let waiting = match waiting {
             Ok(Wait::Done) if up == Wait::Done => return Poll::Ready(Finish::Complete),
             Ok(waiting) => waiting,
@@ -715,7 +732,7 @@ impl Exchange<'_> {
         let session = &mut *self.session;
         let buffers = &self.stream.worker().buffers;
         let step = self.up.poll(cx, &mut session.input, &mut session.socket, &mut connection.socket, buffers, moved);
-        self.stream.count(moved.taken, 0);
+        self.stream.count(moved.body, 0);
         match step {
             Err(FlowError::Sink) => {
                 self.up_failed = true;

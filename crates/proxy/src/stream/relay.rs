@@ -115,7 +115,8 @@ impl<'a> Relay<'a> {
                 Err(_) => result = ending(b'S', b'D'),
             }
         }
-        self.stream.count(up.taken, down.written);
+        self.stream.count(up.body, down.body);
+        self.stream.count_sent(down.written);
         if result.is_ready() {
             return result;
         }

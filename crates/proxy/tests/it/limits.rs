@@ -94,6 +94,7 @@ fn a_stop_ends_everything_at_once() {
     gate.process().stop_now();
     assert_eq!(client.read_to_end(), b"");
     assert_eq!(peer.read_to_end(), b"");
-    assert_eq!(gate.process().sessions.current(), 0);
+    let running = gate.running.clone();
     gate.join();
+    assert_eq!(running.process.sessions.current(), 0);
 }

@@ -3,6 +3,7 @@
 mod http;
 mod limits;
 mod rules;
+mod server;
 mod support;
 mod tcp;
 mod timeouts;

@@ -1,0 +1,132 @@
+//! The stats socket and its figures, against Debian's haproxy after the same traffic.
+
+use std::collections::HashMap;
+
+use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
+
+use super::fixture::Whole;
+
+const SERVED: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20ms\n retries 1\n\
+                      frontend origin\n bind @ORIGIN@\n http-request return status 404 if { path /missing }\n \
+                      http-request return status 200 content-type text/plain string hello\n\
+                      frontend www\n bind @BIND@\n http-request deny if { path /denied }\n use_backend gone if { path \
+                      /gone }\n default_backend app\n\
+                      backend app\n server one @SERVER@ weight 3 maxconn 7\n server two @SERVER@ backup\n server three \
+                      @SERVER@ disabled\n\
+                      backend gone\n option redispatch\n server one 127.0.0.1:1\n";
+
+type Table = HashMap<String, HashMap<String, String>>;
+
+/// By `proxy/server`, then by column.
+fn table(csv: &str) -> Table {
+    let mut lines = csv.lines().filter(|line| !line.is_empty());
+    let names: Vec<&str> = lines.next().expect("a header").trim_start_matches("# ").split(',').collect();
+    lines
+        .map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            assert_eq!(cells.len(), names.len(), "{line}");
+            let row = names.iter().zip(&cells).map(|(name, cell)| (name.to_string(), cell.to_string())).collect();
+            (format!("{}/{}", cells[0], cells[1]), row)
+        })
+        .collect()
+}
+
+fn traffic(address: &str) {
+    let mut client = Client::connect(address);
+    for path in ["/a", "/b", "/missing", "/denied"] {
+        client.get(path);
+    }
+    let mut client = Client::connect(address);
+    client.get("/c");
+    client.get("/gone");
+    let mut client = Client::connect(address);
+    client.send("NONSENSE\r\n\r\n");
+    client.finish();
+    client.read_to_end();
+}
+
+/// Columns that depend on when and where, or that this process numbers differently.
+const UNCOMPARED: &[&str] = &[
+    "slim",
+    "lastchg",
+    "iid",
+    "rate",
+    "rate_max",
+    "req_rate",
+    "req_rate_max",
+    "conn_rate",
+    "conn_rate_max",
+    "lastsess",
+    "qtime",
+    "ctime",
+    "rtime",
+    "ttime",
+    "qtime_max",
+    "ctime_max",
+    "rtime_max",
+    "ttime_max",
+    "addr",
+    "need_conn_est",
+    "safe_conn_cur",
+    "idle_conn_cur",
+    "srv_icur",
+];
+
+#[test]
+fn figures_are_haproxys_after_the_same_traffic() {
+    let (front, origin) = (Listening::new(), Listening::new());
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let stats = directory.path().join("stats.sock");
+    let global = format!("global\n nbthread 1\n maxconn 1000\n stats socket {} level admin\n", stats.display());
+    let text = SERVED.replace("@ORIGIN@", &origin.word()).replace("@SERVER@", &origin.address());
+    let haproxy = Haproxy::start(&format!("{global}{}", text.replace("@BIND@", &front.word())), &[&front, &origin]);
+    traffic(&front.address());
+    let theirs = table(&Sluicegate::stats(&stats, "show stat"));
+
+    // Our own servers are haproxy's origin too, so only what lies before them is compared.
+    let own = format!("global\n nbthread 1\n maxconn 1000\n{SERVED}").replace("@ORIGIN@", "127.0.0.1:1");
+    let own = own.replace("@SERVER@", &origin.address()).replace("@BIND@", "127.0.0.1:1");
+    let whole = Whole::start(&own, 1);
+    traffic(&whole.addresses[1].to_string());
+    let ours = wait_for("the last stream to be counted", || {
+        let ours = table(&Sluicegate::stats(&whole.stats, "show stat"));
+        (ours["www/FRONTEND"]["scur"] == "0").then_some(ours)
+    });
+    drop(haproxy);
+
+    let mut differences = Vec::new();
+    for object in ["www/FRONTEND", "app/one", "app/two", "app/three", "app/BACKEND", "gone/one", "gone/BACKEND"] {
+        for (column, expected) in &theirs[object] {
+            let got = &ours[object][column];
+            if !UNCOMPARED.contains(&column.as_str()) && !column.starts_with("h1_") && got != expected {
+                differences.push(format!("{object} {column}: {got:?} instead of {expected:?}"));
+            }
+        }
+    }
+    differences.sort();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(ours["app/BACKEND"]["slim"], "100");
+    assert_eq!(ours["app/one"]["slim"], "7");
+}
+
+#[test]
+fn filters_and_lists_work_over_the_socket() {
+    let text =
+        SERVED.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", "127.0.0.1:1").replace("@SERVER@", "127.0.0.1:1");
+    let whole = Whole::start(&text, 2);
+    let ask = |line: &str| Sluicegate::stats(&whole.stats, line);
+    let names = |line: &str| {
+        let mut names: Vec<_> = table(&ask(line)).into_keys().collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("show stat app -1 -1"), ["app/BACKEND", "app/one", "app/three", "app/two"]);
+    assert_eq!(names("show stat -1 4 1"), ["app/one", "gone/one"]);
+    assert_eq!(names("show stat app 4 -1 no-maint"), ["app/one", "app/two"]);
+    assert_eq!(ask("show stat nosuch -1 -1"), "No such proxy.\n\n");
+    let both = ask("show version; show cli level");
+    assert!(both.ends_with("\n\nadmin\n\n"), "{both}");
+    let info = ask("show info");
+    assert!(info.starts_with("Name: HAProxy\n") && info.contains("\nNbthread: 2\n") && info.ends_with("\n\n"));
+    assert!(ask("nonsense").starts_with("Unknown command: 'nonsense'"));
+}

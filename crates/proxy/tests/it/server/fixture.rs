@@ -1,0 +1,124 @@
+//! The whole proxy in this process from a configuration text.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use sluicegate_config::model::{BindAddress, StatsLevel};
+use sluicegate_config::{Environment, MemoryFiles, NoLua, load};
+use sluicegate_proxy::control;
+use sluicegate_proxy::listener::{self, SystemSockets};
+use sluicegate_proxy::log::{Identity, Logger};
+use sluicegate_proxy::process::Process;
+use sluicegate_proxy::running::{Parts, Running, build};
+use sluicegate_proxy::worker;
+use sluicegate_proxy::{cli, server};
+use sluicegate_testkit::wait_for;
+
+/// Workers, control thread, log and stats socket.
+pub struct Whole {
+    pub running: Arc<Running>,
+    /// The frontends' addresses in the order of their `bind` lines.
+    pub addresses: Vec<SocketAddr>,
+    /// The stats socket.
+    pub stats: PathBuf,
+    logged: Arc<Mutex<Vec<u8>>>,
+    ended: Option<tokio::sync::oneshot::Sender<()>>,
+    workers: Option<worker::Workers>,
+    control: Option<JoinHandle<()>>,
+    _directory: tempfile::TempDir,
+}
+
+impl Whole {
+    /// `bind 127.0.0.1:1` takes a port of the kernel's choice, which the language has no word for. `@LOG@` becomes a `log` target of this process that [`Whole::log_lines`] reads.
+    pub fn start(text: &str, workers: usize) -> Whole {
+        let (read, write) = std::io::pipe().expect("a pipe");
+        let text = text.replace("@LOG@", &format!("fd@{}", write.as_raw_fd()));
+        let files = MemoryFiles::new().with("test.cfg", text.as_str());
+        let (config, diagnostics) = load(&files, &[PathBuf::from("test.cfg")], &mut Environment::new(), &NoLua);
+        let mut config = config.unwrap_or_else(|| {
+            panic!("{text}\n{}", diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+        });
+        for address in config.proxies.iter_mut().flat_map(|proxy| &mut proxy.binds).flat_map(|bind| &mut bind.addresses)
+        {
+            if *address == BindAddress::Inet(Ipv4Addr::LOCALHOST.into(), 1) {
+                *address = BindAddress::Inet(Ipv4Addr::LOCALHOST.into(), 0);
+            }
+        }
+        let config = Arc::new(config);
+        let logger = Logger::new(&config, Identity { tag: "haproxy".into(), pid: 1 });
+        let process = Process::new(workers, config.global.maxconn);
+        let parts = Parts { engines: Default::default(), lua: None, logger, process };
+        let running = build(config, parts).expect("rules compile");
+        server::resolve_names(&running).expect("no names");
+        let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let addresses = bound.iter().map(|bound| bound.listener.local.expect("an inet address")).collect();
+        let started = worker::start(&running, bound, Vec::new()).expect("threads");
+
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let stats = directory.path().join("stats.sock");
+        let listener = OwnedFd::from(UnixListener::bind(&stats).expect("bindable"));
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let control = {
+            let running = running.clone();
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+                let sockets = vec![cli::Socket { listener, level: StatsLevel::Admin }];
+                let end = async { end.await.unwrap_or(()) };
+                runtime.block_on(control::run(running, sockets, end)).expect("the stats socket works");
+                drop(write);
+            })
+        };
+        let logged = Arc::new(Mutex::new(Vec::new()));
+        std::thread::spawn({
+            let logged = logged.clone();
+            move || collect(read, &logged)
+        });
+        let (control, workers) = (Some(control), Some(started));
+        Whole { running, addresses, stats, logged, ended: Some(ended), workers, control, _directory: directory }
+    }
+
+    /// The first frontend's address.
+    pub fn address(&self) -> String {
+        self.addresses[0].to_string()
+    }
+
+    /// Waits for `count` log lines and gives them.
+    pub fn log_lines(&self, count: usize) -> Vec<String> {
+        wait_for("log lines", || {
+            let lines = lines(&self.logged.lock().expect("no panic"));
+            (lines.len() >= count).then_some(lines)
+        })
+    }
+}
+
+/// Whole lines so far.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let end = text.rfind('\n').map_or(0, |end| end + 1);
+    text[..end].lines().map(str::to_owned).collect()
+}
+
+fn collect(mut from: impl Read, into: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        into.lock().expect("no panic").extend_from_slice(&buffer[..count]);
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        self.running.process.stop_now();
+        let workers = self.workers.take().map(worker::Workers::join);
+        drop(self.ended.take());
+        let control = self.control.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            workers.expect("joined once").expect("workers end well");
+            control.expect("joined once").expect("the control thread ends well");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Servers, logs and the stats socket against Debian's haproxy, with real workers and a real control thread.
+
+mod balance;
+mod cli;
+mod fixture;
+mod logs;
