@@ -232,9 +232,6 @@ unsafe extern "C-unwind" fn register_task(lua: *mut lua_State) -> c_int {
             raise(lua, c"'register_task' needs between 1 and 5 arguments");
         }
         ffi::luaL_checktype(lua, 1, ffi::LUA_TFUNCTION);
-        if host(lua).phase == Phase::Run {
-            raise(lua, c"not available yet: core.register_task outside of body and init");
-        }
         ffi::lua_createtable(lua, top, 1);
         for index in 1..=top {
             ffi::lua_pushvalue(lua, index);

@@ -20,7 +20,7 @@ use std::task::{Poll, Waker};
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
 use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, push_bytes};
 
-use super::host::{Current, Host, TaskReference, host};
+use super::host::{Host, Phase, TaskReference, host};
 use super::operation::Outcome;
 use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
 use super::{ActionOutcome, Hook, txn};
@@ -53,6 +53,9 @@ impl fmt::Debug for WorkerLua {
 
 impl WorkerLua {
     pub(super) fn new(states: Arc<LuaStates>, index: usize) -> WorkerLua {
+        for cell in states.cells.iter().flatten() {
+            cell.lock.lock_blocking().host::<Host>().phase = Phase::Run;
+        }
         let inner =
             Inner { states, index, queue: RefCell::default(), waker: RefCell::default(), detached: Cell::new(0) };
         WorkerLua { inner: Some(Rc::new(inner)) }
@@ -76,6 +79,17 @@ impl Inner {
         }
     }
 
+    /// Starts the tasks that a burst registered, on this worker.
+    #[inline]
+    fn start_tasks_of(self: &Rc<Self>, cell: &Arc<StateCell>, state: &mut State) {
+        let host = state.host::<Host>();
+        if !host.tasks.is_empty() {
+            for task in std::mem::take(&mut host.tasks) {
+                tokio::task::spawn_local(run_task(self.clone(), cell.clone(), task));
+            }
+        }
+    }
+
     async fn next(&self) -> Script {
         poll_fn(|cx| match self.queue.borrow_mut().pop_front() {
             Some(script) => Poll::Ready(script),
@@ -91,11 +105,12 @@ impl Inner {
 /// What a script is, for its log lines.
 enum Kind {
     Action(BoundAction),
-    Task,
+    Task(TaskReference),
 }
 
 /// A coroutine on its way.
 struct Script {
+    inner: Rc<Inner>,
     cell: Arc<StateCell>,
     coroutine: Option<Coroutine>,
     budget: Budget,
@@ -146,7 +161,7 @@ impl PendingAction {
         if let Some(Stage::Begin(action, hook, cell)) = self.stage.as_deref() {
             let cell = cell.clone();
             let mut state = cell.lock.lock().await;
-            match begin(&cell, &mut state, cx, action, *hook) {
+            match begin(&self.inner, &cell, &mut state, cx, action, *hook) {
                 Begun::Ended(outcome) => {
                     self.stage = None;
                     return outcome;
@@ -199,7 +214,7 @@ impl WorkerLua {
         };
         let stage = match cell.lock.try_lock() {
             None => Stage::Begin(action.clone(), hook, cell.clone()),
-            Some(mut state) => match begin(cell, &mut state, cx, action, hook) {
+            Some(mut state) => match begin(inner, cell, &mut state, cx, action, hook) {
                 Begun::Ended(outcome) => return Attempt::Ready(outcome),
                 Begun::Waits(script) => Stage::Running(script),
             },
@@ -214,7 +229,14 @@ enum Begun {
 }
 
 /// The first burst.
-fn begin(cell: &Arc<StateCell>, state: &mut State, cx: &mut StreamContext, action: &BoundAction, hook: Hook) -> Begun {
+fn begin(
+    inner: &Rc<Inner>,
+    cell: &Arc<StateCell>,
+    state: &mut State,
+    cx: &mut StreamContext,
+    action: &BoundAction,
+    hook: Hook,
+) -> Begun {
     cell.do_chores(state);
     let coroutine = match state.coroutine() {
         Ok(coroutine) => coroutine,
@@ -231,12 +253,14 @@ fn begin(cell: &Arc<StateCell>, state: &mut State, cx: &mut StreamContext, actio
     // SAFETY: a coroutine from the pool has free slots; a C function without upvalues is pushed without allocating.
     unsafe { ffi::lua_pushcfunction(coroutine.thread(), enter_action) };
     let (burst, done) = one_burst(state, &coroutine, Some(cx), stream_id, hook, &mut budget, None);
+    inner.start_tasks_of(cell, state);
     if burst != Burst::Waiting && burst != Burst::Forced && burst != Burst::Yielded {
         let outcome = ended(cell, state, &coroutine, burst, done, hook, &Label::Action(&action.0.name));
         state.recycle(coroutine);
         return Begun::Ended(outcome);
     }
     let mut script = Script {
+        inner: inner.clone(),
         cell: cell.clone(),
         coroutine: Some(coroutine),
         budget,
@@ -309,12 +333,12 @@ impl Script {
     fn burst(&mut self, state: &mut State, cx: Option<&mut StreamContext>) -> Step {
         self.cell.do_chores(state);
         let Some(coroutine) = self.coroutine.take() else { return Step::Ended(ActionOutcome::Continue) };
-        if let Kind::Task = self.kind {
-            state.host::<Host>().current.task = self.stream_id as c_int;
+        if let Kind::Task(reference) = self.kind {
+            state.host::<Host>().current.task = reference.0;
         }
-        let stream_id = if let Kind::Task = self.kind { 0 } else { self.stream_id };
         let outcome = self.outcome.take();
-        let (burst, done) = one_burst(state, &coroutine, cx, stream_id, self.hook, &mut self.budget, outcome);
+        let (burst, done) = one_burst(state, &coroutine, cx, self.stream_id, self.hook, &mut self.budget, outcome);
+        self.inner.start_tasks_of(&self.cell, state);
         if matches!(burst, Burst::Waiting | Burst::Forced | Burst::Yielded) {
             self.coroutine = Some(coroutine);
             self.note_wait(state, burst);
@@ -322,7 +346,7 @@ impl Script {
         }
         let label = match &self.kind {
             Kind::Action(action) => Label::Action(&action.0.name),
-            Kind::Task => Label::Task,
+            Kind::Task(_) => Label::Task,
         };
         let outcome = ended(&self.cell, state, &coroutine, burst, done, self.hook, &label);
         state.recycle(coroutine);
@@ -467,8 +491,7 @@ impl WorkerLua {
     }
 }
 
-/// Runs a task to its end; one that fails is logged and not started again, as in HAProxy. Tasks that scripts register
-/// while they run are started by whoever ran the burst.
+/// Runs a task to its end; one that fails is logged and not started again, as in HAProxy.
 async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
     let coroutine = {
         let mut state = cell.lock.lock().await;
@@ -486,11 +509,12 @@ async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
     };
     let shared = &inner.states.shared;
     let mut script = Script {
+        inner: inner.clone(),
         cell,
         coroutine: Some(coroutine),
         budget: Budget::new(shared.task_timeout, shared.burst_timeout),
-        kind: Kind::Task,
-        stream_id: task.0 as u64,
+        kind: Kind::Task(task),
+        stream_id: 0,
         hook: Hook::TcpReq,
         waiting: None,
         outcome: Some(Outcome::Ready),

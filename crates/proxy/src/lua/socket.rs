@@ -472,9 +472,12 @@ unsafe extern "C-unwind" fn shutdown(lua: *mut lua_State) -> c_int {
                 0
             }
         };
-        match &check(lua).stream {
+        let socket = check(lua);
+        match &socket.stream {
             Some(stream) => {
                 stream.shutdown(how);
+                // What the kernel still holds is not for a script that wants to hear nothing more.
+                socket.ended |= how != libc::SHUT_WR;
                 ffi::lua_pushinteger(lua, 1);
             }
             None => ffi::lua_pushnil(lua),

@@ -171,8 +171,12 @@ impl LuaStates {
             run_init(&mut state, *reference)
                 .map_err(|message| LoadError { at: None, message: format!("Lua init: {message}") })?;
         }
+        let mut tasks = self.tasks.lock();
         for cell in self.cells.iter().flatten() {
-            cell.lock.lock_blocking().host::<Host>().phase = Phase::Run;
+            let mut state = cell.lock.lock_blocking();
+            let host = state.host::<Host>();
+            host.phase = Phase::Run;
+            spread_tasks(&mut tasks, cell.id, std::mem::take(&mut host.tasks));
         }
         Ok(())
     }
@@ -280,15 +284,20 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
                 entry.references[id] = registration.reference;
             }
             inits.extend(host.inits.drain(..).map(|reference| (id, reference)));
-            for (number, task) in host.tasks.drain(..).enumerate() {
-                // A task of the shared state may run anywhere: they are spread over the workers.
-                let worker = if id == 0 { number % nbthread.max(1) } else { id - 1 };
-                tasks[worker].push((id, task));
-            }
+            spread_tasks(&mut tasks, id, std::mem::take(&mut host.tasks));
             StateCell::new(id, state)
         }));
     }
     LuaStates { shared, cells: cells.into(), actions, inits, tasks: Mutex::new(tasks) }
+}
+
+/// Gives tasks to workers: those of a worker's own state to it, those of the shared state to all in turn.
+fn spread_tasks(workers: &mut [Vec<(usize, TaskReference)>], id: usize, tasks: Vec<TaskReference>) {
+    for task in tasks {
+        let least = (0..workers.len()).min_by_key(|worker| workers[*worker].len()).unwrap_or(0);
+        let worker = if id == 0 { least } else { id - 1 };
+        workers[worker].push((id, task));
+    }
 }
 
 fn run_init(state: &mut State, reference: c_int) -> Result<(), String> {

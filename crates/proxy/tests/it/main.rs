@@ -2,6 +2,7 @@
 
 mod http;
 mod limits;
+mod lua;
 mod rules;
 mod server;
 mod support;

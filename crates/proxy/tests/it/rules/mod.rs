@@ -1,5 +1,5 @@
 //! Rules and samples: against a real haproxy, and what happens when a store makes them wait.
 
 mod differential;
-mod fixture;
+pub mod fixture;
 mod waiting;

@@ -1,0 +1,155 @@
+//! Errors, budgets, memory, and streams that leave in the middle.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use sluicegate_proxy::lua::{Attempt, Hook, try_run_action};
+
+use super::fixture::{Bench, Scripts, bench, shared};
+
+#[test]
+fn an_error_is_logged_with_its_traceback_and_the_request_goes_on() {
+    let code = "local function inner() error('boom') end
+        core.register_action('a', {'http-req'}, function(txn) inner() end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            let outcome = bench.run("a", &mut bench.stream("")).await;
+            assert_eq!(format!("{outcome:?}"), "Continue");
+            let (level, text) = bench.logged().remove(0);
+            assert_eq!(level, 1);
+            assert!(text.starts_with("Lua function 'a': [state-id 0] runtime error: "), "{text}");
+            assert!(text.contains("script0.lua:1: boom from "), "{text}");
+            assert!(text.contains("script0.lua:2: in "), "{text}");
+        })
+    });
+}
+
+#[test]
+fn an_action_that_finishes_at_once_needs_no_future() {
+    let code = "core.register_action('now', {'http-req'}, function(txn) core.redis('main'):incrby(txn.sf:src(), 1) end)
+        core.register_action('later', {'http-req'}, function(txn) core.yield() end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            let mut cx = bench.stream("");
+            let now = try_run_action(&bench.worker, &mut cx, &bench.bind("now", &[]), Hook::HttpReq);
+            assert!(matches!(now, Attempt::Ready(_)));
+            let later = try_run_action(&bench.worker, &mut cx, &bench.bind("later", &[]), Hook::HttpReq);
+            let Attempt::Pending(pending) = later else { panic!("it yields") };
+            pending.finish(&bench.worker, &mut cx).await;
+        })
+    });
+}
+
+/// Counts turns of the worker's loop until `done`.
+async fn turns(done: Rc<std::cell::Cell<bool>>) -> u64 {
+    let mut turns = 0;
+    while !done.get() {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    turns
+}
+
+#[test]
+fn a_spinning_script_is_ended_while_others_go_on() {
+    let scripts = shared(
+        "core.register_action('a', {'http-req'}, function() while true do end end)
+        core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', 'served') end)",
+    )
+    .tune(|tune| tune.lua_session_timeout = Some(Duration::from_millis(50)));
+    bench(scripts, 1, |bench| {
+        Box::pin(async move {
+            let done = Rc::new(std::cell::Cell::new(false));
+            let beside = tokio::task::spawn_local(turns(done.clone()));
+            let second: Rc<Bench> = bench.clone();
+            let served = tokio::task::spawn_local(async move { second.result("b").await });
+            let mut cx = bench.stream("");
+            let outcome = bench.run("a", &mut cx).await;
+            done.set(true);
+            assert_eq!(format!("{outcome:?}"), "Continue");
+            assert!(beside.await.expect("it counts") > 3, "the worker served others");
+            assert_eq!(served.await.expect("it ran"), "served");
+            let text = bench.logged().remove(0).1;
+            assert!(text.starts_with("Lua function 'a': execution timeout."), "{text}");
+        })
+    });
+}
+
+#[test]
+fn memory_of_all_states_is_bounded() {
+    let scripts = shared(
+        "core.register_action('a', {'http-req'}, function() local s = ('x'):rep(1 << 30) end)
+        core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', 'served') end)",
+    )
+    .tune(|tune| tune.lua_maxmem = 8 << 20);
+    bench(scripts, 1, |bench| {
+        Box::pin(async move {
+            bench.run("a", &mut bench.stream("")).await;
+            assert_eq!(bench.logged()[0].1, "Lua function 'a': out of memory error.");
+            assert_eq!(bench.result("b").await, "served");
+        })
+    });
+}
+
+#[test]
+fn a_script_outlives_its_stream() {
+    let code = "left, seen = 0, {}
+        core.register_action('a', {'http-req'}, function(txn)
+          local sf = txn.sf
+          core.msleep(1)
+          seen = {txn:get_var('txn.x'), txn.sf:src(), sf:src(), txn.http:req_get_headers(), n = 'nothing'}
+          left = left + 1 end)
+        core.register_action('b', {'http-req'}, function(txn)
+          txn:set_var('txn.result', left .. tostring(next(seen))) end)";
+    for per_thread in [false, true] {
+        bench(Scripts::new().with(code, per_thread), 1, |bench| {
+            Box::pin(async move {
+                const STREAMS: usize = 100;
+                for _ in 0..STREAMS {
+                    let mut cx = bench.stream("GET / HTTP/1.1\r\n\r\n");
+                    let action = bench.bind("a", &[]);
+                    match try_run_action(&bench.worker, &mut cx, &action, Hook::HttpReq) {
+                        Attempt::Pending(pending) => drop(pending),
+                        Attempt::Ready(_) => panic!("it waits"),
+                    }
+                }
+                assert_eq!(bench.worker.lua.detached(), STREAMS);
+                while bench.worker.lua.detached() > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert_eq!(bench.result("b").await, format!("{STREAMS}n"), "all went on, and txn answered nil");
+                assert_eq!(bench.logged(), []);
+            })
+        });
+    }
+}
+
+#[test]
+fn a_stream_that_leaves_between_bursts_loses_no_turn() {
+    // The future is dropped at every point it can stop at: a poll count after the first burst.
+    let code = "left = 0
+        core.register_action('a', {'http-req'}, function() for _ = 1, 5 do core.yield() end left = left + 1 end)
+        core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', left) end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            for polls in 0..12 {
+                let mut cx = bench.stream("");
+                let running = bench.run("a", &mut cx);
+                let mut running = std::pin::pin!(running);
+                for _ in 0..polls {
+                    let ended =
+                        std::future::poll_fn(|cx| std::task::Poll::Ready(running.as_mut().poll(cx).is_ready())).await;
+                    if ended {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+            while bench.worker.lua.detached() > 0 {
+                tokio::task::yield_now().await;
+            }
+            // The first was never polled, so it never began.
+            assert_eq!(bench.result("b").await, "11");
+        })
+    });
+}

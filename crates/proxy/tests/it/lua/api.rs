@@ -1,0 +1,257 @@
+//! The API call by call.
+
+use sluicegate_proxy::lua::{ActionOutcome, Hook, run_action};
+
+use super::fixture::{bench, check, shared};
+
+#[test]
+fn fetches() {
+    check("result(txn.sf:src(), txn.f:src(), txn.f:src_port())", "127.0.0.1 127.0.0.1 54321");
+    check("result(txn.sf:method(), txn.sf:path(), txn.sf:query())", "GET /a/b c=d");
+    check("result(txn.sf:req_hdr('host'), txn.f:req_hdr('none'), '[' .. txn.sf:req_hdr('none') .. ']')", "www nil []");
+    check("result(txn.f:req_hdr_cnt('x-a') + 1)", "3");
+    check("result(math.type(txn.f:src_port()), type(txn.sf:src_port()))", "integer string");
+    check("result(txn.f.no_such_fetch)", "nil");
+    check(
+        "result(pcall(function() return txn.sf:req_hdr({}) end))",
+        "false bad argument #1 to 'req_hdr' (string expected, got table)",
+    );
+}
+
+#[test]
+fn converters() {
+    check("result(txn.c:lower('ABC'), txn.sc:upper('abc'), txn.c:field('a,b', 2, ','))", "abc ABC b");
+    check("result(txn.c:lower(nil), '[' .. txn.sc:lower(nil) .. ']')", "nil []");
+}
+
+#[test]
+fn variables() {
+    check("txn:set_var('txn.v', 'text') result(txn:get_var('txn.v'))", "text");
+    check("txn:set_var('sess.v', 7) result(txn:get_var('sess.v') + 1)", "8");
+    check("txn:set_var('req.v', true) result(txn:get_var('req.v'))", "true");
+    check("txn:set_var('txn.v', 1) txn:unset_var('txn.v') result(txn:get_var('txn.v'))", "nil");
+    check("result(txn:get_var('txn.never'))", "nil");
+    check(
+        "result(pcall(txn.set_var, txn, 'v', 1))",
+        "false invalid variable name 'v': expected proc.NAME, sess.NAME, txn.NAME, req.NAME or res.NAME",
+    );
+}
+
+#[test]
+fn private_values_belong_to_the_stream() {
+    let code = "core.register_action('set', {'http-req'}, function(txn) txn:set_priv({v = 5}) end)
+        core.register_action('get', {'http-req'}, function(txn)
+          local p = txn:get_priv() txn:set_var('txn.result', p and p.v or 'none') end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            let mut one = bench.stream("");
+            let mut other = bench.stream("");
+            bench.run("set", &mut one).await;
+            bench.run("get", &mut one).await;
+            bench.run("get", &mut other).await;
+            assert_eq!((bench.result_of(&one), bench.result_of(&other)), ("5".into(), "none".into()));
+            let id = one.id;
+            drop(one);
+            let mut again = bench.stream("");
+            again.id = id;
+            bench.run("get", &mut again).await;
+            assert_eq!(bench.result_of(&again), "none", "the value went with its stream");
+        })
+    });
+}
+
+#[test]
+fn txn_is_a_table_of_its_own() {
+    check("txn.mine = 3 result(type(txn), txn.mine, txn.other)", "table 3 nil");
+    check("result(pcall(function() return txn.req end))", "false not available yet: TXN.req");
+}
+
+#[test]
+fn another_stream_s_txn_is_refused() {
+    let code = "core.register_action('keep', {'http-req'}, function(txn) kept, kept_sf = txn, txn.sf end)
+        core.register_action('use', {'http-req'}, function(txn)
+          local a, e1 = pcall(function() return kept.sf:src() end)
+          local b, e2 = pcall(function() return kept_sf:src() end)
+          txn:set_var('txn.result', tostring(a) .. tostring(b) .. e1:gsub('^.-: ', '')) end)";
+    let result = bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            bench.result("keep").await;
+            bench.result("use").await
+        })
+    });
+    assert_eq!(result, "falsefalsethis object belongs to another stream");
+}
+
+#[test]
+fn headers_and_request_line() {
+    check(
+        "local h = txn.http:req_get_headers() result(h['host'][0], h['x-a'][0], h['x-a'][1], h['x-a'][2], h['none'])",
+        "www 1 2 nil nil",
+    );
+    check("txn.http:req_set_header('X-A', '9') result(txn.sf:req_hdr('x-a'), txn.f:req_hdr_cnt('x-a'))", "9 1");
+    check("txn.http:req_add_header('X-A', '3') result(txn.f:req_hdr_cnt('x-a'))", "3");
+    check("txn.http:req_del_header('x-a') result(txn.f:req_hdr_cnt('x-a'))", "0");
+    check("txn.http:req_rep_value('x-a', '^2$', '<\\\\0>') result(txn.sf:req_hdr('x-a'))", "<2>");
+    check(
+        "result(txn.http:req_set_path('/p'), txn.http:req_set_query('q'), txn.http:req_set_method('PUT'), txn.sf:url(), txn.sf:method())",
+        "true true true /p?q PUT",
+    );
+    check("result(txn.http:req_set_uri('/x y'), txn.sf:url())", "false /a/b?c=d");
+    check(
+        "result(pcall(txn.http.req_set_header, txn.http, 'X', 'a\\r\\nEvil: 1'))",
+        "false invalid header name or value",
+    );
+    check(
+        "result(pcall(txn.http.res_get_headers, txn.http))",
+        "false a response's method is called while the request is processed",
+    );
+}
+
+#[test]
+fn stores_answer_at_once_or_later() {
+    check("local r = core.redis('main') result(r:incrby('k', 2), r:incrby('k', 3), r:call('GET', 'k'))", "2 5 5");
+    check("result(core.redis('main'):get('none'))", "nil");
+    check(
+        "result(pcall(function() core.redis('main'):incrby('k', 'x') end))",
+        "false ERR value is not an integer or out of range",
+    );
+    check("result(core.redis('main'):pcall('INCRBY', 'k', 'x'))", "nil ERR value is not an integer or out of range");
+    check(
+        "result(core.redis('main'):later('text'), core.redis('main'):pcall('later', 'x'))",
+        "text nil ERR unknown command",
+    );
+    check("result(pcall(function() core.redis('main'):later('fail') end))", "false ERR later");
+    check("result(core.redis('main', {db = 3}):db())", "3");
+    check(
+        "local t = core.redis('main'):many() result(t[1], t[2], t[3], t.n, t[4][1], t[4][2].err, t[5].k)",
+        "1 nil three 5 OK ERR inside 1.5",
+    );
+    check("result(coroutine.wrap(function() return core.redis('main'):later('inside') end)())", "inside");
+    check("result(pcall(core.redis, 'other'))", "false core.redis: there is no store or redis section named 'other'");
+    check(
+        "result(pcall(function() core.redis('main').incrby('k', 1) end))",
+        "false bad argument #1 to 'incrby' (an object of core.redis is expected (is it r:command(…)?))",
+    );
+}
+
+#[test]
+fn names_that_are_not_there_yet_say_so() {
+    check(
+        "result(select(2, pcall(function() return core.httpclient() end)):gsub('^.-: ', ''))",
+        "not available yet: core.httpclient 1",
+    );
+    check(
+        "result(select(2, pcall(function() return Map.new('x') end)):gsub('^.-: ', ''))",
+        "not available yet: Map.new 1",
+    );
+    check("result(core.nonsense)", "nil");
+}
+
+#[test]
+fn small_things() {
+    check("result(core.tokenize('a,b;;c', ',;')[4], #core.tokenize('a,b;;c', ',;', true))", "c 3");
+    check("local n = core.now() result(n.sec > 1600000000, n.usec >= 0)", "true true");
+    check("core.yield() core.msleep(1) result('after')", "after");
+    check("result(core.thread, core.silent, core.emerg, core.debug, act.DENY)", "0 -1 0 7 5");
+    check("txn:set_var('txn.result', 'before') core.done() txn:set_var('txn.result', 'after')", "before");
+}
+
+#[test]
+fn what_actions_return() {
+    let code = "for _, name in ipairs({'CONTINUE', 'STOP', 'ERROR', 'DONE', 'DENY', 'ABORT', 'INVALID'}) do
+          core.register_action(name, {'http-req'}, function() return act[name] end) end
+        core.register_action('nothing', {'http-req'}, function() end)
+        core.register_action('done', {'http-req'}, function(txn) txn:done() end)
+        core.register_action('caught', {'http-req'}, function(txn) pcall(txn.done, txn) end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            for (name, expected) in [
+                ("CONTINUE", "Continue"),
+                ("nothing", "Continue"),
+                ("STOP", "Stop"),
+                ("ERROR", "Error"),
+                ("DENY", "Deny"),
+                ("INVALID", "Invalid"),
+                ("ABORT", "Abort"),
+                ("DONE", "Abort"),
+                ("done", "Abort"),
+                ("caught", "Abort"),
+            ] {
+                let outcome = bench.run(name, &mut bench.stream("")).await;
+                assert_eq!(format!("{outcome:?}"), expected, "{name}");
+            }
+        })
+    });
+}
+
+#[test]
+fn replies() {
+    let code = r#"core.register_action('object', {'http-req'}, function(txn)
+          local reply = txn:reply{status = 429, headers = {["Retry-After"] = "5", ["x-b"] = {"1", "2"}}}
+          reply:set_body('slow down') reply:add_header('X-C', 'c') reply:del_header('x-b')
+          txn:done(reply) end)
+        core.register_action('table', {'http-req'}, function(txn)
+          txn:done{status = 204, reason = 'Nothing', headers = {a = {[0] = 'x', 'y'}}} end)
+        core.register_action('split', {'http-req'}, function(txn) txn:done{headers = {a = 'x\r\nb: y'}} end)"#;
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            let text = |outcome: ActionOutcome| match outcome {
+                ActionOutcome::Reply(reply) => {
+                    let mut text = format!("{} {}", reply.head.status(), String::from_utf8_lossy(reply.head.target()));
+                    let mut fields: Vec<String> = reply
+                        .head
+                        .fields()
+                        .map(|(_, n, v)| format!("{}: {}", String::from_utf8_lossy(n), String::from_utf8_lossy(v)))
+                        .collect();
+                    fields.sort();
+                    text += &format!(" | {} | {}", fields.join(", "), String::from_utf8_lossy(&reply.body));
+                    text
+                }
+                other => format!("{other:?}"),
+            };
+            let object = text(bench.run("object", &mut bench.stream("")).await);
+            assert_eq!(object, "429 Too Many Requests | content-length: 9, retry-after: 5, x-c: c | slow down");
+            let table = text(bench.run("table", &mut bench.stream("")).await);
+            assert_eq!(table, "204 Nothing | a: x, a: y | ");
+            assert_eq!(
+                text(bench.run("split", &mut bench.stream("")).await),
+                "Continue",
+                "it is an error of the script"
+            );
+            assert!(bench.logged()[0].1.contains("invalid header"), "{:?}", bench.logged());
+        })
+    });
+}
+
+#[test]
+fn logs_reach_the_sink() {
+    let code = "core.register_action('a', {'http-req'}, function(txn)
+        core.Debug('d') core.Info('i') txn:Warning('w') txn:Alert('a\\nb') core.log(core.err, 'e') txn:log(core.notice, 'n')
+        core.log(core.silent, 'never') txn:deflog('l') end)";
+    let logged = bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            bench.run("a", &mut bench.stream("")).await;
+            bench.logged()
+        })
+    });
+    let expected = [(7, "d"), (6, "i"), (4, "w"), (1, "a.b"), (3, "e"), (5, "n"), (6, "l")];
+    assert_eq!(logged, expected.map(|(level, text)| (level, text.to_owned())));
+}
+
+#[test]
+fn arguments_and_hooks() {
+    let code = "core.register_action('two', {'http-res'}, function(txn, a, b)
+        txn.http:res_set_header('x', a .. b) txn.http:res_set_status(404)
+        txn:set_var('txn.result', txn.sf:status() .. txn.sf:res_hdr('x')) end, 2)";
+    let result = bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            let mut cx = bench.stream("GET / HTTP/1.1\r\n\r\n");
+            cx.response.set_response(sluicegate_wire::http::Version::Http11, 200, b"OK");
+            cx.in_response = true;
+            let action = bench.bind("two", &["x", "y"]);
+            run_action(&bench.worker, &mut cx, &action, Hook::HttpRes).await;
+            bench.result_of(&cx)
+        })
+    });
+    assert_eq!(result, "404xy");
+}

@@ -1,0 +1,8 @@
+//! Scripts: the API, sockets, budgets, and streams that go away.
+
+mod actions;
+mod api;
+mod fixture;
+mod load;
+mod socket;
+mod traffic;

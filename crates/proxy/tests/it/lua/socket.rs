@@ -1,0 +1,230 @@
+//! `core.tcp`: against a peer that the test drives, byte by byte, and against redis-server.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+
+use sluicegate_testkit::RedisServer;
+
+use super::fixture::{Scripts, bench};
+
+/// A peer that serves its connections one after another with `serve`.
+fn peer(serve: impl Fn(TcpStream) + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            serve(stream.expect("accepted"));
+        }
+    });
+    port
+}
+
+/// Runs a script's body with `s`, a socket connected to `port`, and gives what it passed to `result`.
+fn with_socket(port: u16, body: &str) -> String {
+    let code = format!(
+        "core.register_action('a', {{'http-req'}}, function(txn)
+           local function result(...)
+             local t = table.pack(...)
+             for i = 1, t.n do t[i] = tostring(t[i]) end
+             txn:set_var('txn.result', table.concat(t, ' '))
+           end
+           local s = core.tcp()
+           local connected, why = s:connect('127.0.0.1', {port})
+           {body}
+         end)"
+    );
+    let redis = "/usr/share/lua/5.1/?.lua";
+    bench(Scripts::new().with(&code, false).path(redis), 1, |bench| Box::pin(async move { bench.result("a").await }))
+}
+
+/// What `body` gives against a peer that sends `bytes` (in the pieces given) and closes.
+#[track_caller]
+fn check(pieces: &[&[u8]], body: &str, expected: &str) {
+    let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
+    let port = peer(move |mut stream| {
+        stream.set_nodelay(true).expect("set");
+        for piece in &pieces {
+            // The script may have closed already.
+            let _ = stream.write_all(piece);
+        }
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    assert_eq!(with_socket(port, body), expected, "{body}");
+}
+
+#[test]
+fn receive_patterns() {
+    check(&[b"one\r\ntwo\n"], "result(connected, s:receive(), s:receive('*l'))", "1 one two");
+    check(
+        &[b"on", b"e\r", b"\ntwo"],
+        "result(s:receive(), s:receive(), s:receive())",
+        "one two nil connection closed.",
+    );
+    check(
+        &[b"abcdef"],
+        "result(s:receive(2), s:receive('3'), s:receive(0), s:receive(9), s:receive(1))",
+        "ab cde  f nil connection closed.",
+    );
+    check(&[b"a\r\nb"], "result(#s:receive('*a'), s:receive('*a'))", "4 nil connection closed.");
+    check(&[b"line\n"], "result(s:receive('*l', 'prefix-'))", "prefix-line");
+    check(&[b""], "result(s:receive())", "nil connection closed.");
+    check(
+        &[],
+        "result(pcall(function() s:receive('*n') end))",
+        "false bad argument #1 to 'receive' (unsupported pattern)",
+    );
+}
+
+#[test]
+fn big_values_and_long_lines() {
+    static BIG: [u8; 300_000] = [b'x'; 300_000];
+    check(
+        &[&BIG, b"\r\n+OK\r\n"],
+        "local v = s:receive(300002) result(#v, v:sub(-2) == '\\r\\n', s:receive())",
+        "300002 true +OK",
+    );
+    // A line is kept up to the buffer's size; what is there is given then.
+    check(&[&BIG, b"\n"], "local l = s:receive() result(#l >= 16384, #l < 300000)", "true true");
+}
+
+#[test]
+fn sends() {
+    let port = peer(|mut stream| {
+        let mut all = Vec::new();
+        let mut byte = [0];
+        while stream.read(&mut byte).expect("reads") == 1 && byte[0] != b'!' {
+            all.push(byte[0]);
+        }
+        let _ = stream.write_all(format!("{}\n", all.len()).as_bytes());
+    });
+    assert_eq!(
+        with_socket(port, "result(s:send('abc'), s:send('abcdef', 2, 4), s:send(12), s:send('!'), s:receive())"),
+        "3 3 2 1 8"
+    );
+    // More than the kernel takes at once.
+    let body = "result(s:send(('x'):rep(8 << 20)), s:send('!'), s:receive())";
+    assert_eq!(with_socket(port, body), format!("{0} 1 {0}", 8 << 20));
+}
+
+#[test]
+fn what_is_dead_says_so_in_haproxy_s_words() {
+    let unused = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    assert_eq!(with_socket(unused, "result(connected, why)"), "nil Can't connect");
+    let port = peer(drop);
+    assert_eq!(with_socket(port, "result(s:receive())"), "nil connection closed.");
+    assert_eq!(
+        with_socket(port, "s:close() s:close() result(s:receive(), s:send('x'), s:getpeername())"),
+        "nil -1 nil"
+    );
+    assert_eq!(
+        with_socket(port, "result(pcall(s.connect, s, 'a b', 1))"),
+        "false connect: cannot parse destination address 'a b'"
+    );
+    assert_eq!(with_socket(port, "result(pcall(s.connect_ssl, s))"), "false not available yet: Socket.connect_ssl");
+    assert_eq!(
+        with_socket(port, "result(pcall(s.settimeout, s, -1))"),
+        "false settimeout: cannot set negatives values"
+    );
+    assert_eq!(
+        with_socket(port, "result(pcall(function() s.send({}, 'x') end))"),
+        "false bad argument #1 to 'send' (socket expected)"
+    );
+}
+
+#[test]
+fn a_timeout_gives_what_is_there_and_ends_the_connection() {
+    let port = peer(|mut stream| {
+        let _ = stream.write_all(b"partial");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let body = "s:settimeout(0.05) result(s:receive(), s:receive())";
+    assert_eq!(with_socket(port, body), "partial nil connection closed.");
+    assert_eq!(with_socket(port, "result(s:settimeout(1, 't'), s:setoption('keepalive', true))"), "1");
+}
+
+#[test]
+fn names_shutdown_and_addresses() {
+    let port = peer(|mut stream| {
+        let mut all = String::new();
+        let _ = stream.read_to_string(&mut all);
+        let _ = stream.write_all(format!("{all}!\n").as_bytes());
+    });
+    let body = "s:send('hello') result(s:shutdown('send'), s:receive())";
+    assert_eq!(with_socket(port, body), "1 hello!");
+    let body =
+        format!("local t = core.tcp() result(t:connect('localhost', {port}), t:getpeername(), s:getsockname() ~= nil)");
+    assert_eq!(with_socket(port, &body), format!("1 127.0.0.1:{port} true"));
+    let body = format!("local t = core.tcp() result(t:connect('127.0.0.1:{port}'), t:getpeername())");
+    assert_eq!(with_socket(port, &body), format!("1 127.0.0.1:{port}"));
+}
+
+#[test]
+fn unix_sockets() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("peer.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.expect("accepted").write_all(b"here\n");
+        }
+    });
+    let port = peer(drop);
+    for form in [format!("{}", path.display()), format!("unix@{}", path.display())] {
+        let body = format!("local t = core.tcp() result(t:connect('{form}'), t:receive())");
+        assert_eq!(with_socket(port, &body), "1 here");
+    }
+}
+
+#[test]
+fn io_inside_the_script_s_own_coroutines_and_under_pcall() {
+    let lines: &[&[u8]] = &[b"1\n2\n3\n"];
+    check(
+        lines,
+        "local gen = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(s:receive()) end end) result(gen(), gen(), gen())",
+        "1 2 3",
+    );
+    check(lines, "result(pcall(function() return s:receive() .. s:receive() end))", "true 12");
+}
+
+#[test]
+fn another_coroutine_s_close_wakes_the_reader() {
+    let port = peer(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let body = "core.register_task(function() core.msleep(5) s:close() end) result(s:receive())";
+    assert_eq!(with_socket(port, body), "nil connection closed.");
+}
+
+#[test]
+fn redis_lua_works_whole() {
+    let redis = RedisServer::start(&[]);
+    let port = redis.address().rsplit_once(':').expect("a port").1.parse().expect("a number");
+    let with_client = |body: &str| {
+        with_socket(port, &format!("local client = require('redis').connect({{socket = s}}) client:flushdb() {body}"))
+    };
+    assert_eq!(
+        with_client("result(client:set('k', 'v'), client:get('k'), client:incrby('n', 3), client:get('none'))"),
+        "true v 3 nil"
+    );
+    assert_eq!(with_client("client:set('big', ('x'):rep(200000)) result(#client:get('big'))"), "200000");
+    assert_eq!(
+        with_client("client:hmset('h', {a = 1}) result(client:hmget('h', 'a', 'b')[1], client:hgetall('h').a)"),
+        "1 1"
+    );
+    assert_eq!(
+        with_client("local r = client:transaction(function(t) t:incr('a') t:incr('a') end) result(#r, r[1], r[2])"),
+        "2 1 2"
+    );
+    assert_eq!(
+        with_client("result(pcall(client.incrby, client, 'k', 'x'))")
+            .split_once("ERR")
+            .expect("an error")
+            .0
+            .contains("redis error"),
+        true
+    );
+    assert_eq!(with_client("result(client:quit(), pcall(client.ping, client))").starts_with("true false"), true);
+    drop(redis);
+}

@@ -1,0 +1,1 @@
+//! Real traffic over pools.
