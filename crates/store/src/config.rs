@@ -93,6 +93,22 @@ impl ServerOptions {
         !self.requirepass.is_empty()
     }
 
+    /// What to warn of when the store listens on `address`: a bind that other machines reach, and no password. Protected
+    /// mode refuses their clients then; without it the store is open to everybody.
+    pub fn public_bind_warning(&self, address: std::net::IpAddr) -> Option<&'static str> {
+        match (self.needs_password() || address.to_canonical().is_loopback(), self.protected_mode) {
+            (true, _) => None,
+            (false, true) => Some(
+                "no 'requirepass': protected mode refuses every client from another machine; set a password, or bind \
+                 127.0.0.1",
+            ),
+            (false, false) => Some(
+                "no 'requirepass' and 'protected-mode no': everybody who reaches this address can read and change the \
+                 store",
+            ),
+        }
+    }
+
     /// Whether clients from other machines are refused: protected mode, and no password.
     pub fn refuses_strangers(&self) -> bool {
         self.protected_mode && !self.needs_password()
@@ -460,6 +476,22 @@ mod tests {
         let count = all.len();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn a_public_bind_without_a_password_is_warned_of() {
+        let check = |address: &str, password: &str, protected_mode: bool, expected: Option<&str>| {
+            let requirepass = password.into();
+            let options = ServerOptions { requirepass, protected_mode, ..ServerOptions::default() };
+            let warning = options.public_bind_warning(address.parse().expect("an address"));
+            assert_eq!(warning.is_some(), expected.is_some(), "{address}");
+            assert!(warning.unwrap_or_default().contains(expected.unwrap_or_default()));
+        };
+        check("127.0.0.1", "", true, None);
+        check("::1", "", false, None);
+        check("0.0.0.0", "secret", true, None);
+        check("0.0.0.0", "", true, Some("protected mode refuses"));
+        check("::", "", false, Some("everybody"));
     }
 
     #[test]

@@ -50,7 +50,6 @@ pub(super) struct Activity {
     pub is_blocked: bool,
     pub closes: bool,
     pub no_evict: bool,
-    pub no_touch: bool,
     /// Bytes of requests that are not run yet, and room behind them.
     pub query: usize,
     pub query_free: usize,
@@ -69,7 +68,6 @@ impl Client {
             is_blocked: false,
             closes: false,
             no_evict: false,
-            no_touch: false,
             query: 0,
             query_free: 0,
             output: 0,
@@ -127,7 +125,6 @@ impl Client {
             (self.is_killed(), 'A'),
             (self.is_unix, 'U'),
             (activity.no_evict, 'e'),
-            (activity.no_touch, 'T'),
         ] {
             if set {
                 flags.push(letter);

@@ -92,7 +92,6 @@ fn show_own_state(context: &Context<'_>) {
     activity.db = context.session.db;
     activity.protocol = context.session.protocol;
     activity.no_evict = context.session.no_evict;
-    activity.no_touch = context.session.no_touch;
 }
 
 /// Whether clients of this type exist here; none if Redis doesn't know the type.
@@ -196,11 +195,6 @@ pub(super) fn reply(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
 /// `CLIENT NO-EVICT ON|OFF`. Clients are never evicted here, so nothing more has to happen.
 pub(super) fn no_evict(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     switch(&mut context.session.no_evict, args[2], out)
-}
-
-/// `CLIENT NO-TOUCH ON|OFF`.
-pub(super) fn no_touch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    switch(&mut context.session.no_touch, args[2], out)
 }
 
 fn switch(flag: &mut bool, word: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {

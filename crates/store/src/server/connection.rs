@@ -215,7 +215,6 @@ impl<S: Socket> Connection<S> {
         activity.db = self.session.db;
         activity.protocol = self.session.protocol;
         activity.no_evict = self.session.no_evict;
-        activity.no_touch = self.session.no_touch;
         activity.is_blocked = is_blocked;
         activity.query = query;
         activity.query_free = query_free;
@@ -227,7 +226,9 @@ impl<S: Socket> Connection<S> {
         let Some(mut workspace) = self.workspace.take() else { return false };
         let goes_on = loop {
             let options = self.worker.options();
-            match self.step(&mut workspace, &options) {
+            let step = self.step(&mut workspace, &options);
+            self.session.stop_clock(&self.worker);
+            match step {
                 Step::Drained => break self.flush(&mut workspace.output, &options).await,
                 Step::Share => {
                     if !self.flush(&mut workspace.output, &options).await {
@@ -309,8 +310,8 @@ impl<S: Socket> Connection<S> {
                 Outcome::Close => return Step::Close,
                 _ if limit.hard > 0 && output.len() as u64 > limit.hard => return Step::Abort,
                 _ if output.len() > TURN_OUTPUT => return Step::Share,
-                // CONFIG SET and CLIENT KILL act on the very next command.
-                _ if context_changed(&self.worker, options) => return Step::Share,
+                // CONFIG SET acts on the very next command.
+                _ if self.worker.options_changed() => return Step::Share,
                 _ => {}
             }
             if self.client.is_killed() {
@@ -382,10 +383,6 @@ impl<S: Socket> Connection<S> {
         })
         .await
     }
-}
-
-fn context_changed(worker: &Worker, options: &Arc<ServerOptions>) -> bool {
-    !Arc::ptr_eq(&worker.options(), options)
 }
 
 impl<S> Drop for Connection<S> {

@@ -48,11 +48,13 @@ pub(super) struct Session {
     pub authenticated: bool,
     pub replies: Replies,
     pub no_evict: bool,
-    pub no_touch: bool,
     /// The last command, for CLIENT LIST.
     pub command: &'static str,
-    /// When the last command ended; the next one began then.
+    /// When the commands that are being timed began.
     pub now: Instant,
+    /// The row being timed. Equal commands that follow each other are timed together, so a pipeline of them costs one
+    /// look at the clock and the sums are right nevertheless.
+    timed: Option<u16>,
     parked: Option<u16>,
 }
 
@@ -64,10 +66,20 @@ impl Session {
             authenticated,
             replies: Replies::On,
             no_evict: false,
-            no_touch: false,
             command: "NULL",
             now: Instant::now(),
+            timed: None,
             parked: None,
+        }
+    }
+
+    /// Ends the time of the commands before this moment: at a turn's end, and when another command follows.
+    pub fn stop_clock(&mut self, worker: &Worker) {
+        if let Some(row) = self.timed.take() {
+            let now = Instant::now();
+            let spent = now.duration_since(self.now).as_nanos() as u64;
+            worker.counters.per_command[usize::from(row)].nanoseconds.add(spent);
+            self.now = now;
         }
     }
 
@@ -76,18 +88,18 @@ impl Session {
         let before = output.len();
         output.extend_from_slice(bytes);
         if let Some(row) = self.parked.take() {
+            // The time includes the wait.
+            self.timed = Some(row);
             self.account(worker, row, output, before);
+            self.stop_clock(worker);
         }
     }
 
     /// Counts a command that ran, by the reply it wrote, and drops the reply if the client wants none.
     fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize) {
-        let end = Instant::now();
         let counters = &worker.counters.per_command[usize::from(row)];
         counters.calls.add(1);
-        counters.nanoseconds.add(end.duration_since(self.now).as_nanos() as u64);
         worker.counters.commands.add(1);
-        self.now = end;
         if output.get(before) == Some(&b'-') {
             counters.failed.add(1);
             count_error(worker, output, before);
@@ -142,7 +154,6 @@ const LOCAL: &[(&str, Local)] = &[
     ("client|kill", client_command::kill),
     ("client|list", client_command::list),
     ("client|no-evict", client_command::no_evict),
-    ("client|no-touch", client_command::no_touch),
     ("client|pause", client_command::pause),
     ("client|reply", client_command::reply),
     ("client|setinfo", client_command::setinfo),
@@ -256,7 +267,7 @@ impl Context<'_> {
     /// Runs one request and appends its reply; `args` has at least the command's name.
     pub fn execute(&mut self, args: &[&[u8]], output: &mut Vec<u8>) -> Outcome {
         let before = output.len();
-        let mut row = match INDEX.find(args[0]) {
+        let mut row = match self.find(args[0]) {
             Some(row) => row,
             None => return self.reject(None, output, before, |out| unknown_command(args, out)),
         };
@@ -277,6 +288,10 @@ impl Context<'_> {
         if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
             return Outcome::Paused { is_write };
         }
+        if self.session.timed != Some(row) {
+            self.session.stop_clock(self.worker);
+            self.session.timed = Some(row);
+        }
         self.session.command = &command.full_name;
         let mut out = ReplyWriter::new(output, self.session.protocol);
         let outcome = match command.local {
@@ -284,11 +299,23 @@ impl Context<'_> {
             None => self.run_on_keyspace(command.spec, args, &mut out),
         };
         if let Outcome::Parked(_) = outcome {
+            self.session.timed = None;
             self.session.parked = Some(row);
         } else {
             self.session.account(self.worker, row, output, before);
         }
         outcome
+    }
+
+    /// The command of this name; the one before is compared first, because pipelines repeat themselves.
+    fn find(&self, name: &[u8]) -> Option<u16> {
+        if let Some(row) = self.session.timed
+            && INDEX.rows[usize::from(row)].full_name.as_bytes().eq_ignore_ascii_case(name)
+            && usize::from(row) < INDEX.top
+        {
+            return Some(row);
+        }
+        INDEX.find(name)
     }
 
     /// Hands a command over to the store.

@@ -175,7 +175,6 @@ pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
     session.protocol = Protocol::Resp2;
     session.replies = Replies::On;
     session.no_evict = false;
-    session.no_touch = false;
     session.authenticated = !context.options.needs_password();
     context.client.names.lock().name.clear();
     out.set_protocol(Protocol::Resp2);

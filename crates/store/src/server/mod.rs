@@ -27,7 +27,7 @@ mod rows;
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub struct Server {
     options_version: AtomicU64,
     clients: Clients,
     next_client: AtomicU64,
-    workers: Mutex<Vec<Arc<WorkerCounters>>>,
+    workers: Mutex<Workers>,
     /// Figures at the last CONFIG RESETSTAT.
     reset_at: Mutex<Totals>,
     store_reset_at: Mutex<Stats>,
@@ -94,6 +94,13 @@ pub struct Server {
     started: Instant,
     run_id: String,
     tcp_port: AtomicU64,
+}
+
+/// Counters of those who serve now, and sums of those who did.
+#[derive(Debug, Default)]
+struct Workers {
+    running: Vec<Arc<WorkerCounters>>,
+    ended: Totals,
 }
 
 /// Commands per second, taken by housekeeping.
@@ -165,7 +172,7 @@ impl Server {
         let worker = self.worker();
         self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)).await;
         drop(listener);
-        worker.wait_until_gone().await;
+        worker.finish().await;
         Ok(())
     }
 
@@ -177,7 +184,7 @@ impl Server {
         let worker = self.worker();
         self.serve(&worker, || listener.accept(), |(stream, _)| worker.accept_unix(stream, &path)).await;
         drop(listener);
-        worker.wait_until_gone().await;
+        worker.finish().await;
         Ok(())
     }
 
@@ -206,7 +213,7 @@ impl Server {
 
     fn worker(self: &Arc<Self>) -> Rc<Worker> {
         let counters = Arc::new(WorkerCounters::new(INDEX.len()));
-        self.workers.lock().push(counters.clone());
+        self.workers.lock().running.push(counters.clone());
         Rc::new(Worker {
             server: self.clone(),
             counters,
@@ -247,8 +254,9 @@ impl Server {
 
     /// Figures since the start.
     fn all_time(&self) -> Totals {
-        let mut totals = Totals::default();
-        self.workers.lock().iter().for_each(|worker| totals.add(worker));
+        let workers = self.workers.lock();
+        let mut totals = workers.ended.clone();
+        workers.running.iter().for_each(|worker| totals.add(worker));
         totals
     }
 
@@ -283,6 +291,11 @@ impl Worker {
         own.1.clone()
     }
 
+    /// Whether there are newer parameters than the last call of [`options`](Self::options) gave.
+    fn options_changed(&self) -> bool {
+        self.options.borrow().0 != self.server.options_version.load(Ordering::Acquire)
+    }
+
     fn accept_tcp(self: &Rc<Self>, stream: tokio::net::TcpStream, peer: SocketAddr) {
         let options = self.options();
         // Best effort, as a connection works without both.
@@ -295,7 +308,7 @@ impl Worker {
                 .with_retries(3);
             let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
         }
-        if options.refuses_strangers() && !client::is_own_machine(peer.ip()) {
+        if is_refused(&options, peer.ip()) {
             self.counters.rejected.add(1);
             let _ = stream.try_write(PROTECTED);
             return;
@@ -350,11 +363,20 @@ impl Worker {
         }
     }
 
-    async fn wait_until_gone(&self) {
+    /// Waits for the last connection; the worker's figures stay in the sums.
+    async fn finish(&self) {
         while self.live.get() > 0 {
             self.all_gone.notified().await;
         }
+        let mut workers = self.server.workers.lock();
+        workers.running.retain(|running| !Arc::ptr_eq(running, &self.counters));
+        workers.ended.add(&self.counters);
     }
+}
+
+/// Whether protected mode refuses a client from this address.
+fn is_refused(options: &ServerOptions, peer: IpAddr) -> bool {
+    options.refuses_strangers() && !client::is_own_machine(peer)
 }
 
 /// Whether accepting failed for want of descriptors or memory, which waiting may mend.
@@ -367,4 +389,25 @@ fn random_id() -> String {
     use std::hash::{BuildHasher, RandomState};
     let part = || RandomState::new().hash_one(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     format!("{:016x}{:016x}{:08x}", part(), part(), part() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protected_mode_refuses_strangers_while_there_is_no_password() {
+        let check = |protected_mode: bool, password: &str, peer: &str, expected: bool| {
+            let requirepass = password.into();
+            let options = ServerOptions { protected_mode, requirepass, ..ServerOptions::default() };
+            assert_eq!(is_refused(&options, peer.parse().expect("an address")), expected, "{peer} {password:?}");
+        };
+        check(true, "", "10.0.0.1", true);
+        check(true, "", "2001:db8::1", true);
+        check(true, "", "127.0.0.1", false);
+        check(true, "", "::1", false);
+        check(true, "secret", "10.0.0.1", false);
+        check(false, "", "10.0.0.1", false);
+        assert!(PROTECTED.starts_with(b"-DENIED ") && PROTECTED.ends_with(b"outside.\r\n"));
+    }
 }

@@ -58,7 +58,6 @@ const CLIENT: &[CommandSpec] = &[
     costs(row("kill", -3, By::Client, ADMIN, "2.4.0", "Closes connections."), N_CLIENTS),
     costs(row("list", -2, By::Client, ADMIN, "2.4.0", "Describes all connections."), N_CLIENTS),
     row("no-evict", 3, By::Client, ADMIN, "7.0.0", "Exempts the connection from the eviction of clients."),
-    row("no-touch", 3, By::Client, OWN, "7.2.0", "Marks the connection as one whose reads are no accesses."),
     row("pause", -3, By::Client, ADMIN, "2.9.50", "Makes commands wait for a while."),
     row("reply", 3, By::Client, OWN, "3.2.0", "Switches replies on and off."),
     row("setinfo", 4, By::Client, OWN, "7.2.0", "Tells the client library's name and version."),

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use sluicegate_store::config::ServerOptions;
+use sluicegate_store::{Mode, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer, descriptors, wait_for};
 
 use crate::support::{Running, exchange, on_runtime};
@@ -181,11 +182,10 @@ fn client_tells_who_is_connected() {
     let spaces = "-ERR lib-name cannot contain spaces, newlines or special characters.\r\n";
     assert_eq!(first.ask(&["CLIENT", "SETINFO", "lib-name", "a b"]), spaces);
     assert_eq!(first.ask(&["SELECT", "3"]), "+OK\r\n");
-    assert_eq!(first.ask(&["CLIENT", "NO-TOUCH", "on"]), "+OK\r\n");
     let id = first.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
     let list = second.ask(&["CLIENT", "LIST", "ID", &id]);
     for part in
-        [" name=first ", " db=3 ", " flags=T ", " cmd=client|id ", " resp=2 ", " lib-name=redis-rb lib-ver=1.2\n"]
+        [" name=first ", " db=3 ", " flags=N ", " cmd=client|id ", " resp=2 ", " lib-name=redis-rb lib-ver=1.2\n"]
     {
         assert!(list.contains(part), "{part:?} in {list}");
     }
@@ -394,7 +394,7 @@ fn a_unix_socket_serves_too() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("store.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
-    let store = sluicegate_store::Store::new(sluicegate_store::StoreOptions::default());
+    let store = Store::new(StoreOptions::default());
     let server = sluicegate_store::server::Server::new(store, ServerOptions::default());
     let worker = {
         let server = server.clone();
@@ -431,4 +431,37 @@ fn redis_cli_and_redis_benchmark_work() {
         assert!(text.contains(&format!("{test}: ")), "{text}");
     }
     assert_eq!(cli(&["get", "counter:__rand_int__"]), "20000");
+}
+
+#[test]
+fn a_command_on_a_held_key_waits_alone() {
+    let store = Store::new(StoreOptions::default());
+    let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
+    let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
+    let (mut waiting, mut other) = (ours.connect(), ours.connect());
+    let id = waiting.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
+    waiting.send("PING\r\nINCR held\r\nPING again\r\n");
+    assert_eq!(waiting.read_reply(), b"+PONG\r\n", "what came before is answered");
+    wait_for("the command to park", || other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=b ").then_some(()));
+    assert_eq!(other.ask(&["SET", "free", "1"]), "+OK\r\n", "the worker serves the others");
+    assert!(other.ask(&["INFO", "clients"]).contains("\r\nblocked_clients:1\r\n"));
+    drop(section);
+    assert_eq!(waiting.read_reply(), b":1\r\n");
+    assert_eq!(waiting.read_reply(), b"$5\r\nagain\r\n", "what came behind waited for its turn");
+    assert!(other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=N "));
+}
+
+#[test]
+fn a_parked_command_outlives_its_client() {
+    let store = Store::new(StoreOptions::default());
+    let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
+    let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
+    let (mut waiting, mut other) = (ours.connect(), ours.connect());
+    let id = waiting.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
+    waiting.command(&["INCR", "held"]);
+    wait_for("the command to park", || other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=b ").then_some(()));
+    assert_eq!(other.ask(&["CLIENT", "KILL", "ID", &id]), ":1\r\n");
+    assert_eq!(waiting.read_to_end(), b"");
+    drop(section);
+    wait_for("the command to run", || (other.ask(&["GET", "held"]) == "$1\r\n1\r\n").then_some(()));
 }
