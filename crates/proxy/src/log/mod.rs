@@ -44,6 +44,19 @@ pub enum Severity {
     Debug,
 }
 
+impl Severity {
+    /// The severity of a syslog level; what lies beyond is debug.
+    pub fn from_level(level: u8) -> Severity {
+        use Severity::{Alert, Critical, Debug, Emergency, Error, Info, Notice, Warning};
+        [Emergency, Alert, Critical, Error, Warning, Notice, Info].get(usize::from(level)).copied().unwrap_or(Debug)
+    }
+
+    /// The word that HAProxy prints for it.
+    pub fn word(self) -> &'static str {
+        ["EMERG", "ALERT", "CRIT", "ERR", "WARNING", "NOTICE", "INFO", "DEBUG"][self as usize]
+    }
+}
+
 /// One destination: the lines that wait for it.
 #[derive(Debug)]
 struct Sink {

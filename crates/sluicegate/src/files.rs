@@ -1,0 +1,37 @@
+//! The disk, as the configuration sees it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sluicegate_config::Files;
+
+/// Reads through the file system.
+pub struct Disk;
+
+/// A configuration beyond this is a mistake (a device, a log file).
+const FILE_LIMIT: u64 = 64 << 20;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        use std::io::Read;
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)?.take(FILE_LIMIT + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_LIMIT {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {} MiB", FILE_LIMIT >> 20)));
+        }
+        Ok(bytes)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let path = entry?.path();
+            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if path.extension().is_some_and(|extension| extension == "cfg") && !hidden && path.is_file() {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}

@@ -1,0 +1,149 @@
+//! From files to a typed configuration, in the order that each phase needs: words, `.if` and `global`; the Lua bodies,
+//! on this thread; every other section with the names that Lua registered; the stores' parameters.
+//!
+//! `check` and `run` share this, so what checks is what starts.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use sluicegate_config::model::{Global, LuaLogStderr, Position};
+use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua};
+use sluicegate_proxy::log::{Logger, Severity};
+use sluicegate_proxy::lua::{LogSink, LuaStates};
+use sluicegate_store::config::ServerOptions;
+
+use crate::files::Disk;
+
+/// A configuration without errors.
+pub struct Loaded {
+    /// The file.
+    pub config: Arc<Config>,
+    /// Each store's parameters, by the order of [`Config::stores`].
+    pub stores: Vec<ServerOptions>,
+    /// The Lua states, bodies run.
+    pub lua: Option<Arc<LuaStates>>,
+    /// Where scripts log once the process runs; until it is filled they log to stderr.
+    pub lua_logger: Arc<OnceLock<Logger>>,
+    /// How many workers there will be.
+    pub workers: usize,
+}
+
+/// Reads and types everything; prints every diagnostic. `Err` carries the number of errors.
+pub fn load(paths: &[PathBuf]) -> Result<Loaded, usize> {
+    let mut environment = Environment::new();
+    for (name, value) in std::env::vars_os() {
+        if let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) {
+            environment.set(name, value);
+        }
+    }
+    let source = sluicegate_config::read(&Disk, paths).map_err(|diagnostics| report(&diagnostics))?;
+    let draft = sluicegate_config::parse(source, &mut environment);
+    let workers = draft.global().nbthread.map_or_else(cores, usize::from);
+    let lua_logger = Arc::new(OnceLock::new());
+    let mut lua_errors = 0;
+    let lua = if draft.global().lua_loads.is_empty() || draft.diagnostics().has_errors() {
+        None
+    } else {
+        export(&environment);
+        let sink = lua_sink(draft.global(), lua_logger.clone());
+        LuaStates::load(draft.global(), workers, sink)
+            .inspect_err(|error| {
+                lua_errors += 1;
+                eprintln!("{}error: {}", place(error.at.as_ref()), error.message);
+            })
+            .ok()
+    };
+    // Without its scripts every `lua.NAME` would be called unknown; the script's error says what is wrong.
+    let wanted_lua = lua.is_none() && !draft.global().lua_loads.is_empty();
+    let names: &dyn LuaNames = match &lua {
+        Some(states) => &**states,
+        None if wanted_lua => &AnyName,
+        None => &NoLua,
+    };
+    let (config, diagnostics) = draft.finish(&Disk, names);
+    let errors = report(&diagnostics) + lua_errors;
+    let Some(config) = config.filter(|_| errors == 0) else { return Err(errors.max(1)) };
+    let stores = store_options(&config)?;
+    Ok(Loaded { config: Arc::new(config), stores, lua, lua_logger, workers })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn place(at: Option<&Position>) -> String {
+    at.map(|at| format!("{}:{}: ", at.file, at.line)).unwrap_or_default()
+}
+
+/// Prints all of them; gives the number of errors.
+fn report(diagnostics: &Diagnostics) -> usize {
+    for diagnostic in diagnostics.iter() {
+        eprintln!("{diagnostic}");
+    }
+    diagnostics.errors()
+}
+
+/// Scripts read the environment that `setenv` made (`os.getenv`).
+fn export(environment: &Environment) {
+    let known: Vec<(String, String)> =
+        environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let gone: Vec<std::ffi::OsString> = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_str().is_some_and(|name| environment.get(name).is_none()))
+        .collect();
+    // SAFETY: no other thread exists yet: files are read and scripts loaded before the first one is started.
+    unsafe {
+        gone.iter().for_each(|name| std::env::remove_var(name));
+        known.iter().for_each(|(name, value)| std::env::set_var(name, value));
+    }
+}
+
+/// Names that a script which could not be loaded would have registered.
+struct AnyName;
+
+impl LuaNames for AnyName {
+    fn action(&self, _name: &str, _hook: &str) -> Option<usize> {
+        Some(0)
+    }
+
+    fn actions(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// `tune.lua.log.*`: to the `log` targets of `global`, and to stderr always, never, or where there is no target.
+fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
+    let targets = if global.tune.lua_log_loggers { global.log.clone() } else { Vec::new() };
+    let to_stderr = match global.tune.lua_log_stderr {
+        LuaLogStderr::On => true,
+        LuaLogStderr::Off => false,
+        LuaLogStderr::Auto => targets.is_empty(),
+    };
+    Arc::new(move |level, text| {
+        if let Some(logger) = logger.get() {
+            logger.send(&targets, Severity::from_level(level), text.as_bytes());
+        }
+        if to_stderr || logger.get().is_none() {
+            eprintln!("[{}]    ({}) : {text}", Severity::from_level(level).word(), std::process::id());
+        }
+    })
+}
+
+/// Types the parameters of every `store` section.
+fn store_options(config: &Config) -> Result<Vec<ServerOptions>, usize> {
+    let mut errors = 0;
+    let mut all = Vec::new();
+    for section in &config.stores {
+        match sluicegate_store::config::apply(&section.parameters) {
+            Ok(options) => all.push(options),
+            Err(failed) => {
+                errors += failed.len();
+                for error in failed {
+                    let hint = error.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+                    eprintln!("{}error: {}{hint}", place(Some(&error.at)), error.message);
+                }
+            }
+        }
+    }
+    if errors == 0 { Ok(all) } else { Err(errors) }
+}

@@ -1,0 +1,245 @@
+//! `sluicegate run`: the order of start, the control thread, and the end.
+//!
+//! Files are read, scripts loaded and sockets bound on one thread, before any other exists. Then workers start, and
+//! this thread becomes the control thread: signals, the stats socket, health checks, log targets, expiry of the store.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_bench::origin;
+use sluicegate_config::model::{Bind, StatsLevel};
+use sluicegate_proxy::listener::{self, Bound, SystemSockets};
+use sluicegate_proxy::log::{Identity, Logger};
+use sluicegate_proxy::process::{Phase, Process};
+use sluicegate_proxy::running::{Engines, Parts, Running, build};
+use sluicegate_proxy::worker::{self, Worker, WorkerTask};
+use sluicegate_proxy::{cli, log, server};
+use sluicegate_store::server::Server;
+use sluicegate_store::{Store, StoreOptions};
+use sluicegate_wire::engine::Engine;
+use socket2::SockRef;
+
+use crate::load::{Loaded, load};
+use crate::signals::{Signals, end_by};
+use crate::{descriptors, hints};
+
+/// How often expired keys are looked for.
+const STORE_TICK: Duration = Duration::from_millis(100);
+
+/// How long the end waits for log lines that are on their way.
+const LOG_FLUSH: Duration = Duration::from_millis(200);
+
+/// Serves until a signal ends it.
+pub fn run(paths: &[PathBuf]) -> ExitCode {
+    let Ok(loaded) = load(paths) else { return ExitCode::FAILURE };
+    match start(loaded) {
+        Ok(Some(signal)) => end_by(signal),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(errors) => {
+            errors.iter().for_each(|error| eprintln!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Sockets of what is not a proxy.
+struct Sockets {
+    /// For each worker: a store's server and a socket of its `bind`.
+    stores: Vec<Vec<(Arc<Server>, OwnedFd)>>,
+    /// For each worker: a socket of a demo server.
+    origins: Vec<Vec<OwnedFd>>,
+    stats: Vec<(OwnedFd, StatsLevel)>,
+}
+
+/// Builds, binds, serves; gives the signal that ended it, or none after a soft stop.
+fn start(loaded: Loaded) -> Result<Option<i32>, Vec<String>> {
+    let Loaded { config, stores: options, lua, lua_logger, workers } = loaded;
+    let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
+    let process = Process::new(workers, Some(maxconn));
+    let logger = Logger::new(&config, Identity::default());
+    let _ = lua_logger.set(logger.clone());
+    let mut engines = Engines::new();
+    let mut stores = Vec::new();
+    let mut servers = Vec::new();
+    for (section, options) in config.stores.iter().zip(options) {
+        let store = Store::new(StoreOptions::default());
+        engines.insert(section.name.clone(), Arc::new(store.clone()) as Arc<dyn Engine>);
+        servers.push(Server::new(store.clone(), options));
+        stores.push(store);
+    }
+    let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;
+    server::resolve_names(&running).map_err(|errors| texts(&errors))?;
+    let bound = listener::bind(&running, &SystemSockets).map_err(|errors| texts(&errors));
+    let sockets = bind(&running, &servers);
+    let (bound, sockets) = match (bound, sockets) {
+        (Ok(bound), Ok(sockets)) => (bound, sockets),
+        (bound, sockets) => return Err(bound.err().into_iter().chain(sockets.err()).flatten().collect()),
+    };
+    if let Some(lua) = &running.lua {
+        lua.run_init().map_err(|error| vec![error.message])?;
+    }
+    control(&running, bound, sockets, stores, servers).map_err(|error| vec![error.to_string()])
+}
+
+fn texts(errors: &[impl ToString]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+/// Binds everything but the proxies; every address that can't be had is named.
+fn bind(running: &Running, servers: &[Arc<Server>]) -> Result<Sockets, Vec<String>> {
+    let workers = running.process.workers.len();
+    let mut errors = Vec::new();
+    let mut sockets = Sockets { stores: Vec::new(), origins: Vec::new(), stats: Vec::new() };
+    sockets.stores.resize_with(workers, Vec::new);
+    sockets.origins.resize_with(workers, Vec::new);
+    for (section, server) in running.config.stores.iter().zip(servers) {
+        for bind in &section.binds {
+            for bound in listen(bind, &section.name, workers, &mut errors) {
+                let each = sockets.stores.iter_mut().zip(bound);
+                each.for_each(|(worker, socket)| worker.push((server.clone(), socket)));
+            }
+        }
+    }
+    for section in &running.config.origins {
+        for bind in &section.binds {
+            for bound in listen(bind, &section.name, workers, &mut errors) {
+                sockets.origins.iter_mut().zip(bound).for_each(|(worker, socket)| worker.push(socket));
+            }
+        }
+    }
+    for socket in &running.config.global.stats_sockets {
+        let bind = Bind {
+            addresses: vec![socket.address.clone()],
+            name: None,
+            maxconn: None,
+            backlog: None,
+            v6only: None,
+            mode: socket.mode,
+            user: socket.user.clone(),
+            group: socket.group.clone(),
+            at: socket.at.clone(),
+        };
+        let bound = listen(&bind, "stats socket", 1, &mut errors);
+        sockets.stats.extend(bound.into_iter().flatten().map(|one| (one, socket.level)));
+    }
+    if errors.is_empty() { Ok(sockets) } else { Err(errors) }
+}
+
+/// For each address of a `bind`: a socket for each worker.
+fn listen(bind: &Bind, owner: &str, workers: usize, errors: &mut Vec<String>) -> Vec<Vec<OwnedFd>> {
+    let mut bound = Vec::new();
+    for address in &bind.addresses {
+        match listener::listen(bind, address, workers, &SystemSockets).and_then(|made| for_each_worker(made, workers)) {
+            Ok(sockets) => bound.push(sockets),
+            Err(error) => errors.push(listener::BindError::new(bind, owner, address, error).to_string()),
+        }
+    }
+    bound
+}
+
+/// Where the workers share one socket, each gets a descriptor of it.
+fn for_each_worker(mut made: Vec<OwnedFd>, workers: usize) -> io::Result<Vec<OwnedFd>> {
+    while made.len() < workers {
+        made.push(made[0].try_clone()?);
+    }
+    Ok(made)
+}
+
+/// What each worker runs besides its proxies: the stores' servers and the demo servers.
+fn tasks(stores: Vec<Vec<(Arc<Server>, OwnedFd)>>, origins: Vec<Vec<OwnedFd>>) -> Vec<Vec<WorkerTask>> {
+    stores
+        .into_iter()
+        .zip(origins)
+        .map(|(stores, origins)| {
+            let stores = stores.into_iter().map(|(server, socket)| -> WorkerTask {
+                Box::new(move |_: &Rc<Worker>| {
+                    Box::pin(async move { report("store", serve_store(server, socket).await) })
+                })
+            });
+            let origins = origins.into_iter().map(|socket| -> WorkerTask {
+                let serve = async move { report("origin", origin::serve(TcpListener::from(socket)).await) };
+                Box::new(move |_: &Rc<Worker>| Box::pin(serve))
+            });
+            stores.chain(origins).collect()
+        })
+        .collect()
+}
+
+async fn serve_store(server: Arc<Server>, socket: OwnedFd) -> io::Result<()> {
+    if SockRef::from(&socket).local_addr()?.is_unix() {
+        server.serve_unix(UnixListener::from(socket)).await
+    } else {
+        server.serve_tcp(TcpListener::from(socket)).await
+    }
+}
+
+fn report(what: &str, result: io::Result<()>) {
+    if let Err(error) = result {
+        eprintln!("error: a {what} stopped: {error}");
+    }
+}
+
+/// The control thread, from the start of the workers to the end of the process.
+fn control(
+    running: &Arc<Running>,
+    bound: Vec<Bound>,
+    sockets: Sockets,
+    stores: Vec<Store>,
+    servers: Vec<Arc<Server>>,
+) -> io::Result<Option<i32>> {
+    let runtime = tokio::runtime::LocalRuntime::new()?;
+    runtime.block_on(async {
+        // Caught before there is anything to stop, so that an early signal is not lost.
+        let mut signals = Signals::catch()?;
+        let stats = sockets.stats.into_iter().map(|(listener, level)| cli::Socket { listener, level }).collect();
+        let stats = cli::serve(stats, running.clone());
+        tokio::task::spawn_local(async move { report("stats socket", stats.await) });
+        tokio::task::spawn_local(log::write_logs(running.logger.clone()));
+        tokio::task::spawn_local(server::run_health_checks(running.clone()));
+        tokio::task::spawn_local(tick(stores));
+        let workers = worker::start(running, bound, tasks(sockets.stores, sockets.origins))?;
+        hints::print(running);
+        let process = &running.process;
+        let stop_servers = async {
+            // The phase's sender lives in the process, so waiting can't fail.
+            let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
+            servers.iter().for_each(|server| server.stop());
+            process.ended().await;
+        };
+        let signal = tokio::select! {
+            signal = signals.act(process) => Some(signal),
+            () = stop_servers => None,
+        };
+        process.stop_now();
+        workers.join()?;
+        flush(&running.logger).await;
+        Ok(signal)
+    })
+}
+
+/// Looks for expired keys, for as long as the process lives.
+async fn tick(stores: Vec<Store>) {
+    let mut interval = tokio::time::interval(STORE_TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        stores.iter().for_each(Store::tick);
+    }
+}
+
+/// Gives log lines that are on their way a moment.
+async fn flush(logger: &Logger) {
+    let empty = async {
+        while !logger.is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let _ = tokio::time::timeout(LOG_FLUSH, empty).await;
+}

@@ -1,0 +1,114 @@
+//! Transcripts made comparable.
+
+/// What one side received, as text: field names in lower case, a chunked body as `<data>` with its trailers, line ends
+/// as such. Bytes that can't be read as messages stand as they came.
+pub(super) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
+    let mut text = String::new();
+    while !bytes.is_empty() {
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            push(&mut text, bytes);
+            text.push_str("[no end of head]\n");
+            break;
+        };
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        bytes = &bytes[end + 4..];
+        let mut lines = head.split("\r\n");
+        let start = lines.next().unwrap_or_default();
+        text.push_str(start);
+        text.push('\n');
+        let mut length = None;
+        let mut chunked = false;
+        for line in lines {
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            let name = name.to_ascii_lowercase();
+            // haproxy passes the coding on in whatever case it came, later versions and this one write it anew.
+            let is_coding = name == "transfer-encoding";
+            let value = if is_coding { value.to_ascii_lowercase() } else { value.to_owned() };
+            text.push_str(&format!("{name}:{value}\n"));
+            match name.as_str() {
+                "content-length" => length = value.trim().parse::<usize>().ok(),
+                "transfer-encoding" => chunked = value.trim().eq_ignore_ascii_case("chunked"),
+                _ => {}
+            }
+        }
+        text.push('\n');
+        let status = start.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
+        let is_response = status.is_some();
+        if status == Some("101") || start.starts_with("CONNECT ") {
+            push(&mut text, bytes);
+            break;
+        }
+        if (is_response && no_bodies)
+            || status.is_some_and(|code| code.starts_with('1') || matches!(code, "204" | "304"))
+        {
+            continue;
+        }
+        if chunked {
+            bytes = dechunk(bytes, &mut text);
+        } else if let Some(length) = length {
+            let length = length.min(bytes.len());
+            push(&mut text, &bytes[..length]);
+            bytes = &bytes[length..];
+        } else if is_response {
+            push(&mut text, bytes);
+            break;
+        }
+    }
+    text
+}
+
+/// Long bodies are told by their length and a sum; a transcript is to be read.
+fn push(text: &mut String, bytes: &[u8]) {
+    if bytes.len() > 512 {
+        let sum = bytes.iter().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
+        text.push_str(&format!("[{} bytes, sum {sum}]\n", bytes.len()));
+    } else if !bytes.is_empty() {
+        text.push_str(&String::from_utf8_lossy(bytes));
+        text.push('\n');
+    }
+}
+
+/// Appends a chunked body's data; gives what follows it.
+fn dechunk<'a>(mut bytes: &'a [u8], text: &mut String) -> &'a [u8] {
+    let mut data = Vec::new();
+    let mut ending = "[unfinished]";
+    while let Some((line, rest)) = line(bytes) {
+        let Ok(size) = usize::from_str_radix(&line, 16) else {
+            ending = "[bad chunk]";
+            break;
+        };
+        bytes = rest;
+        if size == 0 {
+            ending = "";
+            break;
+        }
+        if bytes.len() < size {
+            data.extend_from_slice(bytes);
+            bytes = &[];
+            break;
+        }
+        data.extend_from_slice(&bytes[..size]);
+        bytes = &bytes[(size + 2).min(bytes.len())..];
+    }
+    text.push('<');
+    push(text, &data);
+    text.push('>');
+    text.push_str(ending);
+    while ending.is_empty()
+        && let Some((line, rest)) = line(bytes)
+    {
+        bytes = rest;
+        if line.is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+        text.push_str(&format!(" {}:{value}", name.to_ascii_lowercase()));
+    }
+    text.push('\n');
+    bytes
+}
+
+fn line(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let end = bytes.windows(2).position(|window| window == b"\r\n")?;
+    Some((String::from_utf8_lossy(&bytes[..end]).into_owned(), &bytes[end + 2..]))
+}

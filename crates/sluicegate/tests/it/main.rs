@@ -1,0 +1,19 @@
+//! The binary from outside: files in, sockets, signals and output.
+
+mod accounting;
+mod command_line;
+
+use sluicegate_testkit::{Listening, Sluicegate};
+
+/// The binary under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
+
+/// The workspace's folder, for the examples.
+fn workspace() -> std::path::PathBuf {
+    std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().and_then(|crates| crates.parent()).unwrap().to_owned()
+}
+
+/// Starts the binary with this configuration; the sockets are listening before it runs.
+fn start(configuration: &str, listening: &[&Listening]) -> Sluicegate {
+    Sluicegate::start(BINARY, configuration, listening)
+}
