@@ -2,6 +2,7 @@
 
 mod accounting;
 mod command_line;
+mod http;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

@@ -342,4 +342,3 @@ fn names_keep_their_case_and_fields_their_order() {
     assert_eq!(String::from_utf8(received).unwrap(), response);
     assert_eq!(String::from_utf8_lossy(&origin.lock().unwrap().received[0]), request);
 }
-
