@@ -37,32 +37,32 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, usize> {
         }
     }
     let source = sluicegate_config::read(&Disk, paths).map_err(|diagnostics| report(&diagnostics))?;
-    let draft = sluicegate_config::parse(source, &mut environment);
+    let mut draft = sluicegate_config::parse(source, &mut environment);
     let workers = draft.global().nbthread.map_or_else(cores, usize::from);
     let lua_logger = Arc::new(OnceLock::new());
-    let mut lua_errors = 0;
-    let lua = if draft.global().lua_loads.is_empty() || draft.diagnostics().has_errors() {
+    let lua = if draft.global().lua_loads.is_empty() {
+        None
+    } else if draft.diagnostics().has_errors() {
+        draft.skip_lua();
         None
     } else {
         export(&environment);
         let sink = lua_sink(draft.global(), lua_logger.clone());
-        LuaStates::load(draft.global(), workers, sink)
-            .inspect_err(|error| {
-                lua_errors += 1;
-                eprintln!("{}error: {}", place(error.at.as_ref()), error.message);
-            })
-            .ok()
+        match LuaStates::load(draft.global(), workers, sink) {
+            Ok(states) => Some(states),
+            Err(error) => {
+                draft.lua_failed(error.at, error.message);
+                None
+            }
+        }
     };
-    // Without its scripts every `lua.NAME` would be called unknown; the script's error says what is wrong.
-    let wanted_lua = lua.is_none() && !draft.global().lua_loads.is_empty();
     let names: &dyn LuaNames = match &lua {
         Some(states) => &**states,
-        None if wanted_lua => &AnyName,
         None => &NoLua,
     };
     let (config, diagnostics) = draft.finish(&Disk, names);
-    let errors = report(&diagnostics) + lua_errors;
-    let Some(config) = config.filter(|_| errors == 0) else { return Err(errors.max(1)) };
+    let errors = report(&diagnostics);
+    let Some(config) = config else { return Err(errors) };
     let stores = store_options(&config)?;
     Ok(Loaded { config: Arc::new(config), stores, lua, lua_logger, workers })
 }
@@ -95,19 +95,6 @@ fn export(environment: &Environment) {
     unsafe {
         gone.iter().for_each(|name| std::env::remove_var(name));
         known.iter().for_each(|(name, value)| std::env::set_var(name, value));
-    }
-}
-
-/// Names that a script which could not be loaded would have registered.
-struct AnyName;
-
-impl LuaNames for AnyName {
-    fn action(&self, _name: &str, _hook: &str) -> Option<usize> {
-        Some(0)
-    }
-
-    fn actions(&self) -> Vec<String> {
-        Vec::new()
     }
 }
 

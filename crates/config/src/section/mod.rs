@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::catalogue::known;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostics, Severity};
 use crate::directive::Blocks;
 use crate::environment::Environment;
 use crate::model::{Config, Global, Position};
@@ -260,8 +260,13 @@ impl Draft {
 
     /// Notes that a script could not be loaded. The names it would have registered are not known, so `finish` then
     /// says nothing about actions that are missing.
-    pub fn lua_failed(&mut self, at: Position, message: impl Into<String>) {
-        self.diagnostics.error(at, message);
+    pub fn lua_failed(&mut self, at: Option<Position>, message: impl Into<String>) {
+        self.diagnostics.add(Severity::Error, at, message);
+        self.lua_failed = true;
+    }
+
+    /// Notes that the scripts are not run at all, since `global` has errors; the same silence follows.
+    pub fn skip_lua(&mut self) {
         self.lua_failed = true;
     }
 

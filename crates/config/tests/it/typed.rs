@@ -154,7 +154,7 @@ fn a_script_that_fails_is_one_error() {
     let text = format!("{BASE}global\n lua-load a.lua\nlisten l\n bind :1\n http-request lua.gone a b if TRUE\n");
     let mut draft = parse(Source::from_text("f", text), &mut Environment::new());
     let at = draft.global().lua_loads[0].at.clone();
-    draft.lua_failed(at, "cannot open a.lua");
+    draft.lua_failed(Some(at), "cannot open a.lua");
     let (config, diagnostics) = draft.finish(&MemoryFiles::new(), &NoLua);
     assert!(config.is_none());
     assert_eq!(diagnostics.to_string(), "f:7:11: error: cannot open a.lua\n   lua-load a.lua\n            ^\n");
