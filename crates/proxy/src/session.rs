@@ -288,7 +288,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime,
     let options = &session.frontend().config.options;
     let ignored = silent && options.http_ignore_probes;
     let counters = session.frontend().frontend.figures.at(session.worker().index);
-    let unlogged = ignored || (silent && (options.dontlognull || code == 400));
+    let unlogged = ignored || (silent && options.dontlognull);
     if !silent || code == 408 {
         counters.ereq.add(1);
         counters.req_tot.add(1);
@@ -297,14 +297,15 @@ async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime,
     stream.cx.log.request_started_at = started_at;
     stream.cx.log.request_started = started;
     stream.cx.log.status = i32::from(code);
+    stream.note_received(session.input.len());
     stream.end(who, b'R');
     if !unlogged {
         stream.begin();
     }
     if answered && !ignored {
         let page = status::error_page(code).raw.as_bytes();
-        let sent = session.socket.try_write(page).unwrap_or(0);
-        stream.count_sent(sent);
+        // One try: nobody waits for the room of who has shown no sense so far.
+        stream.count_sent(session.socket.try_write(page).unwrap_or(0));
     }
     stream.finish(session);
     if answered {

@@ -107,6 +107,12 @@ impl Active {
         }
     }
 
+    /// Notes for the log line alone how much came of what never became a request.
+    pub(crate) fn note_received(&mut self, bytes: usize) {
+        self.cx.log.bytes_uploaded = bytes as u64;
+        self.counted.0 = bytes as u64;
+    }
+
     /// Counts bytes that went to the client's socket.
     pub(crate) fn count_sent(&self, bytes: usize) {
         self.worker.figures().bytes_out.add(bytes as u64);

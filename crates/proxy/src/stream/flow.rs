@@ -43,9 +43,7 @@ pub(crate) enum FlowError {
 pub(crate) struct Moved {
     /// Read from the source.
     pub(crate) read: usize,
-    /// Taken from the input as this message's body, framing included.
-    pub(crate) taken: usize,
-    /// Of that, the body itself, and a byte for the end of a chunked one: what is counted, as HAProxy counts it.
+    /// Body data found in the input, trailers, and a byte for the end of a chunked body, as HAProxy counts them.
     pub(crate) body: usize,
     /// Written to the sink.
     pub(crate) written: usize,
@@ -54,8 +52,12 @@ pub(crate) struct Moved {
 impl Moved {
     fn count(&mut self, event: &BodyEvent, decoder: &BodyDecoder) {
         match event {
-            BodyEvent::End if matches!(decoder, BodyDecoder::Chunked(_)) => self.body += 1,
-            BodyEvent::End | BodyEvent::More => {}
+            BodyEvent::End => {
+                if let BodyDecoder::Chunked(decoder) = decoder {
+                    self.body += decoder.trailers().map(|(name, value)| name.len() + value.len()).sum::<usize>() + 1;
+                }
+            }
+            BodyEvent::More => {}
             BodyEvent::Data(range) => self.body += range.len(),
         }
     }
@@ -198,7 +200,6 @@ impl Flow {
         while !self.complete && !input.is_empty() {
             let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
             input.consume(taken);
-            moved.taken += taken;
             moved.count(&event, &self.decoder);
             self.complete = event == BodyEvent::End || self.decoder.is_done();
         }
@@ -255,7 +256,6 @@ impl Flow {
                 }
             }
             input.consume(taken);
-            moved.taken += taken;
         }
         Ok(())
     }
@@ -277,7 +277,6 @@ impl Flow {
             return Ok(());
         }
         let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;
-        moved.taken += taken;
         moved.count(&event, &self.decoder);
         match event {
             BodyEvent::More => input.consume(taken),

@@ -9,7 +9,7 @@
 //! stops only what it is the sink of. A small request takes one read and one write on each side.
 //!
 //! **Timeouts.** `timeout client` runs while the client is waited for (its body, or room for the response), `timeout
-//! server` while the server is. What is not waited for can't time out.
+//! server` until the response's head has come and while its body is waited for. What is not waited for can't time out.
 //!
 //! **Reused connections.** A server may close an idle connection just when a request is sent on it. If no byte of a
 //! response came, everything sent is still at hand and the method is idempotent (RFC 9110 9.2.2), the request is sent
@@ -289,7 +289,10 @@ impl Exchange<'_> {
         }
         self.answered = true;
         self.stream.cx.log.status = i32::from(code);
-        match self.send(status::error_page(code).raw.as_bytes()).await {
+        let page = status::error_page(code).raw.as_bytes();
+        // What its start line, four fields and end count against the bytes that they are.
+        self.stream.count(0, page.len() - 1);
+        match self.send(page).await {
             Ok(()) => After::Drain,
             Err(()) => After::Close,
         }
@@ -304,14 +307,17 @@ impl Exchange<'_> {
         let mut moved = Moved::default();
         let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
         let response = &self.stream.cx.response;
-        let size = head_size(response) + length_size(response, body.len()) + body.len();
+        let silent = self.head.method == Method::Head || matches!(response.status(), 100..=199 | 204 | 304);
+        // The pages that close say so in a field of their own.
+        let field = if close { "connection".len() + "close".len() } else { 0 };
+        let sent = if silent { 0 } else { body.len() };
+        let size = head_size(response) + length_size(response, body.len()) + field + sent;
         self.stream.count(moved.body, size);
         let keep = !close && complete && self.keeps_client();
         let mut out = std::mem::take(&mut self.stream.response_out);
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());
         let connection = ConnectionField::for_response(self.version, cx.response.version(), keep);
-        let silent = self.head.method == Method::Head || matches!(cx.response.status(), 100..=199 | 204 | 304);
         let framing = if silent { Framing::None } else { Framing::Length(body.len() as u64) };
         write_response(&cx.response, framing, connection, &mut out);
         if !silent {
@@ -498,8 +504,8 @@ impl Exchange<'_> {
                 return Err(self.page(502, b'P', b'H').await);
             }
             Finish::BadResponse => {
-                self.stream.cx.frontend.frontend.figures.at(index).eresp.add(1);
-                (b'P', b'D')
+                self.count_bad_response(connection);
+                (b'S', b'D')
             }
             Finish::ClientGone => {
                 self.count_client_abort();
@@ -596,6 +602,12 @@ impl Exchange<'_> {
                     false => Err(self.refuse(400, b'P', b'H').await),
                 }
             }
+            // In the middle of its request the client ended a transfer; behind it, a wait.
+            Event::ClientGone if !self.up.is_done() => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'D');
+                Err(After::Close)
+            }
             Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
                 self.count_client_abort();
                 self.stream.end(b'C', b'H');
@@ -678,8 +690,8 @@ impl Exchange<'_> {
         if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {
             return Poll::Ready(Event::ClientGone);
         }
-        let (client, server) = (waiting == Wait::Source, waiting != Wait::Source);
-        let side = ready!(self.poll_timeouts(cx, client, server));
+        // The server's time runs even while the client is slow to send: HAProxy answers 504 then.
+        let side = ready!(self.poll_timeouts(cx, waiting == Wait::Source, true));
         Poll::Ready(if side == Side::Client { Event::ClientTimeout } else { Event::ServerTimeout })
     }
 
@@ -769,7 +781,7 @@ impl Exchange<'_> {
         };
         self.session.timer.set(first);
         ready!(self.session.timer.poll(cx));
-        Poll::Ready(if client.is_some() && client == first { Side::Client } else { Side::Server })
+        Poll::Ready(if server.is_some() && server == first { Side::Server } else { Side::Client })
     }
 }
 

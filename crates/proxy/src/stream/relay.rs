@@ -1,8 +1,9 @@
 //! Plain bytes both ways: TCP mode, and what an upgrade or CONNECT turns an HTTP connection into.
 //!
 //! The end of one direction is passed on as a FIN and the other goes on, until both have ended, a side breaks, or a
-//! timeout passes. `timeout tunnel` replaces both sides' timeouts while both directions are open; once one has ended
-//! `client-fin` and `server-fin` rule. Traffic in either direction of a side keeps that side alive.
+//! timeout passes. A side can time out while it is waited for: its bytes while it has not ended, or room for what is
+//! sent to it; traffic in either direction keeps it alive. `timeout tunnel` replaces both sides' timeouts, and a side
+//! that was sent a FIN and has not answered with its own is under `client-fin` or `server-fin`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -29,9 +30,9 @@ impl RelayTimeouts {
     pub(crate) fn new(frontend: &Timeouts, backend: &Timeouts) -> RelayTimeouts {
         RelayTimeouts {
             client: frontend.client,
-            client_fin: frontend.client_fin.or(frontend.client),
+            client_fin: frontend.client_fin,
             server: backend.server,
-            server_fin: backend.server_fin.or(backend.server),
+            server_fin: backend.server_fin,
             tunnel: backend.tunnel,
         }
     }
@@ -48,6 +49,9 @@ pub(crate) struct Relay<'a> {
     down: Flow,
     up_ended: bool,
     down_ended: bool,
+    /// A direction waits for room at its sink.
+    up_blocked: bool,
+    down_blocked: bool,
     client_active: Instant,
     server_active: Instant,
 }
@@ -73,6 +77,8 @@ impl<'a> Relay<'a> {
             down: Flow::new(head, Framing::UntilClose, Framing::UntilClose),
             up_ended: false,
             down_ended: false,
+            up_blocked: false,
+            down_blocked: false,
             client_active: now,
             server_active: now,
         }
@@ -96,7 +102,7 @@ impl<'a> Relay<'a> {
                     self.up_ended = true;
                     self.server.shutdown_write();
                 }
-                Ok(_) => {}
+                Ok(waiting) => self.up_blocked = waiting == Wait::Sink,
                 Err(FlowError::Sink) => result = ending(b'S', b'D'),
                 Err(_) => result = ending(b'C', b'D'),
             }
@@ -110,7 +116,7 @@ impl<'a> Relay<'a> {
                     self.down_ended = true;
                     self.session.socket.shutdown_write();
                 }
-                Ok(_) => {}
+                Ok(waiting) => self.down_blocked = waiting == Wait::Sink,
                 Err(FlowError::Sink) => result = ending(b'C', b'D'),
                 Err(_) => result = ending(b'S', b'D'),
             }
@@ -138,16 +144,19 @@ impl<'a> Relay<'a> {
     }
 
     fn poll_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<Endings> {
-        let after = |since: Instant, timeout: Option<Duration>| timeout.map(|timeout| since + timeout);
         let times = &self.timeouts;
-        let (client, server) = if self.up_ended || self.down_ended {
-            (after(self.client_active, times.client_fin), after(self.server_active, times.server_fin))
-        } else if times.tunnel.is_some() {
-            let last = self.client_active.max(self.server_active);
-            (after(last, times.tunnel), None)
-        } else {
-            (after(self.client_active, times.client), after(self.server_active, times.server))
-        };
+        let both_open = !self.up_ended && !self.down_ended;
+        let last = self.client_active.max(self.server_active);
+        let deadline =
+            |waited: bool, sent_fin: bool, fin: Option<Duration>, plain: Option<Duration>, since: Instant| {
+                let since = if both_open && times.tunnel.is_some() { last } else { since };
+                let timeout = fin.filter(|_| sent_fin).or(times.tunnel).or(plain);
+                timeout.filter(|_| waited).map(|timeout| since + timeout)
+            };
+        let client_waited = !self.up_ended || self.down_blocked;
+        let server_waited = !self.down_ended || self.up_blocked;
+        let client = deadline(client_waited, self.down_ended, times.client_fin, times.client, self.client_active);
+        let server = deadline(server_waited, self.up_ended, times.server_fin, times.server, self.server_active);
         let first = match (client, server) {
             (Some(client), Some(server)) => Some(client.min(server)),
             (one, other) => one.or(other),

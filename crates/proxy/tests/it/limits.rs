@@ -1,6 +1,6 @@
 //! Limits, stopping, and that nothing is left behind.
 
-use sluicegate_config::model::{Global, Mode};
+use sluicegate_config::model::{BindAddress, Global, Mode};
 use sluicegate_proxy::process::Phase;
 use sluicegate_testkit::wait_for;
 
@@ -97,4 +97,74 @@ fn a_stop_ends_everything_at_once() {
     let running = gate.running.clone();
     gate.join();
     assert_eq!(running.process.sessions.current(), 0);
+}
+
+#[test]
+fn a_thousand_connections_leave_no_descriptor_and_no_session_behind() {
+    let address = Origin::new().serve(OK);
+    let gate = Gate::start(2, listen(Mode::Http, &[address]));
+    for round in 0..4 {
+        for number in 0..250 {
+            let mut client = gate.client();
+            match number % 4 {
+                // A whole request, half of one, none, and one that is given up.
+                0 => assert_eq!(client.get("/").status, 200),
+                1 => client.send("GET / HT"),
+                2 => {}
+                _ => {
+                    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                    client.reset();
+                }
+            }
+        }
+        wait_for(&format!("the end of round {round}"), || (gate.process().sessions.current() == 0).then_some(()));
+    }
+    let streams = || -> u64 {
+        let workers = &gate.process().workers;
+        workers.iter().map(|worker| worker.streams.load(std::sync::atomic::Ordering::Relaxed)).sum()
+    };
+    assert_eq!(streams(), 0);
+    // Other tests open descriptors of this process meanwhile, so the gate's own are counted: what it holds of the
+    // server are idle connections.
+    let own = gate.address.port();
+    wait_for("the last socket", || (established_to(own) == 0).then_some(()));
+}
+
+/// Sockets of this process that are bound to `port` and connected.
+fn established_to(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("readable");
+    let local = format!(":{port:04X}");
+    let states = table.lines().skip(1).filter_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let here = words.next()?;
+        let state = words.nth(1)?;
+        here.ends_with(&local).then_some(state)
+    });
+    // 01 is ESTABLISHED, 08 CLOSE_WAIT: a socket that somebody still holds.
+    states.filter(|state| matches!(*state, "01" | "08")).count()
+}
+
+#[test]
+fn unix_and_inherited_sockets_are_served_by_every_worker() {
+    use std::io::{Read, Write};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gate");
+    let parent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut proxy = listen(Mode::Http, &[Origin::new().serve(OK)]);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&parent);
+    proxy.binds[0].addresses.push(BindAddress::Unix(path.clone()));
+    proxy.binds[0].addresses.push(BindAddress::Fd(fd));
+    let gate = Gate::start(3, proxy);
+    let mut inherited = sluicegate_testkit::Client::connect(&parent.local_addr().unwrap().to_string());
+    assert_eq!(inherited.get("/").status, 200);
+    let mut clients: Vec<_> =
+        (0..9).map(|_| std::os::unix::net::UnixStream::connect(&path).expect("listening")).collect();
+    for client in &mut clients {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut bytes = [0; OK.len()];
+        client.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, OK.as_bytes());
+    }
+    let served = gate.process().workers.iter().filter(|worker| worker.requests.get() > 0).count();
+    assert_eq!(served, 3, "who accepts hands over");
 }

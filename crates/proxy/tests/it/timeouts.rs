@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_config::model::{Mode, Proxy};
+use sluicegate_testkit::wait_for;
 
 use crate::support::{Gate, OK, Origin, listen};
 
@@ -75,6 +76,16 @@ fn a_client_that_stops_in_its_body_is_let_go() {
 }
 
 #[test]
+fn a_client_that_stops_in_its_body_uses_up_the_servers_time() {
+    let origin = Origin::new();
+    let gate = http(&origin, |proxy| proxy.timeouts.server = SHORT);
+    let mut client = gate.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
+    assert_eq!(client.read_response().status, 504);
+    drop(origin);
+}
+
+#[test]
 fn tcp_sides_have_their_timeouts() {
     for change in [
         (|proxy: &mut Proxy| proxy.timeouts.client = SHORT) as fn(&mut Proxy),
@@ -93,20 +104,28 @@ fn tcp_sides_have_their_timeouts() {
 }
 
 #[test]
-fn a_half_closed_connection_has_timeouts_of_its_own() {
-    for change in [(|proxy: &mut Proxy| proxy.timeouts.client_fin = SHORT) as fn(&mut Proxy), |proxy| {
-        proxy.timeouts.server_fin = SHORT
-    }] {
-        let origin = Origin::new();
-        let mut proxy = listen(Mode::Tcp, &[origin.address]);
-        change(&mut proxy);
-        let gate = Gate::start(1, proxy);
-        let mut client = gate.client();
-        let mut peer = origin.accept();
-        client.send("bye");
-        client.finish();
-        assert_eq!(peer.read_to_end(), b"bye");
-        assert_eq!(client.read_to_end(), b"", "the server's side was not waited for any longer");
-        drop(peer);
-    }
+fn a_client_that_keeps_its_side_open_is_not_waited_for_forever() {
+    let origin = Origin::new();
+    let mut proxy = listen(Mode::Tcp, &[origin.address]);
+    proxy.timeouts.client_fin = SHORT;
+    let gate = Gate::start(1, proxy);
+    let mut client = gate.client();
+    origin.accept();
+    assert_eq!(client.read_to_end(), b"");
+    wait_for("the session's end", || (gate.process().sessions.current() == 0).then_some(()));
+}
+
+#[test]
+fn a_server_that_keeps_its_side_open_is_not_waited_for_forever() {
+    let origin = Origin::new();
+    let mut proxy = listen(Mode::Tcp, &[origin.address]);
+    proxy.timeouts.server_fin = SHORT;
+    let gate = Gate::start(1, proxy);
+    let mut client = gate.client();
+    let mut peer = origin.accept();
+    client.send("bye");
+    client.finish();
+    assert_eq!(peer.read_to_end(), b"bye");
+    assert_eq!(client.read_to_end(), b"");
+    wait_for("the session's end", || (gate.process().sessions.current() == 0).then_some(()));
 }
