@@ -66,7 +66,7 @@ impl Big {
             KeyRule::Range { step, .. } => step as usize,
             _ => 1,
         };
-        if step == 2 && words.len() % 2 == 0 {
+        if step == 2 && words.len().is_multiple_of(2) {
             // The handler words the error; it looks at the number of words before any key.
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
             return None;

@@ -206,7 +206,11 @@ impl CommandSpec {
     pub fn acl_categories(&self) -> Vec<&'static str> {
         let mut all = Vec::new();
         let own = |category: Category| self.categories.contains(&category);
-        let mut add = |wanted: bool, name: &'static str| wanted.then(|| all.push(name)).unwrap_or_default();
+        let mut add = |wanted: bool, name: &'static str| {
+            if wanted {
+                all.push(name);
+            }
+        };
         add(own(Category::Keyspace), "@keyspace");
         add(self.flags.has(Flags::READONLY) && self.group != "server" && self.group != "connection", "@read");
         add(self.flags.has(Flags::WRITE), "@write");

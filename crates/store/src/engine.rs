@@ -15,9 +15,6 @@ impl Engine for Store {
             Ok(spec) => spec,
             Err(text) => return Started::Done(Reply::Error(String::from_utf8_lossy(&text).into_owned())),
         };
-        if db >= self.databases() {
-            return Started::Done(Reply::Error("ERR DB index is out of range".into()));
-        }
         if let Handler::Connection(command) = spec.handler {
             return Started::Done(without_connection(command, args));
         }

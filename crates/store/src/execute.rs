@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::big::{self, Big};
 use crate::catalogue::{self, CommandSpec, ConnectionCommand, Flags, Handler};
-use crate::command::Handle;
+use crate::command::{DB_RANGE, Handle};
 use crate::context::{Ctx, NO_DB, Place};
 use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY, Ticket};
@@ -137,6 +137,10 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        if db >= self.keyspace.databases() {
+            out.error(DB_RANGE);
+            return None;
+        }
         let handle = match spec.handler {
             Handler::Keyspace(handle) => handle,
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),

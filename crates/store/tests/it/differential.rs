@@ -297,7 +297,7 @@ fn words<'a>(random: &mut Random) -> Vec<&'a str> {
                 add(random, &["COUNT", "MATCH", "TYPE"]);
                 add(random, &["1000", "1000", "0", "-1", "x", "*", "string", "list"]);
             }
-            if words.len() % 2 == 0 && !words.contains(&"1000") {
+            if words.len().is_multiple_of(2) && !words.contains(&"1000") {
                 words.extend(["COUNT", "1000"]);
             }
         }
