@@ -1,0 +1,338 @@
+//! The keywords of proxies, each with where it stands, its arguments, what it does and what reads it.
+
+use super::{ProxyParser, ProxyReader, on};
+use crate::catalogue::{Contexts, Place};
+use crate::model::{ConnectionMode, HttpReuse, LogLine, Mode};
+use crate::section::table::{MANY, Row, Table};
+use crate::section::{bind, rule, server};
+use crate::word::Line;
+
+const fn row(
+    name: &'static str,
+    contexts: Contexts,
+    min: usize,
+    max: usize,
+    usage: &'static str,
+    docs: &'static str,
+    parser: fn(&mut ProxyReader<'_>, &Line),
+) -> Row<ProxyParser> {
+    Row { name, contexts, min, max, usage, docs, parser: ProxyParser(parser) }
+}
+
+const fn timeout(
+    name: &'static str,
+    contexts: Contexts,
+    docs: &'static str,
+    parser: fn(&mut ProxyReader<'_>, &Line),
+) -> Row<ProxyParser> {
+    row(name, contexts, 1, 1, "TIME", docs, parser)
+}
+
+const fn option(
+    name: &'static str,
+    contexts: Contexts,
+    docs: &'static str,
+    parser: fn(&mut ProxyReader<'_>, &Line),
+) -> Row<ProxyParser> {
+    row(name, contexts, 0, 0, "", docs, parser)
+}
+
+const FRONT: Contexts = Contexts::FRONT;
+const BACK: Contexts = Contexts::BACK;
+const PROXY: Contexts = Contexts::PROXY;
+const NO_DEFAULTS: Contexts = Contexts::PROXY.without(Contexts::DEFAULTS);
+
+/// The keywords of proxies.
+pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
+    row(
+        "acl",
+        PROXY,
+        2,
+        MANY,
+        "NAME FETCH[,CONVERTER]… [-i] [-n] [-m METHOD] [-f FILE]… [--] [PATTERN]…",
+        "Declares a test; lines of one name are or-ed.",
+        |r, line| r.acl(line),
+    ),
+    row("balance", BACK, 1, MANY, "roundrobin", "How servers are chosen; weighted round robin.", |r, line| {
+        r.balance(line)
+    }),
+    row(
+        "bind",
+        FRONT.without(Contexts::DEFAULTS),
+        1,
+        MANY,
+        "ADDRESS[,ADDRESS]… [OPTION]…",
+        "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME or fd@N.",
+        |r, line| {
+            if let Some(bind) = bind::bind(line, r.diagnostics) {
+                r.settings.proxy.binds.push(bind);
+            }
+        },
+    ),
+    row("default-server", BACK, 1, MANY, "OPTION…", "Options of all servers declared after it.", |r, line| {
+        server::default_server(r, line)
+    }),
+    row("default_backend", FRONT, 1, 1, "NAME", "The backend where no use_backend applies.", |r, line| {
+        r.settings.proxy.default_backend = r.backend(line, 1);
+        r.settings.default_backend_at = Some(line.at(1));
+    }),
+    row("disabled", PROXY, 0, 0, "", "The section is read, checked and left alone.", |r, _| {
+        r.settings.proxy.disabled = true
+    }),
+    row("enabled", PROXY, 0, 0, "", "Undoes a 'disabled' of the defaults.", |r, _| r.settings.proxy.disabled = false),
+    row(
+        "fullconn",
+        BACK,
+        1,
+        1,
+        "N",
+        "Connections of the backend at which servers reach their maxconn; without a minconn it changes nothing.",
+        |r, line| {
+            if let Some(n) = r.integer(line, 1, 1, i64::from(i32::MAX)) {
+                r.settings.proxy.fullconn = Some(n as u32);
+            }
+        },
+    ),
+    row(
+        "http-request",
+        PROXY,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for requests; see the actions.",
+        |r, line| {
+            r.rule(line, 1, Place::HttpRequest);
+        },
+    ),
+    row(
+        "http-response",
+        PROXY,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for responses; see the actions.",
+        |r, line| {
+            r.rule(line, 1, Place::HttpResponse);
+        },
+    ),
+    row(
+        "http-reuse",
+        BACK,
+        1,
+        1,
+        "never|safe|aggressive|always",
+        "When idle server connections are shared between clients; safe.",
+        |r, line| {
+            const NAMES: [(&str, HttpReuse); 4] = [
+                ("never", HttpReuse::Never),
+                ("safe", HttpReuse::Safe),
+                ("aggressive", HttpReuse::Aggressive),
+                ("always", HttpReuse::Always),
+            ];
+            if let Some(found) = r.one_of(line, 1, &NAMES) {
+                r.settings.proxy.http_reuse = found;
+            }
+        },
+    ),
+    row("id", NO_DEFAULTS, 1, 1, "N", "The proxy's number in statistics.", |r, line| {
+        if let Some(n) = r.integer(line, 1, 1, i64::from(i32::MAX)) {
+            r.settings.explicit_uid = Some(n as u32);
+        }
+    }),
+    row(
+        "log",
+        PROXY,
+        1,
+        MANY,
+        "global | TARGET [len N] [format F] FACILITY [LEVEL [MIN]]",
+        "Where the access log goes.",
+        |r, line| r.log(line),
+    ),
+    row(
+        "maxconn",
+        FRONT,
+        1,
+        1,
+        "N",
+        "Connections that the frontend serves at a time; more wait in the kernel.",
+        |r, line| {
+            if let Some(n) = r.integer(line, 1, 0, i64::from(i32::MAX)) {
+                r.settings.proxy.maxconn = (n > 0).then_some(n as u32);
+            }
+        },
+    ),
+    row("mode", PROXY, 1, 1, "tcp|http", "Whether bytes or HTTP messages are relayed; tcp.", |r, line| {
+        match line.text(1) {
+            mode @ ("health" | "log" | "spop" | "haterm") => {
+                r.diagnostics.error(line.at(1), format!("'mode {mode}' is not supported yet"));
+            }
+            _ => {
+                if let Some(mode) = r.one_of(line, 1, &[("tcp", Mode::Tcp), ("http", Mode::Http)]) {
+                    r.settings.proxy.mode = mode;
+                }
+            }
+        }
+    }),
+    option(
+        "option abortonclose",
+        BACK,
+        "A request whose client left is given up while it waits for a server.",
+        |r, line| r.settings.proxy.options.abortonclose = on(line),
+    ),
+    option("option dontlognull", FRONT, "Connections that sent nothing are not logged.", |r, line| {
+        r.settings.proxy.options.dontlognull = on(line)
+    }),
+    row(
+        "option forwardfor",
+        PROXY,
+        0,
+        5,
+        "[except NETWORK] [header NAME] [if-none]",
+        "Adds the client's address in X-Forwarded-For.",
+        |r, line| r.forwardfor(line),
+    ),
+    option(
+        "option http-ignore-probes",
+        FRONT,
+        "Connections that end before a request get no answer and no log line.",
+        |r, line| r.settings.proxy.options.http_ignore_probes = on(line),
+    ),
+    option("option http-keep-alive", PROXY, "Connections are kept on both sides; the default.", |r, line| {
+        r.connection(line, ConnectionMode::KeepAlive)
+    }),
+    option("option http-server-close", PROXY, "The server's connection is closed after each response.", |r, line| {
+        r.connection(line, ConnectionMode::ServerClose)
+    }),
+    option("option httpclose", PROXY, "Both connections are closed after each response.", |r, line| {
+        r.connection(line, ConnectionMode::Close)
+    }),
+    row("option httplog", PROXY, 0, 1, "", "Logs one line per request with timers, status and ending.", |r, line| {
+        if line.len() > 2 && line.text(2) == "clf" || line.len() > 3 {
+            r.diagnostics.error(line.at(2), "'option httplog clf' is not supported yet");
+        } else {
+            r.option_arity(line, 0);
+            r.settings.proxy.log_line = if on(line) { LogLine::Http } else { LogLine::Default };
+        }
+    }),
+    row(
+        "option redispatch",
+        BACK,
+        0,
+        1,
+        "[INTERVAL]",
+        "Retries go to another server: the last one, or every nth.",
+        |r, line| r.redispatch(line),
+    ),
+    option("option tcplog", PROXY, "Logs one line per connection with timers and ending.", |r, line| {
+        r.settings.proxy.log_line = if on(line) { LogLine::Tcp } else { LogLine::Default }
+    }),
+    row(
+        "redirect",
+        NO_DEFAULTS,
+        2,
+        MANY,
+        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [ignore-empty] [set-cookie C] [clear-cookie C] [if|unless CONDITION]",
+        "As 'http-request redirect', behind all http-request rules.",
+        |r, line| {
+            r.step(line, "redirect");
+            if let Some(rule) = rule::redirect_line(r, line) {
+                r.settings.redirects.push(rule);
+            }
+        },
+    ),
+    row("retries", BACK, 1, 1, "N", "How often a failed connection is tried again; 3.", |r, line| {
+        if let Some(n) = r.integer(line, 1, 0, 1000) {
+            r.settings.proxy.retries = n as u32;
+        }
+    }),
+    row(
+        "server",
+        BACK.without(Contexts::DEFAULTS),
+        2,
+        MANY,
+        "NAME ADDRESS[:PORT] [OPTION]…",
+        "A server.",
+        server::server,
+    ),
+    row(
+        "tcp-request connection",
+        FRONT,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for new connections.",
+        |r, line| {
+            r.rule(line, 2, Place::TcpConnection);
+        },
+    ),
+    row(
+        "tcp-request content",
+        PROXY,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for what a client sends.",
+        |r, line| {
+            r.rule(line, 2, Place::TcpRequest);
+        },
+    ),
+    row("tcp-request inspect-delay", PROXY, 1, 1, "TIME", "How long content rules may wait for data.", |r, line| {
+        if let Some(time) = r.time(line, 2) {
+            r.settings.proxy.inspect_delay = time;
+        }
+    }),
+    row(
+        "tcp-response content",
+        BACK,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for what a server sends.",
+        |r, line| {
+            r.rule(line, 2, Place::TcpResponse);
+        },
+    ),
+    row("tcp-response inspect-delay", BACK, 1, 1, "TIME", "How long content rules may wait for data.", |r, line| {
+        if let Some(time) = r.time(line, 2) {
+            r.settings.proxy.response_inspect_delay = time;
+        }
+    }),
+    timeout("timeout check", BACK, "How long a check may take once it is connected.", |r, line| {
+        r.timeout(line, |t| &mut t.check)
+    }),
+    timeout("timeout client", FRONT, "How long a client may be silent.", |r, line| r.timeout(line, |t| &mut t.client)),
+    timeout("timeout client-fin", FRONT, "The same once one side has ended.", |r, line| {
+        r.timeout(line, |t| &mut t.client_fin)
+    }),
+    timeout("timeout connect", BACK, "How long a connection to a server may take.", |r, line| {
+        r.timeout(line, |t| &mut t.connect)
+    }),
+    timeout("timeout http-keep-alive", PROXY, "How long a client may wait before its next request.", |r, line| {
+        r.timeout(line, |t| &mut t.http_keep_alive)
+    }),
+    timeout("timeout http-request", PROXY, "How long a request's head may take.", |r, line| {
+        r.timeout(line, |t| &mut t.http_request)
+    }),
+    timeout("timeout queue", BACK, "How long a request may wait for a server.", |r, line| {
+        r.timeout(line, |t| &mut t.queue)
+    }),
+    timeout("timeout server", BACK, "How long a server may be silent.", |r, line| r.timeout(line, |t| &mut t.server)),
+    timeout("timeout server-fin", BACK, "The same once one side has ended.", |r, line| {
+        r.timeout(line, |t| &mut t.server_fin)
+    }),
+    timeout("timeout tarpit", PROXY, "How long a tarpitted request is kept.", |r, line| {
+        r.timeout(line, |t| &mut t.tarpit)
+    }),
+    timeout("timeout tunnel", BACK, "How long both sides of a tunnel may be silent.", |r, line| {
+        r.timeout(line, |t| &mut t.tunnel)
+    }),
+    row(
+        "use_backend",
+        FRONT.without(Contexts::DEFAULTS),
+        1,
+        MANY,
+        "NAME|FORMAT [if|unless CONDITION]",
+        "The backend, the first that applies; a name with '%' is computed per request.",
+        |r, line| r.use_backend(line),
+    ),
+]);
