@@ -402,7 +402,7 @@ mod tests {
             size_of::<F>()
         }
         let size = future_size(Connection::<TcpStream>::run);
-        assert!(size <= 640, "{size} bytes");
+        assert!(size <= 512, "{size} bytes");
     }
 
     #[test]

@@ -159,9 +159,18 @@ impl Server {
 
     /// Ends all `serve_*` calls: nobody is accepted any more, and each connection is closed once the commands that it
     /// has sent so far are answered.
+    ///
+    /// A client that doesn't read its replies, or whose command waits for a held key, is waited for; see
+    /// [`close_clients`](Self::close_clients).
     pub fn stop(&self) {
         self.stopping.send_replace(true);
+        self.pause.end();
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
+    }
+
+    /// Closes all connections at once, whatever they wait for.
+    pub fn close_clients(&self) {
+        self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.kill());
     }
 
     /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).

@@ -389,6 +389,24 @@ fn stopping_answers_what_was_sent_and_closes() {
 }
 
 #[test]
+fn those_who_keep_a_stop_waiting_can_be_closed() {
+    let store = Store::new(StoreOptions::default());
+    let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
+    let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
+    let (mut waiting, mut paused) = (ours.connect(), ours.connect());
+    waiting.command(&["GET", "held"]);
+    let blocked = |other: &mut Client| other.ask(&["CLIENT", "LIST"]).contains(" flags=b ").then_some(());
+    wait_for("the command to park", || blocked(&mut paused));
+    assert_eq!(paused.ask(&["CLIENT", "PAUSE", "1000000"]), "+OK\r\n");
+    paused.command(&["PING"]);
+    ours.server.stop();
+    assert!(matches!(&paused.read_to_end()[..], b"+PONG\r\n" | b""), "a stop ends the pause");
+    ours.server.close_clients();
+    assert_eq!(waiting.read_to_end(), b"");
+    drop(section);
+}
+
+#[test]
 fn a_unix_socket_serves_too() {
     use std::io::{Read, Write};
     let directory = tempfile::tempdir().expect("a directory");
