@@ -285,7 +285,7 @@ impl Figures {
             .iter()
             .map(|counters| figure(counters).parts())
             .fold((0, 0), |(sum, seen), (more, n)| (sum + more, seen + n));
-        if seen == 0 { 0 } else { sum / seen }
+        sum.checked_div(seen).unwrap_or(0)
     }
 
     /// Events over the last second, as HAProxy estimates it: this second's, and as much of the last second's as the

@@ -15,7 +15,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,6 +28,7 @@ use tokio::io::unix::AsyncFd;
 use crate::counters::Figures;
 use crate::process::{Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
+use crate::server::abstract_address;
 use crate::worker::Worker;
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
@@ -91,9 +91,7 @@ impl Sockets for SystemSockets {
             BindAddress::Unix(path) => return listen_unix(path, wanted, backlog),
             BindAddress::Abstract(name) => {
                 let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-                let mut path = vec![0];
-                path.extend_from_slice(name.as_bytes());
-                socket.bind(&SockAddr::unix(std::ffi::OsStr::from_bytes(&path))?)?;
+                socket.bind(&abstract_address(name)?)?;
                 socket
             }
             BindAddress::Fd(number) => inherited(*number)?,

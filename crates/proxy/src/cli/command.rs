@@ -354,9 +354,39 @@ fn number(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
+/// Any bytes as a line: it splits into a bounded number of words, and whatever they are, an answer or nothing comes.
+pub fn fuzz_line(data: &[u8]) {
+    for words in split(data) {
+        assert!(words.iter().map(Vec::len).sum::<usize>() <= data.len());
+        let known = COMMANDS.iter().any(|command| matches(command, &words));
+        if let (false, [_, ..]) = (known, &words[..]) {
+            let mut out = Vec::new();
+            unknown(&words, StatsLevel::User, &mut out);
+            assert!(out.ends_with(b"\n\n"));
+        }
+        for word in &words {
+            let _ = std::str::from_utf8(word).ok().and_then(delay);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn lines_of_any_bytes_are_answered(data in proptest::collection::vec(any::<u8>(), 0..300)) {
+            fuzz_line(&data);
+        }
+
+        #[test]
+        fn lines_of_near_commands_are_answered(data in "((show|set|help|stat|info|timeout|cli|quit|;|\\\\|[ -~]) ?){0,20}") {
+            fuzz_line(data.as_bytes());
+        }
+    }
 
     #[test]
     fn lines_split_into_commands_and_words() {

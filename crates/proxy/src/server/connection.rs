@@ -98,15 +98,20 @@ pub(super) async fn connect_tcp(address: SocketAddr, limit: Option<Duration>) ->
     Ok(Socket::Tcp(stream))
 }
 
+/// The address of an abstract unix socket (`abns@`). As in HAProxy, zeros fill the name up to the length of a path, so
+/// both sides agree on it.
+pub(crate) fn abstract_address(name: &str) -> io::Result<SockAddr> {
+    let mut path = [0; 108];
+    let room = path[1..].get_mut(..name.len()).ok_or(io::ErrorKind::InvalidFilename)?;
+    room.copy_from_slice(name.as_bytes());
+    SockAddr::unix(std::ffi::OsStr::from_bytes(&path))
+}
+
 /// Connects to a unix socket; the system answers at once.
 pub(super) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
     let address = match address {
         ServerAddress::Unix(path) => SockAddr::unix(path)?,
-        ServerAddress::Abstract(name) => {
-            let mut path = vec![0];
-            path.extend_from_slice(name.as_bytes());
-            SockAddr::unix(std::ffi::OsStr::from_bytes(&path))?
-        }
+        ServerAddress::Abstract(name) => abstract_address(name)?,
         ServerAddress::Inet(..) | ServerAddress::Name(..) => return Err(io::ErrorKind::InvalidInput.into()),
     };
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;

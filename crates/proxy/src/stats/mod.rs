@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::ProxyKind;
 
 use crate::running::{ProxyRun, Running};
-use crate::server::ServerRun;
+use crate::server::{Admin, ServerRun};
 
 /// One line of `show stat`.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ impl Filter {
             return true;
         }
         let status = server.shared.status();
-        !(self.up && !status.is_running()) && status.admin != crate::server::Admin::Maintenance
+        status.admin != Admin::Maintenance && (!self.up || status.is_running())
     }
 }
 

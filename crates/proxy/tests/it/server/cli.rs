@@ -130,3 +130,32 @@ fn filters_and_lists_work_over_the_socket() {
     assert!(info.starts_with("Name: HAProxy\n") && info.contains("\nNbthread: 2\n") && info.ends_with("\n\n"));
     assert!(ask("nonsense").starts_with("Unknown command: 'nonsense'"));
 }
+
+/// haproxy's abstract sockets are reached by the name that both files say, and ours by haproxy.
+#[test]
+fn abstract_sockets_have_the_same_names_in_both() {
+    let front = Listening::new();
+    let (theirs, ours) = (format!("sg-theirs-{}", std::process::id()), format!("sg-ours-{}", std::process::id()));
+    let defaults = "defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\n";
+    let whole = Whole::start(
+        &format!(
+            "{defaults}frontend f\n bind 127.0.0.1:1\n default_backend b\nbackend b\n server s abns@{theirs}\n\
+             frontend g\n bind abns@{ours}\n http-request return status 200 content-type t string ours\n"
+        ),
+        1,
+    );
+    let _haproxy = Haproxy::start(
+        &format!(
+            "{defaults}frontend f\n bind {}\n default_backend b\nbackend b\n server s abns@{ours}\n\
+             frontend g\n bind abns@{theirs}\n http-request return status 200 content-type t string theirs\n",
+            front.word()
+        ),
+        &[&front],
+    );
+    assert_eq!(Client::connect(&front.address()).get("/").text(), "ours");
+    let answer = wait_for("haproxy's socket", || {
+        let answer = Client::connect(&whole.address()).get("/");
+        (answer.status == 200).then_some(answer)
+    });
+    assert_eq!(answer.text(), "theirs");
+}

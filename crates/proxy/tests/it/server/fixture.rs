@@ -56,7 +56,7 @@ impl Whole {
         let running = build(config, parts).expect("rules compile");
         server::resolve_names(&running).expect("no names");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let addresses = bound.iter().map(|bound| bound.listener.local.expect("an inet address")).collect();
+        let addresses = bound.iter().filter_map(|bound| bound.listener.local).collect();
         let started = worker::start(&running, bound, Vec::new()).expect("threads");
 
         let directory = tempfile::tempdir().expect("a temporary directory");
