@@ -55,7 +55,32 @@ struct Waiting {
 
 /// Proof that a thread is inside the gate.
 pub struct Pass<'s> {
+    gate: &'s Gate,
     counter: &'s AtomicU32,
+}
+
+impl Pass<'_> {
+    /// Does something long outside the gate: a closing gate waits for everybody inside, and everybody else for it.
+    ///
+    /// # Safety
+    /// No reference to a database that was found with this pass is used any more: the database may be gone.
+    pub(crate) unsafe fn outside<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.counter.fetch_sub(1, Ordering::Release);
+        let result = work();
+        self.gate.count_in(self.counter);
+        result
+    }
+
+    /// Steps outside for an instant if the gate is closing.
+    ///
+    /// # Safety
+    /// As for [`outside`](Self::outside).
+    pub(crate) unsafe fn give_way(&self) {
+        if self.gate.closed.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.outside(|| {}) }
+        }
+    }
 }
 
 impl Drop for Pass<'_> {
@@ -98,12 +123,18 @@ impl Gate {
     #[inline]
     pub(crate) fn enter(&self) -> Pass<'_> {
         let counter = &self.inside[counter_of_thread()].0;
+        self.count_in(counter);
+        Pass { gate: self, counter }
+    }
+
+    #[inline]
+    fn count_in(&self, counter: &AtomicU32) {
         loop {
             // Sequentially consistent on both sides: either this thread sees the gate closed, or whoever closes it
             // sees this thread inside.
             counter.fetch_add(1, Ordering::SeqCst);
             if !self.closed.load(Ordering::SeqCst) {
-                return Pass { counter };
+                return;
             }
             counter.fetch_sub(1, Ordering::Release);
             while self.closed.load(Ordering::Relaxed) {

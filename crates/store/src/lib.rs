@@ -56,7 +56,7 @@ pub use stats::{DatabaseStats, Stats};
 pub struct StoreOptions {
     /// Number of databases, 1 or more (Redis's `databases`).
     pub databases: u32,
-    /// Stripes of each database, rounded up to a power of two, at most 65,536. More of them than 1,024 only help
+    /// Stripes of each database, rounded up to a power of two, at most 32,768. More of them than 1,024 only help
     /// machines with very many cores.
     pub stripes: usize,
     /// Where time comes from.
@@ -87,7 +87,7 @@ pub(crate) struct Inner {
 impl Store {
     /// An empty store.
     pub fn new(options: StoreOptions) -> Store {
-        let stripes = options.stripes.clamp(1, 65_536).next_power_of_two();
+        let stripes = options.stripes.clamp(1, 32_768).next_power_of_two();
         Store(Arc::new(Inner {
             clock: options.clock,
             keyspace: keyspace::Keyspace::new(options.databases.max(1), stripes.trailing_zeros() as u8),

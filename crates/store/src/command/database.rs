@@ -22,15 +22,19 @@ fn keys(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let pattern = ctx.words[1];
     let all = pattern == b"*";
     let mut found = Vec::new();
-    if let Some(db) = ctx.inner.keyspace.db(ctx.pass, ctx.db) {
-        for stripe in 0..db.stripes() {
-            for entry in db.lock(stripe).table.entries() {
-                let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
-                if alive && (all || glob::matches(pattern, entry.key())) {
-                    found.push(entry.key().to_vec());
-                }
+    let mut stripe = 0;
+    while let Some(db) = ctx.inner.keyspace.db(ctx.pass, ctx.db)
+        && stripe < db.stripes()
+    {
+        for entry in db.lock(stripe).table.entries() {
+            let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
+            if alive && (all || glob::matches(pattern, entry.key())) {
+                found.push(entry.key().to_vec());
             }
         }
+        stripe += 1;
+        // SAFETY: the database is looked up again in each round.
+        unsafe { ctx.pass.give_way() };
     }
     out.array(found.len());
     found.iter().for_each(|key| out.bulk(key));
@@ -91,12 +95,13 @@ fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let keyspace = &ctx.inner.keyspace;
     let mut found = Vec::new();
     let mut cursor = (options.cursor < 1 << ORDER_BITS).then_some(options.cursor);
-    let db = keyspace.db(ctx.pass, ctx.db);
     let mut count = options.count;
     while let Some(from) = cursor
         && count > 0
     {
-        let Some(db) = db else {
+        // SAFETY: the database is looked up again in each round.
+        unsafe { ctx.pass.give_way() };
+        let Some(db) = keyspace.db(ctx.pass, ctx.db) else {
             cursor = None;
             break;
         };

@@ -1,7 +1,7 @@
 //! LCS: the longest common subsequence of two strings, by the textbook's table.
 //!
 //! The table takes 4 bytes per pair of bytes, at most 512 MiB as in Redis. Both values are copied or shared under the
-//! locks and worked on after them.
+//! locks and worked on after them, outside the gate, so that only the caller's worker is busy with it.
 
 use std::sync::Arc;
 
@@ -47,6 +47,22 @@ struct Run {
     b: (usize, usize),
 }
 
+/// For each pair of beginnings of `a` and `b`, the length of their longest common subsequence; rows are `b.len() + 1`
+/// wide.
+fn lengths(a: &[u8], b: &[u8]) -> Vec<u32> {
+    let width = b.len() + 1;
+    let mut table = vec![0u32; (a.len() + 1) * width];
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            table[i * width + j] = match a[i - 1] == b[j - 1] {
+                true => table[(i - 1) * width + j - 1] + 1,
+                false => table[(i - 1) * width + j].max(table[i * width + j - 1]),
+            };
+        }
+    }
+    table
+}
+
 fn lcs(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let options = match options(&ctx.words[3..]) {
         Ok(options) => options,
@@ -63,15 +79,8 @@ fn lcs(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     if (a.len() + 1).saturating_mul(width).saturating_mul(4) > STRING_MAX {
         return out.error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
     }
-    let mut table = vec![0u32; (a.len() + 1) * width];
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            table[i * width + j] = match a[i - 1] == b[j - 1] {
-                true => table[(i - 1) * width + j - 1] + 1,
-                false => table[(i - 1) * width + j].max(table[i * width + j - 1]),
-            };
-        }
-    }
+    // SAFETY: the values are this function's own, and everything is unlocked.
+    let table = unsafe { ctx.pass.outside(|| lengths(&a, &b)) };
     let total = table[a.len() * width + b.len()] as usize;
     if options.len {
         return out.integer(total as i64);

@@ -1,5 +1,7 @@
 //! Strings: SET and GET in all their forms, counters, ranges.
 
+use std::sync::Arc;
+
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::expire::Unit;
@@ -345,8 +347,32 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn mget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let keys = ctx.places.len();
     out.array(keys);
-    for index in 0..keys {
-        say(ctx.read(index).map(Entry::view), out);
+    let mut index = 0;
+    while index < keys {
+        let entry = ctx.read(index);
+        if entry.as_ref().is_some_and(|entry| entry.shared().is_some()) {
+            break;
+        }
+        say(entry.map(Entry::view), out);
+        index += 1;
+    }
+    // From the first long value on, all are taken along and copied after the stripes are unlocked.
+    let rest: Vec<Option<Arc<Vec<u8>>>> = (index..keys)
+        .map(|index| {
+            ctx.read(index).map(|entry| {
+                entry.shared().unwrap_or_else(|| Arc::new(entry.view().text(&mut itoa::Buffer::new()).to_vec()))
+            })
+        })
+        .collect();
+    if rest.is_empty() {
+        return;
+    }
+    ctx.unlock();
+    for value in rest {
+        match value {
+            Some(bytes) => out.bulk(&bytes),
+            None => out.null(),
+        }
     }
 }
 

@@ -543,3 +543,16 @@ fn commands_of_many_keys_are_answered_as_by_redis() {
     }
     pair.check(&["DBSIZE"]);
 }
+
+#[test]
+fn long_values_among_short_ones_are_answered_as_by_redis() {
+    let mut pair = Pair::new(Protocol::Resp2);
+    let long = "v".repeat(5_000);
+    pair.check(&["MSET", "a", "1", "b", &long, "c", "3", "d", &long]);
+    pair.check(&["MGET", "a", "b", "none", "c", "d", "a"]);
+    pair.check(&["SET", "b", "short", "GET"]);
+    pair.check(&["GETSET", "d", &long]);
+    pair.check(&["GETDEL", "d"]);
+    pair.check(&["LCS", "a", "b"]);
+    pair.check(&["MGET", "a", "b", "c", "d"]);
+}
