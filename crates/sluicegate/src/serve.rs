@@ -20,7 +20,7 @@ use sluicegate_proxy::log::{Identity, Logger};
 use sluicegate_proxy::process::{Phase, Process};
 use sluicegate_proxy::running::{Engines, Parts, Running, build};
 use sluicegate_proxy::worker::{self, Worker, WorkerTask};
-use sluicegate_proxy::{cli, log, server};
+use sluicegate_proxy::{cli, log, server, stats};
 use sluicegate_store::server::Server;
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::Engine;
@@ -203,6 +203,7 @@ fn control(
         tokio::task::spawn_local(async move { report("stats socket", stats.await) });
         tokio::task::spawn_local(log::write_logs(running.logger.clone()));
         tokio::task::spawn_local(server::run_health_checks(running.clone()));
+        tokio::task::spawn_local(stats::tick(running.clone()));
         tokio::task::spawn_local(tick(stores));
         let workers = worker::start(running, bound, tasks(sockets.stores, sockets.origins))?;
         hints::print(running);

@@ -76,6 +76,8 @@ pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
 pub fn show_stat(running: &Running, filter: &Filter, out: &mut Vec<u8>) {
     columns::header(out);
     let now = Instant::now();
+    // So that no rate is shown above its highest value.
+    fold(running, now);
     for object in objects(running).filter(|object| filter.takes(*object)) {
         columns::line(running, object, now, out);
     }
