@@ -135,6 +135,7 @@ impl Drop for Session {
 /// A session's task.
 ///
 /// Not an `async fn`: one of those keeps its argument twice, where it came in and where it is used.
+#[allow(clippy::manual_async_fn)]
 pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     async move {
         let now = session.accepted;
@@ -205,10 +206,9 @@ struct NextRequest {
 
 impl NextRequest {
     fn new(session: &mut Session) -> NextRequest {
-        let (mut started_at, mut started) = (session.accepted_at, session.accepted);
-        if session.requests > 0 {
-            (started_at, started) = (SystemTime::now(), Instant::now());
-        }
+        // Nobody is told by the wall clock how long a connection was idle, so it is not asked.
+        let started_at = session.accepted_at;
+        let started = if session.requests == 0 { session.accepted } else { Instant::now() };
         let times = &session.frontend().config.timeouts;
         let for_head = times.http_request.or(times.client);
         let timeout = if session.requests == 0 { for_head } else { times.http_keep_alive.or(for_head) };

@@ -27,7 +27,8 @@ pub(crate) struct Stream {
     pub(crate) response_out: Vec<u8>,
 }
 
-/// One worker's free list of streams.
+/// One worker's free list of streams. They stay boxed on it, because a stream in use is a box.
+#[allow(clippy::vec_box)]
 #[derive(Default)]
 pub(crate) struct FreeList(RefCell<Vec<Box<Stream>>>);
 

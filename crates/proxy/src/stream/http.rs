@@ -170,7 +170,7 @@ impl Exchange<'_> {
         };
         let backend = &proxies[index as usize];
         self.stream.cx.backend = Some(backend.clone());
-        let _stay = backend.backend.enter(worker.index, Instant::now());
+        let _stay = backend.backend.enter(worker.index, self.client_active);
         self.server_timeout = backend.config.timeouts.server;
         self.mode = stricter(self.mode, backend.config.options.connection);
         if backend.id != frontend.id {
@@ -427,7 +427,7 @@ impl Exchange<'_> {
             write_request(&self.stream.cx.request, self.head.body, field, &mut out);
             self.up.start(out);
         }
-        self.server_active = Instant::now();
+        self.server_active = self.stream.cx.log.connect_done.unwrap_or_else(Instant::now);
         self.client_active = self.server_active;
         let head = loop {
             match poll_fn(|cx| self.poll_head(cx, connection, input, backend.config.options.abortonclose)).await {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connected socket.
@@ -125,21 +125,19 @@ impl Socket {
     /// Waits until the connection broke; with `half` also until the peer closed its side after everything it sent.
     pub async fn gone(&self, half: bool) {
         let interest = if half { Interest::READABLE | Interest::ERROR } else { Interest::ERROR };
-        loop {
-            let ready = match self {
-                Socket::Tcp(stream) => stream.ready(interest).await,
-                Socket::Unix(stream) => stream.ready(interest).await,
-            };
-            let Ok(ready) = ready else { return };
-            if ready.is_error() || ready.is_write_closed() || (half && ready.is_read_closed()) {
-                return;
-            }
-            // Readable and open: nothing reads now, so no event would tell of the end. The wait goes on for errors,
-            // which are told in any case.
-            return match self {
-                Socket::Tcp(stream) => drop(stream.ready(Interest::ERROR).await),
-                Socket::Unix(stream) => drop(stream.ready(Interest::ERROR).await),
-            };
+        let Ok(ready) = self.ready(interest).await else { return };
+        if ready.is_error() || ready.is_write_closed() || (half && ready.is_read_closed()) {
+            return;
+        }
+        // Readable and open: nothing reads now, so no event would tell of the end. The wait goes on for errors, which
+        // are told in any case.
+        let _ = self.ready(Interest::ERROR).await;
+    }
+
+    async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        match self {
+            Socket::Tcp(stream) => stream.ready(interest).await,
+            Socket::Unix(stream) => stream.ready(interest).await,
         }
     }
 
