@@ -60,7 +60,7 @@ fn check_accepts_the_example() {
 fn simple(gate: &Listening) -> String {
     format!(
         "global\n    nbthread 2\ndefaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    \
-         timeout connect 5s\nlisten gate\n    bind \"{}\"\n    http-request return status 200 string ok\n",
+         timeout connect 5s\nlisten gate\n    bind \"{}\"\n    http-request return status 200 content-type text/plain string ok\n",
         gate.word()
     )
 }
