@@ -388,7 +388,12 @@ fn ended(
         };
     }
     if let Burst::Done(results) = burst {
-        return if results > 0 { action_result(coroutine.thread()) } else { ActionOutcome::Continue };
+        let code = if results > 0 { action_code(coroutine.thread()) } else { 0 };
+        if code == YIELD {
+            let message = format!("{label}: not available yet: act.YIELD (core.yield and core.msleep wait).");
+            (state.host::<Host>().shared.sink)(ALERT, &message);
+        }
+        return action_outcome(code);
     }
     let error = state.failure(coroutine);
     let message = match error.kind {
@@ -400,15 +405,17 @@ fn ended(
     ActionOutcome::Continue
 }
 
-/// `act.*` as an action returned it; anything else is `act.CONTINUE`.
-fn action_result(thread: *mut lua_State) -> ActionOutcome {
+/// `act.YIELD`.
+const YIELD: i64 = 2;
+
+/// The integer that an action returned; anything else is `act.CONTINUE`.
+fn action_code(thread: *mut lua_State) -> i64 {
     // SAFETY: at least one result is on the stack; an integer is read without converting.
-    let code = unsafe {
-        if ffi::lua_isinteger(thread, -1) == 0 {
-            return ActionOutcome::Continue;
-        }
-        ffi::lua_tointeger(thread, -1)
-    };
+    unsafe { if ffi::lua_isinteger(thread, -1) == 0 { 0 } else { ffi::lua_tointeger(thread, -1) } }
+}
+
+/// What a value of `act` means.
+fn action_outcome(code: i64) -> ActionOutcome {
     match code {
         1 => ActionOutcome::Stop,
         3 => ActionOutcome::Error,

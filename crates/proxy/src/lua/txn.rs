@@ -4,7 +4,6 @@
 //! tag and the same id. Neither points anywhere: a method compares the id with the stream of the burst that runs and
 //! takes the context from there. Another stream's handle is an error; the own one after the stream's end gives nil.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
@@ -31,9 +30,11 @@ use crate::stream::StreamContext;
 /// What Lua keeps of a stream.
 #[derive(Default)]
 pub struct StreamLua {
-    /// States in which the stream has a private value, with the stream's id.
-    private: Cell<SmallVec<[(Weak<StateCell>, u64); 1]>>,
+    private: SmallVec<[PrivateIn; 1]>,
 }
+
+/// A state in which a stream has a private value, and the stream's id.
+type PrivateIn = (Weak<StateCell>, u64);
 
 impl fmt::Debug for StreamLua {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +45,7 @@ impl fmt::Debug for StreamLua {
 impl StreamLua {
     /// The stream ends, and its context will serve another.
     pub fn end(&mut self) {
-        for (cell, id) in self.private.take() {
+        for (cell, id) in self.private.drain(..) {
             if let Some(cell) = cell.upgrade() {
                 cell.stream_ended(id);
             }
@@ -561,11 +562,9 @@ unsafe extern "C-unwind" fn set_priv(lua: *mut lua_State) -> c_int {
         ffi::lua_pushvalue(lua, 2);
         ffi::lua_rawseti(lua, -2, cx.id as i64);
         let cell = host(lua).cell.clone();
-        let mut private = cx.lua.private.take();
-        if !private.iter().any(|(known, _)| known.ptr_eq(&cell)) {
-            private.push((cell, cx.id));
+        if !cx.lua.private.iter().any(|(known, _)| known.ptr_eq(&cell)) {
+            cx.lua.private.push((cell, cx.id));
         }
-        cx.lua.private.set(private);
         0
     }
 }

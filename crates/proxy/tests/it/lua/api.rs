@@ -160,6 +160,7 @@ fn small_things() {
 fn what_actions_return() {
     let code = "for _, name in ipairs({'CONTINUE', 'STOP', 'ERROR', 'DONE', 'DENY', 'ABORT', 'INVALID'}) do
           core.register_action(name, {'http-req'}, function() return act[name] end) end
+        core.register_action('YIELD', {'http-req'}, function() return act.YIELD end)
         core.register_action('nothing', {'http-req'}, function() end)
         core.register_action('done', {'http-req'}, function(txn) txn:done() end)
         core.register_action('caught', {'http-req'}, function(txn) pcall(txn.done, txn) end)";
@@ -180,6 +181,9 @@ fn what_actions_return() {
                 let outcome = bench.run(name, &mut bench.stream("")).await;
                 assert_eq!(format!("{outcome:?}"), expected, "{name}");
             }
+            assert_eq!(bench.logged(), []);
+            bench.run("YIELD", &mut bench.stream("")).await;
+            assert!(bench.logged()[0].1.contains("not available yet: act.YIELD"));
         })
     });
 }
