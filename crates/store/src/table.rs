@@ -291,10 +291,8 @@ impl Table {
         self.segments().map(|(_, segment)| segment.head().earliest_ms).min().unwrap_or(i64::MAX)
     }
 
-    /// Removes up to `limit` entries that `is_due` names, handing them to `expired`, from segments where something is
-    /// due at `now_ms`. Returns how many slots were looked at and whether it came to the end.
-    ///
-    /// `is_due` says `None` for an entry that is due but must stay for now.
+    /// Removes entries that are due at `now_ms` and that `is_due` lets go, handing them to `expired`. Returns how many
+    /// entries were looked at and whether it came to the end; it stops after the segment in which `limit` was reached.
     pub(crate) fn sweep(
         &mut self,
         now_ms: i64,

@@ -3,6 +3,8 @@
 //! Those that look go through stripe after stripe and through holds, and never wait; those that change have the gate
 //! closed.
 
+use std::sync::atomic::Ordering;
+
 use sluicegate_wire::resp::ReplySink;
 
 use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error, small_integer};
@@ -106,7 +108,7 @@ fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             break;
         };
         let stripe = keyspace.stripe_of_order(from);
-        let filled = |stripe: &usize| db.figures[*stripe].keys.load(std::sync::atomic::Ordering::Relaxed) > 0;
+        let filled = |stripe: &usize| db.figures[*stripe].keys.load(Ordering::Relaxed) > 0;
         let next = if filled(&stripe) {
             db.lock(stripe).table.scan(from, &mut count, |entry| {
                 let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
@@ -128,13 +130,11 @@ fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     found.iter().for_each(|key| out.bulk(key));
 }
 
-/// Tries that RANDOMKEY makes to find a key that has not expired; after that it answers with what it has, as Redis.
+/// Tries that RANDOMKEY makes to find a key that has not expired.
 const RANDOM_TRIES: usize = 100;
 
 fn randomkey(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let keyspace = &ctx.inner.keyspace;
-    let Some(db) = keyspace.db(ctx.pass, ctx.db) else { return out.null() };
-    let mut last = None;
+    let Some(db) = ctx.inner.keyspace.db(ctx.pass, ctx.db) else { return out.null() };
     for _ in 0..RANDOM_TRIES {
         let total = db.keys();
         if total == 0 {
@@ -144,22 +144,18 @@ fn randomkey(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         // A stripe is chosen by its share of the keys.
         let mut rest = random % total;
         let stripe = db.figures.iter().position(|figures| {
-            let keys = u64::from(figures.keys.load(std::sync::atomic::Ordering::Relaxed));
+            let keys = u64::from(figures.keys.load(Ordering::Relaxed));
             let here = rest < keys;
             rest = rest.saturating_sub(keys);
             here
         });
         let Some(stripe) = stripe else { continue };
         let locked = db.lock(stripe);
-        let Some(entry) = locked.table.any(random.rotate_left(32) ^ random) else { continue };
-        if entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms()) {
-            let key = entry.key().to_vec();
-            drop(locked);
-            return out.bulk(&key);
+        let found = locked.table.any(random.rotate_left(32) ^ random);
+        if let Some(entry) = found.filter(|entry| entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms())) {
+            return out.bulk(entry.key());
         }
-        last = Some(());
     }
-    let _ = last;
     out.null();
 }
 

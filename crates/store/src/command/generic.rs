@@ -26,7 +26,7 @@ fn type_of(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     out.simple(if ctx.peek(0).is_some() { "string" } else { "none" });
 }
 
-/// Moves key 0 to key 1. Returns false, having said so, if there is nothing to move.
+/// Moves key 0 to key 1, value and expiry, and says the reply of RENAME or RENAMENX.
 fn rename_to(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, only_if_absent: bool) {
     let same = ctx.words[1] == ctx.words[2];
     if !ctx.key(0).exists() {

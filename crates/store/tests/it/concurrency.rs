@@ -153,3 +153,15 @@ fn flushes_and_swaps_go_with_everything_else() {
     ask(&store, "FLUSHALL");
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
 }
+
+#[test]
+fn randomkey_names_every_key_sooner_or_later() {
+    let store = few_stripes(16);
+    (0..50).for_each(|n| drop(ask(&store, &format!("SET {n} v"))));
+    let mut seen = std::collections::BTreeSet::new();
+    // A key is drawn with a chance of 1 in 150 at least, so 5,000 draws miss one in less than one of 10^12 runs.
+    for _ in 0..5_000 {
+        seen.insert(ask(&store, "RANDOMKEY"));
+    }
+    assert_eq!(seen.len(), 50);
+}
