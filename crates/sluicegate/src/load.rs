@@ -42,7 +42,7 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, usize> {
     let lua_logger = Arc::new(OnceLock::new());
     let lua = if draft.global().lua_loads.is_empty() {
         None
-    } else if draft.diagnostics().has_errors() {
+    } else if draft.global_failed() {
         draft.skip_lua();
         None
     } else {

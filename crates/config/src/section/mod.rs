@@ -67,20 +67,25 @@ pub struct Draft {
     global: Global,
     sections: Vec<Section>,
     diagnostics: Diagnostics,
+    global_failed: bool,
     lua_failed: bool,
 }
 
 /// Splits lines, follows `.if`, types `global`. `env` is changed as `setenv` and its kin say.
 pub fn parse(source: Source, env: &mut Environment) -> Draft {
     predefine(&source, env);
-    let mut reader =
-        Reader { global: global::GlobalReader::default(), sections: Vec::new(), diagnostics: Diagnostics::new() };
+    let mut reader = Reader {
+        global: global::GlobalReader::default(),
+        sections: Vec::new(),
+        diagnostics: Diagnostics::new(),
+        global_failed: false,
+    };
     for file in &source.files {
         reader.file(&file.name, &file.bytes, env);
     }
-    let Reader { global, sections, mut diagnostics } = reader;
+    let Reader { global, sections, mut diagnostics, global_failed } = reader;
     let global = global.finish(&mut diagnostics);
-    Draft { source, global, sections, diagnostics, lua_failed: false }
+    Draft { source, global, sections, diagnostics, global_failed, lua_failed: false }
 }
 
 /// The variables that HAProxy itself sets (configuration manual 2.3).
@@ -96,6 +101,8 @@ struct Reader {
     global: global::GlobalReader,
     sections: Vec<Section>,
     diagnostics: Diagnostics,
+    /// A line of `global` has an error.
+    global_failed: bool,
 }
 
 impl Reader {
@@ -166,7 +173,9 @@ impl Reader {
             }
             // `global` is typed as it is read, since `setenv` acts on the lines behind it.
             Some(section) if section.kind == SectionKind::Global => {
+                let before = self.diagnostics.errors();
                 self.global.line(&line, env, &mut self.diagnostics);
+                self.global_failed |= self.diagnostics.errors() > before;
             }
             Some(section) if section.kind == SectionKind::Refused => {}
             Some(section) => section.lines.push(line),
@@ -253,6 +262,12 @@ impl Draft {
         &self.global
     }
 
+    /// Whether `global` has errors, so that scripts had better not be run with it. Errors elsewhere don't matter to
+    /// scripts: running them finds what is wrong with those, too.
+    pub fn global_failed(&self) -> bool {
+        self.global_failed
+    }
+
     /// What was found so far.
     pub fn diagnostics(&self) -> &Diagnostics {
         &self.diagnostics
@@ -273,7 +288,7 @@ impl Draft {
     /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
     /// configuration is there if and only if there is no error.
     pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
-        let Draft { source, global, sections, mut diagnostics, lua_failed } = self;
+        let Draft { source, global, sections, mut diagnostics, lua_failed, .. } = self;
         let loaded = proxy::Loaded { files, lua, lua_failed };
         let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &mut diagnostics);
         let mut config = Config {
