@@ -41,7 +41,6 @@ fn traffic(address: &str) {
     client.get("/gone");
     let mut client = Client::connect(address);
     client.send("NONSENSE\r\n\r\n");
-    client.finish();
     client.read_to_end();
 }
 
