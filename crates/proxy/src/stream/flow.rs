@@ -294,3 +294,112 @@ impl Flow {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// Relays `body`, which arrives in pieces of `piece` bytes behind a head that is written first; gives what the sink
+    /// got, how many body bytes were counted, and what was left in the input.
+    fn relay(body: &[u8], piece: usize, source: Framing, sink: Framing) -> (Vec<u8>, usize, Vec<u8>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut sender, receiving) = UnixStream::pair().unwrap();
+            let (sending, mut receiver) = UnixStream::pair().unwrap();
+            let (mut from, mut to) = (Socket::Unix(receiving), Socket::Unix(sending));
+            let pool = BufferPool::new(64);
+            let (mut input, mut moved) = (Buffer::default(), Moved::default());
+            let mut flow = Flow::new(b"head ".to_vec(), source, sink);
+            let relayed = async {
+                poll_fn(|cx| match flow.poll(cx, &mut input, &mut from, &mut to, &pool, &mut moved) {
+                    Ok(Wait::Done) => Poll::Ready(()),
+                    Ok(_) => Poll::Pending,
+                    Err(error) => panic!("{error:?}"),
+                })
+                .await;
+            };
+            let fed = async {
+                for bytes in body.chunks(piece) {
+                    sender.write_all(bytes).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                sender.shutdown().await.unwrap();
+            };
+            tokio::join!(fed, relayed);
+            assert!(flow.is_done());
+            drop(to);
+            let mut got = Vec::new();
+            receiver.read_to_end(&mut got).await.unwrap();
+            (got, moved.body, input.data().to_vec())
+        })
+    }
+
+    #[test]
+    fn every_framing_survives_every_split() {
+        let chunked = b"3;x=1\r\nabc\r\n5\r\ndefgh\r\n0\r\nT: v\r\n\r\n";
+        for piece in 1..=chunked.len() {
+            let (got, _, _) = relay(b"abcdefgh", piece, Framing::Length(8), Framing::Length(8));
+            assert_eq!(got, b"head abcdefgh", "length, by {piece}");
+            let (got, count, _) = relay(b"abcdefgh", piece, Framing::UntilClose, Framing::UntilClose);
+            assert_eq!((&got[..], count), (&b"head abcdefgh"[..], 8), "until close, by {piece}");
+            let (got, _, _) = relay(chunked, piece, Framing::Chunked, Framing::UntilClose);
+            assert_eq!(got, b"head abcdefgh", "chunks to none, by {piece}");
+            let (got, count, _) = relay(chunked, piece, Framing::Chunked, Framing::Chunked);
+            let body = got.strip_prefix(b"head ").expect("the head goes first");
+            let mut decoder = BodyDecoder::new(Framing::Chunked);
+            let (mut at, mut data) = (0, Vec::new());
+            loop {
+                let (taken, event) = decoder.decode(&body[at..]).expect("well-formed");
+                match event {
+                    BodyEvent::Data(range) => data.extend_from_slice(&body[at..][range]),
+                    BodyEvent::More => panic!("incomplete: {body:?}"),
+                    BodyEvent::End => break,
+                }
+                at += taken;
+            }
+            assert_eq!((&data[..], count), (&b"abcdefgh"[..], 8 + 3), "chunks, by {piece}");
+            assert!(body.ends_with(b"0\r\nT: v\r\n\r\n") && !body.contains(&b';'), "chunks, by {piece}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_body_stays_in_the_input() {
+        let (got, _, left) = relay(b"abcGET /", 8, Framing::Length(3), Framing::Length(3));
+        assert_eq!((&got[..], &left[..]), (&b"head abc"[..], &b"GET /"[..]));
+        let (got, _, left) = relay(b"1\r\na\r\n0\r\n\r\nGET /", 64, Framing::Chunked, Framing::Chunked);
+        assert_eq!((&got[..], &left[..]), (&b"head 1\r\na\r\n0\r\n\r\n"[..], &b"GET /"[..]));
+    }
+
+    #[test]
+    fn a_flow_starts_again_only_while_everything_it_wrote_is_there() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (mut sender, receiving) = UnixStream::pair().unwrap();
+            let (sending, _receiver) = UnixStream::pair().unwrap();
+            let (mut from, mut to) = (Socket::Unix(receiving), Socket::Unix(sending));
+            let pool = BufferPool::new(64);
+            let (mut input, mut moved) = (Buffer::default(), Moved::default());
+            pool.equip(&mut input);
+            input.append(b"abc");
+            let mut flow = Flow::new(b"head ".to_vec(), Framing::Length(6), Framing::Length(6));
+            for (wanted, replayable) in [(8, true), (16, true), (19, false)] {
+                poll_fn(|cx| {
+                    flow.poll(cx, &mut input, &mut from, &mut to, &pool, &mut moved).expect("both ends live");
+                    if moved.written == wanted { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+                assert_eq!(flow.replay(), replayable, "after {wanted} bytes");
+                if wanted == 16 {
+                    // Written whole once more, then followed by bytes that push the first ones out.
+                    flow.written = flow.out.len();
+                    sender.write_all(b"def").await.unwrap();
+                }
+            }
+        });
+    }
+}

@@ -20,13 +20,14 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{ConnectionMode, ForwardFor, ProxyId};
+use sluicegate_config::model::{ConnectionMode, ProxyId};
 use sluicegate_wire::http::{
     ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
     write_request, write_response,
 };
 
 use super::flow::{Flow, FlowError, Moved, Wait};
+use super::forwardfor::forward_for;
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer};
 use crate::counters::head_size;
@@ -176,7 +177,7 @@ impl Exchange<'_> {
         if backend.id != frontend.id {
             self.request_rules(backend).await?;
         }
-        self.forward_for(frontend, backend);
+        forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
         let mut reuse = self.session.requests > 1;
         loop {
             let mut connection = self.connect(backend, reuse).await?;
@@ -358,30 +359,6 @@ impl Exchange<'_> {
         })
         .await;
         result.map_err(|who| self.stream.end(who, b'D'))
-    }
-
-    /// `option forwardfor` of the frontend or the backend: a field of its own at the end, as HAProxy adds it.
-    fn forward_for(&mut self, frontend: &ProxyRun, backend: &ProxyRun) {
-        let (front, back) = (&frontend.config.options.forwardfor, &backend.config.options.forwardfor);
-        let Some(option) = back.as_ref().or(front.as_ref()) else { return };
-        let both = [front, back];
-        let mut options = both.iter().filter_map(|option| option.as_ref());
-        let if_none = options.all(|option| option.if_none);
-        let Some(source) = self.stream.cx.source.map(|source| source.ip()) else { return };
-        let request = &mut self.stream.cx.request;
-        let name = option.header.as_bytes();
-        let excepted = |option: &ForwardFor| option.except.is_some_and(|network| contains(network, source));
-        if both.iter().any(|option| option.as_ref().is_some_and(excepted)) || (if_none && request.first(name).is_some())
-        {
-            return;
-        }
-        use std::io::Write as _;
-        let mut text = [0u8; 46];
-        let mut rest = &mut text[..];
-        // 46 bytes hold every address.
-        let _ = write!(rest, "{source}");
-        let len = 46 - rest.len();
-        request.add(name, &text[..len]);
     }
 
     /// A connection to a server of `backend`; the client may leave meanwhile.
@@ -809,17 +786,4 @@ fn chunks_in_1_0(version: Version, framing: Framing) -> bool {
 
 fn is_idempotent(method: Method) -> bool {
     !matches!(method, Method::Post | Method::Connect | Method::Other)
-}
-
-fn contains((network, bits): (std::net::IpAddr, u8), address: std::net::IpAddr) -> bool {
-    use std::net::IpAddr::{V4, V6};
-    match (network, address.to_canonical()) {
-        (V4(network), V4(address)) => {
-            (network.to_bits() ^ address.to_bits()).checked_shr(32 - u32::from(bits.min(32))).unwrap_or(0) == 0
-        }
-        (V6(network), V6(address)) => {
-            (network.to_bits() ^ address.to_bits()).checked_shr(128 - u32::from(bits.min(128))).unwrap_or(0) == 0
-        }
-        _ => false,
-    }
 }

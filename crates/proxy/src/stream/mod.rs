@@ -4,6 +4,7 @@ mod active;
 mod buffer;
 mod context;
 mod flow;
+mod forwardfor;
 pub(crate) mod http;
 mod relay;
 mod socket;
