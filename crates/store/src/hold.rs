@@ -204,6 +204,13 @@ impl Hold {
         }
     }
 
+    /// Takes a ticket out of the queue. It mostly stands near the front, so a long queue is not gone through.
+    fn leave_queue(&mut self, id: u64) {
+        if let Some(place) = self.queue.iter().position(|ticket| ticket.id == id) {
+            self.queue.remove(place);
+        }
+    }
+
     fn is_idle(&self) -> bool {
         self.exclusive.is_none() && self.shared.is_empty() && self.queue.is_empty()
     }
@@ -250,7 +257,7 @@ impl HoldTable {
     pub(crate) fn grant(&mut self, id: u64, key: &[u8], mode: Mode) {
         let hold = self.keys.entry(key.into()).or_default();
         hold.note_overtaking(id, key, mode);
-        hold.queue.retain(|ticket| ticket.id != id);
+        hold.leave_queue(id);
         match mode {
             Mode::Exclusive => hold.exclusive = Some(id),
             Mode::Shared => hold.shared.push(id),
@@ -262,9 +269,11 @@ impl HoldTable {
         let Some(hold) = self.keys.get_mut(key) else { return };
         if hold.exclusive == Some(id) {
             hold.exclusive = None;
+        } else if let Some(place) = hold.shared.iter().position(|&holder| holder == id) {
+            hold.shared.remove(place);
+        } else {
+            hold.leave_queue(id);
         }
-        hold.shared.retain(|holder| *holder != id);
-        hold.queue.retain(|ticket| ticket.id != id);
         for ticket in hold.queue.iter().take(CANDIDATES_MAX) {
             candidates.push(ticket.clone());
             // A ticket that wants this key alone and no other will be granted, so those behind it gain nothing yet.

@@ -101,6 +101,14 @@ impl Inner {
 
     /// Ends a ticket, granted or cancelled, and passes its keys on. `extra` are keys that it took later.
     pub(crate) fn end(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) {
+        if self.pass_on(ticket, extra) {
+            self.run_waiting();
+        }
+    }
+
+    /// Ends a ticket and those parked commands that thereby run. Returns whether a global section may now have its
+    /// turn.
+    fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
         let mut candidates = self.release(&ticket, &ticket.keys);
         candidates.extend(self.release(&ticket, extra));
         let mut may_go_alone = self.gate.remove_ticket();
@@ -121,9 +129,7 @@ impl Inner {
             candidates = self.release(&next, &next.keys);
             may_go_alone |= self.gate.remove_ticket();
         }
-        if may_go_alone {
-            self.run_waiting();
-        }
+        may_go_alone
     }
 
     /// Takes a ticket off its keys. Returns those who may profit.
@@ -215,7 +221,8 @@ impl Inner {
                     self.enter_queues(&ticket);
                     if ticket.phase() == Phase::Granted {
                         self.run_granted(&ticket);
-                        self.end(ticket, &[]);
+                        // Whoever may have a turn now has it in this loop's next round.
+                        self.pass_on(ticket, &[]);
                     }
                 }
                 Handler::Container | Handler::Connection(_) => unreachable!("never parked"),

@@ -206,6 +206,25 @@ fn a_flush_waits_for_sections_and_for_nothing_else() {
 }
 
 #[test]
+fn very_many_commands_behind_a_flush_all_run() {
+    let store = store();
+    let section = block_on(exclusive(&store, &["a"])).unwrap();
+    let flush = parked(&store, "FLUSHALL");
+    let behind: Vec<Parked> = (0..30_000).map(|_| parked(&store, "INCR a")).collect();
+    thread::Builder::new()
+        .stack_size(256 << 10)
+        .spawn(move || drop(section))
+        .expect("a thread")
+        .join()
+        .expect("no deep recursion");
+    assert_eq!(block_on(flush), b"+OK\r\n");
+    behind.into_iter().for_each(|parked| assert!(block_on(parked).starts_with(b":")));
+    assert_eq!(store.stats().tickets, 0);
+    // Those that came before the flush had its turn were flushed, the others count.
+    assert!(ask(&store, "INCRBY a 0").starts_with(':'));
+}
+
+#[test]
 fn rules_and_scripts_wait_for_held_keys_too() {
     let store = store();
     let section = block_on(exclusive(&store, &["a"])).unwrap();
