@@ -217,14 +217,9 @@ fn redis_lua_works_whole() {
         with_client("local r = client:transaction(function(t) t:incr('a') t:incr('a') end) result(#r, r[1], r[2])"),
         "2 1 2"
     );
-    assert_eq!(
-        with_client("result(pcall(client.incrby, client, 'k', 'x'))")
-            .split_once("ERR")
-            .expect("an error")
-            .0
-            .contains("redis error"),
-        true
-    );
-    assert_eq!(with_client("result(client:quit(), pcall(client.ping, client))").starts_with("true false"), true);
+    let refused = with_client("result(pcall(client.incrby, client, 'k', 'x'))");
+    assert!(refused.starts_with("false") && refused.contains("redis error: ERR value is not an integer"), "{refused}");
+    let quit = with_client("result(client:quit(), pcall(client.ping, client))");
+    assert!(quit.starts_with("true false"), "{quit}");
     drop(redis);
 }
