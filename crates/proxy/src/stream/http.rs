@@ -733,7 +733,8 @@ impl Exchange<'_> {
 
     /// Notes who was active.
     fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
-        let client = up.read > 0 || client_took;
+        // What the server took came from the client; with equal timeouts it is then the server's that passes first.
+        let client = up.read > 0 || up.written > 0 || client_took;
         let server = up.written > 0 || server_sent;
         if client || server {
             let now = Instant::now();
