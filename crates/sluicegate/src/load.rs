@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use sluicegate_config::model::{Global, LuaLogStderr, Position};
+use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr};
 use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua};
 use sluicegate_proxy::log::{Logger, Severity};
 use sluicegate_proxy::lua::{LogSink, LuaStates};
@@ -71,10 +71,6 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn place(at: Option<&Position>) -> String {
-    at.map(|at| format!("{}:{}: ", at.file, at.line)).unwrap_or_default()
-}
-
 /// Prints all of them; gives the number of errors.
 fn report(diagnostics: &Diagnostics) -> usize {
     for diagnostic in diagnostics.iter() {
@@ -106,31 +102,60 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
         LuaLogStderr::Off => false,
         LuaLogStderr::Auto => targets.is_empty(),
     };
+    // Once the process runs, stderr is written by the control thread like any log: a full pipe delays no request.
+    let stderr = [LogTarget {
+        to: LogAddress::Stderr,
+        format: LogWire::Raw,
+        max_len: 65_535,
+        facility: 0,
+        max_level: 7,
+        min_level: 0,
+    }];
     Arc::new(move |level, text| {
-        if let Some(logger) = logger.get() {
-            logger.send(&targets, Severity::from_level(level), text.as_bytes());
-        }
-        if to_stderr || logger.get().is_none() {
-            eprintln!("[{}]    ({}) : {text}", Severity::from_level(level).word(), std::process::id());
+        let severity = Severity::from_level(level);
+        let line = || format!("[{}]    ({}) : {text}", severity.word(), std::process::id());
+        match logger.get() {
+            Some(logger) => {
+                logger.send(&targets, severity, text.as_bytes());
+                if to_stderr {
+                    logger.send(&stderr, severity, line().as_bytes());
+                }
+            }
+            None => eprintln!("{}", line()),
         }
     })
 }
 
-/// Types the parameters of every `store` section.
+/// Types the parameters of every `store` section, and warns of a store that strangers reach.
 fn store_options(config: &Config) -> Result<Vec<ServerOptions>, usize> {
-    let mut errors = 0;
+    let mut diagnostics = Diagnostics::new();
     let mut all = Vec::new();
     for section in &config.stores {
-        match sluicegate_store::config::apply(&section.parameters) {
-            Ok(options) => all.push(options),
+        let options = match sluicegate_store::config::apply(&section.parameters) {
+            Ok(options) => options,
             Err(failed) => {
-                errors += failed.len();
                 for error in failed {
-                    let hint = error.hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-                    eprintln!("{}error: {}{hint}", place(Some(&error.at)), error.message);
+                    let diagnostic = diagnostics.error(error.at, error.message);
+                    if let Some(hint) = error.hint {
+                        diagnostic.hint(hint);
+                    }
                 }
+                continue;
+            }
+        };
+        for bind in &section.binds {
+            let warning = bind.addresses.iter().find_map(|address| match address {
+                BindAddress::Inet(host, _) => options.public_bind_warning(*host),
+                _ => None,
+            });
+            if let Some(warning) = warning {
+                diagnostics.warning(bind.at.clone(), warning);
             }
         }
+        all.push(options);
     }
-    if errors == 0 { Ok(all) } else { Err(errors) }
+    match report(&diagnostics) {
+        0 => Ok(all),
+        errors => Err(errors),
+    }
 }

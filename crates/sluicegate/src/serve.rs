@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_bench::origin;
-use sluicegate_config::model::{Bind, StatsLevel};
+use sluicegate_config::model::Bind;
 use sluicegate_proxy::listener::{self, Bound, SystemSockets};
 use sluicegate_proxy::log::{Identity, Logger};
 use sluicegate_proxy::process::{Phase, Process};
 use sluicegate_proxy::running::{Engines, Parts, Running, build};
 use sluicegate_proxy::worker::{self, Worker, WorkerTask};
-use sluicegate_proxy::{cli, log, server, stats};
+use sluicegate_proxy::{cli, control, server};
 use sluicegate_store::server::Server;
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::Engine;
@@ -32,9 +32,6 @@ use crate::{descriptors, hints};
 
 /// How often expired keys are looked for.
 const STORE_TICK: Duration = Duration::from_millis(100);
-
-/// How long the end waits for log lines that are on their way.
-const LOG_FLUSH: Duration = Duration::from_millis(200);
 
 /// Serves until a signal ends it.
 pub fn run(paths: &[PathBuf]) -> ExitCode {
@@ -55,7 +52,7 @@ struct Sockets {
     stores: Vec<Vec<(Arc<Server>, OwnedFd)>>,
     /// For each worker: a socket of a demo server.
     origins: Vec<Vec<OwnedFd>>,
-    stats: Vec<(OwnedFd, StatsLevel)>,
+    stats: Vec<cli::Socket>,
 }
 
 /// Builds, binds, serves; gives the signal that ended it, or none after a soft stop.
@@ -64,12 +61,11 @@ fn start(loaded: Loaded) -> Result<Option<i32>, Vec<String>> {
     let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
-    let _ = lua_logger.set(logger.clone());
     let mut engines = Engines::new();
     let mut stores = Vec::new();
     let mut servers = Vec::new();
     for (section, options) in config.stores.iter().zip(options) {
-        let store = Store::new(StoreOptions::default());
+        let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
         engines.insert(section.name.clone(), Arc::new(store.clone()) as Arc<dyn Engine>);
         servers.push(Server::new(store.clone(), options));
         stores.push(store);
@@ -85,6 +81,8 @@ fn start(loaded: Loaded) -> Result<Option<i32>, Vec<String>> {
     if let Some(lua) = &running.lua {
         lua.run_init().map_err(|error| vec![error.message])?;
     }
+    // From here on the control thread writes what scripts log.
+    let _ = lua_logger.set(running.logger.clone());
     control(&running, bound, sockets, stores, servers).map_err(|error| vec![error.to_string()])
 }
 
@@ -127,7 +125,8 @@ fn bind(running: &Running, servers: &[Arc<Server>]) -> Result<Sockets, Vec<Strin
             at: socket.at.clone(),
         };
         let bound = listen(&bind, "stats socket", 1, &mut errors);
-        sockets.stats.extend(bound.into_iter().flatten().map(|one| (one, socket.level)));
+        let level = socket.level;
+        sockets.stats.extend(bound.into_iter().flatten().map(|listener| cli::Socket { listener, level }));
     }
     if errors.is_empty() { Ok(sockets) } else { Err(errors) }
 }
@@ -198,30 +197,27 @@ fn control(
     runtime.block_on(async {
         // Caught before there is anything to stop, so that an early signal is not lost.
         let mut signals = Signals::catch()?;
-        let stats = sockets.stats.into_iter().map(|(listener, level)| cli::Socket { listener, level }).collect();
-        let stats = cli::serve(stats, running.clone());
-        tokio::task::spawn_local(async move { report("stats socket", stats.await) });
-        tokio::task::spawn_local(log::write_logs(running.logger.clone()));
-        tokio::task::spawn_local(server::run_health_checks(running.clone()));
-        tokio::task::spawn_local(stats::tick(running.clone()));
         tokio::task::spawn_local(tick(stores));
         let workers = worker::start(running, bound, tasks(sockets.stores, sockets.origins))?;
         hints::print(running);
         let process = &running.process;
-        let stop_servers = async {
+        let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.
             let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
             servers.iter().for_each(|server| server.stop());
             process.ended().await;
         };
-        let signal = tokio::select! {
-            signal = signals.act(process) => Some(signal),
-            () = stop_servers => None,
+        let mut outcome = Ok(None);
+        let ended = async {
+            let signal = tokio::select! {
+                signal = signals.act(process) => Some(signal),
+                () = drained => None,
+            };
+            process.stop_now();
+            outcome = workers.join().map(|()| signal);
         };
-        process.stop_now();
-        workers.join()?;
-        flush(&running.logger).await;
-        Ok(signal)
+        control::run(running.clone(), sockets.stats, ended).await?;
+        outcome
     })
 }
 
@@ -233,14 +229,4 @@ async fn tick(stores: Vec<Store>) {
         interval.tick().await;
         stores.iter().for_each(Store::tick);
     }
-}
-
-/// Gives log lines that are on their way a moment.
-async fn flush(logger: &Logger) {
-    let empty = async {
-        while !logger.is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    let _ = tokio::time::timeout(LOG_FLUSH, empty).await;
 }

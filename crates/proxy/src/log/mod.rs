@@ -95,10 +95,12 @@ thread_local! {
 }
 
 impl Logger {
-    /// A logger for every destination that `config` names. `identity` is what headers say of this process.
+    /// A logger for every destination that `config` names, and for stderr, where scripts log without one. `identity` is
+    /// what headers say of this process.
     pub fn new(config: &Config, identity: Identity) -> Logger {
         let proxies = config.proxies.iter().flat_map(|proxy| &proxy.log);
-        Logger::to(config.global.log.iter().chain(proxies).map(|target| target.to.clone()), identity)
+        let named = config.global.log.iter().chain(proxies).map(|target| target.to.clone());
+        Logger::to(named.chain([LogAddress::Stderr]), identity)
     }
 
     fn to(destinations: impl IntoIterator<Item = LogAddress>, identity: Identity) -> Logger {
