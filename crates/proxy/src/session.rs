@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) local: Option<SocketAddr>,
     pub(crate) accepted_at: SystemTime,
     pub(crate) accepted: Instant,
+    /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
+    pub(crate) last_active: Instant,
     /// Requests whose head was complete.
     pub(crate) requests: u32,
     /// The client has sent its FIN; what is in `input` is all there will be.
@@ -56,6 +58,7 @@ impl Session {
         let Accepted { fd, peer, slots } = accepted;
         let socket = Socket::from_fd(fd, slots.listener().is_tcp)?;
         let local = socket.local_addr();
+        let accepted = Instant::now();
         Ok(Session {
             socket,
             input: Buffer::default(),
@@ -63,8 +66,9 @@ impl Session {
             variables: VarMap::default(),
             peer,
             local,
-            accepted_at: SystemTime::now(),
-            accepted: Instant::now(),
+            accepted_at: worker.wall_clock(accepted),
+            accepted,
+            last_active: accepted,
             requests: 0,
             ended: false,
             place: worker.register_session(),
@@ -167,7 +171,8 @@ async fn admit(session: &mut Session) -> bool {
 
 /// What waiting for a request gave.
 enum Arrival {
-    Request(Active, RequestHead),
+    /// A complete head, and when it was.
+    Request(Active, RequestHead, Instant),
     Invalid(HeadError),
     /// `timeout http-request`, or `http-keep-alive` with nothing received.
     TimedOut,
@@ -181,9 +186,9 @@ async fn serve_http(session: &mut Session) {
     loop {
         let mut next = NextRequest::new(session);
         let after = match poll_fn(|cx| next.poll(session, cx)).await {
-            Arrival::Request(stream, head) => Box::pin(http::serve(session, stream, head)).await,
+            Arrival::Request(stream, head, now) => Box::pin(http::serve(session, stream, head, now)).await,
             Arrival::Stopping => return,
-            failed => return Box::pin(refuse(session, failed, next.started_at, next.started)).await,
+            failed => return Box::pin(refuse(session, failed, next.started)).await,
         };
         match after {
             After::KeepAlive => {}
@@ -198,7 +203,6 @@ struct NextRequest {
     /// Taken when bytes have come; its message is what they are parsed into.
     stream: Option<Active>,
     /// When the head's first byte came; until then, since when it is waited for.
-    started_at: SystemTime,
     started: Instant,
     /// There are bytes that were not looked at.
     fresh: bool,
@@ -206,14 +210,12 @@ struct NextRequest {
 
 impl NextRequest {
     fn new(session: &mut Session) -> NextRequest {
-        // Nobody is told by the wall clock how long a connection was idle, so it is not asked.
-        let started_at = session.accepted_at;
-        let started = if session.requests == 0 { session.accepted } else { Instant::now() };
+        let started = session.last_active;
         let times = &session.frontend().config.timeouts;
         let for_head = times.http_request.or(times.client);
         let timeout = if session.requests == 0 { for_head } else { times.http_keep_alive.or(for_head) };
         session.timer.set(timeout.map(|timeout| started + timeout));
-        NextRequest { stream: None, started_at, started, fresh: !session.input.is_empty() }
+        NextRequest { stream: None, started, fresh: !session.input.is_empty() }
     }
 
     fn poll(&mut self, session: &mut Session, cx: &mut Context<'_>) -> Poll<Arrival> {
@@ -239,20 +241,21 @@ impl NextRequest {
     }
 
     fn parse(&mut self, session: &mut Session) -> Option<Arrival> {
+        let now = Instant::now();
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => {
-                (self.started_at, self.started) = (SystemTime::now(), Instant::now());
+                self.started = now;
                 Active::take(session)
             }
         };
         let limits = &session.worker().limits;
         match parse_request(session.input.data(), limits, &mut stream.cx.request) {
             Ok(Some(head)) => {
-                stream.cx.log.request_started_at = self.started_at;
+                stream.cx.log.request_started_at = session.worker().wall_clock(self.started);
                 stream.cx.log.request_started = self.started;
                 session.requests = session.requests.saturating_add(1);
-                Some(Arrival::Request(stream, head))
+                Some(Arrival::Request(stream, head, now))
             }
             Ok(None) => {
                 self.stream = Some(stream);
@@ -273,7 +276,7 @@ impl NextRequest {
 }
 
 /// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.
-async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime, started: Instant) {
+async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     let silent = session.input.is_empty();
     let (code, who, answered) = match arrival {
         Arrival::Invalid(error) => (error.request_status(), b'P', true),
@@ -294,7 +297,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started_at: SystemTime,
         counters.req_tot.add(1);
     }
     let mut stream = Active::take(session);
-    stream.cx.log.request_started_at = started_at;
+    stream.cx.log.request_started_at = session.worker().wall_clock(started);
     stream.cx.log.request_started = started;
     stream.cx.log.status = i32::from(code);
     stream.note_received(session.input.len());

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_wire::http::Limits;
 use tokio::runtime::{Builder, LocalOptions};
@@ -30,6 +31,9 @@ use crate::stream::{BufferPool, FreeList};
 
 /// Accepted connections on their way to another worker.
 pub const INBOX: usize = 256;
+
+/// How long the wall clock is told from the monotonic one before it is read again.
+const WALL_CLOCK_KEPT: Duration = Duration::from_secs(1);
 
 /// A future that a worker runs from its start to its end, made on the worker's thread.
 pub type WorkerTask = Box<dyn FnOnce(&Rc<Worker>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -53,6 +57,8 @@ pub struct Worker {
     phase: Cell<Phase>,
     sessions: RefCell<Sessions>,
     next_stream: Cell<u64>,
+    /// Both clocks at the same moment.
+    clocks: Cell<(Instant, SystemTime)>,
 }
 
 impl Worker {
@@ -64,6 +70,21 @@ impl Worker {
     /// What this worker tells the others.
     pub fn figures(&self) -> &WorkerFigures {
         &self.running.process.workers[self.index]
+    }
+
+    /// The wall clock at `instant`, which is now or was a while ago. It is read itself once a second and otherwise told
+    /// from the monotonic clock, which every request reads anyway.
+    pub fn wall_clock(&self, instant: Instant) -> SystemTime {
+        let (known, wall) = self.clocks.get();
+        match instant.checked_duration_since(known) {
+            None => wall - known.duration_since(instant),
+            Some(passed) if passed < WALL_CLOCK_KEPT => wall + passed,
+            Some(_) => {
+                let now = (Instant::now(), SystemTime::now());
+                self.clocks.set(now);
+                now.1 - now.0.duration_since(instant)
+            }
+        }
     }
 
     /// A number for a new stream, unique in the process: the worker in the upper 16 bits, a count below.
@@ -218,6 +239,7 @@ fn run(index: usize, running: Arc<Running>, setup: Setup) -> io::Result<()> {
         phase: Cell::new(running.process.phase()),
         sessions: RefCell::default(),
         next_stream: Cell::new(0),
+        clocks: Cell::new((Instant::now(), SystemTime::now())),
         running,
     });
     let result = runtime.block_on(serve(&worker, setup.listeners, setup.tasks, setup.inbox));

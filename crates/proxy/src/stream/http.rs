@@ -55,10 +55,9 @@ fn length_size(response: &Message, body: usize) -> usize {
     "content-length".len() + body.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Serves one request.
-pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: RequestHead) -> After {
+/// Serves one request, whose head was complete at `now`.
+pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: RequestHead, now: Instant) -> After {
     stream.begin();
-    let now = Instant::now();
     let worker = stream.worker().clone();
     let cx = &mut stream.cx;
     cx.log.request_done = Some(now);
@@ -89,7 +88,8 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     let after = match exchange.run(frontend, &worker.running.proxies).await {
         Ok(after) | Err(after) => after,
     };
-    let Exchange { session, mut stream, up, .. } = exchange;
+    let Exchange { session, mut stream, up, client_active, server_active, .. } = exchange;
+    session.last_active = client_active.max(server_active);
     stream.request_out = up.into_memory();
     stream.finish(session);
     after
@@ -349,10 +349,15 @@ impl Exchange<'_> {
                     Poll::Ready(Ok(count)) => {
                         at += count;
                         self.stream.count_sent(count);
-                        self.session.timer.set(self.client_timeout.map(|timeout| Instant::now() + timeout));
+                        if at < bytes.len() {
+                            self.client_active = Instant::now();
+                        }
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(b'C')),
-                    Poll::Pending => return self.session.timer.poll(cx).map(|()| Err(b'c')),
+                    Poll::Pending => {
+                        self.session.timer.set(self.client_timeout.map(|timeout| self.client_active + timeout));
+                        return self.session.timer.poll(cx).map(|()| Err(b'c'));
+                    }
                 }
             }
             Poll::Ready(Ok(()))
