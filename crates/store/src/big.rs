@@ -124,7 +124,14 @@ impl Big {
 
     /// Does one piece; true at the end.
     fn piece(&mut self) -> bool {
-        let Some(section) = &mut self.section else { return true };
+        // Taken out, so that a piece that panics ends the section, and the drop of this finds nothing more to do.
+        let Some(mut section) = self.section.take() else { return true };
+        let done = self.piece_in(&mut section);
+        self.section = Some(section);
+        done
+    }
+
+    fn piece_in(&mut self, section: &mut Section) -> bool {
         if self.next >= self.words.len() {
             return true;
         }

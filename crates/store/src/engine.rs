@@ -1,12 +1,14 @@
 //! The store as rules and scripts call it: a function that returns a value.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplyBuilder;
 
 use crate::Store;
 use crate::catalogue::{ConnectionCommand, Handler};
-use crate::execute::resolve;
+use crate::execute::{FAILED, resolve};
 use crate::park::{Finished, ReplyForm};
 
 impl Engine for Store {
@@ -19,7 +21,12 @@ impl Engine for Store {
             return Started::Done(without_connection(command, args));
         }
         let mut reply = ReplyBuilder::new();
-        match self.0.start(&self.0, spec, args, db, ReplyForm::Value, &mut reply) {
+        // A panic must not travel through the frames of an interpreter. Nothing half-done is seen after it: guards
+        // unlock the stripes, and the half reply is dropped.
+        let started =
+            catch_unwind(AssertUnwindSafe(|| self.0.start(&self.0, spec, args, db, ReplyForm::Value, &mut reply)));
+        let Ok(started) = started else { return Started::Done(Reply::Error(FAILED.into())) };
+        match started {
             None => Started::Done(reply.finish()),
             Some(mut parked) => Started::Pending(Box::pin(std::future::poll_fn(move |context| {
                 parked.poll_finished(context).map(|finished| match finished {

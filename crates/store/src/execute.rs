@@ -21,6 +21,9 @@ use crate::{Inner, Store};
 /// How long a command that meets a held key waits actively before it parks: most holds are that short.
 const SPIN_ON_HOLD: Duration = Duration::from_micros(20);
 
+/// The reply of a command whose handler panicked, where the panic is not passed on.
+pub(crate) const FAILED: &str = "ERR internal error: the command failed";
+
 /// A client as the store sees it.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {

@@ -65,10 +65,16 @@ impl Pass<'_> {
     /// # Safety
     /// No reference to a database that was found with this pass is used any more: the database may be gone.
     pub(crate) unsafe fn outside<R>(&self, work: impl FnOnce() -> R) -> R {
+        /// Comes back in even if the work panics, because the pass counts itself out once more when it is dropped.
+        struct Back<'p>(&'p Pass<'p>);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.gate.count_in(self.0.counter);
+            }
+        }
         self.counter.fetch_sub(1, Ordering::Release);
-        let result = work();
-        self.gate.count_in(self.counter);
-        result
+        let _back = Back(self);
+        work()
     }
 
     /// Steps outside for an instant if the gate is closing.
@@ -202,7 +208,9 @@ impl Gate {
         if waiting.tickets.is_empty() {
             return false;
         }
-        waiting.sections.push(waker.clone());
+        if !waiting.sections.iter().any(|known| known.will_wake(waker)) {
+            waiting.sections.push(waker.clone());
+        }
         true
     }
 

@@ -165,10 +165,16 @@ impl Section {
 
 impl Drop for Section {
     fn drop(&mut self) {
-        for effect in self.effects.drain(..) {
-            effect();
+        /// Passes the keys on even if an effect panics.
+        struct End<'s>(&'s Section);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.inner.end(self.0.ticket.clone(), &self.0.extra);
+            }
         }
-        self.inner.end(self.ticket.clone(), &self.extra);
+        let effects = std::mem::take(&mut self.effects);
+        let _end = End(self);
+        effects.into_iter().for_each(|effect| effect());
     }
 }
 

@@ -302,15 +302,10 @@ impl Stripe {
 
     /// Edits the value at `slot` in place if it has a vector of its own; see [`Entry::edit`].
     pub(crate) fn edit(&mut self, slot: Slot, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let entry = self.table.entry_mut(slot);
+        let Stripe { table, outside_bytes, changed, .. } = self;
+        let entry = table.entry_mut(slot);
         let before = entry.outside_bytes();
-        let done = entry.edit(final_len, change);
-        let after = entry.outside_bytes();
-        if before != after {
-            self.outside_bytes = self.outside_bytes - before + after;
-            self.changed = true;
-        }
-        done
+        Edited { entry, before, outside_bytes, changed }.entry.edit(final_len, change)
     }
 
     /// Removes up to `limit` keys that expired by `now_ms`. Returns how many were looked at, and whether all are gone.
@@ -336,6 +331,24 @@ impl Stripe {
         self.outside_bytes = 0;
         self.earliest_ms = i64::MAX;
         self.changed = true;
+    }
+}
+
+/// Accounts for an edited value, even if the change panicked.
+struct Edited<'s> {
+    entry: &'s mut Entry,
+    before: usize,
+    outside_bytes: &'s mut usize,
+    changed: &'s mut bool,
+}
+
+impl Drop for Edited<'_> {
+    fn drop(&mut self) {
+        let after = self.entry.outside_bytes();
+        if self.before != after {
+            *self.outside_bytes = *self.outside_bytes - self.before + after;
+            *self.changed = true;
+        }
     }
 }
 

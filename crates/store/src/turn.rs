@@ -4,6 +4,7 @@
 //! there. A parked command is run by the releasing thread right away and its keys are passed on in turn; a section is
 //! woken. Nothing here runs inside the gate or under a stripe's lock of its caller.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,10 +12,10 @@ use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Handler};
-use crate::execute::Who;
+use crate::execute::{FAILED, Who};
 use crate::gate::Pass;
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
-use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stripe::Locked;
 
 impl Inner {
@@ -157,7 +158,7 @@ impl Inner {
         };
         let words = command.words.to_vec();
         let who = Who { id: ticket.id, now_ms: None };
-        let reply = command.form.collect(|out| {
+        let reply = caught(command.form, |out| {
             let pass = self.gate.enter();
             let ran = self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None);
             if !ran {
@@ -209,7 +210,7 @@ impl Inner {
                         return;
                     };
                     let words = command.words.to_vec();
-                    let reply = command.form.collect(|out| handle(&self.keyspace, &closed, &words, command.db, out));
+                    let reply = caught(command.form, |out| handle(&self.keyspace, &closed, &words, command.db, out));
                     drop(closed);
                     self.gate.went();
                     ticket.finish(reply);
@@ -229,6 +230,13 @@ impl Inner {
             }
         }
     }
+}
+
+/// Runs a parked command's handler. Its panic is not the fault of the thread that happens to pass the keys on, and must
+/// not keep them from those behind: it becomes the reply.
+fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
+    // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.
+    catch_unwind(AssertUnwindSafe(|| form.collect(write))).unwrap_or_else(|_| form.collect(|out| out.error(FAILED)))
 }
 
 /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.

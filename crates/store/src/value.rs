@@ -119,6 +119,21 @@ struct Own {
     capacity: u32,
 }
 
+/// A value that was taken out of its entry to be changed, and returns there when this is dropped.
+struct Editing<'e, T> {
+    entry: &'e mut Entry,
+    value: ManuallyDrop<T>,
+    put_back: fn(&mut Entry, ManuallyDrop<T>),
+}
+
+impl<T> Drop for Editing<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: `value` is not touched after this.
+        let value = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.value) });
+        (self.put_back)(self.entry, value);
+    }
+}
+
 impl Entry {
     /// Makes an entry. `access_s` is the time of last access in seconds.
     pub(crate) fn new(slab: &mut Slab, key: &[u8], value: Value<'_>, expiry: Option<i64>, access_s: u32) -> Entry {
@@ -365,30 +380,40 @@ impl Entry {
     /// Returns false, and does nothing, if the value has no vector.
     pub(crate) fn edit(&mut self, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
         debug_assert!(final_len > INLINE_MAX);
-        // SAFETY: the form says what stands at the value's place; the vector is put back right after the change, and
-        // if `change` panics the entry keeps a stale vector only if it was reallocated, which aborting rules out: the
-        // changes made here copy bytes into reserved room and cannot panic.
-        unsafe {
-            match self.form() {
-                Form::Own if final_len < SHARED_MIN => {
+        match self.form() {
+            Form::Own if final_len < SHARED_MIN => {
+                // SAFETY: the form says that an `Own` stands at the value's place, made from a vector; `Editing` puts
+                // the vector back however `change` ends, so it has one owner at any time.
+                let bytes = unsafe {
                     let own = self.value_place().cast::<Own>().read_unaligned();
-                    let mut bytes =
-                        ManuallyDrop::new(Vec::from_raw_parts(own.start, own.len as usize, own.capacity as usize));
-                    change(&mut bytes);
-                    let (len, capacity) = (bytes.len() as u32, bytes.capacity() as u32);
-                    self.value_place().cast::<Own>().write_unaligned(Own { start: bytes.as_mut_ptr(), len, capacity });
-                }
-                Form::Shared => {
-                    let mut bytes = Arc::from_raw(self.shared_place().read_unaligned());
-                    change(Arc::make_mut(&mut bytes));
-                    self.shared_place().write_unaligned(Arc::into_raw(bytes));
-                }
-                _ => return false,
+                    Vec::from_raw_parts(own.start, own.len as usize, own.capacity as usize)
+                };
+                change(&mut Editing { entry: self, value: ManuallyDrop::new(bytes), put_back: Entry::put_own }.value);
             }
-            let flags = self.byte(1) | RAW;
-            self.0.as_ptr().add(1).write(flags);
+            Form::Shared => {
+                // SAFETY: as above; the pointer came from `Arc::into_raw`.
+                let bytes = unsafe { Arc::from_raw(self.shared_place().read_unaligned()) };
+                let mut editing = Editing { entry: self, value: ManuallyDrop::new(bytes), put_back: Entry::put_shared };
+                change(Arc::make_mut(&mut editing.value));
+            }
+            _ => return false,
         }
+        let flags = self.byte(1) | RAW;
+        // SAFETY: the flags are the head's second byte.
+        unsafe { self.0.as_ptr().add(1).write(flags) };
         true
+    }
+
+    fn put_own(&mut self, mut bytes: ManuallyDrop<Vec<u8>>) {
+        let (len, capacity) = (bytes.len() as u32, bytes.capacity() as u32);
+        let own = Own { start: bytes.as_mut_ptr(), len, capacity };
+        // SAFETY: called for entries of this form only, which have room for an `Own` there.
+        unsafe { self.value_place().cast::<Own>().write_unaligned(own) };
+    }
+
+    fn put_shared(&mut self, bytes: ManuallyDrop<Arc<Vec<u8>>>) {
+        // SAFETY: called for entries of this form only, which have room for a pointer there.
+        unsafe { self.shared_place().write_unaligned(Arc::into_raw(ManuallyDrop::into_inner(bytes))) };
     }
 
     /// Unix milliseconds at which the key expires.
@@ -474,5 +499,25 @@ mod tests {
         assert!(entry.edit(SHARED_MIN + 1, |bytes| bytes.push(b'b')));
         assert_eq!((reader.len(), entry.view().len()), (SHARED_MIN, SHARED_MIN + 1));
         assert!(entry.free(&mut slab).is_some());
+    }
+
+    #[test]
+    fn a_change_that_panics_leaves_the_value_in_its_entry() {
+        for len in [INLINE_MAX + 1, SHARED_MIN] {
+            let mut slab = Slab::new();
+            let mut entry = Entry::new(&mut slab, b"k", Value::of(&vec![b'a'; len]), None, 0);
+            let reader = entry.shared();
+            let panics = std::panic::AssertUnwindSafe(|| {
+                entry.edit(len + 1, |bytes| {
+                    // Grown, so that the old memory is gone.
+                    bytes.resize(1 << 20, b'b');
+                    panic!("a fault in a change");
+                })
+            });
+            assert!(std::panic::catch_unwind(panics).is_err());
+            assert_eq!((entry.view().len(), entry.outside_bytes() >= 1 << 20), (1 << 20, true));
+            assert!(reader.is_none_or(|reader| reader.len() == len));
+            assert!(entry.free(&mut slab).is_some());
+        }
     }
 }

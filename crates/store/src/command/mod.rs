@@ -2,6 +2,8 @@
 
 mod database;
 mod expire;
+#[cfg(test)]
+mod faulty;
 mod generic;
 mod lcs;
 mod object;
@@ -32,6 +34,8 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     object::COMMANDS,
     database::COMMANDS,
     crate::server::COMMANDS,
+    #[cfg(test)]
+    faulty::COMMANDS,
 ];
 
 pub(crate) const SYNTAX: &str = "ERR syntax error";

@@ -136,9 +136,18 @@ const NUMBERS: [&str; 14] = [
 ];
 const FLOATS: [&str; 12] =
     ["1.5", "-0.25", "0.1", "1e17", "3e-5", "5.0e3", "inf", "nan", "x", "0x1p4", "123456789.123456789", "1e400"];
-const TIMES: [&str; 8] =
-    ["100000000", "5000000", "0", "-1", "x", "9223372036854775807", "9223372036854775", "200000000"];
-const UNIX: [&str; 6] = ["99999999999", "5555555555", "0", "-5", "y", "9223372036854775807"];
+/// Stands for a time to live that no other command of the run has: whether one that both programs took as equal is
+/// `GT` or `LT` depends on the instant at which each reads its clock, so no two are ever close.
+const DISTINCT: &str = "(distinct)";
+const TIMES: [&str; 8] = [DISTINCT, DISTINCT, "0", "-1", "x", "9223372036854775807", "9223372036854775806", DISTINCT];
+/// Far from every relative time, for the same reason.
+const UNIX: [&str; 6] = ["99999999999", "88888888888", "0", "-5", "y", "9223372036854775807"];
+
+/// The time to live of a round: 500 s at least, and 500 s at least from that of every other round, be they read as
+/// seconds or as milliseconds. (1,000 seconds n + 500 seconds is never near 1,000,000 seconds m + 500,000 seconds.)
+fn distinct_time(round: u64) -> String {
+    (round * 1_000_000 + 500_000).to_string()
+}
 
 fn words<'a>(random: &mut Random) -> Vec<&'a str> {
     let mut words: Vec<&str> = Vec::new();
@@ -337,7 +346,9 @@ fn random_commands(protocol: Protocol, seed: u64) {
         if round % 50 == 0 {
             pair.select(random.below(3) as u32);
         }
-        let words = words(&mut random);
+        let distinct = distinct_time(round);
+        let words: Vec<&str> =
+            words(&mut random).into_iter().map(|word| if word == DISTINCT { &distinct } else { word }).collect();
         // The store answers SORT, DUMP and RESTORE as unknown; nothing generated here names them.
         pair.check(&words);
     }
@@ -475,6 +486,8 @@ fn every_command_is_answered_as_by_redis() {
         SET fresh v NX GET
         SET t v PX 9223372036854775807
         SET t v EX 9223372036854775807
+        SET t v EX 9223372036854775
+        SET t v PX 9223372036854775
         PERSIST t
         PERSIST t
         TTL none
