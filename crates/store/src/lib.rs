@@ -28,6 +28,7 @@ mod hold;
 mod keys;
 mod keyspace;
 mod park;
+mod reference;
 mod section;
 pub mod server;
 mod slab;
@@ -48,6 +49,7 @@ pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};
 pub use park::Parked;
+pub use reference::reference;
 pub use section::{Section, SectionError, SectionWait};
 pub use stats::{DatabaseStats, Stats};
 

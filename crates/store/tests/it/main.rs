@@ -4,6 +4,7 @@ mod concurrency;
 mod differential;
 mod holds;
 mod model;
+mod reference;
 mod server;
 mod support;
 

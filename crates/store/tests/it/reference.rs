@@ -1,0 +1,233 @@
+//! The manual's page, and every parameter seen acting or refused over RESP.
+
+use std::path::Path;
+
+use sluicegate_store::config::{FIXED, PARAMETERS, REFUSED, ServerOptions};
+use sluicegate_store::{Store, StoreOptions};
+use sluicegate_testkit::wait_for;
+
+use crate::support::Running;
+
+/// The page is what the catalogues say; `UPDATE_DOCS=1` writes it.
+#[test]
+fn reference_is_in_step() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
+    let expected = sluicegate_store::reference();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &expected).expect("docs can be written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == expected, "docs/reference/commands.md is behind the catalogues: run with UPDATE_DOCS=1");
+}
+
+/// Sets parameters at run time; they are taken and read back.
+#[track_caller]
+fn set(ours: &Running, name: &str, value: &str, shown: &str) {
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["CONFIG", "SET", name, value]), "+OK\r\n", "{name} {value}");
+    let pair = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{shown}\r\n", name.len(), shown.len());
+    assert_eq!(client.ask(&["CONFIG", "GET", name]), pair);
+    // Gone, before anything counts clients.
+    client.command(&["QUIT"]);
+    client.read_to_end();
+    wait_for("the client to leave", || (ours.server.client_count() == 0).then_some(()));
+}
+
+#[test]
+fn client_output_buffer_limit_acts_at_once() {
+    for limits in ["normal 1mb 0 0", "normal 0 1kb 0"] {
+        let ours = Running::start();
+        let shown = match limits {
+            "normal 1mb 0 0" => "normal 1048576 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+            _ => "normal 0 1024 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+        };
+        set(&ours, "client-output-buffer-limit", limits, shown);
+        let mut client = ours.connect();
+        let value = "x".repeat(32 << 20);
+        assert_eq!(client.ask(&["SET", "k", &value]), "+OK\r\n");
+        client.command(&["GET", "k"]);
+        wait_for("the client to be dropped", || (ours.server.client_count() == 0).then_some(()));
+        assert!(client.read_to_end().len() < value.len(), "{limits}");
+    }
+}
+
+#[test]
+fn client_query_buffer_limit_acts_at_once() {
+    let ours = Running::start();
+    set(&ours, "client-query-buffer-limit", "1mb", "1048576");
+    let mut client = ours.connect();
+    client.send(b"*2\r\n$4\r\nECHO\r\n$4000000\r\n");
+    use std::io::Write;
+    // The rest may come after the server has closed.
+    let _ = client.stream().write_all(&vec![b'x'; 2 << 20]);
+    wait_for("the client to be dropped", || (ours.server.client_count() == 0).then_some(()));
+}
+
+#[test]
+fn databases_is_read_at_start() {
+    let store = Store::new(StoreOptions { databases: 3, ..StoreOptions::default() });
+    let ours = Running::serving(store, ServerOptions { databases: 3, ..ServerOptions::default() }, 1);
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["CONFIG", "GET", "databases"]), "*2\r\n$9\r\ndatabases\r\n$1\r\n3\r\n");
+    assert_eq!(client.ask(&["SELECT", "2"]), "+OK\r\n");
+    assert_eq!(client.ask(&["SELECT", "3"]), "-ERR DB index is out of range\r\n");
+    assert!(client.ask(&["CONFIG", "SET", "databases", "4"]).ends_with("can't set immutable config\r\n"));
+}
+
+#[test]
+fn maxclients_acts_at_once() {
+    let ours = Running::start();
+    set(&ours, "maxclients", "1", "1");
+    let mut first = ours.connect();
+    assert_eq!(first.ask(&["PING"]), "+PONG\r\n");
+    assert_eq!(ours.connect().read_to_end(), b"-ERR max number of clients reached\r\n");
+    assert_eq!(first.ask(&["CONFIG", "SET", "maxclients", "2"]), "+OK\r\n");
+    assert_eq!(ours.connect().ask(&["PING"]), "+PONG\r\n");
+}
+
+#[test]
+fn proto_max_bulk_len_acts_at_once() {
+    let ours = Running::start();
+    set(&ours, "proto-max-bulk-len", "1mb", "1048576");
+    let mut client = ours.connect();
+    client.send(b"PING\r\n*2\r\n$4\r\nECHO\r\n$1048577\r\n");
+    assert_eq!(client.read_to_end(), b"+PONG\r\n-ERR Protocol error: invalid bulk length\r\n");
+}
+
+#[test]
+fn requirepass_acts_at_once() {
+    let ours = Running::start();
+    set(&ours, "requirepass", "secret", "secret");
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["PING"]), "-NOAUTH Authentication required.\r\n");
+    assert_eq!(client.ask(&["AUTH", "secret"]), "+OK\r\n");
+    assert_eq!(client.ask(&["CONFIG", "SET", "requirepass", ""]), "+OK\r\n");
+    assert_eq!(ours.connect().ask(&["PING"]), "+PONG\r\n");
+}
+
+#[test]
+fn timeout_acts_on_those_who_are_connected() {
+    let ours = Running::start();
+    let mut idle = ours.connect();
+    assert_eq!(idle.ask(&["CONFIG", "SET", "timeout", "1"]), "+OK\r\n");
+    assert_eq!(idle.read_to_end(), b"");
+}
+
+/// Hundredths of a second to the next keep-alive probe of the server's side of a connection, as the kernel tells.
+fn keepalive_cs(server_port: u16, client_port: u16) -> Option<u32> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+    let (local, remote) = (format!("0100007F:{server_port:04X}"), format!("0100007F:{client_port:04X}"));
+    let row = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let row = row.into_iter().find(|row| row.len() > 5 && row[1] == local && row[2] == remote)?;
+    let (timer, when) = row[5].split_once(':')?;
+    (timer == "02").then(|| u32::from_str_radix(when, 16).expect("a hexadecimal number"))
+}
+
+#[test]
+fn tcp_keepalive_acts_on_new_connections() {
+    let ours = Running::start();
+    for (value, least, most) in [("300", 20_000, 30_100), ("10", 1, 1_100)] {
+        set(&ours, "tcp-keepalive", value, value);
+        let mut client = ours.connect();
+        assert_eq!(client.ask(&["PING"]), "+PONG\r\n");
+        let port = client.stream().local_addr().expect("connected").port();
+        // The timer of a probe shows once those of sending are done.
+        let time = wait_for("a keep-alive timer", || keepalive_cs(ours.port, port));
+        assert!((least..=most).contains(&time), "{time} hundredths with {value}");
+        drop(client);
+        wait_for("the client to leave", || (ours.server.client_count() == 0).then_some(()));
+    }
+    set(&ours, "tcp-keepalive", "0", "0");
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["PING"]), "+PONG\r\n");
+    let port = client.stream().local_addr().expect("connected").port();
+    assert_eq!(keepalive_cs(ours.port, port), None);
+}
+
+/// Each name of the catalogue that does not act, over RESP: it can be set to what it is, and to nothing else.
+#[test]
+fn what_does_not_act_is_refused() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let fixed = [
+        ("appendonly", "no", "yes"),
+        ("cluster-enabled", "no", "yes"),
+        ("daemonize", "no", "yes"),
+        ("enable-debug-command", "no", "local"),
+        ("enable-module-command", "no", "yes"),
+        ("io-threads", "1", "4"),
+        ("maxmemory", "0", "1gb"),
+        ("maxmemory-policy", "noeviction", "allkeys-lru"),
+        ("notify-keyspace-events", "", "KEA"),
+        ("replicaof", "", "127.0.0.1 6379"),
+        ("save", "", "3600 1"),
+        ("slaveof", "", "127.0.0.1 6379"),
+    ];
+    assert_eq!(fixed.map(|row| row.0).to_vec(), FIXED.iter().map(|fixed| fixed.name).collect::<Vec<_>>());
+    for (name, value, other) in fixed {
+        let pair = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
+        assert_eq!(client.ask(&["CONFIG", "GET", name]), pair);
+        assert_eq!(client.ask(&["CONFIG", "SET", name, value]), "+OK\r\n", "{name}");
+        let refused = client.ask(&["CONFIG", "SET", name, other]);
+        assert!(refused.starts_with(&format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - ")));
+        assert_eq!(client.ask(&["CONFIG", "GET", name]), pair, "a refused change changes nothing");
+    }
+    for (name, why) in REFUSED {
+        let refused = format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n");
+        assert_eq!(client.ask(&["CONFIG", "SET", name, "1"]), refused);
+        assert_eq!(client.ask(&["CONFIG", "GET", name]), "*0\r\n");
+    }
+}
+
+#[test]
+fn several_parameters_are_set_together_or_not_at_all() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let refused = client.ask(&["CONFIG", "SET", "timeout", "7", "maxclients", "5", "maxmemory", "1gb"]);
+    assert!(refused.contains("'maxmemory'"), "{refused}");
+    for parameter in PARAMETERS {
+        let shown = ServerOptions::default().get(parameter.name);
+        assert_eq!(ours.server.options().get(parameter.name), shown, "{}", parameter.name);
+    }
+}
+
+/// Subcommands that no other test calls by name.
+#[test]
+fn every_subcommand_answers() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    for (command, starts) in [
+        ("client getname", "$-1"),
+        ("client help", "*"),
+        ("client id", ":"),
+        ("client info", "$"),
+        ("client kill id 999", ":0"),
+        ("client list", "$"),
+        ("client no-evict on", "+OK"),
+        ("client pause 0", "+OK"),
+        ("client reply on", "+OK"),
+        ("client setinfo lib-name x", "+OK"),
+        ("client setname x", "+OK"),
+        ("client unpause", "+OK"),
+        ("command count", ":"),
+        ("command docs get", "*2"),
+        ("command getkeys get k", "*1"),
+        ("command help", "*"),
+        ("command info get", "*1"),
+        ("command list", "*"),
+        ("config get timeout", "*2"),
+        ("config help", "*"),
+        ("config resetstat", "+OK"),
+        ("config rewrite", "-ERR The server is running without a config file"),
+        ("config set timeout 0", "+OK"),
+        ("object encoding none", "$-1"),
+        ("object freq none", "$-1"),
+        ("object help", "*"),
+        ("object idletime none", "$-1"),
+        ("object refcount none", "$-1"),
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let reply = client.ask(&words);
+        assert!(reply.starts_with(starts), "{command}: {reply}");
+    }
+}
