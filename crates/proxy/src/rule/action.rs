@@ -74,9 +74,9 @@ impl ActionCode {
         match self {
             ActionCode::Accept => return Done::Verdict(Verdict::Continue),
             ActionCode::Reject => return Done::Verdict(Verdict::Close),
-            ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine))),
+            ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine, &mut cx.response))),
             ActionCode::Redirect(redirect) => {
-                if let Some(reply) = redirect.build(machine.text(), &cx.request) {
+                if let Some(reply) = redirect.build(machine.text(), &cx.request, &mut cx.response) {
                     return Done::Verdict(Verdict::Reply(reply));
                 }
             }

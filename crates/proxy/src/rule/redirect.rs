@@ -1,5 +1,7 @@
 //! `redirect` (HAProxy configuration manual 4.2).
 
+use std::borrow::Cow;
+
 use sluicegate_config::model::{FormatPart, Redirect, RedirectKind};
 use sluicegate_wire::http::{Message, Version};
 
@@ -33,28 +35,27 @@ impl RedirectCode {
         }
     }
 
-    /// The reply that sends the client to `to`; `None` where an empty target is ignored.
-    pub(super) fn build(&self, to: &[u8], request: &Message) -> Option<LocalReply> {
-        let mut location = Vec::with_capacity(to.len() + request.target().len() + 16);
-        match self.kind {
-            RedirectKind::Location => location.extend_from_slice(to),
+    /// The reply that sends the client to `to`, made of the memory of `response`; `None` where an empty target is
+    /// ignored.
+    pub(super) fn build(&self, to: &[u8], request: &Message, response: &mut Message) -> Option<LocalReply> {
+        let location = match self.kind {
+            RedirectKind::Location => Cow::Borrowed(to),
             RedirectKind::Prefix => {
-                if !self.empty_prefix {
-                    location.extend_from_slice(to);
-                }
+                let mut location = if self.empty_prefix { Vec::new() } else { to.to_vec() };
                 self.append_path(&mut location, request);
+                Cow::Owned(location)
             }
             RedirectKind::Scheme => {
-                location.extend_from_slice(to);
-                location.extend_from_slice(b"://");
-                location.extend_from_slice(request.first(b"host").unwrap_or(b""));
+                let host = request.first(b"host").unwrap_or(b"");
+                let mut location = [to, b"://", host].concat();
                 self.append_path(&mut location, request);
+                Cow::Owned(location)
             }
-        }
+        };
         if self.ignore_empty && location.is_empty() {
             return None;
         }
-        let mut head = Message::new();
+        let mut head = response.take();
         head.set_response(Version::Http11, self.code, reason(self.code).as_bytes());
         add_length(&mut head, 0);
         head.add(b"location", &location);

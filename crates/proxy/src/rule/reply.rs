@@ -46,10 +46,10 @@ impl ReplyCode {
         }
     }
 
-    /// The reply with the texts that were rendered for it.
-    pub(super) fn build(&self, machine: &Machine) -> LocalReply {
+    /// The reply with the texts that were rendered for it, made of the memory of `response`.
+    pub(super) fn build(&self, machine: &Machine, response: &mut Message) -> LocalReply {
         let mut texts = machine.texts();
-        let mut head = Message::new();
+        let mut head = response.take();
         let body = match &self.body {
             Body::Page => {
                 let body = page_head(&mut head, self.status);

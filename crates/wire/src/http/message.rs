@@ -8,6 +8,10 @@
 
 use std::ops::Range;
 
+/// Bytes and fields of a usual head.
+const ARENA_USUAL: usize = 1024;
+const ENTRIES_USUAL: usize = 16;
+
 /// HTTP version of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -135,6 +139,13 @@ impl Message {
         self.second = Span::default();
     }
 
+    /// An empty message with this one's memory; this one is left empty, without any.
+    pub fn take(&mut self) -> Message {
+        let mut taken = std::mem::take(self);
+        taken.clear();
+        taken
+    }
+
     fn store(&mut self, bytes: &[u8]) -> Span {
         let start = self.arena.len() as u32;
         self.arena.extend_from_slice(bytes);
@@ -145,8 +156,17 @@ impl Message {
         &self.arena[span.start as usize..(span.start + span.len) as usize]
     }
 
+    /// Makes room for a usual head at once, where there is no memory yet to be used again.
+    fn reserve(&mut self) {
+        if self.arena.capacity() == 0 {
+            self.arena.reserve(ARENA_USUAL);
+            self.entries.reserve(ENTRIES_USUAL);
+        }
+    }
+
     /// Makes this a request.
     pub fn set_request(&mut self, method: &[u8], target: &[u8], version: Version) {
+        self.reserve();
         self.first = self.store(method);
         self.second = self.store(target);
         self.version = version;
@@ -155,6 +175,7 @@ impl Message {
 
     /// Makes this a response. `status` is 100–999.
     pub fn set_response(&mut self, version: Version, status: u16, reason: &[u8]) {
+        self.reserve();
         self.first = Span::default();
         self.second = self.store(reason);
         self.version = version;
