@@ -20,6 +20,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::hold::{OVERTAKE_FOR, OVERTAKE_TIMES, Ticket};
+use crate::stripe::assert_none_locked;
 
 /// Counters; threads beyond this number share them.
 const COUNTERS: usize = 64;
@@ -135,6 +136,7 @@ impl Gate {
 
     #[inline]
     fn count_in(&self, counter: &AtomicU32) {
+        assert_none_locked();
         loop {
             // Sequentially consistent on both sides: either this thread sees the gate closed, or whoever closes it
             // sees this thread inside.
@@ -151,6 +153,7 @@ impl Gate {
 
     /// Closes the gate, unless tickets exist. The caller is outside.
     pub(crate) fn close(&self) -> Option<Closed<'_>> {
+        assert_none_locked();
         let turn = self.turn.lock();
         if self.tickets.load(Ordering::SeqCst) > 0 {
             return None;
@@ -239,6 +242,7 @@ impl Gate {
             self.crowded.store(!empty, Ordering::SeqCst);
             if empty { std::mem::take(&mut waiting.sections) } else { Vec::new() }
         };
+        assert_none_locked();
         wakers.into_iter().for_each(Waker::wake);
     }
 }

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::park::{Finished, OwnedCommand};
+use crate::stripe::assert_none_locked;
 
 /// How often a waiting ticket is overtaken before it reserves.
 pub(crate) const OVERTAKE_TIMES: u32 = 64;
@@ -155,6 +156,7 @@ impl Ticket {
 
     /// Wakes who waits for this ticket. The caller has no stripe locked.
     pub(crate) fn wake(&self) {
+        assert_none_locked();
         let waker = self.waker.lock().take();
         if let Some(waker) = waker {
             waker.wake();

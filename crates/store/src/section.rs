@@ -18,6 +18,7 @@ use sluicegate_wire::resp::ReplySink;
 use crate::catalogue::Handler;
 use crate::execute::{Who, resolve};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::stripe::assert_none_locked;
 use crate::{Inner, Store};
 
 /// Why a section or a command in it was refused.
@@ -172,6 +173,7 @@ impl Drop for Section {
                 self.0.inner.end(self.0.ticket.clone(), &self.0.extra);
             }
         }
+        assert_none_locked();
         let effects = std::mem::take(&mut self.effects);
         let _end = End(self);
         effects.into_iter().for_each(|effect| effect());

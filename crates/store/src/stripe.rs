@@ -113,12 +113,12 @@ impl StripeCell {
             Some(stripe) => stripe,
             None => self.lock_taken(),
         };
-        Locked { stripe, figures }
+        Locked::new(stripe, figures)
     }
 
     /// Locks the stripe if nobody has it.
     pub(crate) fn try_lock<'a>(&'a self, figures: &'a Figures) -> Option<Locked<'a>> {
-        self.lock.try_lock().map(|stripe| Locked { stripe, figures })
+        self.lock.try_lock().map(|stripe| Locked::new(stripe, figures))
     }
 
     #[cold]
@@ -148,6 +148,25 @@ pub(crate) struct Locked<'a> {
     figures: &'a Figures,
 }
 
+#[cfg(debug_assertions)]
+thread_local!(static LOCKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+/// In debug builds, fails if this thread has a stripe locked: what wakes, waits or runs foreign code calls it.
+#[inline]
+pub(crate) fn assert_none_locked() {
+    #[cfg(debug_assertions)]
+    assert_eq!(LOCKED.get(), 0, "a stripe's lock is a leaf");
+}
+
+impl<'a> Locked<'a> {
+    #[inline]
+    fn new(stripe: MutexGuard<'a, Stripe>, figures: &'a Figures) -> Locked<'a> {
+        #[cfg(debug_assertions)]
+        LOCKED.set(LOCKED.get() + 1);
+        Locked { stripe, figures }
+    }
+}
+
 impl Deref for Locked<'_> {
     type Target = Stripe;
 
@@ -164,6 +183,8 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        LOCKED.set(LOCKED.get() - 1);
         if self.stripe.changed {
             self.stripe.changed = false;
             self.figures.keys.store(self.stripe.table.len() as u32, Ordering::Relaxed);
@@ -355,5 +376,158 @@ impl Drop for Edited<'_> {
 impl Drop for Stripe {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// The value that a key of the model has: its length and content tell the key and the write.
+    fn content(key: u64, write: u64, len: usize) -> Vec<u8> {
+        (0..len as u64).map(|at| (key.wrapping_mul(31) ^ write.wrapping_mul(7) ^ at) as u8 | 0x80).collect()
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.0 >> 33) % limit
+        }
+
+        /// Lengths of every form and size class, the borders more often.
+        fn len(&mut self) -> usize {
+            match self.below(8) {
+                0 => [0, 1, 191, 192, 193, 4095, 4096, 4097][self.below(8) as usize],
+                1 => 193 + self.below(5000) as usize,
+                _ => self.below(193) as usize,
+            }
+        }
+    }
+
+    type Model = HashMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+
+    fn check(stripe: &mut Stripe, hasher: &KeyHasher, key: &[u8], model: &Model) -> Option<Slot> {
+        let slot = stripe.table.find(hasher.hash(key), key);
+        let found = slot.map(|slot| stripe.table.entry(slot));
+        let found = found.map(|entry| (entry.view().text(&mut itoa::Buffer::new()).to_vec(), entry.expiry()));
+        assert!(found.as_ref() == model.get(key), "a key lost or changed its value");
+        slot
+    }
+
+    /// Blocks and slots belong to one key each, whatever comes, moves, splits and goes: a value that another's write
+    /// touched would not be what the model has.
+    fn random_work(seed: u64, rounds: u64) {
+        let hasher = KeyHasher::default();
+        let cell = StripeCell::new(hasher.clone(), 0);
+        let figures = Figures::default();
+        let mut random = Random(seed);
+        let mut model = Model::new();
+        // Values that readers still have, with what they must be.
+        let mut readers: Vec<(Arc<Vec<u8>>, Vec<u8>)> = Vec::new();
+        for round in 0..rounds {
+            let number = random.below(3_000);
+            let mut key = format!("k{number}").into_bytes();
+            key.resize(key.len() + [0, 3, 40, 300][number as usize % 4], b'.');
+            let mut locked = cell.lock(&figures);
+            let stripe = &mut *locked;
+            let slot = check(stripe, &hasher, &key, &model);
+            let hash = hasher.hash(&key);
+            let expiry = (random.below(3) == 0).then(|| random.below(1000) as i64);
+            match (random.below(12), slot) {
+                (0..6, _) => {
+                    let value = content(number, round, random.len());
+                    drop(stripe.set((hash, &key), slot, Value::of(&value), expiry, 0));
+                    model.insert(key, (value, expiry));
+                }
+                (6, Some(slot)) => {
+                    stripe.set_expiry(hash, slot, expiry);
+                    model.get_mut(&key).expect("checked").1 = expiry;
+                }
+                (7, Some(slot)) => {
+                    let entry = stripe.table.entry(slot);
+                    readers.extend(entry.shared().map(|bytes| (bytes, model[&key].0.clone())));
+                    let more = content(number, round, random.len());
+                    let len = entry.view().len() + more.len();
+                    if len > crate::value::INLINE_MAX && stripe.edit(slot, len, |bytes| bytes.extend(&more)) {
+                        model.get_mut(&key).expect("checked").0.extend(more);
+                    }
+                }
+                (8, Some(slot)) => {
+                    // As RENAME does.
+                    let value = stripe.take(slot);
+                    let (text, _) = model.remove(&key).expect("checked");
+                    let other = format!("k{}", random.below(3_000)).into_bytes();
+                    let slot = check(stripe, &hasher, &other, &model);
+                    drop(stripe.set((hasher.hash(&other), &other), slot, value, expiry, 0));
+                    model.insert(other, (text, expiry));
+                }
+                (9.., Some(slot)) => {
+                    drop(stripe.remove(slot));
+                    model.remove(&key);
+                }
+                _ => {}
+            }
+            if round % 5_000 == 4_999 {
+                let now_ms = random.below(1000) as i64;
+                while !stripe.sweep(now_ms, 100, &mut Vec::new()).1 {}
+                model.retain(|_, (_, expiry)| expiry.is_none_or(|at_ms| at_ms > now_ms));
+                readers.retain(|_| random.below(2) == 0);
+            }
+            if round % 37_000 == 36_999 {
+                stripe.clear();
+                model.clear();
+            }
+        }
+        assert!(readers.iter().all(|(bytes, expected)| **bytes == *expected), "a reader's value changed");
+        let mut locked = cell.lock(&figures);
+        let stripe = &mut *locked;
+        model.keys().for_each(|key| assert!(check(stripe, &hasher, key, &model).is_some()));
+        assert_eq!(stripe.table.len(), model.len());
+        assert_eq!(stripe.expires as usize, model.values().filter(|(_, expiry)| expiry.is_some()).count());
+        assert_eq!(stripe.outside_bytes, stripe.table.entries().map(Entry::outside_bytes).sum::<usize>());
+        let earliest_ms = model.values().filter_map(|(_, expiry)| *expiry).min().unwrap_or(i64::MAX);
+        assert!(stripe.table.earliest_ms() <= earliest_ms && stripe.earliest_ms <= earliest_ms);
+        stripe.clear();
+        assert!(stripe.slab.bytes() <= 16 * 2048, "{} bytes are kept", stripe.slab.bytes());
+    }
+
+    #[test]
+    fn random_work_on_several_threads_keeps_every_value() {
+        // Threads, because stripes pass pages to each other through the pool.
+        std::thread::scope(|scope| {
+            (1..=3).for_each(|seed| drop(scope.spawn(move || random_work(seed, 60_000))));
+        });
+    }
+
+    #[test]
+    fn a_lock_that_is_taken_is_waited_for() {
+        let cell = StripeCell::new(KeyHasher::default(), 0);
+        let figures = Figures::default();
+        let locked = cell.lock(&figures);
+        assert!(cell.try_lock(&figures).is_none());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| cell.lock(&figures).table.len());
+            // Long enough to spin and to yield; then it blocks, and is woken.
+            std::thread::sleep(Duration::from_millis(5));
+            drop(locked);
+            assert_eq!(waiting.join().expect("it gets the lock"), 0);
+        });
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn waking_under_a_lock_is_noticed() {
+        let cell = StripeCell::new(KeyHasher::default(), 0);
+        let figures = Figures::default();
+        assert_none_locked();
+        let locked = cell.lock(&figures);
+        assert!(std::panic::catch_unwind(assert_none_locked).is_err());
+        drop(locked);
+        assert_none_locked();
     }
 }

@@ -24,6 +24,25 @@ fn say(view: Option<View<'_>>, out: &mut dyn ReplySink) {
     }
 }
 
+/// Says the value of a key that is about to change. A long one is returned instead, for [`say_late`], because copying it
+/// takes longer than a stripe may be locked.
+#[must_use = "a long value is still to be said"]
+fn say_old(key: &KeyMut<'_, '_>, out: &mut dyn ReplySink) -> Option<Arc<Vec<u8>>> {
+    let long = key.entry().and_then(Entry::shared);
+    if long.is_none() {
+        say(key.view(), out);
+    }
+    long
+}
+
+/// Unlocks the stripes and says a long value that the key had.
+fn say_late(ctx: &mut Ctx<'_>, long: Option<Arc<Vec<u8>>>, out: &mut dyn ReplySink) {
+    if let Some(bytes) = long {
+        ctx.unlock();
+        out.bulk(&bytes);
+    }
+}
+
 /// Says the value of key 0; a long one is copied after the stripe is unlocked.
 fn say_first(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let entry = ctx.read(0);
@@ -102,20 +121,20 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         };
         let value = ctx.value(2);
         let mut key = ctx.key(0);
+        let mut long = None;
         if options.get {
             key.note_read();
-            say(key.view(), out);
+            long = say_old(&key, out);
         }
-        if options.nx && key.exists() || options.xx && !key.exists() {
-            if !options.get {
-                out.null();
-            }
-            return Ok(());
+        let goes = !(options.nx && key.exists() || options.xx && !key.exists());
+        if goes {
+            let expiry = if options.keep_ttl { key.expiry() } else { expiry };
+            key.set(value, expiry);
         }
-        let expiry = if options.keep_ttl { key.expiry() } else { expiry };
-        key.set(value, expiry);
-        if !options.get {
-            out.ok();
+        match (options.get, goes) {
+            (true, _) => say_late(ctx, long, out),
+            (false, true) => out.ok(),
+            (false, false) => out.null(),
         }
         Ok(())
     })();
@@ -154,15 +173,17 @@ fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let value = ctx.value(2);
     let mut key = ctx.key(0);
     key.note_read();
-    say(key.view(), out);
+    let long = say_old(&key, out);
     key.set(value, None);
+    say_late(ctx, long, out);
 }
 
 fn getdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let mut key = ctx.key(0);
     key.note_read();
-    say(key.view(), out);
+    let long = say_old(&key, out);
     key.remove();
+    say_late(ctx, long, out);
 }
 
 fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -179,7 +200,7 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Some((unit, time)) => Some(unit.expiry(time, "getex", || key.now.ms())?),
             None => None,
         };
-        say(key.view(), out);
+        let long = say_old(&key, out);
         match expiry {
             Some(at_ms) if at_ms <= key.now.ms() => {
                 key.remove();
@@ -188,6 +209,7 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             None if options.persist => key.set_expiry(None),
             None => {}
         }
+        say_late(ctx, long, out);
         Ok(())
     })();
     or_error(result, out);
@@ -229,6 +251,9 @@ fn getrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 /// Puts `bytes` at `offset` of the key's value, which is filled with zeros up to there. Returns the new length.
+///
+/// A value with a vector of its own is edited in place, unless the gap is longer than the value: the zeros of a new
+/// vector come from the system as they are needed, those of a grown one are written here, under the lock.
 fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> usize {
     let end = offset + bytes.len();
     let old_len = key.view().map_or(0, View::len);
@@ -239,12 +264,13 @@ fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> usize {
         }
         value[offset..end].copy_from_slice(bytes);
     };
-    if len > crate::value::INLINE_MAX && key.edit(len, put) {
+    let gap = offset.saturating_sub(old_len);
+    if gap <= old_len && len > crate::value::INLINE_MAX && key.edit(len, put) {
         return len;
     }
-    let mut value = Vec::with_capacity(len);
+    let mut value = vec![0; len];
     if let Some(view) = key.view() {
-        value.extend_from_slice(view.text(&mut itoa::Buffer::new()));
+        value[..old_len].copy_from_slice(view.text(&mut itoa::Buffer::new()));
     }
     put(&mut value);
     key.set_value(Value::Vec { bytes: value, raw: true });

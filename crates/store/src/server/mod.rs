@@ -402,6 +402,8 @@ fn random_id() -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -418,5 +420,32 @@ mod tests {
         check(true, "secret", "10.0.0.1", false);
         check(false, "", "10.0.0.1", false);
         assert!(PROTECTED.starts_with(b"-DENIED ") && PROTECTED.ends_with(b"outside.\r\n"));
+    }
+
+    #[test]
+    fn a_stranger_is_told_why_and_let_in_once_protected_mode_is_off() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
+        runtime.expect("a runtime").block_on(async {
+            let server = Server::new(Store::new(crate::StoreOptions::default()), ServerOptions::default());
+            let worker = server.worker();
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+            let address = listener.local_addr().expect("bound");
+            for protected in [true, false] {
+                *server.options.write() = Arc::new(ServerOptions { protected_mode: protected, ..Default::default() });
+                server.options_version.fetch_add(1, Ordering::Release);
+                let mut client = tokio::net::TcpStream::connect(address).await.expect("connected");
+                let (stream, _) = listener.accept().await.expect("accepted");
+                // As if it came from another machine.
+                worker.accept_tcp(stream, "192.0.2.7:1000".parse().expect("an address"));
+                let mut reply = Vec::new();
+                if !protected {
+                    client.write_all(b"QUIT\r\n").await.expect("sent");
+                }
+                client.read_to_end(&mut reply).await.expect("closed");
+                let expected = if protected { PROTECTED } else { b"+OK\r\n" };
+                assert_eq!(String::from_utf8_lossy(&reply), String::from_utf8_lossy(expected));
+            }
+            assert_eq!(server.totals().rejected, 1);
+        });
     }
 }

@@ -565,7 +565,21 @@ fn long_values_among_short_ones_are_answered_as_by_redis() {
     pair.check(&["MGET", "a", "b", "none", "c", "d", "a"]);
     pair.check(&["SET", "b", "short", "GET"]);
     pair.check(&["GETSET", "d", &long]);
+    pair.check(&["GETEX", "d", "EX", "100"]);
+    pair.check(&["GETEX", "d", "PERSIST"]);
+    pair.check(&["SET", "d", &long, "GET"]);
+    pair.check(&["SET", "d", "x", "NX", "GET"]);
+    pair.check(&["SET", "d", &long, "XX", "GET", "KEEPTTL"]);
     pair.check(&["GETDEL", "d"]);
+    pair.check(&["SETRANGE", "far", "3000000", "end"]);
+    pair.check(&["SETRANGE", "far", "0", "start"]);
+    pair.check(&["SETRANGE", "far", "4000000", "more"]);
+    pair.check(&["SETRANGE", "far", "20000000", "and more"]);
+    pair.check(&["GETRANGE", "far", "-20", "-1"]);
+    pair.check(&["GETRANGE", "far", "2999990", "3000010"]);
+    pair.check(&["STRLEN", "far"]);
+    pair.check(&["GETEX", "far", "PXAT", "1"]);
+    pair.check(&["EXISTS", "far"]);
     pair.check(&["LCS", "a", "b"]);
     pair.check(&["MGET", "a", "b", "c", "d"]);
 }

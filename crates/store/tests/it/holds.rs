@@ -139,6 +139,55 @@ fn a_waiting_section_is_overtaken_only_so_often() {
 }
 
 #[test]
+fn a_section_that_has_waited_for_long_is_not_overtaken_any_more() {
+    let store = store();
+    let alarm = Arc::new(Alarm::default());
+    let holder = block_on(exclusive(&store, &["b"])).unwrap();
+    let mut waits_for_both = exclusive(&store, &["a", "b"]);
+    assert!(poll(&mut waits_for_both, &alarm).is_pending());
+    thread::sleep(std::time::Duration::from_millis(11));
+    let mut behind = parked(&store, "INCR a");
+    drop(holder);
+    let Poll::Ready(Ok(section)) = poll(&mut waits_for_both, &alarm) else { panic!("it has both keys now") };
+    assert!(poll(&mut behind, &alarm).is_pending());
+    drop(section);
+    assert_eq!(poll(&mut behind, &alarm), Poll::Ready(b":1\r\n".to_vec()));
+}
+
+#[test]
+fn a_key_declared_twice_is_held_once_in_the_stronger_mode() {
+    let store = store();
+    for modes in [[Mode::Shared, Mode::Exclusive], [Mode::Exclusive, Mode::Shared]] {
+        let mut section = block_on(store.section(modes.map(|mode| (0, &b"a"[..], mode)))).unwrap();
+        assert_eq!(in_section(&mut section, "SET a 1"), Ok(Reply::Simple("OK".into())));
+        let mut reader = parked(&store, "GET a");
+        drop(section);
+        assert_eq!(poll(&mut reader, &Arc::default()), Poll::Ready(b"$1\r\n1\r\n".to_vec()));
+    }
+    // The same name in another database is another key.
+    let section = block_on(store.section([(1, &b"a"[..], Mode::Exclusive)])).unwrap();
+    assert_eq!(ask(&store, "GET a"), "$1\r\n1\r\n");
+    drop(section);
+    assert_eq!(store.stats().tickets, 0);
+}
+
+#[test]
+fn commands_on_the_whole_keyspace_look_through_holds() {
+    let store = store();
+    let mut section = block_on(exclusive(&store, &["a"])).unwrap();
+    assert_eq!(in_section(&mut section, "SET a 1"), Ok(Reply::Simple("OK".into())));
+    assert_eq!(ask(&store, "KEYS *"), "*1\r\n$1\r\na\r\n");
+    assert_eq!(ask(&store, "RANDOMKEY"), "$1\r\na\r\n");
+    assert_eq!(ask(&store, "SCAN 0 COUNT 1000"), "*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n");
+    assert_eq!(ask(&store, "DBSIZE"), ":1\r\n");
+    assert_eq!(store.stats().databases.len(), 1);
+    let mut swap = parked(&store, "SWAPDB 0 1");
+    drop(section);
+    assert_eq!(poll(&mut swap, &Arc::default()), Poll::Ready(b"+OK\r\n".to_vec()));
+    assert_eq!(ask(&store, "KEYS *"), "*0\r\n");
+}
+
+#[test]
 fn undeclared_keys_are_taken_if_they_are_free() {
     let store = store();
     let mut one = block_on(exclusive(&store, &["a"])).unwrap();

@@ -198,3 +198,16 @@ fn memory_returns_when_keys_go() {
         store.tick();
     }
 }
+
+#[test]
+fn a_database_is_made_by_the_first_write_to_it() {
+    let store = Store::new(StoreOptions::default());
+    let empty = store.used_bytes();
+    let mut caller = sluicegate_store::Caller { db: 7, ..Default::default() };
+    for words in [&[&b"GET"[..], b"k"][..], &[b"EXISTS", b"a", b"b"], &[b"SCAN", b"0"], &[b"RANDOMKEY"]] {
+        crate::run(&store, &mut caller, words);
+    }
+    assert_eq!(store.used_bytes(), empty, "who reads makes none");
+    crate::run(&store, &mut caller, &[b"SET", b"k", b"v"]);
+    assert!(store.used_bytes() >= 2 * empty, "it has as many stripes as the first");
+}
