@@ -1,0 +1,212 @@
+//! What is computed per request: conditions, sample expressions, log-formats.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Position, VarName};
+use crate::catalogue::{Converter, Fetch};
+
+/// An ACL: it holds if any of its tests does.
+#[derive(Clone, Debug)]
+pub struct Acl {
+    /// Its name; empty for an anonymous one.
+    pub name: Arc<str>,
+    /// Lines of the same name, or-ed.
+    pub tests: Vec<AclTest>,
+    /// Where the first line stands.
+    pub at: Position,
+}
+
+/// One `acl` line or anonymous `{ … }`.
+#[derive(Clone, Debug)]
+pub struct AclTest {
+    /// What is fetched.
+    pub expr: Expr,
+    /// How it is compared.
+    pub matcher: Matcher,
+    /// `-i`.
+    pub ignore_case: bool,
+}
+
+/// `-m METHOD` with its patterns, typed. A list holds if any of its patterns matches.
+#[derive(Clone, Debug)]
+pub enum Matcher {
+    /// The sample exists.
+    Found,
+    /// It is true (an integer: not 0).
+    Bool,
+    /// Integer comparisons, ranges included; open ends are i64's.
+    Int(Vec<(i64, i64)>),
+    /// Length ranges.
+    Len(Vec<(i64, i64)>),
+    /// Networks.
+    Ip(Vec<(IpAddr, u8)>),
+    /// Exact strings; lower-cased already with `-i`.
+    Str(Vec<Vec<u8>>),
+    /// Prefixes.
+    Beg(Vec<Vec<u8>>),
+    /// Suffixes.
+    End(Vec<Vec<u8>>),
+    /// Substrings.
+    Sub(Vec<Vec<u8>>),
+    /// Whole path components between `/` (and `?`).
+    Dir(Vec<Vec<u8>>),
+    /// Whole domain components between `.` (and `/ ? :`).
+    Dom(Vec<Vec<u8>>),
+    /// Exact bytes, from hexadecimal.
+    Bin(Vec<Vec<u8>>),
+    /// Regular expressions; `-i` is compiled in.
+    Reg(Vec<regex::bytes::Regex>),
+}
+
+/// `if`/`unless`: a disjunction of conjunctions.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// `unless`: the result is inverted.
+    pub unless: bool,
+    /// Or-ed groups of and-ed terms.
+    pub any: Vec<Vec<Term>>,
+}
+
+/// One term of a condition.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// `!`.
+    pub negated: bool,
+    /// What is tested.
+    pub acl: AclRef,
+}
+
+/// The ACL of a term.
+#[derive(Clone, Debug)]
+pub enum AclRef {
+    /// Declared in the section: an index into [`Proxy::acls`].
+    Named(u32),
+    /// `{ … }`, or one of HAProxy's predefined names (TRUE, FALSE, METH_GET, LOCALHOST…), which expand to it.
+    Inline(Arc<Acl>),
+}
+
+/// A sample expression: a fetch and its converters.
+#[derive(Clone, Debug)]
+pub struct Expr {
+    /// What is fetched.
+    pub fetch: Fetch,
+    /// The fetch's arguments, as many and of the types its catalogue row says.
+    pub args: Vec<Arg>,
+    /// Converters in order.
+    pub converters: Vec<ConverterCall>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// One converter of an expression.
+#[derive(Clone, Debug)]
+pub struct ConverterCall {
+    /// Which.
+    pub converter: Converter,
+    /// Its arguments.
+    pub args: Vec<Arg>,
+}
+
+/// A typed argument.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// Text.
+    Str(Arc<str>),
+    /// An integer.
+    Int(i64),
+    /// A variable.
+    Var(VarName),
+    /// A duration.
+    Time(Duration),
+    /// A store or engine, by name; it exists.
+    Store(Arc<str>),
+    /// An optional argument that was left out before a later one.
+    Absent,
+}
+
+/// A log-format string: text, aliases such as `%ci`, and `%[expression]`s.
+#[derive(Clone, Debug, Default)]
+pub struct LogFormat {
+    /// Its parts in order.
+    pub parts: Vec<FormatPart>,
+}
+
+/// A part of a log-format.
+#[derive(Clone, Debug)]
+pub enum FormatPart {
+    /// Literal text.
+    Text(Vec<u8>),
+    /// `%[…]`.
+    Expr(Box<Expr>, FormatFlags),
+    /// `%xx`.
+    Alias(LogAlias, FormatFlags),
+}
+
+/// `%{+Q,+E,+X}`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FormatFlags {
+    /// `+Q`.
+    pub quote: bool,
+    /// `+X`.
+    pub hex: bool,
+    /// `+E`.
+    pub escape: bool,
+}
+
+/// Log-format aliases (HAProxy configuration manual 8.2.6), those of httplog and tcplog and their kin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each is named as in the manual
+pub enum LogAlias {
+    Ci,
+    Cp,
+    Fi,
+    Fp,
+    Bi,
+    Bp,
+    Si,
+    Sp, // addresses and ports
+    Tr,
+    T,
+    Ft,
+    F,
+    B,
+    S, // %tr date, %t date, %ft, %f, %b backend, %s server
+    TimerTR,
+    TimerTw,
+    TimerTc,
+    TimerTr,
+    TimerTa,
+    TimerTt,
+    TimerTh,
+    TimerTi,
+    TimerTq,
+    TimerTd,
+    TimerTu,
+    Status,
+    BytesRead,
+    BytesUploaded,
+    CaptureReqCookie,
+    CaptureResCookie,
+    Ts,
+    Tsc,
+    Ac,
+    Fc,
+    Bc,
+    Sc,
+    Rc,
+    Sq,
+    Bq,
+    Hr,
+    Hs,
+    Request,
+    HttpMethod,
+    HttpPath,
+    HttpQuery,
+    HttpUri,
+    HttpVersion,
+    Pid,
+    Rt,
+    HostName,
+}

@@ -1,0 +1,266 @@
+//! The typed configuration: what the rest of the program sees of a file.
+//!
+//! Everything here is plain data with positions. Words have been unquoted, defaults applied, names resolved to
+//! indices and expressions typed against the catalogues; nothing here opens a socket, resolves a name or reads a
+//! clock. The objects that run are built from it by the `proxy` and `store` crates.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+mod expression;
+mod proxy;
+mod rule;
+
+pub use expression::*;
+pub use proxy::*;
+pub use rule::*;
+
+/// Where a word stands: the file as the user named it, line and column from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The file, as given on the command line.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in bytes, from 1.
+    pub column: u32,
+}
+
+/// A whole configuration, every default applied.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The `global` section.
+    pub global: Global,
+    /// Frontends, backends and listens in the order of the file; a [`ProxyId`] is an index here.
+    pub proxies: Vec<Proxy>,
+    /// Embedded stores; never empty (`store default` where the file names none).
+    pub stores: Vec<StoreSection>,
+    /// External engines; read and checked, refused at start until they are supported.
+    pub engines: Vec<RedisSection>,
+    /// Demo servers.
+    pub origins: Vec<OriginSection>,
+}
+
+/// An index into [`Config::proxies`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProxyId(pub u32);
+
+/// The `global` section.
+#[derive(Clone, Debug, Default)]
+pub struct Global {
+    /// `nbthread`: workers; `None` means one per available core.
+    pub nbthread: Option<u16>,
+    /// `maxconn`: sessions of the whole process; `None` means derived from the descriptor limit.
+    pub maxconn: Option<u32>,
+    /// `daemon`: parsed; acts with the drop-in service, check warns until then.
+    pub daemon: bool,
+    /// `log` targets of the section.
+    pub log: Vec<LogTarget>,
+    /// `stats socket` lines.
+    pub stats_sockets: Vec<StatsSocket>,
+    /// `stats timeout`; default 10 s.
+    pub stats_timeout: Option<Duration>,
+    /// `lua-load` and `lua-load-per-thread`, in order.
+    pub lua_loads: Vec<LuaLoad>,
+    /// `lua-prepend-path PATTERN [path|cpath]`, in order.
+    pub lua_prepend_paths: Vec<LuaPath>,
+    /// `tune.*`.
+    pub tune: Tune,
+    /// `hard-stop-after`.
+    pub hard_stop_after: Option<Duration>,
+}
+
+/// The `tune.*` keywords that act.
+#[derive(Clone, Debug)]
+pub struct Tune {
+    /// `tune.bufsize`, bytes; 16384.
+    pub bufsize: usize,
+    /// `tune.maxrewrite`, bytes; 1024.
+    pub maxrewrite: usize,
+    /// `tune.http.maxhdr`; 101.
+    pub http_maxhdr: usize,
+    /// `tune.lua.session-timeout`, run time of one action in total; 4 s. `None`: unlimited.
+    pub lua_session_timeout: Option<Duration>,
+    /// `tune.lua.task-timeout`; none.
+    pub lua_task_timeout: Option<Duration>,
+    /// `tune.lua.service-timeout`; 4 s.
+    pub lua_service_timeout: Option<Duration>,
+    /// `tune.lua.burst-timeout`, run time between two yields; 1 s.
+    pub lua_burst_timeout: Option<Duration>,
+    /// `tune.lua.forced-yield`, instructions between voluntary yields; parsed for compatibility.
+    pub lua_forced_yield: Option<u32>,
+    /// `tune.lua.maxmem`, bytes for all states together; 0 means unlimited.
+    pub lua_maxmem: usize,
+    /// `tune.lua.bool-sample-conversion pre-3.1-bug`: Lua gets boolean samples as 0 and 1; HAProxy's default.
+    pub lua_bool_as_integer: bool,
+    /// `tune.lua.log.loggers`.
+    pub lua_log_loggers: bool,
+    /// `tune.lua.log.stderr`: `on`, `off` or `auto`.
+    pub lua_log_stderr: LuaLogStderr,
+}
+
+impl Default for Tune {
+    fn default() -> Self {
+        Tune {
+            bufsize: 16384,
+            maxrewrite: 1024,
+            http_maxhdr: 101,
+            lua_session_timeout: Some(Duration::from_secs(4)),
+            lua_task_timeout: None,
+            lua_service_timeout: Some(Duration::from_secs(4)),
+            lua_burst_timeout: Some(Duration::from_secs(1)),
+            lua_forced_yield: None,
+            lua_maxmem: 0,
+            lua_bool_as_integer: true,
+            lua_log_loggers: true,
+            lua_log_stderr: LuaLogStderr::Auto,
+        }
+    }
+}
+
+/// `tune.lua.log.stderr`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LuaLogStderr {
+    /// Always.
+    On,
+    /// Only when no logger is there.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// `lua-load[-per-thread] FILE [ARG…]`.
+#[derive(Clone, Debug)]
+pub struct LuaLoad {
+    /// The script; relative to the working directory, as HAProxy.
+    pub path: PathBuf,
+    /// Arguments, the script's `...`.
+    pub args: Vec<String>,
+    /// A state per worker instead of the shared one.
+    pub per_thread: bool,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// `lua-prepend-path`.
+#[derive(Clone, Debug)]
+pub struct LuaPath {
+    /// The pattern, e.g. `/usr/share/lua/5.1/?.lua`.
+    pub pattern: String,
+    /// `package.cpath` instead of `package.path`.
+    pub cpath: bool,
+}
+
+/// `stats socket ADDRESS [mode M] [level L] [user U] [group G] [name N] …`.
+#[derive(Clone, Debug)]
+pub struct StatsSocket {
+    /// Where it listens.
+    pub address: BindAddress,
+    /// `mode`, octal.
+    pub mode: Option<u32>,
+    /// `level`; operator by default.
+    pub level: StatsLevel,
+    /// `user` or `uid`, as written.
+    pub user: Option<String>,
+    /// `group` or `gid`, as written.
+    pub group: Option<String>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// Rights on the stats socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StatsLevel {
+    /// Reads non-sensitive data.
+    User,
+    /// Reads everything, changes what is harmless.
+    #[default]
+    Operator,
+    /// Changes everything.
+    Admin,
+}
+
+/// A `log` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogTarget {
+    /// Where lines go.
+    pub to: LogAddress,
+    /// `format`.
+    pub format: LogWire,
+    /// `len`, bytes of a line; 1024.
+    pub max_len: usize,
+    /// Syslog facility, 0–23.
+    pub facility: u8,
+    /// Least severe level that is sent, 0 (emerg) to 7 (debug); 7 by default.
+    pub max_level: u8,
+    /// More severe than this is sent as this; 0 by default.
+    pub min_level: u8,
+}
+
+/// Destinations of `log`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogAddress {
+    /// `stdout` (descriptor 1).
+    Stdout,
+    /// `stderr` (descriptor 2).
+    Stderr,
+    /// `fd@N`.
+    Fd(i32),
+    /// A datagram socket by path; acts with the drop-in service.
+    Unix(PathBuf),
+    /// Syslog by UDP; acts with the drop-in service.
+    Udp(String, u16),
+}
+
+/// `format` of a `log` line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogWire {
+    /// `local`: priority and date, no host name. HAProxy's default for sockets.
+    #[default]
+    Local,
+    /// `rfc3164`.
+    Rfc3164,
+    /// `rfc5424`.
+    Rfc5424,
+    /// `short`: `<level>message`.
+    Short,
+    /// `raw`: the message alone.
+    Raw,
+}
+
+/// A `store NAME` section.
+#[derive(Clone, Debug)]
+pub struct StoreSection {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `bind ADDRESS:PORT`: RESP for everyone else; empty without.
+    pub binds: Vec<Bind>,
+    /// Any CONFIG parameter, lower-cased, with its value and place; the store's own catalogue types them.
+    pub parameters: Vec<(String, String, Position)>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// A `redis NAME` section: read and kept as words until engines are supported.
+#[derive(Clone, Debug)]
+pub struct RedisSection {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Keyword lines as words.
+    pub lines: Vec<(Vec<String>, Position)>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// An `origin NAME` section: a demo server.
+#[derive(Clone, Debug)]
+pub struct OriginSection {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub binds: Vec<Bind>,
+    /// Where it stands.
+    pub at: Position,
+}

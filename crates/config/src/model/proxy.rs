@@ -1,0 +1,293 @@
+//! Proxies: what they listen on, where they send, how long they wait.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Acl, LogTarget, Position, ProxyId, Rule, UseBackend};
+
+/// What a proxy section is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyKind {
+    /// `frontend`.
+    Frontend,
+    /// `backend`.
+    Backend,
+    /// `listen`: both.
+    Listen,
+}
+
+/// `mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Bytes.
+    #[default]
+    Tcp,
+    /// HTTP/1.
+    Http,
+}
+
+/// A `frontend`, `backend` or `listen`, with its `defaults` folded in.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Which section it is.
+    pub kind: ProxyKind,
+    /// `mode`.
+    pub mode: Mode,
+    /// `id N`, or the least free number from 2 on, as HAProxy does (`iid` of `show stat`).
+    pub uid: u32,
+    /// Where the section starts.
+    pub at: Position,
+    /// `disabled`.
+    pub disabled: bool,
+    /// Every `timeout`.
+    pub timeouts: Timeouts,
+    /// `option …` flags.
+    pub options: ProxyOptions,
+    /// `log` targets, `log global` already expanded.
+    pub log: Vec<LogTarget>,
+    /// Which line is logged.
+    pub log_line: LogLine,
+    /// `bind` lines (frontend side).
+    pub binds: Vec<Bind>,
+    /// `maxconn` of the frontend side.
+    pub maxconn: Option<u32>,
+    /// `acl` lines; [`Condition`]s refer to them by index.
+    pub acls: Vec<Acl>,
+    /// `tcp-request connection` (frontend side).
+    pub tcp_request_connection: Vec<Rule>,
+    /// `tcp-request content`.
+    pub tcp_request_content: Vec<Rule>,
+    /// `tcp-request inspect-delay`.
+    pub inspect_delay: Option<Duration>,
+    /// `tcp-response content`.
+    pub tcp_response_content: Vec<Rule>,
+    /// `tcp-response inspect-delay`.
+    pub response_inspect_delay: Option<Duration>,
+    /// `http-request`, legacy `redirect` lines last.
+    pub http_request: Vec<Rule>,
+    /// `http-response`.
+    pub http_response: Vec<Rule>,
+    /// `use_backend` (frontend side), in order.
+    pub use_backend: Vec<UseBackend>,
+    /// `default_backend` (frontend side); a `listen` with none uses itself.
+    pub default_backend: Option<ProxyId>,
+    /// `server` lines (backend side).
+    pub servers: Vec<Server>,
+    /// `balance`.
+    pub balance: Balance,
+    /// `fullconn`: changes nothing while no server has `minconn`.
+    pub fullconn: Option<u32>,
+    /// `retries`; 3.
+    pub retries: u32,
+    /// `option redispatch [N]`: `None` off, `Some(-1)` the last retry (the default form), `Some(n)` every nth.
+    pub redispatch: Option<i32>,
+    /// `http-reuse`.
+    pub http_reuse: HttpReuse,
+}
+
+/// Every `timeout` keyword; `None` means no limit.
+#[derive(Clone, Debug, Default)]
+pub struct Timeouts {
+    /// `timeout client`.
+    pub client: Option<Duration>,
+    /// `timeout client-fin`.
+    pub client_fin: Option<Duration>,
+    /// `timeout connect`.
+    pub connect: Option<Duration>,
+    /// `timeout server`.
+    pub server: Option<Duration>,
+    /// `timeout server-fin`.
+    pub server_fin: Option<Duration>,
+    /// `timeout http-request`; falls back to `client` at run time.
+    pub http_request: Option<Duration>,
+    /// `timeout http-keep-alive`; falls back to `http_request`, then `client`.
+    pub http_keep_alive: Option<Duration>,
+    /// `timeout queue`; falls back to `connect`.
+    pub queue: Option<Duration>,
+    /// `timeout check`.
+    pub check: Option<Duration>,
+    /// `timeout tunnel`; replaces client and server in a tunnel.
+    pub tunnel: Option<Duration>,
+    /// `timeout tarpit`; falls back to `connect`.
+    pub tarpit: Option<Duration>,
+}
+
+/// `option` flags of a proxy.
+#[derive(Clone, Debug, Default)]
+pub struct ProxyOptions {
+    /// `option forwardfor`.
+    pub forwardfor: Option<ForwardFor>,
+    /// How connections end after a response.
+    pub connection: ConnectionMode,
+    /// `option dontlognull`.
+    pub dontlognull: bool,
+    /// `option abortonclose` (3.2: off by default).
+    pub abortonclose: bool,
+    /// `option http-ignore-probes`.
+    pub http_ignore_probes: bool,
+}
+
+/// `option http-keep-alive|http-server-close|httpclose`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionMode {
+    /// Keep both sides.
+    #[default]
+    KeepAlive,
+    /// Keep the client's side.
+    ServerClose,
+    /// Close both.
+    Close,
+}
+
+/// `option forwardfor [except NET] [header NAME] [if-none]`.
+#[derive(Clone, Debug)]
+pub struct ForwardFor {
+    /// Networks whose clients get no header.
+    pub except: Option<(IpAddr, u8)>,
+    /// Header name; `X-Forwarded-For`.
+    pub header: String,
+    /// Only where the request has none yet.
+    pub if_none: bool,
+}
+
+/// Which log line a proxy writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogLine {
+    /// `Connect from …`.
+    #[default]
+    Default,
+    /// `option httplog`.
+    Http,
+    /// `option tcplog`.
+    Tcp,
+}
+
+/// `http-reuse`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpReuse {
+    /// Never.
+    Never,
+    /// The first request of a client connection is never sent on a used idle connection unless it may be retried.
+    #[default]
+    Safe,
+    /// Only connections that were reused at least once.
+    Aggressive,
+    /// Always.
+    Always,
+}
+
+/// `balance`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// Weighted round robin, smooth.
+    #[default]
+    RoundRobin,
+}
+
+/// A `bind` line; ports of a range are expanded into several addresses.
+#[derive(Clone, Debug)]
+pub struct Bind {
+    /// Where it listens, at least one.
+    pub addresses: Vec<BindAddress>,
+    /// `name`.
+    pub name: Option<String>,
+    /// `maxconn`.
+    pub maxconn: Option<u32>,
+    /// `backlog`.
+    pub backlog: Option<u32>,
+    /// `v6only`/`v4v6`.
+    pub v6only: Option<bool>,
+    /// `mode` of a unix socket, octal.
+    pub mode: Option<u32>,
+    /// `user`/`uid` of a unix socket.
+    pub user: Option<String>,
+    /// `group`/`gid` of a unix socket.
+    pub group: Option<String>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// An address that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindAddress {
+    /// An address and a port; `*` and an empty host are 0.0.0.0.
+    Inet(IpAddr, u16),
+    /// A unix socket's path.
+    Unix(PathBuf),
+    /// An abstract unix socket's name (`abns@`).
+    Abstract(String),
+    /// An inherited listening descriptor (`fd@N`).
+    Fd(i32),
+}
+
+/// An address that is connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAddress {
+    /// An address and a port; port 0 means the port that the client connected to (`+N`/`-N` is an offset).
+    Inet(IpAddr, ServerPort),
+    /// A name that the start resolves once.
+    Name(String, ServerPort),
+    /// A unix socket's path.
+    Unix(PathBuf),
+    /// An abstract unix socket's name.
+    Abstract(String),
+}
+
+/// The port of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerPort {
+    /// This one.
+    Fixed(u16),
+    /// The port the client connected to plus this.
+    Offset(i32),
+}
+
+/// A `server` line with `default-server` folded in.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `id N`, or the position in the backend counted from 1 (`sid` of `show stat`).
+    pub sid: u32,
+    /// Where it is.
+    pub address: ServerAddress,
+    /// `weight`, 0–256; 1.
+    pub weight: u16,
+    /// `maxconn`; `None` unlimited.
+    pub maxconn: Option<u32>,
+    /// `maxqueue`; `None` unlimited.
+    pub maxqueue: Option<u32>,
+    /// `backup`.
+    pub backup: bool,
+    /// `disabled`: starts in maintenance.
+    pub disabled: bool,
+    /// `cookie VALUE`: without the backend's `cookie` it changes nothing.
+    pub cookie: Option<String>,
+    /// `check` and what goes with it; `None` without `check`.
+    pub check: Option<Check>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// `check inter … rise … fall …`: a connection is tried.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// `inter`; 2 s.
+    pub inter: Duration,
+    /// `fastinter`.
+    pub fastinter: Option<Duration>,
+    /// `downinter`.
+    pub downinter: Option<Duration>,
+    /// `rise`; 2.
+    pub rise: u32,
+    /// `fall`; 3.
+    pub fall: u32,
+    /// `port`.
+    pub port: Option<u16>,
+    /// `addr`.
+    pub addr: Option<IpAddr>,
+}

@@ -1,0 +1,181 @@
+//! Rules: actions, and the variables they set. Conditions and expressions stand in `expression`.
+
+use std::sync::Arc;
+
+use super::{Condition, Expr, LogFormat, Position, ProxyId};
+
+/// `use_backend NAME|FORMAT [if …]`.
+#[derive(Clone, Debug)]
+pub struct UseBackend {
+    /// Which.
+    pub target: BackendName,
+    /// When.
+    pub condition: Option<Condition>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// A backend by a name that is known, or computed per request.
+#[derive(Clone, Debug)]
+pub enum BackendName {
+    /// Known.
+    Static(ProxyId),
+    /// A log-format; an unknown result falls through to the next rule.
+    Dynamic(LogFormat),
+}
+
+/// A rule: an action and its condition.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// What it does.
+    pub action: Action,
+    /// When.
+    pub condition: Option<Condition>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// Actions of every rule set; which sets allow which is the catalogue's matter.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// `accept` / `allow`: ends the rule set.
+    Accept,
+    /// `reject`: closes without an answer.
+    Reject,
+    /// `deny [deny_status N] [content-type T] [file|string|lf-file|lf-string …] [hdr N F]…`.
+    Deny(Return),
+    /// `return [status N] …`.
+    Return(Return),
+    /// `redirect location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [set-cookie C] [clear-cookie C]`.
+    Redirect(Redirect),
+    /// `set-header NAME FORMAT`.
+    SetHeader(String, LogFormat),
+    /// `add-header NAME FORMAT`.
+    AddHeader(String, LogFormat),
+    /// `del-header NAME`.
+    DelHeader(String),
+    /// `set-var(scope.name) EXPR`.
+    SetVar(VarName, Expr),
+    /// `set-var-fmt(scope.name) FORMAT`.
+    SetVarFormat(VarName, LogFormat),
+    /// `unset-var(scope.name)`.
+    UnsetVar(VarName),
+    /// `store-call STORE COMMAND FORMAT… [set-var(v)]`.
+    StoreCall(StoreCall),
+    /// `lua.NAME ARG…`.
+    Lua(LuaAction),
+}
+
+/// `lua.NAME` in a rule.
+#[derive(Clone, Debug)]
+pub struct LuaAction {
+    /// The name without `lua.`.
+    pub name: Arc<str>,
+    /// The arguments, as many as were registered.
+    pub args: Vec<String>,
+}
+
+/// What `return` and `deny` answer.
+#[derive(Clone, Debug)]
+pub struct Return {
+    /// The status; 200 for return, 403 for deny of a request, 502 of a response.
+    pub status: u16,
+    /// The body and what it is.
+    pub body: ReturnBody,
+    /// `hdr NAME FORMAT`.
+    pub headers: Vec<(String, LogFormat)>,
+    /// `content-type`; none with the built-in error page.
+    pub content_type: Option<String>,
+}
+
+/// A local answer's body.
+#[derive(Clone, Debug)]
+pub enum ReturnBody {
+    /// The built-in page of the status (`default-errorfiles`, and `deny` without more).
+    ErrorPage,
+    /// No body.
+    Empty,
+    /// `string` or `file`, read at start.
+    Bytes(Arc<[u8]>),
+    /// `lf-string` or `lf-file`.
+    Format(LogFormat),
+}
+
+/// `redirect`.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// Which form.
+    pub kind: RedirectKind,
+    /// The target.
+    pub to: LogFormat,
+    /// 301, 302, 303, 307 or 308.
+    pub code: u16,
+    /// `drop-query` (prefix only).
+    pub drop_query: bool,
+    /// `append-slash` (prefix with drop-query).
+    pub append_slash: bool,
+    /// `set-cookie` or `clear-cookie`: the whole value of the Set-Cookie header.
+    pub set_cookie: Option<String>,
+    /// `ignore-empty`.
+    pub ignore_empty: bool,
+}
+
+/// Forms of `redirect`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedirectKind {
+    /// The whole location.
+    Location,
+    /// Put before the path.
+    Prefix,
+    /// Replaces the scheme; host and path stay.
+    Scheme,
+}
+
+/// `store-call`.
+#[derive(Clone, Debug)]
+pub struct StoreCall {
+    /// The store's or engine's name.
+    pub store: Arc<str>,
+    /// The command and its arguments.
+    pub args: Vec<LogFormat>,
+    /// Where the reply goes.
+    pub set_var: Option<VarName>,
+    /// `on-error`.
+    pub on_error: OnError,
+}
+
+/// What a rule gets when the store fails; the reason is in `txn.store_err` each time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The request goes on.
+    #[default]
+    Open,
+    /// The request is denied with 503 (TCP: closed).
+    Closed,
+    /// The variable gets this value.
+    Value(String),
+}
+
+/// A variable's scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VarScope {
+    /// `proc.`: the process.
+    Proc,
+    /// `sess.`: the client connection.
+    Sess,
+    /// `txn.`: one request and its response.
+    Txn,
+    /// `req.`: while the request is processed.
+    Req,
+    /// `res.`: while the response is processed.
+    Res,
+}
+
+/// `scope.name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VarName {
+    /// Scope.
+    pub scope: VarScope,
+    /// Name without the scope.
+    pub name: Arc<str>,
+}
