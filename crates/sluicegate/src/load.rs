@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr};
-use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua};
-use sluicegate_proxy::log::{Logger, Severity};
+use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua, Severity};
+use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LogSink, LuaStates};
 use sluicegate_store::config::ServerOptions;
 
@@ -71,10 +71,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Prints all of them; gives the number of errors.
+/// Prints all of them but those for the curious, which HAProxy shows with `-dD` only; gives the number of errors.
 fn report(diagnostics: &Diagnostics) -> usize {
-    for diagnostic in diagnostics.iter() {
+    for diagnostic in diagnostics.iter().filter(|diagnostic| diagnostic.severity > Severity::Diag) {
         eprintln!("{diagnostic}");
+    }
+    if diagnostics.left_off() > 0 {
+        eprintln!("notice: {} more are not shown", diagnostics.left_off());
     }
     diagnostics.errors()
 }
@@ -112,7 +115,7 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
         min_level: 0,
     }];
     Arc::new(move |level, text| {
-        let severity = Severity::from_level(level);
+        let severity = log::Severity::from_level(level);
         let line = || format!("[{}]    ({}) : {text}", severity.word(), std::process::id());
         match logger.get() {
             Some(logger) => {

@@ -201,6 +201,7 @@ fn control(
         let workers = worker::start(running, bound, tasks(sockets.stores, sockets.origins))?;
         hints::print(running);
         let process = &running.process;
+        let hard_stop_after = running.config.global.hard_stop_after;
         let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.
             let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
@@ -210,7 +211,7 @@ fn control(
         let mut outcome = Ok(None);
         let ended = async {
             let signal = tokio::select! {
-                signal = signals.act(process) => Some(signal),
+                signal = signals.act(process, hard_stop_after) => signal,
                 () = drained => None,
             };
             process.stop_now();

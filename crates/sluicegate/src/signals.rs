@@ -1,12 +1,15 @@
 //! Signals, as HAProxy answers them.
 //!
-//! TERM and INT end the process at once, USR1 lets it finish. They are read on the control thread's runtime; workers
-//! hear of them through the process's phase.
+//! TERM and INT end the process at once, USR1 lets it finish, for as long as `hard-stop-after` allows. They are read on
+//! the control thread's runtime; workers hear of them through the process's phase.
 
+use std::future::pending;
 use std::io;
+use std::time::Duration;
 
 use sluicegate_proxy::process::Process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 
 /// The signals that the process answers, caught from the moment this is made.
 pub struct Signals {
@@ -25,13 +28,29 @@ impl Signals {
         })
     }
 
-    /// Acts on signals until one ends the process at once; gives its number.
-    pub async fn act(&mut self, process: &Process) -> i32 {
+    /// Acts on signals until the process is to end at once: by a signal, whose number this gives, or because a soft
+    /// stop took longer than `hard_stop_after`.
+    pub async fn act(&mut self, process: &Process, hard_stop_after: Option<Duration>) -> Option<i32> {
+        let mut deadline = None;
         loop {
+            let overdue = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => pending().await,
+                }
+            };
             tokio::select! {
-                _ = self.terminate.recv() => break libc::SIGTERM,
-                _ = self.interrupt.recv() => break libc::SIGINT,
-                _ = self.soft_stop.recv() => process.begin_soft_stop(),
+                _ = self.terminate.recv() => break Some(libc::SIGTERM),
+                _ = self.interrupt.recv() => break Some(libc::SIGINT),
+                _ = self.soft_stop.recv() => {
+                    process.begin_soft_stop();
+                    // A repeated signal prolongs nothing.
+                    deadline = deadline.or(hard_stop_after.and_then(|limit| Instant::now().checked_add(limit)));
+                }
+                () = overdue => {
+                    eprintln!("warning: soft-stop running for too long, performing a hard-stop");
+                    break None;
+                }
             }
         }
     }

@@ -81,7 +81,7 @@ pub struct Term {
 /// The ACL of a term.
 #[derive(Clone, Debug)]
 pub enum AclRef {
-    /// Declared in the section: an index into [`Proxy::acls`].
+    /// Declared in the section: an index into [`Proxy::acls`](super::Proxy::acls).
     Named(u32),
     /// `{ … }`, or one of HAProxy's predefined names (TRUE, FALSE, METH_GET, LOCALHOST…), which expand to it.
     Inline(Arc<Acl>),

@@ -55,7 +55,7 @@ pub struct Proxy {
     pub binds: Vec<Bind>,
     /// `maxconn` of the frontend side.
     pub maxconn: Option<u32>,
-    /// `acl` lines; [`Condition`]s refer to them by index.
+    /// `acl` lines; [`Condition`](super::Condition)s refer to them by index.
     pub acls: Vec<Acl>,
     /// `tcp-request connection` (frontend side).
     pub tcp_request_connection: Vec<Rule>,

@@ -35,7 +35,7 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.mode = Some(octal(v)?);
         Ok(())
     }),
-    option("name", 1, "NAME", "A name for logs and statistics.", |b, v| {
+    option("name", 1, "NAME", "A name for statistics of single sockets, which are not there yet.", |b, v| {
         b.name = Some(v.to_owned());
         Ok(())
     }),

@@ -150,7 +150,7 @@ pub(crate) static KEYWORDS: Table<GlobalParserRow> = Table::new(&[
             r.reader.global.tune.bufsize = size;
         }
     }),
-    row("tune.http.maxhdr", 1, 1, "N", "Header fields of a message; 101.", |r, line| {
+    row("tune.http.maxhdr", 1, 1, "N", "Header fields of a message, and one for their end; 101.", |r, line| {
         if let Some(n) = r.integer(line, 1, 1, 32767) {
             r.reader.global.tune.http_maxhdr = n as usize;
         }
@@ -218,11 +218,18 @@ pub(crate) static KEYWORDS: Table<GlobalParserRow> = Table::new(&[
             r.reader.global.tune.lua_maxmem = (n as usize) << 20;
         }
     }),
-    row("tune.lua.service-timeout", 1, 1, "TIME", "Run time of a Lua service; 4 s, 0: unlimited.", |r, line| {
-        if let Some(time) = r.time(line, 1) {
-            r.reader.global.tune.lua_service_timeout = time;
-        }
-    }),
+    row(
+        "tune.lua.service-timeout",
+        1,
+        1,
+        "TIME",
+        "Run time of a Lua service; 4 s, 0: unlimited. Scripts can't register services yet.",
+        |r, line| {
+            if let Some(time) = r.time(line, 1) {
+                r.reader.global.tune.lua_service_timeout = time;
+            }
+        },
+    ),
     row("tune.lua.session-timeout", 1, 1, "TIME", "Run time of a Lua action; 4 s, 0: unlimited.", |r, line| {
         if let Some(time) = r.time(line, 1) {
             r.reader.global.tune.lua_session_timeout = time;

@@ -5,7 +5,7 @@
 //! for two copies of its line and a short lock, never for a system call, and a destination that doesn't read delays
 //! nobody: beyond [`PENDING_MAX`] bytes lines are dropped and counted (`DroppedLogs` of `show info`).
 //!
-//! The lines themselves are HAProxy's, byte for byte (configuration manual 8.2), see [`line`]; the formats of the wire
+//! The lines themselves are HAProxy's, byte for byte (configuration manual 8.2), see [`mod@line`]; the formats of the wire
 //! are in [`header`].
 
 pub mod header;

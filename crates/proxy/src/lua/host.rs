@@ -165,7 +165,7 @@ pub(super) unsafe fn push_text(lua: *mut lua_State, text: Vec<u8>) {
     }
 }
 
-/// Pushes a sample as Lua's own type; a boolean as 0 or 1, HAProxy's default before and in 3.2.
+/// Pushes a sample as Lua's own type; a boolean as `tune.lua.bool-sample-conversion` says, 0 or 1 by default.
 ///
 /// # Safety
 /// As [`raise_text`].
@@ -173,7 +173,8 @@ pub(super) unsafe fn push_sample(lua: *mut lua_State, sample: Sample) {
     // SAFETY: the sample is parked in the host while it is pushed.
     unsafe {
         match sample {
-            Sample::Bool(value) => ffi::lua_pushinteger(lua, i64::from(value)),
+            Sample::Bool(value) if host(lua).shared.bool_as_integer => ffi::lua_pushinteger(lua, i64::from(value)),
+            Sample::Bool(value) => ffi::lua_pushboolean(lua, c_int::from(value)),
             Sample::Int(value) => ffi::lua_pushinteger(lua, value),
             other => {
                 let host = host(lua);

@@ -9,7 +9,7 @@
 //! which awaits the operation, runs the next burst, and so on. A stream that goes away in the middle drops the
 //! [`PendingAction`], and the script goes on without it.
 //!
-//! Files: [`states`] loads, [`run`] drives, [`operation`] is what can be waited for; each class of the API has its own.
+//! Files: `states` loads, `run` drives, `operation` is what can be waited for; each class of the API has its own.
 
 mod core_api;
 mod host;

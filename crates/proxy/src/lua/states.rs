@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) session_timeout: Option<Duration>,
     pub(super) task_timeout: Option<Duration>,
     pub(super) burst_timeout: Option<Duration>,
+    /// Scripts get boolean samples as 0 and 1.
+    pub(super) bool_as_integer: bool,
 }
 
 /// A state and what its users leave for the next burst to do.
@@ -141,6 +143,7 @@ impl LuaStates {
             session_timeout: tune.lua_session_timeout,
             task_timeout: tune.lua_task_timeout,
             burst_timeout: tune.lua_burst_timeout,
+            bool_as_integer: tune.lua_bool_as_integer,
         });
         let memory = Arc::new(MemoryLimit::new(tune.lua_maxmem));
         let mut states: Vec<Option<State>> = Vec::new();

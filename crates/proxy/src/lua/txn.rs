@@ -545,7 +545,6 @@ unsafe extern "C-unwind" fn get_var(lua: *mut lua_State) -> c_int {
         let value = cx.variables.get(&variable);
         drop(variable);
         match value {
-            Some(Sample::Bool(value)) => ffi::lua_pushboolean(lua, c_int::from(value)),
             Some(sample) => push_sample(lua, sample),
             None => ffi::lua_pushnil(lua),
         }

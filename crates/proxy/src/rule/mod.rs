@@ -7,7 +7,7 @@
 //! waits is small and resumes where it stopped; a fetch is never evaluated twice.
 //!
 //! Callers use [`try_run`], which needs no future when nothing waits (the common case), and await [`resume`] with
-//! what it hands back; [`run`] is both. [`choose_backend`] and [`try_choose_backend`] do the same for `use_backend`.
+//! what it hands back; [`run()`] is both. [`choose_backend`] and [`try_choose_backend`] do the same for `use_backend`.
 
 mod action;
 mod code;

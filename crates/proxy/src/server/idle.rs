@@ -32,7 +32,7 @@ pub const WORKER_MAX: u32 = 8_192;
 /// Time between purges (`pool-purge-delay`).
 pub const PURGE_DELAY: Duration = Duration::from_secs(5);
 
-/// One worker's idle connections to all servers, counted against [`WORKER_MAX`].
+/// One worker's idle connections to all servers, counted against `WORKER_MAX`.
 #[derive(Debug, Default)]
 pub struct IdleConnections {
     open: AtomicU32,

@@ -3,6 +3,7 @@
 mod accounting;
 mod command_line;
 mod http;
+mod keywords;
 mod lua_modules;
 
 use sluicegate_testkit::{Listening, Sluicegate};

@@ -276,11 +276,20 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             r.rule(line, 2, Place::TcpRequest);
         },
     ),
-    row("tcp-request inspect-delay", PROXY, 1, 1, "TIME", "How long content rules may wait for data.", |r, line| {
-        if let Some(time) = r.time(line, 2) {
-            r.settings.proxy.inspect_delay = time;
-        }
-    }),
+    row(
+        "tcp-request inspect-delay",
+        PROXY,
+        1,
+        1,
+        "TIME",
+        "How long content rules may wait for data. What they can ask for today is there in 'mode tcp' at once and in \
+         'mode http' with the head, so it changes nothing.",
+        |r, line| {
+            if let Some(time) = r.time(line, 2) {
+                r.settings.proxy.inspect_delay = time;
+            }
+        },
+    ),
     row(
         "tcp-response content",
         BACK,
@@ -292,11 +301,19 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             r.rule(line, 2, Place::TcpResponse);
         },
     ),
-    row("tcp-response inspect-delay", BACK, 1, 1, "TIME", "How long content rules may wait for data.", |r, line| {
-        if let Some(time) = r.time(line, 2) {
-            r.settings.proxy.response_inspect_delay = time;
-        }
-    }),
+    row(
+        "tcp-response inspect-delay",
+        BACK,
+        1,
+        1,
+        "TIME",
+        "The same for responses: it changes nothing today.",
+        |r, line| {
+            if let Some(time) = r.time(line, 2) {
+                r.settings.proxy.response_inspect_delay = time;
+            }
+        },
+    ),
     timeout("timeout check", BACK, "How long a check may take once it is connected.", |r, line| {
         r.timeout(line, |t| &mut t.check)
     }),
@@ -320,9 +337,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     timeout("timeout server-fin", BACK, "The same once one side has ended.", |r, line| {
         r.timeout(line, |t| &mut t.server_fin)
     }),
-    timeout("timeout tarpit", PROXY, "How long a tarpitted request is kept.", |r, line| {
-        r.timeout(line, |t| &mut t.tarpit)
-    }),
+    timeout(
+        "timeout tarpit",
+        PROXY,
+        "How long a tarpitted request is kept; the action is not supported yet.",
+        |r, line| r.timeout(line, |t| &mut t.tarpit),
+    ),
     timeout("timeout tunnel", BACK, "How long both sides of a tunnel may be silent.", |r, line| {
         r.timeout(line, |t| &mut t.tunnel)
     }),

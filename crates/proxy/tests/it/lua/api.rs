@@ -28,13 +28,26 @@ fn converters() {
 fn variables() {
     check("txn:set_var('txn.v', 'text') result(txn:get_var('txn.v'))", "text");
     check("txn:set_var('sess.v', 7) result(txn:get_var('sess.v') + 1)", "8");
-    check("txn:set_var('req.v', true) result(txn:get_var('req.v'))", "true");
     check("txn:set_var('txn.v', 1) txn:unset_var('txn.v') result(txn:get_var('txn.v'))", "nil");
     check("result(txn:get_var('txn.never'))", "nil");
     check(
         "result(pcall(txn.set_var, txn, 'v', 1))",
         "false invalid variable name 'v': expected proc.NAME, sess.NAME, txn.NAME, req.NAME or res.NAME",
     );
+}
+
+/// HAProxy's default gives scripts its booleans as integers, those they set themselves included.
+#[test]
+fn booleans_are_as_configured() {
+    let code = "core.register_action('a', {'http-req'}, function(txn)
+        txn:set_var('req.v', true)
+        txn:set_var('txn.result', tostring(txn:get_var('req.v')) .. ' ' .. tostring(txn.f:bool('false')))
+      end)";
+    for (as_integer, expected) in [(true, "1 0"), (false, "true false")] {
+        let scripts = shared(code).tune(|tune| tune.lua_bool_as_integer = as_integer);
+        let result = bench(scripts, 1, |bench| Box::pin(async move { bench.result("a").await }));
+        assert_eq!(result, expected);
+    }
 }
 
 #[test]

@@ -269,7 +269,7 @@ fn all_cases() -> Vec<Case> {
 
 /// What every case is expected to give: haproxy's transcript, or the case's own.
 fn expected(cases: &[Case]) -> Vec<String> {
-    let mut expected = transcripts(cases, |configuration, listening| Haproxy::start(configuration, listening));
+    let mut expected = transcripts(cases, Haproxy::start);
     if std::env::var_os("SLUICEGATE_TRANSCRIPTS").is_some() {
         for (case, transcript) in cases.iter().zip(&expected) {
             println!("=== {}\n{transcript}", case.name);

@@ -1,0 +1,148 @@
+//! `bind`: address forms and options.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use sluicegate_testkit::{Client, Listening, Program, Sluicegate, wait_for};
+use socket2::{Domain, Socket, Type};
+
+use super::{DEFAULTS, answer, info, one_proxy};
+use crate::{BINARY, start};
+
+/// Starts a proxy that listens on what `bind` makes of a free port and the one behind it; tries again where one was
+/// taken meanwhile.
+fn start_on_port(bind: impl Fn(u16) -> String) -> (Sluicegate, u16) {
+    for _ in 0..10 {
+        let port = loop {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
+                break port;
+            }
+        };
+        let global = "global\n    stats socket @DIR@/stats\n";
+        let text = format!("{global}{DEFAULTS}listen gate\n    bind {}\n{}", bind(port), answer("%[dst_port]"));
+        let mut server = start(&text, &[]);
+        let path = server.directory().join("stats");
+        let up = wait_for("the start", || {
+            let up = std::os::unix::net::UnixStream::connect(&path).is_ok();
+            (up || !server.program.is_running()).then_some(up)
+        });
+        if up {
+            return (server, port);
+        }
+    }
+    panic!("no free ports in ten tries");
+}
+
+#[test]
+fn a_range_is_a_listener_for_each_port() {
+    let (_server, port) = start_on_port(|port| format!("127.0.0.1:{port}-{}", port + 1));
+    for port in [port, port + 1] {
+        assert_eq!(Client::connect(&format!("127.0.0.1:{port}")).get("/").text(), port.to_string());
+    }
+}
+
+#[test]
+fn several_addresses_on_a_line() {
+    let (_server, port) = start_on_port(|port| format!("127.0.0.1:{port},127.0.0.1:{} name both", port + 1));
+    for port in [port, port + 1] {
+        assert_eq!(Client::connect(&format!("127.0.0.1:{port}")).get("/").text(), port.to_string());
+    }
+}
+
+#[test]
+fn v6only_keeps_ipv4_out_and_v4v6_lets_it_in() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        // A machine without IPv6 can't show it.
+        return;
+    }
+    for (option, open) in [("v4v6", true), ("v6only", false)] {
+        let (_server, port) = start_on_port(|port| format!("[::]:{port} {option}"));
+        assert_eq!(Client::connect(&format!("[::1]:{port}")).get("/").status, 200, "{option}");
+        assert_eq!(TcpStream::connect(("127.0.0.1", port)).is_ok(), open, "{option}");
+    }
+}
+
+/// The kernel tells a listening socket's backlog where it tells an established one's lost segments.
+fn backlog(socket: &Socket) -> u32 {
+    // SAFETY: the struct is plain numbers, for which zeros are valid, and its size is passed.
+    unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let into = std::ptr::from_mut(&mut info).cast();
+        assert_eq!(libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, into, &mut size), 0);
+        info.tcpi_sacked
+    }
+}
+
+#[test]
+fn backlog_is_the_kernels_queue() {
+    for (frontend, option, expected) in [
+        ("", "", 1024),
+        ("", "backlog 7", 7),
+        ("    maxconn 9\n", "", 9),
+        ("    maxconn 9\n", "maxconn 8", 8),
+        ("    maxconn 9\n", "maxconn 8 backlog 7", 7),
+    ] {
+        // Bound and not yet listening: the process that inherits it listens.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.cfg");
+        let fd = socket.as_raw_fd();
+        let rule = answer("ok");
+        let text = format!("{DEFAULTS}listen gate\n{frontend}    bind \"fd@{fd}\" {option}\n{rule}");
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new(BINARY);
+        command.arg("run").arg(&file);
+        let _program = Program::start(command, &[fd]);
+        let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
+        assert_eq!(Client::connect(&address).get("/").status, 200);
+        assert_eq!(backlog(&socket), expected, "{frontend} {option}");
+    }
+}
+
+#[test]
+fn maxconn_bounds_one_line() {
+    let (gate, other) = (Listening::new(), Listening::new());
+    let text = format!(
+        "{} maxconn 1\n    bind \"{}\"\n{}",
+        one_proxy("    stats socket @DIR@/stats\n", &gate, "").trim_end(),
+        other.word(),
+        answer("ok")
+    );
+    let server = start(&text, &[&gate, &other]);
+    let mut first = Client::connect(&gate.address());
+    assert_eq!(first.get("/").status, 200);
+    let mut second = Client::connect(&gate.address());
+    second.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    // The other line of the frontend goes on.
+    let mut beside = Client::connect(&other.address());
+    assert_eq!(beside.get("/").status, 200);
+    assert_eq!(info(&server, "CurrConns"), "2");
+    drop(first);
+    assert_eq!(second.read_response().status, 200);
+}
+
+#[test]
+fn a_unix_socket_has_its_mode_and_owner() {
+    // SAFETY: neither call takes anything or can fail.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    // Only root may give a file away; to oneself anybody may.
+    let owner = if uid == 0 { (65533, 65532) } else { (uid, gid) };
+    for (options, mode, owner) in [
+        ("mode 600".to_owned(), 0o600, (uid, gid)),
+        (format!("mode 666 uid {} gid {}", owner.0, owner.1), 0o666, owner),
+        (format!("mode 644 user {} group {}", owner.0, owner.1), 0o644, owner),
+    ] {
+        let gate = Listening::new();
+        let text = format!("{}    bind unix@@DIR@/gate {options}\n", one_proxy("", &gate, &answer("ok")));
+        let server = start(&text, &[&gate]);
+        assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+        let file = std::fs::metadata(server.directory().join("gate")).unwrap();
+        assert_eq!((file.mode() & 0o777, file.uid(), file.gid()), (mode, owner.0, owner.1), "{options}");
+    }
+}

@@ -1,0 +1,182 @@
+//! `global`: environment, workers, the stats socket, buffers, the end.
+
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use sluicegate_testkit::{Client, Listening, Sluicegate, threads, wait_for};
+
+use super::{DEFAULTS, answer, info, one_proxy};
+use crate::start;
+
+/// What a proxy answers whose file has these lines in `global`.
+fn says(global: &str, text: &str) -> String {
+    let gate = Listening::new();
+    let _server = start(&one_proxy(global, &gate, &answer(text)), &[&gate]);
+    Client::connect(&gate.address()).get("/").text()
+}
+
+#[test]
+fn the_environment_is_changed_line_by_line() {
+    let lines = "    setenv A one\n    presetenv A two\n    presetenv B three\n    setenv C four\n    unsetenv C\n";
+    assert_eq!(says(lines, "${A} ${B} ${C-gone}"), "one three gone");
+    assert_eq!(says("", "${PATH-gone}"), std::env::var("PATH").unwrap());
+    assert_eq!(says("    resetenv\n", "${PATH-gone}"), "gone");
+    assert_eq!(says("    setenv A one\n    resetenv A\n", "${A} ${PATH-gone}"), "one gone");
+}
+
+#[test]
+fn nbthread_is_the_number_of_workers() {
+    let counts = ["1", "3"].map(|workers| {
+        let gate = Listening::new();
+        let global = format!("    nbthread {workers}\n    stats socket @DIR@/stats\n");
+        let server = start(&one_proxy(&global, &gate, &answer("ok")), &[&gate]);
+        assert_eq!(info(&server, "Nbthread"), workers);
+        assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+        threads(server.program.pid())
+    });
+    assert_eq!(counts[1] - counts[0], 2);
+}
+
+#[test]
+fn maxconn_bounds_the_process() {
+    let gate = Listening::new();
+    let global = "    maxconn 1\n    stats socket @DIR@/stats\n";
+    let server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
+    assert_eq!(info(&server, "Maxconn"), "1");
+    let mut first = Client::connect(&gate.address());
+    assert_eq!(first.get("/").status, 200);
+    let mut second = Client::connect(&gate.address());
+    second.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!(first.get("/").status, 200);
+    assert_eq!((info(&server, "CurrConns"), info(&server, "CumConns")), ("1".to_owned(), "1".to_owned()));
+    drop(first);
+    assert_eq!(second.read_response().status, 200);
+}
+
+#[test]
+fn a_stats_socket_has_its_mode_and_level() {
+    for (options, mode, level) in [
+        ("mode 600", 0o600, "operator"),
+        ("mode 660 level user", 0o660, "user"),
+        ("level admin mode 666 name x", 0o666, "admin"),
+    ] {
+        let gate = Listening::new();
+        let global = format!("    stats socket @DIR@/stats {options}\n");
+        let server = start(&one_proxy(&global, &gate, &answer("ok")), &[&gate]);
+        let path = server.directory().join("stats");
+        assert_eq!(Sluicegate::stats(&path, "show cli level").trim(), level, "{options}");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, mode, "{options}");
+    }
+}
+
+/// Only root may give files away; anybody else is told so, with the line.
+#[test]
+fn a_stats_socket_has_its_owner() {
+    for (options, uid, gid) in [
+        ("uid 65533 gid 65532", 65533, 65532),
+        ("user daemon group tty", name_of("/etc/passwd", "daemon"), name_of("/etc/group", "tty")),
+    ] {
+        let gate = Listening::new();
+        let global = format!("    stats socket @DIR@/stats {options}\n");
+        let mut server = start(&one_proxy(&global, &gate, &answer("ok")), &[&gate]);
+        // SAFETY: the call takes nothing and can't fail.
+        if unsafe { libc::geteuid() } == 0 {
+            assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+            let file = std::fs::metadata(server.directory().join("stats")).unwrap();
+            assert_eq!((file.uid(), file.gid()), (uid, gid), "{options}");
+        } else {
+            assert_eq!(server.program.wait(), 1);
+            let output = server.program.output();
+            assert!(output.contains("sluicegate.cfg:2: 'stats socket': cannot bind"), "{output}");
+        }
+    }
+}
+
+/// The number behind a name in a file such as `/etc/passwd`.
+fn name_of(file: &str, name: &str) -> u32 {
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    line.split(':').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_silent_stats_connection_is_closed() {
+    let gate = Listening::new();
+    let global = "    stats socket @DIR@/stats\n    stats timeout 50ms\n";
+    let server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
+    let path = server.directory().join("stats");
+    let mut silent = wait_for("the stats socket", || UnixStream::connect(&path).ok());
+    // Half of the default, which would let this read fail.
+    silent.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+}
+
+/// Sends a request whose head has this many bytes, in this many fields.
+fn status_of(gate: &Listening, bytes: usize, fields: usize) -> u16 {
+    let mut head = String::from("GET / HTTP/1.1\r\nHost: test\r\n");
+    for number in 2..fields {
+        head.push_str(&format!("X-{number}: x\r\n"));
+    }
+    head.push_str("X: ");
+    head.push_str(&"y".repeat(bytes - head.len() - 4));
+    head.push_str("\r\n\r\n");
+    assert_eq!(head.len(), bytes);
+    let mut client = Client::connect(&gate.address());
+    client.send(head);
+    client.read_response().status
+}
+
+/// A head needs some room beside its bytes, so the limits are shown from both sides, not to the byte.
+#[test]
+fn buffers_bound_heads() {
+    for (global, bytes, fields, status) in [
+        ("", 4100, 3, 200),
+        ("    tune.bufsize 4k\n    tune.maxrewrite 0\n", 3900, 3, 200),
+        ("    tune.bufsize 4k\n    tune.maxrewrite 0\n", 4100, 3, 400),
+        ("    tune.bufsize 4k\n    tune.maxrewrite 1000\n", 2900, 3, 200),
+        ("    tune.bufsize 4k\n    tune.maxrewrite 1000\n", 3100, 3, 400),
+        ("    tune.bufsize 4k\n    tune.maxrewrite 4000\n", 1900, 3, 200),
+        ("    tune.bufsize 4k\n    tune.maxrewrite 4000\n", 2050, 3, 400),
+        ("    tune.http.maxhdr 5\n", 200, 4, 200),
+        ("    tune.http.maxhdr 5\n", 200, 5, 400),
+        ("    tune.http.maxhdr 6\n", 200, 5, 200),
+    ] {
+        let gate = Listening::new();
+        let _server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
+        assert_eq!(status_of(&gate, bytes, fields), status, "{global} {bytes} bytes, {fields} fields");
+    }
+}
+
+#[test]
+fn a_soft_stop_ends_after_hard_stop_after() {
+    let (gate, origin) = (Listening::new(), Listening::new());
+    let text = format!(
+        "global\n    hard-stop-after 100ms\n{DEFAULTS}origin o\n    bind \"{}\"\n\
+         listen gate\n    bind \"{}\"\n    server o {}\n",
+        origin.word(),
+        gate.word(),
+        origin.address()
+    );
+    let mut server = start(&text, &[&gate, &origin]);
+    let mut busy = Client::connect(&gate.address());
+    busy.send("GET /delay/600000 HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!(Client::connect(&gate.address()).get("/fast").status, 200);
+    server.program.signal(libc::SIGUSR1);
+    assert_eq!(server.program.wait(), 0);
+    let output = server.program.output();
+    assert!(output.contains("soft-stop running for too long, performing a hard-stop"), "{output}");
+}
+
+/// What is read for compatibility disturbs nothing, and what has no effect yet says so.
+#[test]
+fn words_without_effect() {
+    let gate = Listening::new();
+    let global = "    daemon\n    tune.ssl.default-dh-param 2048\n    tune.lua.forced-yield 1\n    \
+                  tune.lua.service-timeout 1ms\n";
+    let server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
+    assert_eq!(Client::connect(&gate.address()).get("/").text(), "ok");
+    let output = server.program.output();
+    assert!(output.contains("'daemon' has no effect yet"), "{output}");
+}
