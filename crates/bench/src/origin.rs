@@ -14,7 +14,7 @@
 //! that in a load test the origin is not what is measured: `/fast` is a lookup and a copy of a ready response. Bodies
 //! are streamed in both directions in bounded memory; a peer that does not read stops being read from.
 //!
-//! Limits: a head of [`BUFFER`] bytes, [`IDLE`] without a byte in either direction, the process's descriptors (when
+//! Limits: a head of `BUFFER` bytes, `IDLE` without a byte in either direction, the process's descriptors (when
 //! they run out, accepting pauses).
 
 use std::io;

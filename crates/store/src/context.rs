@@ -13,7 +13,7 @@ use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
 /// The context of one running command.
 ///
 /// The command's keys are numbered as its catalogue row finds them, and all their stripes are locked until the handler
-/// returns or calls [`unlock`](Ctx::unlock).
+/// returns or calls `unlock`.
 pub struct Ctx<'p> {
     pub(crate) inner: &'p Inner,
     pub(crate) pass: &'p Pass<'p>,

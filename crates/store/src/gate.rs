@@ -96,7 +96,7 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// Proof that the gate is closed: no [`Pass`] and no ticket exists.
+/// Proof that the gate is closed: no `Pass` and no ticket exists.
 pub struct Closed<'s> {
     gate: &'s Gate,
     _turn: MutexGuard<'s, ()>,

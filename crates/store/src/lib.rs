@@ -1,13 +1,13 @@
 //! The embedded Redis-compatible store: shared memory with fine locks, called as a function.
 //!
-//! A worker carries a command out itself, by locking the [stripe] of the command's key for just that command; no
-//! message goes to another thread. What must stay atomic for longer takes [holds](hold) on its keys, and only commands
+//! A worker carries a command out itself, by locking the `stripe` of the command's key for just that command; no
+//! message goes to another thread. What must stay atomic for longer takes holds (`hold`) on its keys, and only commands
 //! on those keys wait. The life of a command:
 //!
-//! 1. [`execute`] finds its row in the [catalogue] and checks the number of words;
-//! 2. it passes the [gate], which only FLUSHALL, FLUSHDB and SWAPDB ever close;
+//! 1. [`execute()`] finds its row in the [catalogue] and checks the number of words;
+//! 2. it passes the `gate`, which only FLUSHALL, FLUSHDB and SWAPDB ever close;
 //! 3. its keys are hashed and their stripes locked in order; a held key parks the command;
-//! 4. the handler of the row reads and writes through a [`Ctx`](context::Ctx) and says its reply to a sink;
+//! 4. the handler of the row reads and writes through a [`Ctx`] and says its reply to a sink;
 //! 5. stripes are unlocked, large values freed.
 //!
 //! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.
