@@ -1,6 +1,6 @@
 //! Running programs and saying so.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The workspace's folder.
@@ -10,10 +10,15 @@ pub fn root() -> PathBuf {
 
 /// Runs a command in the workspace's folder and prints it first; an error if it fails.
 pub fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    run_in(&root(), program, arguments)
+}
+
+/// The same in another folder.
+pub fn run_in(folder: &Path, program: &str, arguments: &[&str]) -> Result<(), String> {
     println!("$ {program} {}", arguments.join(" "));
     let status = Command::new(program)
         .args(arguments)
-        .current_dir(root())
+        .current_dir(folder)
         .status()
         .map_err(|error| format!("{program} does not start: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{program} {} ended with {status}", arguments.join(" "))) }

@@ -1,23 +1,17 @@
 //! Every suite, timed against the budget.
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::run;
+use crate::run::{root, run, run_in};
 use crate::{peers, tidy};
 
 /// What the whole may take on two cores, compile included.
 const BUDGET: Duration = Duration::from_secs(18 * 60);
 
-/// Crates with tests, in the order of their dependencies.
-const CRATES: &[&str] = &[
-    "sluicegate-wire",
-    "sluicegate-config",
-    "sluicegate-script",
-    "sluicegate-store",
-    "sluicegate-bench",
-    "sluicegate-proxy",
-    "sluicegate",
-];
+/// Folders of crates in the order of their dependencies: what breaks first is told first. Others come after them.
+const ORDER: &[&str] = &["wire", "config", "script", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
 
 /// Runs everything; every suite runs even if an earlier one failed.
 pub fn test(install: bool) -> Result<(), String> {
@@ -27,14 +21,71 @@ pub fn test(install: bool) -> Result<(), String> {
     if suites.0.last().is_some_and(|suite| suite.outcome.is_err()) {
         return suites.finish(started);
     }
-    suites.run("compile", || run("cargo", &["test", "--profile", "quick", "--workspace", "--no-run"]));
-    if suites.0.last().is_some_and(|suite| suite.outcome.is_ok()) {
-        for name in CRATES {
-            suites.run(name, || run("cargo", &["test", "--profile", "quick", "-p", name]));
-        }
+    let mut crates = Vec::new();
+    suites.run("compile", || {
+        crates = compile()?;
+        Ok(())
+    });
+    for one in &crates {
+        suites
+            .run(&one.name, || one.programs.iter().try_for_each(|program| run_in(&one.folder, program, &["--quiet"])));
     }
+    suites.run("examples in docs", || run("cargo", &["test", "--quiet", "--profile", "quick", "--workspace", "--doc"]));
     suites.run("tidy", tidy::tidy);
     suites.finish(started)
+}
+
+/// A crate with its test programs.
+struct Tests {
+    name: String,
+    folder: PathBuf,
+    programs: Vec<String>,
+}
+
+/// Builds all test programs at once and gives them by crate. They are run directly: `cargo test -p CRATE` would choose
+/// the features of dependencies for that crate alone, and so build half of them again.
+fn compile() -> Result<Vec<Tests>, String> {
+    let arguments =
+        ["test", "--profile", "quick", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    println!("$ cargo {}", arguments.join(" "));
+    let output = Command::new("cargo")
+        .args(arguments)
+        .current_dir(root())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo test --no-run ended with {}", output.status));
+    }
+    let crates = programs(&String::from_utf8_lossy(&output.stdout));
+    if crates.is_empty() { Err("cargo named no test programs".to_owned()) } else { Ok(crates) }
+}
+
+/// Test programs in cargo's messages, a JSON object per line.
+fn programs(messages: &str) -> Vec<Tests> {
+    let mut crates: Vec<Tests> = Vec::new();
+    for line in messages.lines() {
+        let profile = line.split("\"profile\":{").nth(1).and_then(|rest| rest.split('}').next()).unwrap_or_default();
+        let (Some(program), Some(manifest)) = (value(line, "executable"), value(line, "manifest_path")) else {
+            continue;
+        };
+        if !profile.contains("\"test\":true") {
+            continue;
+        }
+        let folder = Path::new(manifest).parent().unwrap_or(Path::new("/")).to_owned();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match crates.iter_mut().find(|one| one.folder == folder) {
+            Some(one) => one.programs.push(program.to_owned()),
+            None => crates.push(Tests { name, folder, programs: vec![program.to_owned()] }),
+        }
+    }
+    crates.sort_by_key(|one| ORDER.iter().position(|name| *name == one.name).unwrap_or(ORDER.len()));
+    crates
+}
+
+/// A string in a JSON object. Cargo's paths are the only ones read, and they hold no quotes.
+fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.split(&format!("\"{key}\":\"")).nth(1)?.split('"').next()
 }
 
 struct Suite {
@@ -57,13 +108,16 @@ impl Suites {
     }
 
     fn finish(self, started: Instant) -> Result<(), String> {
-        println!("\n{:<24}{:>9}", "suite", "seconds");
+        let share = |took: Duration| 100.0 * took.as_secs_f64() / BUDGET.as_secs_f64();
+        println!("\n{:<24}{:>9}{:>12}", "suite", "seconds", "of budget");
         for suite in &self.0 {
             let note = if suite.outcome.is_ok() { "" } else { "  FAILED" };
-            println!("{:<24}{:>9.1}{note}", suite.name, suite.took.as_secs_f64());
+            let took = suite.took;
+            println!("{:<24}{:>9.1}{:>10.1} %{note}", suite.name, took.as_secs_f64(), share(took));
         }
         let took = started.elapsed();
-        println!("{:<24}{:>9.1}  of {} s", "total", took.as_secs_f64(), BUDGET.as_secs());
+        let total = "total";
+        println!("{total:<24}{:>9.1}{:>10.1} % of {} s", took.as_secs_f64(), share(took), BUDGET.as_secs());
         let failed = self.0.iter().filter(|suite| suite.outcome.is_err()).count();
         println!("suites: {} passed, {failed} failed", self.0.len() - failed);
         if failed > 0 {
@@ -73,5 +127,32 @@ impl Suites {
             println!("warning: over the budget");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_found() {
+        let message = |folder: &str, test: bool, program: &str| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"{folder}/Cargo.toml\",\"target\":{{\"test\":true}},\
+                 \"profile\":{{\"opt_level\":\"1\",\"test\":{test}}},\"executable\":{program}}}\n"
+            )
+        };
+        let found = programs(
+            &[
+                message("/w/crates/proxy", true, "\"/t/proxy\""),
+                message("/w/crates/wire", true, "\"/t/wire\""),
+                message("/w/crates/wire", true, "\"/t/it\""),
+                message("/w/crates/wire", false, "null"),
+                message("/w/crates/sluicegate", false, "\"/t/sluicegate\""),
+            ]
+            .concat(),
+        );
+        let found: Vec<(&str, usize)> = found.iter().map(|one| (one.name.as_str(), one.programs.len())).collect();
+        assert_eq!(found, [("wire", 2), ("proxy", 1)]);
     }
 }

@@ -20,7 +20,7 @@ pub fn tidy() -> Result<(), String> {
     faults.extend(long_files(&files));
     faults.extend(dead_files(&files));
     faults.extend(foreign_words(&files));
-    faults.extend(untested_rows(&files)?);
+    faults.extend(untested_rows(&files));
     if faults.is_empty() {
         println!("tidy");
         return Ok(());
@@ -37,8 +37,10 @@ fn lints() -> Result<(), String> {
 }
 
 fn documentation() -> Result<(), String> {
+    let arguments = ["doc", "--quiet", "--profile", "quick", "--workspace", "--no-deps", "--document-private-items"];
+    println!("$ RUSTDOCFLAGS='-D warnings' cargo {}", arguments.join(" "));
     let status = std::process::Command::new("cargo")
-        .args(["doc", "--quiet", "--profile", "quick", "--workspace", "--no-deps", "--document-private-items"])
+        .args(arguments)
         .env("RUSTDOCFLAGS", "-D warnings")
         .current_dir(root())
         .status()
@@ -130,8 +132,11 @@ fn foreign_words(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// Every row of the reference tables, which tests keep in step with the catalogues, stands in some test.
-fn untested_rows(files: &[PathBuf]) -> Result<Vec<String>, String> {
+/// The reference pages, whose tables a test of each catalogue keeps in step with it.
+const TABLES: [&str; 2] = ["docs/reference/configuration.md", "docs/reference/commands.md"];
+
+/// Every row of the reference tables stands in some test.
+fn untested_rows(files: &[PathBuf]) -> Vec<String> {
     let mut tests = String::new();
     for path in files {
         let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
@@ -144,20 +149,113 @@ fn untested_rows(files: &[PathBuf]) -> Result<Vec<String>, String> {
             tests.push_str(&text[logic(&text).len()..]);
         }
     }
-    let tests = tests.to_ascii_lowercase();
-    let known: BTreeSet<&str> =
-        tests.split(|letter: char| !(letter.is_ascii_alphanumeric() || "-_.".contains(letter))).collect();
+    let tests = words(&tests);
     let mut faults = Vec::new();
-    for table in ["docs/reference/configuration.md", "docs/reference/commands.md"] {
-        let text = std::fs::read_to_string(root().join(table)).map_err(|error| format!("{table}: {error}"))?;
-        for row in text.lines().filter_map(|line| line.strip_prefix("| `")) {
-            let name = row.split('`').next().unwrap_or("").to_ascii_lowercase();
-            // A keyword of several words (`option httplog`) counts when a test has them side by side.
-            let tested = if name.contains(' ') { tests.contains(&name) } else { known.contains(name.as_str()) };
-            if !name.is_empty() && !tested {
-                faults.push(format!("{table}: no test names `{name}`"));
+    for table in TABLES {
+        match std::fs::read_to_string(root().join(table)) {
+            Ok(text) if row_names(&text).is_empty() => faults.push(format!("{table}: has no rows")),
+            Ok(text) => {
+                let missing = row_names(&text).into_iter().filter(|name| !is_tested(name, &tests));
+                faults.extend(missing.map(|name| format!("{table}: no test names `{name}`")));
+            }
+            Err(error) => faults.push(format!("{table}: {error}")),
+        }
+    }
+    faults
+}
+
+/// Text as its words, each between single blanks: whatever quotes, commas or brackets stand between them.
+fn words(text: &str) -> String {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let words: Vec<&str> = text.split(|c| !letter(c)).filter(|word| !word.is_empty()).collect();
+    format!(" {} ", words.join(" ").to_ascii_lowercase())
+}
+
+/// `tests` are [`words`]. A name of several words counts where they stand side by side; one that ends in a dot begins
+/// names that users choose.
+fn is_tested(name: &str, tests: &str) -> bool {
+    if name.ends_with('.') { tests.contains(&format!(" {name}")) } else { tests.contains(&format!(" {name} ")) }
+}
+
+/// The names in the first column of a page's tables, without what follows a name in its usage:
+/// `` | `stats socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own.
+fn row_names(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.flat_map(|row| row.split(" | ").next().unwrap_or_default().split(", `"))
+        .filter_map(|usage| usage.split('`').next())
+        .map(name_of)
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// The words of a usage up to the first that stands for something else: `NAME`, `[…]`, `a|b`, `(…)`.
+fn name_of(usage: &str) -> String {
+    // A predefined condition (`METH_GET`) is a name in capitals, alone in its cell.
+    if usage.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || "_.".contains(c)) {
+        return usage.to_ascii_lowercase();
+    }
+    let mut name = Vec::new();
+    for word in usage.split(' ') {
+        let end = word.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c)));
+        match end {
+            None => name.push(word),
+            Some(end) => {
+                // Alternatives are arguments; before a bracket or a placeholder stands the name.
+                if name.is_empty() && end > 0 {
+                    name.push(&word[..end]);
+                }
+                break;
             }
         }
     }
-    Ok(faults)
+    name.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_rows() {
+        for (usage, name) in [
+            ("daemon", "daemon"),
+            ("stats socket ADDRESS [mode M]", "stats socket"),
+            ("balance roundrobin", "balance roundrobin"),
+            ("mode tcp|http", "mode"),
+            ("tune.lua.log.stderr on|auto|off", "tune.lua.log.stderr"),
+            ("use_backend NAME|FORMAT [if|unless CONDITION]", "use_backend"),
+            ("set-var(SCOPE.NAME) EXPRESSION", "set-var"),
+            ("lua.NAME [ARG]…", "lua."),
+            ("req.hdr([string[,occurrence]])", "req.hdr"),
+            ("v4v6", "v4v6"),
+            ("HTTP_1.0", "http_1.0"),
+            ("client getname", "client getname"),
+        ] {
+            assert_eq!(name_of(usage), name, "{usage}");
+        }
+        let page = "| `req.ver`, `req_ver` | string |\n| keyword | |\n|---|---|\n| `log A` | Says `b`, `c`. |\n";
+        assert_eq!(row_names(page).into_iter().collect::<Vec<_>>(), ["log", "req.ver", "req_ver"]);
+    }
+
+    #[test]
+    fn a_row_counts_where_a_test_names_it() {
+        let tests = words("check(\"option httplog\"); ask(&[\"CLIENT\", \"GETNAME\"]); lua.count maxconnx");
+        for (name, tested) in [
+            ("option httplog", true),
+            ("client getname", true),
+            ("lua.", true),
+            ("httplog option", false),
+            ("maxconn", false),
+            ("client setname", false),
+        ] {
+            assert_eq!(is_tested(name, &tests), tested, "{name}");
+        }
+    }
+
+    #[test]
+    fn modules_and_logic() {
+        assert!(names_module("pub(crate) mod a;", "a") && names_module("    mod a {", "a"));
+        assert!(!names_module("mod ab;", "a") && !names_module("// mod a;", "a"));
+        assert_eq!(logic("a\n#[cfg(test)]\nmod tests {}").lines().count(), 1);
+    }
 }
