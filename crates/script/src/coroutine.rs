@@ -11,18 +11,19 @@ use crate::budget;
 use crate::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use crate::run::Reason;
 use crate::state::Core;
+use crate::{continuation, function};
 
 /// Replaces the functions of the `coroutine` table.
 pub(crate) unsafe fn open(lua: *mut lua_State) {
     const FUNCTIONS: [(&CStr, lua_CFunction); 8] = [
-        (c"create", create),
-        (c"resume", resume),
-        (c"wrap", wrap),
-        (c"yield", r#yield),
-        (c"status", status),
-        (c"running", running),
-        (c"isyieldable", isyieldable),
-        (c"close", close),
+        (c"create", function!(create)),
+        (c"resume", function!(resume)),
+        (c"wrap", function!(wrap)),
+        (c"yield", function!(r#yield)),
+        (c"status", function!(status)),
+        (c"running", function!(running)),
+        (c"isyieldable", function!(isyieldable)),
+        (c"close", function!(close)),
     ];
     // SAFETY: called inside a protected call.
     unsafe {
@@ -98,7 +99,7 @@ unsafe fn check_thread(lua: *mut lua_State) -> *mut lua_State {
     }
 }
 
-unsafe extern "C-unwind" fn create(lua: *mut lua_State) -> c_int {
+unsafe fn create(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; the function is moved to the new coroutine.
     unsafe {
         ffi::luaL_checktype(lua, 1, ffi::LUA_TFUNCTION);
@@ -187,21 +188,21 @@ unsafe fn uncarry(lua: *mut lua_State, thread: *mut lua_State) {
     }
 }
 
-unsafe extern "C-unwind" fn resume(lua: *mut lua_State) -> c_int {
+unsafe fn resume(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let thread = check_thread(lua);
-        let result = start(lua, thread, ffi::lua_gettop(lua) - 1, resume_more);
+        let result = start(lua, thread, ffi::lua_gettop(lua) - 1, continuation!(resume_more));
         resume_results(lua, result)
     }
 }
 
-unsafe extern "C-unwind" fn resume_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn resume_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: the coroutine is still at 1: the yield took nothing from the stack.
     unsafe {
         let thread = ffi::lua_tothread(lua, 1);
         uncarry(lua, thread);
-        let result = run(lua, thread, 0, resume_more);
+        let result = run(lua, thread, 0, continuation!(resume_more));
         resume_results(lua, result)
     }
 }
@@ -224,30 +225,30 @@ unsafe fn resume_results(lua: *mut lua_State, result: Result<c_int, ()>) -> c_in
     }
 }
 
-unsafe extern "C-unwind" fn wrap(lua: *mut lua_State) -> c_int {
+unsafe fn wrap(lua: *mut lua_State) -> c_int {
     // SAFETY: as `create`; the coroutine becomes the upvalue of the function.
     unsafe {
         create(lua);
-        ffi::lua_pushcclosure(lua, wrapped, 1);
+        ffi::lua_pushcclosure(lua, function!(wrapped), 1);
         1
     }
 }
 
-unsafe extern "C-unwind" fn wrapped(lua: *mut lua_State) -> c_int {
+unsafe fn wrapped(lua: *mut lua_State) -> c_int {
     // SAFETY: upvalue 1 is the coroutine.
     unsafe {
         let thread = ffi::lua_tothread(lua, ffi::lua_upvalueindex(1));
-        let result = start(lua, thread, ffi::lua_gettop(lua), wrapped_more);
+        let result = start(lua, thread, ffi::lua_gettop(lua), continuation!(wrapped_more));
         wrapped_results(lua, thread, result)
     }
 }
 
-unsafe extern "C-unwind" fn wrapped_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn wrapped_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: as `wrapped`.
     unsafe {
         let thread = ffi::lua_tothread(lua, ffi::lua_upvalueindex(1));
         uncarry(lua, thread);
-        let result = run(lua, thread, 0, wrapped_more);
+        let result = run(lua, thread, 0, continuation!(wrapped_more));
         wrapped_results(lua, thread, result)
     }
 }
@@ -264,7 +265,7 @@ unsafe fn wrapped_results(lua: *mut lua_State, thread: *mut lua_State, result: R
             // Its own error comes back from closing it, or that of a variable that was closed.
             ffi::lua_pushvalue(lua, -1);
             ffi::lua_xmove(lua, thread, 1);
-            if ffi::lua_closethread(thread, lua) != ffi::LUA_OK {
+            if close_thread(lua, thread) != ffi::LUA_OK {
                 ffi::lua_xmove(thread, lua, 1);
                 ffi::lua_remove(lua, -2);
             }
@@ -278,7 +279,7 @@ unsafe fn wrapped_results(lua: *mut lua_State, thread: *mut lua_State, result: R
     }
 }
 
-unsafe extern "C-unwind" fn r#yield(lua: *mut lua_State) -> c_int {
+unsafe fn r#yield(lua: *mut lua_State) -> c_int {
     // SAFETY: yields all arguments; the reason is the script's own.
     unsafe {
         Core::of(lua).running.reason = Reason::Script;
@@ -286,7 +287,7 @@ unsafe extern "C-unwind" fn r#yield(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn status(lua: *mut lua_State) -> c_int {
+unsafe fn status(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let thread = check_thread(lua);
@@ -295,7 +296,7 @@ unsafe extern "C-unwind" fn status(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn running(lua: *mut lua_State) -> c_int {
+unsafe fn running(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let main = ffi::lua_pushthread(lua);
@@ -304,7 +305,7 @@ unsafe extern "C-unwind" fn running(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn isyieldable(lua: *mut lua_State) -> c_int {
+unsafe fn isyieldable(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let thread = if ffi::lua_type(lua, 1) == ffi::LUA_TNONE { lua } else { check_thread(lua) };
@@ -313,13 +314,25 @@ unsafe extern "C-unwind" fn isyieldable(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn close(lua: *mut lua_State) -> c_int {
+/// Closes `thread`, whose variables to be closed run in it: so the budget's hook must find it there.
+unsafe fn close_thread(lua: *mut lua_State, thread: *mut lua_State) -> c_int {
+    // SAFETY: `thread` is alive and does not run. Closing it is protected and comes back with a status.
+    unsafe {
+        let before = budget::switch(thread);
+        let status = ffi::lua_closethread(thread, lua);
+        budget::switch(before);
+        ffi::lua_sethook(thread, None, 0, 0);
+        status
+    }
+}
+
+unsafe fn close(lua: *mut lua_State) -> c_int {
     // SAFETY: only a coroutine that does not run and does not wait is closed.
     unsafe {
         let thread = check_thread(lua);
         match status_of(lua, thread) {
             Status::Dead | Status::Suspended => {
-                if ffi::lua_closethread(thread, lua) == ffi::LUA_OK {
+                if close_thread(lua, thread) == ffi::LUA_OK {
                     ffi::lua_pushboolean(lua, 1);
                     1
                 } else {

@@ -15,6 +15,7 @@
 //!
 //! **Invariants.** A [`State`] is used by one thread at a time (it is `Send`, not `Sync`; [`BurstLock`] shares one).
 //! No Rust value with a destructor is alive across a call of Lua's API that may raise, because an error is a longjmp.
+//! No panic passes Lua's frames: what Lua calls is made by [`function!`] and [`continuation!`].
 //! What may raise runs inside a coroutine or inside [`State::protect`], never bare.
 //!
 //! **Limits.** A hook can't leave a C function, so one call of `string.rep` or of a pattern runs to its end, as in
@@ -22,12 +23,14 @@
 
 pub mod budget;
 pub mod coroutine;
+mod guard;
 mod lock;
 mod memory;
 mod run;
 mod state;
 mod value;
 
+pub use guard::guard;
 pub use lock::{BurstGuard, BurstLock, Locking};
 pub use memory::MemoryLimit;
 pub use mlua_sys::lua54 as ffi;

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::ffi::{self, lua_State};
+use crate::function;
 use crate::memory::{MemoryLimit, allocate};
 use crate::run::{Coroutine, Running};
 
@@ -169,19 +170,21 @@ impl State {
         unsafe extern "C-unwind" fn call<R, F: FnOnce(*mut lua_State) -> R>(lua: *mut lua_State) -> c_int {
             // SAFETY: the argument is the `Call` of the frame below, which lives until the protected call returns.
             unsafe {
-                let call = &mut *(ffi::lua_touserdata(lua, 1) as *mut Call<F, R>);
-                ffi::lua_settop(lua, 0);
-                if let Some(f) = call.f.take() {
-                    call.result = Some(f(lua));
-                }
+                crate::guard(lua, || {
+                    let call = &mut *(ffi::lua_touserdata(lua, 1) as *mut Call<F, R>);
+                    ffi::lua_settop(lua, 0);
+                    if let Some(f) = call.f.take() {
+                        call.result = Some(f(lua));
+                    }
+                    0
+                })
             }
-            0
         }
         let lua = self.main;
         let mut frame = Call { f: Some(f), result: None };
         // SAFETY: three free slots are guaranteed between calls; pushing light values does not raise.
         unsafe {
-            ffi::lua_pushcfunction(lua, trace_handler);
+            ffi::lua_pushcfunction(lua, function!(trace_handler));
             let handler = ffi::lua_gettop(lua);
             ffi::lua_pushcfunction(lua, call::<R, F>);
             ffi::lua_pushlightuserdata(lua, &mut frame as *mut Call<F, R> as *mut c_void);
@@ -296,7 +299,7 @@ impl Drop for State {
 }
 
 /// Message handler of protected calls: turns the error into `{message, trace}` while the stack is still there.
-unsafe extern "C-unwind" fn trace_handler(lua: *mut lua_State) -> c_int {
+unsafe fn trace_handler(lua: *mut lua_State) -> c_int {
     // SAFETY: the error is at 1. Nothing with a destructor is alive where Lua may raise: the trace is a fixed buffer.
     unsafe {
         if ffi::luaL_tolstring(lua, 1, ptr::null_mut()).is_null() {

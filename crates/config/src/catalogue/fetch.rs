@@ -10,6 +10,8 @@ use super::{ArgKind, Output};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named as in the manual; the catalogue's rows hold the documentation
 pub enum Fetch {
+    AlwaysTrue,
+    AlwaysFalse,
     Bool,
     Int,
     Str,
@@ -192,6 +194,8 @@ use ArgKind as A;
 use Output as O;
 
 static ROWS: &[FetchRow] = &[
+    row(&["always_true"], Fetch::AlwaysTrue, &[], 0, O::Bool, Needs::NOTHING, "True."),
+    row(&["always_false"], Fetch::AlwaysFalse, &[], 0, O::Bool, Needs::NOTHING, "False."),
     row(&["bool"], Fetch::Bool, &[A::Bool], 1, O::Bool, Needs::NOTHING, "The constant true or false."),
     row(&["int"], Fetch::Int, &[A::Int], 1, O::Int, Needs::NOTHING, "A constant integer."),
     row(&["str"], Fetch::Str, &[A::Str], 1, O::Str, Needs::NOTHING, "A constant string."),

@@ -187,7 +187,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
 /// Sample fetches.
 #[rustfmt::skip]
 pub const FETCHES: &[&str] = &[
-    "accept_date", "acl", "act_conns", "always_false", "always_true", "avg_queue", "base", "base32", "base_beg",
+    "accept_date", "acl", "act_conns", "avg_queue", "base", "base32", "base_beg",
     "base_dir", "base_dom", "base_end", "base_len", "base_reg", "base_sub", "baseq", "bc.timer.connect",
     "bc_be_queue", "bc_dst", "bc_dst_port", "bc_err", "bc_err_str", "bc_glitches", "bc_http_major",
     "bc_nb_streams", "bc_reused", "bc_rtt", "bc_rttvar", "bc_settings_streams_limit", "bc_src", "bc_src_port",

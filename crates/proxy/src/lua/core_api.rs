@@ -4,10 +4,10 @@ use std::ffi::{CStr, c_int};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
-use sluicegate_script::{check_bytes, push_bytes, raise, to_bytes, wait};
+use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
 
 use super::Hook;
-use super::host::{Phase, Registration, TaskReference, host, raise_text, set_functions};
+use super::host::{Phase, Registration, TaskReference, host, raise_text, set_functions, wait_for};
 use super::operation::Operation;
 
 /// Severities by HAProxy's names; `core.silent` is -1 and logs nothing.
@@ -75,20 +75,20 @@ const GLOBALS_NOT_YET: [&CStr; 6] = [c"Map", c"Patref", c"Regex", c"Queue", c"fi
 /// Makes both tables; `id` is the state's, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
     const FUNCTIONS: [(&CStr, lua_CFunction); 14] = [
-        (c"register_action", register_action),
-        (c"register_init", register_init),
-        (c"register_task", register_task),
-        (c"msleep", msleep),
-        (c"sleep", sleep),
-        (c"yield", r#yield),
-        (c"now", now),
-        (c"log", log),
-        (c"Debug", debug),
-        (c"Info", info),
-        (c"Warning", warning),
-        (c"Alert", alert),
-        (c"done", done),
-        (c"tokenize", tokenize),
+        (c"register_action", function!(register_action)),
+        (c"register_init", function!(register_init)),
+        (c"register_task", function!(register_task)),
+        (c"msleep", function!(msleep)),
+        (c"sleep", function!(sleep)),
+        (c"yield", function!(r#yield)),
+        (c"now", function!(now)),
+        (c"log", function!(log)),
+        (c"Debug", function!(debug)),
+        (c"Info", function!(info)),
+        (c"Warning", function!(warning)),
+        (c"Alert", function!(alert)),
+        (c"done", function!(done)),
+        (c"tokenize", function!(tokenize)),
     ];
     // SAFETY: called inside a protected call; nothing is held.
     unsafe {
@@ -101,7 +101,7 @@ pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
         ffi::lua_pushinteger(lua, id as i64);
         ffi::lua_setfield(lua, -2, c"thread".as_ptr());
         ffi::lua_createtable(lua, 0, 1);
-        set_functions(lua, &[(c"__index", unknown)]);
+        set_functions(lua, &[(c"__index", function!(unknown))]);
         ffi::lua_setmetatable(lua, -2);
         ffi::lua_setglobal(lua, c"core".as_ptr());
         ffi::lua_createtable(lua, 0, 8);
@@ -109,13 +109,13 @@ pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
             ffi::lua_pushinteger(lua, value);
             ffi::lua_setfield(lua, -2, name.as_ptr());
         }
-        set_functions(lua, &[(c"wake_time", act_wake_time)]);
+        set_functions(lua, &[(c"wake_time", function!(act_wake_time))]);
         ffi::lua_setglobal(lua, c"act".as_ptr());
         for name in GLOBALS_NOT_YET {
             ffi::lua_createtable(lua, 0, 0);
             ffi::lua_createtable(lua, 0, 1);
             ffi::lua_pushstring(lua, name.as_ptr());
-            ffi::lua_pushcclosure(lua, class_not_yet, 1);
+            ffi::lua_pushcclosure(lua, function!(class_not_yet), 1);
             ffi::lua_setfield(lua, -2, c"__index".as_ptr());
             ffi::lua_setmetatable(lua, -2);
             ffi::lua_setglobal(lua, name.as_ptr());
@@ -124,7 +124,7 @@ pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
 }
 
 /// `__index` of `core`.
-unsafe extern "C-unwind" fn unknown(lua: *mut lua_State) -> c_int {
+unsafe fn unknown(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         if let Some(name) = to_bytes(lua, 2)
@@ -136,7 +136,7 @@ unsafe extern "C-unwind" fn unknown(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn class_not_yet(lua: *mut lua_State) -> c_int {
+unsafe fn class_not_yet(lua: *mut lua_State) -> c_int {
     // SAFETY: the upvalue is the class's name.
     unsafe {
         let class = to_bytes(lua, ffi::lua_upvalueindex(1)).unwrap_or_default();
@@ -147,12 +147,12 @@ unsafe extern "C-unwind" fn class_not_yet(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn act_wake_time(lua: *mut lua_State) -> c_int {
+unsafe fn act_wake_time(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing is held.
     unsafe { raise(lua, c"not available yet: act.wake_time") }
 }
 
-unsafe extern "C-unwind" fn register_action(lua: *mut lua_State) -> c_int {
+unsafe fn register_action(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; the name is owned only after the last call that may raise.
     unsafe {
         let top = ffi::lua_gettop(lua);
@@ -208,7 +208,7 @@ unsafe extern "C-unwind" fn register_action(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn register_init(lua: *mut lua_State) -> c_int {
+unsafe fn register_init(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         if ffi::lua_gettop(lua) != 1 {
@@ -224,7 +224,7 @@ unsafe extern "C-unwind" fn register_init(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn register_task(lua: *mut lua_State) -> c_int {
+unsafe fn register_task(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; function and arguments are pinned as one table.
     unsafe {
         let top = ffi::lua_gettop(lua);
@@ -248,19 +248,16 @@ unsafe extern "C-unwind" fn register_task(lua: *mut lua_State) -> c_int {
 /// Waits for an operation that has no result.
 unsafe fn pause(lua: *mut lua_State, operation: Operation) -> c_int {
     // SAFETY: the operation is owned by the host before anything can raise.
-    unsafe {
-        host(lua).operation = Some(operation);
-        wait(lua, 0, paused)
-    }
+    unsafe { wait_for(lua, operation, 0, continuation!(paused)) }
 }
 
-unsafe extern "C-unwind" fn paused(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn paused(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: dropping the outcome calls nothing of Lua's.
     unsafe { host(lua).outcome = None };
     0
 }
 
-unsafe extern "C-unwind" fn msleep(lua: *mut lua_State) -> c_int {
+unsafe fn msleep(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let milliseconds = ffi::luaL_checkinteger(lua, 1).max(0) as u64;
@@ -268,7 +265,7 @@ unsafe extern "C-unwind" fn msleep(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn sleep(lua: *mut lua_State) -> c_int {
+unsafe fn sleep(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let seconds = ffi::luaL_checkinteger(lua, 1).max(0) as u64;
@@ -276,12 +273,12 @@ unsafe extern "C-unwind" fn sleep(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn r#yield(lua: *mut lua_State) -> c_int {
+unsafe fn r#yield(lua: *mut lua_State) -> c_int {
     // SAFETY: as `pause`.
     unsafe { pause(lua, Operation::Yield) }
 }
 
-unsafe extern "C-unwind" fn now(lua: *mut lua_State) -> c_int {
+unsafe fn now(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -309,33 +306,33 @@ pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int)
     0
 }
 
-unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
+unsafe fn log(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, ffi::luaL_checkinteger(lua, 1), 2) }
 }
 
-unsafe extern "C-unwind" fn debug(lua: *mut lua_State) -> c_int {
+unsafe fn debug(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 7, 1) }
 }
 
-unsafe extern "C-unwind" fn info(lua: *mut lua_State) -> c_int {
+unsafe fn info(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 6, 1) }
 }
 
-unsafe extern "C-unwind" fn warning(lua: *mut lua_State) -> c_int {
+unsafe fn warning(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 4, 1) }
 }
 
-unsafe extern "C-unwind" fn alert(lua: *mut lua_State) -> c_int {
+unsafe fn alert(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 1, 1) }
 }
 
 /// Ends the script by an error that is known to be none.
-unsafe extern "C-unwind" fn done(lua: *mut lua_State) -> c_int {
+unsafe fn done(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe { end_script(lua) }
 }
@@ -351,7 +348,7 @@ pub(super) unsafe fn end_script(lua: *mut lua_State) -> ! {
 }
 
 /// `core.tokenize(text, separators [, noblank])`: the parts between any of the separators.
-unsafe extern "C-unwind" fn tokenize(lua: *mut lua_State) -> c_int {
+unsafe fn tokenize(lua: *mut lua_State) -> c_int {
     // SAFETY: the strings stay on the stack.
     unsafe {
         let text = check_bytes(lua, 1);

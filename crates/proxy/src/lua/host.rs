@@ -6,8 +6,8 @@
 use std::ffi::{CString, c_int};
 use std::sync::{Arc, Weak};
 
-use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
-use sluicegate_script::push_bytes;
+use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_KFunction, lua_State};
+use sluicegate_script::{can_wait, push_bytes, raise, wait};
 use sluicegate_wire::engine::Engine;
 use sluicegate_wire::reply::Reply;
 
@@ -100,7 +100,8 @@ pub(super) struct Host {
     pub(super) redis: Vec<RedisHandle>,
     /// Owned values on their way into the state.
     pub(super) text: Vec<u8>,
-    pub(super) answer: Option<Reply>,
+    /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle.
+    pub(super) answers: Vec<Box<Reply>>,
 }
 
 // SAFETY: the raw pointers of `current` are set for the length of one burst by the thread that runs it, and cleared
@@ -122,7 +123,7 @@ impl Host {
             outcome: None,
             redis: Vec::new(),
             text: Vec::new(),
-            answer: None,
+            answers: Vec::new(),
         }
     }
 }
@@ -143,10 +144,10 @@ pub(super) unsafe fn host<'a>(lua: *mut lua_State) -> &'a mut Host {
 pub(super) unsafe fn raise_text(lua: *mut lua_State, message: String) -> ! {
     // SAFETY: the text stays in the host while it is pushed.
     unsafe {
-        let host = host(lua);
-        host.text = message.into_bytes();
+        // Copied first: what follows may run a finalizer of the script's, which may park a text of its own.
+        push_text(lua, message.into_bytes());
         ffi::luaL_where(lua, 1);
-        push_bytes(lua, &host.text);
+        ffi::lua_insert(lua, -2);
         ffi::lua_concat(lua, 2);
         ffi::lua_error(lua)
     }
@@ -162,6 +163,27 @@ pub(super) unsafe fn push_text(lua: *mut lua_State, text: Vec<u8>) {
         let host = host(lua);
         host.text = text;
         push_bytes(lua, &host.text);
+    }
+}
+
+/// Leaves an operation for the driver and yields; raises where a script can't wait.
+///
+/// # Safety
+/// As [`raise_text`], but for the operation itself.
+pub(super) unsafe fn wait_for(
+    lua: *mut lua_State,
+    operation: Operation,
+    context: lua_KContext,
+    then: lua_KFunction,
+) -> c_int {
+    // SAFETY: the operation is dropped, or owned by the host, before anything can raise.
+    unsafe {
+        if !can_wait(lua) {
+            drop(operation);
+            raise(lua, c"cannot wait here");
+        }
+        host(lua).operation = Some(operation);
+        wait(lua, context, then)
     }
 }
 

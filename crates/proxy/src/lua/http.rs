@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int};
 
 use regex::bytes::{Regex, RegexBuilder};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
-use sluicegate_script::{argument, check_bytes, push_bytes, raise};
+use sluicegate_script::{argument, check_bytes, function, push_bytes, raise};
 use sluicegate_wire::http::{EntryId, Message, status};
 
 use super::host::{host, raise_text, set_functions};
@@ -21,23 +21,23 @@ const REGEX_SIZE_MAX: usize = 1 << 20;
 /// Sets the methods in the table on top.
 pub(super) unsafe fn set_methods(lua: *mut lua_State) {
     const METHODS: [(&CStr, lua_CFunction); 17] = [
-        (c"req_get_headers", req_get_headers),
-        (c"res_get_headers", res_get_headers),
-        (c"req_add_header", req_add_header),
-        (c"res_add_header", res_add_header),
-        (c"req_set_header", req_set_header),
-        (c"res_set_header", res_set_header),
-        (c"req_del_header", req_del_header),
-        (c"res_del_header", res_del_header),
-        (c"req_rep_header", req_rep_header),
-        (c"res_rep_header", res_rep_header),
-        (c"req_rep_value", req_rep_value),
-        (c"res_rep_value", res_rep_value),
-        (c"req_set_method", req_set_method),
-        (c"req_set_path", req_set_path),
-        (c"req_set_query", req_set_query),
-        (c"req_set_uri", req_set_uri),
-        (c"res_set_status", res_set_status),
+        (c"req_get_headers", function!(req_get_headers)),
+        (c"res_get_headers", function!(res_get_headers)),
+        (c"req_add_header", function!(req_add_header)),
+        (c"res_add_header", function!(res_add_header)),
+        (c"req_set_header", function!(req_set_header)),
+        (c"res_set_header", function!(res_set_header)),
+        (c"req_del_header", function!(req_del_header)),
+        (c"res_del_header", function!(res_del_header)),
+        (c"req_rep_header", function!(req_rep_header)),
+        (c"res_rep_header", function!(res_rep_header)),
+        (c"req_rep_value", function!(req_rep_value)),
+        (c"res_rep_value", function!(res_rep_value)),
+        (c"req_set_method", function!(req_set_method)),
+        (c"req_set_path", function!(req_set_path)),
+        (c"req_set_query", function!(req_set_query)),
+        (c"req_set_uri", function!(req_set_uri)),
+        (c"res_set_status", function!(res_set_status)),
     ];
     // SAFETY: called inside a protected call.
     unsafe { set_functions(lua, &METHODS) };
@@ -83,46 +83,59 @@ unsafe fn message<'a>(lua: *mut lua_State, side: Side) -> Option<&'a mut Message
 }
 
 unsafe fn get_headers(lua: *mut lua_State, side: Side) -> c_int {
-    // SAFETY: nothing owned is alive while the tables are made: a name is lowered in the host's text.
+    // SAFETY: wherever Lua allocates, a finalizer of the script's may run and change message and host; so each text
+    // is copied into Lua first, and both are looked up anew after every such call.
     unsafe {
-        let Some(message) = message(lua, side) else {
+        ffi::lua_settop(lua, 1);
+        if message(lua, side).is_none() {
             ffi::lua_pushnil(lua);
             return 1;
-        };
+        }
         ffi::lua_createtable(lua, 0, 16);
-        for (_, name, value) in message.fields() {
+        let mut place = None;
+        loop {
+            let Some((id, _, value)) = message(lua, side).and_then(|message| message.field_after(place)) else { break };
+            push_bytes(lua, value);
+            let Some((named, name, _)) = message(lua, side).and_then(|message| message.field_after(place)) else {
+                break;
+            };
+            place = Some(id);
+            if named != id {
+                ffi::lua_settop(lua, 2);
+                continue;
+            }
             let host = host(lua);
             host.text.clear();
             host.text.extend(name.iter().map(u8::to_ascii_lowercase));
             push_bytes(lua, &host.text);
             ffi::lua_pushvalue(lua, -1);
-            if ffi::lua_rawget(lua, -3) == ffi::LUA_TNIL {
+            if ffi::lua_rawget(lua, 2) == ffi::LUA_TNIL {
                 ffi::lua_settop(lua, -2);
                 ffi::lua_createtable(lua, 0, 1);
-                push_bytes(lua, value);
+                ffi::lua_pushvalue(lua, 3);
                 ffi::lua_rawseti(lua, -2, 0);
-                ffi::lua_rawset(lua, -3);
+                ffi::lua_rawset(lua, 2);
             } else {
                 // Counted from 0, as HAProxy does: the length operator counts from 1.
                 let next = ffi::lua_rawlen(lua, -1) as i64 + 1;
-                push_bytes(lua, value);
+                ffi::lua_pushvalue(lua, 3);
                 ffi::lua_rawseti(lua, -2, next);
-                ffi::lua_settop(lua, -3);
             }
+            ffi::lua_settop(lua, 2);
         }
         1
     }
 }
 
 unsafe fn add_or_set(lua: *mut lua_State, side: Side, set: bool) -> c_int {
-    // SAFETY: arguments stay on the stack.
+    // SAFETY: arguments stay on the stack; the message is looked up behind every call that may run a finalizer.
     unsafe {
+        let name = check_bytes(lua, 2);
+        let value = check_bytes(lua, 3);
         let Some(message) = message(lua, side) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
-        let name = check_bytes(lua, 2);
-        let value = check_bytes(lua, 3);
         if !is_field_name(name) || !is_field_value(value) {
             raise(lua, c"invalid header name or value");
         }
@@ -131,6 +144,9 @@ unsafe fn add_or_set(lua: *mut lua_State, side: Side, set: bool) -> c_int {
         } else {
             message.add(name, value);
         }
+        if side == Side::Request && name.eq_ignore_ascii_case(b"host") {
+            message.set_authority(value);
+        }
         0
     }
 }
@@ -138,8 +154,9 @@ unsafe fn add_or_set(lua: *mut lua_State, side: Side, set: bool) -> c_int {
 unsafe fn del_header(lua: *mut lua_State, side: Side) -> c_int {
     // SAFETY: as `add_or_set`.
     unsafe {
+        let name = check_bytes(lua, 2);
         if let Some(message) = message(lua, side) {
-            message.delete_all(check_bytes(lua, 2));
+            message.delete_all(name);
         }
         0
     }
@@ -150,10 +167,10 @@ unsafe fn del_header(lua: *mut lua_State, side: Side) -> c_int {
 unsafe fn replace(lua: *mut lua_State, side: Side, elements: bool) -> c_int {
     // SAFETY: the failure's text is the only owned value when Lua is called.
     unsafe {
-        let Some(message) = message(lua, side) else { return 0 };
         let name = check_bytes(lua, 2);
         let pattern = check_bytes(lua, 3);
         let template = check_bytes(lua, 4);
+        let Some(message) = message(lua, side) else { return 0 };
         match replace_values(message, name, pattern, template, elements) {
             Ok(()) => 0,
             Err(error) => raise_text(lua, error),
@@ -247,11 +264,11 @@ enum Part {
 unsafe fn set_part(lua: *mut lua_State, part: Part) -> c_int {
     // SAFETY: arguments stay on the stack; the new target is dropped before Lua is called.
     unsafe {
+        let text = check_bytes(lua, 2);
         let Some(message) = message(lua, Side::Request) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
-        let text = check_bytes(lua, 2);
         let set = replace_part(message, part, text);
         ffi::lua_pushboolean(lua, c_int::from(set));
         1
@@ -294,15 +311,15 @@ fn replace_part(message: &mut Message, part: Part, text: &[u8]) -> bool {
     true
 }
 
-unsafe extern "C-unwind" fn res_set_status(lua: *mut lua_State) -> c_int {
+unsafe fn res_set_status(lua: *mut lua_State) -> c_int {
     // SAFETY: arguments stay on the stack.
     unsafe {
+        let code = ffi::luaL_checkinteger(lua, 2);
+        let reason = argument(lua, 3);
         let Some(message) = message(lua, Side::Response) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
-        let code = ffi::luaL_checkinteger(lua, 2);
-        let reason = argument(lua, 3);
         let set = match u16::try_from(code) {
             Ok(code) if (100..=999).contains(&code) && reason.is_none_or(is_field_value) => {
                 message.set_status(code, reason.unwrap_or_else(|| status::reason(code).as_bytes()));
@@ -317,7 +334,7 @@ unsafe extern "C-unwind" fn res_set_status(lua: *mut lua_State) -> c_int {
 
 macro_rules! methods {
     ($($name:ident => $call:expr;)*) => {$(
-        unsafe extern "C-unwind" fn $name(lua: *mut lua_State) -> c_int {
+        unsafe fn $name(lua: *mut lua_State) -> c_int {
             // SAFETY: a C function's usual stack, handed on.
             unsafe { ($call)(lua) }
         }

@@ -7,10 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluicegate_config::model::ServerAddress;
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
+
+use crate::server::connect_unix;
+use crate::stream::Socket;
 
 /// An operation that a coroutine waits for.
 pub(super) enum Operation {
@@ -50,7 +54,7 @@ pub(super) enum Target {
     /// A unix socket's path.
     Unix(PathBuf),
     /// An abstract unix socket's name.
-    Abstract(Vec<u8>),
+    Abstract(String),
     /// A connected descriptor that was inherited.
     Descriptor(RawFd),
 }
@@ -174,14 +178,8 @@ impl Target {
                 }
                 Err(last)
             }
-            Target::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-            Target::Abstract(name) => {
-                use std::os::linux::net::SocketAddrExt;
-                let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
-                let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
-                stream.set_nonblocking(true)?;
-                UnixStream::from_std(stream).map(Stream::Unix)
-            }
+            Target::Unix(path) => unix(&ServerAddress::Unix(path)),
+            Target::Abstract(name) => unix(&ServerAddress::Abstract(name)),
             Target::Descriptor(descriptor) => {
                 // SAFETY: the number is only duplicated: the script's process keeps what it inherited.
                 let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
@@ -237,6 +235,14 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
 }
 
+/// Connects to a unix socket as a server's address would be; the system answers at once.
+fn unix(address: &ServerAddress) -> io::Result<Stream> {
+    match connect_unix(address)? {
+        Socket::Unix(stream) => Ok(Stream::Unix(stream)),
+        Socket::Tcp(_) => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
 async fn tcp(address: SocketAddr) -> io::Result<Stream> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -263,7 +269,7 @@ mod tests {
             ("redis-1.internal:6379", None, name("redis-1.internal", 6379)),
             ("/run/x.sock", None, Some(Target::Unix("/run/x.sock".into()))),
             ("unix@/run/x.sock", None, Some(Target::Unix("/run/x.sock".into()))),
-            ("abns@x", None, Some(Target::Abstract(b"x".to_vec()))),
+            ("abns@x", None, Some(Target::Abstract("x".into()))),
             ("fd@7", None, Some(Target::Descriptor(7))),
             ("127.0.0.1", None, None),
             ("localhost", None, None),

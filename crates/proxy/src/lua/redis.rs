@@ -8,12 +8,12 @@
 use std::ffi::{CStr, c_int};
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
-use sluicegate_script::{can_wait, check_bytes, push_bytes, raise, to_bytes, wait};
+use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
 use sluicegate_wire::engine::Started;
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
-use super::host::{RedisHandle, host, key, raise_text, set_functions};
+use super::host::{RedisHandle, host, key, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 
 /// Handles of one state: stores and engines times databases.
@@ -31,22 +31,22 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     unsafe {
         ffi::lua_createtable(lua, 0, 2);
         ffi::lua_createtable(lua, 0, 16);
-        set_functions(lua, &[(c"call", call), (c"pcall", pcall)]);
+        set_functions(lua, &[(c"call", function!(call)), (c"pcall", function!(pcall))]);
         ffi::lua_createtable(lua, 0, 1);
-        set_functions(lua, &[(c"__index", make_method)]);
+        set_functions(lua, &[(c"__index", function!(make_method))]);
         ffi::lua_setmetatable(lua, -2);
         ffi::lua_setfield(lua, -2, c"__index".as_ptr());
         ffi::lua_pushstring(lua, c"redis".as_ptr());
         ffi::lua_setfield(lua, -2, c"__name".as_ptr());
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS).cast());
         ffi::lua_getglobal(lua, c"core".as_ptr());
-        set_functions(lua, &[(c"redis", redis)]);
+        set_functions(lua, &[(c"redis", function!(redis))]);
         ffi::lua_settop(lua, -2);
     }
 }
 
 /// `core.redis(NAME [, {db = N}])`.
-unsafe extern "C-unwind" fn redis(lua: *mut lua_State) -> c_int {
+unsafe fn redis(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; the handle is made after the last call that may raise.
     unsafe {
         let name = check_bytes(lua, 1);
@@ -100,7 +100,7 @@ fn unknown(name: &str) -> String {
 }
 
 /// `__index` of the methods' table: any other name is a command. The method is kept for the next time.
-unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
+unsafe fn make_method(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; 1 is the table of methods, 2 the name.
     unsafe {
         let Some(name) = to_bytes(lua, 2) else { return 0 };
@@ -114,7 +114,7 @@ unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
         upper[..name.len()].copy_from_slice(name);
         upper[..name.len()].make_ascii_uppercase();
         push_bytes(lua, &upper[..name.len()]);
-        ffi::lua_pushcclosure(lua, command, 1);
+        ffi::lua_pushcclosure(lua, function!(command), 1);
         ffi::lua_pushvalue(lua, 2);
         ffi::lua_pushvalue(lua, -2);
         ffi::lua_rawset(lua, 1);
@@ -126,17 +126,17 @@ unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
 const RAISE: lua_KContext = 0;
 const PROTECT: lua_KContext = 1;
 
-unsafe extern "C-unwind" fn command(lua: *mut lua_State) -> c_int {
+unsafe fn command(lua: *mut lua_State) -> c_int {
     // SAFETY: as `start`; upvalue 1 is the command's name.
     unsafe { start(lua, Some(ffi::lua_upvalueindex(1)), RAISE) }
 }
 
-unsafe extern "C-unwind" fn call(lua: *mut lua_State) -> c_int {
+unsafe fn call(lua: *mut lua_State) -> c_int {
     // SAFETY: as `start`.
     unsafe { start(lua, None, RAISE) }
 }
 
-unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
+unsafe fn pcall(lua: *mut lua_State) -> c_int {
     // SAFETY: as `start`.
     unsafe { start(lua, None, PROTECT) }
 }
@@ -191,19 +191,12 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
                 1
             }
             Started::Done(reply) => finish(lua, reply, mode),
-            Started::Pending(reply) => {
-                if !can_wait(lua) {
-                    drop(reply);
-                    raise(lua, c"cannot wait here");
-                }
-                host.operation = Some(Operation::Reply(reply));
-                wait(lua, mode, answered)
-            }
+            Started::Pending(reply) => wait_for(lua, Operation::Reply(reply), mode, continuation!(answered)),
         }
     }
 }
 
-unsafe extern "C-unwind" fn answered(lua: *mut lua_State, _: c_int, mode: lua_KContext) -> c_int {
+unsafe fn answered(lua: *mut lua_State, _: c_int, mode: lua_KContext) -> c_int {
     // SAFETY: the reply moves from one place of the host to another.
     unsafe {
         match host(lua).outcome.take() {
@@ -215,19 +208,25 @@ unsafe extern "C-unwind" fn answered(lua: *mut lua_State, _: c_int, mode: lua_KC
 
 /// Gives a reply back, parked in the host while Lua copies it.
 unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContext) -> c_int {
-    // SAFETY: the host owns the reply.
+    // SAFETY: the host owns the reply, in a box of its own: a finalizer of the script's, which may run wherever Lua
+    // allocates, parks its replies above and takes none away from below.
     unsafe {
-        let reply: &Reply = host(lua).answer.insert(reply);
-        if let Reply::Error(message) = reply {
+        let parked = host(lua).answers.len();
+        host(lua).answers.push(Box::new(reply));
+        let reply: *const Reply = &raw const **host(lua).answers.last().expect("just pushed");
+        if let Reply::Error(message) = &*reply {
             if mode == PROTECT {
                 ffi::lua_pushnil(lua);
-                push_bytes(lua, message.as_bytes());
-                return 2;
             }
             push_bytes(lua, message.as_bytes());
+            host(lua).answers.truncate(parked);
+            if mode == PROTECT {
+                return 2;
+            }
             ffi::lua_error(lua);
         }
-        push_reply(lua, reply, 0);
+        push_reply(lua, &*reply, 0);
+        host(lua).answers.truncate(parked);
         1
     }
 }

@@ -5,7 +5,8 @@
 //! worker, which drives it to its end without a stream, so that what it holds (a connection of a pool, say) is given
 //! back by its own code.
 //!
-//! Limits: [`DETACHED_MAX`] detached scripts a worker; one more is given up at once.
+//! Limits: [`DETACHED_MAX`] detached scripts a worker, one more is given up at once; and each for [`DETACHED_TIME`],
+//! because a socket of `core.tcp` has no timeout of its own unless the script sets one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,9 +17,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
-use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, push_bytes};
+use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, continuation, function, push_bytes};
 
 use super::host::{Host, Phase, TaskReference, host};
 use super::operation::Outcome;
@@ -29,6 +31,9 @@ use crate::worker::Worker;
 
 /// Scripts that a worker runs to their end without a stream.
 const DETACHED_MAX: usize = 4096;
+
+/// How long a script may go on without its stream: longer than any answer that is still worth reading to its end.
+const DETACHED_TIME: Duration = Duration::from_secs(60);
 
 /// A worker's own state, and its way to the shared one. The default is a worker without Lua.
 #[derive(Default)]
@@ -43,6 +48,16 @@ struct Inner {
     queue: RefCell<VecDeque<Script>>,
     waker: RefCell<Option<Waker>>,
     detached: Cell<usize>,
+    detached_time: Cell<Duration>,
+}
+
+/// Counts a detached script out, however its task ends.
+struct Leaving(Rc<Inner>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.detached.set(self.0.detached.get() - 1);
+    }
 }
 
 impl fmt::Debug for WorkerLua {
@@ -56,9 +71,22 @@ impl WorkerLua {
         for cell in states.cells.iter().flatten() {
             cell.lock.lock_blocking().host::<Host>().phase = Phase::Run;
         }
-        let inner =
-            Inner { states, index, queue: RefCell::default(), waker: RefCell::default(), detached: Cell::new(0) };
+        let inner = Inner {
+            states,
+            index,
+            queue: RefCell::default(),
+            waker: RefCell::default(),
+            detached: Cell::new(0),
+            detached_time: Cell::new(DETACHED_TIME),
+        };
         WorkerLua { inner: Some(Rc::new(inner)) }
+    }
+
+    /// Changes how long a script may go on without its stream; one minute unless changed.
+    pub fn limit_detached(&self, time: Duration) {
+        if let Some(inner) = &self.inner {
+            inner.detached_time.set(time);
+        }
     }
 
     /// Scripts that run on without their stream.
@@ -251,7 +279,7 @@ fn begin(
     let stream_id = cx.id;
     let mut budget = Budget::new(host.shared.session_timeout, host.shared.burst_timeout);
     // SAFETY: a coroutine from the pool has free slots; a C function without upvalues is pushed without allocating.
-    unsafe { ffi::lua_pushcfunction(coroutine.thread(), enter_action) };
+    unsafe { ffi::lua_pushcfunction(coroutine.thread(), function!(enter_action)) };
     let (burst, done) = one_burst(state, &coroutine, Some(cx), stream_id, hook, &mut budget, None);
     inner.start_tasks_of(cell, state);
     if burst != Burst::Waiting && burst != Burst::Forced && burst != Burst::Yielded {
@@ -295,6 +323,8 @@ fn one_burst(
     host.current.stream_id = stream_id;
     host.current.response = matches!(hook, Hook::HttpRes | Hook::TcpRes);
     host.outcome = outcome;
+    // What an error left behind in the middle of a push.
+    host.answers.clear();
     // SAFETY: the coroutine belongs to this state; a first burst finds its function, a later one needs no arguments.
     let burst = unsafe { state.resume(coroutine, 0, budget) };
     let current = std::mem::take(&mut state.host::<Host>().current);
@@ -344,18 +374,34 @@ impl Script {
             self.note_wait(state, burst);
             return Step::Waits;
         }
-        let label = match &self.kind {
-            Kind::Action(action) => Label::Action(&action.0.name),
-            Kind::Task(_) => Label::Task,
-        };
-        let outcome = ended(&self.cell, state, &coroutine, burst, done, self.hook, &label);
+        let outcome = ended(&self.cell, state, &coroutine, burst, done, self.hook, &self.label());
         state.recycle(coroutine);
         Step::Ended(outcome)
+    }
+
+    fn label(&self) -> Label<'_> {
+        match &self.kind {
+            Kind::Action(action) => Label::Action(&action.0.name),
+            Kind::Task(_) => Label::Task,
+        }
+    }
+
+    /// Gives the script up where it waits: what it opened in variables to be closed is closed.
+    async fn abandon(&mut self) {
+        self.waiting = None;
+        let cell = self.cell.clone();
+        let mut state = cell.lock.lock().await;
+        if let Some(coroutine) = self.coroutine.take() {
+            state.recycle(coroutine);
+        }
     }
 }
 
 /// Syslog severity of script errors.
 const ALERT: u8 = 1;
+
+/// Syslog severity of what a script's author may want to look at.
+const WARNING: u8 = 4;
 
 enum Label<'a> {
     Action(&'a str),
@@ -397,7 +443,6 @@ fn ended(
     }
     let error = state.failure(coroutine);
     let message = match error.kind {
-        ErrorKind::Timeout => format!("{label}: execution timeout. From {}", error.trace),
         ErrorKind::Memory => format!("{label}: out of memory error."),
         _ => format!("{label}: [state-id {}] runtime error: {error}.", cell.id),
     };
@@ -428,7 +473,7 @@ fn action_outcome(code: i64) -> ActionOutcome {
 }
 
 /// The body of an action's coroutine: everything that may raise happens in here.
-unsafe extern "C-unwind" fn enter_action(lua: *mut lua_State) -> c_int {
+unsafe fn enter_action(lua: *mut lua_State) -> c_int {
     // SAFETY: `begin` set the action, which its rule keeps alive.
     unsafe {
         let host = host(lua);
@@ -440,17 +485,17 @@ unsafe extern "C-unwind" fn enter_action(lua: *mut lua_State) -> c_int {
         for arg in &code.args {
             push_bytes(lua, arg);
         }
-        ffi::lua_callk(lua, code.args.len() as c_int + 1, 1, 0, Some(leave));
+        ffi::lua_callk(lua, code.args.len() as c_int + 1, 1, 0, Some(continuation!(leave)));
         1
     }
 }
 
-unsafe extern "C-unwind" fn leave(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn leave(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     1
 }
 
 /// The body of a task's coroutine: function and arguments come from the table that the registration pinned.
-unsafe extern "C-unwind" fn enter_task(lua: *mut lua_State) -> c_int {
+unsafe fn enter_task(lua: *mut lua_State) -> c_int {
     // SAFETY: the reference names a table {function, arguments…, n = count}.
     unsafe {
         let reference = host(lua).current.task;
@@ -462,12 +507,12 @@ unsafe extern "C-unwind" fn enter_task(lua: *mut lua_State) -> c_int {
         for index in 1..=count {
             ffi::lua_rawgeti(lua, 1, index.into());
         }
-        ffi::lua_callk(lua, count - 1, 0, 0, Some(finish_task));
+        ffi::lua_callk(lua, count - 1, 0, 0, Some(continuation!(finish_task)));
         0
     }
 }
 
-unsafe extern "C-unwind" fn finish_task(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn finish_task(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     0
 }
 
@@ -488,10 +533,14 @@ impl WorkerLua {
         tokio::task::spawn_local(async move {
             loop {
                 let mut script = inner.next().await;
-                let inner = inner.clone();
+                let leaving = Leaving(inner.clone());
                 tokio::task::spawn_local(async move {
-                    script.drive(None).await;
-                    inner.detached.set(inner.detached.get() - 1);
+                    let time = leaving.0.detached_time.get();
+                    if tokio::time::timeout(time, script.drive(None)).await.is_err() {
+                        let message = format!("{}: given up {time:?} after its stream ended.", script.label());
+                        (leaving.0.states.shared.sink)(WARNING, &message);
+                        script.abandon().await;
+                    }
                 });
             }
         });
@@ -505,7 +554,7 @@ async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
         match state.coroutine() {
             Ok(coroutine) => {
                 // SAFETY: as in `begin`.
-                unsafe { ffi::lua_pushcfunction(coroutine.thread(), enter_task) };
+                unsafe { ffi::lua_pushcfunction(coroutine.thread(), function!(enter_task)) };
                 coroutine
             }
             Err(error) => {

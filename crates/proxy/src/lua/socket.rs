@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
-use sluicegate_script::{argument, check_bytes, push_bytes, raise, wait};
+use sluicegate_script::{argument, check_bytes, continuation, function, push_bytes, raise};
 
-use super::host::{Phase, host, key, push_text, raise_text, set_functions};
+use super::host::{Phase, host, key, push_text, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome, Stream, Target};
 
 /// Most bytes that one `receive` collects.
@@ -50,7 +50,8 @@ impl Socket {
     fn consume(&mut self, count: usize) {
         self.start += count;
         self.scanned = 0;
-        if self.start == self.buffer.len() {
+        // A finalizer of the script's may have closed the socket while the bytes were handed over.
+        if self.start >= self.buffer.len() {
             self.start = 0;
             self.buffer.clear();
             // A connection that once carried a big value doesn't keep its room.
@@ -101,34 +102,34 @@ enum Pattern {
 /// Makes the class and `core.tcp`; the table `core` is a global.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const METHODS: [(&std::ffi::CStr, lua_CFunction); 9] = [
-        (c"connect", connect),
-        (c"connect_ssl", connect_ssl),
-        (c"send", send),
-        (c"receive", receive),
-        (c"settimeout", settimeout),
-        (c"setoption", setoption),
-        (c"getpeername", getpeername),
-        (c"getsockname", getsockname),
-        (c"close", close),
+        (c"connect", function!(connect)),
+        (c"connect_ssl", function!(connect_ssl)),
+        (c"send", function!(send)),
+        (c"receive", function!(receive)),
+        (c"settimeout", function!(settimeout)),
+        (c"setoption", function!(setoption)),
+        (c"getpeername", function!(getpeername)),
+        (c"getsockname", function!(getsockname)),
+        (c"close", function!(close)),
     ];
     // SAFETY: called inside a protected call; nothing is held.
     unsafe {
         ffi::lua_createtable(lua, 0, 4);
         ffi::lua_createtable(lua, 0, 10);
         set_functions(lua, &METHODS);
-        set_functions(lua, &[(c"shutdown", shutdown)]);
+        set_functions(lua, &[(c"shutdown", function!(shutdown))]);
         ffi::lua_setfield(lua, -2, c"__index".as_ptr());
-        set_functions(lua, &[(c"__gc", collect), (c"__close", close)]);
+        set_functions(lua, &[(c"__gc", function!(collect)), (c"__close", function!(close))]);
         ffi::lua_pushstring(lua, c"Socket".as_ptr());
         ffi::lua_setfield(lua, -2, c"__name".as_ptr());
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
         ffi::lua_getglobal(lua, c"core".as_ptr());
-        set_functions(lua, &[(c"tcp", tcp)]);
+        set_functions(lua, &[(c"tcp", function!(tcp))]);
         ffi::lua_settop(lua, -2);
     }
 }
 
-unsafe extern "C-unwind" fn tcp(lua: *mut lua_State) -> c_int {
+unsafe fn tcp(lua: *mut lua_State) -> c_int {
     // SAFETY: the box is made after the last call that may raise, except for setting the metatable, which doesn't.
     unsafe {
         if host(lua).phase == Phase::Body {
@@ -161,7 +162,7 @@ unsafe fn check<'a>(lua: *mut lua_State) -> &'a mut Socket {
     }
 }
 
-unsafe extern "C-unwind" fn collect(lua: *mut lua_State) -> c_int {
+unsafe fn collect(lua: *mut lua_State) -> c_int {
     // SAFETY: as `check`; the pointer is cleared before the box goes, so a finalizer that is called by hand is harmless.
     unsafe {
         check(lua);
@@ -172,21 +173,7 @@ unsafe extern "C-unwind" fn collect(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Leaves an operation for the driver and yields.
-unsafe fn wait_for(
-    lua: *mut lua_State,
-    operation: Operation,
-    context: lua_KContext,
-    then: ffi::lua_KFunction,
-) -> c_int {
-    // SAFETY: the operation is owned by the host before anything can raise.
-    unsafe {
-        host(lua).operation = Some(operation);
-        wait(lua, context, then)
-    }
-}
-
-unsafe extern "C-unwind" fn connect(lua: *mut lua_State) -> c_int {
+unsafe fn connect(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; what owns memory is moved into the host before Lua is called again.
     unsafe {
         let socket = check(lua);
@@ -204,11 +191,11 @@ unsafe extern "C-unwind" fn connect(lua: *mut lua_State) -> c_int {
         // A socket is connected once in HAProxy; connecting it again here begins anew.
         socket.close();
         socket.ended = false;
-        wait_for(lua, Operation::Connect(target, Some(limit)), 0, connected)
+        wait_for(lua, Operation::Connect(target, Some(limit)), 0, continuation!(connected))
     }
 }
 
-unsafe extern "C-unwind" fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: the socket is still argument 1; the outcome's values are dropped before Lua is called.
     unsafe {
         let socket = check(lua);
@@ -228,12 +215,12 @@ unsafe extern "C-unwind" fn connected(lua: *mut lua_State, _: c_int, _: lua_KCon
     }
 }
 
-unsafe extern "C-unwind" fn connect_ssl(lua: *mut lua_State) -> c_int {
+unsafe fn connect_ssl(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing is held.
     unsafe { raise(lua, c"not available yet: Socket.connect_ssl") }
 }
 
-unsafe extern "C-unwind" fn send(lua: *mut lua_State) -> c_int {
+unsafe fn send(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         check(lua);
@@ -242,7 +229,7 @@ unsafe extern "C-unwind" fn send(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn sent_more(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_int {
+unsafe fn sent_more(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_int {
     // SAFETY: as `send`.
     unsafe {
         if let Some(Outcome::TimedOut) = host(lua).outcome.take() {
@@ -272,7 +259,7 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let operation = Operation::Writable(stream.clone(), socket.timeout);
                     drop(error);
-                    return wait_for(lua, operation, done as lua_KContext, sent_more);
+                    return wait_for(lua, operation, done as lua_KContext, continuation!(sent_more));
                 }
                 Err(error) => {
                     drop(error);
@@ -298,7 +285,7 @@ fn slice(data: &[u8], i: i64, j: i64) -> &[u8] {
     if from > to { &[] } else { &data[from as usize - 1..to as usize] }
 }
 
-unsafe extern "C-unwind" fn receive(lua: *mut lua_State) -> c_int {
+unsafe fn receive(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         check(lua);
@@ -310,7 +297,7 @@ unsafe extern "C-unwind" fn receive(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn received_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn received_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: as `receive`.
     unsafe {
         if let Some(Outcome::TimedOut) = host(lua).outcome.take() {
@@ -398,7 +385,7 @@ unsafe fn receive_on(lua: *mut lua_State) -> c_int {
                 && let Some(stream) = &socket.stream
             {
                 let operation = Operation::Readable(stream.clone(), socket.timeout);
-                return wait_for(lua, operation, 0, received_more);
+                return wait_for(lua, operation, 0, continuation!(received_more));
             }
         }
     }
@@ -418,7 +405,7 @@ unsafe fn push_prefixed(lua: *mut lua_State, bytes: &[u8]) {
     }
 }
 
-unsafe extern "C-unwind" fn settimeout(lua: *mut lua_State) -> c_int {
+unsafe fn settimeout(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack. LuaSocket's second argument (the mode) is accepted: there is one kind.
     unsafe {
         let socket = check(lua);
@@ -433,18 +420,18 @@ unsafe extern "C-unwind" fn settimeout(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn setoption(lua: *mut lua_State) -> c_int {
+unsafe fn setoption(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack. As in HAProxy, every option is accepted and none does anything.
     unsafe { check(lua) };
     0
 }
 
-unsafe extern "C-unwind" fn getpeername(lua: *mut lua_State) -> c_int {
+unsafe fn getpeername(lua: *mut lua_State) -> c_int {
     // SAFETY: as `name`.
     unsafe { name(lua, true) }
 }
 
-unsafe extern "C-unwind" fn getsockname(lua: *mut lua_State) -> c_int {
+unsafe fn getsockname(lua: *mut lua_State) -> c_int {
     // SAFETY: as `name`.
     unsafe { name(lua, false) }
 }
@@ -460,7 +447,7 @@ unsafe fn name(lua: *mut lua_State, peer: bool) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn shutdown(lua: *mut lua_State) -> c_int {
+unsafe fn shutdown(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let how = match argument(lua, 2) {
@@ -486,7 +473,7 @@ unsafe extern "C-unwind" fn shutdown(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn close(lua: *mut lua_State) -> c_int {
+unsafe fn close(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe { check(lua).close() };
     0

@@ -12,11 +12,11 @@ use std::sync::{LazyLock, Weak};
 use parking_lot::Mutex;
 use sluicegate_config::catalogue::{Converter, Fetch};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
-use sluicegate_script::{State, can_wait, check_bytes, push_bytes, raise, to_bytes, wait};
+use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise, to_bytes};
 use smallvec::SmallVec;
 
 use super::core_api::{end_script, log_argument};
-use super::host::{Host, host, key, push_sample, raise_text, set_functions};
+use super::host::{Host, host, key, push_sample, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 use super::states::StateCell;
 use super::{http, reply};
@@ -105,18 +105,18 @@ struct Handle {
 /// Makes the classes.
 pub(super) unsafe fn open(lua: *mut lua_State) {
     const METHODS: [(&CStr, lua_CFunction); 12] = [
-        (c"set_var", set_var),
-        (c"get_var", get_var),
-        (c"unset_var", unset_var),
-        (c"set_priv", set_priv),
-        (c"get_priv", get_priv),
-        (c"done", done),
-        (c"log", log),
-        (c"deflog", deflog),
-        (c"Debug", debug),
-        (c"Info", info),
-        (c"Warning", warning),
-        (c"Alert", alert),
+        (c"set_var", function!(set_var)),
+        (c"get_var", function!(get_var)),
+        (c"unset_var", function!(unset_var)),
+        (c"set_priv", function!(set_priv)),
+        (c"get_priv", function!(get_priv)),
+        (c"done", function!(done)),
+        (c"log", function!(log)),
+        (c"deflog", function!(deflog)),
+        (c"Debug", function!(debug)),
+        (c"Info", function!(info)),
+        (c"Warning", function!(warning)),
+        (c"Alert", function!(alert)),
     ];
     // SAFETY: called inside a protected call; nothing is held.
     unsafe {
@@ -135,14 +135,14 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
                 _ => {
                     ffi::lua_createtable(lua, 0, 1);
                     ffi::lua_pushinteger(lua, object as u64 as i64);
-                    ffi::lua_pushcclosure(lua, make_method, 1);
+                    ffi::lua_pushcclosure(lua, function!(make_method), 1);
                     ffi::lua_setfield(lua, -2, c"__index".as_ptr());
                     ffi::lua_setmetatable(lua, -2);
                 }
             }
             ffi::lua_setfield(lua, -2, c"__index".as_ptr());
         }
-        ffi::lua_pushcclosure(lua, index, 1 + OBJECTS.len() as c_int);
+        ffi::lua_pushcclosure(lua, function!(index), 1 + OBJECTS.len() as c_int);
         ffi::lua_setfield(lua, -2, c"__index".as_ptr());
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::TXN).cast());
     }
@@ -161,7 +161,7 @@ pub(super) unsafe fn push(lua: *mut lua_State, stream: u64) {
 }
 
 /// `__index` of `txn`; upvalue 1 holds the methods, the next ones the metatables of the objects.
-unsafe extern "C-unwind" fn index(lua: *mut lua_State) -> c_int {
+unsafe fn index(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let name = to_bytes(lua, 2);
@@ -266,7 +266,7 @@ fn known_fetch(name: &str) -> Option<&'static KnownFetch> {
 }
 
 /// `__index` of an object's methods: makes the method of a fetch or converter when it is first named, and keeps it.
-unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
+unsafe fn make_method(lua: *mut lua_State) -> c_int {
     // SAFETY: 1 is the table of methods, 2 the name; upvalue 1 says which object. `Converter` is plain data.
     unsafe {
         let Some(name) = to_bytes(lua, 2).and_then(|name| std::str::from_utf8(name).ok()) else { return 0 };
@@ -274,14 +274,15 @@ unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
         if object == Object::Fetches as u64 || object == Object::StringFetches as u64 {
             let Some(known) = known_fetch(name) else { return 0 };
             ffi::lua_pushlightuserdata(lua, known as *const KnownFetch as *mut c_void);
-            let function = if object == Object::Fetches as u64 { fetch } else { string_fetch };
-            ffi::lua_pushcclosure(lua, function, 1);
+            let method = if object == Object::Fetches as u64 { function!(fetch) } else { function!(string_fetch) };
+            ffi::lua_pushcclosure(lua, method, 1);
         } else {
             let Some(converter) = converter_by_name(name) else { return 0 };
             let slot = ffi::lua_newuserdatauv(lua, size_of::<Converter>(), 0) as *mut Converter;
             slot.write(converter);
-            let function = if object == Object::Converters as u64 { convert } else { string_convert };
-            ffi::lua_pushcclosure(lua, function, 1);
+            let method =
+                if object == Object::Converters as u64 { function!(convert) } else { function!(string_convert) };
+            ffi::lua_pushcclosure(lua, method, 1);
         }
         ffi::lua_pushvalue(lua, 2);
         ffi::lua_pushvalue(lua, -2);
@@ -290,12 +291,12 @@ unsafe extern "C-unwind" fn make_method(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn fetch(lua: *mut lua_State) -> c_int {
+unsafe fn fetch(lua: *mut lua_State) -> c_int {
     // SAFETY: as `run_fetch`.
     unsafe { run_fetch(lua, Object::Fetches) }
 }
 
-unsafe extern "C-unwind" fn string_fetch(lua: *mut lua_State) -> c_int {
+unsafe fn string_fetch(lua: *mut lua_State) -> c_int {
     // SAFETY: as `run_fetch`.
     unsafe { run_fetch(lua, Object::StringFetches) }
 }
@@ -401,12 +402,12 @@ unsafe fn to_sample(lua: *mut lua_State, index: c_int) -> Option<Sample> {
     }
 }
 
-unsafe extern "C-unwind" fn convert(lua: *mut lua_State) -> c_int {
+unsafe fn convert(lua: *mut lua_State) -> c_int {
     // SAFETY: as `run_convert`.
     unsafe { run_convert(lua, Object::Converters) }
 }
 
-unsafe extern "C-unwind" fn string_convert(lua: *mut lua_State) -> c_int {
+unsafe fn string_convert(lua: *mut lua_State) -> c_int {
     // SAFETY: as `run_convert`.
     unsafe { run_convert(lua, Object::StringConverters) }
 }
@@ -449,20 +450,15 @@ unsafe fn give(lua: *mut lua_State, object: Object, called: Called) -> c_int {
             Called::Sample(None) => push_nothing(lua, object),
             Called::Failed(message) => raise_text(lua, message),
             Called::Pending(reply) => {
-                if !can_wait(lua) {
-                    drop(reply);
-                    raise(lua, c"cannot wait here");
-                }
-                host(lua).operation = Some(Operation::Reply(reply));
                 let string = lua_KContext::from(object == Object::StringConverters);
-                return wait(lua, string, converted);
+                return wait_for(lua, Operation::Reply(reply), string, continuation!(converted));
             }
         }
         1
     }
 }
 
-unsafe extern "C-unwind" fn converted(lua: *mut lua_State, _: c_int, string: lua_KContext) -> c_int {
+unsafe fn converted(lua: *mut lua_State, _: c_int, string: lua_KContext) -> c_int {
     // SAFETY: as `give`.
     unsafe {
         let object = if string != 0 { Object::StringConverters } else { Object::Converters };
@@ -493,7 +489,7 @@ unsafe fn variable(lua: *mut lua_State) -> VarRef {
     }
 }
 
-unsafe extern "C-unwind" fn set_var(lua: *mut lua_State) -> c_int {
+unsafe fn set_var(lua: *mut lua_State) -> c_int {
     // SAFETY: owned values are dropped before Lua is called.
     unsafe {
         let cx = txn_context(lua);
@@ -519,7 +515,7 @@ unsafe extern "C-unwind" fn set_var(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn unset_var(lua: *mut lua_State) -> c_int {
+unsafe fn unset_var(lua: *mut lua_State) -> c_int {
     // SAFETY: as `set_var`.
     unsafe {
         let Some(cx) = txn_context(lua) else {
@@ -534,7 +530,7 @@ unsafe extern "C-unwind" fn unset_var(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn get_var(lua: *mut lua_State) -> c_int {
+unsafe fn get_var(lua: *mut lua_State) -> c_int {
     // SAFETY: as `set_var`.
     unsafe {
         let Some(cx) = txn_context(lua) else {
@@ -552,7 +548,7 @@ unsafe extern "C-unwind" fn get_var(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn set_priv(lua: *mut lua_State) -> c_int {
+unsafe fn set_priv(lua: *mut lua_State) -> c_int {
     // SAFETY: what the stream notes is made after the last call that may raise.
     unsafe {
         ffi::lua_settop(lua, 2);
@@ -568,7 +564,7 @@ unsafe extern "C-unwind" fn set_priv(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn get_priv(lua: *mut lua_State) -> c_int {
+unsafe fn get_priv(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let Some(cx) = txn_context(lua) else {
@@ -595,7 +591,7 @@ pub(super) fn forget_private(state: &mut State, stream: u64) {
 }
 
 /// `txn:done([reply])`: ends the script and the stream.
-unsafe extern "C-unwind" fn done(lua: *mut lua_State) -> c_int {
+unsafe fn done(lua: *mut lua_State) -> c_int {
     // SAFETY: the reply is built inside the host.
     unsafe {
         if txn_context(lua).is_some() && ffi::lua_type(lua, 2) == ffi::LUA_TTABLE {
@@ -605,32 +601,32 @@ unsafe extern "C-unwind" fn done(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
+unsafe fn log(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, ffi::luaL_checkinteger(lua, 2), 3) }
 }
 
-unsafe extern "C-unwind" fn deflog(lua: *mut lua_State) -> c_int {
+unsafe fn deflog(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 6, 2) }
 }
 
-unsafe extern "C-unwind" fn debug(lua: *mut lua_State) -> c_int {
+unsafe fn debug(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 7, 2) }
 }
 
-unsafe extern "C-unwind" fn info(lua: *mut lua_State) -> c_int {
+unsafe fn info(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 6, 2) }
 }
 
-unsafe extern "C-unwind" fn warning(lua: *mut lua_State) -> c_int {
+unsafe fn warning(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 4, 2) }
 }
 
-unsafe extern "C-unwind" fn alert(lua: *mut lua_State) -> c_int {
+unsafe fn alert(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
     unsafe { log_argument(lua, 1, 2) }
 }

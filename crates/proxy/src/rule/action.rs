@@ -83,9 +83,9 @@ impl ActionCode {
             ActionCode::SetHeader(name) => {
                 let message = message(hook, cx);
                 message.delete_all(name);
-                return add_field(message, name, machine.text(), bufsize);
+                return add_field(message, hook, name, machine.text(), bufsize);
             }
-            ActionCode::AddHeader(name) => return add_field(message(hook, cx), name, machine.text(), bufsize),
+            ActionCode::AddHeader(name) => return add_field(message(hook, cx), hook, name, machine.text(), bufsize),
             ActionCode::DeleteHeader(name) => {
                 message(hook, cx).delete_all(name);
             }
@@ -115,9 +115,13 @@ impl ActionCode {
     }
 }
 
-/// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy.
-fn add_field(message: &mut Message, name: &[u8], value: &[u8], bufsize: usize) -> Done {
+/// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy. What becomes of Host
+/// becomes of the authority of a target that has one.
+fn add_field(message: &mut Message, hook: Hook, name: &[u8], value: &[u8], bufsize: usize) -> Done {
     message.add(name, value);
+    if !hook.is_response() && name.eq_ignore_ascii_case(b"host") {
+        message.set_authority(value);
+    }
     if message.wire_len() > bufsize {
         return Done::Verdict(Verdict::Reply(page_reply(500, ReplySource::Internal)));
     }

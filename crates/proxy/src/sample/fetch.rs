@@ -146,6 +146,8 @@ impl FetchCode {
             })
         };
         Ok(match fetch {
+            Fetch::AlwaysTrue => FetchCode::Constant(Sample::Bool(true)),
+            Fetch::AlwaysFalse => FetchCode::Constant(Sample::Bool(false)),
             Fetch::Bool => FetchCode::Constant(Sample::Bool(match args.first() {
                 Some(Arg::Str(text)) if matches!(&**text, "true" | "1") => true,
                 Some(Arg::Str(text)) if matches!(&**text, "false" | "0") => false,

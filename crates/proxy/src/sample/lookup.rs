@@ -35,6 +35,8 @@ pub enum Called {
 /// The fetch by a script's name, such as `req_hdr`.
 pub fn fetch_by_name(name: &str) -> Option<Fetch> {
     Some(match name {
+        "always_true" => Fetch::AlwaysTrue,
+        "always_false" => Fetch::AlwaysFalse,
         "bool" => Fetch::Bool,
         "int" => Fetch::Int,
         "str" => Fetch::Str,

@@ -108,7 +108,7 @@ pub(crate) fn abstract_address(name: &str) -> io::Result<SockAddr> {
 }
 
 /// Connects to a unix socket; the system answers at once.
-pub(super) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
+pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
     let address = match address {
         ServerAddress::Unix(path) => SockAddr::unix(path)?,
         ServerAddress::Abstract(name) => abstract_address(name)?,

@@ -20,7 +20,7 @@ mod shared;
 
 pub use assign::{ServerFailure, assign_and_connect};
 pub use connection::ServerConnection;
-pub(crate) use connection::abstract_address;
+pub(crate) use connection::{abstract_address, connect_unix};
 pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health_checks};
 pub use idle::IdleConnections;
 pub use queue::Queue;

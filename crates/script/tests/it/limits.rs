@@ -93,3 +93,39 @@ fn endless_recursion_is_an_error() {
     assert!(error.message.contains("C stack overflow"), "{error}");
     assert_eq!(run(&mut state, "return 1").as_deref(), Ok("1"));
 }
+
+#[test]
+fn a_panic_is_an_error_of_the_script_that_met_it() {
+    let mut state = state(0);
+    let error = run(&mut state, "panics(7)").expect_err("it is raised");
+    assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Runtime, "test:1: internal error: a fault with 7"));
+    for (code, expected) in [
+        ("return select(2, pcall(panics, 1))", "internal error: a fault with 1"),
+        ("return select(2, coroutine.resume(coroutine.create(panics), 2))", "internal error: a fault with 2"),
+        ("local ok = pcall(coroutine.wrap(function() ask(1) panics(3) end)) return tostring(ok) .. ask(4)", "false8"),
+        ("setmetatable({}, {__gc = panics}) collectgarbage() return 'collected'", "collected"),
+    ] {
+        assert_eq!(run(&mut state, code).as_deref(), Ok(expected), "{code}");
+    }
+    // SAFETY: the closure's value is a number.
+    let error = unsafe { state.protect(|_| panic!("in a protected call")) }.map(|()| ()).expect_err("it is caught");
+    assert_eq!(error.message, "internal error: in a protected call");
+    assert_eq!(run(&mut state, "return 'serves on'").as_deref(), Ok("serves on"));
+}
+
+#[test]
+fn closing_a_coroutine_by_hand_has_the_budget_too() {
+    let forever = "local x <close> = setmetatable({}, {__close = function() while true do end end})";
+    for code in [
+        format!(
+            "local co = coroutine.create(function() {forever} coroutine.yield() end)
+            coroutine.resume(co) coroutine.close(co) while true do end"
+        ),
+        format!("pcall(coroutine.wrap(function() {forever} error('x') end)) while true do end"),
+    ] {
+        let mut state = state(0);
+        let error = run_with(&mut state, &code, short()).expect_err(&code);
+        assert_eq!(error.kind, ErrorKind::Timeout, "{code}");
+        assert_eq!(run(&mut state, "return 'serves on'").as_deref(), Ok("serves on"));
+    }
+}

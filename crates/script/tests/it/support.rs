@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
-use sluicegate_script::{Budget, Burst, Coroutine, Error, MemoryLimit, State, host, push_bytes, to_bytes, wait};
+use sluicegate_script::{
+    Budget, Burst, Coroutine, Error, MemoryLimit, State, continuation, function, host, push_bytes, to_bytes, wait,
+};
 
 /// What the test functions share with the driver.
 #[derive(Default)]
@@ -20,15 +22,15 @@ pub struct Host {
     pub waited: u32,
 }
 
-unsafe extern "C-unwind" fn ask(lua: *mut lua_State) -> c_int {
+unsafe fn ask(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; the host is a `Host`.
     unsafe {
         host::<Host>(lua).asked = Some(ffi::luaL_checkinteger(lua, 1));
-        wait(lua, 0, answered)
+        wait(lua, 0, continuation!(answered))
     }
 }
 
-unsafe extern "C-unwind" fn answered(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+unsafe fn answered(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: as `ask`.
     unsafe {
         ffi::lua_pushinteger(lua, host::<Host>(lua).answer);
@@ -36,15 +38,26 @@ unsafe extern "C-unwind" fn answered(lua: *mut lua_State, _: c_int, _: lua_KCont
     }
 }
 
-/// A state with `ask(n)`, which waits and returns 2n.
+/// Drops a value on its way out, as a fault of Rust code would.
+unsafe fn panics(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    let wanted = unsafe { ffi::lua_tointeger(lua, 1) };
+    let owned = vec![wanted; 3];
+    assert!(owned[0] < 0, "a fault with {wanted}");
+    0
+}
+
+/// A state with `ask(n)`, which waits and returns 2n, and `panics(n)`.
 pub fn state(limit: usize) -> State {
     let mut state = State::new(Arc::new(MemoryLimit::new(limit)), Host::default()).expect("a state");
     // SAFETY: nothing is held.
     unsafe {
         state
             .protect(|lua| {
-                ffi::lua_pushcfunction(lua, ask);
+                ffi::lua_pushcfunction(lua, function!(ask));
                 ffi::lua_setglobal(lua, c"ask".as_ptr());
+                ffi::lua_pushcfunction(lua, function!(panics));
+                ffi::lua_setglobal(lua, c"panics".as_ptr());
             })
             .expect("registered");
     }

@@ -225,6 +225,22 @@ impl Message {
         self.second = self.store(target);
     }
 
+    /// Replaces host and port in a target that names them (absolute form, CONNECT), so that they go on saying what the
+    /// Host field says; user information stays. A target in another form stays as it is, and so does one whose request
+    /// line would be broken by what `authority` holds.
+    pub fn set_authority(&mut self, authority: &[u8]) {
+        if authority.iter().any(|byte| *byte <= b' ' || matches!(byte, b'/' | b'?' | b'#' | 0x7f)) {
+            return;
+        }
+        let target = self.target();
+        let Some((start, end)) = authority_of(self.method(), target) else { return };
+        if &target[start..end] == authority {
+            return;
+        }
+        let new = [&target[..start], authority, &target[end..]].concat();
+        self.set_target(&new);
+    }
+
     /// Replaces the status and the reason.
     pub fn set_status(&mut self, status: u16, reason: &[u8]) {
         self.second = self.store(reason);
@@ -278,6 +294,15 @@ impl Message {
             .map(|(index, entry)| (EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
     }
 
+    /// The first field behind `place` (from the start without one), for a walk during which the message may change.
+    pub fn field_after(&self, place: Option<EntryId>) -> Option<(EntryId, &[u8], &[u8])> {
+        let from = place.map_or(0, |place| place.0 as usize + 1);
+        let entries = self.entries.get(from..)?;
+        let index = from + entries.iter().position(|entry| !entry.deleted)?;
+        let entry = &self.entries[index];
+        Some((EntryId(index as u32), self.bytes(entry.name), self.bytes(entry.value)))
+    }
+
     /// The fields of one name (ASCII case ignored), in order.
     pub fn fields_named<'a>(&'a self, name: &'a [u8]) -> impl DoubleEndedIterator<Item = (EntryId, &'a [u8])> {
         self.fields().filter(move |(_, field, _)| field.eq_ignore_ascii_case(name)).map(|(id, _, value)| (id, value))
@@ -295,5 +320,61 @@ impl Message {
     pub fn wire_len(&self) -> usize {
         let start = self.first.len as usize + self.second.len as usize + 16;
         start + self.fields().map(|(_, name, value)| name.len() + value.len() + 4).sum::<usize>()
+    }
+}
+
+/// Where host and port stand in a target.
+fn authority_of(method: &[u8], target: &[u8]) -> Option<(usize, usize)> {
+    if method == b"CONNECT" {
+        return Some((0, target.len()));
+    }
+    if matches!(target.first(), None | Some(b'/')) {
+        return None;
+    }
+    let start = target.windows(3).position(|window| window == b"://")? + 3;
+    let end = target[start..].iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
+    let end = end.map_or(target.len(), |len| start + len);
+    let host = target[start..end].iter().rposition(|byte| *byte == b'@').map_or(start, |at| start + at + 1);
+    Some((host, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_s_authority_is_replaced() {
+        for (method, target, expected) in [
+            ("GET", "http://a/b?c", "http://new:81/b?c"),
+            ("GET", "http://u:p@a:80/b", "http://u:p@new:81/b"),
+            ("GET", "http://a", "http://new:81"),
+            ("GET", "http://a?b", "http://new:81?b"),
+            ("GET", "/b?http://a/", "/b?http://a/"),
+            ("OPTIONS", "*", "*"),
+            ("CONNECT", "a:443", "new:81"),
+        ] {
+            let mut message = Message::new();
+            message.set_request(method.as_bytes(), target.as_bytes(), Version::Http11);
+            message.set_authority(b"new:81");
+            assert_eq!(message.target(), expected.as_bytes(), "{method} {target}");
+            message.set_authority(b"a b");
+            assert_eq!(message.target(), expected.as_bytes(), "a request line can't be split");
+        }
+    }
+
+    #[test]
+    fn a_walk_goes_on_while_fields_come_and_go() {
+        let mut message = Message::new();
+        for name in [b"a", b"b", b"c"] {
+            message.add(name, b"1");
+        }
+        let (first, name, _) = message.field_after(None).expect("there are three");
+        assert_eq!(name, b"a");
+        message.delete_all(b"b");
+        message.add(b"d", b"2");
+        let (third, name, _) = message.field_after(Some(first)).expect("two are left");
+        assert_eq!(name, b"c");
+        let (fourth, ..) = message.field_after(Some(third)).expect("one is left");
+        assert_eq!(message.field_after(Some(fourth)), None);
     }
 }

@@ -70,7 +70,10 @@ fn a_spinning_script_is_ended_while_others_go_on() {
             assert!(beside.await.expect("it counts") > 3, "the worker served others");
             assert_eq!(served.await.expect("it ran"), "served");
             let text = bench.logged().remove(0).1;
-            assert!(text.starts_with("Lua function 'a': execution timeout."), "{text}");
+            assert!(
+                text.starts_with("Lua function 'a': [state-id 0] runtime error: execution timeout from "),
+                "{text}"
+            );
         })
     });
 }
@@ -152,4 +155,55 @@ fn a_stream_that_leaves_between_bursts_loses_no_turn() {
             assert_eq!(bench.result("b").await, "11");
         })
     });
+}
+
+#[test]
+fn a_detached_script_that_waits_for_ever_is_given_up() {
+    let code = "closed = 0
+        core.register_action('a', {'http-req'}, function(txn)
+          local x <close> = setmetatable({}, {__close = function() closed = closed + 1 end})
+          core.redis('main'):never() end)
+        core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', closed) end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            bench.worker.lua.limit_detached(Duration::from_millis(20));
+            for _ in 0..3 {
+                let mut cx = bench.stream("");
+                match try_run_action(&bench.worker, &mut cx, &bench.bind("a", &[]), Hook::HttpReq) {
+                    Attempt::Pending(pending) => drop(pending),
+                    Attempt::Ready(_) => panic!("it waits"),
+                }
+            }
+            assert_eq!(bench.worker.lua.detached(), 3);
+            while bench.worker.lua.detached() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(bench.result("b").await, "3", "what it held in variables to be closed was closed");
+            let (level, text) = bench.logged().remove(0);
+            assert_eq!((level, text.as_str()), (4, "Lua function 'a': given up 20ms after its stream ended."));
+        })
+    });
+}
+
+#[test]
+fn the_process_ends_with_tasks_and_detached_scripts_on_their_way() {
+    let code = "core.register_task(function() while true do core.msleep(1) end end)
+        core.register_task(function() core.redis('main'):never() end)
+        core.register_task(function() while true do core.yield() end end)
+        core.register_action('a', {'http-req'}, function() core.sleep(1000) end)
+        core.register_action('spins', {'http-req'}, function() core.yield() while true do end end)";
+    for per_thread in [false, true] {
+        // The bench stops its workers and joins them.
+        bench(Scripts::new().with(code, per_thread), 2, |bench| {
+            Box::pin(async move {
+                for name in ["a", "spins"] {
+                    let mut cx = bench.stream("");
+                    match try_run_action(&bench.worker, &mut cx, &bench.bind(name, &[]), Hook::HttpReq) {
+                        Attempt::Pending(pending) => drop(pending),
+                        Attempt::Ready(_) => panic!("it waits"),
+                    }
+                }
+            })
+        });
+    }
 }

@@ -104,6 +104,10 @@ fn headers_and_request_line() {
     check("txn.http:req_set_header('X-A', '9') result(txn.sf:req_hdr('x-a'), txn.f:req_hdr_cnt('x-a'))", "9 1");
     check("txn.http:req_add_header('X-A', '3') result(txn.f:req_hdr_cnt('x-a'))", "3");
     check("txn.http:req_del_header('x-a') result(txn.f:req_hdr_cnt('x-a'))", "0");
+    check(
+        "txn.http:req_set_uri('http://www/a') txn.http:req_set_header('Host', 'new:81') result(txn.sf:url())",
+        "http://new:81/a",
+    );
     check("txn.http:req_rep_value('x-a', '^2$', '<\\\\0>') result(txn.sf:req_hdr('x-a'))", "<2>");
     check(
         "result(txn.http:req_set_path('/p'), txn.http:req_set_query('q'), txn.http:req_set_method('PUT'), txn.sf:url(), txn.sf:method())",
@@ -148,6 +152,66 @@ fn stores_answer_at_once_or_later() {
 }
 
 #[test]
+fn a_script_s_finalizers_may_call_anything_in_the_middle_of_a_call() {
+    // Finalizers run wherever Lua allocates, so in the middle of every function that makes a table.
+    let litter = "collectgarbage('generational') local ran, failed = 0, nil
+        local function litter(f)
+          for _ = 1, 20 do setmetatable({}, {__gc = function()
+            ran = ran + 1
+            local ok, why = pcall(f)
+            if not ok and not failed then failed = why end
+          end}) end
+        end ";
+    check(
+        &format!(
+            "{litter} local r, good = core.redis('main'), 0
+            for _ = 1, 500 do
+              litter(function() r:many() r:pcall('nonsense') pcall(r.incrby, r, 'k', 'x') end)
+              local t = r:many()
+              if t[3] == 'three' and t.n == 5 and t[4][2].err == 'ERR inside' and t[5].k == 1.5 then good = good + 1 end
+            end
+            result(good, ran > 100, failed)"
+        ),
+        "500 true nil",
+    );
+    check(
+        &format!(
+            "{litter} local good = 0
+            for i = 1, 500 do
+              txn.http:req_set_header('x-own', 'value ' .. i)
+              litter(function() txn.http:req_get_headers() txn.http:req_add_header('x-b', ('y'):rep(400))
+                txn.http:req_del_header('x-b') end)
+              local h = txn.http:req_get_headers()
+              if h['x-own'][0] == 'value ' .. i and h['host'][0] == 'www' and h['x-a'][1] == '2' then good = good + 1 end
+            end
+            result(good, ran > 100, failed)"
+        ),
+        "500 true nil",
+    );
+    check(
+        &format!(
+            "{litter} litter(function() core.msleep(1) end) for _ = 1, 100 do litter(function() end) end
+            collectgarbage() result(failed:gsub('^.-: ', ''))"
+        ),
+        "cannot wait here 1",
+    );
+}
+
+#[test]
+fn a_fault_in_a_function_that_a_script_calls_is_the_script_s_error() {
+    check("result(pcall(function() core.redis('main'):panic() end))", "false internal error: a fault of the store");
+    let code = "core.register_action('a', {'http-req'}, function(txn) core.redis('main'):panic() end)
+        core.register_action('b', {'http-req'}, function(txn) txn:set_var('txn.result', 'served') end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            assert_eq!(format!("{:?}", bench.run("a", &mut bench.stream("")).await), "Continue");
+            assert!(bench.logged()[0].1.contains("internal error: a fault of the store"), "{:?}", bench.logged());
+            assert_eq!(bench.result("b").await, "served");
+        })
+    });
+}
+
+#[test]
 fn names_that_are_not_there_yet_say_so() {
     check(
         "result(select(2, pcall(function() return core.httpclient() end)):gsub('^.-: ', ''))",
@@ -157,6 +221,45 @@ fn names_that_are_not_there_yet_say_so() {
         "result(select(2, pcall(function() return Map.new('x') end)):gsub('^.-: ', ''))",
         "not available yet: Map.new 1",
     );
+    // Everything that HAProxy's manual has and this does not, by the way it is named.
+    for name in [
+        "core.proxies",
+        "core.backends",
+        "core.frontends",
+        "core.register_service",
+        "core.register_fetches",
+        "core.register_converters",
+        "core.register_cli",
+        "core.register_filter",
+        "core.wait",
+        "core.httpclient",
+        "core.set_map",
+        "core.del_map",
+        "core.add_acl",
+        "core.del_acl",
+        "core.get_patref",
+        "core.get_info",
+        "core.get_var",
+        "core.concat",
+        "core.queue",
+        "core.parse_addr",
+        "core.match_addr",
+        "core.http_date",
+        "core.set_nice",
+        "core.event_sub",
+        "Patref.new",
+        "Regex.new",
+        "Queue.new",
+    ] {
+        let body = format!("result(select(2, pcall(function() return {name} end)):gsub('^.-: ', ''))");
+        check(&body, &format!("not available yet: {name} 1"));
+    }
+    for name in
+        ["req", "res", "http_req", "http_res", "set_loglevel", "set_fc_tos", "set_bc_mark", "set_priority_class"]
+    {
+        let body = format!("result(select(2, pcall(function() return txn.{name} end)):gsub('^.-: ', ''))");
+        check(&body, &format!("not available yet: TXN.{name} 1"));
+    }
     check("result(core.nonsense)", "nil");
 }
 

@@ -27,7 +27,8 @@ pub fn sink(lines: &Lines) -> sluicegate_proxy::lua::LogSink {
     Arc::new(move |level, text| lines.lock().unwrap().push((level, text.to_owned())))
 }
 
-/// A store of counters: INCRBY, GET and ECHO at once, LATER an echo after a turn of the loop.
+/// A store of counters: INCRBY, GET and ECHO at once, LATER an echo after a turn of the loop, NEVER no answer, PANIC
+/// a fault.
 #[derive(Default)]
 pub struct Counters(Mutex<HashMap<Vec<u8>, i64>>);
 
@@ -58,6 +59,8 @@ impl Engine for Counters {
                 Reply::Array(vec![Reply::Simple("OK".into()), Reply::Error("ERR inside".into())]),
                 Reply::Map(vec![(bulk(b"k"), Reply::Double(1.5))]),
             ]),
+            (b"PANIC", []) => panic!("a fault of the store"),
+            (b"NEVER", []) => return Started::Pending(Box::pin(std::future::pending())),
             (b"LATER", [text]) => {
                 let text = text.to_vec();
                 return Started::Pending(Box::pin(async move {

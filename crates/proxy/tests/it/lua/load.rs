@@ -31,7 +31,7 @@ fn errors_of_bodies_say_where() {
     };
     check("x = = 1", "error in Lua file: DIR/script0.lua:1: unexpected symbol near '='");
     check("error('boom')", "Lua runtime error: DIR/script0.lua:1: boom");
-    check("core.msleep(1)", "attempt to yield");
+    check("core.msleep(1)", "cannot wait here");
     check("core.register_action('a', {'http-nope'}, print)", "Lua action environment 'http-nope' is unknown.");
     check("core.register_action('a', {'http-after-res'}, print)", "not available yet");
     check("core.register_action('a')", "'register_action' needs between 3 and 4 arguments");

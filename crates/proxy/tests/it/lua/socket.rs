@@ -178,6 +178,63 @@ fn unix_sockets() {
 }
 
 #[test]
+fn abstract_sockets_and_inherited_descriptors() {
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    // As HAProxy's, filled up with zeros.
+    let name = format!("sluicegate-lua-{}", std::process::id());
+    let mut padded = [0; 107];
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    let address = SocketAddr::from_abstract_name(padded).expect("it fits");
+    let listener = UnixListener::bind_addr(&address).expect("bound");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.expect("accepted").write_all(b"abstract\n");
+        }
+    });
+    let port = peer(drop);
+    let body = format!("local t = core.tcp() result(t:connect('abns@{name}'), t:receive())");
+    assert_eq!(with_socket(port, &body), "1 abstract");
+    let body = "local t = core.tcp() result(t:connect('abns@sluicegate-nobody'))";
+    assert_eq!(with_socket(port, body), "nil Can't connect");
+    let (mut other, inherited) = UnixStream::pair().expect("a pair");
+    let inherited = OwnedFd::from(inherited);
+    other.write_all(b"inherited\n").expect("sent");
+    let body = format!(
+        "local t = core.tcp() result(t:connect('fd@{0}'), t:receive(), t:send('back\\n'), t:shutdown('send'))",
+        inherited.as_raw_fd()
+    );
+    assert_eq!(with_socket(port, &body), "1 inherited 5 1");
+    let mut back = String::new();
+    drop(inherited);
+    other.read_to_string(&mut back).expect("its end");
+    assert_eq!(back, "back\n");
+    let body = "local t = core.tcp() result(t:connect('fd@9999'))";
+    assert_eq!(with_socket(port, body), "nil Can't connect");
+}
+
+#[test]
+fn a_socket_waits_for_as_long_as_its_script_says() {
+    // Both stay silent; the one with a time limit gives up first, the other is ended by its close.
+    let port = peer(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let body = format!(
+        "local patient, order = core.tcp(), {{}}
+        patient:connect('127.0.0.1', {port})
+        core.register_task(function() patient:receive() order[#order + 1] = 'patient' end)
+        core.yield()
+        s:settimeout(0.02) s:receive() order[#order + 1] = 'limited'
+        patient:close() core.msleep(1) core.yield()
+        while #order < 2 do core.msleep(1) end
+        result(order[1], order[2])"
+    );
+    // One connection at a time is what the peer serves, so the first one is closed by its timeout.
+    assert_eq!(with_socket(port, &body), "limited patient");
+}
+
+#[test]
 fn io_inside_the_script_s_own_coroutines_and_under_pcall() {
     let lines: &[&[u8]] = &[b"1\n2\n3\n"];
     check(
@@ -217,6 +274,15 @@ fn redis_lua_works_whole() {
         with_client("local r = client:transaction(function(t) t:incr('a') t:incr('a') end) result(#r, r[1], r[2])"),
         "2 1 2"
     );
+    assert_eq!(
+        with_client(
+            "local r = client:pipeline(function(p) p:set('p', 'v') p:get('p') p:incr('n') end) result(#r, r[2], r[3])"
+        ),
+        "3 v 1"
+    );
+    let inside = "local co = coroutine.wrap(function() client:set('c', 1) coroutine.yield(client:incr('c')) return client:get('c') end)
+        result(co(), co())";
+    assert_eq!(with_client(inside), "2 2");
     let refused = with_client("result(pcall(client.incrby, client, 'k', 'x'))");
     assert!(refused.starts_with("false") && refused.contains("redis error: ERR value is not an integer"), "{refused}");
     let quit = with_client("result(client:quit(), pcall(client.ping, client))");

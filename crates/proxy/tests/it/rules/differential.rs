@@ -104,6 +104,8 @@ fn fetches_and_converters_give_what_haproxys_give() {
         "fe_name",
         "str(a b)",
         "int(-7)",
+        "always_true",
+        "always_false",
         "bool(true)",
         "bool(false)",
         "req.hdr(x)",
@@ -336,6 +338,9 @@ fn variables_keep_and_cast_types_as_haproxys() {
 #[test]
 fn conditions_hold_when_haproxys_hold() {
     let conditions = [
+        "if { always_true }",
+        "unless { always_true }",
+        "if { always_false }",
         "if { path -m beg /a }",
         "if { path -m beg /a /f }",
         "if { path -m end html }",
@@ -499,6 +504,21 @@ fn edits_of_a_request_are_seen_by_later_rules() {
     ];
     compare(edits.iter().map(|edit| {
         let show = show("[%[req.hdr(x)]] [%[req.fhdr(x)]] %[req.hdr_cnt(x)] %[req.cook(a)] %[req.hdr(new)]");
+        format!(" http-request {edit} if {{}}\n{show}")
+    }));
+}
+
+#[test]
+fn what_becomes_of_host_becomes_of_an_absolute_target() {
+    let edits = [
+        "set-header Host new.example",
+        "set-header host new.example:81",
+        "add-header Host more.example",
+        "del-header Host",
+        "set-header X-Host new.example",
+    ];
+    compare(edits.iter().map(|edit| {
+        let show = show("%[url] %[path] [%[req.hdr(host)]] %[req.hdr_cnt(host)]");
         format!(" http-request {edit} if {{}}\n{show}")
     }));
 }
