@@ -3,6 +3,7 @@
 mod actions;
 mod api;
 mod fixture;
+mod hooks;
 mod load;
 mod socket;
 mod traffic;

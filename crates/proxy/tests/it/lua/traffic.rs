@@ -21,17 +21,17 @@ use super::fixture::{Counters, Lines, Scripts};
 use crate::rules::fixture::DEFAULTS;
 
 /// Workers that run a script's action on each request.
-struct Gate {
-    running: Arc<Running>,
-    address: SocketAddr,
+pub struct Gate {
+    pub running: Arc<Running>,
+    pub address: SocketAddr,
     workers: Option<Workers>,
     store: Arc<Counters>,
-    lines: Lines,
+    pub lines: Lines,
     _scripts: Scripts,
 }
 
 impl Gate {
-    fn start(workers: usize, scripts: Scripts, rules: &str) -> Gate {
+    pub fn start(workers: usize, scripts: Scripts, rules: &str) -> Gate {
         let lines = Lines::default();
         let states = scripts.load(workers, &lines).unwrap_or_else(|error| panic!("{error}"));
         let text = format!("{DEFAULTS}listen gate\n bind 127.0.0.1:1\n{rules}");

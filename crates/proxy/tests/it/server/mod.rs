@@ -4,3 +4,4 @@ mod balance;
 mod cli;
 mod fixture;
 mod logs;
+mod rows;

@@ -1,0 +1,106 @@
+//! The four hooks over sockets, in HTTP and in TCP mode, and faults in the middle of a request.
+
+use sluicegate_testkit::{Client, wait_for};
+
+use super::fixture::shared;
+use super::traffic::Gate;
+use crate::support::{OK, Origin};
+
+const TCP: &str = "core.register_action('greet', {'tcp-req'}, function(txn, word)
+      core.Info(word .. ' ' .. txn.sf:src() .. ' ' .. tostring(txn.f:method()))
+      txn:set_var('txn.seen', 'by request') end, 1)
+    core.register_action('answer', {'tcp-res'}, function(txn) core.Info('response ' .. txn:get_var('txn.seen')) end)
+    core.register_action('refuse', {'tcp-req', 'tcp-res'}, function() return act.DENY end)
+    core.register_action('done', {'tcp-req'}, function(txn) core.yield() txn:done() end)";
+
+fn tcp(origin: &Origin, rules: &str) -> Gate {
+    let server = format!(" mode tcp\n{rules} server s {}\n", origin.address);
+    Gate::start(1, shared(TCP), &server)
+}
+
+#[test]
+fn tcp_hooks_see_a_session_and_may_end_it() {
+    let origin = Origin::new();
+    let gate = tcp(&origin, " tcp-request content lua.greet hello\n tcp-response content lua.answer\n");
+    let mut client = Client::connect(&gate.address.to_string());
+    client.send("ping");
+    let mut peer = origin.accept();
+    assert_eq!(peer.read_exact(4), b"ping");
+    peer.send("pong");
+    drop(peer);
+    assert_eq!(client.read_to_end(), b"pong");
+    let lines: Vec<String> = gate.lines.lock().unwrap().iter().map(|(_, line)| line.clone()).collect();
+    assert_eq!(lines, ["hello 127.0.0.1 nil", "response by request"]);
+    for rule in ["refuse", "done"] {
+        let gate = tcp(&origin, &format!(" tcp-request content lua.{rule}\n"));
+        let mut client = Client::connect(&gate.address.to_string());
+        assert_eq!(client.read_to_end(), b"", "{rule}");
+        assert!(origin.is_unvisited(), "{rule}");
+    }
+    let gate = tcp(&origin, " tcp-response content lua.refuse\n");
+    let mut client = Client::connect(&gate.address.to_string());
+    let mut peer = origin.accept();
+    assert_eq!(client.read_to_end(), b"");
+    assert_eq!(peer.read_to_end(), b"");
+}
+
+#[test]
+fn a_response_is_changed_replaced_or_refused() {
+    let code = "core.register_action('mark', {'http-res'}, function(txn)
+          core.yield()
+          local h = txn.http:res_get_headers()
+          txn.http:res_set_header('X-Seen', h['content-length'][0] .. ' ' .. txn.sf:status() .. ' ' .. txn:get_var('txn.path'))
+          txn.http:res_add_header('X-Two', '1') txn.http:res_add_header('X-Two', '2')
+          txn.http:res_del_header('X-Gone') txn.http:res_set_status(418, 'Tea') end)
+        core.register_action('keep', {'http-req'}, function(txn) txn:set_var('txn.path', txn.sf:path()) end)
+        core.register_action('deny', {'http-res'}, function() return act.DENY end)
+        core.register_action('done', {'http-res'}, function(txn)
+          txn:done(txn:reply{status = 203, headers = {['x-own'] = 'yes'}, body = 'own'}) end)";
+    let response = OK.replace("\r\n\r\n", "\r\nX-Gone: 1\r\n\r\n");
+    let server = Origin::new().serve(response);
+    let gate = Gate::start(
+        1,
+        shared(code),
+        &format!(
+            " http-request lua.keep\n http-response lua.deny if {{ var(txn.path) -m str /deny }}\n http-response lua.done if {{ \
+             var(txn.path) -m str /done }}\n http-response lua.mark\n server s {server}\n"
+        ),
+    );
+    let mut client = Client::connect(&gate.address.to_string());
+    let marked = client.get("/mark");
+    assert_eq!((marked.status, marked.text().as_str()), (418, "ok"));
+    assert_eq!((marked.header("x-seen"), marked.header("x-gone")), (Some("2 200 /mark"), None));
+    let done = client.get("/done");
+    assert_eq!((done.status, done.text().as_str(), done.header("x-own")), (203, "own", Some("yes")));
+    let mut client = Client::connect(&gate.address.to_string());
+    assert_eq!(client.get("/deny").status, 502);
+}
+
+#[test]
+fn a_fault_in_one_request_ends_that_request_and_gives_everything_back() {
+    let server = Origin::new().serve(OK);
+    let gate = Gate::start(
+        1,
+        shared(""),
+        &format!(
+            " http-request store-call main PANIC if {{ path /fault }}\n http-response store-call main PANIC if {{ \
+             var(txn.late) -m found }}\n http-request set-var(txn.late) str(1) if {{ path /late }}\n server s {server} \
+             maxconn 1\nstore main\n"
+        ),
+    );
+    for path in ["/fault", "/late"] {
+        for _ in 0..3 {
+            let mut client = Client::connect(&gate.address.to_string());
+            client.send(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(client.read_to_end(), b"", "{path}");
+        }
+    }
+    let mut client = Client::connect(&gate.address.to_string());
+    // The only slot of the server was given back each time.
+    assert_eq!(client.get("/").status, 200);
+    drop(client);
+    wait_for("the last session", || (gate.running.process.sessions.current() == 0).then_some(()));
+    let streams = &gate.running.process.workers[0].streams;
+    assert_eq!(streams.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(gate.running.proxies[0].frontend.sessions.current(), 0);
+}
