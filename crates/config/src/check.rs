@@ -7,16 +7,16 @@ use crate::section::number_servers;
 /// Checks everything, and drops what HAProxy ignores with a warning. `defaults` says where each proxy's
 /// `default_backend` stands.
 pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnostics: &mut Diagnostics) {
+    // After an error something may seem to be missing that is only misspelt.
+    let whole = !diagnostics.has_errors();
     for proxy in &mut config.proxies {
         number_servers(&mut proxy.servers);
         http_only(proxy, diagnostics);
-        timeouts(proxy, diagnostics);
-        unreachable_rules(proxy, diagnostics);
-        if proxy.kind == ProxyKind::Frontend && proxy.binds.is_empty() {
-            let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
-            let warning = diagnostics.warning(proxy.at.clone(), message);
-            warning.hint("declare it as a backend if this was intended");
+        if whole {
+            timeouts(proxy, diagnostics);
+            binds(proxy, diagnostics);
         }
+        unreachable_rules(proxy, diagnostics);
     }
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         modes(proxy, default_at.as_ref(), config, diagnostics);
@@ -67,6 +67,14 @@ fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         let message = format!("missing timeouts for {} '{}'", word(proxy.kind), proxy.name);
         let warning = diagnostics.warning(proxy.at.clone(), message);
         warning.hint(format!("without them a silent peer is waited for forever; set {}", missing.join(", ")));
+    }
+}
+
+fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    if proxy.kind == ProxyKind::Frontend && proxy.binds.is_empty() {
+        let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
+        let warning = diagnostics.warning(proxy.at.clone(), message);
+        warning.hint("declare it as a backend if this was intended");
     }
 }
 

@@ -121,7 +121,14 @@ impl ExpressionReader<'_> {
             return Err(Problem::new(0, format!("sample fetch '{name}' is not supported yet")));
         }
         let names = FetchRow::all().iter().flat_map(|row| row.names.iter().copied());
-        let near = suggest::nearest(name, names.chain(known::FETCHES.iter().copied()));
+        let suffixed: Vec<String> = FetchRow::all()
+            .iter()
+            .filter(|_| self.acl)
+            .flat_map(|row| row.names.iter().filter(|name| !name.contains('.')).map(move |name| (row, name)))
+            .flat_map(|(row, name)| row.suffixed.iter().map(move |suffix| format!("{name}_{suffix}")))
+            .collect();
+        let known = known::FETCHES.iter().copied();
+        let near = suggest::nearest(name, names.chain(suffixed.iter().map(String::as_str)).chain(known));
         Err(Problem::new(0, format!("unknown fetch method '{name}'"))
             .hint(near.map(|n| format!("did you mean '{n}'?"))))
     }

@@ -48,6 +48,9 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
 /// Hints at the units of [`time`].
 pub(crate) const TIME_HINT: &str = "a duration is a number with us, ms, s, m, h or d; a bare number is milliseconds";
 
+/// Hints at the units of [`size`].
+pub(crate) const SIZE_HINT: &str = "a size is a number of bytes, or one with k, m or g";
+
 /// A size in bytes: digits and `k`, `m` or `g`.
 pub(crate) fn size(text: &str, max: u64) -> Result<u64, String> {
     let (digits, suffix) = digits(text);

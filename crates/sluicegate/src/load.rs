@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr};
+use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr, StoreSection};
 use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua, Severity};
 use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LogSink, LuaStates};
@@ -60,10 +60,13 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, usize> {
         Some(states) => &**states,
         None => &NoLua,
     };
-    let (config, diagnostics) = draft.finish(&Disk, names);
+    let mut stores = Vec::new();
+    let check_stores = |sections: &[StoreSection], diagnostics: &mut Diagnostics| {
+        stores = store_options(sections, diagnostics);
+    };
+    let (config, diagnostics) = draft.finish_with(&Disk, names, check_stores);
     let errors = report(&diagnostics);
     let Some(config) = config else { return Err(errors) };
-    let stores = store_options(&config)?;
     Ok(Loaded { config: Arc::new(config), stores, lua, lua_logger, workers })
 }
 
@@ -130,10 +133,9 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
 }
 
 /// Types the parameters of every `store` section, and warns of a store that strangers reach.
-fn store_options(config: &Config) -> Result<Vec<ServerOptions>, usize> {
-    let mut diagnostics = Diagnostics::new();
+fn store_options(sections: &[StoreSection], diagnostics: &mut Diagnostics) -> Vec<ServerOptions> {
     let mut all = Vec::new();
-    for section in &config.stores {
+    for section in sections {
         let options = match sluicegate_store::config::apply(&section.parameters) {
             Ok(options) => options,
             Err(failed) => {
@@ -157,8 +159,5 @@ fn store_options(config: &Config) -> Result<Vec<ServerOptions>, usize> {
         }
         all.push(options);
     }
-    match report(&diagnostics) {
-        0 => Ok(all),
-        errors => Err(errors),
-    }
+    all
 }

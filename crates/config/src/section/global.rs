@@ -11,7 +11,7 @@ use crate::model::{Global, LogAddress, LuaLoad, LuaLogStderr, LuaPath, Position,
 use crate::section::table::{self, MANY, Row, Table};
 use crate::section::{bind, log};
 use crate::suggest;
-use crate::unit::{self, TIME_HINT, TimeUnit};
+use crate::unit::{self, SIZE_HINT, TIME_HINT, TimeUnit};
 use crate::word::Line;
 
 /// Reads the section line by line; several `global` sections add up, as in HAProxy.
@@ -359,7 +359,8 @@ impl Reading<'_> {
                 None
             }
             Err(message) => {
-                self.diagnostics.error(line.at(1), format!("'{}': {message}", self.name));
+                let error = self.diagnostics.error(line.at(1), format!("'{}': {message}", self.name));
+                error.hint(SIZE_HINT);
                 None
             }
         }

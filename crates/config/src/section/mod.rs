@@ -16,7 +16,7 @@ use crate::catalogue::known;
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::directive::Blocks;
 use crate::environment::Environment;
-use crate::model::{Config, Global, Position};
+use crate::model::{Config, Global, Position, StoreSection};
 use crate::source::{LineIndex, Source};
 use crate::word::{self, Line, Scope};
 use crate::{Files, LuaNames, check, suggest};
@@ -288,6 +288,17 @@ impl Draft {
     /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
     /// configuration is there if and only if there is no error.
     pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
+        self.finish_with(files, lua, |_, _| ())
+    }
+
+    /// The same; `check_stores` types the parameters of the `store` sections, whose catalogue is not this crate's, so that
+    /// what is wrong with them is said in the same run and in its place.
+    pub fn finish_with(
+        self,
+        files: &dyn Files,
+        lua: &dyn LuaNames,
+        check_stores: impl FnOnce(&[StoreSection], &mut Diagnostics),
+    ) -> (Option<Config>, Diagnostics) {
         let Draft { source, global, sections, mut diagnostics, lua_failed, .. } = self;
         let loaded = proxy::Loaded { files, lua, lua_failed };
         let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &mut diagnostics);
@@ -299,6 +310,7 @@ impl Draft {
             origins: store::origins(&sections, &mut diagnostics),
         };
         check::check(&mut config, &defaults, &mut diagnostics);
+        check_stores(&config.stores, &mut diagnostics);
         if !diagnostics.is_empty() {
             let ranks: HashMap<&str, usize> = source.files.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect();
             diagnostics.sort(|file| ranks.get(file).copied().unwrap_or(usize::MAX));

@@ -674,8 +674,15 @@ impl ActionReader<'_, '_> {
             } else {
                 format!("the Lua action '{name}' is not registered")
             };
+            let elsewhere: Vec<&str> = ["tcp-req", "tcp-res", "http-req", "http-res"]
+                .into_iter()
+                .filter(|hook| self.reader.loaded.lua.action(name, hook).is_some())
+                .collect();
             let error = self.reader.diagnostics.error(self.line.at(self.name_at), message);
             match suggest::nearest(name, names.iter().map(String::as_str)) {
+                _ if !elsewhere.is_empty() => {
+                    _ = error.hint(format!("the script registers it for {}", crate::section::table::list(&elsewhere)));
+                }
                 Some(near) => _ = error.hint(format!("did you mean 'lua.{near}'?")),
                 None if names.is_empty() => _ = error.hint("load the script in 'global': 'lua-load FILE'"),
                 None => {}

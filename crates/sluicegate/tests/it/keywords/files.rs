@@ -78,3 +78,19 @@ fn directives_say_what_they_are_told() {
     assert!(!accepted, "{output}");
     assert!(output.contains("loud.cfg:2:1: error: 'not with Lua'"), "{output}");
 }
+
+/// The store's parameters are another crate's, and yet what is wrong with them stands in its place among the rest.
+#[test]
+fn parameters_of_a_store_are_checked_with_everything_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let text =
+        format!("store main\n    maxmemry 1g\n    databases x\n{DEFAULTS}frontend f\n    bind :8080\n    frob\n");
+    let file = write(directory.path(), "a.cfg", &text);
+    let (accepted, output) = check(&[&file]);
+    assert!(!accepted, "{output}");
+    let places: Vec<usize> = [":2:5: error: unknown store parameter 'maxmemry'\n      maxmemry 1g\n", ":3:", ":11:"]
+        .iter()
+        .map(|place| output.find(place).unwrap_or_else(|| panic!("no {place:?} in:\n{output}")))
+        .collect();
+    assert!(places.is_sorted() && output.contains("3 errors found"), "{output}");
+}
