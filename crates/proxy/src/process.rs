@@ -7,10 +7,12 @@
 //! **Invariant:** the phase only moves forward. A soft stop ends by itself: the last session that goes after it moves
 //! the phase to [`Phase::Ended`].
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
+use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
 
 use crate::counters::Count;
@@ -39,6 +41,9 @@ pub struct Process {
     pub workers: Box<[WorkerFigures]>,
     /// Told when a session of a process that had run out of descriptors ends.
     pub descriptors: Notify,
+    /// From the reading of the configuration to the start of the workers, once they have started (`BootTime_ms`).
+    pub boot: OnceLock<Duration>,
+    idle: Mutex<IdleSample>,
     phase: watch::Sender<Phase>,
 }
 
@@ -58,6 +63,25 @@ pub struct WorkerFigures {
     pub streams: AtomicU64,
     /// Times that accepting paused because descriptors or memory ran out.
     pub exhausted: Count,
+    /// What its runtime counts, from the start of its thread on.
+    pub runtime: OnceLock<RuntimeMetrics>,
+}
+
+/// Shortest time over which [`Process::idle_percent`] looks.
+const IDLE_PERIOD: Duration = Duration::from_secs(1);
+
+/// How busy the workers were when somebody asked, and what the answer was.
+#[derive(Debug)]
+struct IdleSample {
+    at: Instant,
+    busy: Duration,
+    percent: u32,
+}
+
+/// The share of `elapsed` that each of `workers` was not busy, of all together, in percent.
+fn idle_share(busy: Duration, elapsed: Duration, workers: usize) -> u32 {
+    let share = busy.as_secs_f64() / (elapsed.as_secs_f64() * workers as f64).max(1e-9);
+    (100.0 * (1.0 - share)).round().clamp(0.0, 100.0) as u32
 }
 
 impl Process {
@@ -70,8 +94,31 @@ impl Process {
             sessions: Limit::new(maxconn),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),
+            boot: OnceLock::new(),
+            idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
             phase: watch::Sender::new(Phase::Serving),
         })
+    }
+
+    /// How much of their time the workers waited for events, in percent (`Idle_pct`): since the question before if that
+    /// was a second ago or more, as it was answered then otherwise.
+    pub fn idle_percent(&self) -> u32 {
+        let busy = self.workers.iter().filter_map(|worker| worker.runtime.get());
+        let busy: Duration = busy.map(|runtime| runtime.worker_total_busy_duration(0)).sum();
+        let mut last = self.idle.lock();
+        let now = Instant::now();
+        let elapsed = now.duration_since(last.at);
+        if elapsed >= IDLE_PERIOD {
+            let percent = idle_share(busy.saturating_sub(last.busy), elapsed, self.workers.len());
+            *last = IdleSample { at: now, busy, percent };
+        }
+        last.percent
+    }
+
+    /// Tasks of all workers (`Tasks`).
+    pub fn tasks(&self) -> usize {
+        let runtimes = self.workers.iter().filter_map(|worker| worker.runtime.get());
+        runtimes.map(RuntimeMetrics::num_alive_tasks).sum()
     }
 
     /// The phase now.
@@ -244,6 +291,15 @@ mod tests {
         assert!(!limit.take(), "a lowered limit takes nothing back and gives nothing out");
         limit.set_max(None);
         assert!(limit.take());
+    }
+
+    #[test]
+    fn idle_is_what_is_left_of_busy() {
+        let seconds = Duration::from_secs;
+        for (busy, elapsed, workers, percent) in [(0, 5, 2, 100), (5, 5, 2, 50), (10, 5, 2, 0), (99, 5, 1, 0)] {
+            assert_eq!(idle_share(seconds(busy), seconds(elapsed), workers), percent);
+        }
+        assert_eq!(Process::new(1, None).idle_percent(), 100);
     }
 
     #[test]

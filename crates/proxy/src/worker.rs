@@ -227,6 +227,7 @@ pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTas
 /// A worker thread's body.
 fn run(index: usize, running: Arc<Running>, setup: Setup) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let _ = running.process.workers[index].runtime.set(runtime.metrics());
     let tune = &running.config.global.tune;
     let worker = Rc::new(Worker {
         index,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluicegate_bench::origin;
 use sluicegate_config::model::Bind;
@@ -35,8 +35,9 @@ const STORE_TICK: Duration = Duration::from_millis(100);
 
 /// Serves until a signal ends it.
 pub fn run(paths: &[PathBuf]) -> ExitCode {
+    let begun = Instant::now();
     let Ok(loaded) = load(paths) else { return ExitCode::FAILURE };
-    match start(loaded) {
+    match start(loaded, begun) {
         Ok(Some(signal)) => end_by(signal),
         Ok(None) => ExitCode::SUCCESS,
         Err(errors) => {
@@ -56,7 +57,7 @@ struct Sockets {
 }
 
 /// Builds, binds, serves; gives the signal that ended it, or none after a soft stop.
-fn start(loaded: Loaded) -> Result<Option<i32>, Vec<String>> {
+fn start(loaded: Loaded, begun: Instant) -> Result<Option<i32>, Vec<String>> {
     let Loaded { config, stores: options, lua, lua_logger, workers } = loaded;
     let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
@@ -83,7 +84,7 @@ fn start(loaded: Loaded) -> Result<Option<i32>, Vec<String>> {
     }
     // From here on the control thread writes what scripts log.
     let _ = lua_logger.set(running.logger.clone());
-    control(&running, bound, sockets, stores, servers).map_err(|error| vec![error.to_string()])
+    control(&running, begun, bound, sockets, stores, servers).map_err(|error| vec![error.to_string()])
 }
 
 fn texts(errors: &[impl ToString]) -> Vec<String> {
@@ -188,6 +189,7 @@ fn report(what: &str, result: io::Result<()>) {
 /// The control thread, from the start of the workers to the end of the process.
 fn control(
     running: &Arc<Running>,
+    begun: Instant,
     bound: Vec<Bound>,
     sockets: Sockets,
     stores: Vec<Store>,
@@ -201,6 +203,7 @@ fn control(
         let workers = worker::start(running, bound, tasks(sockets.stores, sockets.origins))?;
         hints::print(running);
         let process = &running.process;
+        let _ = process.boot.set(begun.elapsed());
         let hard_stop_after = running.config.global.hard_stop_after;
         let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.

@@ -80,9 +80,9 @@ rows! {
     "CompressBpsIn" => zero,
     "CompressBpsOut" => zero,
     "CompressBpsRateLim" => zero,
-    "Tasks" => |v| v.tasks().to_string(),
+    "Tasks" => |v| v.running.process.tasks().to_string(),
     "Run_queue" => zero,
-    "Idle_pct" => |_| "100".to_owned(),
+    "Idle_pct" => |v| v.running.process.idle_percent().to_string(),
     "node" => |_| node_name(),
     "Stopping" => |v| u32::from(v.running.process.phase() != Phase::Serving).to_string(),
     "Jobs" => |v| (u64::from(v.running.process.sessions.current()) + v.listeners()).to_string(),
@@ -108,7 +108,7 @@ rows! {
     "Tainted" => zero,
     "TotalWarnings" => zero,
     "MaxconnReached" => zero,
-    "BootTime_ms" => zero,
+    "BootTime_ms" => |v| v.running.process.boot.get().map_or(0, |boot| boot.as_millis()).to_string(),
     "Niced_tasks" => zero,
     "CurrStreams" => |v| v.sum(|w| w.streams.load(std::sync::atomic::Ordering::Relaxed)),
     "CumStreams" => |v| v.sum(|w| w.requests.get()),
@@ -140,10 +140,6 @@ impl View<'_> {
     /// Highest of the frontends' highest rates, a lower bound of the process's.
     fn highest(&self, rate: impl Fn(&Figures) -> u32) -> String {
         self.running.proxies.iter().map(|proxy| rate(&proxy.frontend.figures)).max().unwrap_or(0).to_string()
-    }
-
-    fn tasks(&self) -> u64 {
-        u64::from(self.running.process.sessions.current()) + self.listeners()
     }
 
     fn listeners(&self) -> u64 {

@@ -104,3 +104,23 @@ fn a_fault_in_one_request_ends_that_request_and_gives_everything_back() {
     assert_eq!(streams.load(std::sync::atomic::Ordering::Relaxed), 0);
     assert_eq!(gate.running.proxies[0].frontend.sessions.current(), 0);
 }
+
+#[test]
+fn a_soft_stop_waits_for_streams_and_not_for_tasks() {
+    let code = "core.register_task(function() while true do core.msleep(1) end end)
+        core.register_action('wait', {'http-req'}, function(txn) core.msleep(30) txn:set_var('txn.waited', 1) end)";
+    let origin = Origin::new();
+    let rules = format!(
+        " http-request lua.wait\n http-request return status 200 content-type a/b string waited if {{ var(txn.waited) \
+         -m found }}\n server s {}\n",
+        origin.address
+    );
+    let gate = Gate::start(1, shared(code), &rules);
+    let mut client = Client::connect(&gate.address.to_string());
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let streams = || gate.running.process.workers[0].streams.load(std::sync::atomic::Ordering::Relaxed);
+    wait_for("the stream", || (streams() == 1).then_some(()));
+    gate.running.process.begin_soft_stop();
+    assert_eq!(client.read_response().text(), "waited");
+    wait_for("the end", || (gate.running.process.phase() == sluicegate_proxy::process::Phase::Ended).then_some(()));
+}

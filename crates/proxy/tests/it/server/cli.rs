@@ -127,6 +127,13 @@ fn filters_and_lists_work_over_the_socket() {
     assert!(both.ends_with("\n\nadmin\n\n"), "{both}");
     let info = ask("show info");
     assert!(info.starts_with("Name: HAProxy\n") && info.contains("\nNbthread: 2\n") && info.ends_with("\n\n"));
+    let figure = |name: &str| -> u64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {info}"))
+    };
+    // Each of two workers has a task for each of two listeners.
+    assert!(figure("Tasks") >= 4, "{info}");
+    assert!(figure("Idle_pct") <= 100, "{info}");
     assert!(ask("nonsense").starts_with("Unknown command: 'nonsense'"));
 }
 

@@ -66,7 +66,10 @@ fn a_budget_ends_what_runs_too_long() {
     ] {
         let (answer, output) = run(global, &action(body));
         assert_eq!(answer, "", "{global}");
-        assert!(output.contains("Lua function 'a': execution timeout"), "{global}\n{output}");
+        assert!(
+            output.contains("Lua function 'a': [state-id 0] runtime error: execution timeout from "),
+            "{global}\n{output}"
+        );
     }
     // The same work within its limits ends by itself.
     let work = action("local n = 0 for i = 1, 1000000 do n = n + 1 end txn:set_var('txn.r', n)");
