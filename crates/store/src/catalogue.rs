@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::command::{self, GlobalHandle, Handle};
+use crate::context::Ctx;
 use crate::keys::KeyRule;
 
 /// Properties of a command, named as in Redis's `COMMAND` reply.
@@ -67,6 +68,12 @@ pub enum Category {
     Keyspace,
     /// `@string`
     String,
+    /// `@list`
+    List,
+    /// `@set`
+    Set,
+    /// `@sortedset`
+    SortedSet,
     /// `@connection`
     Connection,
     /// `@dangerous`
@@ -79,6 +86,9 @@ impl Category {
         match self {
             Category::Keyspace => "@keyspace",
             Category::String => "@string",
+            Category::List => "@list",
+            Category::Set => "@set",
+            Category::SortedSet => "@sortedset",
             Category::Connection => "@connection",
             Category::Dangerous => "@dangerous",
         }
@@ -164,6 +174,9 @@ pub struct CommandSpec {
     pub complexity: &'static str,
     /// The commands of a container.
     pub subcommands: &'static [CommandSpec],
+    /// What is done before its stripes are locked, because it takes too long under locks. A row without it that has
+    /// the flag `denyoom` gets its long words copied instead.
+    pub prepare: Option<fn(&mut Ctx<'_>)>,
     /// Who carries it out.
     pub handler: Handler,
 }
@@ -182,6 +195,7 @@ impl CommandSpec {
         summary: "",
         complexity: "O(1)",
         subcommands: &[],
+        prepare: None,
         handler: Handler::Container,
     };
 
@@ -214,6 +228,9 @@ impl CommandSpec {
         add(own(Category::Keyspace), "@keyspace");
         add(self.flags.has(Flags::READONLY) && self.group != "server" && self.group != "connection", "@read");
         add(self.flags.has(Flags::WRITE), "@write");
+        add(own(Category::Set), "@set");
+        add(own(Category::SortedSet), "@sortedset");
+        add(own(Category::List), "@list");
         add(own(Category::String), "@string");
         add(self.flags.has(Flags::PUBSUB), "@pubsub");
         add(self.flags.has(Flags::ADMIN), "@admin");

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::gate::Pass;
+use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
 use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
@@ -26,6 +27,8 @@ pub struct Ctx<'p> {
     pub(crate) locks: SmallVec<[Locked<'p>; 2]>,
     /// Large values, copied before the stripes were locked.
     pub(crate) prepared: SmallVec<[(u32, Arc<Vec<u8>>); 1]>,
+    /// The value of a payload, decoded before the stripes were locked.
+    pub(crate) decoded: Option<Box<Result<Value<'static>, rdb::Wrong>>>,
     /// Memory to be freed after the stripes are unlocked.
     pub(crate) garbage: SmallVec<[Garbage; 1]>,
 }
@@ -157,6 +160,14 @@ impl KeyMut<'_, '_> {
         self.garbage.extend(garbage);
         if self.slot.is_none() {
             self.slot = self.stripe.table.find(self.hash, self.key);
+        }
+    }
+
+    /// Makes an existing key look as if it had last been used `idle_s` seconds ago.
+    pub(crate) fn set_idle(&mut self, idle_s: i64) {
+        if let Some(slot) = self.slot {
+            let idle_s = u32::try_from(idle_s).unwrap_or(u32::MAX);
+            self.stripe.table.entry_mut(slot).touch(self.now.coarse_s().saturating_sub(idle_s));
         }
     }
 

@@ -227,12 +227,17 @@ impl Inner {
             places: SmallVec::new(),
             locks: SmallVec::new(),
             prepared: SmallVec::new(),
+            decoded: None,
             garbage: SmallVec::new(),
         };
         if spec.flags.has(Flags::DENYOOM) {
-            for (place, word) in words.iter().enumerate().skip(2) {
-                if word.len() >= SHARED_MIN {
-                    ctx.prepared.push((place as u32, Arc::new(word.to_vec())));
+            if let Some(prepare) = spec.prepare {
+                prepare(&mut ctx);
+            } else {
+                for (place, word) in words.iter().enumerate().skip(2) {
+                    if word.len() >= SHARED_MIN {
+                        ctx.prepared.push((place as u32, Arc::new(word.to_vec())));
+                    }
                 }
             }
         }

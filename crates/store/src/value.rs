@@ -67,6 +67,18 @@ impl<'a> Value<'a> {
     }
 }
 
+impl Value<'_> {
+    /// What an entry with this value would show.
+    pub(crate) fn view(&self) -> View<'_> {
+        match self {
+            Value::Int(value) => View::Int(*value),
+            Value::Bytes { bytes, .. } => View::Bytes(bytes),
+            Value::Vec { bytes, .. } => View::Bytes(bytes),
+            Value::Shared { bytes, .. } => View::Bytes(bytes),
+        }
+    }
+}
+
 /// What an entry holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum View<'a> {

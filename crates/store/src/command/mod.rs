@@ -1,12 +1,14 @@
 //! The commands, a data type per file; each file ends in its catalogue rows.
 
 mod database;
+mod dump;
 mod expire;
 #[cfg(test)]
 mod faulty;
 mod generic;
 mod lcs;
 mod object;
+mod sort;
 mod string;
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
@@ -32,6 +34,8 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     generic::COMMANDS,
     expire::COMMANDS,
     object::COMMANDS,
+    dump::COMMANDS,
+    sort::COMMANDS,
     database::COMMANDS,
     crate::server::COMMANDS,
     #[cfg(test)]
@@ -41,6 +45,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
 
 /// Why a command ends with an error reply.

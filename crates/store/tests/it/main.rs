@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod differential;
+mod dump;
 mod holds;
 mod model;
 mod reference;

@@ -1,0 +1,139 @@
+//! DUMP and RESTORE: values in serialised form, for another server or for later.
+//!
+//! Checksums and compression take milliseconds a megabyte, so neither is done under a stripe's lock: DUMP takes a copy
+//! of a short value or a reference to a long one and works after unlocking, RESTORE decodes before locking. A RESTORE
+//! that is then refused (`BUSYKEY`) has decoded in vain.
+
+use sluicegate_wire::resp::ReplySink;
+
+use super::{Refused, SYNTAX, integer, is, or_error};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::context::Ctx;
+use crate::keys::KeyRule;
+use crate::rdb;
+use crate::value::Entry;
+
+/// The payload's word in RESTORE.
+const PAYLOAD: usize = 3;
+
+fn dump(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let Some(value) = ctx.read(0).map(Entry::copy_value) else { return out.null() };
+    ctx.unlock();
+    // SAFETY: the value is this function's own, and everything is unlocked.
+    let payload = unsafe { ctx.pass.outside(|| rdb::dump(value.view())) };
+    out.bulk(&payload);
+}
+
+#[derive(Default)]
+struct Options {
+    replace: bool,
+    absolute: bool,
+    idle_s: Option<i64>,
+    /// Only an LFU policy would keep it, as in Redis.
+    frequency: Option<i64>,
+}
+
+impl Options {
+    fn parse(words: &[&[u8]]) -> Result<Options, Refused> {
+        let mut options = Options::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let argument = words.as_slice().first();
+            match argument {
+                _ if is(word, "replace") => options.replace = true,
+                _ if is(word, "absttl") => options.absolute = true,
+                Some(argument) if is(word, "idletime") && options.frequency.is_none() => {
+                    let idle_s = integer(argument)?;
+                    if idle_s < 0 {
+                        return Err("ERR Invalid IDLETIME value, must be >= 0".into());
+                    }
+                    options.idle_s = Some(idle_s);
+                    words.next();
+                }
+                Some(argument) if is(word, "freq") && options.idle_s.is_none() => {
+                    let frequency = integer(argument)?;
+                    if !(0..=255).contains(&frequency) {
+                        return Err("ERR Invalid FREQ value, must be >= 0 and <= 255".into());
+                    }
+                    options.frequency = Some(frequency);
+                    words.next();
+                }
+                _ => return Err(SYNTAX.into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Decodes the payload; nothing is locked yet.
+fn decode(ctx: &mut Ctx<'_>) {
+    let payload = ctx.words[PAYLOAD];
+    // SAFETY: no database has been looked up yet.
+    let decoded = unsafe { ctx.pass.outside(|| rdb::restore(payload)) };
+    ctx.decoded = Some(Box::new(decoded));
+}
+
+fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = (|| {
+        let options = Options::parse(&words[PAYLOAD + 1..])?;
+        let decoded = ctx.decoded.take();
+        let mut key = ctx.key(0);
+        if !options.replace && key.exists() {
+            return Err("BUSYKEY Target key name already exists.".into());
+        }
+        let ttl = integer(words[2])?;
+        if ttl < 0 {
+            return Err("ERR Invalid TTL value, must be >= 0".into());
+        }
+        let value = decoded.map_or_else(|| rdb::restore(words[PAYLOAD]), |decoded| *decoded);
+        let value = value.map_err(|wrong| wrong.to_string())?;
+        let expiry = match ttl {
+            0 => None,
+            at_ms if options.absolute => Some(at_ms),
+            // Redis lets a time beyond its clock wrap around too: the key has then expired long ago.
+            ttl_ms => Some(ttl_ms.wrapping_add(key.now.ms())),
+        };
+        if expiry.is_some_and(|at_ms| at_ms <= key.now.ms()) {
+            key.remove();
+        } else {
+            key.set(value, expiry);
+            key.set_idle(options.idle_s.unwrap_or(0));
+        }
+        out.ok();
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: "dump",
+        arity: 2,
+        flags: Flags::READONLY,
+        keys: KeyRule::ONE,
+        categories: &[Category::Keyspace],
+        cost: Cost::PerByte,
+        since: "2.6.0",
+        group: "generic",
+        summary: "Returns a serialized representation of the value stored at a key.",
+        complexity: "O(N) where N is the length of the value.",
+        handler: Handler::Keyspace(dump),
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
+        name: "restore",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: KeyRule::ONE,
+        categories: &[Category::Keyspace, Category::Dangerous],
+        cost: Cost::PerByte,
+        since: "2.6.0",
+        group: "generic",
+        summary: "Creates a key from the serialized representation of a value.",
+        complexity: "O(N) where N is the length of the payload and of the value.",
+        prepare: Some(decode),
+        handler: Handler::Keyspace(restore),
+        ..CommandSpec::EMPTY
+    },
+];

@@ -1,0 +1,173 @@
+//! LZF, the compression of strings in Redis's serialised values.
+//!
+//! ```text
+//! 000nnnnn  n + 1 bytes                literals, 1 to 32
+//! nnnooooo  oooooooo                   n + 2 bytes from o + 1 bytes back, n from 1 to 6
+//! 111ooooo  nnnnnnnn  oooooooo         n + 9 bytes from o + 1 bytes back
+//! ```
+//!
+//! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB; it
+//! gives up as soon as its output passes the caller's limit. The decompressor allocates no more than what its input can
+//! stand for, 88 times its length, and never reads or writes outside of either.
+
+const LITERALS_MAX: usize = 32;
+const BACK_MAX: usize = 1 << 13;
+const RUN_MIN: usize = 3;
+const RUN_MAX: usize = 9 + 255;
+/// Bytes that a byte of input can stand for at most: three bytes are one run.
+const GROWTH_MAX: usize = RUN_MAX / 3;
+const TABLE_BITS_MAX: u32 = 14;
+
+/// `input` compressed to at most `limit` bytes. `input` is shorter than 4 GiB.
+pub(super) fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
+    // As many places as the input has, or a short string would pay for a long one's table.
+    let bits = (usize::BITS - input.len().leading_zeros()).clamp(4, TABLE_BITS_MAX);
+    let hash = |three: &[u8]| {
+        let number = u32::from(three[0]) | u32::from(three[1]) << 8 | u32::from(three[2]) << 16;
+        (number.wrapping_mul(0x9e37_79b1) >> (u32::BITS - bits)) as usize
+    };
+    // One more than the last position of each hash; 0 for none.
+    let mut places = vec![0u32; 1 << bits];
+    let mut out = Vec::with_capacity(limit.min(input.len() / 2));
+    let (mut at, mut literals) = (0, 0);
+    while let Some(three) = input.get(at..at + RUN_MIN) {
+        let place = &mut places[hash(three)];
+        let seen = std::mem::replace(place, at as u32 + 1) as usize;
+        let Some(back) = seen
+            .checked_sub(1)
+            .map(|from| at - from)
+            .filter(|&back| back <= BACK_MAX && input[at - back..].starts_with(three))
+        else {
+            at += 1;
+            if out.len() + (at - literals) > limit {
+                return None;
+            }
+            continue;
+        };
+        let end = input.len().min(at + RUN_MAX);
+        let same = |(new, old): &(&u8, &u8)| new == old;
+        let more = input[at + RUN_MIN..end].iter().zip(&input[at - back + RUN_MIN..]).take_while(same).count();
+        put_literals(&input[literals..at], &mut out);
+        put_run(RUN_MIN + more, back, &mut out);
+        literals = at + RUN_MIN + more;
+        while at + 1 < literals {
+            at += 1;
+            if let Some(three) = input.get(at..at + RUN_MIN) {
+                places[hash(three)] = at as u32 + 1;
+            }
+        }
+        at = literals;
+    }
+    put_literals(&input[literals..], &mut out);
+    (out.len() <= limit).then_some(out)
+}
+
+fn put_literals(bytes: &[u8], out: &mut Vec<u8>) {
+    for chunk in bytes.chunks(LITERALS_MAX) {
+        out.push(chunk.len() as u8 - 1);
+        out.extend_from_slice(chunk);
+    }
+}
+
+fn put_run(len: usize, back: usize, out: &mut Vec<u8>) {
+    let [high, low] = (back as u16 - 1).to_be_bytes();
+    match len {
+        ..9 => out.extend([(len as u8 - 2) << 5 | high, low]),
+        _ => out.extend([7 << 5 | high, (len - 9) as u8, low]),
+    }
+}
+
+/// What `input` stands for, if that is `len` bytes.
+pub(super) fn decompress(mut input: &[u8], len: usize) -> Option<Vec<u8>> {
+    if input.is_empty() || len > input.len().saturating_mul(GROWTH_MAX) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(len);
+    while let [control, rest @ ..] = input {
+        let control = usize::from(*control);
+        let room = len - out.len();
+        if control < LITERALS_MAX {
+            let (literals, rest) = rest.split_at_checked(control + 1)?;
+            out.extend_from_slice(literals.get(..literals.len().min(room)).filter(|fits| *fits == literals)?);
+            input = rest;
+            continue;
+        }
+        let (run, low, rest) = match (control >> 5, rest) {
+            (7, [more, low, rest @ ..]) => (usize::from(*more) + 9, low, rest),
+            (1..7, [low, rest @ ..]) => ((control >> 5) + 2, low, rest),
+            _ => return None,
+        };
+        let back = ((control & 31) << 8 | usize::from(*low)) + 1;
+        let start = out.len().checked_sub(back)?;
+        if run > room {
+            return None;
+        }
+        // A run may reach into what it makes itself: then it repeats the last `back` bytes.
+        let mut left = run;
+        while left > 0 {
+            let part = left.min(out.len() - start);
+            out.extend_from_within(start..start + part);
+            left -= part;
+        }
+        input = rest;
+    }
+    (out.len() == len).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(input: &[u8], at_most: usize) {
+        let packed = compress(input, usize::MAX / 2).expect("no limit");
+        assert!(packed.len() <= at_most, "{} bytes to {}", input.len(), packed.len());
+        if !input.is_empty() {
+            assert_eq!(decompress(&packed, input.len()).as_deref(), Some(input));
+        }
+        for wrong in [input.len().wrapping_sub(1), input.len() + 1, usize::MAX] {
+            assert_eq!(decompress(&packed, wrong), None);
+        }
+        assert_eq!(compress(input, packed.len()).as_deref(), Some(&packed[..]));
+        if let Some(less) = packed.len().checked_sub(1) {
+            assert_eq!(compress(input, less), None);
+        }
+    }
+
+    #[test]
+    fn what_is_compressed_comes_back() {
+        check(b"", 0);
+        check(b"a", 2);
+        check(b"abc", 4);
+        check(&[b'a'; 21], 5);
+        check(&[b'a'; 10_000], 130);
+        check(&b"abcdefgh".repeat(1_000), 120);
+        let noise: Vec<u8> = (0..70_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        check(&noise, noise.len() + noise.len() / 32 + 1);
+        // The same again, just near enough and just too far.
+        check(&[&noise[..8192], &noise[..8192]].concat(), 9_000);
+        check(&[&noise[..8193], &noise[..100]].concat(), 8_700);
+        for run in 2..300 {
+            check(&[&noise[..300], &noise[..run], b"!"].concat(), 330 + run.min(8));
+        }
+    }
+
+    #[test]
+    fn wrong_input_is_refused() {
+        for (input, len) in [
+            (&b""[..], 0),
+            (b"\x01a", 2),
+            (b"\x00a\x20", 3),
+            (b"\x00a\xe0", 10),
+            (b"\x00a\xe0\x00", 10),
+            (b"\x00a\x20\x01", 4),
+            (b"\x20\x00", 3),
+            (b"\x02abc", 2),
+            (b"\x00a\x20\x00", 3),
+            (b"\x00a\xe0\xff\x00", 1 << 30),
+        ] {
+            assert_eq!(decompress(input, len), None, "{input:?}");
+        }
+        assert_eq!(decompress(b"\x00a\x20\x00", 4).as_deref(), Some(&b"aaaa"[..]));
+    }
+}

@@ -1,0 +1,364 @@
+//! Values in Redis's serialised form: the payloads of DUMP and RESTORE.
+//!
+//! ```text
+//! type (1)   object …   version (2, little endian)   CRC-64 of everything before it (8, little endian)
+//! ```
+//!
+//! The object is that of an RDB file (type 0: a string). Lengths come in 6, 14, 32 or 64 bits, big endian; a length
+//! whose first two bits are set says instead how the string is encoded: as an integer of 8, 16 or 32 bits, little
+//! endian, or [compressed](lzf). What is written is version 10, which Redis 7.0 loads; what is read is up to
+//! version 12. Bytes after the object are ignored, as Redis does; an object that is cut off is refused, where
+//! Redis goes on reading in the trailer.
+//!
+//! A payload comes from a peer: nothing in it is believed before it is compared with the bytes that are there, so a
+//! wrong one costs no more memory than 88 times its length, and never more than [`STRING_MAX`]. A string that would be
+//! longer than that is refused, where Redis allocates it.
+//!
+//! Another type adds its number to [`restore`] and its object to [`dump`], both over the same lengths and strings.
+
+mod crc64;
+mod lzf;
+
+use sluicegate_wire::resp::parse_i64;
+
+use crate::value::{STRING_MAX, Value, View};
+use crc64::crc64;
+
+/// The version that is written.
+const VERSION: u16 = 10;
+/// The highest version that is read.
+const VERSION_MAX: u16 = 12;
+const VERSION_BYTES: usize = 2;
+const CHECKSUM_BYTES: usize = 8;
+
+const TYPE_STRING: u8 = 0;
+
+const LEN_14: u8 = 0b01 << 6;
+const LEN_32: u8 = 0x80;
+const LEN_64: u8 = 0x81;
+const ENCODED: u8 = 0b11 << 6;
+const INT_8: u8 = ENCODED;
+const INT_16: u8 = ENCODED | 1;
+const INT_32: u8 = ENCODED | 2;
+const LZF: u8 = ENCODED | 3;
+
+/// Strings up to this length are written as integers if they are one.
+const INTEGER_TEXT_MAX: usize = 11;
+/// Strings beyond this length are compressed if that saves [`SAVING_MIN`] bytes at least.
+const UNCOMPRESSED_MAX: usize = 20;
+const SAVING_MIN: usize = 4;
+
+/// Why a payload cannot be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Wrong {
+    /// It is of a later version, or not what was dumped.
+    #[error("ERR DUMP payload version or checksum are wrong")]
+    Envelope,
+    /// Its object is malformed, or of a type that this store does not have.
+    #[error("ERR Bad data format")]
+    Object,
+}
+
+/// A value's payload.
+pub(crate) fn dump(value: View<'_>) -> Vec<u8> {
+    let mut out = vec![TYPE_STRING];
+    match value {
+        View::Int(value) => put_integer(value, &mut out),
+        View::Bytes(bytes) => put_string(bytes, &mut out),
+    }
+    seal(out, VERSION)
+}
+
+fn seal(mut object: Vec<u8>, version: u16) -> Vec<u8> {
+    object.extend(version.to_le_bytes());
+    object.extend(crc64(&object).to_le_bytes());
+    object
+}
+
+/// The value of a payload.
+pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
+    let (body, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>().ok_or(Wrong::Envelope)?;
+    let (object, version) = body.split_last_chunk::<VERSION_BYTES>().ok_or(Wrong::Envelope)?;
+    if u16::from_le_bytes(*version) > VERSION_MAX || u64::from_le_bytes(*checksum) != crc64(body) {
+        return Err(Wrong::Envelope);
+    }
+    let mut reader = Reader(object);
+    match reader.byte()? {
+        TYPE_STRING => Ok(reader.string()?.into_value()),
+        _ => Err(Wrong::Object),
+    }
+}
+
+fn put_len(len: usize, out: &mut Vec<u8>) {
+    match len {
+        0..0x40 => out.push(len as u8),
+        0x40..0x4000 => out.extend((len as u16 | u16::from(LEN_14) << 8).to_be_bytes()),
+        0x4000..=0xffff_ffff => {
+            out.push(LEN_32);
+            out.extend((len as u32).to_be_bytes());
+        }
+        _ => {
+            out.push(LEN_64);
+            out.extend((len as u64).to_be_bytes());
+        }
+    }
+}
+
+fn put_raw(bytes: &[u8], out: &mut Vec<u8>) {
+    put_len(bytes.len(), out);
+    out.extend_from_slice(bytes);
+}
+
+fn put_integer(value: i64, out: &mut Vec<u8>) {
+    if let Ok(value) = i8::try_from(value) {
+        out.push(INT_8);
+        out.extend(value.to_le_bytes());
+    } else if let Ok(value) = i16::try_from(value) {
+        out.push(INT_16);
+        out.extend(value.to_le_bytes());
+    } else if let Ok(value) = i32::try_from(value) {
+        out.push(INT_32);
+        out.extend(value.to_le_bytes());
+    } else {
+        put_raw(itoa::Buffer::new().format(value).as_bytes(), out);
+    }
+}
+
+fn put_string(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.len() <= INTEGER_TEXT_MAX
+        && let Some(value) = parse_i64(bytes)
+    {
+        return put_integer(value, out);
+    }
+    if bytes.len() > UNCOMPRESSED_MAX
+        && let Some(packed) = lzf::compress(bytes, bytes.len() - SAVING_MIN)
+    {
+        out.push(LZF);
+        put_len(packed.len(), out);
+        return put_raw_after(bytes.len(), &packed, out);
+    }
+    // The trailer's room is added, so that a long value is not moved for it.
+    out.reserve_exact(bytes.len() + 32);
+    put_raw(bytes, out);
+}
+
+/// The length of what was compressed, then its compressed bytes.
+fn put_raw_after(len: usize, packed: &[u8], out: &mut Vec<u8>) {
+    put_len(len, out);
+    out.reserve_exact(packed.len() + 32);
+    out.extend_from_slice(packed);
+}
+
+/// A string as it was read.
+enum Text<'a> {
+    Int(i64),
+    Bytes(&'a [u8]),
+    Own(Vec<u8>),
+}
+
+impl Text<'_> {
+    /// As SET would store it.
+    fn into_value(self) -> Value<'static> {
+        let bytes = match self {
+            Text::Int(value) => return Value::Int(value),
+            Text::Bytes(bytes) => bytes.to_vec(),
+            Text::Own(bytes) => bytes,
+        };
+        match Value::of(&bytes) {
+            Value::Int(value) => Value::Int(value),
+            _ => Value::Vec { bytes, raw: false },
+        }
+    }
+}
+
+/// What stands where a length is expected.
+enum Length {
+    /// So many bytes or elements.
+    Of(usize),
+    /// A string in the encoding of this first byte.
+    Encoded(u8),
+}
+
+/// Reads an object from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Wrong> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(Wrong::Object)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], Wrong> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(Wrong::Object)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, Wrong> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn length(&mut self) -> Result<Length, Wrong> {
+        let first = self.byte()?;
+        let len = match (first & ENCODED, first) {
+            (ENCODED, _) => return Ok(Length::Encoded(first)),
+            (0, _) => u64::from(first),
+            (LEN_14, _) => u64::from(u16::from_be_bytes([first & !ENCODED, self.byte()?])),
+            (_, LEN_32) => u64::from(u32::from_be_bytes(self.array()?)),
+            (_, LEN_64) => u64::from_be_bytes(self.array()?),
+            _ => return Err(Wrong::Object),
+        };
+        usize::try_from(len).map(Length::Of).map_err(|_| Wrong::Object)
+    }
+
+    fn plain_length(&mut self) -> Result<usize, Wrong> {
+        match self.length()? {
+            Length::Of(len) => Ok(len),
+            Length::Encoded(_) => Err(Wrong::Object),
+        }
+    }
+
+    fn string(&mut self) -> Result<Text<'a>, Wrong> {
+        match self.length()? {
+            Length::Of(len) => self.take(len).map(Text::Bytes),
+            Length::Encoded(INT_8) => Ok(Text::Int(i8::from_le_bytes(self.array()?).into())),
+            Length::Encoded(INT_16) => Ok(Text::Int(i16::from_le_bytes(self.array()?).into())),
+            Length::Encoded(INT_32) => Ok(Text::Int(i32::from_le_bytes(self.array()?).into())),
+            Length::Encoded(LZF) => {
+                let (packed, len) = (self.plain_length()?, self.plain_length()?);
+                let packed = self.take(packed)?;
+                if len > STRING_MAX {
+                    return Err(Wrong::Object);
+                }
+                lzf::decompress(packed, len).map(Text::Own).ok_or(Wrong::Object)
+            }
+            Length::Encoded(_) => Err(Wrong::Object),
+        }
+    }
+}
+
+/// Restores what a peer may send: as it is, and with a right trailer so that the object is reached. Nothing may panic,
+/// a value is never longer than its payload allows, and what was restored is dumped and restored again unchanged.
+pub fn fuzz_restore(data: &[u8]) {
+    let _ = restore(data);
+    for object in [data.to_vec(), [&[TYPE_STRING], data].concat(), [&[TYPE_STRING, LZF], data].concat()] {
+        let longest = object.len().saturating_mul(88).max(20);
+        let Ok(value) = restore(&seal(object, VERSION)) else { continue };
+        assert!(value.view().len() <= longest);
+        round_trip(value.view());
+    }
+    round_trip(View::Bytes(data));
+    round_trip(View::Bytes(&data.repeat(9)));
+}
+
+fn round_trip(value: View<'_>) {
+    let again = restore(&dump(value)).expect("a payload of our own");
+    let (mut digits, mut digits_again) = (itoa::Buffer::new(), itoa::Buffer::new());
+    assert!(again.view().text(&mut digits_again) == value.text(&mut digits));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(value: &[u8], object: &[u8]) {
+        for view in [View::Bytes(value), Value::of(value).view()] {
+            let payload = dump(view);
+            assert_eq!(payload[..payload.len() - 10], *object);
+            assert_eq!(payload[payload.len() - 10..payload.len() - 8], [10, 0]);
+            round_trip(view);
+        }
+    }
+
+    #[test]
+    fn strings_are_written_as_redis_writes_them() {
+        check(b"", b"\0\0");
+        check(b"abc", b"\0\x03abc");
+        check(b"0", b"\0\xc0\0");
+        check(b"-128", b"\0\xc0\x80");
+        check(b"128", b"\0\xc1\x80\0");
+        check(b"-32768", b"\0\xc1\0\x80");
+        check(b"32768", b"\0\xc2\0\x80\0\0");
+        check(b"-2147483648", b"\0\xc2\0\0\0\x80");
+        check(b"2147483648", b"\0\x0a2147483648");
+        check(b"-9223372036854775808", b"\0\x14-9223372036854775808");
+        check(b"007", b"\0\x03007");
+        check(&[b'a'; 20], &[b"\0\x14", &[b'a'; 20][..]].concat());
+        check(&[b'a'; 21], b"\0\xc3\x05\x15\0a\xe0\x0b\0");
+    }
+
+    #[test]
+    fn lengths_of_all_widths_are_read() {
+        let text = [b'x'; 300];
+        for (len, head) in [
+            (3, &b"\x03"[..]),
+            (3, b"\x40\x03"),
+            (300, b"\x41\x2c"),
+            (300, b"\x80\0\0\x01\x2c"),
+            (300, b"\x81\0\0\0\0\0\0\x01\x2c"),
+        ] {
+            // What follows the object is not looked at.
+            let value = restore(&seal([b"\0", head, &text].concat(), VERSION_MAX)).expect("a string");
+            assert_eq!(value.view().len(), len);
+        }
+    }
+
+    #[test]
+    fn wrong_payloads_are_refused() {
+        let good = dump(View::Bytes(b"value"));
+        for len in 0..good.len() {
+            assert_eq!(restore(&good[..len]).err(), Some(Wrong::Envelope));
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_eq!(restore(&bad).err(), Some(Wrong::Envelope));
+        }
+        assert_eq!(restore(&seal(b"\0\x01a".to_vec(), 13)).err(), Some(Wrong::Envelope));
+        for object in [
+            &b""[..],
+            b"\0",
+            b"\x01\x01a",
+            b"\0\x02a",
+            b"\0\x40",
+            b"\0\x82",
+            b"\0\xbf",
+            b"\0\x80\0\0\0",
+            b"\0\x81\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\0\xc0",
+            b"\0\xc1\0",
+            b"\0\xc2\0\0\0",
+            b"\0\xc4",
+            b"\0\xc3\xc0\x01\x01",
+            b"\0\xc3\x02\x02\0a",
+            b"\0\xc3\x02\x81\x7f\xff\xff\xff\xff\xff\xff\xff\0a",
+            b"\0\xc3\x03\x02\0a",
+        ] {
+            assert_eq!(restore(&seal(object.to_vec(), VERSION)).err(), Some(Wrong::Object), "{object:?}");
+        }
+    }
+
+    #[test]
+    fn fuzz_restore_holds() {
+        let mut state = 1u64;
+        let mut next = |limit: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % limit
+        };
+        for _ in 0..20_000 {
+            let mut data: Vec<u8> = match next(3) {
+                0 => (0..next(40)).map(|_| next(256) as u8).collect(),
+                // Small numbers make lengths that nearly fit.
+                1 => (0..next(40)).map(|_| next(8) as u8 * [1, 1, 0x20][next(3)]).collect(),
+                _ => dump(View::Bytes(&vec![next(256) as u8; next(700)]))[1..].to_vec(),
+            };
+            for _ in 0..next(4) {
+                let (at, byte) = (next(data.len() + 1), next(256) as u8);
+                data.get_mut(at).into_iter().for_each(|old| *old = byte);
+            }
+            fuzz_restore(&data);
+        }
+    }
+}
