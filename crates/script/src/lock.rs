@@ -1,9 +1,9 @@
 //! The lock around a state that several workers share: held for one burst, waited for without blocking a worker.
 //!
-//! A burst lasts about a microsecond and a wake-up of another worker ten to fifty, so a lock that always hands over
-//! to the next in its queue would spend its life in wake-ups (a convoy). Here a release wakes the first waiter and
-//! leaves the lock free: whoever comes first takes it. The first waiter can be overtaken [`OVERTAKEN_MAX`] times;
-//! then the lock is handed to it. A task that finds the lock taken first spins for less than a wake-up would cost.
+//! A burst is shorter than a wake-up of another worker, so a lock that always hands over to the next in its queue would
+//! spend its life in wake-ups (a convoy). Here a release wakes the first waiter and leaves the lock free: whoever comes
+//! first takes it. The first waiter can be overtaken `OVERTAKEN_MAX` times; then the lock is handed to it. A task that
+//! finds the lock taken spins a little before it parks (`docs/decisions/004`).
 //!
 //! Cost: uncontended, two atomic exchanges. Limit: as many waiters as there are streams.
 
@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 /// How often the first waiter may be overtaken before the lock is handed to it.
 const OVERTAKEN_MAX: u32 = 64;
 
-/// Spins before a task parks: one to three microseconds.
+/// Spins before a task parks: about the length of a few short bursts.
 const SPINS: u32 = 100;
 
 const LOCKED: u32 = 1;
