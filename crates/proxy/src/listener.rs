@@ -8,7 +8,8 @@
 //!
 //! A session holds a slot of its listener, its frontend and the process. Slots are taken before `accept`, so a limit is
 //! exact and what exceeds it stays in the kernel's backlog. A listener that finds no slot waits until one is given
-//! back. One that finds no descriptor waits until a session ends, or a tenth of a second.
+//! back. One that finds no descriptor closes idle server connections; if there are none, it waits until a session ends,
+//! or a tenth of a second.
 
 use std::fmt;
 use std::io;
@@ -28,7 +29,7 @@ use tokio::io::unix::AsyncFd;
 use crate::counters::Figures;
 use crate::process::{Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
-use crate::server::abstract_address;
+use crate::server::{self, abstract_address};
 use crate::worker::Worker;
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
@@ -456,6 +457,9 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         drop(slots);
                         worker.figures().exhausted.add(1);
+                        if server::shed_idle(&worker.running.proxies) > 0 {
+                            continue;
+                        }
                         let freed = listener.process.descriptors.notified();
                         let _ = tokio::time::timeout(EXHAUSTED_PAUSE, freed).await;
                     }

@@ -6,6 +6,11 @@ use std::process::ExitCode;
 /// Reports, and says by its exit code whether the files could run.
 pub fn check(paths: &[PathBuf]) -> ExitCode {
     match crate::load::load(paths) {
+        // HAProxy's words and its exit code, which deployment scripts tell from an error.
+        Ok(loaded) if !loaded.listens() => {
+            eprintln!("Configuration file has no error but will not start (no listener) => exit(2).");
+            ExitCode::from(2)
+        }
         Ok(_) => {
             eprintln!("Configuration file is valid");
             ExitCode::SUCCESS

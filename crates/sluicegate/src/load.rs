@@ -28,6 +28,16 @@ pub struct Loaded {
     pub workers: usize,
 }
 
+impl Loaded {
+    /// Somebody could connect: a section that is enabled has a `bind`.
+    pub fn listens(&self) -> bool {
+        let config = &self.config;
+        config.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
+            || config.stores.iter().any(|store| !store.binds.is_empty())
+            || config.origins.iter().any(|origin| !origin.binds.is_empty())
+    }
+}
+
 /// Reads and types everything; prints every diagnostic. `Err` carries the number of errors.
 pub fn load(paths: &[PathBuf]) -> Result<Loaded, usize> {
     let mut environment = Environment::new();

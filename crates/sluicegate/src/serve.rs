@@ -58,6 +58,10 @@ struct Sockets {
 
 /// Builds, binds, serves; gives the signal that ended it, or none after a soft stop.
 fn start(loaded: Loaded, begun: Instant) -> Result<Option<i32>, Vec<String>> {
+    if !loaded.listens() {
+        let hint = "hint: a 'frontend', 'listen', 'store' or 'origin' section needs a 'bind' line";
+        return Err(vec![format!("no enabled listener found (check for 'bind' directives)\n\n{hint}")]);
+    }
     let Loaded { config, stores: options, lua, lua_logger, workers } = loaded;
     let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));

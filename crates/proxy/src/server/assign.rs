@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model;
 
 use super::connection::{ConnectError, ServerConnection, connect, reuse_policy};
-use super::idle;
 use super::queue::Wait;
 use super::shared::{BackendShared, ServerRun, Slot};
+use super::{idle, shed_idle};
 use crate::balance::Pick;
 use crate::counters::Counters;
 use crate::running::ProxyRun;
@@ -79,6 +79,7 @@ pub async fn assign_and_connect(
         config: &backend.config,
         backend: &backend.backend,
         servers: &backend.servers,
+        proxies: &worker.running.proxies,
         worker: worker.index,
         destination: cx.destination,
         allow_reuse,
@@ -91,6 +92,8 @@ pub(super) struct Assignment<'a> {
     pub(super) config: &'a model::Proxy,
     pub(super) backend: &'a Arc<BackendShared>,
     pub(super) servers: &'a [Arc<ServerRun>],
+    /// Whose idle connections go when no descriptor is left for a new one.
+    pub(super) proxies: &'a [Arc<ProxyRun>],
     pub(super) worker: usize,
     pub(super) destination: Option<SocketAddr>,
     pub(super) allow_reuse: bool,
@@ -277,7 +280,11 @@ impl Assignment<'_> {
             return Ok((socket, true));
         }
         self.count(server, |counters| counters.connect.add(1));
-        let socket = connect(server, self.destination, config.timeouts.connect).await?;
+        let mut connected = connect(server, self.destination, config.timeouts.connect).await;
+        while matches!(connected, Err(ConnectError::Resource)) && shed_idle(self.proxies) > 0 {
+            connected = connect(server, self.destination, config.timeouts.connect).await;
+        }
+        let socket = connected?;
         *now = Instant::now();
         Ok((socket, false))
     }

@@ -11,6 +11,9 @@
 //! What is not needed goes: every [`PURGE_DELAY`] (HAProxy's `pool-purge-delay`) half of the connections that stayed
 //! untouched since the last purge are closed.
 //!
+//! When descriptors run out, whoever needs one closes the older half of all idle connections ([`shed`]) and tries
+//! again: a connection that nobody uses never costs a client its own.
+//!
 //! Limits: [`LIST_MAX`] per worker and server, [`WORKER_MAX`] per worker; beyond, a released connection is closed.
 
 use std::io;
@@ -194,6 +197,18 @@ impl IdleList {
         }
     }
 
+    fn shed(&self) -> usize {
+        let closed: Vec<Idle> = {
+            let mut connections = self.connections.lock();
+            let half = connections.idle.len().div_ceil(2);
+            let closed = connections.idle.drain(..half).collect();
+            connections.spare = connections.spare.min(connections.idle.len());
+            self.count.store(connections.idle.len() as u32, Ordering::Relaxed);
+            closed
+        };
+        closed.len()
+    }
+
     /// Closes half of what nobody needed since the last purge; `false` if nothing is left to watch.
     pub(super) fn purge(&self) -> bool {
         let closed: Vec<Idle> = {
@@ -208,6 +223,11 @@ impl IdleList {
         drop(closed);
         self.len() > 0
     }
+}
+
+/// Closes the older half of the idle connections to `server`, whichever worker holds them; gives how many.
+pub(super) fn shed(server: &ServerRun) -> usize {
+    server.shared.idle.iter().map(IdleList::shed).sum()
 }
 
 /// Takes an idle connection to `server`: this worker's, or another's, which is then registered here.

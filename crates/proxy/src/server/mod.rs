@@ -10,6 +10,10 @@
 //! Locks, never held over I/O, logging or a wake-up: the queue's before the balancer's; a server's state before the
 //! balancer's and the backend's state; an idle list is a leaf. The queue's and a server's state are never held together.
 
+use std::sync::Arc;
+
+use crate::running::ProxyRun;
+
 mod assign;
 mod connection;
 mod health;
@@ -28,6 +32,12 @@ pub use resolve::{ResolveError, resolve_names};
 pub use shared::{
     Admin, BackendGuard, BackendShared, BackendSummary, ServerRun, ServerShared, ServerStatus, build_backend,
 };
+
+/// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and
+/// would try again if this helped.
+pub(crate) fn shed_idle(proxies: &[Arc<ProxyRun>]) -> usize {
+    proxies.iter().flat_map(|proxy| &proxy.servers).map(|server| idle::shed(server)).sum()
+}
 
 #[cfg(test)]
 mod tests;

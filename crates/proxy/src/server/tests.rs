@@ -84,6 +84,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         config: &proxy.config,
         backend: &proxy.backend,
         servers: &proxy.servers,
+        proxies: &[],
         worker,
         destination: None,
         allow_reuse,

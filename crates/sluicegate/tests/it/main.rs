@@ -5,6 +5,7 @@ mod command_line;
 mod http;
 mod keywords;
 mod lua_modules;
+mod robust;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

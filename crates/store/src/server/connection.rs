@@ -308,6 +308,7 @@ impl<S: Socket> Connection<S> {
             match outcome {
                 Outcome::Parked(reply) => return Step::Parked(reply),
                 Outcome::Close => return Step::Close,
+                Outcome::Abort => return Step::Abort,
                 _ if limit.hard > 0 && output.len() as u64 > limit.hard => return Step::Abort,
                 _ if output.len() > TURN_OUTPUT => return Step::Share,
                 // CONFIG SET acts on the very next command.

@@ -23,6 +23,8 @@ pub(super) enum Outcome {
     Done,
     /// Its reply is written, and the connection is to be closed.
     Close,
+    /// No command at all but HTTP: the connection ends at once, with the replies that were not sent yet.
+    Abort,
     /// Its reply comes later, encoded in the connection's protocol.
     Parked(Parked),
     /// It has not been run: CLIENT PAUSE.
@@ -269,6 +271,7 @@ impl Context<'_> {
         let before = output.len();
         let mut row = match self.find(args[0]) {
             Some(row) => row,
+            None if is_http(args[0]) => return Outcome::Abort,
             None => return self.reject(None, output, before, |out| unknown_command(args, out)),
         };
         if args.len() > 1 && !INDEX.rows[usize::from(row)].subcommands.is_empty() {
@@ -343,6 +346,12 @@ impl Context<'_> {
         self.session.filter(output, before);
         Outcome::Done
     }
+}
+
+/// The first word of a request that a web page made a browser send here. Its body could hold commands, so nothing after
+/// it is read (Redis's protection against cross-protocol scripting).
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// Redis's `%.*s`: a C string, so it ends at a NUL.
