@@ -83,6 +83,10 @@ pub(crate) struct Stripe {
     /// Bytes of values that have vectors of their own.
     outside_bytes: usize,
     earliest_ms: i64,
+    /// The hash at which a sweep goes on; 0 if none is under way.
+    sweep_from: u64,
+    /// Nothing that the sweep under way has passed expires before this.
+    swept_earliest_ms: i64,
     /// Whether the figures differ from the published ones.
     changed: bool,
     pub(crate) expired: u64,
@@ -98,6 +102,8 @@ impl StripeCell {
                 expires: 0,
                 outside_bytes: 0,
                 earliest_ms: i64::MAX,
+                sweep_from: 0,
+                swept_earliest_ms: i64::MAX,
                 changed: true,
                 hits: 0,
                 misses: 0,
@@ -234,7 +240,9 @@ impl Stripe {
         self.changed = true;
         self.outside_bytes += entry.outside_bytes();
         self.expires += u32::from(expiry.is_some());
-        self.earliest_ms = self.earliest_ms.min(expiry.unwrap_or(i64::MAX));
+        if let Some(at_ms) = expiry {
+            self.note_expiry(at_ms);
+        }
         match slot {
             Some(slot) => {
                 let old = self.table.replace(slot, entry);
@@ -271,10 +279,15 @@ impl Stripe {
 
     fn expires_at(&mut self, slot: Slot, at_ms: i64) {
         self.table.note_expiry(slot, at_ms);
+        self.note_expiry(at_ms);
+    }
+
+    fn note_expiry(&mut self, at_ms: i64) {
         if at_ms < self.earliest_ms {
             self.earliest_ms = at_ms;
             self.changed = true;
         }
+        self.swept_earliest_ms = self.swept_earliest_ms.min(at_ms);
     }
 
     /// Removes the entry at `slot`.
@@ -329,19 +342,27 @@ impl Stripe {
         Edited { entry, before, outside_bytes, changed }.entry.edit(final_len, change)
     }
 
-    /// Removes up to `limit` keys that expired by `now_ms`. Returns how many were looked at, and whether all are gone.
-    pub(crate) fn sweep(&mut self, now_ms: i64, limit: usize, garbage: &mut Vec<Garbage>) -> (usize, bool) {
+    /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`. Returns
+    /// whether it came to the end; the next call begins anew then.
+    pub(crate) fn sweep(&mut self, now_ms: i64, limit: usize, garbage: &mut Vec<Garbage>) -> bool {
+        if self.sweep_from == 0 {
+            self.swept_earliest_ms = i64::MAX;
+        }
         let mut gone = Vec::new();
         let holds = self.holds.as_deref();
         let free = |entry: &Entry| !holds.is_some_and(|holds| holds.concerns(entry.key()));
-        let (seen, done) = self.table.sweep(now_ms, limit, free, |entry| gone.push(entry));
+        let swept = self.table.sweep(now_ms, self.sweep_from, limit, free, |entry| gone.push(entry));
         self.expired += gone.len() as u64;
         for entry in gone {
             garbage.extend(self.dispose(entry));
         }
-        self.earliest_ms = self.table.earliest_ms();
         self.changed = true;
-        (seen, done)
+        self.sweep_from = swept.next.unwrap_or(0);
+        self.swept_earliest_ms = self.swept_earliest_ms.min(swept.earliest_ms);
+        if swept.next.is_none() {
+            self.earliest_ms = self.swept_earliest_ms;
+        }
+        swept.next.is_none()
     }
 
     /// Frees every entry.
@@ -351,6 +372,7 @@ impl Stripe {
         self.expires = 0;
         self.outside_bytes = 0;
         self.earliest_ms = i64::MAX;
+        self.sweep_from = 0;
         self.changed = true;
     }
 }
@@ -474,9 +496,23 @@ mod tests {
             }
             if round % 5_000 == 4_999 {
                 let now_ms = random.below(1000) as i64;
-                while !stripe.sweep(now_ms, 100, &mut Vec::new()).1 {}
+                // The first end may be that of a sweep under way, which began elsewhere.
+                while !stripe.sweep(now_ms, 100, &mut Vec::new()) {}
+                while !stripe.sweep(now_ms, 100, &mut Vec::new()) {}
                 model.retain(|_, (_, expiry)| expiry.is_none_or(|at_ms| at_ms > now_ms));
                 readers.retain(|_| random.below(2) == 0);
+            }
+            if round % 500 == 499 {
+                // A step of a sweep, which work goes between.
+                let now_ms = random.below(300) as i64;
+                stripe.sweep(now_ms, 200, &mut Vec::new());
+                model.retain(|key, (_, expiry)| {
+                    let is_there = stripe.table.find(hasher.hash(key), key).is_some();
+                    assert!(is_there || expiry.is_some_and(|at_ms| at_ms <= now_ms), "a key vanished");
+                    is_there
+                });
+                let earliest_ms = model.values().filter_map(|(_, expiry)| *expiry).min().unwrap_or(i64::MAX);
+                assert!(stripe.earliest_ms <= earliest_ms, "a key would never be swept");
             }
             if round % 37_000 == 36_999 {
                 stripe.clear();

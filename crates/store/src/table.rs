@@ -57,6 +57,14 @@ const FULL: usize = CAPACITIES[CAPACITIES.len() - 1];
 /// Beyond this depth segments grow instead of splitting: only hashes that agree in their upper bits lead here.
 const DEPTH_MAX: u8 = 20;
 
+/// What a [`sweep`](Table::sweep) found.
+pub(crate) struct Swept {
+    /// The hash from which to go on; [`None`] at the end.
+    pub(crate) next: Option<u64>,
+    /// Nothing in the segments visited expires before this, in Unix milliseconds.
+    pub(crate) earliest_ms: i64,
+}
+
 /// The keys of one stripe. What a lookup reads stands first, on the cache line of the stripe's lock.
 #[repr(C)]
 pub(crate) struct Table {
@@ -287,28 +295,37 @@ impl Table {
     }
 
     /// A lower bound of all expiries in the stripe; `i64::MAX` if nothing expires.
+    #[cfg(test)]
     pub(crate) fn earliest_ms(&self) -> i64 {
         self.segments().map(|(_, segment)| segment.head().earliest_ms).min().unwrap_or(i64::MAX)
     }
 
-    /// Removes entries that are due at `now_ms` and that `is_due` lets go, handing them to `expired`. Returns how many
-    /// entries were looked at and whether it came to the end; it stops after the segment in which `limit` was reached.
+    /// Removes entries that are due at `now_ms` and that `is_due` lets go, handing them to `expired`; begins with the
+    /// segment of the hash `from` and goes on in hash order. It stops after the segment in which `limit` was reached,
+    /// where an entry counts as one and so does a segment in which nothing is due.
     pub(crate) fn sweep(
         &mut self,
         now_ms: i64,
+        from: u64,
         limit: usize,
         mut is_due: impl FnMut(&Entry) -> bool,
         mut expired: impl FnMut(Entry),
-    ) -> (usize, bool) {
-        let (mut seen, mut place) = (0, 0);
+    ) -> Swept {
+        let mut swept = Swept { next: None, earliest_ms: i64::MAX };
+        let (mut seen, mut place) = (0, self.index(from));
         while place < self.directory.len() {
             if seen >= limit {
-                return (seen, false);
+                // The directory may have doubled until the sweep goes on, but not the order of hashes. (A directory
+                // of one has no second place, so its depth is not 0 here.)
+                swept.next = Some(((place as u64) << (64 - self.depth)) >> self.stripe_bits);
+                break;
             }
             let span = self.span(&self.directory[place]);
             let segment = &mut self.directory[place];
-            place += span;
+            place = (place & !(span - 1)) + span;
+            seen += 1;
             if segment.head().earliest_ms > now_ms {
+                swept.earliest_ms = swept.earliest_ms.min(segment.head().earliest_ms);
                 continue;
             }
             let mut earliest_ms = i64::MAX;
@@ -324,8 +341,9 @@ impl Table {
                 }
             }
             segment.head_mut().earliest_ms = earliest_ms;
+            swept.earliest_ms = swept.earliest_ms.min(earliest_ms);
         }
-        (seen, true)
+        swept
     }
 
     /// Hands every entry to `take` and leaves the table empty.
@@ -645,9 +663,25 @@ mod tests {
         (0..1_000).for_each(|n| fixture.insert(&format!("{n}"), (n % 2 == 0).then_some(n)));
         assert_eq!(fixture.table.earliest_ms(), 0);
         let slab = &mut fixture.slab;
-        let (_, done) = fixture.table.sweep(499, usize::MAX, |_| true, |entry| drop(entry.free(slab)));
-        assert!(done);
-        assert_eq!((fixture.table.len(), fixture.table.earliest_ms()), (750, 500));
+        let swept = fixture.table.sweep(499, 0, usize::MAX, |_| true, |entry| drop(entry.free(slab)));
+        assert!(swept.next.is_none());
+        assert_eq!((fixture.table.len(), fixture.table.earliest_ms(), swept.earliest_ms), (750, 500, 500));
+    }
+
+    #[test]
+    fn a_sweep_goes_on_where_it_stopped_though_segments_split() {
+        let mut fixture = Fixture::new();
+        (0..2_000).for_each(|n| fixture.insert(&format!("{n}"), Some(n)));
+        let (mut from, mut steps) = (Some(0), 0);
+        while let Some(at) = from {
+            let slab = &mut fixture.slab;
+            from = fixture.table.sweep(999, at, 100, |_| true, |entry| drop(entry.free(slab))).next;
+            (0..50).for_each(|n| fixture.insert(&format!("more:{steps}:{n}"), Some(5_000)));
+            steps += 1;
+        }
+        assert!((10..200).contains(&steps), "{steps} steps of about 100 keys for some thousands");
+        assert_eq!(fixture.table.entries().filter(|entry| entry.expiry() < Some(1_000)).count(), 0);
+        assert_eq!(fixture.table.earliest_ms(), 1_000);
     }
 
     #[test]
