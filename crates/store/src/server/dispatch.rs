@@ -1,6 +1,7 @@
 //! From the words of a request to its reply: lookup, checks in Redis's order, and who carries it out.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use super::client::Client;
 use super::{client_command, command_info, config_command, handshake, info};
 use crate::catalogue::{self, CommandSpec, Flags};
 use crate::config::ServerOptions;
+use crate::execute::FAILED;
 use crate::park::{Parked, ReplyForm};
 
 /// Bytes of a request that an unknown-command error quotes.
@@ -299,7 +301,16 @@ impl Context<'_> {
         let mut out = ReplyWriter::new(output, self.session.protocol);
         let outcome = match command.local {
             Some(local) => local(self, args, &mut out),
-            None => self.run_on_keyspace(command.spec, args, &mut out),
+            // A fault ends its command, not the connection with the others in its pipeline. Nothing half-done is seen
+            // after it: guards unlock the stripes, and the half reply is dropped.
+            None => {
+                let run = AssertUnwindSafe(|| self.run_on_keyspace(command.spec, args, &mut out));
+                catch_unwind(run).unwrap_or_else(|_| {
+                    output.truncate(before);
+                    ReplyWriter::new(output, self.session.protocol).error(FAILED);
+                    Outcome::Done
+                })
+            }
         };
         if let Outcome::Parked(_) = outcome {
             self.session.timed = None;

@@ -422,13 +422,33 @@ mod tests {
         assert!(PROTECTED.starts_with(b"-DENIED ") && PROTECTED.ends_with(b"outside.\r\n"));
     }
 
-    #[test]
-    fn a_stranger_is_told_why_and_let_in_once_protected_mode_is_off() {
+    /// Runs a test on a worker's runtime, with a worker and a listener of its own.
+    fn on_worker(test: impl AsyncFnOnce(Rc<Worker>, tokio::net::TcpListener)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
         runtime.expect("a runtime").block_on(async {
             let server = Server::new(Store::new(crate::StoreOptions::default()), ServerOptions::default());
-            let worker = server.worker();
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+            test(server.worker(), tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound")).await;
+        });
+    }
+
+    #[test]
+    fn a_fault_in_a_handler_ends_its_command_alone() {
+        on_worker(async |worker, listener| {
+            let address = listener.local_addr().expect("bound");
+            let mut client = tokio::net::TcpStream::connect(address).await.expect("connected");
+            let (stream, peer) = listener.accept().await.expect("accepted");
+            worker.accept_tcp(stream, peer);
+            client.write_all(b"SET k v\r\nFAULT locked a\r\nGET k\r\nGET a\r\nQUIT\r\n").await.expect("sent");
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).await.expect("closed");
+            assert_eq!(reply, "+OK\r\n-ERR internal error: the command failed\r\n$1\r\nv\r\n$7\r\nchanged\r\n+OK\r\n");
+        });
+    }
+
+    #[test]
+    fn a_stranger_is_told_why_and_let_in_once_protected_mode_is_off() {
+        on_worker(async |worker, listener| {
+            let server = &worker.server;
             let address = listener.local_addr().expect("bound");
             for protected in [true, false] {
                 *server.options.write() = Arc::new(ServerOptions { protected_mode: protected, ..Default::default() });
