@@ -6,8 +6,9 @@
 //! 111ooooo  nnnnnnnn  oooooooo         n + 9 bytes from o + 1 bytes back
 //! ```
 //!
-//! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB; it
-//! gives up as soon as its output passes the caller's limit. The decompressor allocates no more than what its input can
+//! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB. Where
+//! it finds nothing it takes longer steps, so that noise is not searched byte by byte; it gives up as soon as its output
+//! passes the caller's limit. The decompressor allocates no more than what its input can
 //! stand for, 88 times its length, and never reads or writes outside of either.
 
 const LITERALS_MAX: usize = 32;
@@ -17,49 +18,62 @@ const RUN_MAX: usize = 9 + 255;
 /// Bytes that a byte of input can stand for at most: three bytes are one run.
 const GROWTH_MAX: usize = RUN_MAX / 3;
 const TABLE_BITS_MAX: u32 = 14;
+/// After so many bytes without a run (a power of two), every other place is looked at; after twice as many, every
+/// third, up to [`STEP_MAX`].
+const PATIENCE_BITS: u32 = 7;
+const STEP_MAX: usize = 16;
 
 /// `input` compressed to at most `limit` bytes. `input` is shorter than 4 GiB.
 pub(super) fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
     // As many places as the input has, or a short string would pay for a long one's table.
     let bits = (usize::BITS - input.len().leading_zeros()).clamp(4, TABLE_BITS_MAX);
-    let hash = |three: &[u8]| {
-        let number = u32::from(three[0]) | u32::from(three[1]) << 8 | u32::from(three[2]) << 16;
-        (number.wrapping_mul(0x9e37_79b1) >> (u32::BITS - bits)) as usize
-    };
+    let slot = |three: u32| (three.wrapping_mul(0x9e37_79b1) >> (u32::BITS - bits)) as usize;
     // One more than the last position of each hash; 0 for none.
     let mut places = vec![0u32; 1 << bits];
     let mut out = Vec::with_capacity(limit.min(input.len() / 2));
     let (mut at, mut literals) = (0, 0);
-    while let Some(three) = input.get(at..at + RUN_MIN) {
-        let place = &mut places[hash(three)];
-        let seen = std::mem::replace(place, at as u32 + 1) as usize;
-        let Some(back) = seen
-            .checked_sub(1)
-            .map(|from| at - from)
-            .filter(|&back| back <= BACK_MAX && input[at - back..].starts_with(three))
-        else {
-            at += 1;
-            if out.len() + (at - literals) > limit {
+    while let Some(three) = three_at(input, at) {
+        let seen = std::mem::replace(&mut places[slot(three)], at as u32 + 1) as usize;
+        let from = seen.wrapping_sub(1);
+        let back = at.wrapping_sub(from);
+        if seen == 0 || back > BACK_MAX || three_at(input, from) != Some(three) {
+            at += 1 + ((at - literals) >> PATIENCE_BITS).min(STEP_MAX - 1);
+            if out.len() + (at.min(input.len()) - literals) > limit {
                 return None;
             }
             continue;
-        };
+        }
         let end = input.len().min(at + RUN_MAX);
-        let same = |(new, old): &(&u8, &u8)| new == old;
-        let more = input[at + RUN_MIN..end].iter().zip(&input[at - back + RUN_MIN..]).take_while(same).count();
+        let more = common(&input[at + RUN_MIN..end], &input[from + RUN_MIN..]);
         put_literals(&input[literals..at], &mut out);
         put_run(RUN_MIN + more, back, &mut out);
         literals = at + RUN_MIN + more;
-        while at + 1 < literals {
-            at += 1;
-            if let Some(three) = input.get(at..at + RUN_MIN) {
-                places[hash(three)] = at as u32 + 1;
-            }
+        for (three, next) in input[at + 1..input.len().min(literals + 2)].windows(3).zip(at as u32 + 2..) {
+            places[slot(u32::from_le_bytes([three[0], three[1], three[2], 0]))] = next;
         }
         at = literals;
     }
     put_literals(&input[literals..], &mut out);
     (out.len() <= limit).then_some(out)
+}
+
+/// How many bytes at the front of both are the same.
+fn common(new: &[u8], old: &[u8]) -> usize {
+    let eights = new.as_chunks::<8>().0.iter().zip(old.as_chunks::<8>().0);
+    for (index, (new, old)) in eights.enumerate() {
+        let differ = u64::from_le_bytes(*new) ^ u64::from_le_bytes(*old);
+        if differ != 0 {
+            return index * 8 + differ.trailing_zeros() as usize / 8;
+        }
+    }
+    let whole = new.len().min(old.len()) / 8 * 8;
+    whole + new[whole..].iter().zip(&old[whole..]).take_while(|(new, old)| new == old).count()
+}
+
+/// Three bytes as a number.
+fn three_at(input: &[u8], at: usize) -> Option<u32> {
+    let [a, b, c] = *input.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes([a, b, c, 0]))
 }
 
 fn put_literals(bytes: &[u8], out: &mut Vec<u8>) {

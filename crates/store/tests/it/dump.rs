@@ -1,6 +1,6 @@
 //! DUMP, RESTORE and SORT beside a real Redis: payloads go both ways, and every refusal is compared byte for byte.
 
-use sluicegate_store::{Caller, Clock, ManualClock, Store, StoreOptions};
+use sluicegate_store::{Caller, Clock, ManualClock, Mode, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer};
 use sluicegate_wire::resp::Protocol;
 
@@ -331,6 +331,28 @@ fn a_restored_key_expires_and_ages() {
     assert_eq!(run(&store, caller, &[b"DUMP", b"k"]), b"$-1\r\n");
     assert_eq!(run(&store, caller, &[b"RESTORE", b"k", b"0", &payload]), b"+OK\r\n");
     assert_eq!(run(&store, caller, &[b"TTL", b"k"]), b":-1\r\n");
+}
+
+/// A payload is decoded before its key's stripe is locked, so again when a command that waited has its turn.
+#[test]
+fn a_held_key_is_dumped_and_restored_in_turn() {
+    let store = Store::new(StoreOptions::default());
+    let caller = &mut Caller::default();
+    let long = noise(10_000);
+    run(&store, caller, &[b"SET", b"long", &long]);
+    let payload = bulk(&run(&store, caller, &[b"DUMP", b"long"]));
+    let section = block_on(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("nobody else");
+    let restore = start(&store, caller, &[b"RESTORE", b"k", b"0", &payload]).expect_err("the key is held");
+    let again = start(&store, caller, &[b"RESTORE", b"k", b"0", b"junk"]).expect_err("the key is held");
+    let dump = start(&store, caller, &[b"DUMP", b"k"]).expect_err("the key is held");
+    let sort = start(&store, caller, &[b"SORT", b"none", b"STORE", b"k"]).expect_err("the destination is held");
+    assert_eq!(run(&store, caller, &[b"SORT", b"none", b"GET", b"k"]), b"*0\r\n");
+    drop(section);
+    assert_eq!(block_on(restore), b"+OK\r\n");
+    assert_eq!(block_on(again), b"-BUSYKEY Target key name already exists.\r\n");
+    assert_eq!(bulk(&block_on(dump)), payload);
+    assert_eq!(block_on(sort), b":0\r\n");
+    assert_eq!(run(&store, caller, &[b"EXISTS", b"k"]), b":0\r\n");
 }
 
 fn sort_is_answered_as_by_redis(protocol: Protocol) {
