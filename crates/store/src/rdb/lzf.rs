@@ -8,8 +8,8 @@
 //!
 //! The compressor is greedy and remembers the last place of each hash of three bytes, in a table of at most 64 KiB. Where
 //! it finds nothing it takes longer steps, so that noise is not searched byte by byte; it gives up as soon as its output
-//! passes the caller's limit. The decompressor allocates no more than what its input can
-//! stand for, 88 times its length, and never reads or writes outside of either.
+//! passes the caller's limit. The decompressor allocates no more than what its input can stand for, 88 times its length,
+//! and never reads or writes outside of either.
 
 const LITERALS_MAX: usize = 32;
 const BACK_MAX: usize = 1 << 13;
