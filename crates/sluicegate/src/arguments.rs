@@ -58,7 +58,8 @@ signals:
 const CHECK: &str = "\
 usage: sluicegate check [-f] FILE…
 
-Reports every error and warning of these files and exits with 1 if there is an error. Opens no socket and resolves no
+Reports every error and warning of these files. Exits with 1 if there is an error, and with 2, as HAProxy does, if there
+is none but nothing would listen. Opens no socket and resolves no
 name. Lua files are run up to the end of their bodies, because the names they register are checked too.
 ";
 

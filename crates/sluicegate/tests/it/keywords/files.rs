@@ -67,7 +67,8 @@ fn a_condition_chooses_the_listener() {
 #[test]
 fn directives_say_what_they_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let said = ".notice \"a note\"\n.warning \"take care\"\n.diag \"for the curious\"\n";
+    let said =
+        ".notice \"a note\"\n.warning \"take care\"\n.diag \"for the curious\"\nstore s\n    bind 127.0.0.1:6400\n";
     let quiet = write(directory.path(), "quiet.cfg", said);
     let (accepted, output) = check(&[&quiet]);
     assert!(accepted, "{output}");
