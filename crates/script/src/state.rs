@@ -379,6 +379,13 @@ unsafe fn write_trace(lua: *mut lua_State, mut level: c_int, buffer: &mut [u8]) 
             if ffi::lua_getinfo(lua, c"Slnt".as_ptr(), &mut record) == 0 {
                 break;
             }
+            // The function that the driver began with is not the script's.
+            if *record.what as u8 == b'C' && record.name.is_null() && out.position() > 0 {
+                let mut outer: ffi::lua_Debug = std::mem::zeroed();
+                if ffi::lua_getstack(lua, level + 1, &mut outer) == 0 {
+                    break;
+                }
+            }
             if out.position() > 0 {
                 let _ = out.write_all(b", ");
             }

@@ -291,6 +291,18 @@ unsafe fn now(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// Argument `index` as a severity; raises otherwise.
+pub(super) unsafe fn check_level(lua: *mut lua_State, index: c_int) -> i64 {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let level = ffi::luaL_checkinteger(lua, index);
+        if !SEVERITIES.iter().any(|(_, known)| *known == level) {
+            ffi::luaL_argerror(lua, index, c"Invalid loglevel.".as_ptr());
+        }
+        level
+    }
+}
+
 /// Logs argument `index` with `level`; what can't be printed becomes a dot.
 pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int) -> c_int {
     // SAFETY: a C function's usual stack; the sink doesn't call Lua.
@@ -308,7 +320,7 @@ pub(super) unsafe fn log_argument(lua: *mut lua_State, level: i64, index: c_int)
 
 unsafe fn log(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, ffi::luaL_checkinteger(lua, 1), 2) }
+    unsafe { log_argument(lua, check_level(lua, 1), 2) }
 }
 
 unsafe fn debug(lua: *mut lua_State) -> c_int {
@@ -331,17 +343,19 @@ unsafe fn alert(lua: *mut lua_State) -> c_int {
     unsafe { log_argument(lua, 1, 1) }
 }
 
-/// Ends the script by an error that is known to be none.
+/// `core.done`: ends the script by an error that is known to be none; its stream goes on.
 unsafe fn done(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
-    unsafe { end_script(lua) }
+    unsafe { end_script(lua, false) }
 }
 
-/// Ends the running script; shared by `core.done` and `txn:done`.
-pub(super) unsafe fn end_script(lua: *mut lua_State) -> ! {
+/// Ends the running script, and with `txn:done` its stream.
+pub(super) unsafe fn end_script(lua: *mut lua_State, stream: bool) -> ! {
     // SAFETY: as `done`.
     unsafe {
-        host(lua).current.done = true;
+        let current = &mut host(lua).current;
+        current.done = true;
+        current.stream_done |= stream;
         ffi::lua_pushstring(lua, c"done".as_ptr());
         ffi::lua_error(lua)
     }

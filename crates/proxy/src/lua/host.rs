@@ -55,6 +55,8 @@ pub(super) struct Current {
     pub(super) response: bool,
     /// `core.done` or `txn:done` ended the script.
     pub(super) done: bool,
+    /// It was `txn:done`, which ends the stream with it.
+    pub(super) stream_done: bool,
     /// What `txn:done` answers.
     pub(super) reply: Option<Box<LocalReply>>,
 }
@@ -68,6 +70,7 @@ impl Default for Current {
             task: 0,
             response: false,
             done: false,
+            stream_done: false,
             reply: None,
         }
     }

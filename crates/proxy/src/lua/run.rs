@@ -305,6 +305,7 @@ fn begin(
 /// What `core.done`/`txn:done` left, taken out of the host.
 struct Done {
     done: bool,
+    stream: bool,
     reply: Option<Box<crate::rule::LocalReply>>,
 }
 
@@ -328,7 +329,7 @@ fn one_burst(
     // SAFETY: the coroutine belongs to this state; a first burst finds its function, a later one needs no arguments.
     let burst = unsafe { state.resume(coroutine, 0, budget) };
     let current = std::mem::take(&mut state.host::<Host>().current);
-    (burst, Done { done: current.done, reply: current.reply })
+    (burst, Done { done: current.done, stream: current.stream_done, reply: current.reply })
 }
 
 impl Script {
@@ -427,6 +428,9 @@ fn ended(
     hook: Hook,
     label: &Label<'_>,
 ) -> ActionOutcome {
+    if done.done && !done.stream {
+        return ActionOutcome::Continue;
+    }
     if done.done {
         return match done.reply {
             Some(reply) if matches!(hook, Hook::HttpReq | Hook::HttpRes) => ActionOutcome::Reply(reply),

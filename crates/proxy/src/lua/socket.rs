@@ -185,6 +185,9 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
             Err(_) => None,
         };
         let Some(target) = target else {
+            if port.is_none() && std::str::from_utf8(address).is_ok_and(|text| Target::parse(text, Some(0)).is_some()) {
+                raise(lua, c"connect: port missing");
+            }
             let message = format!("connect: cannot parse destination address '{}'", String::from_utf8_lossy(address));
             raise_text(lua, message);
         };
@@ -331,14 +334,11 @@ unsafe fn pattern(lua: *mut lua_State) -> Pattern {
         let mut valid = 0;
         let count = ffi::lua_tointegerx(lua, 2, &mut valid);
         if valid == 0 {
-            ffi::luaL_argerror(lua, 2, c"unsupported pattern".as_ptr());
+            raise(lua, c"Unsupported pattern.");
         }
         match usize::try_from(count) {
             Ok(count) if count <= RECEIVE_MAX => Pattern::Count(count),
-            _ => {
-                ffi::luaL_argerror(lua, 2, c"size out of range".as_ptr());
-                Pattern::Line
-            }
+            _ => raise(lua, c"Unsupported size."),
         }
     }
 }

@@ -15,7 +15,7 @@ use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise, to_bytes};
 use smallvec::SmallVec;
 
-use super::core_api::{end_script, log_argument};
+use super::core_api::{check_level, end_script, log_argument};
 use super::host::{Host, host, key, push_sample, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 use super::states::StateCell;
@@ -469,22 +469,19 @@ unsafe fn converted(lua: *mut lua_State, _: c_int, string: lua_KContext) -> c_in
     }
 }
 
-/// Argument 2 as a variable; raises if it names none.
-unsafe fn variable(lua: *mut lua_State) -> VarRef {
+/// Argument 2 as a variable; `None` for a name that can't be one, which scripts find out as in HAProxy: it can't be
+/// set and has no value.
+unsafe fn variable(lua: *mut lua_State) -> Option<VarRef> {
     // SAFETY: the reference is made last.
+    unsafe { std::str::from_utf8(check_bytes(lua, 2)).ok().and_then(VarRef::parse) }
+}
+
+/// Raises unless a method has got from `least` to `most` arguments, itself not counted.
+unsafe fn check_count(lua: *mut lua_State, message: &CStr, least: c_int, most: c_int) {
+    // SAFETY: a C function's usual stack.
     unsafe {
-        let name = check_bytes(lua, 2);
-        match std::str::from_utf8(name).ok().and_then(VarRef::parse) {
-            Some(variable) => variable,
-            None => {
-                let name = String::from_utf8_lossy(name).into_owned();
-                raise_text(
-                    lua,
-                    format!(
-                        "invalid variable name '{name}': expected proc.NAME, sess.NAME, txn.NAME, req.NAME or res.NAME"
-                    ),
-                )
-            }
+        if !(least..=most).contains(&(ffi::lua_gettop(lua))) {
+            raise(lua, message);
         }
     }
 }
@@ -492,24 +489,23 @@ unsafe fn variable(lua: *mut lua_State) -> VarRef {
 unsafe fn set_var(lua: *mut lua_State) -> c_int {
     // SAFETY: owned values are dropped before Lua is called.
     unsafe {
-        let cx = txn_context(lua);
-        ffi::luaL_checkany(lua, 3);
+        check_count(lua, c"'set_var' needs between 3 and 4 arguments", 3, 4);
         if ffi::lua_type(lua, 3) > ffi::LUA_TSTRING || ffi::lua_type(lua, 3) == ffi::LUA_TLIGHTUSERDATA {
             ffi::luaL_argerror(lua, 3, c"string, number, boolean or nil expected".as_ptr());
         }
-        let Some(cx) = cx else {
+        check_bytes(lua, 2);
+        let Some(cx) = txn_context(lua) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
-        let variable = variable(lua);
-        let set = match to_sample(lua, 3) {
-            Some(sample) => cx.variables.set(&variable, sample),
-            None => {
+        let set = match (variable(lua), to_sample(lua, 3)) {
+            (None, _) => false,
+            (Some(variable), Some(sample)) => cx.variables.set(&variable, sample),
+            (Some(variable), None) => {
                 cx.variables.unset(&variable);
                 true
             }
         };
-        drop(variable);
         ffi::lua_pushboolean(lua, c_int::from(set));
         1
     }
@@ -518,14 +514,20 @@ unsafe fn set_var(lua: *mut lua_State) -> c_int {
 unsafe fn unset_var(lua: *mut lua_State) -> c_int {
     // SAFETY: as `set_var`.
     unsafe {
+        check_count(lua, c"'unset_var' needs between 2 and 3 arguments", 2, 3);
+        check_bytes(lua, 2);
         let Some(cx) = txn_context(lua) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
-        let variable = variable(lua);
-        cx.variables.unset(&variable);
-        drop(variable);
-        ffi::lua_pushboolean(lua, 1);
+        let known = match variable(lua) {
+            Some(variable) => {
+                cx.variables.unset(&variable);
+                true
+            }
+            None => false,
+        };
+        ffi::lua_pushboolean(lua, c_int::from(known));
         1
     }
 }
@@ -533,14 +535,12 @@ unsafe fn unset_var(lua: *mut lua_State) -> c_int {
 unsafe fn get_var(lua: *mut lua_State) -> c_int {
     // SAFETY: as `set_var`.
     unsafe {
+        check_bytes(lua, 2);
         let Some(cx) = txn_context(lua) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
-        let variable = variable(lua);
-        let value = cx.variables.get(&variable);
-        drop(variable);
-        match value {
+        match variable(lua).and_then(|variable| cx.variables.get(&variable)) {
             Some(sample) => push_sample(lua, sample),
             None => ffi::lua_pushnil(lua),
         }
@@ -597,13 +597,13 @@ unsafe fn done(lua: *mut lua_State) -> c_int {
         if txn_context(lua).is_some() && ffi::lua_type(lua, 2) == ffi::LUA_TTABLE {
             reply::build(lua, 2);
         }
-        end_script(lua)
+        end_script(lua, true)
     }
 }
 
 unsafe fn log(lua: *mut lua_State) -> c_int {
     // SAFETY: as `log_argument`.
-    unsafe { log_argument(lua, ffi::luaL_checkinteger(lua, 2), 3) }
+    unsafe { log_argument(lua, check_level(lua, 2), 3) }
 }
 
 unsafe fn deflog(lua: *mut lua_State) -> c_int {

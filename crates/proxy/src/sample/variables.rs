@@ -202,6 +202,7 @@ pub struct Variables {
     transaction: VarMap,
     request: VarMap,
     response: VarMap,
+    in_response: bool,
 }
 
 impl Variables {
@@ -211,6 +212,7 @@ impl Variables {
         self.transaction.clear();
         self.request.clear();
         self.response.clear();
+        self.in_response = false;
     }
 
     /// A stream ends: its own variables go, the session takes its variables back.
@@ -224,6 +226,7 @@ impl Variables {
     /// The response is processed from here on: `req.` variables end.
     pub fn enter_response(&mut self) {
         self.request.clear();
+        self.in_response = true;
     }
 
     /// A variable that is not `proc.`: borrowed.
@@ -246,7 +249,8 @@ impl Variables {
         }
     }
 
-    /// Sets a variable; `false` when [`STREAM_LIMIT`] would be passed, and then its old value stays.
+    /// Sets a variable; `false` when [`STREAM_LIMIT`] would be passed, and then its old value stays, and for the
+    /// variables of the message that is not being processed, which have no place as in HAProxy.
     pub fn set(&mut self, variable: &VarRef, value: Sample) -> bool {
         if let VarRef::Process(process) = variable {
             if value.heap_len() > STREAM_LIMIT {
@@ -254,6 +258,11 @@ impl Variables {
             }
             process.set(Some(value));
             return true;
+        }
+        match variable {
+            VarRef::Request(_) if self.in_response => return false,
+            VarRef::Response(_) if !self.in_response => return false,
+            _ => {}
         }
         if self.bytes() + value.heap_len() + SLOT_COST > STREAM_LIMIT {
             return false;
@@ -296,13 +305,17 @@ mod tests {
     fn scopes_are_apart_and_end_at_their_time() {
         let mut variables = Variables::default();
         let all = [VarScope::Sess, VarScope::Txn, VarScope::Req, VarScope::Res].map(|scope| name(scope, "scopes.v"));
-        for (index, variable) in all.iter().enumerate() {
-            assert!(variables.set(variable, Sample::Int(index as i64)));
-        }
+        let set = |variables: &mut Variables| {
+            let numbers = all.iter().zip(0..);
+            numbers.map(|(variable, number)| variables.set(variable, Sample::Int(number))).collect::<Vec<_>>()
+        };
         let values = |variables: &Variables| all.each_ref().map(|variable| variables.get(variable));
         let int = |number| Some(Sample::Int(number));
-        assert_eq!(values(&variables), [int(0), int(1), int(2), int(3)]);
+        assert_eq!(set(&mut variables), [true, true, true, false], "there is no response yet");
+        assert_eq!(values(&variables), [int(0), int(1), int(2), None]);
         variables.enter_response();
+        assert_eq!(values(&variables), [int(0), int(1), None, None]);
+        assert_eq!(set(&mut variables), [true, true, false, true], "the request is over");
         assert_eq!(values(&variables), [int(0), int(1), None, int(3)]);
         let session = variables.end();
         assert_eq!(values(&variables), [None, None, None, None]);

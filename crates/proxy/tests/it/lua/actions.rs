@@ -19,7 +19,7 @@ fn an_error_is_logged_with_its_traceback_and_the_request_goes_on() {
             assert_eq!(level, 1);
             assert!(text.starts_with("Lua function 'a': [state-id 0] runtime error: "), "{text}");
             assert!(text.contains("script0.lua:1: boom from "), "{text}");
-            assert!(text.contains("script0.lua:2: in "), "{text}");
+            assert!(text.ends_with("script0.lua:2: in function line 2."), "{text}");
         })
     });
 }

@@ -30,9 +30,16 @@ fn variables() {
     check("txn:set_var('sess.v', 7) result(txn:get_var('sess.v') + 1)", "8");
     check("txn:set_var('txn.v', 1) txn:unset_var('txn.v') result(txn:get_var('txn.v'))", "nil");
     check("result(txn:get_var('txn.never'))", "nil");
+    // What haproxy 2.6 answers to names that can't be, and to the scope of the message that is not there.
+    for name in ["v", "txn.", "txn.a b", "foo.bar", "txn.a-b", "", "res.x"] {
+        let body = format!("result(txn:set_var('{name}', 1), txn:get_var('{name}'))");
+        check(&body, "false nil");
+    }
+    check("result(txn:unset_var('v'), txn:unset_var('txn.nope'))", "false true");
+    check("result(pcall(txn.set_var, txn, 'txn.v'))", "false 'set_var' needs between 3 and 4 arguments");
     check(
-        "result(pcall(txn.set_var, txn, 'v', 1))",
-        "false invalid variable name 'v': expected proc.NAME, sess.NAME, txn.NAME, req.NAME or res.NAME",
+        "txn:set_var('proc.lua_api', 4) result(txn:get_var('proc.lua_api'), txn:unset_var('proc.lua_api'))",
+        "4 true",
     );
 }
 
@@ -278,6 +285,7 @@ fn what_actions_return() {
           core.register_action(name, {'http-req'}, function() return act[name] end) end
         core.register_action('YIELD', {'http-req'}, function() return act.YIELD end)
         core.register_action('nothing', {'http-req'}, function() end)
+        core.register_action('core.done', {'http-req'}, function() core.yield() core.done() end)
         core.register_action('done', {'http-req'}, function(txn) txn:done() end)
         core.register_action('caught', {'http-req'}, function(txn) pcall(txn.done, txn) end)";
     bench(shared(code), 1, |bench| {
@@ -291,6 +299,7 @@ fn what_actions_return() {
                 ("INVALID", "Invalid"),
                 ("ABORT", "Abort"),
                 ("DONE", "Abort"),
+                ("core.done", "Continue"),
                 ("done", "Abort"),
                 ("caught", "Abort"),
             ] {
@@ -354,6 +363,7 @@ fn logs_reach_the_sink() {
             bench.logged()
         })
     });
+    check("result(pcall(core.log, 99, 'x'))", "false bad argument #1 to '?' (Invalid loglevel.)");
     let expected = [(7, "d"), (6, "i"), (4, "w"), (1, "a.b"), (3, "e"), (5, "n"), (6, "l")];
     assert_eq!(logged, expected.map(|(level, text)| (level, text.to_owned())));
 }
