@@ -4,6 +4,7 @@ mod bind;
 mod files;
 mod global;
 mod lua;
+mod proxy;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 
