@@ -103,7 +103,9 @@ pub(super) struct Host {
     pub(super) redis: Vec<RedisHandle>,
     /// Owned values on their way into the state.
     pub(super) text: Vec<u8>,
-    /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle.
+    /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle. Boxed,
+    /// because the one beneath is read through a pointer while another is added.
+    #[allow(clippy::vec_box)]
     pub(super) answers: Vec<Box<Reply>>,
 }
 

@@ -93,8 +93,7 @@ unsafe fn get_headers(lua: *mut lua_State, side: Side) -> c_int {
         }
         ffi::lua_createtable(lua, 0, 16);
         let mut place = None;
-        loop {
-            let Some((id, _, value)) = message(lua, side).and_then(|message| message.field_after(place)) else { break };
+        while let Some((id, _, value)) = message(lua, side).and_then(|message| message.field_after(place)) {
             push_bytes(lua, value);
             let Some((named, name, _)) = message(lua, side).and_then(|message| message.field_after(place)) else {
                 break;

@@ -368,9 +368,11 @@ fn connections_leave_nothing_behind() {
             _ => {}
         }
     }
-    wait_for("all clients to leave", || (ours.server.client_count() == 1).then_some(()));
+    // The last ones may still be in the kernel's queue, so a count of one may come before them, too.
+    let mut alone =
+        || ours.server.client_count() == 1 && witness.ask(&["CLIENT", "LIST"]).matches("\nid=").count() == 1;
+    wait_for("all clients to leave", || alone().then_some(()));
     assert!(descriptors(pid) < 900, "{}", descriptors(pid));
-    assert!(witness.ask(&["CLIENT", "LIST"]).matches("\nid=").count() == 1);
 }
 
 #[test]
