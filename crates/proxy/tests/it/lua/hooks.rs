@@ -91,7 +91,7 @@ fn a_fault_in_one_request_ends_that_request_and_gives_everything_back() {
     for path in ["/fault", "/late"] {
         for _ in 0..3 {
             let mut client = Client::connect(&gate.address.to_string());
-            client.send(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
             assert_eq!(client.read_to_end(), b"", "{path}");
         }
     }

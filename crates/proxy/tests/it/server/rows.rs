@@ -222,7 +222,7 @@ fn maxconn_of_a_server_makes_requests_wait_in_order() {
     let whole = start(&format!(" timeout queue 20s\n server s {} maxconn 1\n", origin.address));
     let ask = |number: u32| {
         let mut client = Client::connect(&whole.address());
-        client.send(&format!("GET /{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
         client
     };
     let mut clients = vec![ask(0)];
