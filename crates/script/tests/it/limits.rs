@@ -108,7 +108,7 @@ fn a_panic_is_an_error_of_the_script_that_met_it() {
         assert_eq!(run(&mut state, code).as_deref(), Ok(expected), "{code}");
     }
     // SAFETY: the closure's value is a number.
-    let error = unsafe { state.protect(|_| panic!("in a protected call")) }.map(|()| ()).expect_err("it is caught");
+    let error = unsafe { state.protect::<(), _>(|_| panic!("in a protected call")) }.expect_err("it is caught");
     assert_eq!(error.message, "internal error: in a protected call");
     assert_eq!(run(&mut state, "return 'serves on'").as_deref(), Ok("serves on"));
 }

@@ -42,7 +42,7 @@ unsafe fn answered(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
 unsafe fn panics(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     let wanted = unsafe { ffi::lua_tointeger(lua, 1) };
-    let owned = vec![wanted; 3];
+    let owned = Box::new([wanted; 3]);
     assert!(owned[0] < 0, "a fault with {wanted}");
     0
 }
