@@ -9,6 +9,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
 use sluicegate_script::{argument, check_bytes, function, push_bytes, raise};
 use sluicegate_wire::http::{EntryId, Message, status};
+use smallvec::SmallVec;
 
 use super::host::{host, raise_text, set_functions};
 use super::txn::{Object, object_context};
@@ -138,11 +139,14 @@ unsafe fn add_or_set(lua: *mut lua_State, side: Side, set: bool) -> c_int {
         if !is_field_name(name) || !is_field_value(value) {
             raise(lua, c"invalid header name or value");
         }
+        // HAProxy sends the names that it adds in lower case.
+        let lower: SmallVec<[u8; 32]> = name.iter().map(u8::to_ascii_lowercase).collect();
         if set {
-            message.set(name, value);
+            message.set(&lower, value);
         } else {
-            message.add(name, value);
+            message.add(&lower, value);
         }
+        drop(lower);
         if side == Side::Request && name.eq_ignore_ascii_case(b"host") {
             message.set_authority(value);
         }
@@ -217,8 +221,7 @@ fn replace_elements(regex: &Regex, value: &[u8], template: &[u8]) -> Option<Vec<
         let trimmed = element.trim_ascii();
         match expand(regex, trimmed, template) {
             Some(new) => {
-                let lead = element.len() - element.trim_ascii_start().len();
-                out.extend_from_slice(&element[..lead]);
+                // The blanks around it go with it, as in HAProxy.
                 out.extend_from_slice(&new);
                 changed = true;
             }
@@ -394,7 +397,7 @@ mod tests {
         };
         check("abc", "^a(b)", "x\\1y", false, "xby");
         check("abc", "nothing", "x", false, "abc");
-        check("a, b,c", "^b$", "[\\0]", true, "a, [b],c");
+        check("a, b,c", "^b$", "[\\0]", true, "a,[b],c");
         check("abc", "a", "\\\\", false, "\\");
         let mut message = Message::new();
         assert!(replace_values(&mut message, b"x", b"(", b"", false).is_err());

@@ -72,7 +72,7 @@ impl Hook {
 pub enum ActionOutcome {
     /// `act.CONTINUE`: the next rule.
     Continue,
-    /// `act.STOP`: no further rule of this set.
+    /// `act.STOP`, and `act.DONE` without an answer: no further rule of this set.
     Stop,
     /// `txn:done(reply)`: answer this and end the stream.
     Reply(Box<LocalReply>),
@@ -80,8 +80,10 @@ pub enum ActionOutcome {
     Deny,
     /// `act.ERROR`: 500.
     Error,
-    /// `act.ABORT`, and `txn:done()` without a reply: close without an answer.
+    /// `act.ABORT`: 503 in a request, a close otherwise.
     Abort,
+    /// `txn:done()` without a reply: close without an answer.
+    Close,
     /// `act.INVALID`: 400 in a request, 502 in a response.
     Invalid,
 }

@@ -434,7 +434,7 @@ fn ended(
     if done.done {
         return match done.reply {
             Some(reply) if matches!(hook, Hook::HttpReq | Hook::HttpRes) => ActionOutcome::Reply(reply),
-            _ => ActionOutcome::Abort,
+            _ => ActionOutcome::Close,
         };
     }
     if let Burst::Done(results) = burst {
@@ -466,11 +466,10 @@ fn action_code(thread: *mut lua_State) -> i64 {
 /// What a value of `act` means.
 fn action_outcome(code: i64) -> ActionOutcome {
     match code {
-        1 => ActionOutcome::Stop,
+        1 | 4 => ActionOutcome::Stop,
         3 => ActionOutcome::Error,
-        // The script has answered, or wants no answer.
-        4 | 6 => ActionOutcome::Abort,
         5 => ActionOutcome::Deny,
+        6 => ActionOutcome::Abort,
         7 => ActionOutcome::Invalid,
         _ => ActionOutcome::Continue,
     }

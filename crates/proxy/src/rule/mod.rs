@@ -58,7 +58,7 @@ pub enum ReplySource {
     Deny,
     /// `return`, `redirect`, `txn:done(reply)` (LR).
     Return,
-    /// Internal error (IC).
+    /// Internal error (IR, IH).
     Internal,
 }
 

@@ -119,8 +119,9 @@ fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
         ActionOutcome::Reply(reply) => Some(Verdict::Reply(*reply)),
         ActionOutcome::Deny => page(403, 502, ReplySource::Deny),
         ActionOutcome::Error => page(500, 500, ReplySource::Internal),
-        ActionOutcome::Invalid => page(400, 502, ReplySource::Internal),
-        ActionOutcome::Abort => Some(Verdict::Close),
+        ActionOutcome::Invalid => page(400, 502, ReplySource::Deny),
+        ActionOutcome::Abort if hook == Hook::HttpRequest => page(503, 503, ReplySource::Deny),
+        ActionOutcome::Abort | ActionOutcome::Close => Some(Verdict::Close),
     }
 }
 
@@ -311,8 +312,9 @@ mod tests {
         check(|| ActionOutcome::Stop, ["ok", "ok", "ok"]);
         check(|| ActionOutcome::Deny, ["403 Deny", "502 Deny", "close"]);
         check(|| ActionOutcome::Error, ["500 Internal", "500 Internal", "close"]);
-        check(|| ActionOutcome::Invalid, ["400 Internal", "502 Internal", "close"]);
-        check(|| ActionOutcome::Abort, ["close", "close", "close"]);
+        check(|| ActionOutcome::Invalid, ["400 Deny", "502 Deny", "close"]);
+        check(|| ActionOutcome::Abort, ["503 Deny", "close", "close"]);
+        check(|| ActionOutcome::Close, ["close", "close", "close"]);
         let reply = || ActionOutcome::Reply(Box::new(page_reply(404, ReplySource::Return)));
         check(reply, ["404 Return", "404 Return", "404 Return"]);
     }

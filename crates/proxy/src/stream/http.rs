@@ -262,11 +262,7 @@ impl Exchange<'_> {
                 b'I'
             }
         };
-        let phase = match reply.source {
-            ReplySource::Internal => b'C',
-            _ if hook.is_response() => b'H',
-            _ => b'R',
-        };
+        let phase = if hook.is_response() { b'H' } else { b'R' };
         self.stream.end(who, phase);
         self.stream.cx.response = reply.head;
         self.answer(&reply.body, reply.close).await

@@ -298,10 +298,10 @@ fn what_actions_return() {
                 ("DENY", "Deny"),
                 ("INVALID", "Invalid"),
                 ("ABORT", "Abort"),
-                ("DONE", "Abort"),
+                ("DONE", "Stop"),
                 ("core.done", "Continue"),
-                ("done", "Abort"),
-                ("caught", "Abort"),
+                ("done", "Close"),
+                ("caught", "Close"),
             ] {
                 let outcome = bench.run(name, &mut bench.stream("")).await;
                 assert_eq!(format!("{outcome:?}"), expected, "{name}");
