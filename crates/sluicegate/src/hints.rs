@@ -19,6 +19,8 @@ pub fn print(running: &Running) {
     };
     for proxy in config.proxies.iter().filter(|proxy| proxy.mode == Mode::Http) {
         for (host, port) in proxy.binds.iter().flat_map(|bind| &bind.addresses).filter_map(inet) {
+            // An IPv6 address stands in brackets before a port.
+            let host = if host.contains(':') { format!("[{host}]") } else { host };
             let _ = writeln!(text, "  curl -i http://{host}:{port}/fast");
         }
     }
