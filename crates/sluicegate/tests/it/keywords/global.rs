@@ -175,8 +175,7 @@ fn words_without_effect() {
     let gate = Listening::new();
     let global = "    daemon\n    tune.ssl.default-dh-param 2048\n    tune.lua.forced-yield 1\n    \
                   tune.lua.service-timeout 1ms\n";
-    let server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
+    let mut server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
     assert_eq!(Client::connect(&gate.address()).get("/").text(), "ok");
-    let output = server.program.output();
-    assert!(output.contains("'daemon' has no effect yet"), "{output}");
+    server.program.wait_for_output("'daemon' has no effect yet");
 }

@@ -153,14 +153,16 @@ fn servers_undo_what_default_server_says() {
 
 #[test]
 fn a_disabled_section_is_left_alone() {
-    let gate = Listening::new();
+    let (gate, other) = (Listening::new(), Listening::new());
     for (defaults, line, open) in [("    disabled\n", "    enabled\n", true), ("    disabled\n", "", false)] {
         let text = format!(
-            "global\n    stats socket @DIR@/stats\n{DEFAULTS}{defaults}listen gate\n    bind \"{}\"\n{line}{}",
+            "global\n    stats socket @DIR@/stats\norigin o\n    bind \"{}\"\n{DEFAULTS}{defaults}listen gate\n    \
+             bind \"{}\"\n{line}{}",
+            other.word(),
             gate.word(),
             answer("ok")
         );
-        let server = start(&text, &[&gate]);
+        let server = start(&text, &[&gate, &other]);
         let table = Sluicegate::stats(&server.directory().join("stats"), "show stat");
         assert_eq!(table.contains("\ngate,FRONTEND,"), open, "{table}");
         if open {
