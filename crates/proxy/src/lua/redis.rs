@@ -141,6 +141,9 @@ unsafe fn pcall(lua: *mut lua_State) -> c_int {
     unsafe { start(lua, None, PROTECT) }
 }
 
+/// Integer arguments of one command that are printed without Lua's help.
+const INTEGERS: usize = 4;
+
 /// Runs a command whose arguments start at 2.
 unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) -> c_int {
     // SAFETY: every call that may raise comes before the list of arguments is made.
@@ -150,9 +153,12 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
         if name.is_none() && top < 2 {
             raise(lua, c"call: a command is expected");
         }
+        let mut integers = 0;
         for argument in 2..=top {
             match ffi::lua_type(lua, argument) {
                 ffi::LUA_TSTRING => {}
+                // The first integers are printed below; Lua's own conversion costs several times as much.
+                ffi::LUA_TNUMBER if integers < INTEGERS && ffi::lua_isinteger(lua, argument) != 0 => integers += 1,
                 // Converted in place, as Lua prints it.
                 ffi::LUA_TNUMBER => {
                     ffi::lua_tolstring(lua, argument, std::ptr::null_mut());
@@ -177,9 +183,16 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
             }
         }
         let started = {
+            let mut digits = [itoa::Buffer::new(); INTEGERS];
             let mut args: SmallVec<[&[u8]; 8]> = SmallVec::new();
             args.extend(name.and_then(|name| to_bytes(lua, name)));
-            args.extend((2..=top).filter_map(|argument| to_bytes(lua, argument)));
+            let mut unused = digits.iter_mut();
+            args.extend((2..=top).filter_map(|argument| {
+                to_bytes(lua, argument).or_else(|| {
+                    let number = ffi::lua_tointegerx(lua, argument, std::ptr::null_mut());
+                    Some(unused.next()?.format(number).as_bytes())
+                })
+            }));
             match &handle.engine {
                 Some(engine) => engine.start(handle.db, &args),
                 None => return 0,
