@@ -144,8 +144,10 @@ fn clients() -> Vec<Case> {
             .instead("2.6 waits for the server, which waits for the client", "HTTP/1.1 408 Request Time-out | \"<html><body><h1>408 Request Time-out</h1>\\nYour browser didn't send a complete request in time.\\n</body></html>\\n\" [closed]\ncase/s N/N/N/-1/N 408 232 - - cH-- 0/0 \"POST /p HTTP/1.1\""),
         case("closes in its body", &[], vec![send(HALF_A_POST), Await, Finish], vec![Wait("12345"), Signal, End]),
         case("closes between chunks", &[], vec![send(HALF_CHUNKED), Await, Finish], vec![Wait("12345"), Signal, End]),
-        case("resets in its body", &[], vec![send(HALF_A_POST), Await, Reset], vec![Wait("12345"), Signal, End]),
-        case("resets between chunks", &[], vec![send(HALF_CHUNKED), Await, Reset], vec![Wait("12345"), Signal, End]),
+        case("resets in its body", &[], vec![send(HALF_A_POST), Await, Reset], vec![Wait("12345"), Signal, End])
+            .instead("on a loaded machine 2.6 at times wrote no line for it in 20 s", "gone\ncase/s N/N/N/-1/N -1 0 - - CD-- 0/0 \"POST /p HTTP/1.1\""),
+        case("resets between chunks", &[], vec![send(HALF_CHUNKED), Await, Reset], vec![Wait("12345"), Signal, End])
+            .instead("on a loaded machine 2.6 at times wrote no line for it in 20 s", "gone\ncase/s N/N/N/-1/N -1 0 - - CD-- 0/0 \"POST /p HTTP/1.1\""),
         case("has a bad chunk size", &[], vec![send(HALF_CHUNKED), Await, send("zz\r\n")], vec![Wait("12345"), Signal, End]),
         // While it is answered.
         case("resets before the answer", &[], vec![send(GET), Await, Reset], vec![head(), Signal, End])
@@ -319,7 +321,9 @@ fn converse(case: &Case, front: &Listening, back: &TcpListener, line: &(dyn Fn()
         let over = || line().is_some();
         scope.spawn(|| {
             let over = || line().is_some();
-            while !over() {
+            // The client's side says what was waited for in vain; this one only has to end.
+            let deadline = Instant::now() + 2 * PATIENCE;
+            while !over() && Instant::now() < deadline {
                 if let Ok((stream, _)) = back.accept() {
                     stream.set_nonblocking(false).expect("settable");
                     stream.set_read_timeout(Some(Duration::from_millis(100))).expect("settable");
