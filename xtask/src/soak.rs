@@ -5,9 +5,9 @@ use crate::run::root;
 /// Runs the suites with `SLUICEGATE_SOAK` set, by which property tests and fuzz targets take longer.
 pub fn soak() -> Result<(), String> {
     let factor = "50";
-    println!("$ SLUICEGATE_SOAK={factor} cargo test --profile quick --workspace");
+    println!("$ SLUICEGATE_SOAK={factor} cargo test --profile quick --workspace --no-fail-fast");
     let status = std::process::Command::new("cargo")
-        .args(["test", "--profile", "quick", "--workspace"])
+        .args(["test", "--profile", "quick", "--workspace", "--no-fail-fast"])
         .env("SLUICEGATE_SOAK", factor)
         .env("PROPTEST_CASES", "10000")
         .current_dir(root())

@@ -305,8 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_part_is_that_part(text in "[a,]{0,12}", index in -5i64..=5, words: bool) {
-            prop_assume!(index != 0);
+        fn one_part_is_that_part(text in "[a,]{0,12}", index in prop_oneof![-5i64..=-1, 1i64..=5], words: bool) {
             let cut = Cut { index, delimiters: b",".as_slice().into(), count: 1 };
             let text = text.as_bytes();
             let range = if words { cut.word(text) } else { cut.field(text) };
