@@ -1,17 +1,39 @@
 //! What is too slow for `test`: the same checks with more of everything.
 
+use std::process::Command;
+
 use crate::run::root;
 
-/// Runs the suites with `SLUICEGATE_SOAK` set, by which property tests and fuzz targets take longer.
+/// Cases of each property test.
+const CASES: &str = "10000";
+
+/// Seeds by which the store's random commands are compared with redis-server.
+const SEEDS: u64 = 20;
+
+/// Runs every suite with more cases of its property tests, then the store's differential runs from other seeds.
 pub fn soak() -> Result<(), String> {
-    let factor = "50";
-    println!("$ SLUICEGATE_SOAK={factor} cargo test --profile quick --workspace --no-fail-fast");
-    let status = std::process::Command::new("cargo")
-        .args(["test", "--profile", "quick", "--workspace", "--no-fail-fast"])
-        .env("SLUICEGATE_SOAK", factor)
-        .env("PROPTEST_CASES", "10000")
+    let mut failed = Vec::new();
+    if !cargo(&["--workspace", "--no-fail-fast"], ("PROPTEST_CASES", CASES))? {
+        failed.push("property tests".to_owned());
+    }
+    for seed in 1..=SEEDS {
+        let seed = (seed * 1_000).to_string();
+        if !cargo(&["-p", "sluicegate-store", "--test", "it", "random_commands"], ("SLUICEGATE_SEED", &seed))? {
+            failed.push(format!("random commands from seed {seed}"));
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Runs tests with a variable set; whether they passed.
+fn cargo(arguments: &[&str], (name, value): (&str, &str)) -> Result<bool, String> {
+    println!("$ {name}={value} cargo test --profile quick {}", arguments.join(" "));
+    let status = Command::new("cargo")
+        .args(["test", "--profile", "quick"])
+        .args(arguments)
+        .env(name, value)
         .current_dir(root())
         .status()
         .map_err(|error| error.to_string())?;
-    if status.success() { Ok(()) } else { Err("a suite failed".to_owned()) }
+    Ok(status.success())
 }
