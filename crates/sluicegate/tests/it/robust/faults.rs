@@ -280,8 +280,9 @@ fn transcripts<P: Sync>(
     start: impl FnOnce(&str, &[&Listening]) -> P,
     program: fn(&P) -> &Program,
 ) -> Vec<String> {
+    // One thread: two threads of haproxy that log at the same moment may lose a line.
     let mut configuration = String::from(
-        "global\n    log stdout format raw local0\n\ndefaults\n    log global\n    mode http\n    option httplog\n    \
+        "global\n    nbthread 1\n    log stdout format raw local0\n\ndefaults\n    log global\n    mode http\n    option httplog\n    \
          timeout connect 5s\n    timeout client 15s\n    timeout server 15s\n    timeout http-request 15s\n    \
          timeout http-keep-alive 500ms\n    retries 0\n",
     );
