@@ -114,6 +114,7 @@ fn connect(number: usize, [front, tcp, store, _]: [&Listening; 4], open: &mut Ve
 }
 
 #[test]
+#[ignore = "a part of `cargo xtask soak`: see docs/progress/main-job.md"]
 fn nothing_is_left_behind() {
     const CONNECTIONS: usize = 320;
     let directory = tempfile::tempdir().expect("a directory");
