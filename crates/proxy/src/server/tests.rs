@@ -56,27 +56,8 @@ fn backend(lines: &str) -> Arc<ProxyRun> {
 }
 
 fn record() -> LogRecord {
-    let (now, wall) = (Instant::now(), SystemTime::now());
-    LogRecord {
-        accepted_at: wall,
-        accepted: now,
-        request_started_at: wall,
-        request_started: now,
-        request_done: Some(now),
-        queue_done: None,
-        connect_done: None,
-        response_started: None,
-        request_line: Vec::new(),
-        status: -1,
-        bytes_read: 0,
-        bytes_uploaded: 0,
-        server: None,
-        ending: Endings::default(),
-        retries: 0,
-        redispatched: false,
-        server_queue: 0,
-        backend_queue: 0,
-    }
+    let now = Instant::now();
+    LogRecord { request_done: Some(now), ..LogRecord::new(SystemTime::now(), now) }
 }
 
 fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<'_> {

@@ -57,7 +57,7 @@ impl StreamContext {
             in_response: false,
             variables: Variables::default(),
             request_data: Vec::new(),
-            log: LogRecord::new(session),
+            log: LogRecord::new(session.accepted_at, session.accepted),
             lua: StreamLua::default(),
         }
     }
@@ -77,7 +77,7 @@ impl StreamContext {
         self.in_response = false;
         self.request_data.clear();
         let request_line = std::mem::take(&mut self.log.request_line);
-        self.log = LogRecord::new(session);
+        self.log = LogRecord::new(session.accepted_at, session.accepted);
         self.log.request_line = request_line;
         self.log.request_line.clear();
         self.lua = StreamLua::default();
@@ -126,12 +126,13 @@ pub struct LogRecord {
 }
 
 impl LogRecord {
-    fn new(session: &Session) -> LogRecord {
+    /// The record of a stream that has reached no phase yet, on a session accepted at this moment of both clocks.
+    pub fn new(accepted_at: SystemTime, accepted: Instant) -> LogRecord {
         LogRecord {
-            accepted_at: session.accepted_at,
-            accepted: session.accepted,
-            request_started_at: session.accepted_at,
-            request_started: session.accepted,
+            accepted_at,
+            accepted,
+            request_started_at: accepted_at,
+            request_started: accepted,
             request_done: None,
             queue_done: None,
             connect_done: None,

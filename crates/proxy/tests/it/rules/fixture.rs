@@ -13,7 +13,7 @@ use sluicegate_proxy::process::Process;
 use sluicegate_proxy::rule::{Hook, ProxyRules, Verdict, run};
 use sluicegate_proxy::running::{self, Engines, Parts, ProxyRun, Running};
 use sluicegate_proxy::sample::Variables;
-use sluicegate_proxy::stream::{Endings, LogRecord, StreamContext};
+use sluicegate_proxy::stream::{LogRecord, StreamContext};
 use sluicegate_proxy::worker::{self, Worker};
 use sluicegate_wire::http::{Limits, Message, Version, parse_request};
 
@@ -50,24 +50,9 @@ pub fn context(frontend: &Arc<ProxyRun>, head: &str) -> StreamContext {
         variables: Variables::default(),
         request_data: Vec::new(),
         log: LogRecord {
-            accepted_at: now_at,
-            accepted: now,
-            request_started_at: now_at,
-            request_started: now,
             request_done: Some(now),
-            queue_done: None,
-            connect_done: None,
-            response_started: None,
             request_line: head.lines().next().unwrap_or("").as_bytes().to_vec(),
-            status: -1,
-            bytes_read: 0,
-            bytes_uploaded: 0,
-            server: None,
-            ending: Endings::default(),
-            retries: 0,
-            redispatched: false,
-            server_queue: 0,
-            backend_queue: 0,
+            ..LogRecord::new(now_at, now)
         },
         lua: sluicegate_proxy::lua::StreamLua::default(),
     }
