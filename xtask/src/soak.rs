@@ -22,10 +22,6 @@ pub fn soak() -> Result<(), String> {
             failed.push(format!("random commands from seed {seed}"));
         }
     }
-    let wear = ["-p", "sluicegate", "--test", "it", "robust::wear", "--", "--ignored"];
-    if !cargo(&wear, ("RUST_BACKTRACE", "0"))? {
-        failed.push("wear".to_owned());
-    }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 

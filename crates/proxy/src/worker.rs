@@ -190,7 +190,11 @@ struct Setup {
     peers: Arc<[mpsc::Sender<Accepted>]>,
 }
 
-/// Starts a thread per worker of `running`. `tasks` holds each worker's own, by index; missing ones mean none.
+/// Starts a thread per worker of `running`, and returns once each of them has its runtime: from there on none takes
+/// another descriptor to exist. `tasks` holds each worker's own, by index; missing ones mean none.
+///
+/// # Errors
+/// Where a thread or its runtime can't be made; those that were made have ended then.
 pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTask>>) -> io::Result<Workers> {
     let count = running.process.workers.len();
     let (peers, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(INBOX)).unzip();
@@ -216,17 +220,34 @@ pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTas
         }
     }
     let mut threads = Vec::with_capacity(count);
+    let (made, runtimes) = std::sync::mpsc::channel();
     for (index, setup) in setups.into_iter().enumerate() {
-        let running = running.clone();
+        let (shared, made) = (running.clone(), made.clone());
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-        threads.push(thread.spawn(move || run(index, running, setup))?);
+        match thread.spawn(move || run(index, shared, setup, made)) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                running.process.stop_now();
+                let _ = Workers { threads }.join();
+                return Err(error);
+            }
+        }
     }
-    Ok(Workers { threads })
+    drop(made);
+    let workers = Workers { threads };
+    // A worker that fails drops its sender, so fewer answers than workers come.
+    if runtimes.iter().count() < count {
+        running.process.stop_now();
+        return Err(workers.join().err().unwrap_or_else(|| io::Error::other("a worker ended at once")));
+    }
+    Ok(workers)
 }
 
 /// A worker thread's body.
-fn run(index: usize, running: Arc<Running>, setup: Setup) -> io::Result<()> {
+fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc::Sender<()>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let _ = made.send(());
+    drop(made);
     let _ = running.process.workers[index].runtime.set(runtime.metrics());
     let tune = &running.config.global.tune;
     let worker = Rc::new(Worker {

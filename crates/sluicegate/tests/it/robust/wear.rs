@@ -114,7 +114,6 @@ fn connect(number: usize, [front, tcp, store, _]: [&Listening; 4], open: &mut Ve
 }
 
 #[test]
-#[ignore = "a part of `cargo xtask soak`: see docs/progress/main-job.md"]
 fn nothing_is_left_behind() {
     const CONNECTIONS: usize = 320;
     let directory = tempfile::tempdir().expect("a directory");
@@ -127,6 +126,7 @@ fn nothing_is_left_behind() {
     let gate = Gate::start(2, &global, &text, &listening);
     let pid = gate.pid();
     let mut sizes = Vec::new();
+    // The stats socket answers once every worker is there, with the descriptors of its runtime.
     assert_eq!(Client::connect(&listening[0].address()).get("/refused").status, 503);
     wait_for("the first session's end", || (gate.info("CurrConns") == 0).then_some(()));
     // The stats socket's own connection may still be open, now and later.
