@@ -3,7 +3,6 @@
 //!
 //! `check` and `run` share this, so what checks is what starts.
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr, StoreSection};
@@ -12,6 +11,7 @@ use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LogSink, LuaStates};
 use sluicegate_store::config::ServerOptions;
 
+use crate::arguments::Service;
 use crate::files::Disk;
 
 /// A configuration without errors.
@@ -39,14 +39,14 @@ impl Loaded {
 }
 
 /// Reads and types everything; prints every diagnostic. `Err` carries the number of errors.
-pub fn load(paths: &[PathBuf]) -> Result<Loaded, usize> {
+pub fn load(service: &Service) -> Result<Loaded, usize> {
     let mut environment = Environment::new();
     for (name, value) in std::env::vars_os() {
         if let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) {
             environment.set(name, value);
         }
     }
-    let source = sluicegate_config::read(&Disk, paths).map_err(|diagnostics| report(&diagnostics))?;
+    let source = sluicegate_config::read(&Disk, &service.files).map_err(|diagnostics| report(&diagnostics))?;
     let mut draft = sluicegate_config::parse(source, &mut environment);
     let workers = draft.global().nbthread.map_or_else(cores, usize::from);
     let lua_logger = Arc::new(OnceLock::new());

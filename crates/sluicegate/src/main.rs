@@ -8,11 +8,13 @@ mod check;
 mod demo;
 mod descriptors;
 mod files;
+mod haproxy;
 mod hints;
 mod load;
 mod serve;
 mod signals;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use arguments::Command;
@@ -22,7 +24,18 @@ use arguments::Command;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let command = match arguments::parse(std::env::args_os().skip(1)) {
+    let mut words = std::env::args_os();
+    // A link or a copy called `haproxy` is HAProxy to those who call it.
+    let name = words.next().map(PathBuf::from).and_then(|path| path.file_name().map(|name| name.to_owned()));
+    match name {
+        Some(name) if name == "haproxy" => haproxy::main(&name.to_string_lossy(), words),
+        _ => own(words),
+    }
+}
+
+/// The program under its own name.
+fn own(words: std::env::ArgsOs) -> ExitCode {
+    let command = match arguments::parse(words) {
         Ok(command) => command,
         Err(error) => {
             eprintln!("error: {error}\n\nhint: sluicegate --help");
@@ -38,8 +51,8 @@ fn main() -> ExitCode {
             println!("sluicegate {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
-        Command::Check { files } => check::check(&files),
-        Command::Run { files } => serve::run(&files),
+        Command::Check(service) => check::check(&service),
+        Command::Run(service) => serve::run(&service),
         Command::Origin { listen } => demo::origin(&listen),
     }
 }

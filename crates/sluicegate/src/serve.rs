@@ -7,7 +7,6 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::Engine;
 use socket2::SockRef;
 
+use crate::arguments::{Mode, Service};
 use crate::load::{Loaded, load};
 use crate::signals::{Signals, end_by};
 use crate::{descriptors, hints};
@@ -34,9 +34,13 @@ use crate::{descriptors, hints};
 const STORE_TICK: Duration = Duration::from_millis(100);
 
 /// Serves until a signal ends it.
-pub fn run(paths: &[PathBuf]) -> ExitCode {
+pub fn run(service: &Service) -> ExitCode {
     let begun = Instant::now();
-    let Ok(loaded) = load(paths) else { return ExitCode::FAILURE };
+    let Ok(loaded) = load(service) else { return ExitCode::FAILURE };
+    if service.mode(&loaded.config.global) != Mode::Foreground {
+        eprintln!("error: going to the background and a master process are not supported yet\n\nhint: add '-db'");
+        return ExitCode::FAILURE;
+    }
     match start(loaded, begun) {
         Ok(Some(signal)) => end_by(signal),
         Ok(None) => ExitCode::SUCCESS,

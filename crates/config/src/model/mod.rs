@@ -4,6 +4,7 @@
 //! indices and expressions typed against the catalogues; nothing here opens a socket, resolves a name or reads a
 //! clock. The objects that run are built from it by the `proxy` and `store` crates.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,26 @@ pub struct Global {
     pub maxconn: Option<u32>,
     /// `daemon`: parsed; acts with the drop-in service, check warns until then.
     pub daemon: bool,
+    /// `master-worker`.
+    pub master_worker: bool,
+    /// `quiet`.
+    pub quiet: bool,
+    /// `chroot`.
+    pub chroot: Option<PathBuf>,
+    /// `user`, a name.
+    pub user: Option<String>,
+    /// `uid`.
+    pub uid: Option<u32>,
+    /// `group`, a name.
+    pub group: Option<String>,
+    /// `gid`.
+    pub gid: Option<u32>,
+    /// `pidfile`.
+    pub pidfile: Option<PathBuf>,
+    /// `ulimit-n`, descriptors; `None` means derived from `maxconn`.
+    pub ulimit_n: Option<u64>,
+    /// `localpeer`; `None` means the machine's name.
+    pub localpeer: Option<String>,
     /// `log` targets of the section.
     pub log: Vec<LogTarget>,
     /// `stats socket` lines.
@@ -69,6 +90,15 @@ pub struct Global {
     pub tune: Tune,
     /// `hard-stop-after`.
     pub hard_stop_after: Option<Duration>,
+    /// Where each keyword of the section stands, the last time it was given; see [`Global::at`].
+    pub places: BTreeMap<&'static str, Position>,
+}
+
+impl Global {
+    /// Where a keyword stands, for what is found wrong with its value later (a user that does not exist).
+    pub fn at(&self, keyword: &str) -> Option<&Position> {
+        self.places.get(keyword)
+    }
 }
 
 /// The `tune.*` keywords that act.

@@ -322,6 +322,7 @@ impl Draft {
     }
 }
 
+pub use global::master_socket;
 pub(crate) use server::number as number_servers;
 
 /// Where a keyword belongs, whichever section's table has it.

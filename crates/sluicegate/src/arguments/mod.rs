@@ -1,4 +1,7 @@
-//! Words of the command line.
+//! Words of the command line: HAProxy's where the program is called `haproxy`, its own verbs otherwise.
+
+pub mod haproxy;
+mod service;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -6,29 +9,28 @@ use std::path::PathBuf;
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 
+pub use service::{Mode, Service};
+
 /// What the user asks for.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Command {
     /// Print this.
     Help(&'static str),
     /// Print the version.
     Version,
     /// Read files, report, touch nothing.
-    Check {
-        /// Files and folders in order.
-        files: Vec<PathBuf>,
-    },
+    Check(Box<Service>),
     /// Serve.
-    Run {
-        /// Files and folders in order.
-        files: Vec<PathBuf>,
-    },
+    Run(Box<Service>),
     /// The demo server alone.
     Origin {
         /// Where it listens.
         listen: Vec<SocketAddr>,
     },
 }
+
+/// The program's own name.
+pub const NAME: &str = "sluicegate";
 
 const HELP: &str = "\
 Sluicegate: a load balancer that remembers.
@@ -91,8 +93,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
             Some(Long("help") | Short('h')) => Ok(Command::Help("usage: sluicegate version\n")),
             Some(other) => Err(other.unexpected()),
         },
-        "run" => files(&mut parser, RUN, |files| Command::Run { files }),
-        "check" => files(&mut parser, CHECK, |files| Command::Check { files }),
+        "run" => files(&mut parser, RUN, Command::Run),
+        "check" => files(&mut parser, CHECK, Command::Check),
         "origin" => origin(&mut parser),
         other => Err(format!("unknown command '{other}'").into()),
     }
@@ -101,7 +103,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
 fn files(
     parser: &mut lexopt::Parser,
     help: &'static str,
-    command: fn(Vec<PathBuf>) -> Command,
+    command: fn(Box<Service>) -> Command,
 ) -> Result<Command, lexopt::Error> {
     let mut files = Vec::new();
     while let Some(argument) = parser.next()? {
@@ -120,7 +122,8 @@ fn files(
     if files.is_empty() {
         return Err("no configuration file".into());
     }
-    Ok(command(files))
+    // Sluicegate's own verb stays where it is started, whatever the file says.
+    Ok(command(Box::new(Service { name: String::from(NAME), files, foreground: true, ..Service::default() })))
 }
 
 fn origin(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
@@ -146,30 +149,34 @@ fn origin(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
 mod tests {
     use super::*;
 
-    fn check(line: &str, expected: Result<Command, &str>) {
-        let found = parse(line.split_whitespace().map(OsString::from));
-        match (found, expected) {
-            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{line}"),
-            (Err(error), Err(text)) => assert_eq!(error.to_string(), text, "{line}"),
-            (found, _) => panic!("{line}: {found:?}"),
-        }
+    /// What a line comes down to: a verb and its files or addresses, or the error.
+    #[track_caller]
+    fn check(line: &str, expected: &str) {
+        let shown = match parse(line.split_whitespace().map(OsString::from)) {
+            Ok(Command::Help(text)) => text.lines().find(|line| line.starts_with("usage")).unwrap_or("").to_owned(),
+            Ok(Command::Version) => String::from("version"),
+            Ok(Command::Check(service)) => format!("check {:?}", service.files),
+            Ok(Command::Run(service)) => format!("run {:?}", service.files),
+            Ok(Command::Origin { listen }) => format!("origin {listen:?}"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(shown, expected, "{line}");
     }
 
     #[test]
     fn words() {
-        let files = |names: &[&str]| names.iter().map(PathBuf::from).collect();
-        check("", Ok(Command::Help(HELP)));
-        check("--help", Ok(Command::Help(HELP)));
-        check("version", Ok(Command::Version));
-        check("--version", Ok(Command::Version));
-        check("run a.cfg", Ok(Command::Run { files: files(&["a.cfg"]) }));
-        check("run -f a.cfg b.cfg -f dir", Ok(Command::Run { files: files(&["a.cfg", "b.cfg", "dir"]) }));
-        check("check -f a.cfg", Ok(Command::Check { files: files(&["a.cfg"]) }));
-        check("run --help", Ok(Command::Help(RUN)));
-        check("run", Err("no configuration file"));
-        check("run -x", Err("invalid option '-x'"));
-        check("walk", Err("unknown command 'walk'"));
-        check("origin --listen 127.0.0.1:80", Ok(Command::Origin { listen: vec!["127.0.0.1:80".parse().unwrap()] }));
-        check("origin", Err("--listen ADDRESS:PORT is missing"));
+        check("", "usage: sluicegate COMMAND");
+        check("--help", "usage: sluicegate COMMAND");
+        check("version", "version");
+        check("--version", "version");
+        check("run a.cfg", "run [\"a.cfg\"]");
+        check("run -f a.cfg b.cfg -f dir", "run [\"a.cfg\", \"b.cfg\", \"dir\"]");
+        check("check -f a.cfg", "check [\"a.cfg\"]");
+        check("run --help", "usage: sluicegate run [-f] FILE…");
+        check("run", "no configuration file");
+        check("run -x", "invalid option '-x'");
+        check("walk", "unknown command 'walk'");
+        check("origin --listen 127.0.0.1:80", "origin [127.0.0.1:80]");
+        check("origin", "--listen ADDRESS:PORT is missing");
     }
 }

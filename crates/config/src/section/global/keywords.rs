@@ -1,0 +1,233 @@
+//! The keywords of `global`, each with its arguments, what it does and where its value goes.
+
+use std::path::PathBuf;
+
+use super::{GlobalRow, Parser, Reading, flag, line, one, stats_socket};
+use crate::model::{LogAddress, LuaLoad, LuaLogStderr, LuaPath};
+use crate::section::log;
+use crate::section::table::{MANY, Table};
+use crate::word::Line;
+
+/// The workers that HAProxy's baseline allows: 16 groups of 64 threads.
+const MAX_THREADS: i64 = 1024;
+
+/// What HAProxy keeps in an `int`.
+const INT: i64 = i32::MAX as i64;
+
+/// The keywords of the section.
+pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
+    one(
+        "chroot",
+        "DIRECTORY",
+        "Where the process locks itself in once it has read its files and bound its sockets.",
+        Parser::Path(|g| &mut g.chroot),
+    ),
+    flag("daemon", "Goes to the background; '-db' wins.", |g| &mut g.daemon),
+    one(
+        "gid",
+        "N",
+        "The group the process runs as, by number.",
+        Parser::Integer(0, u32::MAX as i64, |g, n| g.gid = Some(n as u32)),
+    ),
+    one("group", "NAME", "The group the process runs as.", Parser::Text(|g| &mut g.group)),
+    one(
+        "hard-stop-after",
+        "TIME",
+        "How long a graceful stop may take before everything left is closed.",
+        Parser::Time(|g| &mut g.hard_stop_after),
+    ),
+    one(
+        "localpeer",
+        "NAME",
+        "This machine's name among peers; the machine's own by default. '-L' wins.",
+        Parser::Text(|g| &mut g.localpeer),
+    ),
+    line(
+        "log",
+        1,
+        MANY,
+        "TARGET [len N] [format F] FACILITY [LEVEL [MIN]]",
+        "Where 'log global' of a proxy sends its lines.",
+        |r, line| {
+            if let Some(target) = log::target(line, r.diagnostics) {
+                if matches!(target.to, LogAddress::Unix(_) | LogAddress::Udp(..)) {
+                    r.reader.log_later_at.push(line.at(1));
+                }
+                r.reader.global.log.push(target);
+            }
+        },
+    ),
+    line("lua-load", 1, MANY, "FILE [ARG]…", "Runs a Lua file in the state that all workers share.", |r, line| {
+        lua_load(r, line, false)
+    }),
+    line("lua-load-per-thread", 1, MANY, "FILE [ARG]…", "Runs a Lua file in a state of each worker.", |r, line| {
+        lua_load(r, line, true)
+    }),
+    line(
+        "lua-prepend-path",
+        1,
+        2,
+        "PATTERN [path|cpath]",
+        "Puts a pattern in front of Lua's package.path or package.cpath.",
+        |r, line| {
+            let cpath = match line.text(2) {
+                "" | "path" => false,
+                "cpath" => true,
+                _ => return r.one_of(line, 2, &["path", "cpath"]),
+            };
+            r.reader.global.lua_prepend_paths.push(LuaPath { pattern: line.text(1).to_owned(), cpath });
+        },
+    ),
+    flag("master-worker", "A master process watches the worker process, as with '-W'.", |g| &mut g.master_worker),
+    one(
+        "maxconn",
+        "N",
+        "Sessions of the whole process; 0: as many as the descriptor limit allows.",
+        Parser::Integer(0, INT, |g, n| g.maxconn = (n > 0).then_some(n as u32)),
+    ),
+    one(
+        "nbthread",
+        "N",
+        "Workers; one per available core by default.",
+        Parser::Integer(1, MAX_THREADS, |g, n| g.nbthread = Some(n as u16)),
+    ),
+    one("pidfile", "FILE", "Where the process's number is written; '-p' wins.", Parser::Path(|g| &mut g.pidfile)),
+    line("presetenv", 2, 2, "NAME VALUE", "Sets an environment variable unless it is set.", |r, line| {
+        if r.has_value(line) {
+            r.env.set_default(line.text(1), line.text(2));
+        }
+    }),
+    flag("quiet", "Nothing is printed at start, as with '-q'.", |g| &mut g.quiet),
+    line("resetenv", 0, MANY, "[NAME]…", "Removes all environment variables but these.", |r, line| {
+        let keep: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
+        r.env.retain(&keep);
+    }),
+    line("setenv", 2, 2, "NAME VALUE", "Sets an environment variable.", |r, line| {
+        if r.has_value(line) {
+            r.env.set(line.text(1), line.text(2));
+        }
+    }),
+    line(
+        "stats socket",
+        1,
+        MANY,
+        "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N]",
+        "Listens for commands such as 'show stat'.",
+        |r, line| {
+            if let Some(socket) = stats_socket::stats_socket(line, r.diagnostics) {
+                r.reader.global.stats_sockets.push(socket);
+            }
+        },
+    ),
+    one(
+        "stats timeout",
+        "TIME",
+        "How long a connection of the stats socket may be silent; 10 s.",
+        Parser::Time(|g| &mut g.stats_timeout),
+    ),
+    one(
+        "tune.bufsize",
+        "SIZE",
+        "Bytes of a buffer, so of a request's or response's head; 16384.",
+        Parser::Size(1024, 1 << 28, |g, size| g.tune.bufsize = size),
+    ),
+    one(
+        "tune.http.maxhdr",
+        "N",
+        "Header fields of a message, and one for their end; 101.",
+        Parser::Integer(1, 32767, |g, n| g.tune.http_maxhdr = n as usize),
+    ),
+    one(
+        "tune.lua.bool-sample-conversion",
+        "normal|pre-3.1-bug",
+        "Whether Lua gets boolean samples as booleans, or as integers as before HAProxy 3.1 (the default).",
+        Parser::OneOf(&["normal", "pre-3.1-bug"], |g, index| g.tune.lua_bool_as_integer = index == 1),
+    ),
+    one(
+        "tune.lua.burst-timeout",
+        "TIME",
+        "Run time of a script between two yields; 1 s, 0: unlimited.",
+        Parser::Time(|g| &mut g.tune.lua_burst_timeout),
+    ),
+    one(
+        "tune.lua.forced-yield",
+        "N",
+        "Instructions between voluntary yields; read for compatibility, workers are never held up by a script.",
+        Parser::Integer(1, INT, |g, n| g.tune.lua_forced_yield = Some(n as u32)),
+    ),
+    one(
+        "tune.lua.log.loggers",
+        "on|off",
+        "Whether messages of scripts go to the log targets; on.",
+        Parser::OneOf(&["on", "off"], |g, index| g.tune.lua_log_loggers = index == 0),
+    ),
+    one(
+        "tune.lua.log.stderr",
+        "on|auto|off",
+        "Whether messages of scripts go to stderr; auto: where no log target takes them.",
+        Parser::OneOf(&["on", "auto", "off"], |g, index| {
+            g.tune.lua_log_stderr = [LuaLogStderr::On, LuaLogStderr::Auto, LuaLogStderr::Off][index];
+        }),
+    ),
+    one(
+        "tune.lua.maxmem",
+        "MEGABYTES",
+        "Memory of all Lua states together; 0: unlimited.",
+        Parser::Integer(0, 1 << 20, |g, n| g.tune.lua_maxmem = (n as usize) << 20),
+    ),
+    one(
+        "tune.lua.service-timeout",
+        "TIME",
+        "Run time of a Lua service; 4 s, 0: unlimited. Scripts can't register services yet.",
+        Parser::Time(|g| &mut g.tune.lua_service_timeout),
+    ),
+    one(
+        "tune.lua.session-timeout",
+        "TIME",
+        "Run time of a Lua action; 4 s, 0: unlimited.",
+        Parser::Time(|g| &mut g.tune.lua_session_timeout),
+    ),
+    one(
+        "tune.lua.task-timeout",
+        "TIME",
+        "Run time of a Lua task; unlimited by default and with 0.",
+        Parser::Time(|g| &mut g.tune.lua_task_timeout),
+    ),
+    one(
+        "tune.maxrewrite",
+        "SIZE",
+        "Bytes of a buffer kept free for rules that add to a head; 1024, at most half the buffer.",
+        Parser::Size(0, 1 << 28, |g, size| g.tune.maxrewrite = size),
+    ),
+    one(
+        "tune.ssl.default-dh-param",
+        "BITS",
+        "Size of Diffie-Hellman keys. Accepted: it concerns TLS 1.2 suites that are never offered here.",
+        Parser::Integer(1024, 1 << 16, |_, _| ()),
+    ),
+    one(
+        "uid",
+        "N",
+        "The user the process runs as, by number.",
+        Parser::Integer(0, u32::MAX as i64, |g, n| g.uid = Some(n as u32)),
+    ),
+    one(
+        "ulimit-n",
+        "N",
+        "Descriptors the process may open; derived from 'maxconn' by default.",
+        Parser::Integer(0, INT, |g, n| g.ulimit_n = (n > 0).then_some(n as u64)),
+    ),
+    line("unsetenv", 1, MANY, "NAME…", "Removes environment variables.", |r, line| {
+        line.words[1..].iter().for_each(|name| r.env.remove(name.text()));
+    }),
+    one("user", "NAME", "The user the process runs as.", Parser::Text(|g| &mut g.user)),
+]);
+
+fn lua_load(r: &mut Reading<'_>, line: &Line, per_thread: bool) {
+    r.reader.global.lua_loads.push(LuaLoad {
+        path: PathBuf::from(line.text(1)),
+        args: line.words[2..].iter().map(|w| w.text().to_owned()).collect(),
+        per_thread,
+        at: line.at(1),
+    });
+}

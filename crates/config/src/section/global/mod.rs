@@ -1,0 +1,201 @@
+//! The `global` section (HAProxy configuration manual 3).
+//!
+//! Most keywords put one value into one field, so a row names the shape of its value and the field ([`Parser`]); only
+//! those with a grammar of their own have a function.
+
+mod keywords;
+mod stats_socket;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::catalogue::{Contexts, known};
+use crate::diagnostic::Diagnostics;
+use crate::environment::Environment;
+use crate::model::{Global, Position};
+use crate::section::table::{self, Row};
+use crate::suggest;
+use crate::unit::{self, SIZE_HINT, TIME_HINT, TimeUnit};
+use crate::word::Line;
+
+pub(crate) use keywords::KEYWORDS;
+pub use stats_socket::master_socket;
+
+/// Reads the section line by line; several `global` sections add up, as in HAProxy.
+#[derive(Default)]
+pub(crate) struct GlobalReader {
+    global: Global,
+    log_later_at: Vec<Position>,
+}
+
+/// One line while it is read.
+struct Reading<'a> {
+    /// The keyword, both words of it.
+    name: &'static str,
+    /// How many words the keyword has: its first argument's index.
+    first: usize,
+    reader: &'a mut GlobalReader,
+    env: &'a mut Environment,
+    diagnostics: &'a mut Diagnostics,
+}
+
+/// What a keyword's argument is and where it goes. The type is private to the section, since it sees the reader's
+/// inside; the table's rows carry it in [`GlobalRow`].
+enum Parser {
+    /// The keyword alone; `no KEYWORD` takes it back where the row allows a negation.
+    Flag(fn(&mut Global) -> &mut bool),
+    /// A duration; 0 is none.
+    Time(fn(&mut Global) -> &mut Option<Duration>),
+    /// A whole number within these limits.
+    Integer(i64, i64, fn(&mut Global, i64)),
+    /// A size in bytes within these limits.
+    Size(u64, u64, fn(&mut Global, usize)),
+    /// A word.
+    Text(fn(&mut Global) -> &mut Option<String>),
+    /// A path.
+    Path(fn(&mut Global) -> &mut Option<PathBuf>),
+    /// One of these words; the function gets its index.
+    OneOf(&'static [&'static str], fn(&mut Global, usize)),
+    /// A grammar of its own.
+    Line(fn(&mut Reading<'_>, &Line)),
+}
+
+/// A row's parser.
+pub(crate) struct GlobalRow(Parser);
+
+/// Keywords that are read and typed before the process acts on them; check says so.
+const NOT_YET: &[&str] =
+    &["chroot", "daemon", "gid", "group", "master-worker", "pidfile", "quiet", "uid", "ulimit-n", "user"];
+
+/// Keywords that `no` may stand in front of.
+const NEGATABLE: &[&str] = &[];
+
+impl GlobalReader {
+    /// Reads one line.
+    pub(crate) fn line(&mut self, line: &Line, env: &mut Environment, diagnostics: &mut Diagnostics) {
+        let negated;
+        let line = if line.text(0) == "no" && NEGATABLE.contains(&line.text(1)) {
+            negated = line.without_no();
+            &negated
+        } else {
+            line
+        };
+        match KEYWORDS.find(line.text(0), line.text(1)) {
+            Some((row, first)) => {
+                if table::arity(row, first, line, diagnostics) {
+                    let errors = diagnostics.errors();
+                    let mut reading = Reading { name: row.name, first, reader: self, env, diagnostics };
+                    reading.parse(&row.parser.0, line);
+                    if diagnostics.errors() == errors {
+                        self.global.places.insert(row.name, line.at(0));
+                    }
+                }
+            }
+            None => table::unknown(&KEYWORDS, known::GLOBAL, Contexts::GLOBAL, "global", line, diagnostics),
+        }
+    }
+
+    /// The whole section, once every line was read.
+    pub(crate) fn finish(mut self, diagnostics: &mut Diagnostics) -> Global {
+        for name in NOT_YET {
+            if let Some(at) = self.global.places.get(name) {
+                diagnostics.warning(at.clone(), format!("'{name}' has no effect yet"));
+            }
+        }
+        for at in self.log_later_at {
+            let warning = diagnostics.warning(at, "logs to syslog have no effect yet");
+            warning.hint("'log stdout format raw local0' logs now");
+        }
+        let tune = &mut self.global.tune;
+        // HAProxy's own rule: the reserve is never more than half of a buffer.
+        tune.maxrewrite = tune.maxrewrite.min(tune.bufsize / 2);
+        self.global
+    }
+}
+
+impl Reading<'_> {
+    fn parse(&mut self, parser: &Parser, line: &Line) {
+        let given = line.text(self.first);
+        match parser {
+            Parser::Flag(field) => *field(&mut self.reader.global) = !line.negated,
+            Parser::Time(field) => match unit::time(given, TimeUnit::Milliseconds) {
+                Ok(time) => *field(&mut self.reader.global) = (!time.is_zero()).then_some(time),
+                Err(message) => self.wrong(line, message, Some(TIME_HINT)),
+            },
+            Parser::Integer(min, max, set) => match unit::integer(given, *min, *max) {
+                Ok(value) => set(&mut self.reader.global, value),
+                Err(message) => self.wrong(line, message, None),
+            },
+            Parser::Size(min, max, set) => match unit::size(given, *max) {
+                Ok(size) if size >= *min => set(&mut self.reader.global, size as usize),
+                Ok(size) => self.wrong(line, format!("the value must be at least {min} (was {size})"), None),
+                Err(message) => self.wrong(line, message, Some(SIZE_HINT)),
+            },
+            Parser::Text(field) => *field(&mut self.reader.global) = Some(given.to_owned()),
+            Parser::Path(field) => *field(&mut self.reader.global) = Some(PathBuf::from(given)),
+            Parser::OneOf(names, set) => match names.iter().position(|name| *name == given) {
+                Some(index) => set(&mut self.reader.global, index),
+                None => self.one_of(line, self.first, names),
+            },
+            Parser::Line(read) => read(self, line),
+        }
+    }
+
+    /// Says what is wrong with the first argument.
+    fn wrong(&mut self, line: &Line, message: String, hint: Option<&str>) {
+        let error = self.diagnostics.error(line.at(self.first), format!("'{}': {message}", self.name));
+        if let Some(hint) = hint {
+            error.hint(hint);
+        }
+    }
+
+    /// Says that a word is none of these.
+    fn one_of(&mut self, line: &Line, index: usize, names: &[&str]) {
+        let given = line.text(index);
+        let message = format!("'{}' expects one of {}, not '{given}'", self.name, table::list(names));
+        let near = suggest::nearest(given, names.iter().copied());
+        self.diagnostics.error(line.at(index), message).did_you_mean(near);
+    }
+
+    /// HAProxy knows no empty variable: a name and a value are both needed.
+    fn has_value(&mut self, line: &Line) -> bool {
+        let empty = (1..3).find(|i| line.text(*i).is_empty());
+        if let Some(index) = empty {
+            self.diagnostics.error(line.at(index), format!("'{}' expects a name and a value", self.name));
+        }
+        empty.is_none()
+    }
+}
+
+const fn row(
+    name: &'static str,
+    min: usize,
+    max: usize,
+    usage: &'static str,
+    docs: &'static str,
+    parser: Parser,
+) -> Row<GlobalRow> {
+    Row { name, contexts: Contexts::GLOBAL, min, max, usage, docs, parser: GlobalRow(parser) }
+}
+
+/// The keyword alone.
+const fn flag(name: &'static str, docs: &'static str, field: fn(&mut Global) -> &mut bool) -> Row<GlobalRow> {
+    row(name, 0, 0, "", docs, Parser::Flag(field))
+}
+
+/// One argument.
+const fn one(name: &'static str, usage: &'static str, docs: &'static str, parser: Parser) -> Row<GlobalRow> {
+    row(name, 1, 1, usage, docs, parser)
+}
+
+/// A grammar of its own.
+const fn line(
+    name: &'static str,
+    min: usize,
+    max: usize,
+    usage: &'static str,
+    docs: &'static str,
+    read: fn(&mut Reading<'_>, &Line),
+) -> Row<GlobalRow> {
+    row(name, min, max, usage, docs, Parser::Line(read))
+}

@@ -1,0 +1,309 @@
+//! The command line of a program called `haproxy` (HAProxy management guide 3).
+//!
+//! HAProxy tells an option by its first letter, or first two (`-Ds` is `-D`), and so does this. A word that it would
+//! take for an option it doesn't have is refused with the usage text, exit code 1. What HAProxy has and this program
+//! has no use for is listed in the usage text: options that only switch off what does not exist here are taken, those
+//! that ask for something that does not exist are refused by name.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use super::Service;
+
+/// What the words ask for.
+#[derive(Debug)]
+pub enum Request {
+    /// `-v`.
+    Version,
+    /// `-vv`: and how it is built.
+    Build,
+    /// `-cc CONDITION`.
+    Condition(String),
+    /// `-c`: check and exit.
+    Check(Box<Service>),
+    /// Serve.
+    Run(Box<Service>),
+}
+
+/// Why the words are refused.
+#[derive(Debug, PartialEq)]
+pub enum Refused {
+    /// They make no sense: the usage text is shown behind the message, if there is one.
+    Usage(Option<String>),
+    /// They do, and can't be followed.
+    Message(String),
+}
+
+/// The usage text, behind the lines of the version.
+pub const USAGE: &str = "\
+usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
+
+  -f FILE      reads this file, or the .cfg files of this directory by name; may be repeated
+  -- FILE…     the same for all words that follow
+  -C DIR       changes to this directory before anything else
+  -c           checks the files and exits: 0 good, 1 errors, 2 nothing would listen
+  -cc 'COND'   evaluates a condition as of '.if' and exits: 0 true, 1 false, 2 no condition
+  -D           goes to the background
+  -W           a master process watches the worker process
+  -Ws          the same, and tells the service manager when it is ready
+  -S ADDRESS[,OPTION]…
+               the master's own socket, with options of 'bind'
+  -d, -db      stays in the foreground, whatever the file says
+  -p FILE      writes the process's number to this file
+  -n N         connections of the whole process
+  -N N         connections of each frontend that sets none
+  -m MIB       memory of the process
+  -L NAME      this machine's name among peers (HAPROXY_LOCALPEER)
+  -q           prints nothing
+  -V           says more, even with -q
+  -v, -vv      the version; and how it is built
+  -dW          refuses to start after any warning
+  -dD          says what is valid and probably not meant
+  -dr          starts even if the name of a server can't be resolved
+
+Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dS -dG -dR -dI -dF -dZ -dV
+-dM[BYTE]. Not supported yet: -sf -st -x.
+";
+
+/// The longest name of a machine (Linux).
+const HOST_NAME_MAX: usize = 64;
+
+/// Reads the words after the program's name. `name` is what it was called by.
+pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Request, Refused> {
+    let mut words = words.into_iter();
+    let mut service = Service { name: name.to_owned(), as_haproxy: true, ..Service::default() };
+    let mut check = false;
+    while let Some(word) = words.next() {
+        let Some(flag) = word.as_bytes().strip_prefix(b"-") else { return Err(Refused::Usage(None)) };
+        let (first, second) = (flag.first().copied().unwrap_or(0), flag.get(1).copied().unwrap_or(0));
+        match (first, second) {
+            (b'v', b'v') => return Ok(Request::Build),
+            (b'v', _) => return Ok(Request::Version),
+            (b'd', _) => debug(flag, &mut service)?,
+            (b'V', _) => service.verbose = true,
+            (b'q', _) => service.quiet = true,
+            (b'c', b'c') => return Ok(Request::Condition(text(argument(&mut words)?))),
+            (b'c', _) => check = true,
+            (b'D', _) => service.daemon = true,
+            (b'W', b's') => {
+                service.master_worker = true;
+                service.notify = true;
+                service.foreground = true;
+            }
+            (b'W', _) => service.master_worker = true,
+            (b'S', _) => service.master_sockets.push(master_socket(argument(&mut words)?)?),
+            (b's', b'f' | b't') | (b'x', _) => return Err(Refused::Message(reload(&text(word)))),
+            (b'-', 0) => service.files.extend(words.by_ref().map(PathBuf::from)),
+            _ => with_argument(first, argument(&mut words)?, &mut service)?,
+        }
+    }
+    if service.files.is_empty() {
+        return Err(Refused::Usage(None));
+    }
+    Ok(if check { Request::Check(Box::new(service)) } else { Request::Run(Box::new(service)) })
+}
+
+/// The words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused here.
+fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
+    match flag.get(1) {
+        None => {
+            service.debug = true;
+            service.foreground = true;
+        }
+        Some(b'b') => service.foreground = true,
+        Some(b'W') => service.zero_warning = true,
+        Some(b'D') => service.diagnostics = true,
+        Some(b'r') => service.ignore_unresolvable = true,
+        // Pollers, system calls and shortcuts that HAProxy may do without, checks of its own memory, the verification
+        // of servers' certificates: there is nothing of the kind to switch off.
+        Some(b'e' | b'p' | b'k' | b'v' | b'S' | b'G' | b'R' | b'I' | b'F' | b'Z' | b'V' | b'M') => {}
+        Some(b'K' | b'L' | b'C' | b'X' | b't' | b'c') => {
+            let option = String::from_utf8_lossy(flag);
+            return Err(Refused::Message(format!(
+                "'-{option}' is not supported: it shows or traces HAProxy's insides"
+            )));
+        }
+        Some(_) => return Err(Refused::Usage(Some(format!("unknown option '-{}'", String::from_utf8_lossy(flag))))),
+    }
+    Ok(())
+}
+
+fn with_argument(option: u8, value: OsString, service: &mut Service) -> Result<(), Refused> {
+    match option {
+        b'f' => service.files.push(PathBuf::from(value)),
+        b'C' => service.directory = Some(PathBuf::from(value)),
+        b'p' => service.pidfile = Some(PathBuf::from(value)),
+        b'n' => service.maxconn = number("-n", &value, u64::from(u32::MAX >> 1))?.map(|n| n as u32),
+        b'N' => service.proxy_maxconn = number("-N", &value, u64::from(u32::MAX >> 1))?.map(|n| n as u32),
+        b'm' => service.memory_mib = number("-m", &value, u64::MAX >> 20)?,
+        b'L' => {
+            let name = text(value);
+            if name.len() > HOST_NAME_MAX || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+                return Err(Refused::Message(format!("-L: '{name}' is no name of a machine")));
+            }
+            service.localpeer = (!name.is_empty()).then_some(name);
+        }
+        _ => return Err(Refused::Usage(Some(format!("unknown option '-{}'", char::from(option))))),
+    }
+    Ok(())
+}
+
+/// The word behind an option; an empty one is as good as none.
+fn argument(words: &mut impl Iterator<Item = OsString>) -> Result<OsString, Refused> {
+    words.next().ok_or(Refused::Usage(None))
+}
+
+fn text(word: OsString) -> String {
+    String::from_utf8_lossy(&word.into_vec()).into_owned()
+}
+
+/// A number; 0 is as if the option were not there. HAProxy takes garbage for 0, here it is an error.
+fn number(option: &str, value: &OsStr, max: u64) -> Result<Option<u64>, Refused> {
+    let shown = value.to_string_lossy();
+    match shown.trim().parse::<u64>() {
+        Ok(0) => Ok(None),
+        Ok(n) if n <= max => Ok(Some(n)),
+        _ => Err(Refused::Message(format!("{option} expects a number from 0 to {max}, not '{shown}'"))),
+    }
+}
+
+fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocket, Refused> {
+    sluicegate_config::master_socket(&text(value)).map_err(|message| Refused::Message(format!("-S: {message}")))
+}
+
+fn reload(option: &str) -> String {
+    let what = if option.starts_with("-x") { "taking over sockets" } else { "replacing a running process" };
+    format!("'{option}' is not supported yet: {what} comes with reloads; stop the old process, then start the new one")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use sluicegate_config::model::{Global, StatsLevel};
+
+    use super::super::Mode;
+    use super::*;
+
+    fn run(line: &str) -> Result<Request, Refused> {
+        parse("haproxy", line.split_whitespace().map(OsString::from))
+    }
+
+    /// What a line sets, as words; the rest of the fields are at their defaults.
+    #[track_caller]
+    fn check(line: &str, expected: &str) {
+        let (service, mut shown) = match run(line) {
+            Ok(Request::Run(service)) => (service, String::from("run")),
+            Ok(Request::Check(service)) => (service, String::from("check")),
+            other => panic!("{line}: {other:?}"),
+        };
+        for file in &service.files {
+            let _ = write!(shown, " {}", file.display());
+        }
+        for (name, set) in [
+            ("quiet", service.quiet),
+            ("verbose", service.verbose),
+            ("debug", service.debug),
+            ("zero-warning", service.zero_warning),
+            ("diagnostics", service.diagnostics),
+            ("unresolvable", service.ignore_unresolvable),
+        ] {
+            if set {
+                let _ = write!(shown, " {name}");
+            }
+        }
+        for (name, value) in [
+            ("C", service.directory.as_ref().map(|path| path.display().to_string())),
+            ("p", service.pidfile.as_ref().map(|path| path.display().to_string())),
+            ("n", service.maxconn.map(|n| n.to_string())),
+            ("N", service.proxy_maxconn.map(|n| n.to_string())),
+            ("m", service.memory_mib.map(|n| n.to_string())),
+            ("L", service.localpeer.clone()),
+        ] {
+            if let Some(value) = value {
+                let _ = write!(shown, " {name}={value}");
+            }
+        }
+        assert_eq!(shown, expected, "{line}");
+    }
+
+    #[track_caller]
+    fn refused(line: &str, part: &str) {
+        match run(line) {
+            Err(Refused::Usage(None)) => assert_eq!(part, "", "{line}"),
+            Err(Refused::Usage(Some(text)) | Refused::Message(text)) => {
+                assert!(!part.is_empty() && text.contains(part), "{line}: {text}");
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn files_and_values() {
+        check("-f a -f b -- c -d", "run a b c -d");
+        check("-c -f a", "check a");
+        check("-f a -C / -p /run/x.pid -n 10 -N 20 -m 30 -L me", "run a C=/ p=/run/x.pid n=10 N=20 m=30 L=me");
+        check("-f a -n 0 -m 0", "run a");
+        check("-f a -q -V -dW -dD -dr", "run a quiet verbose zero-warning diagnostics unresolvable");
+        check("-f a -d", "run a debug");
+        // HAProxy's letters decide, whatever follows them.
+        check("-foo a -check -quiet", "check a quiet");
+        check("-f a -de -dp -dk -dS -dG -dV -dZ -dM -dM0x50,tag -dI -dF", "run a");
+    }
+
+    #[test]
+    fn mistakes() {
+        for line in ["", "-c", "--", "a.cfg", "-f", "-f a -n", "-S", "-cc", "-f a b"] {
+            refused(line, "");
+        }
+        refused("-Z x", "unknown option '-Z'");
+        refused("--help x", "unknown option '--'");
+        refused("-f a -dQ", "unknown option '-dQ'");
+        refused("-f a -n many", "-n expects a number from 0 to 2147483647, not 'many'");
+        refused("-f a -m -1", "-m expects");
+        refused("-f a -sf 1", "'-sf' is not supported yet");
+        refused("-f a -st", "'-st' is not supported yet");
+        refused("-x /run/s -f a", "'-x' is not supported yet");
+        refused("-f a -dKall", "'-dKall' is not supported");
+        refused("-f a -S /run/s,frob", "unknown keyword 'frob'");
+        refused("-f a -S 127.0.0.1:notaport", "-S: ");
+        refused(&format!("-f a -L {}", "x".repeat(65)), "is no name");
+    }
+
+    #[test]
+    fn what_ends_at_once() {
+        assert!(matches!(run("-v -f nope"), Ok(Request::Version)));
+        assert!(matches!(run("-c -vv"), Ok(Request::Build)));
+        assert!(matches!(run("-cc 1"), Ok(Request::Condition(text)) if text == "1"));
+    }
+
+    #[test]
+    fn modes() {
+        let plain = Global::default();
+        let daemon = Global { daemon: true, ..Global::default() };
+        let master = Global { master_worker: true, daemon: true, ..Global::default() };
+        let of = |line: &str, global: &Global| match run(line) {
+            Ok(Request::Run(service)) => service.mode(global),
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(of("-f a", &plain), Mode::Foreground);
+        assert_eq!(of("-f a", &daemon), Mode::Daemon);
+        assert_eq!(of("-f a -db", &daemon), Mode::Foreground);
+        assert_eq!(of("-f a -D -D -db", &plain), Mode::Daemon);
+        assert_eq!(of("-f a -W", &plain), Mode::MasterWorker { daemon: false, notify: false });
+        assert_eq!(of("-f a -W -Ws", &daemon), Mode::MasterWorker { daemon: false, notify: true });
+        assert_eq!(of("-f a -Ws -D", &plain), Mode::MasterWorker { daemon: true, notify: true });
+        assert_eq!(of("-f a", &master), Mode::MasterWorker { daemon: true, notify: false });
+    }
+
+    #[test]
+    fn master_sockets() {
+        let Ok(Request::Run(service)) = run("-f a -W -S /run/m.sock,mode,600,level,user -S 127.0.0.1:9999") else {
+            panic!("refused")
+        };
+        let [first, second] = &service.master_sockets[..] else { panic!("two sockets") };
+        assert_eq!((first.mode, first.level), (Some(0o600), StatsLevel::User));
+        assert_eq!((second.mode, second.level), (None, StatsLevel::Admin));
+    }
+}

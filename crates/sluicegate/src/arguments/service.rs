@@ -1,0 +1,88 @@
+//! How a process serves: what both command lines come down to, and what the file adds to it.
+
+use std::path::PathBuf;
+
+use sluicegate_config::model::{Global, StatsSocket};
+
+/// What a command line says about the process. The file's `global` says some of it too; [`Service::mode`] and its
+/// neighbours put both together, the command line first, as in HAProxy.
+#[derive(Clone, Debug, Default)]
+#[allow(dead_code, reason = "some fields are read by the process shape alone")]
+pub struct Service {
+    /// The name it was called by (the base name of `argv[0]`): the tag of its log lines.
+    pub name: String,
+    /// Called as `haproxy`: messages have HAProxy's form.
+    pub as_haproxy: bool,
+    /// Files and folders in order (`-f`, `--`).
+    pub files: Vec<PathBuf>,
+    /// `-C`: the working directory, changed to before any file is read.
+    pub directory: Option<PathBuf>,
+    /// `-D`: goes to the background, whatever `-d` and `-db` say.
+    pub daemon: bool,
+    /// `-d`, `-db`, `-Ws` and Sluicegate's own `run`: a `daemon` of the file is ignored.
+    pub foreground: bool,
+    /// `-W` or `-Ws`: a master process watches the worker process.
+    pub master_worker: bool,
+    /// `-Ws`: says READY=1 to the service manager.
+    pub notify: bool,
+    /// `-S`: where the master listens for commands, in order.
+    pub master_sockets: Vec<StatsSocket>,
+    /// `-p`: wins over `pidfile`.
+    pub pidfile: Option<PathBuf>,
+    /// `-n`: wins over `maxconn` of `global`.
+    pub maxconn: Option<u32>,
+    /// `-N`: `maxconn` of frontends that set none.
+    pub proxy_maxconn: Option<u32>,
+    /// `-m`: memory of the process, in MiB.
+    pub memory_mib: Option<u64>,
+    /// `-L`: wins over `localpeer`.
+    pub localpeer: Option<String>,
+    /// `-q`: nothing is printed.
+    pub quiet: bool,
+    /// `-V`: says more, and undoes `-q` and `quiet`.
+    pub verbose: bool,
+    /// `-d`: debug mode.
+    pub debug: bool,
+    /// `-dW`: warnings refuse the configuration.
+    pub zero_warning: bool,
+    /// `-dD`: remarks about what is valid and probably not meant.
+    pub diagnostics: bool,
+    /// `-dr`: a server whose name can't be resolved starts without an address.
+    pub ignore_unresolvable: bool,
+}
+
+/// The shape of the processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One process, in the foreground.
+    Foreground,
+    /// One process, in the background; the one that was started ends once it serves.
+    Daemon,
+    /// A master that watches a worker process.
+    MasterWorker {
+        /// The master goes to the background.
+        daemon: bool,
+        /// It tells the service manager when it is ready.
+        notify: bool,
+    },
+}
+
+impl Service {
+    /// The shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over the file's `daemon`.
+    pub fn mode(&self, global: &Global) -> Mode {
+        let daemon = self.daemon || (global.daemon && !self.foreground);
+        if self.master_worker || global.master_worker {
+            Mode::MasterWorker { daemon, notify: self.notify }
+        } else if daemon {
+            Mode::Daemon
+        } else {
+            Mode::Foreground
+        }
+    }
+
+    #[allow(dead_code, reason = "asked once something is printed at start")]
+    /// Nothing is to be printed: `-q` or the file's `quiet`, unless `-V` or a debug mode asks for more.
+    pub fn is_quiet(&self, global: &Global) -> bool {
+        (self.quiet || (global.quiet && !self.foreground)) && !self.verbose && !self.debug
+    }
+}
