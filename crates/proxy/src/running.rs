@@ -10,6 +10,7 @@ use sluicegate_config::Config;
 use sluicegate_config::model::{self, ProxyId, ProxyKind};
 use sluicegate_wire::engine::Engine;
 
+use crate::cli::catalogue::Registry;
 use crate::listener::FrontendShared;
 use crate::log::Logger;
 use crate::lua::LuaStates;
@@ -36,6 +37,8 @@ pub struct Running {
     pub logger: Logger,
     /// Limits and figures of the whole process.
     pub process: Arc<Process>,
+    /// Commands of the stats socket that scripts added.
+    pub commands: Registry,
     /// Each worker's idle server connections, by worker.
     pub idle: Box<[Arc<IdleConnections>]>,
 }
@@ -82,6 +85,7 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         lua: parts.lua,
         logger: parts.logger,
         process: parts.process,
+        commands: Registry::default(),
         idle: (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
     }))
 }

@@ -1,12 +1,15 @@
 //! The stats socket: HAProxy's command line over a unix or TCP socket (management guide 9.3).
 //!
-//! One line holds commands separated by `;`; every answer ends in an empty line. Without `prompt` the connection is
-//! closed after one line. Everything runs on the control thread, so no command delays a request; commands are a
-//! catalogue ([`command::COMMANDS`]).
+//! [`protocol`] is the line protocol, [`catalogue`] the commands, a file per theme. Everything runs on the control
+//! thread, so no command delays a request, and no limit of the proxy stands before the socket.
 //!
-//! Limits: [`LINE_MAX`] bytes a line, [`CONNECTIONS_MAX`] connections, `stats timeout` without a byte in or out.
+//! Limits: [`protocol::LINE_MAX`] bytes a line, [`CONNECTIONS_MAX`] connections, `stats timeout` without a byte in or
+//! out.
 
-pub mod command;
+pub mod catalogue;
+mod general;
+pub mod protocol;
+mod show;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,15 +19,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sluicegate_config::model::StatsLevel;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::running::Running;
 
-/// The longest line, bytes.
-pub const LINE_MAX: usize = 16_384;
 /// Connections at once (`stats maxconn`).
 pub const CONNECTIONS_MAX: usize = 10;
 /// `stats timeout` where the file has none.
@@ -123,7 +124,8 @@ async fn accept(listener: Listener, level: StatsLevel, running: Arc<Running>, li
                 let running = running.clone();
                 connections.spawn(async move {
                     // A client that goes away in the middle of an answer needs no report.
-                    let _ = converse(stream, level, timeout, running).await;
+                    let mut session = protocol::Session::new(level, timeout, running.process.started);
+                    let _ = protocol::converse(stream, &mut session, &running).await;
                     drop(place);
                 });
             }
@@ -133,52 +135,10 @@ async fn accept(listener: Listener, level: StatsLevel, running: Arc<Running>, li
     }
 }
 
-async fn within<T>(timeout: Duration, io: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    tokio::time::timeout(timeout, io).await?
-}
-
-/// One client.
-async fn converse(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    level: StatsLevel,
-    timeout: Duration,
-    running: Arc<Running>,
-) -> io::Result<()> {
-    let mut session = command::Session { level, timeout, interactive: false, quit: false };
-    let mut received = Vec::new();
-    let mut answer = Vec::new();
-    loop {
-        let end = loop {
-            if let Some(end) = memchr::memchr(b'\n', &received) {
-                break end + 1;
-            }
-            if received.len() >= LINE_MAX {
-                within(session.timeout, stream.write_all(b"Command too long, closing.\n\n")).await?;
-                return Ok(());
-            }
-            if within(session.timeout, stream.read_buf(&mut received)).await? == 0 {
-                if received.is_empty() {
-                    return Ok(());
-                }
-                // A last line without its end counts.
-                break received.len();
-            }
-        };
-        answer.clear();
-        command::line(&received[..end], &mut session, &running, &mut answer);
-        received.drain(..end);
-        if session.interactive && !session.quit {
-            answer.extend_from_slice(b"> ");
-        }
-        within(session.timeout, stream.write_all(&answer)).await?;
-        if session.quit || !session.interactive {
-            return within(session.timeout, stream.shutdown()).await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
     use crate::running::{Parts, build};
 
@@ -197,6 +157,11 @@ mod tests {
 
     #[track_caller]
     fn talk(sent: &[&str]) -> String {
+        talk_to(&running(), sent)
+    }
+
+    #[track_caller]
+    fn talk_to(running: &Arc<Running>, sent: &[&str]) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (client, server) = tokio::io::duplex(64 * 1024);
@@ -210,7 +175,9 @@ mod tests {
                 let _ = to.shutdown().await;
             };
             let mut answer = String::new();
-            let served = converse(server, StatsLevel::Operator, Duration::from_secs(5), running());
+            let mut session =
+                protocol::Session::new(StatsLevel::Operator, Duration::from_secs(5), running.process.started);
+            let served = protocol::converse(server, &mut session, running);
             let (served, (), read) = tokio::join!(served, talk, from.read_to_string(&mut answer));
             read.unwrap();
             drop(served);
@@ -223,17 +190,36 @@ mod tests {
         let answer = talk(&["show cli le", "vel; show version\n", "show version\n"]);
         assert_eq!(answer, format!("operator\n\n{}\n\n", crate::stats::info::VERSION));
         assert_eq!(talk(&["show cli level"]), "operator\n\n", "a last line without its end counts");
-        assert_eq!(talk(&["\n"]), talk(&["help\n"]), "an empty line asks for help");
+        let listed = |sent| talk(&[sent]).split_once('\n').map(|(_, list)| list.to_owned());
+        assert_eq!(listed("\n"), listed("help\n"), "an empty line lists what there is");
     }
 
     #[test]
     fn a_prompt_keeps_the_connection() {
-        let answer = talk(&["prompt\n", "show cli level\n", "quit\n", "show version\n"]);
-        assert_eq!(answer, "\n> operator\n\n> ");
+        let answer = talk(&["prompt\n", "show cli level\n", "prompt timed\n", "quit\n", "show version\n"]);
+        assert_eq!(answer, "\n> operator\n\n> \n[0:00:00:00]> ");
+        assert!(talk(&["prompt x\n"]).starts_with("Usage: prompt [help | n | i | p | timed]*\n"));
+        assert_eq!(talk(&["prompt i\n", "show cli level\n", "prompt n\n", "user\n"]), "\noperator\n\n\n");
     }
 
     #[test]
-    fn a_line_without_end_is_refused() {
-        assert_eq!(talk(&[&"x".repeat(LINE_MAX)]), "Command too long, closing.\n\n");
+    fn dynamic_commands_stream_their_answers() {
+        let registered = running();
+        let handler: Arc<catalogue::Handler> = Arc::new(|words, out| {
+            Box::pin(async move {
+                for word in words {
+                    let _ = out.send(word).await;
+                    let _ = out.send(b"\n".to_vec()).await;
+                }
+            })
+        });
+        let name = vec!["cache".to_owned(), "show".to_owned()];
+        let usage = "cache show : what is cached".to_owned();
+        let command = catalogue::Dynamic { name, usage, level: StatsLevel::Operator, handler };
+        registered.commands.add(command).unwrap();
+        let talk = |line: &str| talk_to(&registered, &[line]);
+        assert_eq!(talk("cache show all\n"), "cache\nshow\nall\n\n");
+        assert_eq!(talk("user; cache show\n"), "\nPermission denied\n\n");
+        assert!(talk("help cache\n").contains("  cache show : what is cached\n"));
     }
 }

@@ -168,14 +168,13 @@ fn node_name() -> String {
     if result == 0 { String::from_utf8_lossy(&buffer[..end]).into_owned() } else { String::new() }
 }
 
-/// `show info`: every row and an empty line.
+/// `show info`: every row.
 pub fn show_info(running: &Running, out: &mut Vec<u8>) {
     let view = View { running, pid: std::process::id() };
     for row in ROWS {
         // Writing to a vector can't fail.
         let _ = writeln!(out, "{}: {}", row.name, (row.value)(&view));
     }
-    out.push(b'\n');
 }
 
 #[cfg(test)]

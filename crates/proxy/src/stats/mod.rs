@@ -72,7 +72,7 @@ pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
     })
 }
 
-/// `show stat`: the header, the lines that pass `filter`, and an empty line.
+/// `show stat`: the header and the lines that pass `filter`.
 pub fn show_stat(running: &Running, filter: &Filter, out: &mut Vec<u8>) {
     columns::header(out);
     let now = Instant::now();
@@ -81,7 +81,6 @@ pub fn show_stat(running: &Running, filter: &Filter, out: &mut Vec<u8>) {
     for object in objects(running).filter(|object| filter.takes(*object)) {
         columns::line(running, object, now, out);
     }
-    out.push(b'\n');
 }
 
 /// Folds finished seconds into the highest rates for as long as the future lives. Runs on the control thread's runtime.

@@ -1,0 +1,419 @@
+//! The catalogue of commands: a row per command, in a file per theme, and those that scripts add at run time.
+//!
+//! A row says who may use it and how it answers: at once into the output's buffer, for answers of a bounded size, or
+//! as a future that waits for the client between pieces. Scripts add commands through [`Registry`] before the process
+//! serves; these stream their answers through an [`Outlet`], from whichever thread they run on.
+
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use sluicegate_config::model::StatsLevel;
+use tokio::sync::mpsc;
+
+use super::protocol::{Answer, Commands, Output, Request, Session};
+use super::{general, show};
+use crate::running::Running;
+
+/// Commands that are offered for one that is not known.
+const SUGGESTIONS: usize = 5;
+/// Pieces of a dynamic command's answer that wait for the client.
+const PIECES: usize = 4;
+/// Commands that scripts may add.
+const DYNAMIC_MAX: usize = 1_024;
+
+/// What a command is given.
+pub struct Call<'a> {
+    /// Its words after its name.
+    pub args: &'a [Vec<u8>],
+    /// What followed `<<`.
+    pub payload: Option<&'a [u8]>,
+    /// The client.
+    pub session: &'a mut Session,
+    /// The process.
+    pub running: &'a Arc<Running>,
+    /// Where the answer goes, without the empty line at its end.
+    pub out: &'a mut Output,
+}
+
+impl Call<'_> {
+    /// An argument as text; empty where there is none or it is no text.
+    pub fn arg(&self, index: usize) -> &str {
+        self.args.get(index).and_then(|word| std::str::from_utf8(word).ok()).unwrap_or("")
+    }
+
+    /// Answers with one line.
+    pub fn say(&mut self, line: impl AsRef<str>) {
+        self.out.push(line.as_ref());
+        self.out.push("\n");
+    }
+
+    /// The client may do what this level may; if not, it is told so.
+    pub fn may(&mut self, level: StatsLevel) -> bool {
+        let may = self.session.level >= level;
+        if !may {
+            self.say("Permission denied");
+        }
+        may
+    }
+}
+
+/// How a command answers.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// At once, with an answer whose size is bounded.
+    Now(fn(&mut Call<'_>)),
+    /// Piece by piece, or after a wait.
+    Long(for<'a> fn(Call<'a>) -> Answer<'a>),
+}
+
+/// A command.
+pub struct Command {
+    /// Its words.
+    pub name: &'static [&'static str],
+    /// Its arguments, as help shows them.
+    pub arguments: &'static str,
+    /// What it does, as help says it.
+    pub help: &'static str,
+    /// Who may use it.
+    pub level: StatsLevel,
+    /// Its code.
+    pub run: Run,
+}
+
+impl Command {
+    fn usage(&self) -> String {
+        let mut usage = self.name.join(" ");
+        if !self.arguments.is_empty() {
+            usage.push(' ');
+            usage.push_str(self.arguments);
+        }
+        usage
+    }
+
+    fn matches(&self, words: &[Vec<u8>]) -> bool {
+        words.len() >= self.name.len() && self.name.iter().zip(words).all(|(name, word)| name.as_bytes() == word)
+    }
+}
+
+/// Every built-in command, theme by theme.
+pub fn commands() -> impl Iterator<Item = &'static Command> {
+    let themes = [show::COMMANDS, general::COMMANDS];
+    themes.into_iter().flatten()
+}
+
+/// The client of a dynamic command has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// Where a dynamic command writes its answer. It may be used on any thread and runtime.
+#[derive(Clone, Debug)]
+pub struct Outlet(mpsc::Sender<Vec<u8>>);
+
+impl Outlet {
+    /// Hands over a piece of the answer; waits while the client does not read what is there.
+    pub async fn send(&self, piece: Vec<u8>) -> Result<(), Gone> {
+        self.0.send(piece).await.map_err(|_| Gone)
+    }
+}
+
+/// What a dynamic command does: given all words of its line and its outlet, a future that ends with its answer. The
+/// future runs on the control thread and must not block it.
+pub type Handler = dyn Fn(Vec<Vec<u8>>, Outlet) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+
+/// A command that a script added.
+#[derive(Clone)]
+pub struct Dynamic {
+    /// Its words.
+    pub name: Vec<String>,
+    /// How help shows it, arguments included; empty hides it.
+    pub usage: String,
+    /// Who may use it.
+    pub level: StatsLevel,
+    /// Its code.
+    pub handler: Arc<Handler>,
+}
+
+impl Dynamic {
+    fn matches(&self, words: &[Vec<u8>]) -> bool {
+        words.len() >= self.name.len() && self.name.iter().zip(words).all(|(name, word)| name.as_bytes() == word)
+    }
+}
+
+/// Why a command was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It has no words.
+    Empty,
+    /// A command has the same words, or such as would hide it.
+    Taken,
+    /// There are too many.
+    TooMany,
+}
+
+/// The commands that scripts added. Built-in commands win over them.
+#[derive(Default)]
+pub struct Registry(RwLock<Vec<Dynamic>>);
+
+impl Registry {
+    /// Adds a command.
+    pub fn add(&self, command: Dynamic) -> Result<(), Refused> {
+        let words: Vec<Vec<u8>> = command.name.iter().map(|word| word.as_bytes().to_vec()).collect();
+        if words.is_empty() || words.iter().any(Vec::is_empty) {
+            return Err(Refused::Empty);
+        }
+        let mut known = self.0.write();
+        if commands().any(|built_in| built_in.matches(&words)) || known.iter().any(|other| other.matches(&words)) {
+            return Err(Refused::Taken);
+        }
+        if known.len() >= DYNAMIC_MAX {
+            return Err(Refused::TooMany);
+        }
+        known.push(command);
+        Ok(())
+    }
+
+    fn find(&self, words: &[Vec<u8>]) -> Option<Dynamic> {
+        self.0.read().iter().find(|command| command.matches(words)).cloned()
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.read().iter().map(|command| &command.name)).finish()
+    }
+}
+
+impl Commands for Arc<Running> {
+    fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a> {
+        Box::pin(run(request, session, self, out))
+    }
+}
+
+async fn run(request: Request, session: &mut Session, running: &Arc<Running>, out: &mut Output) -> io::Result<()> {
+    let Request { words, payload } = request;
+    let found = commands().filter(|command| command.matches(&words)).max_by_key(|command| command.name.len());
+    if let Some(command) = found {
+        let args = &words[command.name.len()..];
+        let mut call = Call { args, payload: payload.as_deref(), session, running, out };
+        return match command.run {
+            _ if !call.may(command.level) => Ok(()),
+            Run::Now(run) => {
+                run(&mut call);
+                Ok(())
+            }
+            Run::Long(run) => run(call).await,
+        };
+    }
+    match running.commands.find(&words) {
+        Some(command) if session.level >= command.level => dynamic(&command, words, out).await,
+        Some(_) => {
+            out.push("Permission denied\n");
+            Ok(())
+        }
+        None => {
+            unknown(&words, out.buffer());
+            Ok(())
+        }
+    }
+}
+
+/// Passes a dynamic command's pieces on as they come.
+async fn dynamic(command: &Dynamic, words: Vec<Vec<u8>>, out: &mut Output) -> io::Result<()> {
+    let (pieces, mut received) = mpsc::channel(PIECES);
+    let mut running = (command.handler)(words, Outlet(pieces));
+    let mut done = false;
+    loop {
+        tokio::select! {
+            piece = received.recv() => match piece {
+                Some(piece) => {
+                    out.push(piece);
+                    out.drain().await?;
+                }
+                None if done => return Ok(()),
+                // It has let go of its outlet and does something else still.
+                None => {
+                    running.await;
+                    return Ok(());
+                }
+            },
+            () = &mut running, if !done => {
+                done = true;
+                // Whoever keeps a copy of the outlet does not keep the client.
+                received.close();
+            }
+        }
+    }
+}
+
+/// `help` and its arguments.
+pub(super) fn help(call: &mut Call<'_>) {
+    call.out.push("The following commands are valid at this level:\n");
+    let asked = |name: &mut dyn Iterator<Item = &str>| {
+        let mut args = call.args.iter();
+        let fits = name.zip(args.by_ref()).all(|(name, word)| name.as_bytes().starts_with(word));
+        fits && args.next().is_none()
+    };
+    let mut lines: Vec<Line> = Vec::new();
+    for command in commands().filter(|command| is_last(command) || asked(&mut command.name.iter().copied())) {
+        lines.push(Line::of(command));
+    }
+    for command in call.running.commands.0.read().iter() {
+        if !command.usage.is_empty() && asked(&mut command.name.iter().map(String::as_str)) {
+            lines.push(Line { last: 0, text: format!("  {}\n", command.usage) });
+        }
+    }
+    list(lines, call.out.buffer());
+}
+
+/// A line of help and where it stands: `help`, `prompt` and `quit` stand behind all others.
+struct Line {
+    last: usize,
+    text: String,
+}
+
+fn is_last(command: &Command) -> bool {
+    matches!(command.name, ["help" | "prompt" | "quit"])
+}
+
+impl Line {
+    fn of(command: &Command) -> Line {
+        let text = format!("  {:<40}: {}\n", command.usage(), command.help);
+        Line { last: usize::from(is_last(command)), text }
+    }
+}
+
+fn list(mut lines: Vec<Line>, out: &mut Vec<u8>) {
+    lines.sort_by(|one, other| (one.last, &one.text).cmp(&(other.last, &other.text)));
+    lines.iter().for_each(|line| out.extend_from_slice(line.text.as_bytes()));
+}
+
+fn unknown(words: &[Vec<u8>], out: &mut Vec<u8>) {
+    let Some(first) = words.first() else {
+        out.extend_from_slice(b"Unknown command. Please enter one of the following commands only:\n");
+        return list(commands().map(Line::of).collect(), out);
+    };
+    let others = || commands().filter(|command| !is_last(command));
+    let mut near: Vec<_> = others().map(|command| (distance(command, words), command)).collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    near.retain(|(distance, _)| *distance <= 4);
+    near.truncate(SUGGESTIONS);
+    out.extend_from_slice(b"Unknown command: '");
+    out.extend(first.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
+    let last = commands().filter(|command| is_last(command)).map(Line::of);
+    if near.is_empty() {
+        out.extend_from_slice(b"'. Please enter one of the following commands only:\n");
+        list(others().map(Line::of).chain(last).collect(), out);
+    } else {
+        out.extend_from_slice(b"', but maybe one of the following ones is a better match:\n");
+        // The nearest first, which is worth more than the alphabet.
+        for (_, command) in near {
+            // Writing to a vector can't fail.
+            let _ = out.write_all(Line::of(command).text.as_bytes());
+        }
+        list(last.collect(), out);
+    }
+}
+
+/// How far what was typed is from a command: the edit distances of its words.
+fn distance(command: &Command, words: &[Vec<u8>]) -> usize {
+    let missing = command.name.len().saturating_sub(words.len());
+    let typed = command.name.iter().zip(words).map(|(name, word)| edits(name.as_bytes(), word));
+    // Words that were not typed yet count less than words typed wrong.
+    typed.sum::<usize>() + missing
+}
+
+fn edits(a: &[u8], b: &[u8]) -> usize {
+    if b.len() > 64 {
+        return b.len();
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, right) in b.iter().enumerate() {
+            let change = diagonal + usize::from(left != right);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Any bytes as a line: it splits into a bounded number of words, and whatever they are, an answer or nothing comes.
+pub fn fuzz_line(data: &[u8]) {
+    for request in super::protocol::split(data) {
+        let words = request.words;
+        assert!(words.iter().map(Vec::len).sum::<usize>() <= data.len());
+        let known = commands().any(|command| command.matches(&words));
+        if let (false, [_, ..]) = (known, &words[..]) {
+            let mut out = Vec::new();
+            unknown(&words, &mut out);
+            assert!(out.ends_with(b"\n"));
+        }
+        for word in &words {
+            let _ = std::str::from_utf8(word).ok().and_then(general::delay);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lines_of_any_bytes_are_answered(data in proptest::collection::vec(any::<u8>(), 0..300)) {
+            fuzz_line(&data);
+        }
+
+        #[test]
+        fn lines_of_near_commands_are_answered(data in "((show|set|help|stat|info|timeout|cli|quit|;|\\\\|[ -~]) ?){0,20}") {
+            fuzz_line(data.as_bytes());
+        }
+    }
+
+    #[test]
+    fn unknown_commands_are_told_what_comes_near() {
+        let answer = |line: &str| {
+            let mut out = Vec::new();
+            let words: Vec<_> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            unknown(&words, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let near = answer("show stats");
+        assert!(near.starts_with("Unknown command: 'show', but maybe one of the following ones is a better match:\n"));
+        assert!(near.lines().nth(1).unwrap().starts_with("  show stat [<px> <type> <sid>]"), "{near}");
+        assert!(near.ends_with("  quit                                    : disconnect\n"));
+        let far = answer("gibberish\u{1}");
+        assert!(far.starts_with("Unknown command: 'gibberish?'. Please enter one of the following commands only:\n"));
+    }
+
+    #[test]
+    fn no_two_rows_share_their_words() {
+        let mut names: Vec<_> = commands().map(|command| command.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn scripts_add_commands_but_not_over_others() {
+        let registry = Registry::default();
+        let command = |name: &str| Dynamic {
+            name: name.split_whitespace().map(str::to_owned).collect(),
+            usage: String::new(),
+            level: StatsLevel::Admin,
+            handler: Arc::new(|_, _| Box::pin(async {})),
+        };
+        assert_eq!(registry.add(command("show cache")), Ok(()));
+        assert_eq!(registry.add(command("show cache all")), Err(Refused::Taken));
+        assert_eq!(registry.add(command("show info")), Err(Refused::Taken));
+        assert_eq!(registry.add(command("")), Err(Refused::Empty));
+    }
+}

@@ -1,0 +1,395 @@
+//! The line protocol of HAProxy's command sockets (management guide 9.3), without any command.
+//!
+//! A line holds commands separated by `;`; a backslash takes the next byte as it is. A line that ends in `<<` or
+//! `<<PATTERN` is followed by a payload, which belongs to the line's last command and ends with an empty line or with
+//! PATTERN alone on one. Every answer is followed by an empty line, and by `> ` once `prompt` was asked for; without
+//! `prompt` the connection ends after one line. Who answers is a [`Commands`], so the stats socket and a master socket
+//! speak the same protocol.
+//!
+//! An answer goes through [`Output`], which keeps [`FLUSH_AT`] bytes at most before it waits for the client: whoever
+//! does not read costs one buffer and is closed after the session's timeout.
+//!
+//! Limits: [`LINE_MAX`] bytes a line with its payload.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model::StatsLevel;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The longest line with its payload, bytes.
+pub const LINE_MAX: usize = 16_384;
+/// Bytes of an answer that wait before the client is waited for.
+pub const FLUSH_AT: usize = 16_384;
+/// The longest pattern that may end a payload, bytes (HAProxy's limit).
+const PATTERN_MAX: usize = 7;
+
+/// How a session goes on after a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The connection ends after the line's answer.
+    #[default]
+    Once,
+    /// Further lines are read; nothing is printed between them.
+    Interactive,
+    /// Further lines are read, each after a prompt.
+    Prompt,
+}
+
+/// A client's state between lines.
+#[derive(Debug)]
+pub struct Session {
+    /// What it may do.
+    pub level: StatsLevel,
+    /// Time without a byte after which it is closed.
+    pub timeout: Duration,
+    /// `prompt`.
+    pub mode: Mode,
+    /// `prompt timed`: prompts say how long the process has run.
+    pub timed: bool,
+    /// `experimental-mode on`.
+    pub experimental: bool,
+    /// `expert-mode on`.
+    pub expert: bool,
+    /// `quit`.
+    pub quit: bool,
+    /// The start that `prompt timed` counts from.
+    pub started: Instant,
+}
+
+impl Session {
+    /// A session at its beginning.
+    pub fn new(level: StatsLevel, timeout: Duration, started: Instant) -> Session {
+        Session {
+            level,
+            timeout,
+            mode: Mode::Once,
+            timed: false,
+            experimental: false,
+            expert: false,
+            quit: false,
+            started,
+        }
+    }
+
+    /// What is printed when the next line is awaited.
+    fn prompt(&self) -> String {
+        let up = self.started.elapsed().as_secs();
+        match (self.mode, self.timed) {
+            (Mode::Prompt, true) => {
+                format!("[{}:{:02}:{:02}:{:02}]> ", up / 86_400, up / 3_600 % 24, up / 60 % 60, up % 60)
+            }
+            (Mode::Prompt, false) => "> ".to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// One command as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Its words.
+    pub words: Vec<Vec<u8>>,
+    /// What followed `<<`, each line with its end.
+    pub payload: Option<Vec<u8>>,
+}
+
+/// Where an answer goes.
+pub struct Output {
+    pending: Vec<u8>,
+    to: Box<dyn AsyncWrite + Send + Unpin>,
+    timeout: Duration,
+}
+
+impl Output {
+    /// An output that gives up when the client takes nothing for `timeout`.
+    pub fn new(to: Box<dyn AsyncWrite + Send + Unpin>, timeout: Duration) -> Output {
+        Output { pending: Vec::new(), to, timeout }
+    }
+
+    /// Changes how long a client may take nothing.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// The part of the answer that was not written yet, to append to. Answers that may be long wait in between, by
+    /// [`Output::drain`].
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.pending
+    }
+
+    /// Appends a text.
+    pub fn push(&mut self, text: impl AsRef<[u8]>) {
+        self.pending.extend_from_slice(text.as_ref());
+    }
+
+    /// Waits for the client if [`FLUSH_AT`] bytes are waiting.
+    pub async fn drain(&mut self) -> io::Result<()> {
+        if self.pending.len() >= FLUSH_AT { self.flush().await } else { Ok(()) }
+    }
+
+    /// Writes everything. The timeout is that of one write, so a slow client that reads is never closed.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        let mut at = 0;
+        while at < self.pending.len() {
+            match tokio::time::timeout(self.timeout, self.to.write(&self.pending[at..])).await?? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => at += count,
+            }
+        }
+        self.pending.clear();
+        if self.pending.capacity() > 4 * FLUSH_AT {
+            self.pending = Vec::new();
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        self.flush().await?;
+        tokio::time::timeout(self.timeout, self.to.shutdown()).await?
+    }
+}
+
+/// A command's answer on its way; an error is a client that is no longer there.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
+
+/// Who answers commands.
+pub trait Commands: Send + Sync {
+    /// Answers one command. The empty line after an answer is not part of it.
+    fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a>;
+}
+
+/// Serves one client until it leaves, quits or is silent for too long.
+pub async fn converse<S>(stream: S, session: &mut Session, commands: &dyn Commands) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut from, to) = tokio::io::split(stream);
+    let mut out = Output::new(Box::new(to), session.timeout);
+    let mut received = Vec::new();
+    loop {
+        let Some(line) = read_line(&mut from, &mut received, session, 0).await? else {
+            return too_long(&mut out).await;
+        };
+        if line.is_empty() {
+            return out.end().await;
+        }
+        let mut requests = split(&line);
+        if let Some(pattern) = requests.last_mut().and_then(payload_pattern) {
+            let mut payload = Vec::new();
+            loop {
+                if session.mode == Mode::Prompt {
+                    out.push("+ ");
+                    out.flush().await?;
+                }
+                let used = line.len() + payload.len();
+                let Some(more) = read_line(&mut from, &mut received, session, used).await? else {
+                    return too_long(&mut out).await;
+                };
+                // A client that ends its side ends its payload with it.
+                if more.is_empty() || trimmed(&more) == pattern {
+                    break;
+                }
+                payload.extend_from_slice(&more);
+            }
+            if let Some(last) = requests.last_mut() {
+                last.payload = Some(payload);
+            }
+        }
+        for request in requests {
+            commands.run(request, session, &mut out).await?;
+            if session.quit {
+                return out.end().await;
+            }
+            out.set_timeout(session.timeout);
+            out.push("\n");
+            out.push(session.prompt());
+            out.drain().await?;
+        }
+        if session.mode == Mode::Once {
+            return out.end().await;
+        }
+        out.flush().await?;
+    }
+}
+
+async fn too_long(out: &mut Output) -> io::Result<()> {
+    out.push("Command too long, closing.\n\n");
+    out.end().await
+}
+
+/// The next line with its end; empty at the client's end, `None` where it is longer than what `used` leaves.
+async fn read_line(
+    from: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+    session: &Session,
+    used: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    let mut searched = 0;
+    let end = loop {
+        if let Some(end) = memchr::memchr(b'\n', &received[searched..]) {
+            break searched + end + 1;
+        }
+        searched = received.len();
+        if searched + used >= LINE_MAX {
+            return Ok(None);
+        }
+        if tokio::time::timeout(session.timeout, from.read_buf(received)).await?? == 0 {
+            // A last line without its end counts.
+            break received.len();
+        }
+    };
+    if end + used > LINE_MAX {
+        return Ok(None);
+    }
+    let rest = received.split_off(end);
+    Ok(Some(std::mem::replace(received, rest)))
+}
+
+fn trimmed(line: &[u8]) -> &[u8] {
+    let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    &line[..end]
+}
+
+/// Takes `<<` or `<<PATTERN` off the end of a command; gives the pattern.
+fn payload_pattern(request: &mut Request) -> Option<Vec<u8>> {
+    let pattern = request.words.last()?.strip_prefix(b"<<")?.to_vec();
+    if pattern.len() > PATTERN_MAX {
+        return None;
+    }
+    request.words.pop();
+    Some(pattern)
+}
+
+/// A line's commands and their words. `;` separates commands, blanks separate words, a backslash takes the next byte
+/// as it is.
+pub fn split(line: &[u8]) -> Vec<Request> {
+    let mut requests = vec![Request::default()];
+    let mut word: Option<Vec<u8>> = None;
+    let mut bytes = trimmed(line).iter().copied();
+    while let Some(byte) = bytes.next() {
+        let literal = match byte {
+            b'\\' => bytes.next(),
+            b' ' | b'\t' | b';' => None,
+            other => Some(other),
+        };
+        match literal {
+            Some(literal) => word.get_or_insert_default().push(literal),
+            None => {
+                if let (Some(word), Some(request)) = (word.take(), requests.last_mut()) {
+                    request.words.push(word);
+                }
+                if byte == b';' {
+                    requests.push(Request::default());
+                }
+            }
+        }
+    }
+    if let (Some(word), Some(request)) = (word, requests.last_mut()) {
+        request.words.push(word);
+    }
+    // What follows a last separator is no command; an empty line asks for help.
+    if requests.len() > 1 && requests.last().is_some_and(|request| request.words.is_empty()) {
+        requests.pop();
+    }
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_split_into_commands_and_words() {
+        let split = |line: &str| -> Vec<Vec<String>> {
+            let text = |word: Vec<u8>| String::from_utf8(word).unwrap();
+            let words = |request: Request| request.words.into_iter().map(text).collect();
+            super::split(line.as_bytes()).into_iter().map(words).collect()
+        };
+        assert_eq!(split("show  info; show\tstat ;\r\n"), [vec!["show", "info"], vec!["show", "stat"]]);
+        assert_eq!(split(r"set x a\;b\ c\\"), [vec!["set", "x", r"a;b c\"]]);
+        assert_eq!(split(""), [Vec::<String>::new()]);
+        assert_eq!(split(r"x \"), [vec!["x"]]);
+    }
+
+    #[test]
+    fn a_payload_is_announced_by_the_last_word() {
+        let pattern = |words: &str| {
+            let mut request = split(words.as_bytes()).remove(0);
+            payload_pattern(&mut request).map(|pattern| (request.words.len(), String::from_utf8(pattern).unwrap()))
+        };
+        assert_eq!(pattern("add map m <<"), Some((3, String::new())));
+        assert_eq!(pattern("add map m <<EOF"), Some((3, "EOF".to_owned())));
+        assert_eq!(pattern("add map << m"), None);
+        assert_eq!(pattern("add map m <<LONGERTHANSEVEN"), None);
+    }
+
+    /// Answers `echo` with its words and payload, `long` with very much.
+    struct Echo;
+
+    impl Commands for Echo {
+        fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a> {
+            Box::pin(async move {
+                match request.words.first().map(|word| &word[..]) {
+                    Some(b"prompt") => session.mode = Mode::Prompt,
+                    Some(b"interactive") => session.mode = Mode::Interactive,
+                    Some(b"quit") => session.quit = true,
+                    Some(b"long") => {
+                        for _ in 0..100 {
+                            out.push("x".repeat(1_000));
+                            out.drain().await?;
+                        }
+                    }
+                    _ => {
+                        out.push(request.words.join(&b' '));
+                        out.push(request.payload.unwrap_or_default());
+                        out.push("\n");
+                    }
+                }
+                Ok(())
+            })
+        }
+    }
+
+    fn talk(sent: &str) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, server) = tokio::io::duplex(256 * 1024);
+            let (mut from, mut to) = tokio::io::split(client);
+            to.write_all(sent.as_bytes()).await.unwrap();
+            let _ = to.shutdown().await;
+            let mut session = Session::new(StatsLevel::Admin, Duration::from_secs(5), Instant::now());
+            let mut answer = String::new();
+            let (served, read) = tokio::join!(converse(server, &mut session, &Echo), from.read_to_string(&mut answer));
+            read.unwrap();
+            let _ = served;
+            answer
+        })
+    }
+
+    #[test]
+    fn one_line_is_answered_and_modes_keep_the_connection() {
+        assert_eq!(talk("a;b c\nd\n"), "a\n\nb c\n\n");
+        assert_eq!(talk("prompt\na;b\nquit\nc\n"), "\n> a\n\n> b\n\n> ");
+        assert_eq!(talk("interactive\na\nb"), "\na\n\nb\n\n");
+        assert!(talk("long\n").len() > 100_000);
+    }
+
+    #[test]
+    fn payloads_end_with_an_empty_line_or_their_pattern() {
+        assert_eq!(talk("add <<\nl 1\nl;2\n\nnot read\n"), "addl 1\nl;2\n\n\n");
+        assert_eq!(talk("x; add <<E\n\nl\nE\n"), "x\n\nadd\nl\n\n\n");
+        assert_eq!(talk("prompt\nadd <<\nl\n\n"), "\n> + + addl\n\n\n> ");
+        assert_eq!(talk("add <<\nl"), "addl\n\n");
+    }
+
+    #[test]
+    fn lines_and_payloads_have_a_limit() {
+        let refused = "Command too long, closing.\n\n";
+        assert_eq!(talk(&"x".repeat(LINE_MAX)), refused);
+        assert_eq!(talk(&format!("{}\n", "x".repeat(LINE_MAX))), refused);
+        assert_eq!(talk(&format!("x <<\n{}", "line\n".repeat(LINE_MAX))), refused);
+    }
+}
