@@ -18,4 +18,5 @@ pub mod server;
 mod session;
 pub mod stats;
 pub mod stream;
+pub mod time_zone;
 pub mod worker;

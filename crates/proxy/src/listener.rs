@@ -25,6 +25,7 @@ use sluicegate_config::model::{Bind, BindAddress, Position};
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
 
 use crate::counters::Figures;
 use crate::process::{Limit, Phase, Process};
@@ -155,6 +156,14 @@ fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32) -> io::
     Ok(socket.into())
 }
 
+/// Removes the file of a unix socket that nobody listens on any more; one that is alive, or no socket, stays.
+pub fn remove_stale(path: &std::path::Path) {
+    if is_stale(path) {
+        // Who may not remove it leaves it, for the next process to replace.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 /// A socket file whose owner has gone refuses connections; anything that is no socket is never stale.
 fn is_stale(path: &std::path::Path) -> bool {
     let Ok(address) = SockAddr::unix(path) else { return false };
@@ -177,14 +186,16 @@ fn inherited(number: i32) -> io::Result<RawSocket> {
     Ok(RawSocket::from(unsafe { OwnedFd::from_raw_fd(copy) }))
 }
 
-fn user_id(name: &str) -> io::Result<u32> {
+/// The number of a user, who is named or numbered. Reads the system's files, so it is called before threads exist.
+pub fn user_id(name: &str) -> io::Result<u32> {
     look_up(name, "user", |name| {
         // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.
         unsafe { libc::getpwnam(name.as_ptr()).as_ref().map(|entry| entry.pw_uid) }
     })
 }
 
-fn group_id(name: &str) -> io::Result<u32> {
+/// The number of a group, as [`user_id`].
+pub fn group_id(name: &str) -> io::Result<u32> {
     look_up(name, "group", |name| {
         // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.
         unsafe { libc::getgrnam(name.as_ptr()).as_ref().map(|entry| entry.gr_gid) }
@@ -263,6 +274,8 @@ pub struct Listener {
     pub local: Option<SocketAddr>,
     /// Connections are TCP.
     pub is_tcp: bool,
+    /// What the kernel may complete ahead of `accept`.
+    backlog: i32,
 }
 
 /// A listener with the sockets that accept for it.
@@ -343,6 +356,7 @@ fn bind_address(
         sessions: Limit::new(bind.maxconn),
         local,
         is_tcp: local.is_some(),
+        backlog: backlog.unwrap_or(DEFAULT_BACKLOG).min(i32::MAX as u32) as i32,
     };
     Ok(Bound { listener: Arc::new(listener), sockets })
 }
@@ -426,10 +440,20 @@ pub struct Accepted {
 
 /// Accepts on one socket until the process stops listening.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, socket: OwnedFd) -> io::Result<()> {
-    // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does last.
-    let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
+    let mut paused = listener.process.watch_paused();
+    let mut socket = register(socket)?;
     while worker.phase() == Phase::Serving {
-        let mut ready = socket.readable().await?;
+        let mut ready = tokio::select! {
+            biased;
+            _ = paused.changed() => {
+                // Registered anew: that it was shut down once would be remembered as a readiness that never ends.
+                let raw = socket.into_inner();
+                pause(&listener, &raw, &mut paused).await?;
+                socket = register(raw)?;
+                continue;
+            }
+            ready = socket.readable() => ready?,
+        };
         for _ in 0..ACCEPTS_PER_WAKE {
             let slots = match Slots::take(&listener, worker.index) {
                 Ok(slots) => slots,
@@ -463,6 +487,13 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
                         let freed = listener.process.descriptors.notified();
                         let _ = tokio::time::timeout(EXHAUSTED_PAUSE, freed).await;
                     }
+                    // Another worker has put the socket that they share aside; this one is told so at once.
+                    Some(libc::EINVAL) => {
+                        drop(slots);
+                        let _ = tokio::time::timeout(EXHAUSTED_PAUSE, paused.changed()).await;
+                        paused.mark_changed();
+                        break;
+                    }
                     // The connection's own fault, or a signal: the next one may be well.
                     Some(libc::EINTR | libc::ECONNABORTED | libc::EPERM | libc::EPROTO) => {}
                     _ => return Err(error),
@@ -471,6 +502,27 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
         }
         drop(ready);
         tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+fn register(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does last.
+    Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
+}
+
+/// Stops listening until the process resumes. The kernel then refuses connections to a TCP port, or gives them to
+/// another process on it; a unix socket can't be put aside, so its clients wait in the backlog, as with HAProxy.
+async fn pause(listener: &Listener, socket: &OwnedFd, paused: &mut watch::Receiver<bool>) -> io::Result<()> {
+    let raw = SockRef::from(socket);
+    if listener.is_tcp && *paused.borrow_and_update() {
+        // It fails where another worker's copy of the same socket was faster.
+        let _ = raw.shutdown(std::net::Shutdown::Read);
+    }
+    // The sender lives as long as the process that `listener` holds, so waiting can't fail.
+    let _ = paused.wait_for(|paused| !paused).await;
+    if listener.is_tcp {
+        raw.listen(listener.backlog)?;
     }
     Ok(())
 }

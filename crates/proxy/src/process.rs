@@ -45,6 +45,7 @@ pub struct Process {
     pub boot: OnceLock<Duration>,
     idle: Mutex<IdleSample>,
     phase: watch::Sender<Phase>,
+    paused: watch::Sender<bool>,
 }
 
 /// What one worker tells the others and the control thread. Each lies on cache lines of its own.
@@ -97,6 +98,7 @@ impl Process {
             boot: OnceLock::new(),
             idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
             phase: watch::Sender::new(Phase::Serving),
+            paused: watch::Sender::new(false),
         })
     }
 
@@ -147,6 +149,21 @@ impl Process {
     pub async fn ended(&self) {
         // The sender lives in `self`, so waiting can't fail.
         let _ = self.watch().wait_for(|phase| *phase == Phase::Ended).await;
+    }
+
+    /// Makes all frontends stop listening, so that the system refuses connections or another process gets them
+    /// (SIGTTOU), or listen again (SIGTTIN). Gives whether that changed anything.
+    pub fn set_paused(&self, paused: bool) -> bool {
+        self.paused.send_if_modified(|now| std::mem::replace(now, paused) != paused)
+    }
+
+    /// Whether frontends pause, and its changes; a pause that has begun already is a change.
+    pub(crate) fn watch_paused(&self) -> watch::Receiver<bool> {
+        let mut paused = self.paused.subscribe();
+        if *paused.borrow() {
+            paused.mark_changed();
+        }
+        paused
     }
 
     fn advance(&self, to: Phase) {

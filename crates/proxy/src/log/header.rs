@@ -42,7 +42,7 @@ struct Second {
 
 impl Second {
     fn set(&mut self, at: i64) {
-        let time = jiff::Timestamp::from_second(at).unwrap_or_default().to_zoned(jiff::tz::TimeZone::system());
+        let time = jiff::Timestamp::from_second(at).unwrap_or_default().to_zoned(crate::time_zone::local().clone());
         for (text, format) in [
             (&mut self.log, "%d/%b/%Y:%H:%M:%S"),
             (&mut self.syslog, "%b %e %H:%M:%S"),

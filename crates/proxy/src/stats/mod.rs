@@ -5,6 +5,7 @@
 
 pub mod columns;
 pub mod info;
+pub mod status_lines;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,0 +1,83 @@
+//! The lines that say how proxies and their servers are: what HAProxy writes on SIGHUP, and as proxies stop and pause.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use sluicegate_config::model::ProxyKind;
+
+use crate::running::{ProxyRun, Running};
+
+/// A line with the proxy whose log targets get it.
+pub type Line<'a> = (&'a Arc<ProxyRun>, String);
+
+fn enabled(running: &Running) -> impl Iterator<Item = &Arc<ProxyRun>> {
+    running.proxies.iter().filter(|proxy| !proxy.config.disabled)
+}
+
+/// One line per server and one per proxy, in the order of the file (SIGHUP).
+pub fn states(running: &Running) -> Vec<Line<'_>> {
+    let now = Instant::now();
+    let mut lines = Vec::new();
+    for proxy in enabled(running) {
+        for server in &proxy.servers {
+            let shared = &server.shared;
+            let line = format!(
+                "SIGHUP: Server {}/{} is {}. Conn: {} act, {} pend, {} tot.",
+                proxy.config.name,
+                server.name(),
+                if shared.status().is_running() { "UP" } else { "DOWN" },
+                shared.figures.scur.load(Ordering::Relaxed),
+                shared.queued.load(Ordering::Relaxed),
+                shared.figures.sum(|counters| &counters.stot),
+            );
+            lines.push((proxy, line));
+        }
+        let summary = proxy.backend.summary(now);
+        let state = if proxy.servers.is_empty() {
+            "has no servers.".to_owned()
+        } else if summary.active > 0 {
+            format!("has {} active servers and {} backup servers available.", summary.active, summary.backup)
+        } else if summary.backup > 0 {
+            "is running on backup servers !".to_owned()
+        } else {
+            "has no server available !".to_owned()
+        };
+        let own: u32 = proxy.backend.queue.len();
+        let queued: u32 = proxy.servers.iter().map(|server| server.shared.queued.load(Ordering::Relaxed)).sum();
+        let line = format!(
+            "SIGHUP: Proxy {} {state} Conn: act(FE+BE): {}+{}, {} pend ({own} unass), tot(FE+BE): {}+{}.",
+            proxy.config.name,
+            proxy.frontend.figures.scur.load(Ordering::Relaxed),
+            proxy.backend.figures.scur.load(Ordering::Relaxed),
+            own + queued,
+            proxy.frontend.figures.sum(|counters| &counters.stot),
+            proxy.backend.figures.sum(|counters| &counters.stot),
+        );
+        lines.push((proxy, line));
+    }
+    lines
+}
+
+/// One line per proxy as it stops.
+pub fn stopped(running: &Running) -> Vec<Line<'_>> {
+    let line = |proxy: &ProxyRun| {
+        format!(
+            "Proxy {} stopped (cumulated conns: FE: {}, BE: {}).",
+            proxy.config.name,
+            proxy.frontend.figures.sum(|counters| &counters.stot),
+            proxy.backend.figures.sum(|counters| &counters.stot),
+        )
+    };
+    enabled(running).map(|proxy| (proxy, line(proxy))).collect()
+}
+
+/// One line per proxy that listens, as it is `Paused` or `Resumed`.
+pub fn listening<'a>(running: &'a Running, word: &str) -> Vec<Line<'a>> {
+    let line = |proxy: &ProxyRun| {
+        let kind = if proxy.config.kind == ProxyKind::Frontend { "frontend" } else { "proxy" };
+        format!("{word} {kind} {}.", proxy.config.name)
+    };
+    let listens = |proxy: &&Arc<ProxyRun>| !proxy.config.binds.is_empty();
+    enabled(running).filter(listens).map(|proxy| (proxy, line(proxy))).collect()
+}
