@@ -143,6 +143,15 @@ impl Blocks {
     }
 }
 
+/// Evaluates a condition as `.if` does, for `-cc`; the error says what is wrong with it.
+pub fn condition(text: &str, env: &Environment) -> Result<bool, String> {
+    let mut parser = Parser { text, at: 0, env, depth: 0 };
+    parser.whole().map_err(|problem| {
+        let near = problem.suggestion.map(|name| format!(" (did you mean '{name}'?)")).unwrap_or_default();
+        format!("unparsable conditional expression '{text}': {}{near}", problem.message)
+    })
+}
+
 fn no_words(line: &Line, diagnostics: &mut Diagnostics) {
     if line.len() > 1 {
         let message = format!("unexpected argument '{}' for '{}'", line.text(1), line.text(0));

@@ -7,7 +7,12 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
+    /// The command line named this machine; a file's `localpeer` comes too late.
+    localpeer_given: bool,
 }
+
+/// The variable that holds this machine's name among peers.
+const LOCALPEER: &str = "HAPROXY_LOCALPEER";
 
 impl Environment {
     /// No variable.
@@ -30,6 +35,29 @@ impl Environment {
         self.variables.entry(name.into()).or_insert_with(|| value.into());
     }
 
+    /// Adds to a list with `;` between its members, as HAProxy lists files and sockets.
+    pub(crate) fn append(&mut self, name: &str, value: &str) {
+        let list = self.variables.entry(name.to_owned()).or_default();
+        if !list.is_empty() {
+            list.push(';');
+        }
+        list.push_str(value);
+    }
+
+    /// Sets `HAPROXY_LOCALPEER`; `given` by the command line (`-L`), or the machine's own name.
+    pub fn set_localpeer(&mut self, name: &str, given: bool) {
+        self.set(LOCALPEER, name);
+        self.localpeer_given |= given;
+    }
+
+    /// Takes a file's `localpeer`; `false` if the command line has given one.
+    pub(crate) fn take_localpeer(&mut self, name: &str) -> bool {
+        if !self.localpeer_given {
+            self.set(LOCALPEER, name);
+        }
+        !self.localpeer_given
+    }
+
     /// Removes a variable (`unsetenv`).
     pub fn remove(&mut self, name: &str) {
         self.variables.remove(name);
@@ -48,6 +76,6 @@ impl Environment {
 
 impl FromIterator<(String, String)> for Environment {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
-        Environment { variables: variables.into_iter().collect() }
+        Environment { variables: variables.into_iter().collect(), localpeer_given: false }
     }
 }

@@ -41,7 +41,7 @@ mod unit;
 mod word;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-pub use directive::FEATURES;
+pub use directive::{FEATURES, condition};
 pub use environment::Environment;
 pub use fuzz::fuzz_config;
 pub use model::Config;

@@ -1,19 +1,32 @@
-//! `sluicegate check`: everything that `run` does before it touches a socket.
+//! `sluicegate check` and `haproxy -c`: everything that a start does before it touches a socket.
 
 use std::process::ExitCode;
 
+use sluicegate_proxy::server;
+
 use crate::arguments::Service;
+use crate::load::load;
+use crate::report::Report;
+
+/// What is said of files that are good and that nobody could connect to. HAProxy's words and its exit code, which
+/// deployment scripts tell from an error.
+const NO_LISTENER: &str = "Configuration file has no error but will not start (no listener) => exit(2).";
+
+const VALID: &str = "Configuration file is valid";
 
 /// Reports, and says by its exit code whether the files could run.
 pub fn check(service: &Service) -> ExitCode {
-    match crate::load::load(service) {
-        // HAProxy's words and its exit code, which deployment scripts tell from an error.
+    if service.as_haproxy { check_as_haproxy(service) } else { check_as_own(service) }
+}
+
+fn check_as_own(service: &Service) -> ExitCode {
+    match load(service) {
         Ok(loaded) if !loaded.listens() => {
-            eprintln!("Configuration file has no error but will not start (no listener) => exit(2).");
+            eprintln!("{NO_LISTENER}");
             ExitCode::from(2)
         }
         Ok(_) => {
-            eprintln!("Configuration file is valid");
+            eprintln!("{VALID}");
             ExitCode::SUCCESS
         }
         Err(count) => {
@@ -21,4 +34,27 @@ pub fn check(service: &Service) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The verdict goes to standard output, as HAProxy's does. It is printed with and without `-V`, as before HAProxy 2.8:
+/// scripts that look for it are older and more than those that expect silence.
+fn check_as_haproxy(service: &Service) -> ExitCode {
+    let Ok(loaded) = load(service) else { return ExitCode::FAILURE };
+    let report = Report::new(service).quieted(service.is_quiet(&loaded.config.global));
+    // A start would resolve the names of servers, so a check does.
+    if !service.ignore_unresolvable {
+        let missing = server::unresolvable(&loaded.config);
+        missing.iter().for_each(|error| report.error(&error.to_string()));
+        if !missing.is_empty() {
+            return ExitCode::FAILURE;
+        }
+    }
+    let (verdict, code) = if loaded.listens() { (VALID, ExitCode::SUCCESS) } else { (NO_LISTENER, ExitCode::from(2)) };
+    if !report.is_quiet() {
+        if loaded.warnings > 0 {
+            println!("Warnings were found.");
+        }
+        println!("{verdict}");
+    }
+    code
 }

@@ -5,6 +5,8 @@
 
 use sluicegate_config::Config;
 
+use crate::memory;
+
 /// Descriptors that are open whatever the load: runtimes, logs, the stats socket and its clients, the store's clients.
 const BASE: u64 = 200;
 
@@ -37,5 +39,6 @@ pub fn raise(config: &Config) -> Result<u32, String> {
         }
     }
     let derived = raised.saturating_sub(base) / 2;
-    Ok(config.global.maxconn.unwrap_or(derived.clamp(1, MAXCONN_DEFAULT_MAX) as u32))
+    let within_memory = memory::sessions(&config.global).unwrap_or(u64::MAX);
+    Ok(config.global.maxconn.unwrap_or(derived.min(within_memory).clamp(1, MAXCONN_DEFAULT_MAX) as u32))
 }

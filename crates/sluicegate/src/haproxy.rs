@@ -1,33 +1,40 @@
 //! The program under the name `haproxy`: its command line, version and exit codes (HAProxy management guide 3).
+//!
+//! Exit codes are HAProxy's: 0, 1 for everything that is wrong, 2 for a good configuration without a listener and for
+//! a condition (`-cc`) that is none.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use sluicegate_config::FEATURES;
+use sluicegate_config::model::Tune;
+use sluicegate_proxy::stats::info;
+
+use crate::arguments::Service;
 use crate::arguments::haproxy::{Refused, Request, USAGE, parse};
-use crate::{check, serve};
+use crate::report::Report;
+use crate::{check, load, serve};
 
 /// Does what the words ask for.
 pub fn main(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
     match parse(name, words) {
         Ok(Request::Version) => {
-            println!("{}", version());
+            print!("{}", version());
             ExitCode::SUCCESS
         }
         Ok(Request::Build) => {
-            println!("{}", version());
+            print!("{}{}", version(), build());
             ExitCode::SUCCESS
         }
-        Ok(Request::Condition(text)) => {
-            eprintln!("'-cc' is not supported yet: {text}");
-            ExitCode::from(2)
-        }
+        Ok(Request::Condition(text)) => condition(&text),
         Ok(Request::Check(service)) => check::check(&service),
         Ok(Request::Run(service)) => serve::run(&service),
         Err(Refused::Usage(message)) => {
             if let Some(message) = message {
                 alert(&message);
             }
-            println!("{}", version());
+            print!("{}", version());
             eprint!("{USAGE}");
             ExitCode::FAILURE
         }
@@ -38,12 +45,112 @@ pub fn main(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The first line of `-v`, which tools parse.
-pub fn version() -> String {
-    let (major, minor, patch) = sluicegate_config::BASELINE;
-    format!("HAProxy version {major}.{minor}.{patch}-sluicegate{} - load balancer", env!("CARGO_PKG_VERSION"))
+/// `-cc`: 0 for a condition that is true, 1 for one that is false, 2 for none.
+fn condition(text: &str) -> ExitCode {
+    match sluicegate_config::condition(text, &load::environment(&Service::default())) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(message) => {
+            alert(&format!("config : Failed to evaluate condition: {message}"));
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn alert(message: &str) {
-    eprintln!("[ALERT]    ({}) : {message}", std::process::id());
+    Report::new(&Service { as_haproxy: true, ..Service::default() }).error(message);
+}
+
+/// The version that HAProxy's tools are told.
+pub fn version_number() -> &'static str {
+    info::VERSION
+}
+
+/// The lines of `-v`. Tools take the third word of the first one.
+fn version() -> String {
+    let mut text =
+        format!("HAProxy version {} {} - a load balancer that remembers\n", info::VERSION, info::RELEASE_DATE);
+    // SAFETY: all bytes zero is a valid utsname.
+    let mut system: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live utsname that the call fills with texts that end in a zero.
+    if unsafe { libc::uname(&raw mut system) } == 0 {
+        let word = |field: &[libc::c_char]| -> String {
+            let bytes = field.iter().map(|c| *c as u8).take_while(|byte| *byte != 0);
+            String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+        };
+        let (name, release, machine) = (word(&system.sysname), word(&system.release), word(&system.machine));
+        let _ = writeln!(text, "Running on: {name} {release} {} {machine}", word(&system.version));
+    }
+    text
+}
+
+/// HAProxy's names of what a build may lack, for the feature list; what is there is in [`FEATURES`].
+const ABSENT: &[&str] = &[
+    "51DEGREES",
+    "BACKTRACE",
+    "CPU_AFFINITY",
+    "CRYPT_H",
+    "DEVICEATLAS",
+    "ENGINE",
+    "EVPORTS",
+    "KQUEUE",
+    "LIBCRYPT",
+    "LINUX_SPLICE",
+    "LINUX_TPROXY",
+    "NETFILTER",
+    "NS",
+    "OPENSSL",
+    "OT",
+    "PCRE",
+    "PCRE2",
+    "PROMEX",
+    "QUIC",
+    "SLZ",
+    "SYSTEMD",
+    "TFO",
+    "TPROXY",
+    "WURFL",
+    "ZLIB",
+];
+
+/// What `-vv` adds: the lists that tools look through, in HAProxy's layout.
+fn build() -> String {
+    let mut text = String::from("Build options :\n");
+    let target = if cfg!(target_env = "musl") { "linux-musl" } else { "linux-glibc" };
+    let options: Vec<String> = FEATURES.iter().map(|name| format!("USE_{name}=1")).collect();
+    for (name, value) in [
+        ("TARGET", target),
+        ("CPU", std::env::consts::ARCH),
+        ("CC", concat!("rustc ", env!("CARGO_PKG_RUST_VERSION"), " or later")),
+        ("OPTIONS", &options.join(" ")),
+    ] {
+        let _ = writeln!(text, "  {name:<7} = {value}");
+    }
+    let mut features: Vec<(&str, char)> = FEATURES.iter().map(|name| (*name, '+')).collect();
+    features.extend(ABSENT.iter().filter(|name| !FEATURES.contains(name)).map(|name| (*name, '-')));
+    features.sort_unstable();
+    let list: Vec<String> = features.iter().map(|(name, sign)| format!("{sign}{name}")).collect();
+    let tune = Tune::default();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let _ = write!(
+        text,
+        "\nFeature list : {}\n\n\
+         Default settings :\n  bufsize = {}, maxrewrite = {}\n\n\
+         Built with multi-threading support (MAX_THREADS=1024, default={threads}).\n\
+         Built with Lua version : Lua 5.4\n\
+         Built with Redis-compatible store, version : {}\n\n\
+         Available polling systems :\n      epoll : pref=300,  test result OK\n\
+         Total: 1 (1 usable), will use epoll.\n\n\
+         Available multiplexer protocols :\n\
+         (protocols marked as <default> cannot be specified using 'proto' keyword)\n  \
+         <default> : mode=HTTP  side=FE|BE  mux=H1    flags=HTX\n  \
+         <default> : mode=TCP   side=FE|BE  mux=PASS  flags=\n\n\
+         Available services : none\n\
+         Available filters : none\n",
+        list.join(" "),
+        tune.bufsize,
+        tune.maxrewrite,
+        env!("CARGO_PKG_VERSION"),
+    );
+    text
 }

@@ -5,14 +5,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr, StoreSection};
-use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua, Severity};
+use sluicegate_config::model::{
+    BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr, ProxyKind, StoreSection,
+};
+use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua};
 use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LogSink, LuaStates};
+use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::ServerOptions;
 
 use crate::arguments::Service;
 use crate::files::Disk;
+use crate::report::Report;
 
 /// A configuration without errors.
 pub struct Loaded {
@@ -26,6 +30,8 @@ pub struct Loaded {
     pub lua_logger: Arc<OnceLock<Logger>>,
     /// How many workers there will be.
     pub workers: usize,
+    /// How many warnings were said.
+    pub warnings: usize,
 }
 
 impl Loaded {
@@ -39,14 +45,19 @@ impl Loaded {
 }
 
 /// Reads and types everything; prints every diagnostic. `Err` carries the number of errors.
+///
+/// What the command line sets wins over the file's `global`, and is folded into it here, so that nothing behind needs
+/// to ask both.
 pub fn load(service: &Service) -> Result<Loaded, usize> {
-    let mut environment = Environment::new();
-    for (name, value) in std::env::vars_os() {
-        if let (Ok(name), Ok(value)) = (name.into_string(), value.into_string()) {
-            environment.set(name, value);
-        }
+    let report = Report::new(service);
+    if let Some(directory) = &service.directory
+        && let Err(error) = std::env::set_current_dir(directory)
+    {
+        report.error(&format!("cannot change to directory {}: {error}", directory.display()));
+        return Err(1);
     }
-    let source = sluicegate_config::read(&Disk, &service.files).map_err(|diagnostics| report(&diagnostics))?;
+    let mut environment = environment(service);
+    let source = sluicegate_config::read(&Disk, &service.files).map_err(|found| report.diagnostics(&found))?;
     let mut draft = sluicegate_config::parse(source, &mut environment);
     let workers = draft.global().nbthread.map_or_else(cores, usize::from);
     let lua_logger = Arc::new(OnceLock::new());
@@ -74,25 +85,56 @@ pub fn load(service: &Service) -> Result<Loaded, usize> {
     let check_stores = |sections: &[StoreSection], diagnostics: &mut Diagnostics| {
         stores = store_options(sections, diagnostics);
     };
+    let global = draft.global().clone();
     let (config, diagnostics) = draft.finish_with(&Disk, names, check_stores);
-    let errors = report(&diagnostics);
-    let Some(config) = config else { return Err(errors) };
-    Ok(Loaded { config: Arc::new(config), stores, lua, lua_logger, workers })
+    // A file's `quiet` silences what was found, too, as in HAProxy.
+    let report = report.quieted(service.is_quiet(&global));
+    let errors = report.diagnostics(&diagnostics);
+    let Some(mut config) = config else { return Err(errors) };
+    let mut warnings = diagnostics.warnings();
+    if !service.master_sockets.is_empty() && !service.mode(&global).has_master() {
+        report.warning("a master's socket ('-S') is of no use without a master process ('-W')");
+        warnings += 1;
+    }
+    if warnings > 0 && (service.zero_warning || global.zero_warning) {
+        report.error("some warnings were found and 'zero-warning' is set, aborting");
+        return Err(1);
+    }
+    fold(service, &mut config);
+    Ok(Loaded { warnings, config: Arc::new(config), stores, lua, lua_logger, workers })
 }
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Prints all of them but those for the curious, which HAProxy shows with `-dD` only; gives the number of errors.
-fn report(diagnostics: &Diagnostics) -> usize {
-    for diagnostic in diagnostics.iter().filter(|diagnostic| diagnostic.severity > Severity::Diag) {
-        eprintln!("{diagnostic}");
+/// The variables that files see: the process's, and those that HAProxy derives from its command line (configuration
+/// manual 2.3). What is no text is left out: no word of a file could hold it.
+pub fn environment(service: &Service) -> Environment {
+    let texts =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut environment: Environment = texts.collect();
+    environment.set_localpeer(&service.localpeer.clone().unwrap_or_else(node_name), service.localpeer.is_some());
+    environment.remove("HAPROXY_CLI");
+    if service.master_worker {
+        environment.set("HAPROXY_MWORKER", "1");
     }
-    if diagnostics.left_off() > 0 {
-        eprintln!("notice: {} more are not shown", diagnostics.left_off());
+    if !service.master_sockets.is_empty() {
+        let sockets: Vec<String> = service.master_sockets.iter().map(|socket| socket.address.with_family()).collect();
+        environment.set("HAPROXY_MASTER_CLI", sockets.join(";"));
     }
-    diagnostics.errors()
+    environment
+}
+
+/// Puts what the command line says over what `global` says.
+fn fold(service: &Service, config: &mut Config) {
+    let global = &mut config.global;
+    global.memory_mib = service.memory_mib;
+    global.maxconn = service.maxconn.or(global.maxconn);
+    global.pidfile = service.pidfile.clone().or(global.pidfile.take());
+    global.localpeer = service.localpeer.clone().or(global.localpeer.take());
+    let frontends = config.proxies.iter_mut().filter(|proxy| proxy.kind != ProxyKind::Backend);
+    frontends.for_each(|proxy| proxy.maxconn = proxy.maxconn.or(service.proxy_maxconn));
 }
 
 /// Scripts read the environment that `setenv` made (`os.getenv`).

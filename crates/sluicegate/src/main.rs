@@ -11,6 +11,8 @@ mod files;
 mod haproxy;
 mod hints;
 mod load;
+mod memory;
+mod report;
 mod serve;
 mod signals;
 

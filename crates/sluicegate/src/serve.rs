@@ -27,8 +27,9 @@ use socket2::SockRef;
 
 use crate::arguments::{Mode, Service};
 use crate::load::{Loaded, load};
+use crate::report::Report;
 use crate::signals::{Signals, end_by};
-use crate::{descriptors, hints};
+use crate::{descriptors, hints, memory};
 
 /// How often expired keys are looked for.
 const STORE_TICK: Duration = Duration::from_millis(100);
@@ -37,15 +38,16 @@ const STORE_TICK: Duration = Duration::from_millis(100);
 pub fn run(service: &Service) -> ExitCode {
     let begun = Instant::now();
     let Ok(loaded) = load(service) else { return ExitCode::FAILURE };
+    let report = Report::new(service).quieted(service.is_quiet(&loaded.config.global));
     if service.mode(&loaded.config.global) != Mode::Foreground {
-        eprintln!("error: going to the background and a master process are not supported yet\n\nhint: add '-db'");
+        report.error("going to the background and a master process are not supported yet\n\nhint: add '-db'");
         return ExitCode::FAILURE;
     }
-    match start(loaded, begun) {
+    match start(service, report, loaded, begun) {
         Ok(Some(signal)) => end_by(signal),
         Ok(None) => ExitCode::SUCCESS,
         Err(errors) => {
-            errors.iter().for_each(|error| eprintln!("error: {error}"));
+            errors.iter().for_each(|error| report.error(error));
             ExitCode::FAILURE
         }
     }
@@ -61,12 +63,13 @@ struct Sockets {
 }
 
 /// Builds, binds, serves; gives the signal that ended it, or none after a soft stop.
-fn start(loaded: Loaded, begun: Instant) -> Result<Option<i32>, Vec<String>> {
+fn start(service: &Service, report: Report, loaded: Loaded, begun: Instant) -> Result<Option<i32>, Vec<String>> {
     if !loaded.listens() {
         let hint = "hint: a 'frontend', 'listen', 'store' or 'origin' section needs a 'bind' line";
         return Err(vec![format!("no enabled listener found (check for 'bind' directives)\n\n{hint}")]);
     }
-    let Loaded { config, stores: options, lua, lua_logger, workers } = loaded;
+    let Loaded { config, stores: options, lua, lua_logger, workers, .. } = loaded;
+    memory::limit(&config.global).unwrap_or_else(|message| report.warning(&message));
     let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
@@ -80,7 +83,12 @@ fn start(loaded: Loaded, begun: Instant) -> Result<Option<i32>, Vec<String>> {
         stores.push(store);
     }
     let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;
-    server::resolve_names(&running).map_err(|errors| texts(&errors))?;
+    match server::resolve_names(&running) {
+        Err(errors) if service.ignore_unresolvable => {
+            errors.iter().for_each(|error| report.warning(&format!("{error}, disabling server")));
+        }
+        resolved => resolved.map_err(|errors| texts(&errors))?,
+    }
     let bound = listener::bind(&running, &SystemSockets).map_err(|errors| texts(&errors));
     let sockets = bind(&running, &servers);
     let (bound, sockets) = match (bound, sockets) {

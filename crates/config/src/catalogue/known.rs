@@ -61,7 +61,7 @@ pub const GLOBAL: &[&str] = &[
     "tune.ssl.ssl-ctx-cache-size", "tune.stick-counters", "tune.takeover-other-tg-connections",
     "tune.vars.check-max-size", "tune.vars.global-max-size", "tune.vars.proc-max-size",
     "tune.vars.reqres-max-size", "tune.vars.sess-max-size", "tune.vars.txn-max-size", "tune.zlib.memlevel",
-    "tune.zlib.windowsize", "unix-bind", "warn-blocked-traffic-after", "wurfl-data-file", "zero-warning",
+    "tune.zlib.windowsize", "unix-bind", "warn-blocked-traffic-after", "wurfl-data-file",
 ];
 
 /// Keywords of proxies.

@@ -60,6 +60,10 @@ pub struct Global {
     pub master_worker: bool,
     /// `quiet`.
     pub quiet: bool,
+    /// `zero-warning`.
+    pub zero_warning: bool,
+    /// Memory of the process in MiB, which the command line alone sets (`-m`).
+    pub memory_mib: Option<u64>,
     /// `chroot`.
     pub chroot: Option<PathBuf>,
     /// `user`, a name.

@@ -224,6 +224,19 @@ pub enum BindAddress {
     Fd(i32),
 }
 
+impl BindAddress {
+    /// With its family in front, as HAProxy lists sockets in `HAPROXY_CLI`: `unix@/run/s`, `ipv4@127.0.0.1:80`.
+    pub fn with_family(&self) -> String {
+        match self {
+            BindAddress::Inet(IpAddr::V4(ip), port) => format!("ipv4@{ip}:{port}"),
+            BindAddress::Inet(IpAddr::V6(ip), port) => format!("ipv6@[{ip}]:{port}"),
+            BindAddress::Unix(path) => format!("unix@{}", path.display()),
+            BindAddress::Abstract(name) => format!("abns@{name}"),
+            BindAddress::Fd(number) => format!("fd@{number}"),
+        }
+    }
+}
+
 /// An address that is connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {

@@ -28,7 +28,7 @@ pub(crate) use connection::{abstract_address, connect_unix};
 pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health_checks};
 pub use idle::IdleConnections;
 pub use queue::Queue;
-pub use resolve::{ResolveError, resolve_names};
+pub use resolve::{ResolveError, resolve_names, unresolvable};
 pub use shared::{
     Admin, BackendGuard, BackendShared, BackendSummary, ServerRun, ServerShared, ServerStatus, build_backend,
 };

@@ -6,11 +6,14 @@
 
 use std::fmt;
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::time::Instant;
 
-use sluicegate_config::model::{Position, ServerAddress};
+use sluicegate_config::Config;
+use sluicegate_config::model::{Position, Proxy, Server, ServerAddress};
 
 use crate::running::Running;
+use crate::server::Admin;
 
 /// A server's name that has no address.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub struct ResolveError {
 impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ResolveError { at, server, name, source } = self;
-        write!(f, "{}:{}: error: server {server}: could not resolve address '{name}'", at.file, at.line)?;
+        write!(f, "{}:{}: server {server}: could not resolve address '{name}'", at.file, at.line)?;
         match source {
             Some(source) => write!(f, ": {source}"),
             None => Ok(()),
@@ -42,28 +45,46 @@ impl std::error::Error for ResolveError {
     }
 }
 
-/// Resolves the names of all servers of `running`. Blocks.
+/// Resolves the names of all servers of `running`. Blocks. A server without an address is in maintenance; whether the
+/// process starts with it (`-dr`) is the caller's decision.
 pub fn resolve_names(running: &Running) -> Result<(), Vec<ResolveError>> {
     let mut errors = Vec::new();
     for proxy in &running.proxies {
         for server in &proxy.servers {
-            let ServerAddress::Name(name, _) = &server.config.address else { continue };
-            let answer = (name.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next());
-            let (found, source) = match answer {
-                Ok(found) => (found, None),
-                Err(error) => (None, Some(error)),
-            };
-            match found {
+            match address(&proxy.config, &server.config) {
                 // A second start of the same snapshot keeps the first answer.
-                Some(address) => drop(server.resolved.set(address.ip())),
-                None => errors.push(ResolveError {
-                    at: server.config.at.clone(),
-                    server: format!("{}/{}", proxy.config.name, server.name()),
-                    name: name.clone(),
-                    source,
-                }),
+                Ok(Some(address)) => drop(server.resolved.set(address)),
+                Ok(None) => {}
+                Err(error) => {
+                    server
+                        .backend
+                        .update(server.shared.index, Instant::now(), |status| status.admin = Admin::Maintenance);
+                    errors.push(error);
+                }
             }
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The servers of a configuration whose names have no address, for a check. Blocks.
+pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
+    let servers = config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
+    servers.filter_map(|(proxy, server)| address(proxy, server).err()).collect()
+}
+
+/// The first address of a server's name; `None` where it is no name.
+fn address(proxy: &Proxy, server: &Server) -> Result<Option<IpAddr>, ResolveError> {
+    let ServerAddress::Name(name, _) = &server.address else { return Ok(None) };
+    let source = match (name.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next()) {
+        Ok(Some(address)) => return Ok(Some(address.ip())),
+        Ok(None) => None,
+        Err(error) => Some(error),
+    };
+    Err(ResolveError {
+        at: server.at.clone(),
+        server: format!("{}/{}", proxy.name, server.name),
+        name: name.clone(),
+        source,
+    })
 }

@@ -465,7 +465,7 @@ fn names_without_an_address_are_told_with_their_line() {
     let errors = resolve_names(&running).unwrap_err();
     assert_eq!(errors.len(), 1);
     let text = errors[0].to_string();
-    assert!(text.starts_with("test.cfg:2: error: server be/a: could not resolve address 'name.invalid'"), "{text}");
+    assert!(text.starts_with("test.cfg:2: server be/a: could not resolve address 'name.invalid'"), "{text}");
     let local = running.proxies[0].servers[1].socket_addr(None).unwrap();
     assert!(local.ip().is_loopback() && local.port() == 80);
 }

@@ -10,6 +10,9 @@ use crate::running::Running;
 /// The version that HAProxy's tools are told.
 pub const VERSION: &str = concat!("3.2.0-sluicegate-", env!("CARGO_PKG_VERSION"));
 
+/// The date of the HAProxy version that is followed.
+pub const RELEASE_DATE: &str = "2025/05/28";
+
 /// What rows are made from.
 pub struct View<'a> {
     running: &'a Running,
@@ -37,14 +40,14 @@ fn zero(_: &View<'_>) -> String {
 rows! {
     "Name" => |_| "HAProxy".to_owned(),
     "Version" => |_| VERSION.to_owned(),
-    "Release_date" => |_| "2025/05/28".to_owned(),
+    "Release_date" => |_| RELEASE_DATE.to_owned(),
     "Nbthread" => |v| v.running.process.workers.len().to_string(),
     "Nbproc" => |_| "1".to_owned(),
     "Process_num" => |_| "1".to_owned(),
     "Pid" => |v| v.pid.to_string(),
     "Uptime" => |v| uptime(v.uptime_seconds()),
     "Uptime_sec" => |v| v.uptime_seconds().to_string(),
-    "Memmax_MB" => zero,
+    "Memmax_MB" => |v| v.running.config.global.memory_mib.unwrap_or(0).to_string(),
     "PoolAlloc_MB" => zero,
     "PoolUsed_MB" => zero,
     "PoolFailed" => zero,
@@ -160,7 +163,8 @@ fn descriptor_limit() -> u64 {
     if result == 0 { limit.rlim_cur } else { 0 }
 }
 
-fn node_name() -> String {
+/// The machine's name; empty if it can't be had.
+pub fn node_name() -> String {
     let mut buffer = [0u8; 256];
     // SAFETY: the pointer and the length describe `buffer`, less its last byte, which stays zero.
     let result = unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };

@@ -71,9 +71,11 @@ const HOST_NAME_MAX: usize = 64;
 
 /// Reads the words after the program's name. `name` is what it was called by.
 pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Request, Refused> {
-    let mut words = words.into_iter();
+    let mut words = words.into_iter().peekable();
     let mut service = Service { name: name.to_owned(), as_haproxy: true, ..Service::default() };
     let mut check = false;
+    // An option that asks to replace a running process. It is refused at the end: `-c` beside it only checks.
+    let mut replace = None;
     while let Some(word) = words.next() {
         let Some(flag) = word.as_bytes().strip_prefix(b"-") else { return Err(Refused::Usage(None)) };
         let (first, second) = (flag.first().copied().unwrap_or(0), flag.get(1).copied().unwrap_or(0));
@@ -93,7 +95,17 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
             }
             (b'W', _) => service.master_worker = true,
             (b'S', _) => service.master_sockets.push(master_socket(argument(&mut words)?)?),
-            (b's', b'f' | b't') | (b'x', _) => return Err(Refused::Message(reload(&text(word)))),
+            (b's', b'f' | b't') => {
+                // A list of numbers up to the next option; an empty one (`-sf $(cat PIDFILE)`) asks for nothing.
+                while let Some(pid) = words.next_if(|word| !word.as_bytes().starts_with(b"-")) {
+                    process_number(&word, &pid)?;
+                    replace = Some(text(word.clone()));
+                }
+            }
+            (b'x', _) => {
+                argument(&mut words)?;
+                replace = Some(text(word));
+            }
             (b'-', 0) => service.files.extend(words.by_ref().map(PathBuf::from)),
             _ => with_argument(first, argument(&mut words)?, &mut service)?,
         }
@@ -101,7 +113,11 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     if service.files.is_empty() {
         return Err(Refused::Usage(None));
     }
-    Ok(if check { Request::Check(Box::new(service)) } else { Request::Run(Box::new(service)) })
+    match (check, replace) {
+        (true, _) => Ok(Request::Check(Box::new(service))),
+        (false, Some(option)) => Err(Refused::Message(replacing(&option))),
+        (false, None) => Ok(Request::Run(Box::new(service))),
+    }
 }
 
 /// The words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused here.
@@ -172,7 +188,17 @@ fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocke
     sluicegate_config::master_socket(&text(value)).map_err(|message| Refused::Message(format!("-S: {message}")))
 }
 
-fn reload(option: &str) -> String {
+/// A number of `-sf` and `-st`.
+fn process_number(option: &OsStr, word: &OsStr) -> Result<(), Refused> {
+    let (option, shown) = (option.to_string_lossy(), word.to_string_lossy());
+    match shown.trim().parse::<i32>() {
+        Ok(pid) if pid > 0 => Ok(()),
+        Ok(_) => Err(Refused::Usage(None)),
+        Err(_) => Err(Refused::Message(format!("{option} expects process numbers, not '{shown}'"))),
+    }
+}
+
+fn replacing(option: &str) -> String {
     let what = if option.starts_with("-x") { "taking over sockets" } else { "replacing a running process" };
     format!("'{option}' is not supported yet: {what} comes with reloads; stop the old process, then start the new one")
 }
@@ -247,6 +273,9 @@ mod tests {
         check("-f a -n 0 -m 0", "run a");
         check("-f a -q -V -dW -dD -dr", "run a quiet verbose zero-warning diagnostics unresolvable");
         check("-f a -d", "run a debug");
+        check("-sf -f a", "run a");
+        check("-f a -sf", "run a");
+        check("-f a -c -sf 1 2 -x /run/s", "check a");
         // HAProxy's letters decide, whatever follows them.
         check("-foo a -check -quiet", "check a quiet");
         check("-f a -de -dp -dk -dS -dG -dV -dZ -dM -dM0x50,tag -dI -dF", "run a");
@@ -263,7 +292,10 @@ mod tests {
         refused("-f a -n many", "-n expects a number from 0 to 2147483647, not 'many'");
         refused("-f a -m -1", "-m expects");
         refused("-f a -sf 1", "'-sf' is not supported yet");
-        refused("-f a -st", "'-st' is not supported yet");
+        refused("-st 1 2 -f a -D", "'-st' is not supported yet");
+        refused("-f a -sf 1x", "-sf expects process numbers, not '1x'");
+        refused("-f a -sf 0", "");
+        refused("-f a -x", "");
         refused("-x /run/s -f a", "'-x' is not supported yet");
         refused("-f a -dKall", "'-dKall' is not supported");
         refused("-f a -S /run/s,frob", "unknown keyword 'frob'");

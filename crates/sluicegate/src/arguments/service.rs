@@ -67,6 +67,13 @@ pub enum Mode {
     },
 }
 
+impl Mode {
+    /// There is a master process.
+    pub fn has_master(self) -> bool {
+        matches!(self, Mode::MasterWorker { .. })
+    }
+}
+
 impl Service {
     /// The shape of the processes. `-D` wins over `-d`, `-db` and `-Ws`, which win over the file's `daemon`.
     pub fn mode(&self, global: &Global) -> Mode {
@@ -80,7 +87,6 @@ impl Service {
         }
     }
 
-    #[allow(dead_code, reason = "asked once something is printed at start")]
     /// Nothing is to be printed: `-q` or the file's `quiet`, unless `-V` or a debug mode asks for more.
     pub fn is_quiet(&self, global: &Global) -> bool {
         (self.quiet || (global.quiet && !self.foreground)) && !self.verbose && !self.debug

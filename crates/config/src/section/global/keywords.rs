@@ -36,11 +36,20 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "How long a graceful stop may take before everything left is closed.",
         Parser::Time(|g| &mut g.hard_stop_after),
     ),
-    one(
+    line(
         "localpeer",
+        1,
+        1,
         "NAME",
-        "This machine's name among peers; the machine's own by default. '-L' wins.",
-        Parser::Text(|g| &mut g.localpeer),
+        "This machine's name among peers, which files see as HAPROXY_LOCALPEER; its own by default. '-L' wins.",
+        |r, line| {
+            if r.env.take_localpeer(line.text(1)) {
+                r.reader.global.localpeer = Some(line.text(1).to_owned());
+            } else {
+                let message = "'localpeer' ignored since it is already set by using the '-L' command line argument";
+                r.diagnostics.warning(line.at(0), message);
+            }
+        },
     ),
     line(
         "log",
@@ -78,7 +87,23 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             r.reader.global.lua_prepend_paths.push(LuaPath { pattern: line.text(1).to_owned(), cpath });
         },
     ),
-    flag("master-worker", "A master process watches the worker process, as with '-W'.", |g| &mut g.master_worker),
+    line(
+        "master-worker",
+        0,
+        1,
+        "[no-exit-on-failure]",
+        "A master process watches the worker process, as with '-W'; the lines behind see HAPROXY_MWORKER.",
+        |r, line| match line.text(1) {
+            "" => {
+                r.reader.global.master_worker = true;
+                r.env.set("HAPROXY_MWORKER", "1");
+            }
+            "no-exit-on-failure" => {
+                r.diagnostics.error(line.at(1), "'no-exit-on-failure' of 'master-worker' is not supported yet");
+            }
+            _ => r.one_of(line, 1, &["no-exit-on-failure"]),
+        },
+    ),
     one(
         "maxconn",
         "N",
@@ -112,9 +137,10 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         MANY,
         "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N]",
-        "Listens for commands such as 'show stat'.",
+        "Listens for commands such as 'show stat'; the lines behind see its address in HAPROXY_CLI.",
         |r, line| {
             if let Some(socket) = stats_socket::stats_socket(line, r.diagnostics) {
+                r.env.append("HAPROXY_CLI", &socket.address.with_family());
                 r.reader.global.stats_sockets.push(socket);
             }
         },
@@ -221,6 +247,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         line.words[1..].iter().for_each(|name| r.env.remove(name.text()));
     }),
     one("user", "NAME", "The user the process runs as.", Parser::Text(|g| &mut g.user)),
+    flag("zero-warning", "A warning refuses the configuration, as with '-dW'.", |g| &mut g.zero_warning),
 ]);
 
 fn lua_load(r: &mut Reading<'_>, line: &Line, per_thread: bool) {

@@ -1,0 +1,113 @@
+//! What is said on stderr before the process serves, in the words of the name it was called by.
+//!
+//! As `sluicegate`: `file:line:col: error: …`, the line, a caret, a hint. As `haproxy`: one line for each finding, in the
+//! form that people and tools have always searched for:
+//!
+//! ```text
+//! [ALERT]    (1234) : config : parsing [/etc/haproxy/haproxy.cfg:12] : unknown keyword 'foo' in 'global' section
+//! ```
+//!
+//! Standard output carries the verdict of `-c` alone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sluicegate_config::{Diagnostic, Diagnostics, Severity};
+
+use crate::arguments::Service;
+use crate::haproxy;
+
+/// Where findings go; cheap to copy.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    as_haproxy: bool,
+    quiet: bool,
+    /// Remarks of the least severity are shown, too (`-dD`).
+    remarks: bool,
+}
+
+/// The first message under the name `haproxy` is preceded by the version and the program's path: who reads a log then
+/// knows which program spoke.
+static INTRODUCED: AtomicBool = AtomicBool::new(false);
+
+impl Report {
+    /// As the command line wants it; a file's `quiet` is not known yet.
+    pub fn new(service: &Service) -> Report {
+        Report {
+            as_haproxy: service.as_haproxy,
+            quiet: service.quiet && !service.verbose && !service.debug,
+            remarks: service.diagnostics,
+        }
+    }
+
+    /// The same, silent if `quiet`.
+    pub fn quieted(self, quiet: bool) -> Report {
+        Report { quiet: self.quiet || quiet, ..self }
+    }
+
+    /// Nothing is printed.
+    pub fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
+    /// Says that something makes the start impossible.
+    pub fn error(self, message: &str) {
+        self.say(Severity::Error, None, message);
+    }
+
+    /// Says that something will not work as one might think.
+    pub fn warning(self, message: &str) {
+        self.say(Severity::Warning, None, message);
+    }
+
+    /// Everything a run found; gives the number of errors.
+    pub fn diagnostics(self, diagnostics: &Diagnostics) -> usize {
+        let shown = |found: &&Diagnostic| found.severity > Severity::Diag || self.remarks;
+        for found in diagnostics.iter().filter(shown) {
+            if self.as_haproxy {
+                let place = found.at.as_ref().map(|at| format!("parsing [{}:{}] : ", at.file, at.line));
+                let hint = found.hint.as_ref().map(|hint| format!("; {hint}"));
+                let text = [place.as_deref(), Some(&found.message), hint.as_deref()].into_iter().flatten();
+                self.say(found.severity, Some("config"), &text.collect::<String>());
+            } else if !self.quiet {
+                eprintln!("{found}");
+            }
+        }
+        if diagnostics.left_off() > 0 {
+            self.say(Severity::Notice, None, &format!("{} more are not shown", diagnostics.left_off()));
+        }
+        if self.as_haproxy && diagnostics.has_errors() {
+            self.say(Severity::Error, Some("config"), "Fatal errors found in configuration.");
+        }
+        diagnostics.errors()
+    }
+
+    fn say(self, severity: Severity, part: Option<&str>, message: &str) {
+        if self.quiet {
+            return;
+        }
+        if !self.as_haproxy {
+            eprintln!("{severity}: {message}");
+            return;
+        }
+        if !INTRODUCED.swap(true, Ordering::Relaxed) {
+            line("[NOTICE]", None, &format!("haproxy version is {}", haproxy::version_number()));
+            if let Ok(path) = std::env::current_exe() {
+                line("[NOTICE]", None, &format!("path to executable is {}", path.display()));
+            }
+        }
+        let label = match severity {
+            Severity::Diag => "[DIAG]",
+            Severity::Notice => "[NOTICE]",
+            Severity::Warning => "[WARNING]",
+            Severity::Error => "[ALERT]",
+        };
+        line(label, part, message);
+    }
+}
+
+/// One line in HAProxy's form; the text's own lines follow the first one as HAProxy indents them.
+fn line(label: &str, part: Option<&str>, message: &str) {
+    let part = part.map(|part| format!("{part} : ")).unwrap_or_default();
+    let message = message.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n   | ");
+    eprintln!("{label:<10} ({}) : {part}{message}", std::process::id());
+}
