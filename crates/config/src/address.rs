@@ -228,29 +228,6 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     Ok(ServerAddress::Name(host.to_owned(), port))
 }
 
-/// A numeric address and its prefix length: `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `::1`, `fe80::/10`.
-pub(crate) fn network(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, mask) = match text.split_once('/') {
-        Some((address, mask)) => (address, Some(mask)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let full: u8 = if address.is_ipv4() { 32 } else { 128 };
-    let length = match mask {
-        None => full,
-        Some(mask) if mask.contains('.') => {
-            let bits = u32::from(mask.parse::<Ipv4Addr>().ok()?);
-            // Only a mask of leading ones is a network.
-            if !address.is_ipv4() || bits.leading_ones() + bits.trailing_zeros() < 32 {
-                return None;
-            }
-            bits.leading_ones() as u8
-        }
-        Some(length) => length.parse::<u8>().ok().filter(|l| *l <= full)?,
-    };
-    Some((address, length))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,15 +294,5 @@ mod tests {
         check_server("app:99999", "4: invalid port '99999'");
         check_server("app:80-90", "4: port range '80-90' is not allowed here");
         check_server("a b:80", "0: invalid address: 'a b' in 'a b:80'");
-    }
-
-    #[test]
-    fn networks() {
-        assert_eq!(network("10.0.0.0/8").map(|n| n.1), Some(8));
-        assert_eq!(network("10.0.0.0/255.255.0.0").map(|n| n.1), Some(16));
-        assert_eq!(network("::1").map(|n| n.1), Some(128));
-        assert_eq!(network("10.0.0.0/33"), None);
-        assert_eq!(network("10.0.0.0/255.0.255.0"), None);
-        assert_eq!(network("host"), None);
     }
 }

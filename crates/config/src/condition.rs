@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sluicegate_pattern::{IndexId, Kind, PatternFile};
+
 use crate::catalogue::{FetchRow, Needs, Place};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{Acl, AclRef, AclTest, Condition, Position, Term};
 use crate::pattern::{Method, PatternReader};
 use crate::suggest;
 use crate::word::{Line, Scope, split};
-use crate::{Files, limits};
 
 /// The ACLs that HAProxy predefines, as the tests they stand for.
 const PREDEFINED: &[(&str, &str)] = &[
@@ -52,8 +53,7 @@ pub(crate) struct Acls {
 
 /// What reading an ACL or a condition needs.
 pub(crate) struct ConditionReader<'a> {
-    pub(crate) stores: &'a StoreNames,
-    pub(crate) files: &'a dyn Files,
+    pub(crate) stores: &'a StoreNames<'a>,
     pub(crate) diagnostics: &'a mut Diagnostics,
 }
 
@@ -273,6 +273,7 @@ impl ConditionReader<'_> {
         let mut ignore_case = false;
         let mut lists = Vec::new();
         let mut silent = false;
+        let mut as_map = false;
         while next < end {
             match line.text(next) {
                 "-i" => ignore_case = true,
@@ -297,7 +298,8 @@ impl ConditionReader<'_> {
                     self.diagnostics.error(line.at(next), format!("flag '{flag}' expects an argument"));
                     return None;
                 }
-                flag @ ("-u" | "-M") => {
+                "-M" => as_map = true,
+                flag @ "-u" => {
                     self.diagnostics.error(line.at(next), format!("flag '{flag}' is not supported yet"));
                     return None;
                 }
@@ -317,7 +319,16 @@ impl ConditionReader<'_> {
             return None;
         };
         let mut patterns = PatternReader::new(method, ignore_case);
-        let mut good = lists.iter().all(|index| self.list(line, *index, &mut patterns));
+        let kind = if as_map { Kind::Map } else { Kind::Acl };
+        let mut good = true;
+        let mut files = Vec::new();
+        for index in &lists {
+            match self.list(line, *index, kind, method, ignore_case) {
+                Some(file) if patterns.method().takes_patterns() => files.push(file),
+                Some(_) => {}
+                None => good = false,
+            }
+        }
         let first = next;
         for index in first..end {
             if let Err(message) = patterns.add(line.words[index].bytes()) {
@@ -335,6 +346,9 @@ impl ConditionReader<'_> {
             warning
                 .hint("'-m found' matches what exists, '-m bool' a number that is not 0; '--' silences this warning");
         }
+        if let Some(notice) = patterns.notice() {
+            self.diagnostics.add(Severity::Notice, Some(line.at(first)), notice);
+        }
         let matcher = match patterns.finish() {
             Ok(matcher) => matcher,
             Err(message) => {
@@ -342,35 +356,36 @@ impl ConditionReader<'_> {
                 return None;
             }
         };
-        good.then_some(AclTest { expr: parsed.expr, matcher, ignore_case })
+        good.then_some(AclTest { expr: parsed.expr, matcher, files, ignore_case })
     }
 
-    /// Reads the patterns of `-f FILE`: one per line, blanks around it dropped; empty lines and those starting with
-    /// `#` are skipped.
-    fn list(&mut self, line: &Line, index: usize, patterns: &mut PatternReader) -> bool {
+    /// Reads the file of `-f`, unless it is known already, and prepares it for a method.
+    fn list(
+        &mut self,
+        line: &Line,
+        index: usize,
+        kind: Kind,
+        method: Method,
+        ignore_case: bool,
+    ) -> Option<(Arc<PatternFile>, IndexId)> {
         let path = line.text(index);
-        let bytes = match self.files.read(path.as_ref()) {
-            Ok(bytes) if bytes.len() <= limits::FILE_BYTES => bytes,
-            Ok(_) => {
-                self.diagnostics.error(line.at(index), format!("'{path}' is larger than 64 MiB"));
-                return false;
+        let loaded = self.stores.load(path, kind).and_then(|file| {
+            // What takes no patterns reads its files all the same, for their errors.
+            let method = method.in_files().unwrap_or(sluicegate_pattern::Method::Str);
+            let index = file.index(method, ignore_case).map_err(|error| error.to_string())?;
+            Ok((file, index))
+        });
+        match loaded {
+            Ok((file, id)) => {
+                if let Some(notice) = file.notice() {
+                    self.diagnostics.add(Severity::Notice, Some(line.at(index)), format!("{notice} (file '{path}')"));
+                }
+                Some((file, id))
             }
-            Err(error) => {
-                self.diagnostics.error(line.at(index), format!("failed to open pattern file '{path}': {error}"));
-                return false;
-            }
-        };
-        for (number, entry) in bytes.split(|b| *b == b'\n').enumerate() {
-            let entry = entry.trim_ascii();
-            if entry.is_empty() || entry.starts_with(b"#") {
-                continue;
-            }
-            if let Err(message) = patterns.add(entry) {
-                let message = format!("{message} at line {} of file '{path}'", number + 1);
+            Err(message) => {
                 self.diagnostics.error(line.at(index), message);
-                return false;
+                None
             }
         }
-        true
     }
 }

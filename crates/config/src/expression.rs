@@ -1,7 +1,10 @@
 //! Sample expressions: a fetch, its arguments and converters (HAProxy configuration manual 7.3).
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
+
+use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
 use crate::catalogue::{ArgKind, ConverterRow, FetchRow, Output, Place, known};
 use crate::limits;
@@ -9,17 +12,32 @@ use crate::model::{Arg, ConverterCall, Expr, Position, VarName, VarScope};
 use crate::section::table::is_known;
 use crate::suggest;
 use crate::unit;
+use crate::{Files, load_patterns};
 
 /// The names that expressions may refer to.
-#[derive(Debug, Default)]
-pub(crate) struct StoreNames {
+#[derive(Default)]
+pub(crate) struct StoreNames<'f> {
     /// Embedded stores.
     pub(crate) stores: HashSet<Arc<str>>,
     /// External engines.
     pub(crate) engines: HashSet<Arc<str>>,
+    /// Map and ACL files that were read already.
+    pub(crate) patterns: Arc<PatternFiles>,
+    /// How others are read; none in tests of words.
+    pub(crate) files: Option<&'f dyn Files>,
+    /// What is worth saying about an expression that is no error.
+    pub(crate) notices: RefCell<Vec<(Position, String)>>,
 }
 
-impl StoreNames {
+impl StoreNames<'_> {
+    /// Reads a map or ACL file, unless it is known already.
+    pub(crate) fn load(&self, name: &str, kind: Kind) -> Result<Arc<PatternFile>, String> {
+        match self.files {
+            Some(files) => load_patterns(files, &self.patterns, name, kind),
+            None => Err(format!("failed to open pattern file '{name}': no files are at hand")),
+        }
+    }
+
     /// Checks that a store can be called.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<str>, (String, Option<String>)> {
         if let Some(store) = self.stores.get(name) {
@@ -66,7 +84,7 @@ pub(crate) struct Parsed {
 
 /// Reads expressions.
 pub(crate) struct ExpressionReader<'a> {
-    pub(crate) stores: &'a StoreNames,
+    pub(crate) stores: &'a StoreNames<'a>,
     pub(crate) place: Place,
     /// ACL keywords such as `path_beg` are known here.
     pub(crate) acl: bool,
@@ -79,7 +97,7 @@ impl ExpressionReader<'_> {
         let (row, suffix) = self.fetch(name)?;
         let mut used = name.len();
         let args = self.args(text, &mut used, name, row.args, row.required)?;
-        if row.names.contains(&"rand") && args.first() == Some(&Arg::Int(0)) {
+        if row.names.contains(&"rand") && matches!(args.first(), Some(Arg::Int(0))) {
             return Err(Problem::new(name.len(), "the range of 'rand' must be at least 1"));
         }
         let mut parsed = Parsed {

@@ -40,6 +40,10 @@ mod suggest;
 mod unit;
 mod word;
 
+use std::sync::Arc;
+
+use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
+
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use directive::{FEATURES, condition};
 pub use environment::Environment;
@@ -80,6 +84,36 @@ impl LuaNames for NoLua {
     fn actions(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Reads a map or ACL file into a process's files, unless one of that name is there; then that one is shared.
+/// `opt@NAME` may be missing and is empty then, `virt@NAME` is no file at all, `file@NAME` is as good as `NAME`.
+pub fn load_patterns(
+    files: &dyn Files,
+    patterns: &PatternFiles,
+    name: &str,
+    kind: Kind,
+) -> Result<Arc<PatternFile>, String> {
+    let name = name.strip_prefix("file@").unwrap_or(name);
+    if let Some(known) = patterns.get(name) {
+        if known.kind() != kind {
+            let known = if known.kind() == Kind::Map { "a map" } else { "an acl" };
+            return Err(format!("the file '{name}' is already used as {known}"));
+        }
+        return Ok(known);
+    }
+    let read = |path: &str| match files.read(path.as_ref()) {
+        Ok(bytes) if bytes.len() <= limits::PATTERN_FILE_BYTES => Ok(bytes),
+        Ok(_) => Err(format!("'{path}' is larger than 1 GiB")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && name.starts_with("opt@") => Ok(Vec::new()),
+        Err(error) => Err(format!("failed to open pattern file '{path}': {error}")),
+    };
+    let bytes = match name.split_once('@') {
+        Some(("virt", _)) => Vec::new(),
+        Some(("opt", path)) => read(path)?,
+        _ => read(name)?,
+    };
+    PatternFile::parse(name, kind, &bytes).map(|file| patterns.insert(file)).map_err(|error| error.to_string())
 }
 
 /// Reads, parses and finishes in one go, for callers that run no Lua.

@@ -18,5 +18,5 @@ pub const CONVERTERS: usize = 64;
 pub const BIND_ADDRESSES: usize = 65536;
 /// Bytes of the files that `-f`, `file` and `lf-file` read, each.
 pub const FILE_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of a compiled regular expression.
-pub const REGEX_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of a map or ACL file.
+pub const PATTERN_FILE_BYTES: usize = sluicegate_pattern::TEXT_LIMIT;

@@ -1,10 +1,9 @@
 //! Match methods and patterns of ACLs (HAProxy configuration manual 7.1).
 
-use crate::address;
 use crate::catalogue::Output;
-use crate::limits;
 use crate::model::Matcher;
 use crate::suggest;
+use sluicegate_pattern::{Regex, network};
 
 /// A method of `-m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +55,25 @@ impl Method {
             Output::Ip => Some(Method::Ip),
             Output::Str | Output::Method => Some(Method::Str),
         }
+    }
+
+    /// The same for files of patterns; those that take no patterns have none.
+    pub(crate) fn in_files(self) -> Option<sluicegate_pattern::Method> {
+        use sluicegate_pattern::Method as In;
+        Some(match self {
+            Method::Found | Method::Bool => return None,
+            Method::Int => In::Int,
+            Method::Ip => In::Ip,
+            Method::Bin => In::Bin,
+            Method::Len => In::Len,
+            Method::Str => In::Str,
+            Method::Sub => In::Sub,
+            Method::Beg => In::Beg,
+            Method::End => In::End,
+            Method::Dir => In::Dir,
+            Method::Dom => In::Dom,
+            Method::Reg => In::Reg,
+        })
     }
 
     /// Whether patterns mean anything to it.
@@ -117,7 +135,7 @@ impl PatternReader {
                 "le" => self.operator = Some(Operator::Le),
                 pattern => ranges.push(range(pattern, self.operator)?),
             },
-            Matcher::Ip(networks) => match address::network(&text()) {
+            Matcher::Ip(networks) => match network(&text()) {
                 Some(network) => networks.push(network),
                 None => return Err(format!("'{}' is no address or network (names are not resolved here)", text())),
             },
@@ -131,17 +149,7 @@ impl PatternReader {
             | Matcher::Dir(list)
             | Matcher::Dom(list) => list.push(folded()),
             Matcher::Reg(list) => {
-                let mut builder = regex::bytes::RegexBuilder::new(&text());
-                // Requests are bytes, so a dot is any byte; perl's classes stay ASCII, as in PCRE without UTF.
-                builder.unicode(false).case_insensitive(ignore_case).size_limit(limits::REGEX_BYTES);
-                match builder.build() {
-                    Ok(regex) => list.push(regex),
-                    Err(error) => {
-                        let reason = error.to_string();
-                        let last = reason.lines().last().unwrap_or_default().trim().to_owned();
-                        return Err(format!("regex '{}' is invalid ({last})", text()));
-                    }
-                }
+                list.push(Regex::new(pattern, ignore_case).map_err(|error| error.to_string())?);
             }
         }
         Ok(())
@@ -155,6 +163,14 @@ impl PatternReader {
             return Err("a comparison operator needs a number behind it".to_owned());
         }
         Ok(self.matcher)
+    }
+
+    /// What `check` says about a pattern that needs backtracking.
+    pub(crate) fn notice(&self) -> Option<String> {
+        match &self.matcher {
+            Matcher::Reg(list) => list.iter().find_map(Regex::notice),
+            _ => None,
+        }
     }
 
     pub(crate) fn method(&self) -> Method {

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluicegate_pattern::{IndexId, PatternFile, Regex, ValueType};
+
 use super::{Position, VarName};
 use crate::catalogue::{Converter, Fetch};
 
@@ -25,6 +27,8 @@ pub struct AclTest {
     pub expr: Expr,
     /// How it is compared.
     pub matcher: Matcher,
+    /// Files whose patterns are compared in the same way (`-f`).
+    pub files: Vec<(Arc<PatternFile>, IndexId)>,
     /// `-i`.
     pub ignore_case: bool,
 }
@@ -57,7 +61,7 @@ pub enum Matcher {
     /// Exact bytes, from hexadecimal.
     Bin(Vec<Vec<u8>>),
     /// Regular expressions; `-i` is compiled in.
-    Reg(Vec<regex::bytes::Regex>),
+    Reg(Vec<Regex>),
 }
 
 /// `if`/`unless`: a disjunction of conjunctions.
@@ -109,8 +113,32 @@ pub struct ConverterCall {
     pub args: Vec<Arg>,
 }
 
+/// A map file as one converter looks into it.
+#[derive(Clone, Debug)]
+pub struct MapUse {
+    /// The file.
+    pub file: Arc<PatternFile>,
+    /// How its keys are compared.
+    pub index: IndexId,
+    /// What a key is cast to.
+    pub method: sluicegate_pattern::Method,
+    /// What a value becomes.
+    pub gives: MapGives,
+}
+
+/// What a map gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapGives {
+    /// The value, typed.
+    Value(ValueType),
+    /// The value with the groups of the regular expression in it (`map_regm`).
+    Expanded,
+    /// The key that matched (`map_*_key`).
+    Key,
+}
+
 /// A typed argument.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Arg {
     /// Text.
     Str(Arc<str>),
@@ -122,6 +150,10 @@ pub enum Arg {
     Time(Duration),
     /// A store or engine, by name; it exists.
     Store(Arc<str>),
+    /// A map file, read and indexed.
+    Map(MapUse),
+    /// A regular expression.
+    Regex(Arc<Regex>),
     /// An optional argument that was left out before a later one.
     Absent,
 }

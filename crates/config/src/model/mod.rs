@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluicegate_pattern::PatternFiles;
+
 mod expression;
 mod proxy;
 mod rule;
@@ -41,6 +43,8 @@ pub struct Config {
     pub engines: Vec<RedisSection>,
     /// Demo servers.
     pub origins: Vec<OriginSection>,
+    /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
+    pub patterns: Arc<PatternFiles>,
 }
 
 /// An index into [`Config::proxies`].

@@ -12,6 +12,8 @@ pub(crate) mod table;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use sluicegate_pattern::PatternFiles;
+
 use crate::catalogue::known;
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::directive::Blocks;
@@ -69,6 +71,7 @@ pub struct Draft {
     diagnostics: Diagnostics,
     global_failed: bool,
     lua_failed: bool,
+    patterns: Arc<PatternFiles>,
 }
 
 /// Splits lines, follows `.if`, types `global`. `env` is changed as `setenv` and its kin say.
@@ -85,7 +88,7 @@ pub fn parse(source: Source, env: &mut Environment) -> Draft {
     }
     let Reader { global, sections, mut diagnostics, global_failed } = reader;
     let global = global.finish(&mut diagnostics);
-    Draft { source, global, sections, diagnostics, global_failed, lua_failed: false }
+    Draft { source, global, sections, diagnostics, global_failed, lua_failed: false, patterns: Arc::default() }
 }
 
 /// The variables that HAProxy itself sets (configuration manual 2.3).
@@ -285,6 +288,12 @@ impl Draft {
         self.lua_failed = true;
     }
 
+    /// Map and ACL files by name. What scripts load before rules are typed goes in here (see
+    /// [`load_patterns`](crate::load_patterns)), so that a script and a rule that name the same file share it.
+    pub fn patterns(&self) -> &Arc<PatternFiles> {
+        &self.patterns
+    }
+
     /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
     /// configuration is there if and only if there is no error.
     pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
@@ -299,16 +308,18 @@ impl Draft {
         lua: &dyn LuaNames,
         check_stores: impl FnOnce(&[StoreSection], &mut Diagnostics),
     ) -> (Option<Config>, Diagnostics) {
-        let Draft { source, global, sections, mut diagnostics, lua_failed, .. } = self;
+        let Draft { source, global, sections, mut diagnostics, lua_failed, patterns, .. } = self;
         let loaded = proxy::Loaded { files, lua, lua_failed };
-        let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &mut diagnostics);
+        let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &patterns, &mut diagnostics);
         let mut config = Config {
             global,
             proxies,
             stores,
             engines: store::engines(&sections, &mut diagnostics),
             origins: store::origins(&sections, &mut diagnostics),
+            patterns,
         };
+        config.patterns.all().iter().for_each(|file| file.loaded());
         check::check(&mut config, &defaults, &mut diagnostics);
         check_stores(&config.stores, &mut diagnostics);
         if !diagnostics.is_empty() {

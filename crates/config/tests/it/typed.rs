@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sluicegate_config::model::{
-    AclRef, Action, BackendName, BindAddress, Matcher, Mode, OnError, ProxyId, ReturnBody, ServerAddress, VarScope,
+    AclRef, Action, BackendName, BindAddress, Mode, OnError, ProxyId, ReturnBody, ServerAddress, VarScope,
 };
 use sluicegate_config::{Environment, MemoryFiles, NoLua, load as load_files};
 
@@ -95,7 +95,8 @@ fn files_are_read() {
         "{BASE}frontend f\n bind :1\n acl l src -f list.txt\n http-request return content-type a/b file page.html\n"
     ));
     let proxy = &config.proxies[0];
-    assert!(matches!(&proxy.acls[0].tests[0].matcher, Matcher::Ip(list) if list.len() == 2));
+    assert_eq!(proxy.acls[0].tests[0].files[0].0.len(), 2);
+    assert_eq!(config.patterns.all().len(), 1);
     let Action::Return(reply) = &proxy.http_request[0].action else { panic!("another action") };
     assert!(matches!(&reply.body, ReturnBody::Bytes(bytes) if &**bytes == b"<p>hello</p>"));
 }

@@ -149,6 +149,7 @@ mod tests {
             stores: Vec::new(),
             engines: Vec::new(),
             origins: Vec::new(),
+            patterns: Default::default(),
         };
         let process = crate::process::Process::new(1, None);
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };

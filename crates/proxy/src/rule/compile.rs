@@ -179,7 +179,7 @@ impl Builder<'_> {
             AclRef::Inline(acl) => acl,
         };
         for test in &acl.tests {
-            let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case);
+            let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case).with_files(&test.files);
             let Some(fetch) = self.fetch(&test.expr) else { continue };
             if !fetch.is_multiple() {
                 self.ops.push(Op::Fetch(fetch));

@@ -1,27 +1,58 @@
 //! Matching a sample against patterns (HAProxy configuration manual 7.1).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use memchr::memmem;
 use sluicegate_config::model::Matcher;
+use sluicegate_pattern::{DIRECTORY, DOMAIN, IndexId, Key, Method, PatternFile, has_component, in_network};
 
-use super::value::{Value, embedded_ipv4};
+use super::value::Value;
 
 /// A matching method with its patterns.
 #[derive(Clone, Debug)]
 pub struct MatcherCode {
     matcher: Matcher,
     ignore_case: bool,
+    /// Files whose patterns match as well.
+    files: Vec<(Arc<PatternFile>, IndexId)>,
 }
 
 impl MatcherCode {
     /// Takes the patterns; with `ignore_case` they are lower-cased already.
     pub fn new(matcher: Matcher, ignore_case: bool) -> MatcherCode {
-        MatcherCode { matcher, ignore_case }
+        MatcherCode { matcher, ignore_case, files: Vec::new() }
     }
 
-    /// Whether any pattern matches; a sample that cannot be cast to the method's type matches none.
+    /// The same with files whose patterns match as well.
+    pub fn with_files(mut self, files: &[(Arc<PatternFile>, IndexId)]) -> MatcherCode {
+        self.files = files.to_vec();
+        self
+    }
+
+    /// Whether any pattern matches, inline or in a file; a sample that cannot be cast to the method's type matches none.
     pub fn matches(&self, value: &Value<'_>) -> bool {
+        self.matches_inline(value)
+            || !self.files.is_empty() && {
+                let found =
+                    |key: Key<'_>| self.files.iter().any(|(file, index)| file.matches(*index, key)).then_some(());
+                with_key(value, self.method(), found).is_some()
+            }
+    }
+
+    /// How files are matched.
+    fn method(&self) -> Method {
+        match &self.matcher {
+            Matcher::Int(_) => Method::Int,
+            Matcher::Len(_) => Method::Len,
+            Matcher::Ip(_) => Method::Ip,
+            Matcher::Bin(_) => Method::Bin,
+            // For all others the key is the text.
+            _ => Method::Str,
+        }
+    }
+
+    fn matches_inline(&self, value: &Value<'_>) -> bool {
         match &self.matcher {
             Matcher::Found => true,
             Matcher::Bool => value.to_bool().unwrap_or(false),
@@ -38,11 +69,18 @@ impl MatcherCode {
             }),
             Matcher::Sub(patterns) => value
                 .with_text(|text| self.folded(text, |text| patterns.iter().any(|p| memmem::find(text, p).is_some()))),
-            Matcher::Dir(patterns) => self.component(value, patterns, b"/?"),
-            Matcher::Dom(patterns) => self.component(value, patterns, b"/?.:"),
+            Matcher::Dir(patterns) => self.component(value, patterns, DIRECTORY),
+            Matcher::Dom(patterns) => self.component(value, patterns, DOMAIN),
             Matcher::Bin(patterns) => with_binary(value, |bytes| patterns.iter().any(|pattern| bytes == &pattern[..])),
             Matcher::Reg(patterns) => value.with_text(|text| patterns.iter().any(|pattern| pattern.is_match(text))),
         }
+    }
+
+    /// Whole components between delimiters.
+    fn component(&self, value: &Value<'_>, patterns: &[Vec<u8>], delimiters: &[u8]) -> bool {
+        value.with_text(|text| {
+            self.folded(text, |text| patterns.iter().any(|pattern| has_component(text, pattern, delimiters)))
+        })
     }
 
     fn equal(&self, text: &[u8], pattern: &[u8]) -> bool {
@@ -57,37 +95,6 @@ impl MatcherCode {
             f(text)
         }
     }
-
-    /// Whole components between delimiters; delimiters at a pattern's own ends do not count.
-    fn component(&self, value: &Value<'_>, patterns: &[Vec<u8>], delimiters: &[u8]) -> bool {
-        let delimits = |byte: &u8| delimiters.contains(byte);
-        value.with_text(|text| {
-            self.folded(text, |text| {
-                patterns.iter().any(|pattern| {
-                    let start = pattern.iter().position(|byte| !delimits(byte)).unwrap_or(pattern.len());
-                    let end = pattern.iter().rposition(|byte| !delimits(byte)).map_or(start, |last| last + 1);
-                    let pattern = &pattern[start..end];
-                    memmem_overlapping(text, pattern).any(|at| {
-                        let after = at + pattern.len();
-                        (at == 0 || delimits(&text[at - 1])) && (after == text.len() || delimits(&text[after]))
-                    })
-                })
-            })
-        })
-    }
-}
-
-/// Every place where `pattern` stands in `text`, overlapping ones too.
-fn memmem_overlapping<'a>(text: &'a [u8], pattern: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        if pattern.is_empty() || from > text.len() {
-            return None;
-        }
-        let at = from + memmem::find(&text[from..], pattern)?;
-        from = at + 1;
-        Some(at)
-    })
 }
 
 fn within(ranges: &[(i64, i64)], number: i64) -> bool {
@@ -105,21 +112,13 @@ fn with_binary<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
     }
 }
 
-/// Whether an address lies in a network; families meet as HAProxy's do, through mapped, compatible and 6to4 forms.
-fn in_network(ip: IpAddr, network: IpAddr, length: u8) -> bool {
-    match (ip, network) {
-        (IpAddr::V4(ip), IpAddr::V4(network)) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0);
-            (u32::from(ip) ^ u32::from(network)) & mask == 0
-        }
-        (IpAddr::V6(ip), IpAddr::V6(network)) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0);
-            (u128::from(ip) ^ u128::from(network)) & mask == 0
-        }
-        (IpAddr::V4(ip), IpAddr::V6(_)) => in_network(IpAddr::V6(ip.to_ipv6_mapped()), network, length),
-        (IpAddr::V6(ip), IpAddr::V4(_)) => {
-            embedded_ipv4(ip).is_some_and(|ip| in_network(IpAddr::V4(ip), network, length))
-        }
+/// The key of a sample for a file's method; `None` where it cannot be cast.
+pub(crate) fn with_key<R>(value: &Value<'_>, method: Method, f: impl FnOnce(Key<'_>) -> Option<R>) -> Option<R> {
+    match method {
+        Method::Int => f(Key::Int(value.to_int()?)),
+        Method::Ip => f(Key::Ip(value.to_ip()?)),
+        Method::Bin => with_binary(value, |bytes| f(Key::Bytes(bytes))),
+        _ => value.with_text(|text| f(Key::Bytes(text))),
     }
 }
 

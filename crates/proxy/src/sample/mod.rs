@@ -21,5 +21,5 @@ pub use field::{cookies, header_values, set_cookies};
 pub use format::{FormatMode, alias_available, append_alias, append_value};
 pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_name, fetch_by_name, finish_call};
 pub use matcher::MatcherCode;
-pub use value::{Sample, Value, append_hex, append_int, append_ip, embedded_ipv4};
+pub use value::{Sample, Value, append_hex, append_int, append_ip};
 pub use variables::{NAMES_LIMIT, ProcVariable, STREAM_LIMIT, VarMap, VarRef, Variables};

@@ -6,7 +6,7 @@
 //! that is not there.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A typed value that owns its bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -217,18 +217,6 @@ fn parse_leading_int(text: &[u8]) -> Option<i64> {
     Some(number)
 }
 
-/// The IPv4 address inside an IPv6 one, if it is of a kind that HAProxy compares with IPv4 patterns: mapped
-/// (`::ffff:0:0/96`), compatible (`::/96`) or 6to4 (`2002::/16`).
-pub fn embedded_ipv4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let segments = ip.segments();
-    let low = Ipv4Addr::from((u32::from(segments[6]) << 16) | u32::from(segments[7]));
-    match segments {
-        [0, 0, 0, 0, 0, 0 | 0xffff, _, _] => Some(low),
-        [0x2002, high, next, ..] => Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(next))),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,17 +250,5 @@ mod tests {
         check(Value::text(b"-99999999999999999999"), Some(i64::MIN), None, "-99999999999999999999");
         check(Value::Bin(Cow::Borrowed(b"\x00\xfa")), None, None, "00FA");
         check(Value::Method(Cow::Borrowed(b"GET")), None, None, "GET");
-    }
-
-    #[test]
-    fn ipv4_addresses_are_found_inside_ipv6_ones() {
-        let check = |text: &str, inside: Option<&str>| {
-            let found = embedded_ipv4(text.parse().expect("an address"));
-            assert_eq!(found.map(|ip| ip.to_string()).as_deref(), inside, "{text}");
-        };
-        check("::ffff:10.1.2.3", Some("10.1.2.3"));
-        check("::10.1.2.3", Some("10.1.2.3"));
-        check("2002:a01:203::", Some("10.1.2.3"));
-        check("2001:db8::1", None);
     }
 }

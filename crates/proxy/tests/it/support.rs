@@ -98,8 +98,14 @@ impl Gate {
 
     pub fn with_global(workers: usize, proxy: Proxy, global: Global) -> Gate {
         let process = Process::new(workers, global.maxconn);
-        let config =
-            Config { global, proxies: vec![proxy], stores: Vec::new(), engines: Vec::new(), origins: Vec::new() };
+        let config = Config {
+            global,
+            proxies: vec![proxy],
+            stores: Vec::new(),
+            engines: Vec::new(),
+            origins: Vec::new(),
+            patterns: Arc::default(),
+        };
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };
         let running = running::build(Arc::new(config), parts).expect("rules compile");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));

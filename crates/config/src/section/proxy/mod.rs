@@ -7,10 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address;
+use sluicegate_pattern::PatternFiles;
+
 use crate::catalogue::{Contexts, Place, known};
 use crate::condition::{Acls, ConditionReader};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
     BackendName, Balance, ConnectionMode, ForwardFor, Global, HttpReuse, LogLine, Mode, Position, Proxy, ProxyId,
@@ -78,7 +79,7 @@ pub(crate) struct ProxyReader<'a> {
     /// The section's keyword and name.
     section: &'static str,
     pub(crate) names: &'a ProxyNames,
-    pub(crate) stores: &'a StoreNames,
+    pub(crate) stores: &'a StoreNames<'a>,
     pub(crate) loaded: &'a Loaded<'a>,
     pub(crate) diagnostics: &'a mut Diagnostics,
 }
@@ -99,11 +100,12 @@ pub(crate) fn all(
     sections: &[Section],
     global: &Global,
     loaded: &Loaded<'_>,
+    patterns: &Arc<PatternFiles>,
     diagnostics: &mut Diagnostics,
 ) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>) {
     let names = proxy_names(sections, diagnostics);
     let stores = store::stores(sections, diagnostics);
-    let mut store_names = StoreNames::default();
+    let mut store_names = StoreNames { patterns: patterns.clone(), files: Some(loaded.files), ..StoreNames::default() };
     store_names.stores.extend(stores.iter().map(|s| s.name.clone()));
     let engines = sections.iter().filter(|s| s.kind == SectionKind::Redis);
     store_names.engines.extend(engines.map(|s| s.name.clone()));
@@ -157,6 +159,9 @@ pub(crate) fn all(
     }
     number(&mut proxies, diagnostics);
     let defaults = proxies.iter().map(|finished| finished.default_backend_at.clone()).collect();
+    for (at, message) in store_names.notices.take() {
+        diagnostics.add(Severity::Notice, Some(at), message);
+    }
     (proxies.into_iter().map(|finished| finished.proxy).collect(), defaults, stores)
 }
 
@@ -480,8 +485,7 @@ impl ProxyReader<'_> {
             self.diagnostics.error(line.at(0), message).hint("give the section a name");
             return;
         }
-        let mut reader =
-            ConditionReader { stores: self.stores, files: self.loaded.files, diagnostics: self.diagnostics };
+        let mut reader = ConditionReader { stores: self.stores, diagnostics: self.diagnostics };
         reader.declare(line, &mut self.settings.acls);
     }
 
@@ -535,7 +539,7 @@ impl ProxyReader<'_> {
                     return;
                 }
                 "except" => {
-                    match address::network(line.text(next + 1)) {
+                    match sluicegate_pattern::network(line.text(next + 1)) {
                         Some(network) => forward.except = Some(network),
                         None => {
                             let message =
@@ -624,8 +628,7 @@ impl ProxyReader<'_> {
         start: usize,
         place: Place,
     ) -> Result<Option<crate::model::Condition>, ()> {
-        let mut reader =
-            ConditionReader { stores: self.stores, files: self.loaded.files, diagnostics: self.diagnostics };
+        let mut reader = ConditionReader { stores: self.stores, diagnostics: self.diagnostics };
         reader.condition(line, start, &self.settings.acls, place)
     }
 

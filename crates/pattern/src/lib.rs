@@ -1,0 +1,64 @@
+//! What samples are compared with: regular expressions, texts, networks, and the files that hold many of them.
+//!
+//! One home for what `-m`, `regsub`, the `map_*` converters, ACL files, Lua's `Map` and the stats socket share, so
+//! that a pattern means the same wherever it stands. The crate knows no sample types, no configuration and no stream:
+//! a caller casts its sample to the [`Key`] that a method compares.
+//!
+//! **Invariants.** Nothing here does I/O, reads a clock or waits for anything but a [`PatternFile`]'s own lock, which
+//! is held for one lookup or one change. What a peer sends can make no match cost more than its bound: regular
+//! expressions are linear, or stop at [`BACKTRACK_LIMIT`] steps.
+
+#![forbid(unsafe_code)]
+
+mod file;
+mod network;
+mod regular;
+mod text;
+mod translate;
+
+pub use file::{
+    EditError, Hit, IndexId, Kind, LoadError, PatternFile, PatternFiles, TEXT_LIMIT, ValueType, fuzz_pattern_file,
+};
+pub use network::{embedded_ipv4, in_network, network};
+pub use regular::{BACKTRACK_LIMIT, Captures, Engine, Regex, RegexError, fuzz_template};
+pub use text::{DIRECTORY, DOMAIN, has_component};
+
+use std::net::IpAddr;
+
+/// How a key is compared with the patterns of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// The whole text.
+    Str,
+    /// The text begins with the pattern; the longest one wins.
+    Beg,
+    /// The text ends with the pattern; the first in the file wins.
+    End,
+    /// The text contains the pattern; the first wins.
+    Sub,
+    /// A path component; the first wins.
+    Dir,
+    /// A domain component; the first wins.
+    Dom,
+    /// A regular expression; the first wins.
+    Reg,
+    /// An integer or a range of them; the first wins.
+    Int,
+    /// The text's length; the first wins.
+    Len,
+    /// A network; the longest prefix wins.
+    Ip,
+    /// Bytes, written in hexadecimal.
+    Bin,
+}
+
+/// A sample, cast to what a method compares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Key<'a> {
+    /// For all methods but the two below.
+    Bytes(&'a [u8]),
+    /// For [`Method::Int`].
+    Int(i64),
+    /// For [`Method::Ip`].
+    Ip(IpAddr),
+}
