@@ -14,7 +14,7 @@ use sluicegate_proxy::stats::info;
 use crate::arguments::Service;
 use crate::arguments::haproxy::{Refused, Request, USAGE, parse};
 use crate::report::Report;
-use crate::{check, load, serve};
+use crate::{check, load, memory, serve};
 
 /// Does what the words ask for.
 pub fn main(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
@@ -29,7 +29,13 @@ pub fn main(name: &str, words: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Ok(Request::Condition(text)) => condition(&text),
         Ok(Request::Check(service)) => check::check(&service),
-        Ok(Request::Run(service)) => serve::run(&service),
+        Ok(Request::Run(service)) => match service.memory_mib.map_or(Ok(()), memory::limit) {
+            Ok(()) => serve::run(&service),
+            Err(message) => {
+                alert(&message);
+                ExitCode::FAILURE
+            }
+        },
         Err(Refused::Usage(message)) => {
             if let Some(message) = message {
                 alert(&message);

@@ -1,12 +1,21 @@
 //! `-m`: a limit of the process's memory, and the sessions that fit into it.
 //!
-//! As in HAProxy the limit is one of the address space (`RLIMIT_AS`), so it counts what is mapped, not what is used:
-//! stacks of workers and the allocator's reserve included. An allocation beyond it fails, which ends the process; the
+//! The limit is one of private writable memory (`RLIMIT_DATA`): what programs allocate, with the stacks of their
+//! threads. HAProxy limits its address space; that would count the files and reserves that are mapped and never
+//! touched, ten times of what is used here.
+//!
+//! The allocator reserves a gigabyte in one piece before `main` begins, unless a limit forbids it. So the limit is set
+//! and the program starts over, once, before it has done anything. An allocation beyond the limit ends the process; the
 //! derived `maxconn` keeps the load away from that.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use sluicegate_config::model::Global;
+
+/// What the program takes before the first session, in MiB: the allocator's first pieces, Lua, stacks of two workers.
+const PROGRAM_MIB: u64 = 24;
 
 /// What a session costs beside its buffers, in bytes: streams, connections, timers.
 const SESSION: u64 = 4096;
@@ -14,20 +23,38 @@ const SESSION: u64 = 4096;
 /// The share of the limit that sessions may take; the rest is the program's.
 const USABLE: f64 = 0.97;
 
-/// Sets the limit that the command line asks for.
-pub fn limit(global: &Global) -> Result<(), String> {
-    let Some(mib) = global.memory_mib else { return Ok(()) };
+/// Limits the process, and starts the program over unless it has been started under such a limit. Returns if there is
+/// nothing to do, or if it can't be done.
+pub fn limit(mib: u64) -> Result<(), String> {
+    if mib < PROGRAM_MIB {
+        return Err(format!("-m {mib}: the program alone needs {PROGRAM_MIB} MiB"));
+    }
     let bytes = mib << 20;
-    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
-    // SAFETY: the pointer is to a live rlimit that the call reads.
-    if unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) } == 0 {
+    let failed = |error: io::Error| format!("cannot limit the memory to {mib} MiB ({error})");
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live rlimit that the call fills.
+    if unsafe { libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit) } != 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    if limit.rlim_cur <= bytes {
         return Ok(());
     }
-    Err(format!("cannot limit the memory to {mib} MiB ({})", io::Error::last_os_error()))
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the pointer is to a live rlimit that the call reads.
+    if unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) } != 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    let mut words = std::env::args_os();
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut again = Command::new(program);
+    if let Some(name) = words.next() {
+        again.arg0(name);
+    }
+    Err(failed(again.args(words).exec()))
 }
 
 /// How many sessions fit into the limit, each with a buffer for either direction; `None` without a limit.
 pub fn sessions(global: &Global) -> Option<u64> {
-    let bytes = (global.memory_mib? << 20) as f64 * USABLE;
+    let bytes = ((global.memory_mib?.saturating_sub(PROGRAM_MIB)) << 20) as f64 * USABLE;
     Some(bytes as u64 / (SESSION + 2 * global.tune.bufsize as u64))
 }

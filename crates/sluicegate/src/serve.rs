@@ -29,7 +29,7 @@ use crate::arguments::{Mode, Service};
 use crate::load::{Loaded, load};
 use crate::report::Report;
 use crate::signals::{Signals, end_by};
-use crate::{descriptors, hints, memory};
+use crate::{descriptors, hints};
 
 /// How often expired keys are looked for.
 const STORE_TICK: Duration = Duration::from_millis(100);
@@ -69,7 +69,6 @@ fn start(service: &Service, report: Report, loaded: Loaded, begun: Instant) -> R
         return Err(vec![format!("no enabled listener found (check for 'bind' directives)\n\n{hint}")]);
     }
     let Loaded { config, stores: options, lua, lua_logger, workers, .. } = loaded;
-    memory::limit(&config.global).unwrap_or_else(|message| report.warning(&message));
     let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
