@@ -64,17 +64,17 @@ pub fn accounting(arguments: &[&str]) -> Result<(), String> {
             report,
             "| {} | {} | {} | {} | {} | {} |",
             setup.label(),
-            spread(samples, |sample| sample.rate, 0),
-            spread(samples, |sample| sample.p50_ms, 2),
-            spread(samples, |sample| sample.p99_ms, 2),
-            spread(samples, |sample| sample.cpu_us, 2),
+            spread(&each(samples, |sample| sample.rate), 0),
+            spread(&each(samples, |sample| sample.p50_ms), 2),
+            spread(&each(samples, |sample| sample.p99_ms), 2),
+            spread(&each(samples, |sample| sample.cpu_us), 2),
             samples.iter().map(|sample| sample.errors).sum::<u64>()
         );
     }
     let _ = writeln!(report, "\n{}", ratios(&setups, &results));
     if options.only.is_none() || options.only.as_deref() == Some("start") {
         let starts: Vec<Sample> = (0..options.runs).map(|_| bench.start_time()).collect::<Result<_, _>>()?;
-        let _ = writeln!(report, "Start to first answer: {} ms.", spread(&starts, |sample| sample.p50_ms, 1));
+        let _ = writeln!(report, "Start to first answer: {} ms.", spread(&each(&starts, |sample| sample.p50_ms), 1));
     }
     println!("\n{report}");
     if options.write {
@@ -110,29 +110,31 @@ impl Options {
 }
 
 /// What one run showed.
-struct Sample {
-    rate: f64,
+pub(crate) struct Sample {
+    pub(crate) rate: f64,
     p50_ms: f64,
     p99_ms: f64,
     cpu_us: f64,
     errors: u64,
 }
 
-struct Setup {
-    program: &'static str,
-    name: &'static str,
-    path: &'static str,
+/// A program and the configuration that it is measured with.
+pub(crate) struct Setup {
+    pub(crate) program: &'static str,
+    pub(crate) name: &'static str,
+    /// The path that is asked for.
+    pub(crate) path: &'static str,
     configuration: String,
 }
 
 impl Setup {
-    fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         format!("{}: {}", self.program, self.name)
     }
 }
 
 /// Peers that stay up for the whole bench.
-struct Bench {
+pub(crate) struct Bench {
     directory: PathBuf,
     redis: Guard,
     redis_port: u16,
@@ -141,7 +143,13 @@ struct Bench {
 }
 
 /// A child that is ended with the bench.
-struct Guard(Child);
+pub(crate) struct Guard(Child);
+
+impl Guard {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -151,14 +159,15 @@ impl Drop for Guard {
 }
 
 impl Bench {
-    fn new() -> Result<Bench, String> {
+    pub(crate) fn new() -> Result<Bench, String> {
         let directory = std::env::temp_dir().join(format!("sluicegate-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
         let (redis_port, origin_port) = (free_port()?, free_port()?);
         let port = redis_port.to_string();
         let arguments = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
         let redis = start(1, "redis-server", &arguments)?;
-        let origin = start(1, &binary(), &["origin", "--listen", &format!("127.0.0.1:{origin_port}")])?;
+        let origin =
+            start(1, &binary().display().to_string(), &["origin", "--listen", &format!("127.0.0.1:{origin_port}")])?;
         wait_for_port(redis_port)?;
         wait_for_port(origin_port)?;
         Ok(Bench { directory, redis, redis_port, _origin: origin, origin_port })
@@ -183,7 +192,7 @@ impl Bench {
         Ok(setups)
     }
 
-    fn backend(&self) -> String {
+    pub(crate) fn backend(&self) -> String {
         format!("server origin 127.0.0.1:{}", self.origin_port)
     }
 
@@ -198,7 +207,7 @@ impl Bench {
         self.setup(program, name, "/", &global, rules)
     }
 
-    fn setup(
+    pub(crate) fn setup(
         &self,
         program: &'static str,
         name: &'static str,
@@ -216,12 +225,17 @@ impl Bench {
         Ok(Setup { program, name, path, configuration })
     }
 
-    fn measure(&self, setup: &Setup, seconds: u32) -> Result<Sample, String> {
-        let port = free_port()?;
+    /// The file of a setup that listens on `port`.
+    pub(crate) fn write(&self, setup: &Setup, port: u16) -> Result<PathBuf, String> {
         let file = self.directory.join("bench.cfg");
         std::fs::write(&file, setup.configuration.replace("PORT\n", &format!("{port}\n")))
             .map_err(|error| error.to_string())?;
-        let proxy = start_proxy(setup.program, &file)?;
+        Ok(file)
+    }
+
+    fn measure(&self, setup: &Setup, seconds: u32) -> Result<Sample, String> {
+        let port = free_port()?;
+        let proxy = start_proxy(setup.program, &self.write(setup, port)?)?;
         wait_for_port(port)?;
         let url = format!("http://127.0.0.1:{port}{}", setup.path);
         wrk(&url, 1)?;
@@ -236,9 +250,7 @@ impl Bench {
     fn start_time(&self) -> Result<Sample, String> {
         let setup = self.lua("sluicegate", "start", "embedded.lua")?;
         let port = free_port()?;
-        let file = self.directory.join("start.cfg");
-        std::fs::write(&file, setup.configuration.replace("PORT\n", &format!("{port}\n")))
-            .map_err(|error| error.to_string())?;
+        let file = self.write(&setup, port)?;
         let started = Instant::now();
         let _proxy = start_proxy("sluicegate", &file)?;
         let mut stream = loop {
@@ -263,17 +275,21 @@ impl Drop for Bench {
     }
 }
 
-fn binary() -> String {
-    let target = std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from);
-    target.join("release/sluicegate").display().to_string()
+/// Where the release profile's programs are.
+pub(crate) fn release() -> PathBuf {
+    std::env::var("CARGO_TARGET_DIR").map_or(root().join("target"), PathBuf::from).join("release")
 }
 
-fn start_proxy(program: &str, file: &Path) -> Result<Guard, String> {
+pub(crate) fn binary() -> PathBuf {
+    release().join("sluicegate")
+}
+
+pub(crate) fn start_proxy(program: &str, file: &Path) -> Result<Guard, String> {
     let file = file.display().to_string();
     if program == "haproxy" {
         start(0, "/usr/sbin/haproxy", &["-db", "-q", "-f", &file])
     } else {
-        start(0, &binary(), &["run", &file])
+        start(0, &binary().display().to_string(), &["run", &file])
     }
 }
 
@@ -290,12 +306,12 @@ fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String
         .map_err(|error| format!("{program}: {error}"))
 }
 
-fn free_port() -> Result<u16, String> {
+pub(crate) fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-fn wait_for_port(port: u16) -> Result<(), String> {
+pub(crate) fn wait_for_port(port: u16) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(10);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         if Instant::now() > deadline {
@@ -306,7 +322,7 @@ fn wait_for_port(port: u16) -> Result<(), String> {
     Ok(())
 }
 
-fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
+pub(crate) fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
     let duration = format!("{seconds}s");
     let connections = CONNECTIONS.to_string();
     let arguments = ["-c", "1", "wrk", "-t", "1", "-c", &connections, "-d", &duration, "--latency", url];
@@ -357,7 +373,7 @@ fn stolen() -> u64 {
     text.lines().next().and_then(|line| line.split_whitespace().nth(8)).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name\t: ")).unwrap_or("unknown").to_owned();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -373,16 +389,22 @@ fn machine() -> String {
     )
 }
 
-fn median(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> f64 {
-    let mut values: Vec<f64> = samples.iter().map(figure).collect();
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn spread(samples: &[Sample], figure: impl Fn(&Sample) -> f64, digits: usize) -> String {
-    let low = samples.iter().map(&figure).fold(f64::INFINITY, f64::min);
-    let high = samples.iter().map(&figure).fold(0.0, f64::max);
-    format!("{:.digits$} ({low:.digits$}–{high:.digits$})", median(samples, figure))
+/// Median (lowest–highest).
+pub(crate) fn spread(values: &[f64], digits: usize) -> String {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(0.0, f64::max);
+    format!("{:.digits$} ({low:.digits$}–{high:.digits$})", median(values))
+}
+
+/// One figure of all runs.
+fn each(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
+    samples.iter().map(figure).collect()
 }
 
 /// The goals, each as measured / wanted.
@@ -394,9 +416,9 @@ fn ratios(setups: &[Setup], results: &[Vec<Sample>]) -> String {
     let mut row = |goal: &str, wanted: &str, value: f64, met: bool| {
         let _ = writeln!(text, "| {goal} | {wanted} | {value:.2} | {} |", if met { "met" } else { "**missed**" });
     };
-    let rate = |samples: &Vec<Sample>| median(samples, |sample| sample.rate);
-    let cpu = |samples: &Vec<Sample>| median(samples, |sample| sample.cpu_us);
-    let p99 = |samples: &Vec<Sample>| median(samples, |sample| sample.p99_ms);
+    let rate = |samples: &Vec<Sample>| median(&each(samples, |sample| sample.rate));
+    let cpu = |samples: &Vec<Sample>| median(&each(samples, |sample| sample.cpu_us));
+    let p99 = |samples: &Vec<Sample>| median(&each(samples, |sample| sample.p99_ms));
     if let (Some(plain), Some(embedded)) = (find("sluicegate", "redirect"), find("sluicegate", "Lua, embedded store")) {
         let ratio = rate(embedded) / rate(plain);
         row("rate: Lua in the embedded store / no Lua", "≥ 0.85", ratio, ratio >= 0.85);

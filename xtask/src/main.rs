@@ -4,6 +4,8 @@
 //! it. Each command prints what it runs, so that any step can be repeated by hand.
 
 mod bench;
+mod guard;
+mod idle;
 mod peers;
 mod run;
 mod soak;
@@ -16,6 +18,8 @@ const HELP: &str = "\
 cargo xtask test [--install]    everything: peers, tidy, every suite, with times against the budget
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
+cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
+cargo xtask bench idle          memory and cost of 10,000 idle connections
 cargo xtask soak                what is too slow for `test`
 ";
 
@@ -27,6 +31,8 @@ fn main() -> ExitCode {
         ["test", "--install"] => test::test(true),
         ["tidy"] => tidy::tidy(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
+        ["bench", "guard", rest @ ..] => guard::guard(rest),
+        ["bench", "idle", rest @ ..] => idle::idle(rest),
         ["soak"] => soak::soak(),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");
