@@ -99,7 +99,15 @@ fn unreachable_rules(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 }
 
 fn is_final(action: &Action) -> bool {
-    matches!(action, Action::Accept | Action::Reject | Action::Deny(_) | Action::Return(_) | Action::Redirect(_))
+    matches!(
+        action,
+        Action::Accept
+            | Action::Reject
+            | Action::Deny(_)
+            | Action::Return(_)
+            | Action::Redirect(_)
+            | Action::UseService(_)
+    )
 }
 
 /// A frontend and its backends must speak the same.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
-use crate::catalogue::{ArgKind, ConverterRow, FetchRow, Output, Place, known};
+use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, known};
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, Position, VarName, VarScope};
 use crate::section::table::is_known;
@@ -27,6 +27,34 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) files: Option<&'f dyn Files>,
     /// What is worth saying about an expression that is no error.
     pub(crate) notices: RefCell<Vec<(Position, String)>>,
+    /// What scripts registered.
+    pub(crate) lua: LuaSamples,
+}
+
+/// The fetches and converters that scripts registered.
+#[derive(Debug, Default)]
+pub(crate) struct LuaSamples {
+    pub(crate) fetches: Vec<String>,
+    pub(crate) converters: Vec<String>,
+    /// A script could not be loaded, which was told: any name may have been its own.
+    pub(crate) failed: bool,
+}
+
+impl LuaSamples {
+    /// The argument that names the function of `word`, which is `lua.NAME`.
+    fn find(&self, word: &str, names: &[String], what: &str, offset: usize) -> Result<Arg, Problem> {
+        let name = word.strip_prefix("lua.").unwrap_or(word);
+        if self.failed || names.iter().any(|known| known == name) {
+            return Ok(Arg::Str(name.into()));
+        }
+        let hint = match suggest::nearest(name, names.iter().map(String::as_str)) {
+            Some(near) => Some(format!("did you mean 'lua.{near}'?")),
+            None if names.is_empty() => Some(format!("a script registers it with core.register_{what}s")),
+            None => None,
+        };
+        let what = what.replace("fetche", "sample fetch");
+        Err(Problem::new(offset, format!("the Lua {what} '{name}' is not registered")).hint(hint))
+    }
 }
 
 impl StoreNames<'_> {
@@ -96,7 +124,10 @@ impl ExpressionReader<'_> {
         let name = identifier(text);
         let (row, suffix) = self.fetch(name)?;
         let mut used = name.len();
-        let args = self.args(text, &mut used, name, row.args, row.required)?;
+        let mut args = self.args(text, &mut used, name, row.args, row.required)?;
+        if row.fetch == Fetch::Lua {
+            args.insert(0, self.stores.lua.find(name, &self.stores.lua.fetches, "fetche", 0)?);
+        }
         if row.names.contains(&"rand") && matches!(args.first(), Some(Arg::Int(0))) {
             return Err(Problem::new(name.len(), "the range of 'rand' must be at least 1"));
         }
@@ -112,6 +143,9 @@ impl ExpressionReader<'_> {
     }
 
     fn fetch(&self, name: &str) -> Result<(&'static FetchRow, Option<&'static str>), Problem> {
+        if name.starts_with("lua.") {
+            return Ok((FetchRow::of(Fetch::Lua), None));
+        }
         if let Some(row) = FetchRow::find(name, self.place) {
             return Ok((row, None));
         }
@@ -131,9 +165,6 @@ impl ExpressionReader<'_> {
         }
         if name.is_empty() {
             return Err(Problem::new(0, "a sample fetch is missing"));
-        }
-        if name.starts_with("lua.") {
-            return Err(Problem::new(0, format!("sample fetches of Lua are not available yet: '{name}'")));
         }
         if is_known(known::FETCHES, name) {
             return Err(Problem::new(0, format!("sample fetch '{name}' is not supported yet")));
@@ -163,12 +194,10 @@ impl ExpressionReader<'_> {
 
     fn converter(&self, text: &str, start: usize, parsed: &mut Parsed) -> Result<(), Problem> {
         let name = identifier(&text[start..]);
-        let Some(row) = ConverterRow::find(name) else {
+        let lua = name.starts_with("lua.");
+        let Some(row) = ConverterRow::find(if lua { "lua.NAME" } else { name }) else {
             if name.is_empty() {
                 return Err(Problem::new(start, "a converter is missing behind the comma"));
-            }
-            if name.starts_with("lua.") {
-                return Err(Problem::new(start, format!("converters of Lua are not available yet: '{name}'")));
             }
             if is_known(known::CONVERTERS, name) {
                 return Err(Problem::new(start, format!("converter '{name}' is not supported yet")));
@@ -187,7 +216,10 @@ impl ExpressionReader<'_> {
             return Err(Problem::new(start, message).hint(Some(hint.to_owned())));
         }
         parsed.used = start + name.len();
-        let args = self.args(text, &mut parsed.used, name, row.args, row.required)?;
+        let mut args = self.args(text, &mut parsed.used, name, row.args, row.required)?;
+        if lua {
+            args.insert(0, self.stores.lua.find(name, &self.stores.lua.converters, "converter", start)?);
+        }
         parsed.expr.converters.push(ConverterCall { converter: row.converter, args });
         parsed.output = row.output;
         Ok(())
@@ -195,7 +227,8 @@ impl ExpressionReader<'_> {
 
     /// Reads a word of its own as further converters: `src lower,upper` is an older form of `src,lower,upper`.
     pub(crate) fn more(&self, text: &str, parsed: &mut Parsed) -> Result<bool, Problem> {
-        if ConverterRow::find(identifier(text)).is_none() {
+        let name = identifier(text);
+        if ConverterRow::find(name).is_none() && !name.starts_with("lua.") {
             return Ok(false);
         }
         self.converter(text, 0, parsed)?;
@@ -365,12 +398,14 @@ pub(crate) fn variable(text: &str) -> Result<VarName, (String, Option<String>)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{Converter, Fetch};
+    use crate::catalogue::Converter;
 
     fn run(place: Place, acl: bool, text: &str) -> Result<String, String> {
         let mut stores = StoreNames::default();
         stores.stores.insert("main".into());
         stores.engines.insert("far".into());
+        stores.lua.fetches.push("pick".into());
+        stores.lua.converters.push("twice".into());
         let reader = ExpressionReader { stores: &stores, place, acl };
         let at = Position { file: "f".into(), line: 1, column: 1 };
         match reader.read(text, at) {
@@ -422,6 +457,13 @@ mod tests {
     }
 
     #[test]
+    fn scripts() {
+        check("lua.pick", "Lua[Str(\"pick\")]");
+        check("lua.pick(a,b)", "Lua[Str(\"pick\"), Str(\"a\"), Str(\"b\")]");
+        check("src,lua.twice(2)", "Src[] Lua[Str(\"twice\"), Str(\"2\")]");
+    }
+
+    #[test]
     fn converters() {
         check("src,lower,upper", "Src[] Lower[] Upper[]");
         check("path,field(2,/)", "Path[] Field[Int(2), Str(\"/\")]");
@@ -451,7 +493,14 @@ mod tests {
         refused(place, "rand(0)", "at least 1");
         refused(place, "src,store_get(mian)", "did you mean 'main'?");
         refused(place, "src,store_get(far)", "redis sections are not available yet");
-        refused(place, "lua.x", "Lua");
+        refused(
+            place,
+            "lua.x",
+            "0: the Lua sample fetch 'x' is not registered did you mean 'lua.pick'?".split(" did").next().unwrap_or(""),
+        );
+        refused(place, "lua.pik(a)", "did you mean 'lua.pick'?");
+        refused(place, "src,lua.twic", "4: the Lua converter 'twic' is not registered did you mean 'lua.twice'?");
+        refused(place, "lua.pick(a,b,c,d,e,f)", "too many arguments for 'lua.pick': at most 5");
         refused(place, "status", "needs HTTP response headers, which 'http-request' doesn't have");
         refused(Place::HttpResponse, "path", "needs HTTP request headers");
         refused(Place::TcpConnection, "src,store_incr(main)", "may wait");
@@ -467,7 +516,7 @@ mod tests {
             assert_eq!(ConverterRow::of(converter).converter, converter);
         }
         // As many rows as variants: the last variant's number counts them.
-        assert_eq!(FetchRow::all().len(), Fetch::BeName as usize + 1);
-        assert_eq!(ConverterRow::all().len(), Converter::StoreIncr as usize + 1);
+        assert_eq!(FetchRow::all().len(), Fetch::Lua as usize + 1);
+        assert_eq!(ConverterRow::all().len(), Converter::Lua as usize + 1);
     }
 }

@@ -14,6 +14,15 @@ impl LuaNames for AnyLua {
     fn actions(&self) -> Vec<String> {
         Vec::new()
     }
+    fn fetches(&self) -> Vec<String> {
+        vec!["a".into(), "pick".into()]
+    }
+    fn converters(&self) -> Vec<String> {
+        vec!["a".into(), "twice".into()]
+    }
+    fn services(&self, _mode: &str) -> Vec<String> {
+        vec!["a".into(), "hello".into()]
+    }
 }
 
 /// Reads any bytes as a configuration; asserts what holds for all of them.

@@ -71,6 +71,18 @@ pub trait LuaNames {
     fn action(&self, name: &str, hook: &str) -> Option<usize>;
     /// All action names, for "did you mean".
     fn actions(&self) -> Vec<String>;
+    /// The names of `core.register_fetches`.
+    fn fetches(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// The names of `core.register_converters`.
+    fn converters(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// The names of `core.register_service` for `mode`, `http` or `tcp`.
+    fn services(&self, _mode: &str) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// No Lua at all: every `lua.NAME` is unknown.

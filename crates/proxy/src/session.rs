@@ -92,7 +92,7 @@ impl Session {
     }
 
     /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // Without readiness no buffer is taken.
         std::task::ready!(self.socket.poll_read_ready(cx))?;
         let worker = self.place.worker();
@@ -318,7 +318,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
 
 /// Ends a connection whose client may still be sending: its FIN is awaited, within limits, so that the kernel does not
 /// reset the connection under an answer that was not read yet.
-async fn drain(session: &mut Session) {
+pub(crate) async fn drain(session: &mut Session) {
     session.socket.shutdown_write();
     if session.ended {
         return;

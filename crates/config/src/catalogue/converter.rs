@@ -13,6 +13,7 @@ pub enum Converter {
     Word,
     StoreGet,
     StoreIncr,
+    Lua,
 }
 
 /// A converter's row. All of them take text, to which every type casts.
@@ -88,6 +89,15 @@ static ROWS: &[ConverterRow] = &[
         output: Output::Int,
         waits: true,
         docs: "Adds 1, or the given number, to the integer that a store has under the text as key, and gives the sum.",
+    },
+    ConverterRow {
+        name: "lua.NAME",
+        converter: Converter::Lua,
+        args: &[A::Str, A::Str, A::Str, A::Str, A::Str],
+        required: 0,
+        output: Output::Any,
+        waits: false,
+        docs: "What a script's function makes of the text, known by this name to core.register_converters. It may wait in rules, and nowhere else.",
     },
 ];
 

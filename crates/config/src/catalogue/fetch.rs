@@ -38,6 +38,7 @@ pub enum Fetch {
     ResCook,
     FeName,
     BeName,
+    Lua,
 }
 
 /// What a fetch needs: a set of things that a [`Place`] may have.
@@ -316,6 +317,15 @@ static ROWS: &[FetchRow] = &[
         "A response header's whole value, commas included.",
     ),
     suffixed(&["res.cook", "scook"], Fetch::ResCook, &[A::Str], 0, Needs::RESPONSE, "A cookie that the server set."),
+    row(
+        &["lua.NAME"],
+        Fetch::Lua,
+        &[A::Str, A::Str, A::Str, A::Str, A::Str],
+        0,
+        O::Any,
+        Needs::NOTHING,
+        "What a script's function gives that core.register_fetches knows by this name. It may wait in rules, and nowhere else.",
+    ),
 ];
 
 /// The suffixes that HAProxy's ACL keywords have.

@@ -156,7 +156,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
         "sc-inc-gpc1*", "sc-set-gpt*", "sc-set-gpt0*", "send-spoe-group", "set-bandwidth-limit",
         "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos", "set-log-level",
         "set-mark", "set-nice", "set-priority-class", "set-priority-offset", "set-retries", "set-src",
-        "set-src-port", "set-tos", "silent-drop", "switch-mode", "track-sc*", "use-service",
+        "set-src-port", "set-tos", "silent-drop", "switch-mode", "track-sc*", 
     ]),
     ("tcp-response content", &[
         "close", "do-log", "ot-group", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*", "sc-inc-gpc1*",
@@ -172,7 +172,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
         "set-fc-mark", "set-fc-tos", "set-headers-bin", "set-log-level", "set-map*", "set-mark", "set-method",
         "set-nice", "set-path", "set-pathq", "set-priority-class", "set-priority-offset", "set-query",
         "set-retries", "set-src", "set-src-port", "set-timeout", "set-tos", "set-uri", "silent-drop",
-        "strict-mode", "tarpit", "track-sc*", "use-service", "wait-for-body", "wait-for-handshake",
+        "strict-mode", "tarpit", "track-sc*", "wait-for-body", "wait-for-handshake",
     ]),
     ("http-response", &[
         "add-acl*", "cache-store", "capture", "del-acl*", "del-map*", "do-log", "ot-group", "pause",

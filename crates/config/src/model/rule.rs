@@ -64,6 +64,8 @@ pub enum Action {
     StoreCall(StoreCall),
     /// `lua.NAME ARG…`.
     Lua(LuaAction),
+    /// `use-service lua.NAME`: the name without `lua.`.
+    UseService(Arc<str>),
 }
 
 /// `lua.NAME` in a rule.

@@ -116,6 +116,13 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "Runs a command in a store; its arguments are formats, its reply may go to a variable.",
         |a| a.store_call().map(Action::StoreCall),
     ),
+    row(
+        "use-service",
+        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        "lua.NAME",
+        "Lets a service answer that a script registered with core.register_service.",
+        |a| a.service(),
+    ),
     row("unset-var", HTTP.or(TCP), "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
 ]);
 
@@ -650,6 +657,41 @@ impl ActionReader<'_, '_> {
             self.reader.diagnostics.warning(self.line.at(self.name_at), message);
         }
         Some(call)
+    }
+
+    fn service(&mut self) -> Option<Action> {
+        if !self.has(self.next) {
+            self.missing(self.next, "a service");
+            return None;
+        }
+        let index = self.next;
+        self.next += 1;
+        let word = self.line.text(index);
+        let mode = if self.place == Place::TcpRequest { "tcp" } else { "http" };
+        let names = self.reader.loaded.lua.services(mode);
+        match word.strip_prefix("lua.") {
+            Some(name) if self.reader.loaded.lua_failed || names.iter().any(|known| known == name) => {
+                return Some(Action::UseService(name.into()));
+            }
+            Some(name) => {
+                let other = if mode == "tcp" { "http" } else { "tcp" };
+                let elsewhere = self.reader.loaded.lua.services(other).iter().any(|known| known == name);
+                let error = self
+                    .reader
+                    .diagnostics
+                    .error(self.line.at(index), format!("no {mode} service is registered as '{name}'"));
+                match suggest::nearest(name, names.iter().map(String::as_str)) {
+                    _ if elsewhere => _ = error.hint(format!("the script registers it for '{other}'")),
+                    Some(near) => _ = error.hint(format!("did you mean 'lua.{near}'?")),
+                    None => _ = error.hint("a script registers it with core.register_service"),
+                }
+            }
+            None => {
+                let message = format!("service '{word}' is not supported yet");
+                self.reader.diagnostics.error(self.line.at(index), message).hint("services of scripts are 'lua.NAME'");
+            }
+        }
+        None
     }
 
     fn lua(&mut self) -> Option<Action> {

@@ -120,7 +120,8 @@ fn names(cx: &StreamContext, out: &mut Vec<u8>) {
     out.push(b' ');
     out.extend_from_slice(cx.backend.as_ref().map_or(frontend, |backend| backend.config.name.as_bytes()));
     out.push(b'/');
-    out.extend_from_slice(cx.log.server.as_ref().map_or("<NOSRV>", |server| server.name()).as_bytes());
+    let applet = cx.log.applet.as_deref().unwrap_or("<NOSRV>");
+    out.extend_from_slice(cx.log.server.as_ref().map_or(applet, |server| server.name()).as_bytes());
 }
 
 /// `%ac/%fc/%bc/%sc/%rc %sq/%bq`.

@@ -7,7 +7,7 @@ use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
 
 use super::Hook;
-use super::host::{Phase, Registration, TaskReference, host, raise_text, set_functions, wait_for};
+use super::host::{Host, Phase, RegisteredAs, Registration, TaskReference, host, raise_text, set_functions, wait_for};
 use super::operation::Operation;
 
 /// Severities by HAProxy's names; `core.silent` is -1 and logs nothing.
@@ -41,9 +41,6 @@ const NOT_YET: &[&[u8]] = &[
     b"proxies",
     b"backends",
     b"frontends",
-    b"register_service",
-    b"register_fetches",
-    b"register_converters",
     b"register_cli",
     b"register_filter",
     b"wait",
@@ -74,7 +71,10 @@ const GLOBALS_NOT_YET: [&CStr; 6] = [c"Map", c"Patref", c"Regex", c"Queue", c"fi
 
 /// Makes both tables; `id` is the state's, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
-    const FUNCTIONS: [(&CStr, lua_CFunction); 14] = [
+    const FUNCTIONS: [(&CStr, lua_CFunction); 17] = [
+        (c"register_service", function!(register_service)),
+        (c"register_fetches", function!(register_fetches)),
+        (c"register_converters", function!(register_converters)),
         (c"register_action", function!(register_action)),
         (c"register_init", function!(register_init)),
         (c"register_task", function!(register_task)),
@@ -191,20 +191,109 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
         }
         ffi::lua_pushvalue(lua, 3);
         let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-        let host = host(lua);
         let name = String::from_utf8_lossy(name).into_owned();
-        if let Some(old) = host.registrations.iter_mut().find(|old| old.name == name) {
-            (host.shared.sink)(
-                4,
-                &format!("Trying to register action 'lua.{name}' more than once. The last one counts."),
-            );
-            old.reference = reference;
-            old.hooks |= hooks;
-            old.args = args as usize;
-            return 0;
-        }
-        host.registrations.push(Registration { name, hooks, reference, args: args as usize });
+        register(host(lua), Registration { kind: RegisteredAs::Action, name, hooks, reference, args: args as usize });
         0
+    }
+}
+
+/// Keeps a registration. A name that is known already is told about, and the last one counts.
+fn register(host: &mut Host, new: Registration) {
+    let what = match new.kind {
+        RegisteredAs::Action => "action",
+        RegisteredAs::Fetch => "sample-fetch",
+        RegisteredAs::Converter => "converter",
+        RegisteredAs::HttpService | RegisteredAs::TcpService => "service",
+    };
+    match host.registrations.iter_mut().find(|old| old.kind == new.kind && old.name == new.name) {
+        Some(old) => {
+            let text = format!("Trying to register {what} 'lua.{}' more than once. The last one counts.", new.name);
+            (host.shared.sink)(4, &text);
+            let hooks = old.hooks | new.hooks;
+            *old = Registration { hooks, ..new };
+        }
+        None => host.registrations.push(new),
+    }
+}
+
+unsafe fn register_fetches(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `register_function`.
+    unsafe {
+        register_function(
+            lua,
+            RegisteredAs::Fetch,
+            c"'register_fetches' needs 2 arguments",
+            c"register_fetches: not available outside of body context",
+        )
+    }
+}
+
+unsafe fn register_converters(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `register_function`.
+    unsafe {
+        register_function(
+            lua,
+            RegisteredAs::Converter,
+            c"'register_converters' needs 2 arguments",
+            c"register_converters: not available outside of body context",
+        )
+    }
+}
+
+/// `core.register_service(name, mode, function)`.
+unsafe fn register_service(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `register_function`.
+    unsafe {
+        if ffi::lua_gettop(lua) != 3 {
+            raise(lua, c"'register_service' needs 3 arguments");
+        }
+        if host(lua).phase != Phase::Body {
+            raise(lua, c"register_service: not available outside of body context");
+        }
+        let name = check_name(lua, 1);
+        let kind = match check_bytes(lua, 2) {
+            b"http" => RegisteredAs::HttpService,
+            b"tcp" => RegisteredAs::TcpService,
+            other => {
+                let other = String::from_utf8_lossy(other).into_owned();
+                raise_text(lua, format!("Lua service environment '{other}' is unknown. 'tcp' or 'http' are expected."))
+            }
+        };
+        ffi::luaL_checktype(lua, 3, ffi::LUA_TFUNCTION);
+        ffi::lua_pushvalue(lua, 3);
+        let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        register(host(lua), Registration { kind, name: name.to_owned(), hooks: 0, reference, args: 0 });
+        0
+    }
+}
+
+/// `register_…(name, function)`.
+unsafe fn register_function(lua: *mut lua_State, kind: RegisteredAs, count: &CStr, phase: &CStr) -> c_int {
+    // SAFETY: a C function's usual stack; the name is owned only after the last call that may raise.
+    unsafe {
+        if ffi::lua_gettop(lua) != 2 {
+            raise(lua, count);
+        }
+        if host(lua).phase != Phase::Body {
+            raise(lua, phase);
+        }
+        let name = check_name(lua, 1);
+        ffi::luaL_checktype(lua, 2, ffi::LUA_TFUNCTION);
+        ffi::lua_pushvalue(lua, 2);
+        let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        register(host(lua), Registration { kind, name: name.to_owned(), hooks: 0, reference, args: 0 });
+        0
+    }
+}
+
+/// Argument `index` as a name that a configuration can hold.
+unsafe fn check_name<'a>(lua: *mut lua_State, index: c_int) -> &'a str {
+    // SAFETY: the string stays on the stack.
+    unsafe {
+        match std::str::from_utf8(check_bytes(lua, index)) {
+            Ok(name) => name,
+            Err(_) => raise(lua, c"the name is not UTF-8"),
+        }
     }
 }
 

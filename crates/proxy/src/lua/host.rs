@@ -28,8 +28,24 @@ pub(super) enum Phase {
     Run,
 }
 
-/// What `core.register_action` registered in one state.
+/// Which of `core`'s functions registered a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RegisteredAs {
+    /// `core.register_action`.
+    Action,
+    /// `core.register_fetches`.
+    Fetch,
+    /// `core.register_converters`.
+    Converter,
+    /// `core.register_service` of `http`.
+    HttpService,
+    /// `core.register_service` of `tcp`.
+    TcpService,
+}
+
+/// What one of them registered in one state.
 pub(super) struct Registration {
+    pub(super) kind: RegisteredAs,
     pub(super) name: String,
     /// A bit per [`super::Hook`].
     pub(super) hooks: u8,
@@ -45,9 +61,15 @@ pub(super) struct TaskReference(pub(super) c_int);
 pub(super) struct Current {
     /// Its stream; null in a task, and once the stream has ended.
     pub(super) stream: *mut StreamContext,
+    /// The same for reading; set alone where a script may look at its stream and change nothing.
+    pub(super) readable: *const StreamContext,
     /// The stream's id even after its end; 0 in a task.
     pub(super) stream_id: u64,
-    /// The action that begins.
+    /// Nothing may wait here.
+    pub(super) no_wait: bool,
+    /// The sample of the converter that begins.
+    pub(super) input: Option<Sample>,
+    /// The function that begins.
     pub(super) action: *const ActionCode,
     /// The task that begins.
     pub(super) task: c_int,
@@ -65,6 +87,9 @@ impl Default for Current {
     fn default() -> Self {
         Current {
             stream: std::ptr::null_mut(),
+            readable: std::ptr::null(),
+            no_wait: false,
+            input: None,
             stream_id: 0,
             action: std::ptr::null(),
             task: 0,
@@ -183,7 +208,7 @@ pub(super) unsafe fn wait_for(
 ) -> c_int {
     // SAFETY: the operation is dropped, or owned by the host, before anything can raise.
     unsafe {
-        if !can_wait(lua) {
+        if host(lua).current.no_wait || !can_wait(lua) {
             drop(operation);
             raise(lua, c"cannot wait here");
         }
@@ -249,6 +274,10 @@ pub(super) mod key {
     pub(in crate::lua) static REDIS: u8 = 2;
     /// Metatable of replies.
     pub(in crate::lua) static REPLY: u8 = 3;
+    /// Metatable of `AppletHTTP`.
+    pub(in crate::lua) static APPLET_HTTP: u8 = 5;
+    /// Metatable of `AppletTCP`.
+    pub(in crate::lua) static APPLET_TCP: u8 = 6;
     /// Private values of streams by id.
     pub(in crate::lua) static PRIVATE: u8 = 4;
 }

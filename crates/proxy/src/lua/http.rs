@@ -11,7 +11,7 @@ use sluicegate_script::{argument, check_bytes, function, push_bytes, raise};
 use sluicegate_wire::http::{EntryId, Message, status};
 use smallvec::SmallVec;
 
-use super::host::{host, raise_text, set_functions};
+use super::host::{Host, host, raise_text, set_functions};
 use super::txn::{Object, object_context};
 use crate::sample;
 use crate::stream::StreamContext;
@@ -84,46 +84,61 @@ unsafe fn message<'a>(lua: *mut lua_State, side: Side) -> Option<&'a mut Message
 }
 
 unsafe fn get_headers(lua: *mut lua_State, side: Side) -> c_int {
-    // SAFETY: wherever Lua allocates, a finalizer of the script's may run and change message and host; so each text
-    // is copied into Lua first, and both are looked up anew after every such call.
+    // SAFETY: as `push_header_table`; the side was checked, and a burst has one stream.
     unsafe {
-        ffi::lua_settop(lua, 1);
         if message(lua, side).is_none() {
             ffi::lua_pushnil(lua);
             return 1;
         }
+        match side {
+            Side::Request => push_header_table(lua, |host| host.current.readable.as_ref().map(|cx| &cx.request)),
+            Side::Response => push_header_table(lua, |host| host.current.readable.as_ref().map(|cx| &cx.response)),
+        }
+        1
+    }
+}
+
+/// Pushes a table of a message's fields: lower-case names, each with a table of its values from 0.
+pub(super) unsafe fn push_header_table(lua: *mut lua_State, message: impl for<'a> Fn(&'a Host) -> Option<&'a Message>) {
+    // SAFETY: wherever Lua allocates, a finalizer of the script's may run and change message and host; so each text
+    // is copied into Lua first, and both are looked up anew after every such call.
+    unsafe {
+        ffi::luaL_checkstack(lua, 6, c"out of stack".as_ptr());
         ffi::lua_createtable(lua, 0, 16);
+        let table = ffi::lua_gettop(lua);
         let mut place = None;
-        while let Some((id, _, value)) = message(lua, side).and_then(|message| message.field_after(place)) {
+        while let Some((id, _, value)) = message(host(lua)).and_then(|message| message.field_after(place)) {
             push_bytes(lua, value);
-            let Some((named, name, _)) = message(lua, side).and_then(|message| message.field_after(place)) else {
+            let Some((named, name, _)) = message(host(lua)).and_then(|message| message.field_after(place)) else {
                 break;
             };
             place = Some(id);
             if named != id {
-                ffi::lua_settop(lua, 2);
+                ffi::lua_settop(lua, table);
                 continue;
             }
+            let name: SmallVec<[u8; 64]> = name.iter().map(u8::to_ascii_lowercase).collect();
             let host = host(lua);
             host.text.clear();
-            host.text.extend(name.iter().map(u8::to_ascii_lowercase));
+            host.text.extend_from_slice(&name);
+            drop(name);
             push_bytes(lua, &host.text);
             ffi::lua_pushvalue(lua, -1);
-            if ffi::lua_rawget(lua, 2) == ffi::LUA_TNIL {
+            if ffi::lua_rawget(lua, table) == ffi::LUA_TNIL {
                 ffi::lua_settop(lua, -2);
                 ffi::lua_createtable(lua, 0, 1);
-                ffi::lua_pushvalue(lua, 3);
+                ffi::lua_pushvalue(lua, table + 1);
                 ffi::lua_rawseti(lua, -2, 0);
-                ffi::lua_rawset(lua, 2);
+                ffi::lua_rawset(lua, table);
             } else {
                 // Counted from 0, as HAProxy does: the length operator counts from 1.
                 let next = ffi::lua_rawlen(lua, -1) as i64 + 1;
-                ffi::lua_pushvalue(lua, 3);
+                ffi::lua_pushvalue(lua, table + 1);
                 ffi::lua_rawseti(lua, -2, next);
             }
-            ffi::lua_settop(lua, 2);
+            ffi::lua_settop(lua, table);
         }
-        1
+        ffi::lua_settop(lua, table);
     }
 }
 

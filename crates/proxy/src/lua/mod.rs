@@ -11,6 +11,7 @@
 //!
 //! Files: `states` loads, `run` drives, `operation` is what can be waited for; each class of the API has its own.
 
+mod applet;
 mod core_api;
 mod host;
 mod http;
@@ -18,6 +19,7 @@ mod operation;
 mod redis;
 mod reply;
 mod run;
+mod sample;
 mod socket;
 mod states;
 mod txn;
@@ -28,8 +30,13 @@ use sluicegate_config::model::Position;
 
 use crate::rule::LocalReply;
 
-pub use run::{Attempt, PendingAction, WorkerLua, run_action, start_worker, try_run_action};
-pub use states::{BoundAction, LuaStates};
+pub use applet::AppletIo;
+pub use run::{
+    Attempt, PendingAction, PendingSample, SampleAttempt, Service, WorkerLua, run_action, start_worker, try_run_action,
+    try_run_sample,
+};
+pub use sample::LuaCall;
+pub use states::{BoundAction, BoundService, LuaStates};
 pub use txn::StreamLua;
 
 /// Where an action runs.

@@ -30,6 +30,17 @@ pub(super) enum Operation {
     Connect(Target, Option<Duration>),
     /// A store's or engine's reply.
     Reply(PendingReply),
+    /// What only the stream of a service can do.
+    Applet(AppletWait),
+}
+
+/// What a service waits for from its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AppletWait {
+    /// More input than this many bytes, or its end.
+    Input(usize),
+    /// Room for output.
+    Room,
 }
 
 /// How an operation ended.
@@ -125,7 +136,8 @@ impl Operation {
     /// Performs the operation on the worker that awaits it.
     pub(super) async fn perform(self) -> Outcome {
         match self {
-            Operation::Yield => {
+            // Without its stream a service goes on at once, and finds that its client has gone.
+            Operation::Yield | Operation::Applet(_) => {
                 tokio::task::yield_now().await;
                 Outcome::Ready
             }

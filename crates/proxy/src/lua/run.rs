@@ -22,10 +22,13 @@ use std::time::Duration;
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
 use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, continuation, function, push_bytes};
 
+use super::applet::AppletIo;
 use super::host::{Host, Phase, TaskReference, host};
-use super::operation::Outcome;
-use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
-use super::{ActionOutcome, Hook, txn};
+use super::operation::{AppletWait, Operation, Outcome};
+use super::sample::{LuaCall, result_sample};
+use super::states::{ActionCode, BoundAction, BoundService, LuaStates, StateCell};
+use super::{ActionOutcome, Hook, applet, txn};
+use crate::sample::Sample;
 use crate::stream::StreamContext;
 use crate::worker::Worker;
 
@@ -79,7 +82,9 @@ impl WorkerLua {
             detached: Cell::new(0),
             detached_time: Cell::new(DETACHED_TIME),
         };
-        WorkerLua { inner: Some(Rc::new(inner)) }
+        let inner = Rc::new(inner);
+        HERE.with(|here| *here.borrow_mut() = Rc::downgrade(&inner));
+        WorkerLua { inner: Some(inner) }
     }
 
     /// Changes how long a script may go on without its stream; one minute unless changed.
@@ -130,10 +135,31 @@ impl Inner {
     }
 }
 
-/// What a script is, for its log lines.
+/// What a script is.
 enum Kind {
-    Action(BoundAction),
+    /// A function that a rule or an expression names.
+    Function(Purpose, Arc<ActionCode>),
     Task(TaskReference),
+}
+
+/// What a function of a script is called for: it decides its arguments, what its results mean and how it is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Action,
+    Fetch,
+    Converter,
+    HttpService,
+    TcpService,
+}
+
+/// The call that a coroutine starts with.
+struct Entry<'a> {
+    purpose: Purpose,
+    code: &'a Arc<ActionCode>,
+    hook: Hook,
+    /// A converter's sample.
+    input: Option<Sample>,
+    may_wait: bool,
 }
 
 /// A coroutine on its way.
@@ -146,6 +172,8 @@ struct Script {
     stream_id: u64,
     hook: Hook,
     waiting: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
+    /// What a service waits for from its stream.
+    applet: Option<AppletWait>,
     outcome: Option<Outcome>,
 }
 
@@ -157,9 +185,43 @@ impl Drop for Script {
     }
 }
 
+/// What came of a script.
+enum Ended {
+    Action(ActionOutcome),
+    Sample(Option<Sample>),
+    /// Whether it came to its end without an error.
+    Service(bool),
+    Task,
+}
+
+impl Ended {
+    /// What a purpose makes of a script that could not run or gave nothing.
+    fn nothing(purpose: Purpose) -> Ended {
+        match purpose {
+            Purpose::Action => Ended::Action(ActionOutcome::Continue),
+            Purpose::Fetch | Purpose::Converter => Ended::Sample(None),
+            Purpose::HttpService | Purpose::TcpService => Ended::Service(false),
+        }
+    }
+
+    fn action(self) -> ActionOutcome {
+        match self {
+            Ended::Action(outcome) => outcome,
+            Ended::Sample(_) | Ended::Service(_) | Ended::Task => ActionOutcome::Continue,
+        }
+    }
+
+    fn sample(self) -> Option<Sample> {
+        match self {
+            Ended::Sample(sample) => sample,
+            Ended::Action(_) | Ended::Service(_) | Ended::Task => None,
+        }
+    }
+}
+
 /// How a burst left its script.
 enum Step {
-    Ended(ActionOutcome),
+    Ended(Ended),
     Waits,
 }
 
@@ -172,39 +234,75 @@ pub enum Attempt {
 }
 
 /// An action that waits.
-pub struct PendingAction {
+pub struct PendingAction(Pending);
+
+impl PendingAction {
+    /// Drives the action to its end.
+    pub async fn finish(self, _worker: &Rc<Worker>, cx: &mut StreamContext) -> ActionOutcome {
+        self.0.finish(cx).await.action()
+    }
+}
+
+/// How far [`try_run_sample`] came.
+pub enum SampleAttempt {
+    /// The function returned in its first burst.
+    Ready(Option<Sample>),
+    /// It waits; await [`PendingSample::finish`]. Dropping it lets the script go on detached.
+    Pending(PendingSample),
+}
+
+/// A fetch or converter that waits.
+pub struct PendingSample(Pending);
+
+impl PendingSample {
+    /// Drives the function to its end.
+    pub async fn finish(self, cx: &mut StreamContext) -> Option<Sample> {
+        self.0.finish(cx).await.sample()
+    }
+}
+
+/// A function that waits.
+struct Pending {
     inner: Rc<Inner>,
     stage: Option<Box<Stage>>,
 }
 
 enum Stage {
     /// The shared state was taken: nothing has run yet.
-    Begin(BoundAction, Hook, Arc<StateCell>),
+    Begin {
+        purpose: Purpose,
+        code: Arc<ActionCode>,
+        hook: Hook,
+        input: Option<Sample>,
+        may_wait: bool,
+        cell: Arc<StateCell>,
+    },
     Running(Script),
 }
 
-impl PendingAction {
-    /// Drives the action to its end.
-    pub async fn finish(mut self, _worker: &Rc<Worker>, cx: &mut StreamContext) -> ActionOutcome {
-        if let Some(Stage::Begin(action, hook, cell)) = self.stage.as_deref() {
+impl Pending {
+    async fn finish(mut self, cx: &mut StreamContext) -> Ended {
+        if let Some(Stage::Begin { purpose, code, hook, input, may_wait, cell }) = self.stage.as_deref_mut() {
             let cell = cell.clone();
+            let input = input.take();
             let mut state = cell.lock.lock().await;
-            match begin(&self.inner, &cell, &mut state, cx, action, *hook) {
-                Begun::Ended(outcome) => {
+            let entry = Entry { purpose: *purpose, code, hook: *hook, input, may_wait: *may_wait };
+            match begin(&self.inner, &cell, &mut state, cx, entry) {
+                Begun::Ended(ended) => {
                     self.stage = None;
-                    return outcome;
+                    return ended;
                 }
                 Begun::Waits(script) => self.stage = Some(Box::new(Stage::Running(script))),
             }
         }
-        let Some(Stage::Running(script)) = self.stage.as_deref_mut() else { return ActionOutcome::Continue };
-        let outcome = script.drive(Some(cx)).await;
+        let Some(Stage::Running(script)) = self.stage.as_deref_mut() else { return Ended::Task };
+        let ended = script.drive(Some(cx)).await;
         self.stage = None;
-        outcome
+        ended
     }
 }
 
-impl Drop for PendingAction {
+impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(stage) = self.stage.take()
             && let Stage::Running(script) = *stage
@@ -216,7 +314,11 @@ impl Drop for PendingAction {
 
 /// Runs the first burst of an action, without a future; nothing is allocated unless it waits.
 pub fn try_run_action(worker: &Rc<Worker>, cx: &mut StreamContext, action: &BoundAction, hook: Hook) -> Attempt {
-    worker.lua.try_run(cx, action, hook)
+    let entry = Entry { purpose: Purpose::Action, code: &action.0, hook, input: None, may_wait: true };
+    match worker.lua.try_run(cx, entry) {
+        Tried::Ended(ended) => Attempt::Ready(ended.action()),
+        Tried::Pending(pending) => Attempt::Pending(PendingAction(pending)),
+    }
 }
 
 /// Runs an action to its end.
@@ -232,28 +334,165 @@ pub async fn run_action(
     }
 }
 
-impl WorkerLua {
-    fn try_run(&self, cx: &mut StreamContext, action: &BoundAction, hook: Hook) -> Attempt {
-        let Some(inner) = &self.inner else { return Attempt::Ready(ActionOutcome::Continue) };
-        let references = &action.0.references;
-        let id = if references[0] != ffi::LUA_NOREF { 0 } else { inner.index + 1 };
-        let Some(cell) = inner.states.cells.get(id).and_then(Option::as_ref) else {
-            return Attempt::Ready(ActionOutcome::Continue);
+/// Runs the first burst of a fetch, or of a converter with its `input`. Where it may not wait, what would wait raises.
+pub fn try_run_sample(
+    worker: &Rc<Worker>,
+    cx: &mut StreamContext,
+    call: &LuaCall,
+    input: Option<Sample>,
+    hook: Hook,
+    may_wait: bool,
+) -> SampleAttempt {
+    let Some(code) = worker.lua.inner.as_ref().and_then(|inner| call.code(&inner.states)) else {
+        return SampleAttempt::Ready(None);
+    };
+    match worker.lua.try_run(cx, Entry { purpose: call.purpose(), code, hook, input, may_wait }) {
+        Tried::Ended(ended) => SampleAttempt::Ready(ended.sample()),
+        Tried::Pending(pending) => SampleAttempt::Pending(PendingSample(pending)),
+    }
+}
+
+/// A service on its way. Its stream drives it burst by burst and moves its bytes meanwhile. Dropping it lets the script
+/// go on detached, where its applet says that the client has gone.
+pub struct Service {
+    pending: Pending,
+    /// The last burst ended without anything to wait for.
+    yielded: bool,
+}
+
+impl Service {
+    /// A service that has not begun; `None` where there is no such state.
+    pub fn new(worker: &Rc<Worker>, service: &BoundService) -> Option<Service> {
+        let inner = worker.lua.inner.as_ref()?.clone();
+        let cell = inner.cell(&service.code)?.clone();
+        let purpose = if service.http { Purpose::HttpService } else { Purpose::TcpService };
+        let hook = if service.http { Hook::HttpReq } else { Hook::TcpReq };
+        let stage = Stage::Begin { purpose, code: service.code.clone(), hook, input: None, may_wait: true, cell };
+        Some(Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, yielded: false })
+    }
+
+    /// Runs one burst; `Some` once the script has ended, and whether without an error.
+    pub async fn burst(&mut self, cx: &mut StreamContext) -> Option<bool> {
+        let ended = match self.pending.stage.as_deref_mut() {
+            Some(Stage::Begin { purpose, code, hook, cell, .. }) => {
+                let cell = cell.clone();
+                let mut state = cell.lock.lock().await;
+                let entry = Entry { purpose: *purpose, code, hook: *hook, input: None, may_wait: true };
+                match begin(&self.pending.inner, &cell, &mut state, cx, entry) {
+                    Begun::Ended(ended) => Some(ended),
+                    Begun::Waits(script) => {
+                        drop(state);
+                        self.pending.stage = Some(Box::new(Stage::Running(script)));
+                        None
+                    }
+                }
+            }
+            Some(Stage::Running(script)) => {
+                let cell = script.cell.clone();
+                let mut state = cell.lock.lock().await;
+                match script.burst(&mut state, Some(cx)) {
+                    Step::Ended(ended) => Some(ended),
+                    Step::Waits => None,
+                }
+            }
+            None => Some(Ended::Task),
         };
+        self.yielded = false;
+        let ended = ended?;
+        self.pending.stage = None;
+        Some(matches!(ended, Ended::Service(true)))
+    }
+
+    /// Ready when the next burst makes sense.
+    pub fn poll_ready(&mut self, cx: &mut std::task::Context<'_>, io: &AppletIo) -> Poll<()> {
+        let Some(Stage::Running(script)) = self.pending.stage.as_deref_mut() else { return Poll::Ready(()) };
+        if script.outcome.is_some() {
+            return Poll::Ready(());
+        }
+        let outcome = match (script.applet, &mut script.waiting) {
+            (Some(wait), _) if io.is_ready(wait) => Outcome::Ready,
+            (Some(_), _) => return Poll::Pending,
+            (None, Some(waiting)) => std::task::ready!(waiting.as_mut().poll(cx)),
+            // A slice was used up, or the script yielded: others of this worker come first.
+            (None, None) if !std::mem::replace(&mut self.yielded, true) => {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            (None, None) => Outcome::Ready,
+        };
+        script.waiting = None;
+        script.applet = None;
+        script.outcome = Some(outcome);
+        Poll::Ready(())
+    }
+}
+
+thread_local! {
+    /// This thread's worker, for expressions that are evaluated where no worker is at hand.
+    static HERE: RefCell<std::rc::Weak<Inner>> = const { RefCell::new(std::rc::Weak::new()) };
+}
+
+/// Runs a fetch or converter where only reading is possible and nothing may wait: log lines and their kin. A thread
+/// that is no worker gets no sample.
+///
+/// The shared state may be in use by another worker; then this one is waited for, at most for one slice.
+pub(super) fn sample_now(call: &LuaCall, input: Option<Sample>, cx: &StreamContext) -> Option<Sample> {
+    let inner = HERE.with(|here| here.borrow().upgrade())?;
+    let code = call.code(&inner.states)?;
+    let cell = inner.cell(code)?;
+    let mut state = match cell.lock.try_lock() {
+        Some(state) => state,
+        None => cell.lock.lock_blocking(),
+    };
+    let entry = Entry { purpose: call.purpose(), code, hook: Hook::HttpReq, input, may_wait: false };
+    match begin_with(&inner, cell, &mut state, Lent::Read(cx), entry) {
+        Begun::Ended(ended) => ended.sample(),
+        // Unreachable: what may not wait is run to its end.
+        Begun::Waits(_) => None,
+    }
+}
+
+enum Tried {
+    Ended(Ended),
+    Pending(Pending),
+}
+
+impl Inner {
+    /// The state that runs a function on this worker: the shared one if it was registered there.
+    fn cell(&self, code: &ActionCode) -> Option<&Arc<StateCell>> {
+        let id = if code.references[0] != ffi::LUA_NOREF { 0 } else { self.index + 1 };
+        self.states.cells.get(id).and_then(Option::as_ref)
+    }
+}
+
+impl WorkerLua {
+    fn try_run(&self, cx: &mut StreamContext, entry: Entry<'_>) -> Tried {
+        let Some(inner) = &self.inner else { return Tried::Ended(Ended::nothing(entry.purpose)) };
+        let Some(cell) = inner.cell(entry.code) else { return Tried::Ended(Ended::nothing(entry.purpose)) };
         let stage = match cell.lock.try_lock() {
-            None => Stage::Begin(action.clone(), hook, cell.clone()),
-            Some(mut state) => match begin(inner, cell, &mut state, cx, action, hook) {
-                Begun::Ended(outcome) => return Attempt::Ready(outcome),
+            None => {
+                let Entry { purpose, code, hook, input, may_wait } = entry;
+                Stage::Begin { purpose, code: code.clone(), hook, input, may_wait, cell: cell.clone() }
+            }
+            Some(mut state) => match begin(inner, cell, &mut state, cx, entry) {
+                Begun::Ended(ended) => return Tried::Ended(ended),
                 Begun::Waits(script) => Stage::Running(script),
             },
         };
-        Attempt::Pending(PendingAction { inner: inner.clone(), stage: Some(Box::new(stage)) })
+        Tried::Pending(Pending { inner: inner.clone(), stage: Some(Box::new(stage)) })
     }
 }
 
 enum Begun {
-    Ended(ActionOutcome),
+    Ended(Ended),
     Waits(Script),
+}
+
+/// A stream as it is lent to a burst.
+enum Lent<'a> {
+    Nothing,
+    Read(&'a StreamContext),
+    Write(&'a mut StreamContext),
 }
 
 /// The first burst.
@@ -262,40 +501,77 @@ fn begin(
     cell: &Arc<StateCell>,
     state: &mut State,
     cx: &mut StreamContext,
-    action: &BoundAction,
-    hook: Hook,
+    entry: Entry<'_>,
 ) -> Begun {
+    begin_with(inner, cell, state, Lent::Write(cx), entry)
+}
+
+fn begin_with(
+    inner: &Rc<Inner>,
+    cell: &Arc<StateCell>,
+    state: &mut State,
+    mut lent: Lent<'_>,
+    entry: Entry<'_>,
+) -> Begun {
+    let Entry { purpose, code, hook, input, may_wait } = entry;
     cell.do_chores(state);
     let coroutine = match state.coroutine() {
         Ok(coroutine) => coroutine,
         Err(error) => {
             let sink = state.host::<Host>().shared.sink.clone();
-            sink(ALERT, &format!("Lua function '{}': {error}.", action.0.name));
-            return Begun::Ended(ActionOutcome::Continue);
+            sink(ALERT, &format!("{}: {error}.", Label::Function(purpose, &code.name)));
+            return Begun::Ended(Ended::nothing(purpose));
         }
     };
     let host = state.host::<Host>();
-    host.current.action = Arc::as_ptr(&action.0);
-    let stream_id = cx.id;
-    let mut budget = Budget::new(host.shared.session_timeout, host.shared.burst_timeout);
+    host.current.action = Arc::as_ptr(code);
+    host.current.input = input;
+    let stream_id = match &lent {
+        Lent::Nothing => 0,
+        Lent::Read(cx) => cx.id,
+        Lent::Write(cx) => cx.id,
+    };
+    let total = match purpose {
+        Purpose::HttpService | Purpose::TcpService => host.shared.service_timeout,
+        _ => host.shared.session_timeout,
+    };
+    let mut budget = Budget::new(total, host.shared.burst_timeout);
+    let body = match purpose {
+        Purpose::HttpService => function!(enter_http_service),
+        Purpose::TcpService => function!(enter_tcp_service),
+        Purpose::Action | Purpose::Fetch => function!(enter_action),
+        Purpose::Converter => function!(enter_converter),
+    };
     // SAFETY: a coroutine from the pool has free slots; a C function without upvalues is pushed without allocating.
-    unsafe { ffi::lua_pushcfunction(coroutine.thread(), function!(enter_action)) };
-    let (burst, done) = one_burst(state, &coroutine, Some(cx), stream_id, hook, &mut budget, None);
+    unsafe { ffi::lua_pushcfunction(coroutine.thread(), body) };
+    let (burst, done) = loop {
+        let again = match &mut lent {
+            Lent::Nothing => Lent::Nothing,
+            Lent::Read(cx) => Lent::Read(cx),
+            Lent::Write(cx) => Lent::Write(cx),
+        };
+        let (burst, done) = one_burst(state, &coroutine, again, stream_id, hook, may_wait, &mut budget, None);
+        // Where nothing may wait there is nobody else to run either.
+        if may_wait || !matches!(burst, Burst::Forced | Burst::Yielded) {
+            break (burst, done);
+        }
+    };
     inner.start_tasks_of(cell, state);
     if burst != Burst::Waiting && burst != Burst::Forced && burst != Burst::Yielded {
-        let outcome = ended(cell, state, &coroutine, burst, done, hook, &Label::Action(&action.0.name));
+        let ended = ended(cell, state, &coroutine, burst, done, hook, Label::Function(purpose, &code.name));
         state.recycle(coroutine);
-        return Begun::Ended(outcome);
+        return Begun::Ended(ended);
     }
     let mut script = Script {
         inner: inner.clone(),
         cell: cell.clone(),
         coroutine: Some(coroutine),
         budget,
-        kind: Kind::Action(action.clone()),
+        kind: Kind::Function(purpose, code.clone()),
         stream_id,
         hook,
         waiting: None,
+        applet: None,
         outcome: None,
     };
     script.note_wait(state, burst);
@@ -310,18 +586,28 @@ struct Done {
 }
 
 /// Runs one burst with the host set up for it.
+#[allow(clippy::too_many_arguments)] // what a burst is, once for every kind of script
 fn one_burst(
     state: &mut State,
     coroutine: &Coroutine,
-    cx: Option<&mut StreamContext>,
+    lent: Lent<'_>,
     stream_id: u64,
     hook: Hook,
+    may_wait: bool,
     budget: &mut Budget,
     outcome: Option<Outcome>,
 ) -> (Burst, Done) {
     let host = state.host::<Host>();
-    host.current.stream = cx.map_or(std::ptr::null_mut(), |cx| cx as *mut StreamContext);
+    (host.current.stream, host.current.readable) = match lent {
+        Lent::Nothing => (std::ptr::null_mut(), std::ptr::null()),
+        Lent::Read(cx) => (std::ptr::null_mut(), cx as *const StreamContext),
+        Lent::Write(cx) => {
+            let stream = cx as *mut StreamContext;
+            (stream, stream.cast_const())
+        }
+    };
     host.current.stream_id = stream_id;
+    host.current.no_wait = !may_wait;
     host.current.response = matches!(hook, Hook::HttpRes | Hook::TcpRes);
     host.outcome = outcome;
     // What an error left behind in the middle of a push.
@@ -336,11 +622,15 @@ impl Script {
     /// Takes over what the coroutine waits for.
     fn note_wait(&mut self, state: &mut State, burst: Burst) {
         let operation = if burst == Burst::Waiting { state.host::<Host>().operation.take() } else { None };
+        self.applet = match &operation {
+            Some(Operation::Applet(wait)) => Some(*wait),
+            _ => None,
+        };
         self.waiting = operation.map(|operation| Box::pin(operation.perform()) as _);
     }
 
     /// Drives the script to its end, with its stream or, once that is gone, without.
-    async fn drive(&mut self, mut cx: Option<&mut StreamContext>) -> ActionOutcome {
+    async fn drive(&mut self, mut cx: Option<&mut StreamContext>) -> Ended {
         loop {
             if self.outcome.is_none() {
                 self.outcome = Some(match &mut self.waiting {
@@ -355,7 +645,7 @@ impl Script {
             let cell = self.cell.clone();
             let mut state = cell.lock.lock().await;
             match self.burst(&mut state, cx.as_deref_mut()) {
-                Step::Ended(outcome) => return outcome,
+                Step::Ended(ended) => return ended,
                 Step::Waits => {}
             }
         }
@@ -363,26 +653,28 @@ impl Script {
 
     fn burst(&mut self, state: &mut State, cx: Option<&mut StreamContext>) -> Step {
         self.cell.do_chores(state);
-        let Some(coroutine) = self.coroutine.take() else { return Step::Ended(ActionOutcome::Continue) };
+        let Some(coroutine) = self.coroutine.take() else { return Step::Ended(Ended::Task) };
         if let Kind::Task(reference) = self.kind {
             state.host::<Host>().current.task = reference.0;
         }
         let outcome = self.outcome.take();
-        let (burst, done) = one_burst(state, &coroutine, cx, self.stream_id, self.hook, &mut self.budget, outcome);
+        let lent = cx.map_or(Lent::Nothing, Lent::Write);
+        let (burst, done) =
+            one_burst(state, &coroutine, lent, self.stream_id, self.hook, true, &mut self.budget, outcome);
         self.inner.start_tasks_of(&self.cell, state);
         if matches!(burst, Burst::Waiting | Burst::Forced | Burst::Yielded) {
             self.coroutine = Some(coroutine);
             self.note_wait(state, burst);
             return Step::Waits;
         }
-        let outcome = ended(&self.cell, state, &coroutine, burst, done, self.hook, &self.label());
+        let ended = ended(&self.cell, state, &coroutine, burst, done, self.hook, self.label());
         state.recycle(coroutine);
-        Step::Ended(outcome)
+        Step::Ended(ended)
     }
 
     fn label(&self) -> Label<'_> {
         match &self.kind {
-            Kind::Action(action) => Label::Action(&action.0.name),
+            Kind::Function(purpose, code) => Label::Function(*purpose, &code.name),
             Kind::Task(_) => Label::Task,
         }
     }
@@ -404,15 +696,20 @@ const ALERT: u8 = 1;
 /// Syslog severity of what a script's author may want to look at.
 const WARNING: u8 = 4;
 
+#[derive(Clone, Copy)]
 enum Label<'a> {
-    Action(&'a str),
+    Function(Purpose, &'a str),
     Task,
 }
 
 impl fmt::Display for Label<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Label::Action(name) => write!(f, "Lua function '{name}'"),
+            Label::Function(Purpose::Action, name) => write!(f, "Lua function '{name}'"),
+            Label::Function(Purpose::Fetch, name) => write!(f, "Lua sample-fetch '{name}'"),
+            Label::Function(Purpose::HttpService, name) => write!(f, "Lua applet http '{name}'"),
+            Label::Function(Purpose::TcpService, name) => write!(f, "Lua applet tcp '{name}'"),
+            Label::Function(Purpose::Converter, name) => write!(f, "Lua converter '{name}'"),
             Label::Task => f.write_str("Lua task"),
         }
     }
@@ -426,24 +723,40 @@ fn ended(
     burst: Burst,
     done: Done,
     hook: Hook,
-    label: &Label<'_>,
-) -> ActionOutcome {
-    if done.done && !done.stream {
-        return ActionOutcome::Continue;
-    }
-    if done.done {
-        return match done.reply {
-            Some(reply) if matches!(hook, Hook::HttpReq | Hook::HttpRes) => ActionOutcome::Reply(reply),
-            _ => ActionOutcome::Close,
+    label: Label<'_>,
+) -> Ended {
+    if let Burst::Done(results) = burst {
+        return match label {
+            Label::Task => Ended::Task,
+            Label::Function(Purpose::Action, _) => {
+                let code = if results > 0 { action_code(coroutine.thread()) } else { 0 };
+                if code == YIELD {
+                    let message = format!("{label}: not available yet: act.YIELD (core.yield and core.msleep wait).");
+                    (state.host::<Host>().shared.sink)(ALERT, &message);
+                }
+                Ended::Action(action_outcome(code))
+            }
+            Label::Function(Purpose::Fetch | Purpose::Converter, _) => {
+                Ended::Sample(result_sample(coroutine.thread(), results))
+            }
+            Label::Function(Purpose::HttpService | Purpose::TcpService, _) => Ended::Service(true),
         };
     }
-    if let Burst::Done(results) = burst {
-        let code = if results > 0 { action_code(coroutine.thread()) } else { 0 };
-        if code == YIELD {
-            let message = format!("{label}: not available yet: act.YIELD (core.yield and core.msleep wait).");
-            (state.host::<Host>().shared.sink)(ALERT, &message);
-        }
-        return action_outcome(code);
+    let nothing = || match label {
+        Label::Task => Ended::Task,
+        Label::Function(purpose, _) => Ended::nothing(purpose),
+    };
+    if done.done {
+        return match (done.stream, label) {
+            (true, Label::Function(Purpose::Action, _)) => Ended::Action(match done.reply {
+                Some(reply) if matches!(hook, Hook::HttpReq | Hook::HttpRes) => ActionOutcome::Reply(reply),
+                _ => ActionOutcome::Close,
+            }),
+            (_, Label::Function(Purpose::HttpService | Purpose::TcpService, _)) => Ended::Service(true),
+            // As HAProxy, which takes what `core.done` leaves for a value that is no sample.
+            (_, Label::Function(Purpose::Fetch | Purpose::Converter, _)) => Ended::Sample(Some(Sample::Bool(false))),
+            _ => nothing(),
+        };
     }
     let error = state.failure(coroutine);
     let message = match error.kind {
@@ -451,7 +764,7 @@ fn ended(
         _ => format!("{label}: [state-id {}] runtime error: {error}.", cell.id),
     };
     (state.host::<Host>().shared.sink)(ALERT, &message);
-    ActionOutcome::Continue
+    nothing()
 }
 
 /// `act.YIELD`.
@@ -490,6 +803,49 @@ unsafe fn enter_action(lua: *mut lua_State) -> c_int {
         }
         ffi::lua_callk(lua, code.args.len() as c_int + 1, 1, 0, Some(continuation!(leave)));
         1
+    }
+}
+
+/// The body of a converter's coroutine: its sample as text, then its arguments.
+unsafe fn enter_converter(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `enter_action`; the sample stays in the host until Lua has copied it.
+    unsafe {
+        let code: &ActionCode = &*host(lua).current.action;
+        ffi::luaL_checkstack(lua, code.args.len() as c_int + 4, c"too many arguments".as_ptr());
+        ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, code.references[host(lua).id].into());
+        let host = host(lua);
+        host.text.clear();
+        if let Some(input) = host.current.input.take() {
+            input.as_value().append_text(&mut host.text);
+        }
+        push_bytes(lua, &host.text);
+        for arg in &code.args {
+            push_bytes(lua, arg);
+        }
+        ffi::lua_callk(lua, code.args.len() as c_int + 1, 1, 0, Some(continuation!(leave)));
+        1
+    }
+}
+
+unsafe fn enter_http_service(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `enter_service`.
+    unsafe { enter_service(lua, true) }
+}
+
+unsafe fn enter_tcp_service(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `enter_service`.
+    unsafe { enter_service(lua, false) }
+}
+
+/// The body of a service's coroutine: its applet is its only argument.
+unsafe fn enter_service(lua: *mut lua_State, http: bool) -> c_int {
+    // SAFETY: as `enter_action`.
+    unsafe {
+        let code: &ActionCode = &*host(lua).current.action;
+        ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, code.references[host(lua).id].into());
+        applet::push(lua, http);
+        ffi::lua_callk(lua, 1, 0, 0, Some(continuation!(finish_task)));
+        0
     }
 }
 
@@ -576,6 +932,7 @@ async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
         stream_id: 0,
         hook: Hook::TcpReq,
         waiting: None,
+        applet: None,
         outcome: Some(Outcome::Ready),
     };
     script.drive(None).await;

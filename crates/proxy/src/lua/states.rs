@@ -13,8 +13,9 @@ use sluicegate_config::LuaNames;
 use sluicegate_config::model::{self, LuaLoad};
 use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, ffi};
 
-use super::host::{Host, Phase, TaskReference, c_string};
-use super::{LoadError, LogSink, WorkerLua, core_api, redis, socket, txn};
+use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
+use super::run::Purpose;
+use super::{LoadError, LogSink, WorkerLua, applet, core_api, redis, socket, txn};
 use crate::running::Engines;
 
 /// What all states share.
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
     pub(super) bufsize: usize,
     pub(super) session_timeout: Option<Duration>,
+    pub(super) service_timeout: Option<Duration>,
     pub(super) task_timeout: Option<Duration>,
     pub(super) burst_timeout: Option<Duration>,
     /// Scripts get boolean samples as 0 and 1.
@@ -103,6 +105,10 @@ pub struct LuaStates {
     /// By state id; index 0 is the shared state.
     pub(super) cells: Box<[Option<Arc<StateCell>>]>,
     actions: HashMap<Box<str>, Registered>,
+    fetches: HashMap<Box<str>, Registered>,
+    converters: HashMap<Box<str>, Registered>,
+    http_services: HashMap<Box<str>, Registered>,
+    tcp_services: HashMap<Box<str>, Registered>,
     inits: Vec<(usize, c_int)>,
     /// Tasks by worker.
     pub(super) tasks: Mutex<Vec<Vec<(usize, TaskReference)>>>,
@@ -131,6 +137,27 @@ impl fmt::Debug for BoundAction {
     }
 }
 
+/// A service as one rule names it.
+#[derive(Clone)]
+pub struct BoundService {
+    name: Arc<str>,
+    pub(super) code: Arc<ActionCode>,
+    pub(super) http: bool,
+}
+
+impl fmt::Debug for BoundService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoundService").field(&self.name).finish()
+    }
+}
+
+impl BoundService {
+    /// As log lines name it, where a server's name would stand: `<lua.NAME>`.
+    pub fn name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+}
+
 impl LuaStates {
     /// Runs the bodies of every script on the calling thread, in the order of the file: `lua-load` in the shared
     /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what scripts log.
@@ -141,6 +168,7 @@ impl LuaStates {
             engines: OnceLock::new(),
             bufsize: tune.bufsize,
             session_timeout: tune.lua_session_timeout,
+            service_timeout: tune.lua_service_timeout,
             task_timeout: tune.lua_task_timeout,
             burst_timeout: tune.lua_burst_timeout,
             bool_as_integer: tune.lua_bool_as_integer,
@@ -199,6 +227,27 @@ impl LuaStates {
         })))
     }
 
+    /// Binds a fetch or converter of an expression.
+    pub(super) fn bind_sample(&self, purpose: Purpose, name: &str, args: &[Box<[u8]>]) -> Option<Arc<ActionCode>> {
+        let registered = match purpose {
+            Purpose::Action => self.actions.get(name),
+            Purpose::Fetch => self.fetches.get(name),
+            Purpose::Converter => self.converters.get(name),
+            Purpose::HttpService => self.http_services.get(name),
+            Purpose::TcpService => self.tcp_services.get(name),
+        }?;
+        Some(Arc::new(ActionCode { name: name.into(), references: registered.references.clone(), args: args.into() }))
+    }
+
+    /// Binds the service of a rule; `None` if it is not registered.
+    pub fn bind_service(&self, name: &str, http: bool) -> Option<BoundService> {
+        let registered = if http { self.http_services.get(name) } else { self.tcp_services.get(name) }?;
+        let full: Arc<str> = format!("<lua.{name}>").into();
+        let code =
+            ActionCode { name: (&*full).into(), references: registered.references.clone(), args: Box::default() };
+        Some(BoundService { name: full, code: Arc::new(code), http })
+    }
+
     /// Bytes that all states use, by Lua's own account. Waits for running bursts: not for a worker.
     pub fn memory_used(&self) -> usize {
         self.cells.iter().flatten().map(|cell| cell.lock.lock_blocking().memory_used()).sum()
@@ -213,8 +262,24 @@ impl LuaNames for LuaStates {
     }
 
     fn actions(&self) -> Vec<String> {
-        self.actions.keys().map(|name| name.to_string()).collect()
+        names(&self.actions)
     }
+
+    fn fetches(&self) -> Vec<String> {
+        names(&self.fetches)
+    }
+
+    fn converters(&self) -> Vec<String> {
+        names(&self.converters)
+    }
+
+    fn services(&self, mode: &str) -> Vec<String> {
+        names(if mode == "http" { &self.http_services } else { &self.tcp_services })
+    }
+}
+
+fn names(registered: &HashMap<Box<str>, Registered>) -> Vec<String> {
+    registered.keys().map(|name| name.to_string()).collect()
 }
 
 fn make_state(
@@ -233,6 +298,7 @@ fn make_state(
                 socket::open(lua);
                 redis::open(lua);
                 txn::open(lua);
+                applet::open(lua);
             })
             .map_err(failed)?;
     }
@@ -270,6 +336,10 @@ fn path_bytes(path: &Path) -> &[u8] {
 fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> LuaStates {
     let count = states.len();
     let mut actions: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut fetches: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut converters: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut http_services: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut tcp_services: HashMap<Box<str>, Registered> = HashMap::new();
     let mut inits = Vec::new();
     let mut tasks = vec![Vec::new(); nbthread.max(1)];
     let mut cells = Vec::with_capacity(count);
@@ -277,7 +347,14 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
         cells.push(state.map(|mut state| {
             let host = state.host::<Host>();
             for registration in host.registrations.drain(..) {
-                let entry = actions.entry(registration.name.into_boxed_str()).or_insert_with(|| Registered {
+                let table = match registration.kind {
+                    RegisteredAs::Action => &mut actions,
+                    RegisteredAs::Fetch => &mut fetches,
+                    RegisteredAs::Converter => &mut converters,
+                    RegisteredAs::HttpService => &mut http_services,
+                    RegisteredAs::TcpService => &mut tcp_services,
+                };
+                let entry = table.entry(registration.name.into_boxed_str()).or_insert_with(|| Registered {
                     hooks: 0,
                     args: registration.args,
                     references: vec![ffi::LUA_NOREF; count].into(),
@@ -291,7 +368,17 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
             StateCell::new(id, state)
         }));
     }
-    LuaStates { shared, cells: cells.into(), actions, inits, tasks: Mutex::new(tasks) }
+    LuaStates {
+        shared,
+        cells: cells.into(),
+        actions,
+        fetches,
+        converters,
+        http_services,
+        tcp_services,
+        inits,
+        tasks: Mutex::new(tasks),
+    }
 }
 
 /// Gives tasks to workers: those of a worker's own state to it, those of the shared state to all in turn.

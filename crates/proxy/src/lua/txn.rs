@@ -15,6 +15,7 @@ use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise, to_bytes};
 use smallvec::SmallVec;
 
+use super::applet::AppletIo;
 use super::core_api::{check_level, end_script, log_argument};
 use super::host::{Host, host, key, push_sample, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
@@ -30,6 +31,8 @@ use crate::stream::StreamContext;
 /// What Lua keeps of a stream.
 #[derive(Default)]
 pub struct StreamLua {
+    /// Between the service that answers and the stream, while one does.
+    pub(crate) applet: Option<Box<AppletIo>>,
     private: SmallVec<[PrivateIn; 1]>,
 }
 
@@ -127,6 +130,17 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         set_functions(lua, &METHODS);
         reply::push_constructor(lua);
         ffi::lua_setfield(lua, -2, c"reply".as_ptr());
+        push_index(lua);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::TXN).cast());
+    }
+}
+
+/// Makes the table of methods on top an `__index` that also makes the objects `f`, `sf`, `c`, `sc` and `http`.
+pub(super) unsafe fn push_index(lua: *mut lua_State) {
+    // SAFETY: called inside a protected call, with a table on top; nothing is held.
+    unsafe {
+        ffi::luaL_checkstack(lua, 16, c"out of stack".as_ptr());
         for object in OBJECTS {
             ffi::lua_createtable(lua, 0, 1); // its metatable
             ffi::lua_createtable(lua, 0, 8); // its methods
@@ -143,8 +157,6 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
             ffi::lua_setfield(lua, -2, c"__index".as_ptr());
         }
         ffi::lua_pushcclosure(lua, function!(index), 1 + OBJECTS.len() as c_int);
-        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
-        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::TXN).cast());
     }
 }
 
@@ -214,12 +226,27 @@ unsafe fn context<'a>(lua: *mut lua_State, id: u64) -> Option<&'a mut StreamCont
         if current.stream_id != id {
             raise(lua, c"this object belongs to another stream");
         }
+        if current.stream.is_null() && !current.readable.is_null() {
+            raise(lua, c"the stream cannot be changed here");
+        }
         current.stream.as_mut()
     }
 }
 
+/// As [`context`], to read.
+unsafe fn readable<'a>(lua: *mut lua_State, id: u64) -> Option<&'a StreamContext> {
+    // SAFETY: as `context`.
+    unsafe {
+        let current = &host(lua).current;
+        if current.stream_id != id {
+            raise(lua, c"this object belongs to another stream");
+        }
+        current.readable.as_ref()
+    }
+}
+
 /// The context behind argument 1, which must be a `txn`.
-unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut StreamContext> {
+pub(super) unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut StreamContext> {
     // SAFETY: as `context`.
     unsafe {
         match stream_of_txn(lua) {
@@ -232,8 +259,34 @@ unsafe fn txn_context<'a>(lua: *mut lua_State) -> Option<&'a mut StreamContext> 
     }
 }
 
-/// The context behind argument 1, which must be the object that `wanted` says (or its string twin).
+/// As [`txn_context`], to read.
+unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
+    // SAFETY: as `context`.
+    unsafe {
+        match stream_of_txn(lua) {
+            Some(id) => readable(lua, id),
+            None => {
+                ffi::luaL_argerror(lua, 1, c"TXN expected".as_ptr());
+                None
+            }
+        }
+    }
+}
+
+/// The context behind argument 1, which must be the object that `wanted` says.
 pub(super) unsafe fn object_context<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a mut StreamContext> {
+    // SAFETY: as `context`.
+    unsafe { context(lua, object_stream(lua, wanted)) }
+}
+
+/// As [`object_context`], to read.
+pub(super) unsafe fn object_readable<'a>(lua: *mut lua_State, wanted: Object) -> Option<&'a StreamContext> {
+    // SAFETY: as `context`.
+    unsafe { readable(lua, object_stream(lua, wanted)) }
+}
+
+/// The stream of the object at 1; raises if it is no such object.
+unsafe fn object_stream(lua: *mut lua_State, wanted: Object) -> u64 {
     // SAFETY: the block is as long as a handle, and a handle is plain numbers.
     unsafe {
         let handle = ffi::lua_touserdata(lua, 1) as *const Handle;
@@ -243,7 +296,7 @@ pub(super) unsafe fn object_context<'a>(lua: *mut lua_State, wanted: Object) -> 
         {
             ffi::luaL_argerror(lua, 1, c"an object of txn is expected".as_ptr());
         }
-        context(lua, (*handle).stream)
+        (*handle).stream
     }
 }
 
@@ -304,7 +357,7 @@ unsafe fn string_fetch(lua: *mut lua_State) -> c_int {
 unsafe fn run_fetch(lua: *mut lua_State, object: Object) -> c_int {
     // SAFETY: owned values are dropped or parked in the host before Lua is called.
     unsafe {
-        let Some(cx) = object_context(lua, object) else {
+        let Some(cx) = object_readable(lua, object) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
@@ -416,7 +469,7 @@ unsafe fn run_convert(lua: *mut lua_State, object: Object) -> c_int {
     static NO_ENGINES: LazyLock<Engines> = LazyLock::new(Engines::new);
     // SAFETY: owned values are dropped or parked in the host before Lua is called.
     unsafe {
-        let Some(cx) = object_context(lua, object) else {
+        let Some(cx) = object_readable(lua, object) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
@@ -486,7 +539,7 @@ unsafe fn check_count(lua: *mut lua_State, message: &CStr, least: c_int, most: c
     }
 }
 
-unsafe fn set_var(lua: *mut lua_State) -> c_int {
+pub(super) unsafe fn set_var(lua: *mut lua_State) -> c_int {
     // SAFETY: owned values are dropped before Lua is called.
     unsafe {
         check_count(lua, c"'set_var' needs between 3 and 4 arguments", 3, 4);
@@ -511,7 +564,7 @@ unsafe fn set_var(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe fn unset_var(lua: *mut lua_State) -> c_int {
+pub(super) unsafe fn unset_var(lua: *mut lua_State) -> c_int {
     // SAFETY: as `set_var`.
     unsafe {
         check_count(lua, c"'unset_var' needs between 2 and 3 arguments", 2, 3);
@@ -532,11 +585,11 @@ unsafe fn unset_var(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe fn get_var(lua: *mut lua_State) -> c_int {
+pub(super) unsafe fn get_var(lua: *mut lua_State) -> c_int {
     // SAFETY: as `set_var`.
     unsafe {
         check_bytes(lua, 2);
-        let Some(cx) = txn_context(lua) else {
+        let Some(cx) = txn_readable(lua) else {
             ffi::lua_pushnil(lua);
             return 1;
         };
@@ -548,7 +601,7 @@ unsafe fn get_var(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe fn set_priv(lua: *mut lua_State) -> c_int {
+pub(super) unsafe fn set_priv(lua: *mut lua_State) -> c_int {
     // SAFETY: what the stream notes is made after the last call that may raise.
     unsafe {
         ffi::lua_settop(lua, 2);
@@ -564,10 +617,10 @@ unsafe fn set_priv(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe fn get_priv(lua: *mut lua_State) -> c_int {
+pub(super) unsafe fn get_priv(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
-        let Some(cx) = txn_context(lua) else {
+        let Some(cx) = txn_readable(lua) else {
             ffi::lua_pushnil(lua);
             return 1;
         };

@@ -9,7 +9,7 @@ use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, page_reply};
 use super::store::StoreCode;
 use super::{Hook, ReplySource, Verdict};
-use crate::lua::{self, BoundAction};
+use crate::lua::{self, BoundAction, BoundService};
 use crate::sample::{Sample, VarRef};
 use crate::stream::StreamContext;
 
@@ -39,6 +39,8 @@ pub(super) enum ActionCode {
     StoreCall(StoreCode),
     /// `lua.NAME`.
     Lua(BoundAction, lua::Hook),
+    /// `use-service lua.NAME`.
+    Service(BoundService),
     /// `use_backend NAME`.
     UseBackend(ProxyId),
     /// `use_backend` with a log-format: the text is the name.
@@ -73,6 +75,7 @@ impl ActionCode {
     ) -> Done {
         match self {
             ActionCode::Accept => return Done::Verdict(Verdict::Continue),
+            ActionCode::Service(service) => return Done::Verdict(Verdict::Service(service.clone())),
             ActionCode::Reject => return Done::Verdict(Verdict::Close),
             ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine, &mut cx.response))),
             ActionCode::Redirect(redirect) => {

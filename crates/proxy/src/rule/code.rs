@@ -4,12 +4,15 @@
 //! jumps. When the function returns no sample is alive, so what must be kept while something waits is the program
 //! counter, the cursor of a condition over several occurrences and the text so far.
 
+use std::sync::Arc;
+
 use sluicegate_config::model::{FormatFlags, LogAlias};
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
 use super::action::ActionCode;
+use crate::lua::LuaCall;
 use crate::sample::{
     Converted, ConverterCode, Cursor, FetchCode, FormatMode, MatcherCode, Sample, Value, append_alias, append_value,
 };
@@ -25,6 +28,10 @@ pub(super) enum Op {
     FetchNext(FetchCode, u32),
     /// The accumulator is converted; none stays none.
     Convert(ConverterCode),
+    /// The accumulator becomes what a script's function gives.
+    LuaFetch(Arc<LuaCall>),
+    /// The accumulator becomes what a script's function makes of it; none stays none.
+    LuaConvert(Arc<LuaCall>),
     /// Jumps if the accumulator matches.
     JumpIfMatch(MatcherCode, u32),
     /// Jumps.
@@ -140,6 +147,11 @@ impl Machine {
         })
     }
 
+    /// What a script's function gave: it becomes the accumulator.
+    pub(super) fn give(&mut self, sample: Option<Sample>) {
+        self.resumed = sample;
+    }
+
     /// The reply to [`Step::Wait`]: it becomes the accumulator. The reason is given if the store failed.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<String> {
         match ConverterCode::finish(reply) {
@@ -159,6 +171,9 @@ pub(super) enum Step<'a> {
     Act(&'a ActionCode, Option<Sample>),
     /// A converter's store failed; `txn.store_err` gets the reason, then go on.
     StoreFailed(String),
+    /// A script's function is to be called, on the sample if it is a converter; give what it gives to
+    /// [`Machine::give`], then go on.
+    Lua(&'a LuaCall, Option<Sample>),
     /// A converter's store answers later; give its reply to [`Machine::answer`], then go on.
     Wait(PendingReply),
 }
@@ -193,6 +208,15 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                         return Step::Wait(reply);
                     }
                 }
+            }
+            Op::LuaFetch(call) => {
+                machine.next = at as u32;
+                return Step::Lua(call, None);
+            }
+            Op::LuaConvert(call) => {
+                let Some(input) = value.take() else { continue };
+                machine.next = at as u32;
+                return Step::Lua(call, Some(input.into_sample()));
             }
             Op::JumpIfMatch(matcher, target) => {
                 if value.as_ref().is_some_and(|value| matcher.matches(value)) {

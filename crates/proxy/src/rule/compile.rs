@@ -182,7 +182,7 @@ impl Builder<'_> {
             let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case).with_files(&test.files);
             let Some(fetch) = self.fetch(&test.expr) else { continue };
             if !fetch.is_multiple() {
-                self.ops.push(Op::Fetch(fetch));
+                self.push_fetch(fetch);
                 self.converters(&test.expr);
                 self.jump(Op::JumpIfMatch(matcher, 0), matched);
                 continue;
@@ -208,6 +208,7 @@ impl Builder<'_> {
                 Ok(code) if code.may_wait() && self.hook == Hook::TcpRequestConnection => {
                     self.error(&expr.at, "a store cannot be waited for in 'tcp-request connection'");
                 }
+                Ok(ConverterCode::Lua(call)) => self.ops.push(Op::LuaConvert(call)),
                 Ok(code) => self.ops.push(Op::Convert(code)),
                 Err(message) => self.error(&expr.at, message),
             }
@@ -217,9 +218,16 @@ impl Builder<'_> {
     /// Leaves the expression's sample in the accumulator.
     fn expr(&mut self, expr: &Expr) {
         if let Some(fetch) = self.fetch(expr) {
-            self.ops.push(Op::Fetch(fetch));
+            self.push_fetch(fetch);
             self.converters(expr);
         }
+    }
+
+    fn push_fetch(&mut self, fetch: FetchCode) {
+        self.ops.push(match fetch {
+            FetchCode::Lua(call) => Op::LuaFetch(call),
+            fetch => Op::Fetch(fetch),
+        });
     }
 
     /// Renders one log-format.
@@ -307,6 +315,14 @@ impl Builder<'_> {
             Action::StoreCall(call) => {
                 let Some(code) = self.store_call(call, at) else { return };
                 code
+            }
+            Action::UseService(name) => {
+                let http = self.hook == Hook::HttpRequest;
+                let Some(service) = self.lua.and_then(|states| states.bind_service(name, http)) else {
+                    self.error(at, format!("no Lua service is registered as '{name}'"));
+                    return;
+                };
+                ActionCode::Service(service)
             }
             Action::Lua(action) => {
                 let Some(code) = self.lua(action, at) else { return };

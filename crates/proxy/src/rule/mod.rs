@@ -21,6 +21,8 @@ use std::fmt;
 
 use sluicegate_config::model::Position;
 
+use crate::lua::BoundService;
+
 pub use compile::ProxyRules;
 pub use reply::page_reply;
 pub use run::{
@@ -34,6 +36,8 @@ pub enum Verdict {
     Continue,
     /// Answer locally and end this request. The log's ending and the counter follow from `source`.
     Reply(LocalReply),
+    /// A script's service answers (`use-service`).
+    Service(BoundService),
     /// Close without an answer (`reject`, `silent-drop`).
     Close,
 }

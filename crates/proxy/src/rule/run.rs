@@ -11,7 +11,7 @@ use super::action::{ActionCode, Done};
 use super::code::{Machine, Program, Step, step};
 use super::reply::page_reply;
 use super::{Hook, ReplySource, RuleList, Verdict};
-use crate::lua::{self, ActionOutcome, BoundAction, PendingAction};
+use crate::lua::{self, ActionOutcome, BoundAction, LuaCall, PendingAction, PendingSample};
 use crate::running::ProxyRun;
 use crate::sample::Sample;
 use crate::stream::StreamContext;
@@ -66,6 +66,8 @@ enum Wait {
     StoreCall(PendingReply),
     /// A Lua action.
     Lua(PendingAction),
+    /// A fetch or converter of a script: its sample becomes the accumulator.
+    LuaSample(PendingSample),
 }
 
 /// Why [`advance`] stopped.
@@ -73,6 +75,7 @@ enum Progress<'a> {
     Verdict(Verdict),
     Wait(Wait),
     Lua(&'a BoundAction, lua::Hook),
+    LuaSample(&'a LuaCall, Option<Sample>),
     Backend(ProxyId),
     /// The text is the backend's name.
     BackendNamed,
@@ -93,6 +96,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
             },
             Step::StoreFailed(reason) => store_failed(reason, cx),
             Step::Wait(reply) => return Progress::Wait(Wait::Sample(reply)),
+            Step::Lua(call, input) => return Progress::LuaSample(call, input),
         }
     }
 }
@@ -154,6 +158,11 @@ fn go_on(
                     return Attempt::Suspended(Suspended { machine, wait: Wait::Lua(pending) });
                 }
             },
+            Progress::LuaSample(call, input) => {
+                if let Some(pending) = lua_sample(&mut machine, call, input, hook, cx, worker) {
+                    return Attempt::Suspended(Suspended { machine, wait: Wait::LuaSample(pending) });
+                }
+            }
             Progress::Backend(_) | Progress::BackendNamed => {
                 debug_assert!(false, "use_backend in a rule list");
             }
@@ -184,6 +193,10 @@ pub async fn resume(
                 finish_store_call(&list.code, &machine, reply, hook, cx)
             }
             Wait::Lua(pending) => lua_verdict(pending.finish(worker, cx).await, hook),
+            Wait::LuaSample(pending) => {
+                machine.give(pending.finish(cx).await);
+                None
+            }
         };
         if let Some(verdict) = ended {
             give_machine(machine);
@@ -193,6 +206,31 @@ pub async fn resume(
             Attempt::Ready(verdict) => return verdict,
             Attempt::Suspended(again) => suspended = again,
         }
+    }
+}
+
+/// Calls a script's fetch or converter; what it gives becomes the accumulator unless it waits.
+fn lua_sample(
+    machine: &mut Machine,
+    call: &LuaCall,
+    input: Option<Sample>,
+    hook: Hook,
+    cx: &mut StreamContext,
+    worker: &Rc<Worker>,
+) -> Option<PendingSample> {
+    let (lua_hook, may_wait) = match hook {
+        Hook::TcpRequestConnection => (lua::Hook::TcpReq, false),
+        Hook::TcpRequestContent => (lua::Hook::TcpReq, true),
+        Hook::TcpResponseContent => (lua::Hook::TcpRes, true),
+        Hook::HttpRequest => (lua::Hook::HttpReq, true),
+        Hook::HttpResponse => (lua::Hook::HttpRes, true),
+    };
+    match lua::try_run_sample(worker, cx, call, input, lua_hook, may_wait) {
+        lua::SampleAttempt::Ready(sample) => {
+            machine.give(sample);
+            None
+        }
+        lua::SampleAttempt::Pending(pending) => Some(pending),
     }
 }
 
@@ -253,6 +291,11 @@ fn go_on_choosing(
             Progress::Verdict(_) => break frontend.rules.default_backend,
             Progress::Wait(wait) => return BackendAttempt::Suspended(Suspended { machine, wait }),
             Progress::Lua(..) => debug_assert!(false, "a Lua action chooses no backend"),
+            Progress::LuaSample(call, input) => {
+                if let Some(pending) = lua_sample(&mut machine, call, input, Hook::HttpRequest, cx, worker) {
+                    return BackendAttempt::Suspended(Suspended { machine, wait: Wait::LuaSample(pending) });
+                }
+            }
         }
     };
     give_machine(machine);
@@ -271,6 +314,7 @@ pub async fn resume_backend(
         let Suspended { mut machine, wait } = suspended;
         match wait {
             Wait::Sample(reply) => answer(&mut machine, reply.await, cx),
+            Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
             Wait::StoreCall(_) | Wait::Lua(_) => debug_assert!(false, "use_backend acts on nothing"),
         }
         match go_on_choosing(frontend, machine, cx, worker) {
@@ -298,6 +342,7 @@ mod tests {
             None => "-".to_owned(),
             Some(Verdict::Continue) => "ok".to_owned(),
             Some(Verdict::Close) => "close".to_owned(),
+            Some(Verdict::Service(service)) => service.name().to_string(),
             Some(Verdict::Reply(reply)) => format!("{} {:?}", reply.head.status(), reply.source),
         }
     }

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::value::Value;
 use super::variables::VarRef;
+use crate::lua::LuaCall;
 use crate::running::Engines;
 use crate::stream::StreamContext;
 
@@ -30,6 +31,8 @@ pub enum ConverterCode {
         /// Then this.
         end: Box<[u8]>,
     },
+    /// `lua.NAME`.
+    Lua(Arc<LuaCall>),
     /// `field(index,delimiters[,count])`.
     Field(Cut),
     /// `word(index,delimiters[,count])`.
@@ -91,6 +94,7 @@ impl ConverterCode {
                 },
                 end: text(args, 2)?,
             },
+            Converter::Lua => ConverterCode::Lua(Arc::new(LuaCall::converter(args)?)),
             Converter::Field => ConverterCode::Field(Cut::compile(args)?),
             Converter::Word => ConverterCode::Word(Cut::compile(args)?),
             Converter::StoreGet => ConverterCode::StoreGet(engine(args, engines)?),
@@ -130,6 +134,10 @@ impl ConverterCode {
                 text.extend_from_slice(end);
                 Converted::Value(Value::owned_text(text))
             }
+            ConverterCode::Lua(call) => match call.now(Some(value.into_sample()), cx) {
+                Some(sample) => Converted::Value(Value::from_sample(sample)),
+                None => Converted::Nothing,
+            },
             ConverterCode::Field(cut) => cut_value(value, |text| cut.field(text)),
             ConverterCode::Word(cut) => cut_value(value, |text| cut.word(text)),
             ConverterCode::StoreGet(engine) => {

@@ -14,6 +14,7 @@ use sluicegate_wire::http::{Message, Version};
 use super::field;
 use super::value::{Sample, Value};
 use super::variables::VarRef;
+use crate::lua::LuaCall;
 use crate::stream::StreamContext;
 
 /// Negative occurrences reach this far back (HAProxy's `MAX_HDR_HISTORY`).
@@ -104,6 +105,8 @@ pub enum FetchCode {
         /// From 1, negative from the end, 0 for the last or, under a cursor, for all.
         occurrence: i64,
     },
+    /// `lua.NAME`.
+    Lua(std::sync::Arc<LuaCall>),
     /// `hdr_cnt` of either side.
     Count {
         /// Which message.
@@ -197,6 +200,7 @@ impl FetchCode {
             Fetch::ResHdr => occurrence(Side::Response, List::Elements)?,
             Fetch::ResFhdr => occurrence(Side::Response, List::Lines)?,
             Fetch::ResCook => occurrence(Side::Response, List::Cookies)?,
+            Fetch::Lua => FetchCode::Lua(std::sync::Arc::new(LuaCall::fetch(args)?)),
             Fetch::ReqHdrCnt => FetchCode::Count { side: Side::Request, name: text(0)? },
             Fetch::ResHdrCnt => FetchCode::Count { side: Side::Response, name: text(0)? },
         })
@@ -213,6 +217,7 @@ impl FetchCode {
             FetchCode::Constant(sample) => Some(sample.as_value()),
             FetchCode::Variable(VarRef::Process(variable)) => variable.get().map(Value::from_sample),
             FetchCode::Variable(variable) => cx.variables.get_local(variable).map(Sample::as_value),
+            FetchCode::Lua(call) => call.now(None, cx).map(Value::from_sample),
             FetchCode::Date { offset, unit } => Some(Value::Int(date(*offset, *unit))),
             FetchCode::Random { range } => Some(Value::Int(random_below(*range) as i64)),
             FetchCode::Source => cx.source.map(|address| Value::Ip(address.ip())),
@@ -341,7 +346,7 @@ pub fn path_and_query(target: &[u8]) -> Option<&[u8]> {
 }
 
 /// The query of a target: after the first `?`.
-fn query(target: &[u8]) -> Option<&[u8]> {
+pub fn query(target: &[u8]) -> Option<&[u8]> {
     memchr::memchr(b'?', target).map(|mark| &target[mark + 1..])
 }
 

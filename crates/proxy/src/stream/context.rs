@@ -113,6 +113,8 @@ pub struct LogRecord {
     pub bytes_uploaded: u64,
     /// `%s` is its name, `<NOSRV>` without one.
     pub server: Option<Arc<ServerRun>>,
+    /// The service of a script that answered, as a server's name: `<lua.NAME>`.
+    pub applet: Option<Arc<str>>,
     /// How it ended.
     pub ending: Endings,
     /// `%rc`, and whether redispatched (`+`).
@@ -142,6 +144,7 @@ impl LogRecord {
             bytes_read: 0,
             bytes_uploaded: 0,
             server: None,
+            applet: None,
             ending: Endings::default(),
             retries: 0,
             redispatched: false,

@@ -192,6 +192,29 @@ impl Flow {
         }
     }
 
+    /// Takes at most `room` body bytes for someone here; says whether the body is complete.
+    pub(crate) fn collect(
+        &mut self,
+        input: &mut Buffer,
+        into: &mut Vec<u8>,
+        room: usize,
+        moved: &mut Moved,
+    ) -> Result<bool, FlowError> {
+        self.replayable = false;
+        let limit = into.len() + room;
+        while !self.complete && !input.is_empty() && into.len() < limit {
+            let within = &input.data()[..input.len().min(limit - into.len())];
+            let (taken, event) = self.decoder.decode(within).map_err(|_| FlowError::Malformed)?;
+            moved.count(&event, &self.decoder);
+            if let BodyEvent::Data(range) = &event {
+                into.extend_from_slice(&within[range.clone()]);
+            }
+            input.consume(taken);
+            self.complete = event == BodyEvent::End || self.decoder.is_done();
+        }
+        Ok(self.complete)
+    }
+
     /// Takes and forgets body bytes, for a message whose sink is gone; says whether the body is complete.
     pub(crate) fn discard(&mut self, input: &mut Buffer, moved: &mut Moved) -> Result<bool, FlowError> {
         self.replayable = false;

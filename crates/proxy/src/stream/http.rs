@@ -16,6 +16,8 @@
 //! once more on a new connection; otherwise a client that has got responses before is closed without an answer, which
 //! makes it repeat the request (HAProxy's way), and a first request gets a 502.
 
+mod service;
+
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -226,6 +228,8 @@ impl Exchange<'_> {
         match verdict {
             Verdict::Continue => Ok(()),
             Verdict::Reply(reply) => Err(self.local(reply, hook).await),
+            // Boxed: a service's answer runs rules itself.
+            Verdict::Service(service) => Err(Box::pin(self.use_service(&service, hook)).await),
             Verdict::Close => {
                 let index = worker.index;
                 let counters = self.stream.cx.frontend.frontend.figures.at(index);

@@ -1,15 +1,18 @@
 //! A session in TCP mode: one stream from the acceptance to the end.
 
-use std::time::Instant;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::ProxyId;
 
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer};
+use crate::lua::{AppletIo, BoundService, Service};
 use crate::rule::{self, Hook, Verdict};
 use crate::running::ProxyRun;
 use crate::server;
-use crate::session::Session;
+use crate::session::{Session, drain};
 
 /// Serves the session.
 pub(crate) async fn serve(session: &mut Session) {
@@ -17,8 +20,9 @@ pub(crate) async fn serve(session: &mut Session) {
     stream.begin();
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
-    if !rules(frontend, Hook::TcpRequestContent, &mut stream).await {
-        return;
+    match rules(frontend, Hook::TcpRequestContent, &mut stream).await {
+        Ok(()) => {}
+        Err(service) => return answer(service, session, &mut stream).await,
     }
     let chosen = rule::choose_backend(frontend, &mut stream.cx, &worker).await;
     let Some(ProxyId(index)) = chosen else {
@@ -28,8 +32,10 @@ pub(crate) async fn serve(session: &mut Session) {
     let backend = &worker.running.proxies[index as usize];
     stream.cx.backend = Some(backend.clone());
     let _stay = backend.backend.enter(worker.index, Instant::now());
-    if backend.id != frontend.id && !rules(backend, Hook::TcpRequestContent, &mut stream).await {
-        return;
+    if backend.id != frontend.id
+        && let Err(service) = rules(backend, Hook::TcpRequestContent, &mut stream).await
+    {
+        return answer(service, session, &mut stream).await;
     }
     let gone = session.socket.gone(backend.config.options.abortonclose);
     let result = tokio::select! {
@@ -51,7 +57,7 @@ pub(crate) async fn serve(session: &mut Session) {
         }
     };
     stream.cx.in_response = true;
-    if !rules(backend, Hook::TcpResponseContent, &mut stream).await {
+    if rules(backend, Hook::TcpResponseContent, &mut stream).await.is_err() {
         return;
     }
     let mut input = Buffer::default();
@@ -62,16 +68,18 @@ pub(crate) async fn serve(session: &mut Session) {
     stream.end(ending.who, ending.phase);
 }
 
-/// Runs content rules; `false`: the stream is refused, counted and its ending said.
-async fn rules(proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> bool {
+/// Runs content rules. An error ends the stream: a service answers it, or it is refused, counted and its ending said.
+async fn rules(proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> Result<(), Option<BoundService>> {
     let list = if hook.is_response() { &proxy.rules.tcp_response_content } else { &proxy.rules.tcp_request_content };
     if list.is_empty() {
-        return true;
+        return Ok(());
     }
     let worker = stream.worker().clone();
     let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
-    if matches!(verdict, Verdict::Continue) {
-        return true;
+    match verdict {
+        Verdict::Continue => return Ok(()),
+        Verdict::Service(service) => return Err(Some(service)),
+        Verdict::Reply(_) | Verdict::Close => {}
     }
     let counters = proxy.frontend.figures.at(worker.index);
     if hook.is_response() {
@@ -80,5 +88,101 @@ async fn rules(proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> bool {
         counters.dreq.add(1);
     }
     stream.end(b'P', if hook.is_response() { b'D' } else { b'R' });
-    false
+    Err(None)
+}
+
+/// Lets a script's service talk with the client, until it returns; then the connection is closed.
+async fn answer(service: Option<BoundService>, session: &mut Session, stream: &mut Active) {
+    let Some(service) = service else { return };
+    let worker = stream.worker().clone();
+    let now = Instant::now();
+    stream.cx.log.queue_done = Some(now);
+    stream.cx.log.connect_done = Some(now);
+    stream.cx.log.applet = Some(service.name());
+    let Some(mut running) = Service::new(&worker, &service) else { return };
+    stream.cx.lua.applet = Some(Box::new(AppletIo::new()));
+    let mut talk = Talk { active: now, timeout: stream.cx.frontend.config.timeouts.client };
+    loop {
+        let ended = running.burst(&mut stream.cx).await;
+        let service = if ended.is_some() { None } else { Some(&mut running) };
+        if !talk.go_on(service, session, stream).await || ended.is_some() {
+            break;
+        }
+    }
+    stream.cx.lua.applet = None;
+    drain(session).await;
+}
+
+/// A service's conversation with its client.
+struct Talk {
+    active: Instant,
+    timeout: Option<Duration>,
+}
+
+impl Talk {
+    /// Moves bytes until the service can go on, or, without one, until everything was written; `false` once the client
+    /// is gone.
+    async fn go_on(&mut self, mut service: Option<&mut Service>, session: &mut Session, stream: &mut Active) -> bool {
+        poll_fn(|cx| self.poll(cx, service.as_deref_mut(), session, stream)).await
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        service: Option<&mut Service>,
+        session: &mut Session,
+        stream: &mut Active,
+    ) -> Poll<bool> {
+        let mut waits = false;
+        let mut moved = (0, 0);
+        let io = stream.cx.lua.applet.get_or_insert_default();
+        let mut written = 0;
+        while written < io.output.len() {
+            match session.socket.poll_write(cx, &io.output[written..]) {
+                Poll::Ready(Ok(count)) => written += count,
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Pending => {
+                    waits = true;
+                    break;
+                }
+            }
+        }
+        io.output.drain(..written);
+        moved.1 += written;
+        while !io.input_ended() && io.input_room() > 0 && service.is_some() {
+            let count = session.input.len().min(io.input_room());
+            if count > 0 {
+                io.input().extend_from_slice(&session.input.data()[..count]);
+                session.input.consume(count);
+                moved.0 += count;
+                continue;
+            }
+            match session.poll_fill(cx) {
+                Poll::Ready(Ok(0)) => io.end_input(),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Pending => {
+                    waits = true;
+                    break;
+                }
+            }
+        }
+        let ready = match service {
+            Some(service) => service.poll_ready(cx, io).is_ready(),
+            None => io.output.is_empty(),
+        };
+        if moved != (0, 0) {
+            self.active = Instant::now();
+            stream.count(moved.0, moved.1);
+            stream.count_sent(moved.1);
+        }
+        if ready {
+            return Poll::Ready(true);
+        }
+        session.timer.set(self.timeout.filter(|_| waits).map(|timeout| self.active + timeout));
+        session.timer.poll(cx).map(|()| {
+            stream.end(b'c', b'D');
+            false
+        })
+    }
 }

@@ -109,6 +109,9 @@ pub(crate) fn all(
     store_names.stores.extend(stores.iter().map(|s| s.name.clone()));
     let engines = sections.iter().filter(|s| s.kind == SectionKind::Redis);
     store_names.engines.extend(engines.map(|s| s.name.clone()));
+    store_names.lua.fetches = loaded.lua.fetches();
+    store_names.lua.converters = loaded.lua.converters();
+    store_names.lua.failed = loaded.lua_failed;
 
     let mut named: HashMap<Arc<str>, DefaultsSection> = HashMap::new();
     let mut last = Rc::new(Settings::new());

@@ -89,6 +89,7 @@ pub fn in_worker<T: Send + 'static>(
 pub async fn answer_of(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> String {
     match run(&rules.http_request, Hook::HttpRequest, cx, worker).await {
         Verdict::Continue => "continue".to_owned(),
+        Verdict::Service(service) => format!("service {}", service.name()),
         Verdict::Close => "close".to_owned(),
         Verdict::Reply(reply) => {
             let mut text = format_args!(

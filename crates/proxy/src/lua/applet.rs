@@ -1,0 +1,404 @@
+//! `AppletHTTP` and `AppletTCP`: what a service answers with.
+//!
+//! A service never touches a socket. It reads from and writes to two bounded buffers ([`AppletIo`]); the stream moves
+//! bytes between them and its socket while the script waits, so a body of any size passes through a few kilobytes.
+//! A script that reads waits for bytes, one that writes waits for room, and one that does something else (a store, a
+//! socket, a sleep) still has its output delivered meanwhile.
+//!
+//! Limits: [`ROOM`] bytes of output wait at most; input is read only while a script asks for it, a line up to
+//! `tune.bufsize`, a block or "everything" up to [`INPUT_MAX`]. Once the client has gone, reading gives the end and
+//! writing raises, so that a script that goes on without its stream ends soon.
+
+use std::ffi::{CStr, c_int};
+
+use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
+use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise};
+use sluicegate_wire::http::{Message, Version, status};
+
+use super::host::{host, key, set_functions, wait_for};
+use super::http::{is_field_name, is_field_value};
+use super::operation::{AppletWait, Operation, Outcome};
+use super::txn;
+use crate::sample;
+use crate::stream::StreamContext;
+
+/// Output that waits for the client, bytes: beyond it the script waits.
+pub(crate) const ROOM: usize = 32 << 10;
+
+/// Most bytes that one `receive` collects.
+const INPUT_MAX: usize = 512 << 20;
+
+/// What stands between a service and its stream.
+#[derive(Debug, Default)]
+pub struct AppletIo {
+    /// Received and not taken: `input[start..]`.
+    input: Vec<u8>,
+    start: usize,
+    /// Where the search for the end of a line goes on.
+    scanned: usize,
+    /// Nothing more will be received.
+    input_ended: bool,
+    /// Sent by the script and not yet taken by the stream.
+    pub(crate) output: Vec<u8>,
+    /// How many bytes of input the script waits for; the stream reads no further.
+    wanted: usize,
+    /// The answer that an HTTP service prepares.
+    status: u16,
+    reason: Option<Vec<u8>>,
+    headers: Message,
+    /// `start_response` was called: the head is complete.
+    started: bool,
+}
+
+impl AppletIo {
+    pub(crate) fn new() -> AppletIo {
+        AppletIo { status: 200, ..AppletIo::default() }
+    }
+
+    fn pending(&self) -> &[u8] {
+        &self.input[self.start..]
+    }
+
+    /// Where the stream puts bytes that it received.
+    pub(crate) fn input(&mut self) -> &mut Vec<u8> {
+        if self.start == self.input.len() {
+            self.input.clear();
+            self.start = 0;
+            self.scanned = 0;
+        } else if self.start > self.input.len() / 2 {
+            self.input.drain(..self.start);
+            self.start = 0;
+        }
+        &mut self.input
+    }
+
+    /// The stream received the last byte.
+    pub(crate) fn end_input(&mut self) {
+        self.input_ended = true;
+    }
+
+    pub(crate) fn input_ended(&self) -> bool {
+        self.input_ended
+    }
+
+    /// Bytes that the stream may still read for the script.
+    pub(crate) fn input_room(&self) -> usize {
+        self.wanted.saturating_sub(self.pending().len())
+    }
+
+    /// What the script waits for is there.
+    pub(super) fn is_ready(&self, wait: AppletWait) -> bool {
+        match wait {
+            AppletWait::Input(seen) => self.input_ended || self.pending().len() > seen,
+            AppletWait::Room => self.output.len() <= ROOM / 2,
+        }
+    }
+
+    /// Answers with a page instead of what the script prepared.
+    pub(crate) fn fail(&mut self, status: u16, page: impl FnOnce(&mut Message) -> &'static [u8]) {
+        self.status = status;
+        self.reason = None;
+        self.headers.clear();
+        self.output.clear();
+        self.output.extend_from_slice(page(&mut self.headers));
+        self.started = true;
+    }
+
+    /// The head of the answer, once `start_response` was called.
+    pub(crate) fn head(&self) -> Option<(u16, &[u8], &Message)> {
+        let reason = self.reason.as_deref().unwrap_or_else(|| status::reason(self.status).as_bytes());
+        self.started.then_some((self.status, reason, &self.headers))
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        self.scanned = 0;
+    }
+}
+
+/// Makes both classes.
+pub(super) unsafe fn open(lua: *mut lua_State) {
+    const BOTH: [(&CStr, lua_CFunction); 7] = [
+        (c"getline", function!(getline)),
+        (c"receive", function!(receive)),
+        (c"send", function!(send)),
+        (c"try_receive", function!(try_receive)),
+        (c"set_var", function!(txn::set_var)),
+        (c"unset_var", function!(txn::unset_var)),
+        (c"get_var", function!(txn::get_var)),
+    ];
+    const PRIVATE: [(&CStr, lua_CFunction); 2] =
+        [(c"set_priv", function!(txn::set_priv)), (c"get_priv", function!(txn::get_priv))];
+    const HTTP: [(&CStr, lua_CFunction); 3] = [
+        (c"set_status", function!(set_status)),
+        (c"add_header", function!(add_header)),
+        (c"start_response", function!(start_response)),
+    ];
+    // SAFETY: called inside a protected call; nothing is held.
+    unsafe {
+        for (http, class) in [(true, &raw const key::APPLET_HTTP), (false, &raw const key::APPLET_TCP)] {
+            ffi::lua_createtable(lua, 0, 2); // the metatable
+            ffi::lua_createtable(lua, 0, 16); // the methods
+            set_functions(lua, &BOTH);
+            set_functions(lua, &PRIVATE);
+            if http {
+                set_functions(lua, &HTTP);
+            }
+            txn::push_index(lua);
+            ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+            ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, class.cast());
+        }
+    }
+}
+
+/// Pushes the object of a service of the running burst's stream.
+pub(super) unsafe fn push(lua: *mut lua_State, http: bool) {
+    // SAFETY: called inside a coroutine, with slots free; the context outlives the burst.
+    unsafe {
+        ffi::luaL_checkstack(lua, 12, c"out of stack".as_ptr());
+        let stream = host(lua).current.stream_id;
+        let class = if http { &raw const key::APPLET_HTTP } else { &raw const key::APPLET_TCP };
+        ffi::lua_createtable(lua, 1, if http { 6 } else { 0 });
+        ffi::lua_pushinteger(lua, stream as i64);
+        ffi::lua_rawseti(lua, -2, 1);
+        let Some(cx) = host(lua).current.readable.as_ref().filter(|_| http) else {
+            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, class.cast());
+            ffi::lua_setmetatable(lua, -2);
+            return;
+        };
+        let length = cx.request.first(b"content-length").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let received = cx.lua.applet.as_ref().map_or(0, |io| io.pending().len());
+        ffi::lua_pushinteger(lua, length.unwrap_or(received as i64));
+        ffi::lua_setfield(lua, -2, c"length".as_ptr());
+        type Text = fn(&StreamContext) -> &[u8];
+        let texts: [(&CStr, Text); 4] = [
+            (c"method", |cx| cx.request.method()),
+            (c"version", |cx| if cx.request.version() == Version::Http10 { b"HTTP/1.0" } else { b"HTTP/1.1" }),
+            (c"path", |cx| sample::path(cx.request.target()).unwrap_or_default()),
+            (c"qs", |cx| sample::query(cx.request.target()).unwrap_or_default()),
+        ];
+        for (name, text) in texts {
+            // Looked up anew each time: a finalizer of the script's may run between two of them and change it.
+            let Some(cx) = host(lua).current.readable.as_ref() else { continue };
+            push_bytes(lua, text(cx));
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+        super::http::push_header_table(lua, |host| host.current.readable.as_ref().map(|cx| &cx.request));
+        ffi::lua_setfield(lua, -2, c"headers".as_ptr());
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, class.cast());
+        ffi::lua_setmetatable(lua, -2);
+    }
+}
+
+/// The buffers of the service at 1; `None` once its client has gone.
+unsafe fn io<'a>(lua: *mut lua_State) -> Option<&'a mut AppletIo> {
+    // SAFETY: as `txn_context`.
+    unsafe { txn::txn_context(lua).and_then(|cx| cx.lua.applet.as_deref_mut()) }
+}
+
+unsafe fn set_status(lua: *mut lua_State) -> c_int {
+    // SAFETY: the reason is copied after the last call that may raise.
+    unsafe {
+        let code = ffi::luaL_checkinteger(lua, 2);
+        if !(100..=999).contains(&code) {
+            raise(lua, c"set_status: invalid status code (100..999)");
+        }
+        let reason = if ffi::lua_type(lua, 3) > ffi::LUA_TNIL { Some(check_bytes(lua, 3)) } else { None };
+        if reason.is_some_and(|reason| !is_field_value(reason)) {
+            raise(lua, c"set_status: invalid reason");
+        }
+        let Some(io) = io(lua) else { return 0 };
+        if io.started {
+            raise(lua, c"set_status: headers have already been sent");
+        }
+        io.status = code as u16;
+        io.reason = reason.map(<[u8]>::to_vec);
+        0
+    }
+}
+
+unsafe fn add_header(lua: *mut lua_State) -> c_int {
+    // SAFETY: both texts stay on the stack.
+    unsafe {
+        let name = check_bytes(lua, 2);
+        let value = check_bytes(lua, 3);
+        if !is_field_name(name) || !is_field_value(value) {
+            raise(lua, c"add_header: invalid header");
+        }
+        let Some(io) = io(lua) else { return 0 };
+        if io.started {
+            raise(lua, c"add_header: headers have already been sent");
+        }
+        if io.headers.wire_len() + name.len() + value.len() > host(lua).shared.bufsize {
+            raise(lua, c"add_header: the headers don't fit a buffer");
+        }
+        io.headers.add(name, value);
+        ffi::lua_pushboolean(lua, 1);
+        1
+    }
+}
+
+unsafe fn start_response(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let Some(io) = io(lua) else { return 0 };
+        if io.started {
+            raise(lua, c"start_response: headers have already been sent");
+        }
+        io.started = true;
+        0
+    }
+}
+
+unsafe fn send(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        check_bytes(lua, 2);
+        let http = is_http(lua);
+        if let Some(io) = io(lua)
+            && http
+            && !io.started
+        {
+            raise(lua, c"Lua: 'send' you must call start_response() before sending data.");
+        }
+        send_from(lua, 0)
+    }
+}
+
+/// The object at 1 is an `AppletHTTP`.
+unsafe fn is_http(lua: *mut lua_State) -> bool {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        if ffi::lua_getmetatable(lua, 1) == 0 {
+            return false;
+        }
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::APPLET_HTTP).cast());
+        let http = ffi::lua_rawequal(lua, -1, -2) != 0;
+        ffi::lua_settop(lua, -3);
+        http
+    }
+}
+
+unsafe fn sent_more(lua: *mut lua_State, _: c_int, done: lua_KContext) -> c_int {
+    // SAFETY: as `send`.
+    unsafe {
+        host(lua).outcome = None;
+        send_from(lua, done as usize)
+    }
+}
+
+/// Goes on with a send of which `done` bytes were taken.
+unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
+    // SAFETY: the text stays on the stack while the function waits.
+    unsafe {
+        let data = check_bytes(lua, 2);
+        let Some(io) = io(lua) else { raise(lua, c"send: the client has gone") };
+        let room = ROOM.saturating_sub(io.output.len()).min(data.len() - done);
+        io.output.extend_from_slice(&data[done..done + room]);
+        done += room;
+        if done < data.len() {
+            let operation = Operation::Applet(AppletWait::Room);
+            return wait_for(lua, operation, done as lua_KContext, continuation!(sent_more));
+        }
+        ffi::lua_pushinteger(lua, done as i64);
+        1
+    }
+}
+
+/// What a read looks for.
+#[derive(Clone, Copy)]
+enum Want {
+    Line,
+    Count(usize),
+    All,
+}
+
+unsafe fn getline(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `read`.
+    unsafe { read(lua, 0, 0) }
+}
+
+unsafe fn receive(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `read`.
+    unsafe {
+        let size = ffi::luaL_optinteger(lua, 2, -1);
+        if ffi::lua_type(lua, 3) > ffi::LUA_TNIL {
+            raise(lua, c"not available yet: receive with a timeout");
+        }
+        match size {
+            -1 => read(lua, 0, 1),
+            0.. => read(lua, 0, size.min(INPUT_MAX as i64) as lua_KContext + 2),
+            _ => raise(lua, c"receive: invalid size"),
+        }
+    }
+}
+
+/// `try_receive()`: what is there; nil if nothing is.
+unsafe fn try_receive(lua: *mut lua_State) -> c_int {
+    // SAFETY: the bytes stay in the buffer while Lua copies them.
+    unsafe {
+        match io(lua) {
+            Some(io) if !io.pending().is_empty() => {
+                let count = io.pending().len();
+                give(lua, io, count);
+            }
+            Some(io) => {
+                // The next turn of the stream reads for the next call.
+                io.wanted = io.wanted.max(1);
+                ffi::lua_pushnil(lua);
+            }
+            None => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+/// Pushes and takes the first `count` bytes. They are taken before Lua may run a finalizer, which may read too.
+unsafe fn give(lua: *mut lua_State, io: &mut AppletIo, count: usize) {
+    // SAFETY: Lua copies the text before it does anything else.
+    unsafe {
+        let host = host(lua);
+        host.text.clear();
+        host.text.extend_from_slice(&io.pending()[..count]);
+        io.consume(count);
+        push_bytes(lua, &host.text);
+    }
+}
+
+/// Reads what `what` says: 0 a line, 1 everything, else two more than a number of bytes. What is there at the end of
+/// the input is given, an empty string once nothing is.
+unsafe fn read(lua: *mut lua_State, _: c_int, what: lua_KContext) -> c_int {
+    // SAFETY: the bytes stay in the buffer while Lua copies them; the context names what is read while it waits.
+    unsafe {
+        host(lua).outcome = None::<Outcome>;
+        let bufsize = host(lua).shared.bufsize;
+        let want = match what {
+            0 => Want::Line,
+            1 => Want::All,
+            count => Want::Count(count as usize - 2),
+        };
+        let Some(io) = io(lua) else {
+            push_bytes(lua, b"");
+            return 1;
+        };
+        let pending = io.pending();
+        let (enough, limit) = match want {
+            Want::Line => (memchr::memchr(b'\n', &pending[io.scanned..]).map(|at| io.scanned + at + 1), bufsize),
+            Want::Count(count) => ((pending.len() >= count).then_some(count), count),
+            Want::All => (None, INPUT_MAX),
+        };
+        let len = pending.len();
+        let given = enough.or_else(|| (io.input_ended || len >= limit).then_some(len.min(limit)));
+        if let Some(count) = given {
+            io.wanted = 0;
+            give(lua, io, count);
+            return 1;
+        }
+        io.scanned = len;
+        io.wanted = match want {
+            Want::All => len + bufsize,
+            Want::Line | Want::Count(_) => limit,
+        };
+        wait_for(lua, Operation::Applet(AppletWait::Input(len)), what, continuation!(read))
+    }
+}
