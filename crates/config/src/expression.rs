@@ -126,6 +126,10 @@ impl ExpressionReader<'_> {
         let mut used = name.len();
         let mut args = self.args(text, &mut used, name, row.args, row.required)?;
         if row.fetch == Fetch::Lua {
+            // As HAProxy: empty parentheses are an empty argument.
+            if args.is_empty() && text[name.len()..].starts_with('(') {
+                args.push(Arg::Str("".into()));
+            }
             args.insert(0, self.stores.lua.find(name, &self.stores.lua.fetches, "fetche", 0)?);
         }
         if row.names.contains(&"rand") && matches!(args.first(), Some(Arg::Int(0))) {
@@ -218,6 +222,9 @@ impl ExpressionReader<'_> {
         parsed.used = start + name.len();
         let mut args = self.args(text, &mut parsed.used, name, row.args, row.required)?;
         if lua {
+            if args.is_empty() && text[start + name.len()..].starts_with('(') {
+                args.push(Arg::Str("".into()));
+            }
             args.insert(0, self.stores.lua.find(name, &self.stores.lua.converters, "converter", start)?);
         }
         parsed.expr.converters.push(ConverterCall { converter: row.converter, args });

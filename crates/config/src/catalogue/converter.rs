@@ -95,7 +95,7 @@ static ROWS: &[ConverterRow] = &[
         converter: Converter::Lua,
         args: &[A::Str, A::Str, A::Str, A::Str, A::Str],
         required: 0,
-        output: Output::Any,
+        output: Output::Str,
         waits: false,
         docs: "What a script's function makes of the text, known by this name to core.register_converters. It may wait in rules, and nowhere else.",
     },

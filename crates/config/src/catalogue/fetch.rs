@@ -322,7 +322,7 @@ static ROWS: &[FetchRow] = &[
         Fetch::Lua,
         &[A::Str, A::Str, A::Str, A::Str, A::Str],
         0,
-        O::Any,
+        O::Str,
         Needs::NOTHING,
         "What a script's function gives that core.register_fetches knows by this name. It may wait in rules, and nowhere else.",
     ),

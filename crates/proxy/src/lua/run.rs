@@ -539,7 +539,8 @@ fn begin_with(
     let body = match purpose {
         Purpose::HttpService => function!(enter_http_service),
         Purpose::TcpService => function!(enter_tcp_service),
-        Purpose::Action | Purpose::Fetch => function!(enter_action),
+        Purpose::Action => function!(enter_action),
+        Purpose::Fetch => function!(enter_fetch),
         Purpose::Converter => function!(enter_converter),
     };
     // SAFETY: a coroutine from the pool has free slots; a C function without upvalues is pushed without allocating.
@@ -790,7 +791,19 @@ fn action_outcome(code: i64) -> ActionOutcome {
 
 /// The body of an action's coroutine: everything that may raise happens in here.
 unsafe fn enter_action(lua: *mut lua_State) -> c_int {
-    // SAFETY: `begin` set the action, which its rule keeps alive.
+    // SAFETY: as `enter`.
+    unsafe { enter(lua, 1) }
+}
+
+/// The body of a fetch's coroutine; its last result counts, and whether there is any.
+unsafe fn enter_fetch(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `enter`.
+    unsafe { enter(lua, ffi::LUA_MULTRET) }
+}
+
+/// Calls the function that begins with a `txn` and its arguments.
+unsafe fn enter(lua: *mut lua_State, results: c_int) -> c_int {
+    // SAFETY: `begin_with` set the function, which its rule keeps alive.
     unsafe {
         let host = host(lua);
         let code: &ActionCode = &*host.current.action;
@@ -801,8 +814,8 @@ unsafe fn enter_action(lua: *mut lua_State) -> c_int {
         for arg in &code.args {
             push_bytes(lua, arg);
         }
-        ffi::lua_callk(lua, code.args.len() as c_int + 1, 1, 0, Some(continuation!(leave)));
-        1
+        ffi::lua_callk(lua, code.args.len() as c_int + 1, results, 0, Some(continuation!(leave)));
+        ffi::lua_gettop(lua)
     }
 }
 
@@ -822,8 +835,8 @@ unsafe fn enter_converter(lua: *mut lua_State) -> c_int {
         for arg in &code.args {
             push_bytes(lua, arg);
         }
-        ffi::lua_callk(lua, code.args.len() as c_int + 1, 1, 0, Some(continuation!(leave)));
-        1
+        ffi::lua_callk(lua, code.args.len() as c_int + 1, ffi::LUA_MULTRET, 0, Some(continuation!(leave)));
+        ffi::lua_gettop(lua)
     }
 }
 
@@ -849,8 +862,10 @@ unsafe fn enter_service(lua: *mut lua_State, http: bool) -> c_int {
     }
 }
 
-unsafe fn leave(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
-    1
+/// All that is on the stack of such a body when its function has returned are the results.
+unsafe fn leave(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: reading the stack's height.
+    unsafe { ffi::lua_gettop(lua) }
 }
 
 /// The body of a task's coroutine: function and arguments come from the table that the registration pinned.

@@ -157,7 +157,7 @@ impl Exchange<'_> {
         let cx = &mut self.stream.cx;
         let Some((code, reason, fields)) = cx.lua.applet.as_ref().and_then(|io| io.head()) else { return Ok(()) };
         cx.response.clear();
-        cx.response.set_response(Version::Http11, code, reason);
+        cx.response.set_response(self.version, code, reason);
         let mut length = None;
         for (_, name, value) in fields.fields() {
             if name.eq_ignore_ascii_case(b"transfer-encoding") || name.eq_ignore_ascii_case(b"connection") {
