@@ -1,37 +1,123 @@
 //! Signals, as HAProxy answers them.
 //!
-//! TERM and INT end the process at once, USR1 lets it finish, for as long as `hard-stop-after` allows. They are read on
-//! the control thread's runtime; workers hear of them through the process's phase.
+//! | signal | effect |
+//! |---|---|
+//! | TERM, INT | ends at once |
+//! | USR1 | a soft stop: what was begun is finished, for as long as `hard-stop-after` allows |
+//! | USR2 | says that a reload is not available yet |
+//! | HUP | writes how every server and proxy is to stderr and to the proxies' logs |
+//! | QUIT | writes the process's figures to stderr |
+//! | TTOU, TTIN | frontends stop listening, and listen again |
+//! | PIPE | ignored |
+//!
+//! They are read on the control thread's runtime; workers hear of them through the process. From the first moment of
+//! `main` until then they are held back ([`hold`]), so that none of them ends a process that still starts; TERM and INT
+//! do.
 
 use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use sluicegate_proxy::process::Process;
+use sluicegate_proxy::log::Severity;
+use sluicegate_proxy::running::Running;
+use sluicegate_proxy::stats::status_lines::{self, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-/// The signals that the process answers, caught from the moment this is made.
+use crate::say;
+
+/// What a reload is answered with until there is one.
+pub const NO_RELOAD: &str = "a reload is not available yet: the process goes on with the configuration it has; restart \
+                             it for another";
+
+/// Signals whose default action would end or stop the process.
+const HELD: [i32; 6] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP, libc::SIGQUIT, libc::SIGTTOU, libc::SIGTTIN];
+
+/// Signals that make a process with a master end.
+const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
+
+fn mask(how: i32, signals: &[i32]) {
+    // SAFETY: the set is initialised by `sigemptyset` before it is used; the calls read and write nothing else.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        libc::sigprocmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Holds signals back until somebody catches them. Before the first thread, which would inherit the rest.
+pub fn hold() {
+    mask(libc::SIG_BLOCK, &HELD);
+}
+
+/// Lets them come.
+fn release() {
+    mask(libc::SIG_UNBLOCK, &HELD);
+}
+
+/// Holds back what would end a master between the birth of its worker and the moment it watches over it.
+pub fn hold_ending() {
+    mask(libc::SIG_BLOCK, &ENDING);
+}
+
+/// The opposite.
+pub fn release_ending() {
+    mask(libc::SIG_UNBLOCK, &ENDING);
+}
+
+/// The signals that a process answers, caught from the moment this is made.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     soft_stop: Signal,
+    reload: Signal,
+    hang_up: Signal,
+    quit: Signal,
+    pause: Signal,
+    resume: Signal,
 }
 
 impl Signals {
     /// Catches them. Inside a runtime.
     pub fn catch() -> io::Result<Signals> {
-        Ok(Signals {
+        let signals = Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             soft_stop: signal(SignalKind::user_defined1())?,
-        })
+            reload: signal(SignalKind::user_defined2())?,
+            hang_up: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
+            pause: signal(SignalKind::from_raw(libc::SIGTTOU))?,
+            resume: signal(SignalKind::from_raw(libc::SIGTTIN))?,
+        };
+        release();
+        Ok(signals)
+    }
+
+    /// The next one's number.
+    pub async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.terminate.recv() => libc::SIGTERM,
+            _ = self.interrupt.recv() => libc::SIGINT,
+            _ = self.soft_stop.recv() => libc::SIGUSR1,
+            _ = self.reload.recv() => libc::SIGUSR2,
+            _ = self.hang_up.recv() => libc::SIGHUP,
+            _ = self.quit.recv() => libc::SIGQUIT,
+            _ = self.pause.recv() => libc::SIGTTOU,
+            _ = self.resume.recv() => libc::SIGTTIN,
+        }
     }
 
     /// Acts on signals until the process is to end at once: by a signal, whose number this gives, or because a soft
-    /// stop took longer than `hard_stop_after`.
-    pub async fn act(&mut self, process: &Process, hard_stop_after: Option<Duration>) -> Option<i32> {
+    /// stop took longer than `hard-stop-after`.
+    pub async fn act(&mut self, running: &Running) -> Option<i32> {
+        let process = &running.process;
+        let hard_stop_after = running.config.global.hard_stop_after;
         let mut deadline = None;
+        let mut stopping = false;
         loop {
             let overdue = async {
                 match deadline {
@@ -39,21 +125,77 @@ impl Signals {
                     None => pending().await,
                 }
             };
-            tokio::select! {
-                _ = self.terminate.recv() => break Some(libc::SIGTERM),
-                _ = self.interrupt.recv() => break Some(libc::SIGINT),
-                _ = self.soft_stop.recv() => {
-                    process.begin_soft_stop();
-                    // A repeated signal prolongs nothing.
-                    deadline = deadline.or(hard_stop_after.and_then(|limit| Instant::now().checked_add(limit)));
-                }
+            let signal = tokio::select! {
+                signal = self.next() => signal,
                 () = overdue => {
-                    eprintln!("warning: soft-stop running for too long, performing a hard-stop");
-                    break None;
+                    say::warning("soft-stop running for too long, performing a hard-stop.");
+                    return None;
                 }
+            };
+            match signal {
+                // A repeated signal prolongs nothing.
+                libc::SIGUSR1 if !stopping => {
+                    stopping = true;
+                    tell(running, Severity::Warning, status_lines::stopped(running));
+                    process.begin_soft_stop();
+                    deadline = hard_stop_after.and_then(|limit| Instant::now().checked_add(limit));
+                }
+                libc::SIGUSR1 => {}
+                libc::SIGUSR2 => say::warning(&format!("SIGUSR2: {NO_RELOAD}")),
+                libc::SIGHUP => {
+                    say::warning("SIGHUP received, dumping servers states.");
+                    tell(running, Severity::Notice, status_lines::states(running));
+                }
+                libc::SIGQUIT => eprint!("{}", figures(running)),
+                libc::SIGTTOU if process.set_paused(true) => {
+                    tell(running, Severity::Warning, status_lines::listening(running, "Paused"));
+                }
+                libc::SIGTTIN if process.set_paused(false) => {
+                    tell(running, Severity::Warning, status_lines::listening(running, "Resumed"));
+                }
+                libc::SIGTTOU | libc::SIGTTIN => {}
+                ending => return Some(ending),
             }
         }
     }
+}
+
+/// To stderr and to the logs of the proxies that they are about.
+fn tell(running: &Running, severity: Severity, lines: Vec<Line<'_>>) {
+    for (proxy, line) in lines {
+        say::warning(&line);
+        running.logger.send(&proxy.config.log, severity, line.as_bytes());
+    }
+}
+
+/// What SIGQUIT shows: the size of the process, and of each worker what it does now.
+fn figures(running: &Running) -> String {
+    use std::fmt::Write as _;
+    use std::sync::atomic::Ordering::Relaxed;
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    let mut text = format!(
+        "Dumping figures of process {}: up {} s, {} KiB resident, {} sessions now, {} at most.\n",
+        std::process::id(),
+        running.process.started.elapsed().as_secs(),
+        pages * 4,
+        running.process.sessions.current(),
+        running.process.sessions.peak(),
+    );
+    for (index, worker) in running.process.workers.iter().enumerate() {
+        let tasks = worker.runtime.get().map_or(0, |runtime| runtime.num_alive_tasks());
+        let _ = writeln!(
+            text,
+            "  - Worker {index} : {} sessions, {} streams, {tasks} tasks, {} sessions and {} requests so far, {} times \
+             out of descriptors or memory",
+            worker.load.load(Relaxed),
+            worker.streams.load(Relaxed),
+            worker.sessions.get(),
+            worker.requests.get(),
+            worker.exhausted.get(),
+        );
+    }
+    text
 }
 
 /// Ends the process by a signal's default action, so that whoever waits for it sees what ended it.

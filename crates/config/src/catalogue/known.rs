@@ -13,7 +13,7 @@ pub const SECTIONS: &[&str] = &[
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
     "51degrees-data-file", "anonkey", "busy-polling", "ca-base", "close-spread-time", "cluster-secret",
-    "cpu-map", "cpu-policy", "cpu-set", "crt-base", "debug", "default-path", "description",
+    "cpu-map", "cpu-policy", "cpu-set", "crt-base", "debug", "default-path",
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "expose-deprecated-directives",
     "expose-experimental-directives", "external-check", "fd-hard-limit", "force-cfg-parser-pause", "grace",
     "h1-accept-payload-with-any-method", "h1-case-adjust", "h1-case-adjust-file",
@@ -23,8 +23,8 @@ pub const GLOBAL: &[&str] = &[
     "httpclient.timeout.connect", "insecure-fork-wanted", "insecure-setuid-wanted", "issuers-chain-path",
     "key-base", "limited-quic", "limits", "load-server-state-from-file", "log-send-hostname", "log-tag",
     "max-spread-checks", "maxcompcpuusage", "maxcomprate", "maxconnrate", "maxpipes", "maxsessrate",
-    "maxsslconn", "maxsslrate", "maxzlibmem", "mworker-max-reloads", "nbproc", "no-memory-trimming", "no-quic",
-    "node", "noepoll", "noevports", "nogetaddrinfo", "nokqueue", "nopoll", "noreuseport", "nosplice",
+    "maxsslconn", "maxsslrate", "maxzlibmem", "mworker-max-reloads", "no-memory-trimming", "no-quic",
+    "noepoll", "noevports", "nogetaddrinfo", "nokqueue", "nopoll", "noreuseport", "nosplice",
     "numa-cpu-mapping", "ocsp-update.disable", "ocsp-update.httpproxy", "ocsp-update.maxdelay",
     "ocsp-update.mindelay", "ocsp-update.mode", "oqs", "pp2-never-send-local", "prealloc-fd",
     "profiling.memory", "profiling.tasks", "server-state-base", "server-state-file", "set-dumpable", "set-var",

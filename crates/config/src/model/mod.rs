@@ -62,6 +62,12 @@ pub struct Global {
     pub daemon: bool,
     /// `master-worker`.
     pub master_worker: bool,
+    /// `master-worker no-exit-on-failure`.
+    pub no_exit_on_failure: bool,
+    /// `node`: the name that `show info` tells; `None` means the machine's.
+    pub node: Option<String>,
+    /// `description`, for `show info`.
+    pub description: Option<String>,
     /// `quiet`.
     pub quiet: bool,
     /// `zero-warning`.

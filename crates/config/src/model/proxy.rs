@@ -211,6 +211,23 @@ pub struct Bind {
     pub at: Position,
 }
 
+impl Bind {
+    /// What a socket for commands is as a `bind`.
+    pub fn of_stats_socket(socket: &StatsSocket) -> Bind {
+        Bind {
+            addresses: vec![socket.address.clone()],
+            name: None,
+            maxconn: None,
+            backlog: None,
+            v6only: None,
+            mode: socket.mode,
+            user: socket.user.clone(),
+            group: socket.group.clone(),
+            at: socket.at.clone(),
+        }
+    }
+}
+
 /// An address that is listened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindAddress {

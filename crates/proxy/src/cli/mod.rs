@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::StatsLevel;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -101,31 +101,61 @@ impl AsyncWrite for Stream {
     }
 }
 
+/// What the clients of some sockets have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Serving {
+    /// How long a client may be silent.
+    pub timeout: Duration,
+    /// The start that `prompt timed` counts from.
+    pub started: Instant,
+    /// What stands before the prompt's `> `.
+    pub name: &'static str,
+}
+
+impl Serving {
+    /// The sockets of a master that began at `started`; an operator who watches it may be silent for an hour.
+    pub fn master(started: Instant) -> Serving {
+        Serving { timeout: Duration::from_secs(3600), started, name: "master" }
+    }
+}
+
 /// Serves all stats sockets for as long as the future lives. Runs on the control thread's runtime.
 pub async fn serve(sockets: Vec<Socket>, running: Arc<Running>) -> io::Result<()> {
+    let timeout = running.config.global.stats_timeout.unwrap_or(TIMEOUT);
+    serve_commands(sockets, Serving { timeout, started: running.process.started, name: "" }, Arc::new(running)).await
+}
+
+/// Serves sockets whose commands `commands` answers, for as long as the future lives.
+pub async fn serve_commands<C>(sockets: Vec<Socket>, serving: Serving, commands: Arc<C>) -> io::Result<()>
+where
+    C: protocol::Commands + 'static,
+{
     let limit = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut listeners = JoinSet::new();
     for Socket { listener, level } in sockets {
-        listeners.spawn(accept(Listener::new(listener)?, level, running.clone(), limit.clone()));
+        listeners.spawn(accept(Listener::new(listener)?, level, serving, commands.clone(), limit.clone()));
     }
     while listeners.join_next().await.is_some() {}
     // Without sockets there is nobody to serve, which is no reason to end.
     std::future::pending().await
 }
 
-async fn accept(listener: Listener, level: StatsLevel, running: Arc<Running>, limit: Arc<Semaphore>) {
-    let timeout = running.config.global.stats_timeout.unwrap_or(TIMEOUT);
+async fn accept<C>(listener: Listener, level: StatsLevel, serving: Serving, commands: Arc<C>, limit: Arc<Semaphore>)
+where
+    C: protocol::Commands + 'static,
+{
     let mut connections = JoinSet::new();
     loop {
         // The place is taken before the connection, so what exceeds the limit waits in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok(stream) => {
-                let running = running.clone();
+                let commands = commands.clone();
                 connections.spawn(async move {
                     // A client that goes away in the middle of an answer needs no report.
-                    let mut session = protocol::Session::new(level, timeout, running.process.started);
-                    let _ = protocol::converse(stream, &mut session, &running).await;
+                    let mut session = protocol::Session::new(level, serving.timeout, serving.started);
+                    session.name = serving.name;
+                    let _ = protocol::converse(stream, &mut session, &*commands).await;
                     drop(place);
                 });
             }

@@ -57,6 +57,8 @@ pub struct Session {
     pub quit: bool,
     /// The start that `prompt timed` counts from.
     pub started: Instant,
+    /// What stands before the prompt's `> `: the master says who answers.
+    pub name: &'static str,
 }
 
 impl Session {
@@ -71,6 +73,7 @@ impl Session {
             expert: false,
             quit: false,
             started,
+            name: "",
         }
     }
 
@@ -79,9 +82,10 @@ impl Session {
         let up = self.started.elapsed().as_secs();
         match (self.mode, self.timed) {
             (Mode::Prompt, true) => {
-                format!("[{}:{:02}:{:02}:{:02}]> ", up / 86_400, up / 3_600 % 24, up / 60 % 60, up % 60)
+                let (days, hours, minutes) = (up / 86_400, up / 3_600 % 24, up / 60 % 60);
+                format!("{}[{days}:{hours:02}:{minutes:02}:{:02}]> ", self.name, up % 60)
             }
-            (Mode::Prompt, false) => "> ".to_owned(),
+            (Mode::Prompt, false) => format!("{}> ", self.name),
             _ => String::new(),
         }
     }

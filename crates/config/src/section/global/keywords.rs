@@ -22,6 +22,10 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Where the process locks itself in once it has read its files and bound its sockets.",
         Parser::Path(|g| &mut g.chroot),
     ),
+    line("description", 0, MANY, "TEXT", "What 'show info' says of this process.", |r, line| {
+        let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
+        r.reader.global.description = (!words.is_empty()).then(|| words.join(" "));
+    }),
     flag("daemon", "Goes to the background; '-db' wins.", |g| &mut g.daemon),
     one(
         "gid",
@@ -92,14 +96,13 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         0,
         1,
         "[no-exit-on-failure]",
-        "A master process watches the worker process, as with '-W'; the lines behind see HAPROXY_MWORKER.",
+        "A master process watches the worker process, as with '-W'; the lines behind see HAPROXY_MWORKER. There is one \
+         worker process, so the master ends with it either way; 'no-exit-on-failure' leaves out that it says so.",
         |r, line| match line.text(1) {
-            "" => {
+            word @ ("" | "no-exit-on-failure") => {
                 r.reader.global.master_worker = true;
+                r.reader.global.no_exit_on_failure |= !word.is_empty();
                 r.env.set("HAPROXY_MWORKER", "1");
-            }
-            "no-exit-on-failure" => {
-                r.diagnostics.error(line.at(1), "'no-exit-on-failure' of 'master-worker' is not supported yet");
             }
             _ => r.one_of(line, 1, &["no-exit-on-failure"]),
         },
@@ -116,6 +119,18 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Workers; one per available core by default.",
         Parser::Integer(1, MAX_THREADS, |g, n| g.nbthread = Some(n as u16)),
     ),
+    line(
+        "nbproc",
+        0,
+        MANY,
+        "",
+        "Refused, as since HAProxy 2.5: one process has as many workers as 'nbthread' says.",
+        |r, line| {
+            let error = r.diagnostics.error(line.at(0), "nbproc is not supported any more since HAProxy 2.5");
+            error.hint("remove the line: one process uses all cores, or as many as 'nbthread' says");
+        },
+    ),
+    one("node", "NAME", "This machine's name in 'show info'; the machine's own by default.", Parser::Text(|g| &mut g.node)),
     one("pidfile", "FILE", "Where the process's number is written; '-p' wins.", Parser::Path(|g| &mut g.pidfile)),
     line("presetenv", 2, 2, "NAME VALUE", "Sets an environment variable unless it is set.", |r, line| {
         if r.has_value(line) {

@@ -63,9 +63,6 @@ enum Parser {
 /// A row's parser.
 pub(crate) struct GlobalRow(Parser);
 
-/// Keywords that are read and typed before the process acts on them; check says so.
-const NOT_YET: &[&str] = &["chroot", "daemon", "gid", "group", "master-worker", "pidfile", "uid", "ulimit-n", "user"];
-
 /// Keywords that `no` may stand in front of.
 const NEGATABLE: &[&str] = &[];
 

@@ -1,0 +1,225 @@
+//! The master: a process with one thread and its privileges, which watches the one that serves.
+//!
+//! It holds no configuration, no script and no listening socket but its own command sockets; the worker process has
+//! all that. It passes signals on, reaps the worker and ends with its fate, tells the service manager, and answers on
+//! the sockets of `-S`. Words and exit codes are HAProxy's: 0 after TERM and USR1, 130 after INT, the code that the
+//! worker failed with (or 128 and its signal) otherwise.
+//!
+//! **Invariant:** the worker is born before the runtime that the master runs on, so no half of a runtime is ever in it.
+
+mod commands;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluicegate_config::model::{Bind, BindAddress, Global, StatsSocket};
+use sluicegate_proxy::cli;
+use sluicegate_proxy::listener::{self, BindError, SystemSockets};
+use sluicegate_proxy::stats::info::VERSION;
+use tokio::io::AsyncReadExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::background::{Waiting, silence};
+use super::notify::Notifier;
+use super::pidfile::Pidfile;
+use super::{Fork, Role, Shape, fork, reap};
+use crate::arguments::Service;
+use crate::say;
+use crate::signals::{self, NO_RELOAD, Signals};
+
+/// What the worker writes to the master once it serves.
+pub const READY: u8 = b'R';
+
+/// What the master takes over from the shape around it.
+pub struct Start {
+    /// The command that waits for a master in the background.
+    pub waiting: Option<Waiting>,
+    /// `/dev/null`, for a master in the background.
+    pub null: Option<File>,
+    /// The service manager is to be told.
+    pub notify: bool,
+    /// Written by the worker process, once its sockets are bound.
+    pub pidfile: Option<Pidfile>,
+}
+
+/// Forks the worker, which goes on; the master returns with its exit code when everything has ended.
+pub fn start(service: &Service, global: &Global, start: Start) -> io::Result<Role> {
+    let Start { waiting, null, notify, pidfile } = start;
+    let notifier = if notify { Notifier::from_environment()? } else { None };
+    let sockets = bind(&service.master_sockets)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let begun = Instant::now();
+    // A signal between here and the master's handlers would end it and leave the worker.
+    signals::hold_ending();
+    match fork()? {
+        Fork::Child => {
+            signals::release_ending();
+            // The command waits for the master, not for this process.
+            drop((ours, sockets, waiting, notifier));
+            Ok(Role::Serving(Shape { waiting: None, null, master: Some(theirs), pidfile }))
+        }
+        Fork::Parent(worker) => {
+            drop(theirs);
+            let of_worker = global.stats_sockets.iter().map(|socket| &socket.address);
+            let of_master = service.master_sockets.iter().map(|socket| &socket.address);
+            let files = of_worker.chain(of_master).filter_map(|address| match address {
+                BindAddress::Unix(path) => Some(path.clone()),
+                _ => None,
+            });
+            let master = Master {
+                worker,
+                begun,
+                exit_on_failure: !global.no_exit_on_failure,
+                notifier,
+                waiting,
+                null,
+                files: files.collect(),
+            };
+            Ok(Role::Ended(ExitCode::from(master.run(ours, sockets)?)))
+        }
+    }
+}
+
+/// Binds the sockets of `-S`; all that can't be had are named.
+fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
+    let mut bound = Vec::new();
+    let mut errors = Vec::new();
+    for socket in sockets {
+        let bind = Bind::of_stats_socket(socket);
+        match listener::listen(&bind, &socket.address, 1, &SystemSockets) {
+            Ok(made) => {
+                bound.extend(made.into_iter().map(|listener: OwnedFd| cli::Socket { listener, level: socket.level }));
+            }
+            Err(error) => errors.push(BindError::new(&bind, "MASTER", &socket.address, error).to_string()),
+        }
+    }
+    if errors.is_empty() { Ok(bound) } else { Err(io::Error::other(errors.join("\n"))) }
+}
+
+/// What the master knows.
+struct Master {
+    worker: i32,
+    begun: Instant,
+    /// Whether a worker's failure is said to end everything, as it does where there is one worker.
+    exit_on_failure: bool,
+    notifier: Option<Notifier>,
+    waiting: Option<Waiting>,
+    null: Option<File>,
+    /// Unix sockets that stay behind when everything has ended.
+    files: Vec<PathBuf>,
+}
+
+impl Master {
+    /// Watches until the worker has ended; gives the exit code.
+    fn run(mut self, channel: UnixStream, sockets: Vec<cli::Socket>) -> io::Result<u8> {
+        say::notice(&format!("New worker ({}) forked", self.worker));
+        let runtime = tokio::runtime::LocalRuntime::new()?;
+        let code = runtime.block_on(self.watch(channel, sockets))?;
+        // The command sockets are closed with it.
+        drop(runtime);
+        self.files.iter().for_each(|path| listener::remove_stale(path));
+        Ok(code)
+    }
+
+    async fn watch(&mut self, channel: UnixStream, sockets: Vec<cli::Socket>) -> io::Result<u8> {
+        let mut caught = Signals::catch()?;
+        let mut child = signal(SignalKind::child())?;
+        signals::release_ending();
+        channel.set_nonblocking(true)?;
+        let mut channel = tokio::net::UnixStream::from_std(channel)?;
+        let commands = Arc::new(commands::Master { worker: self.worker, begun: self.begun });
+        tokio::task::spawn_local(cli::serve_commands(sockets, cli::Serving::master(self.begun), commands));
+        let mut starting = true;
+        loop {
+            // A worker that ended before its end could be heard of.
+            if let Some(code) = reap(self.worker, false)? {
+                return Ok(self.ended(code));
+            }
+            let mut byte = [0];
+            tokio::select! {
+                _ = child.recv() => {}
+                signal = caught.next() => self.signal(signal),
+                count = channel.read(&mut byte), if starting => {
+                    // Without the byte the worker is ending, and the signal of its end is on its way.
+                    starting = false;
+                    if matches!(count, Ok(1)) {
+                        self.ready()?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The worker serves.
+    fn ready(&mut self) -> io::Result<()> {
+        say::notice("Loading success.");
+        if let Some(notifier) = &self.notifier {
+            notifier.send(&format!("READY=1\nMAINPID={}\nSTATUS=Ready.\n", std::process::id()));
+        }
+        if let Some(null) = self.null.take() {
+            silence(&null)?;
+        }
+        if let Some(waiting) = self.waiting.take() {
+            waiting.release();
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: i32) {
+        match signal {
+            libc::SIGUSR2 | libc::SIGHUP => {
+                say::warning(NO_RELOAD);
+                return;
+            }
+            libc::SIGTERM | libc::SIGINT | libc::SIGUSR1 => {
+                say::warning("Exiting Master process...");
+                if let Some(notifier) = &self.notifier {
+                    notifier.send("STOPPING=1\nSTATUS=Stopping.\n");
+                }
+            }
+            _ => {}
+        }
+        // SAFETY: takes numbers; the worker has not been reaped, so the number is still its own.
+        unsafe { libc::kill(self.worker, signal) };
+    }
+
+    /// The worker ended with this code; gives the master's.
+    fn ended(&self, code: i32) -> u8 {
+        let worker = self.worker;
+        if code < 128 {
+            say::warning(&format!("Current worker ({worker}) exited with code {code} (Exit)"));
+        } else {
+            let word = signal_word(code - 128);
+            say::alert(&format!("Current worker ({worker}) exited with code {code} ({word})"));
+        }
+        let asked_for = [0, 128 + libc::SIGTERM, 128 + libc::SIGINT].contains(&code);
+        if !asked_for && self.exit_on_failure {
+            say::alert("exit-on-failure: killing every processes with SIGTERM");
+        }
+        let own = if code == 128 + libc::SIGTERM { 0 } else { code };
+        say::warning(&format!("All workers exited. Exiting... ({own})"));
+        u8::try_from(own).unwrap_or(1)
+    }
+}
+
+/// The system's word for a signal.
+fn signal_word(signal: i32) -> String {
+    // SAFETY: `strsignal` gives a C string that is valid until its next call; it is copied at once, and the master has
+    // one thread.
+    let word = unsafe {
+        let word = libc::strsignal(signal);
+        (!word.is_null()).then(|| std::ffi::CStr::from_ptr(word).to_string_lossy().into_owned())
+    };
+    word.unwrap_or_else(|| format!("signal {signal}"))
+}
+
+/// The version column and `show version`.
+fn version() -> &'static str {
+    VERSION
+}

@@ -1,0 +1,169 @@
+//! The shape of the processes: who waits, who watches, who serves.
+//!
+//! The shape is taken as soon as `global` is read, before Lua runs, before sockets are bound and before any thread
+//! exists, because nothing but a single thread survives a fork. Only the process that will serve goes on; it does
+//! everything that may fail (scripts, names, limits, sockets, pidfile, chroot, user, threads) and then says that it is
+//! [ready](Shape::ready). Those that wait take its word or its exit code, so a command that goes to the background
+//! returns 0 once the service runs and fails with its message otherwise.
+//!
+//! | mode | processes |
+//! |---|---|
+//! | foreground | one |
+//! | daemon | the command, which waits and ends; its child, in a session of its own, serves |
+//! | master-worker | a [master] that keeps its privileges and one thread; its child serves |
+//! | master-worker, daemon | the command, which waits and ends; the master, in a session of its own; the worker |
+//!
+//! **Invariant:** [`take`] is called while the process has one thread ([`fork`] asserts it).
+
+mod background;
+mod master;
+mod notify;
+pub mod pidfile;
+pub mod privileges;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use sluicegate_config::model::Global;
+
+use crate::arguments::{Mode, Service};
+use crate::say;
+use background::{Background, Waiting};
+use pidfile::Pidfile;
+
+/// What the process that serves knows of those around it.
+#[derive(Default)]
+pub struct Shape {
+    /// The command that went to the background and waits for this process.
+    waiting: Option<Waiting>,
+    /// Standard streams go here once nothing is left to be said: opened early, since a chroot has no `/dev/null`.
+    null: Option<File>,
+    /// The way to the master: it hears `ready` through it, and its end closes it.
+    master: Option<UnixStream>,
+    /// Where a process number is to be written.
+    pub pidfile: Option<Pidfile>,
+}
+
+/// Which process this is after [`take`].
+pub enum Role {
+    /// The one that goes on.
+    Serving(Shape),
+    /// One that waited or watched, and has nothing left to do.
+    Ended(ExitCode),
+}
+
+/// Takes the shape that the command line and `global` ask for.
+pub fn take(service: &Service, global: &Global) -> io::Result<Role> {
+    let mode = service.mode(global);
+    if !service.master_sockets.is_empty() && !matches!(mode, Mode::MasterWorker { .. }) {
+        say::warning("a master CLI socket was defined, but master-worker mode (-W) is not enabled.");
+    }
+    let path = service.pidfile.clone().map(|path| (path, None));
+    let path = path.or_else(|| Some((global.pidfile.clone()?, global.at("pidfile").cloned())));
+    let pidfile = |pid| path.map(|(path, at)| Pidfile { path, at, pid });
+    match mode {
+        // As HAProxy: a process that whoever started it holds in hand needs no file to be found by.
+        Mode::Foreground => Ok(Role::Serving(Shape::default())),
+        Mode::Daemon => match background::enter()? {
+            Background::Command(code) => Ok(Role::Ended(code)),
+            Background::Daemon(waiting, null) => Ok(Role::Serving(Shape {
+                waiting: Some(waiting),
+                null: Some(null),
+                master: None,
+                pidfile: pidfile(std::process::id()),
+            })),
+        },
+        Mode::MasterWorker { daemon, notify } => {
+            let (waiting, null) = if daemon {
+                match background::enter()? {
+                    Background::Command(code) => return Ok(Role::Ended(code)),
+                    Background::Daemon(waiting, null) => (Some(waiting), Some(null)),
+                }
+            } else {
+                (None, None)
+            };
+            let pidfile = pidfile(std::process::id());
+            master::start(service, global, master::Start { waiting, null, notify, pidfile })
+        }
+    }
+}
+
+impl Shape {
+    /// Everything that can fail at start went well: those who wait are told, and a daemon lets go of the terminal.
+    pub fn ready(&mut self) -> io::Result<()> {
+        if let Some(null) = self.null.take() {
+            background::silence(&null)?;
+        }
+        if let Some(waiting) = self.waiting.take() {
+            waiting.release();
+        }
+        if let Some(master) = &mut self.master {
+            master.write_all(&[master::READY])?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the master has gone; for ever where there is none. Inside a runtime.
+    pub async fn orphaned(&self) -> io::Result<()> {
+        use tokio::io::AsyncReadExt;
+        let Some(master) = &self.master else { return std::future::pending().await };
+        let master = master.try_clone()?;
+        master.set_nonblocking(true)?;
+        let mut master = tokio::net::UnixStream::from_std(master)?;
+        // The master never writes, so whatever is read here is its end.
+        let _ = master.read(&mut [0]).await;
+        Ok(())
+    }
+}
+
+/// Which side of a fork this is.
+enum Fork {
+    /// The old process; the child's number.
+    Parent(i32),
+    Child,
+}
+
+/// Forks. The child shares nothing but open descriptors.
+fn fork() -> io::Result<Fork> {
+    // What another thread holds at this moment (a lock, the allocator) would be held in the child for ever.
+    if let Ok(threads) = std::fs::read_dir("/proc/self/task") {
+        assert_eq!(threads.count(), 1, "a process forks before it has threads");
+    }
+    // SAFETY: the process has one thread, so the child finds every lock and the heap in a consistent state.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        child => Ok(Fork::Parent(child)),
+    }
+}
+
+/// What a process that has ended is known by: its exit code, or 128 and the signal that ended it.
+fn status_code(status: i32) -> i32 {
+    if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+}
+
+/// Waits for a child's end, or looks whether it has come (`block` false); gives its [`status_code`].
+fn reap(child: i32, block: bool) -> io::Result<Option<i32>> {
+    let mut status = 0;
+    let flags = if block { 0 } else { libc::WNOHANG };
+    loop {
+        // SAFETY: the pointer is to a live integer that the call fills.
+        match unsafe { libc::waitpid(child, &raw mut status, flags) } {
+            0 => return Ok(None),
+            -1 => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+            _ => return Ok(Some(status_code(status))),
+        }
+    }
+}
+
+/// Points one descriptor at what another one refers to.
+fn redirect(from: &impl AsRawFd, to: i32) -> io::Result<()> {
+    // SAFETY: both are numbers; `to` is one of the three standard streams, which no Rust value owns.
+    if unsafe { libc::dup2(from.as_raw_fd(), to) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

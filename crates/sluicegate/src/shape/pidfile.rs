@@ -1,0 +1,38 @@
+//! The file that says which process to signal.
+
+use std::io;
+use std::path::PathBuf;
+
+use sluicegate_config::model::Position;
+
+/// A pidfile to be written.
+pub struct Pidfile {
+    /// Where.
+    pub path: PathBuf,
+    /// The line of `pidfile`; `None` where the command line named it.
+    pub at: Option<Position>,
+    /// The process that takes signals: the master, or the one that serves.
+    pub pid: u32,
+}
+
+impl Pidfile {
+    /// Writes it, in place of what is there.
+    pub fn write(&self) -> Result<(), String> {
+        std::fs::write(&self.path, format!("{}\n", self.pid)).map_err(|error| self.failed(&error))
+    }
+
+    /// Takes it back, for a process that fails after it was written.
+    pub fn remove(&self) {
+        // What could not be removed names a process that has gone, which is what readers must expect anyway.
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    fn failed(&self, error: &io::Error) -> String {
+        let place = match &self.at {
+            Some(at) => format!("{}:{}: 'pidfile'", at.file, at.line),
+            None => "-p".to_owned(),
+        };
+        let reason = super::privileges::reason(error);
+        format!("{place}: cannot create pidfile {} ({reason})", self.path.display())
+    }
+}

@@ -1,0 +1,189 @@
+//! `chroot`, `user`, `uid`, `group` and `gid`: what the process gives up before it has threads.
+//!
+//! Names become numbers while the files that hold them can still be read, so a user that does not exist is an error of
+//! the configuration, with its line. The order is HAProxy's: chroot, supplementary groups, group, user. What must be
+//! read from outside the directory later is read before ([`Privileges::drop`] says what).
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use sluicegate_config::Diagnostics;
+use sluicegate_config::model::{Global, LogAddress, Position};
+use sluicegate_proxy::running::Running;
+use sluicegate_proxy::{listener, time_zone};
+
+use crate::say;
+
+/// What the process becomes.
+#[derive(Clone, Debug, Default)]
+pub struct Privileges {
+    chroot: Option<(PathBuf, Place)>,
+    user: Option<Identity>,
+    group: Option<Identity>,
+}
+
+/// `file:line`, as messages begin.
+#[derive(Clone, Debug)]
+struct Place(String);
+
+impl Place {
+    fn of(global: &Global, keyword: &str) -> Place {
+        Place(global.at(keyword).map(|at| format!("{}:{}", at.file, at.line)).unwrap_or_default())
+    }
+}
+
+/// A user or a group.
+#[derive(Clone, Debug)]
+struct Identity {
+    id: u32,
+    /// As the file says it: `user haproxy`, `gid 99`.
+    words: String,
+    place: Place,
+}
+
+impl Privileges {
+    /// Looks the names up; what is wrong goes to `diagnostics`, and the rest is as if it were not there.
+    pub fn resolve(global: &Global, diagnostics: &mut Diagnostics) -> Privileges {
+        let user = chosen(global, ["user", "uid"], &global.user, global.uid, listener::user_id, diagnostics);
+        let group = chosen(global, ["group", "gid"], &global.group, global.gid, listener::group_id, diagnostics);
+        let chroot = global.chroot.clone().map(|path| (path, Place::of(global, "chroot")));
+        Privileges { chroot, user, group }
+    }
+
+    /// The directory that will be the root.
+    pub fn root(&self) -> Option<&Path> {
+        self.chroot.as_ref().map(|(path, _)| path.as_path())
+    }
+
+    /// Says what will be missing inside the directory, while the configuration is at hand.
+    pub fn warn(&self, running: &Running) {
+        let Some((root, place)) = &self.chroot else { return };
+        let mut told: Vec<&Path> = Vec::new();
+        let proxies = running.config.proxies.iter().flat_map(|proxy| &proxy.log);
+        for target in running.config.global.log.iter().chain(proxies) {
+            let LogAddress::Unix(path) = &target.to else { continue };
+            let inside = root.join(path.strip_prefix("/").unwrap_or(path));
+            if !inside.exists() && !told.contains(&path.as_path()) {
+                told.push(path);
+                say::warning(&format!(
+                    "{}: 'chroot': there is no {} in {}: logs to it are lost as soon as the log daemon restarts; let \
+                     the log daemon listen there too, or bind-mount it",
+                    place.0,
+                    path.display(),
+                    root.display()
+                ));
+            }
+        }
+    }
+
+    /// Gives up what is not needed to serve. Before the first thread: a thread keeps its own identity.
+    ///
+    /// The time zone, `/etc/hosts` and the source of random numbers are read before, because the directory has none.
+    pub fn drop(&self) -> Result<(), String> {
+        if let Some((path, place)) = &self.chroot {
+            time_zone::local();
+            enter(path).map_err(|error| {
+                let hint = if error.kind() == io::ErrorKind::PermissionDenied {
+                    "start it as root, or remove 'chroot'"
+                } else {
+                    "make the directory, empty and owned by root, or remove 'chroot'"
+                };
+                let path = path.display();
+                format!("{}: 'chroot': cannot chroot({path}) ({})\n\nhint: {hint}", place.0, reason(&error))
+            })?;
+        }
+        if let Some(group) = &self.group {
+            leave_groups();
+            // SAFETY: takes a number; the process has one thread.
+            group.becomes("gid", unsafe { libc::setgid(group.id) })?;
+        }
+        if let Some(user) = &self.user {
+            // SAFETY: takes a number; the process has one thread.
+            user.becomes("uid", unsafe { libc::setuid(user.id) })?;
+        }
+        Ok(())
+    }
+}
+
+impl Identity {
+    /// The outcome of a system call that changed to it.
+    fn becomes(&self, what: &str, result: i32) -> Result<(), String> {
+        if result == 0 {
+            return Ok(());
+        }
+        let reason = reason(&io::Error::last_os_error());
+        let (place, words, id) = (&self.place.0, &self.words, self.id);
+        let keyword = words.split(' ').next().unwrap_or_default();
+        let hint = format!("start it as root, or remove '{keyword}'");
+        Err(format!("{place}: '{words}': cannot set {what} {id} ({reason})\n\nhint: {hint}"))
+    }
+}
+
+/// A name and a number may both be given; the one that comes first counts, as in HAProxy. The number 0 changes nothing.
+fn chosen(
+    global: &Global,
+    [named, numbered]: [&str; 2],
+    name: &Option<String>,
+    number: Option<u32>,
+    find: fn(&str) -> io::Result<u32>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Identity> {
+    let by_number = number.map(|id| (numbered, Ok(id), id.to_string()));
+    let by_name = name.as_deref().map(|name| (named, find(name), name.to_owned()));
+    let at = |keyword: &str| global.at(keyword).cloned();
+    let first = |a: &Position, b: &Position| a.file == b.file && a.line < b.line;
+    let (keyword, found, value) = match (by_name, by_number) {
+        (Some(by_name), Some(by_number)) => {
+            let number_first =
+                at(numbered).zip(at(named)).is_some_and(|(number, name)| first(&number, &name));
+            let (used, ignored) = if number_first { (by_number, by_name) } else { (by_name, by_number) };
+            if let Some(place) = at(ignored.0) {
+                diagnostics.warning(place, format!("'{}' is ignored: '{}' says it already", ignored.0, used.0));
+            }
+            used
+        }
+        (by_name, by_number) => by_name.or(by_number)?,
+    };
+    match found {
+        Ok(0) => None,
+        Ok(id) => Some(Identity { id, words: format!("{keyword} {value}"), place: Place::of(global, keyword) }),
+        Err(_) => {
+            let kind = if keyword == "user" { "user" } else { "group" };
+            let message = format!("'{keyword}': there is no {kind} '{value}' on this machine");
+            match at(keyword) {
+                Some(place) => diagnostics.error(place, message).hint(format!("make it, or give '{numbered}' a number")),
+                None => unreachable!("a value has a place"),
+            };
+            None
+        }
+    }
+}
+
+fn enter(path: &Path) -> io::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the pointer is to a C string that outlives the call.
+    if unsafe { libc::chroot(name.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    std::env::set_current_dir("/")
+}
+
+/// Supplementary groups would keep rights that `group` means to give up.
+fn leave_groups() {
+    // SAFETY: with a size of 0 the call writes nothing and gives the number of groups.
+    let groups = unsafe { libc::getgroups(0, std::ptr::null_mut()) };
+    // SAFETY: with a size of 0 the call reads nothing.
+    if groups > 0 && unsafe { libc::setgroups(0, std::ptr::null()) } != 0 {
+        say::warning(
+            "Failed to drop supplementary groups. Using 'gid'/'group' without 'uid'/'user' is generally useless.",
+        );
+    }
+}
+
+/// The system's words without Rust's `(os error N)`.
+pub fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
