@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use sluicegate_config::model::{
     BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr, ProxyKind, StoreSection,
 };
-use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, NoLua};
+use sluicegate_config::{Config, Diagnostics, Draft, Environment, LuaNames, NoLua};
 use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LogSink, LuaStates};
 use sluicegate_proxy::stats::info::node_name;
@@ -17,6 +17,7 @@ use sluicegate_store::config::ServerOptions;
 use crate::arguments::Service;
 use crate::files::Disk;
 use crate::report::Report;
+use crate::shape::privileges::Privileges;
 
 /// A configuration without errors.
 pub struct Loaded {
@@ -32,6 +33,8 @@ pub struct Loaded {
     pub workers: usize,
     /// How many warnings were said.
     pub warnings: usize,
+    /// What the process gives up.
+    pub privileges: Privileges,
 }
 
 impl Loaded {
@@ -44,11 +47,20 @@ impl Loaded {
     }
 }
 
+/// Words and `global`: what decides the shape of the processes, before anything is made that a fork would lose.
+pub struct Begun {
+    draft: Draft,
+    environment: Environment,
+    report: Report,
+}
+
 /// Reads and types everything; prints every diagnostic. `Err` carries the number of errors.
-///
-/// What the command line sets wins over the file's `global`, and is folded into it here, so that nothing behind needs
-/// to ask both.
 pub fn load(service: &Service) -> Result<Loaded, usize> {
+    begin(service)?.finish(service)
+}
+
+/// Reads the files, up to `global`.
+pub fn begin(service: &Service) -> Result<Begun, usize> {
     let report = Report::new(service);
     if let Some(directory) = &service.directory
         && let Err(error) = std::env::set_current_dir(directory)
@@ -58,50 +70,73 @@ pub fn load(service: &Service) -> Result<Loaded, usize> {
     }
     let mut environment = environment(service);
     let source = sluicegate_config::read(&Disk, &service.files).map_err(|found| report.diagnostics(&found))?;
-    let mut draft = sluicegate_config::parse(source, &mut environment);
-    let workers = draft.global().nbthread.map_or_else(cores, usize::from);
-    let lua_logger = Arc::new(OnceLock::new());
-    let lua = if draft.global().lua_loads.is_empty() {
-        None
-    } else if draft.global_failed() {
-        draft.skip_lua();
-        None
-    } else {
-        export(&environment);
-        let sink = lua_sink(draft.global(), lua_logger.clone());
-        match LuaStates::load(draft.global(), workers, sink) {
-            Ok(states) => Some(states),
-            Err(error) => {
-                draft.lua_failed(error.at, error.message);
-                None
+    let draft = sluicegate_config::parse(source, &mut environment);
+    Ok(Begun { draft, environment, report })
+}
+
+impl Begun {
+    /// The section as far as it could be read.
+    pub fn global(&self) -> &Global {
+        self.draft.global()
+    }
+
+    /// It has errors, which [`Begun::finish`] will say.
+    pub fn global_failed(&self) -> bool {
+        self.draft.global_failed()
+    }
+
+    /// The rest: scripts, sections, parameters; prints every diagnostic.
+    ///
+    /// What the command line sets wins over the file's `global`, and is folded into it here, so that nothing behind
+    /// needs to ask both.
+    pub fn finish(self, service: &Service) -> Result<Loaded, usize> {
+        let Begun { mut draft, environment, report } = self;
+        let workers = draft.global().nbthread.map_or_else(cores, usize::from);
+        let lua_logger = Arc::new(OnceLock::new());
+        let lua = if draft.global().lua_loads.is_empty() {
+            None
+        } else if draft.global_failed() {
+            draft.skip_lua();
+            None
+        } else {
+            export(&environment);
+            let sink = lua_sink(draft.global(), lua_logger.clone());
+            match LuaStates::load(draft.global(), workers, sink) {
+                Ok(states) => Some(states),
+                Err(error) => {
+                    draft.lua_failed(error.at, error.message);
+                    None
+                }
             }
+        };
+        let names: &dyn LuaNames = match &lua {
+            Some(states) => &**states,
+            None => &NoLua,
+        };
+        let mut stores = Vec::new();
+        let mut privileges = Privileges::default();
+        let global = draft.global().clone();
+        let check_rest = |sections: &[StoreSection], diagnostics: &mut Diagnostics| {
+            stores = store_options(sections, diagnostics);
+            privileges = Privileges::resolve(&global, diagnostics);
+        };
+        let (config, diagnostics) = draft.finish_with(&Disk, names, check_rest);
+        // A file's `quiet` silences what was found, too, as in HAProxy.
+        let report = report.quieted(service.is_quiet(&global));
+        let errors = report.diagnostics(&diagnostics);
+        let Some(mut config) = config else { return Err(errors) };
+        let mut warnings = diagnostics.warnings();
+        if !service.master_sockets.is_empty() && !service.mode(&global).has_master() {
+            report.warning("a master's socket ('-S') is of no use without a master process ('-W')");
+            warnings += 1;
         }
-    };
-    let names: &dyn LuaNames = match &lua {
-        Some(states) => &**states,
-        None => &NoLua,
-    };
-    let mut stores = Vec::new();
-    let check_stores = |sections: &[StoreSection], diagnostics: &mut Diagnostics| {
-        stores = store_options(sections, diagnostics);
-    };
-    let global = draft.global().clone();
-    let (config, diagnostics) = draft.finish_with(&Disk, names, check_stores);
-    // A file's `quiet` silences what was found, too, as in HAProxy.
-    let report = report.quieted(service.is_quiet(&global));
-    let errors = report.diagnostics(&diagnostics);
-    let Some(mut config) = config else { return Err(errors) };
-    let mut warnings = diagnostics.warnings();
-    if !service.master_sockets.is_empty() && !service.mode(&global).has_master() {
-        report.warning("a master's socket ('-S') is of no use without a master process ('-W')");
-        warnings += 1;
+        if warnings > 0 && (service.zero_warning || global.zero_warning) {
+            report.error("some warnings were found and 'zero-warning' is set, aborting");
+            return Err(1);
+        }
+        fold(service, &mut config);
+        Ok(Loaded { warnings, config: Arc::new(config), stores, lua, lua_logger, workers, privileges })
     }
-    if warnings > 0 && (service.zero_warning || global.zero_warning) {
-        report.error("some warnings were found and 'zero-warning' is set, aborting");
-        return Err(1);
-    }
-    fold(service, &mut config);
-    Ok(Loaded { warnings, config: Arc::new(config), stores, lua, lua_logger, workers })
 }
 
 fn cores() -> usize {

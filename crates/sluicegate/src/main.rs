@@ -14,6 +14,7 @@ mod load;
 mod memory;
 mod report;
 mod serve;
+mod shape;
 mod signals;
 
 use std::path::PathBuf;

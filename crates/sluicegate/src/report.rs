@@ -59,6 +59,16 @@ impl Report {
         self.say(Severity::Warning, None, message);
     }
 
+    /// Says that something went as it should.
+    pub fn notice(self, message: &str) {
+        if self.quiet {
+        } else if self.as_haproxy {
+            line("[NOTICE]", None, message);
+        } else {
+            eprintln!("notice: {message}");
+        }
+    }
+
     /// Everything a run found; gives the number of errors.
     pub fn diagnostics(self, diagnostics: &Diagnostics) -> usize {
         let shown = |found: &&Diagnostic| found.severity > Severity::Diag || self.remarks;

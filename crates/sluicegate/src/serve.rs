@@ -3,17 +3,19 @@
 //! Files are read, scripts loaded and sockets bound on one thread, before any other exists. Then workers start, and
 //! this thread becomes the control thread: signals, the stats socket, health checks, log targets, expiry of the store.
 
+use std::fmt::Display;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluicegate_bench::origin;
-use sluicegate_config::model::Bind;
+use sluicegate_config::model::{Bind, BindAddress};
 use sluicegate_proxy::listener::{self, Bound, SystemSockets};
 use sluicegate_proxy::log::{Identity, Logger};
 use sluicegate_proxy::process::{Phase, Process};
@@ -25,10 +27,12 @@ use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::Engine;
 use socket2::SockRef;
 
-use crate::arguments::{Mode, Service};
-use crate::load::{Loaded, load};
+use crate::arguments::Service;
+use crate::load::{Loaded, begin};
 use crate::report::Report;
-use crate::signals::{Signals, end_by};
+use crate::shape::pidfile::Pidfile;
+use crate::shape::{self, Role, Shape};
+use crate::signals::{self, Signals, end_by};
 use crate::{descriptors, hints};
 
 /// How often expired keys are looked for.
@@ -37,13 +41,31 @@ const STORE_TICK: Duration = Duration::from_millis(100);
 /// Serves until a signal ends it.
 pub fn run(service: &Service) -> ExitCode {
     let begun = Instant::now();
-    let Ok(loaded) = load(service) else { return ExitCode::FAILURE };
-    let report = Report::new(service).quieted(service.is_quiet(&loaded.config.global));
-    if service.mode(&loaded.config.global) != Mode::Foreground {
-        report.error("going to the background and a master process are not supported yet\n\nhint: add '-db'");
-        return ExitCode::FAILURE;
-    }
-    match start(service, report, loaded, begun) {
+    signals::hold();
+    let Ok(read) = begin(service) else { return ExitCode::FAILURE };
+    let report = Report::new(service).quieted(service.is_quiet(read.global()));
+    // A `global` with errors starts nothing; this process says what is wrong with it.
+    let role = if read.global_failed() {
+        Ok(Role::Serving(Shape::default()))
+    } else {
+        shape::take(service, read.global(), report)
+    };
+    let failed = |error: &dyn Display| {
+        report.error(&error.to_string());
+        ExitCode::FAILURE
+    };
+    let mut shape = match role {
+        Ok(Role::Serving(shape)) => shape,
+        Ok(Role::Watching(master)) => {
+            // A master is small: it keeps nothing of the files.
+            drop(read);
+            return master.run().unwrap_or_else(|error| failed(&error));
+        }
+        Ok(Role::Ended(code)) => return code,
+        Err(error) => return failed(&error),
+    };
+    let Ok(loaded) = read.finish(service) else { return ExitCode::FAILURE };
+    match start(service, report, loaded, &mut shape, begun) {
         Ok(Some(signal)) => end_by(signal),
         Ok(None) => ExitCode::SUCCESS,
         Err(errors) => {
@@ -63,12 +85,18 @@ struct Sockets {
 }
 
 /// Builds, binds, serves; gives the signal that ended it, or none after a soft stop.
-fn start(service: &Service, report: Report, loaded: Loaded, begun: Instant) -> Result<Option<i32>, Vec<String>> {
+fn start(
+    service: &Service,
+    report: Report,
+    loaded: Loaded,
+    shape: &mut Shape,
+    begun: Instant,
+) -> Result<Option<i32>, Vec<String>> {
     if !loaded.listens() {
         let hint = "hint: a 'frontend', 'listen', 'store' or 'origin' section needs a 'bind' line";
         return Err(vec![format!("no enabled listener found (check for 'bind' directives)\n\n{hint}")]);
     }
-    let Loaded { config, stores: options, lua, lua_logger, workers, .. } = loaded;
+    let Loaded { config, stores: options, lua, lua_logger, workers, privileges, .. } = loaded;
     let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
@@ -99,7 +127,42 @@ fn start(service: &Service, report: Report, loaded: Loaded, begun: Instant) -> R
     }
     // From here on the control thread writes what scripts log.
     let _ = lua_logger.set(running.logger.clone());
-    control(&running, begun, bound, sockets, stores, servers).map_err(|error| vec![error.to_string()])
+    shape.pidfile.as_ref().map_or(Ok(()), Pidfile::write).map_err(|error| vec![error])?;
+    privileges.warn(&running, report);
+    let served = privileges.drop(report).and_then(|()| {
+        let parts = Serving { running: &running, report, shape, begun };
+        control(parts, bound, sockets, stores, servers).map_err(|error| error.to_string())
+    });
+    if served.is_err()
+        && let Some(pidfile) = &shape.pidfile
+    {
+        pidfile.remove();
+    }
+    // All sockets are closed, so only those that nobody took over are removed.
+    unix_paths(&running).for_each(listener::remove_stale);
+    served.map_err(|error| vec![error])
+}
+
+/// The files of all unix sockets that this process listened on.
+fn unix_paths(running: &Running) -> impl Iterator<Item = &Path> {
+    let config = &running.config;
+    let proxies = config.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
+    let others = config.stores.iter().flat_map(|store| &store.binds);
+    let others = others.chain(config.origins.iter().flat_map(|origin| &origin.binds));
+    let addresses = proxies.chain(others).flat_map(|bind| &bind.addresses);
+    let addresses = addresses.chain(config.global.stats_sockets.iter().map(|socket| &socket.address));
+    addresses.filter_map(|address| match address {
+        BindAddress::Unix(path) => Some(path.as_path()),
+        _ => None,
+    })
+}
+
+/// What the control thread needs beside sockets and stores.
+struct Serving<'a> {
+    running: &'a Arc<Running>,
+    report: Report,
+    shape: &'a mut Shape,
+    begun: Instant,
 }
 
 fn texts(errors: &[impl ToString]) -> Vec<String> {
@@ -129,17 +192,7 @@ fn bind(running: &Running, servers: &[Arc<Server>]) -> Result<Sockets, Vec<Strin
         }
     }
     for socket in &running.config.global.stats_sockets {
-        let bind = Bind {
-            addresses: vec![socket.address.clone()],
-            name: None,
-            maxconn: None,
-            backlog: None,
-            v6only: None,
-            mode: socket.mode,
-            user: socket.user.clone(),
-            group: socket.group.clone(),
-            at: socket.at.clone(),
-        };
+        let bind = Bind::of_stats_socket(socket);
         let bound = listen(&bind, "stats socket", 1, &mut errors);
         let level = socket.level;
         sockets.stats.extend(bound.into_iter().flatten().map(|listener| cli::Socket { listener, level }));
@@ -203,13 +256,13 @@ fn report(what: &str, result: io::Result<()>) {
 
 /// The control thread, from the start of the workers to the end of the process.
 fn control(
-    running: &Arc<Running>,
-    begun: Instant,
+    serving: Serving<'_>,
     bound: Vec<Bound>,
     sockets: Sockets,
     stores: Vec<Store>,
     servers: Vec<Arc<Server>>,
 ) -> io::Result<Option<i32>> {
+    let Serving { running, report, shape, begun } = serving;
     let runtime = tokio::runtime::LocalRuntime::new()?;
     runtime.block_on(async {
         // Caught before there is anything to stop, so that an early signal is not lost.
@@ -219,7 +272,7 @@ fn control(
         hints::print(running);
         let process = &running.process;
         let _ = process.boot.set(begun.elapsed());
-        let hard_stop_after = running.config.global.hard_stop_after;
+        shape.ready()?;
         let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.
             let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
@@ -229,8 +282,10 @@ fn control(
         let mut outcome = Ok(None);
         let ended = async {
             let signal = tokio::select! {
-                signal = signals.act(process, hard_stop_after) => signal,
+                signal = signals.act(running, report) => signal,
                 () = drained => None,
+                // A worker without a master can't be told anything any more.
+                _ = shape.orphaned() => None,
             };
             process.stop_now();
             outcome = workers.join().map(|()| signal);

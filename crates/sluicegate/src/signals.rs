@@ -16,7 +16,6 @@
 
 use std::future::pending;
 use std::io;
-use std::time::Duration;
 
 use sluicegate_proxy::log::Severity;
 use sluicegate_proxy::running::Running;
@@ -24,7 +23,7 @@ use sluicegate_proxy::stats::status_lines::{self, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use crate::say;
+use crate::report::Report;
 
 /// What a reload is answered with until there is one.
 pub const NO_RELOAD: &str = "a reload is not available yet: the process goes on with the configuration it has; restart \
@@ -113,7 +112,7 @@ impl Signals {
 
     /// Acts on signals until the process is to end at once: by a signal, whose number this gives, or because a soft
     /// stop took longer than `hard-stop-after`.
-    pub async fn act(&mut self, running: &Running) -> Option<i32> {
+    pub async fn act(&mut self, running: &Running, report: Report) -> Option<i32> {
         let process = &running.process;
         let hard_stop_after = running.config.global.hard_stop_after;
         let mut deadline = None;
@@ -128,7 +127,7 @@ impl Signals {
             let signal = tokio::select! {
                 signal = self.next() => signal,
                 () = overdue => {
-                    say::warning("soft-stop running for too long, performing a hard-stop.");
+                    report.warning("soft-stop running for too long, performing a hard-stop.");
                     return None;
                 }
             };
@@ -136,22 +135,22 @@ impl Signals {
                 // A repeated signal prolongs nothing.
                 libc::SIGUSR1 if !stopping => {
                     stopping = true;
-                    tell(running, Severity::Warning, status_lines::stopped(running));
+                    tell(report, running, Severity::Warning, status_lines::stopped(running));
                     process.begin_soft_stop();
                     deadline = hard_stop_after.and_then(|limit| Instant::now().checked_add(limit));
                 }
                 libc::SIGUSR1 => {}
-                libc::SIGUSR2 => say::warning(&format!("SIGUSR2: {NO_RELOAD}")),
+                libc::SIGUSR2 => report.warning(&format!("SIGUSR2: {NO_RELOAD}")),
                 libc::SIGHUP => {
-                    say::warning("SIGHUP received, dumping servers states.");
-                    tell(running, Severity::Notice, status_lines::states(running));
+                    report.warning("SIGHUP received, dumping servers states.");
+                    tell(report, running, Severity::Notice, status_lines::states(running));
                 }
                 libc::SIGQUIT => eprint!("{}", figures(running)),
                 libc::SIGTTOU if process.set_paused(true) => {
-                    tell(running, Severity::Warning, status_lines::listening(running, "Paused"));
+                    tell(report, running, Severity::Warning, status_lines::listening(running, "Paused"));
                 }
                 libc::SIGTTIN if process.set_paused(false) => {
-                    tell(running, Severity::Warning, status_lines::listening(running, "Resumed"));
+                    tell(report, running, Severity::Warning, status_lines::listening(running, "Resumed"));
                 }
                 libc::SIGTTOU | libc::SIGTTIN => {}
                 ending => return Some(ending),
@@ -161,9 +160,9 @@ impl Signals {
 }
 
 /// To stderr and to the logs of the proxies that they are about.
-fn tell(running: &Running, severity: Severity, lines: Vec<Line<'_>>) {
+fn tell(report: Report, running: &Running, severity: Severity, lines: Vec<Line<'_>>) {
     for (proxy, line) in lines {
-        say::warning(&line);
+        report.warning(&line);
         running.logger.send(&proxy.config.log, severity, line.as_bytes());
     }
 }

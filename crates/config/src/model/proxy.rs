@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Acl, LogTarget, Position, ProxyId, Rule, UseBackend};
+use super::{Acl, LogTarget, Position, ProxyId, Rule, StatsSocket, UseBackend};
 
 /// What a proxy section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

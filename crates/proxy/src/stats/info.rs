@@ -86,7 +86,8 @@ rows! {
     "Tasks" => |v| v.running.process.tasks().to_string(),
     "Run_queue" => zero,
     "Idle_pct" => |v| v.running.process.idle_percent().to_string(),
-    "node" => |_| node_name(),
+    "node" => |v| v.running.config.global.node.clone().unwrap_or_else(node_name),
+    "description" => |v| v.running.config.global.description.clone().unwrap_or_default(),
     "Stopping" => |v| u32::from(v.running.process.phase() != Phase::Serving).to_string(),
     "Jobs" => |v| (u64::from(v.running.process.sessions.current()) + v.listeners()).to_string(),
     "Unstoppable Jobs" => zero,
@@ -176,8 +177,12 @@ pub fn node_name() -> String {
 pub fn show_info(running: &Running, out: &mut Vec<u8>) {
     let view = View { running, pid: std::process::id() };
     for row in ROWS {
-        // Writing to a vector can't fail.
-        let _ = writeln!(out, "{}: {}", row.name, (row.value)(&view));
+        let value = (row.value)(&view);
+        // As in HAProxy, a process that is not described has no line for it.
+        if row.name != "description" || !value.is_empty() {
+            // Writing to a vector can't fail.
+            let _ = writeln!(out, "{}: {value}", row.name);
+        }
     }
 }
 
@@ -195,7 +200,8 @@ mod tests {
     #[test]
     fn keys_are_haproxys_in_its_order() {
         let known = include_str!("../../tests/it/golden/show_info_2.6.txt").lines();
-        for (row, line) in ROWS.iter().zip(known) {
+        // The golden process had no description.
+        for (row, line) in ROWS.iter().filter(|row| row.name != "description").zip(known) {
             let key = line.split(": ").next().unwrap().replace("Spliced", "Splicded");
             assert_eq!(row.name.replace("Spliced", "Splicded"), key);
         }

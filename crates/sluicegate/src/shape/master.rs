@@ -30,7 +30,7 @@ use super::notify::Notifier;
 use super::pidfile::Pidfile;
 use super::{Fork, Role, Shape, fork, reap};
 use crate::arguments::Service;
-use crate::say;
+use crate::report::Report;
 use crate::signals::{self, NO_RELOAD, Signals};
 
 /// What the worker writes to the master once it serves.
@@ -46,11 +46,13 @@ pub struct Start {
     pub notify: bool,
     /// Written by the worker process, once its sockets are bound.
     pub pidfile: Option<Pidfile>,
+    /// Where the master speaks.
+    pub report: Report,
 }
 
-/// Forks the worker, which goes on; the master returns with its exit code when everything has ended.
+/// Forks the worker, which goes on; the master gets what it needs to watch.
 pub fn start(service: &Service, global: &Global, start: Start) -> io::Result<Role> {
-    let Start { waiting, null, notify, pidfile } = start;
+    let Start { waiting, null, notify, pidfile, report } = start;
     let notifier = if notify { Notifier::from_environment()? } else { None };
     let sockets = bind(&service.master_sockets)?;
     let (ours, theirs) = UnixStream::pair()?;
@@ -80,8 +82,9 @@ pub fn start(service: &Service, global: &Global, start: Start) -> io::Result<Rol
                 waiting,
                 null,
                 files: files.collect(),
+                report,
             };
-            Ok(Role::Ended(ExitCode::from(master.run(ours, sockets)?)))
+            Ok(Role::Watching(Box::new(Watch { master, channel: ours, sockets })))
         }
     }
 }
@@ -102,6 +105,20 @@ fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
     if errors.is_empty() { Ok(bound) } else { Err(io::Error::other(errors.join("\n"))) }
 }
 
+/// A master that does not watch yet: what came before it may be dropped first.
+pub struct Watch {
+    master: Master,
+    channel: UnixStream,
+    sockets: Vec<cli::Socket>,
+}
+
+impl Watch {
+    /// Watches until everything has ended; gives the exit code.
+    pub fn run(self) -> io::Result<ExitCode> {
+        self.master.run(self.channel, self.sockets).map(ExitCode::from)
+    }
+}
+
 /// What the master knows.
 struct Master {
     worker: i32,
@@ -113,12 +130,13 @@ struct Master {
     null: Option<File>,
     /// Unix sockets that stay behind when everything has ended.
     files: Vec<PathBuf>,
+    report: Report,
 }
 
 impl Master {
     /// Watches until the worker has ended; gives the exit code.
     fn run(mut self, channel: UnixStream, sockets: Vec<cli::Socket>) -> io::Result<u8> {
-        say::notice(&format!("New worker ({}) forked", self.worker));
+        self.report.notice(&format!("New worker ({}) forked", self.worker));
         let runtime = tokio::runtime::LocalRuntime::new()?;
         let code = runtime.block_on(self.watch(channel, sockets))?;
         // The command sockets are closed with it.
@@ -158,7 +176,7 @@ impl Master {
 
     /// The worker serves.
     fn ready(&mut self) -> io::Result<()> {
-        say::notice("Loading success.");
+        self.report.notice("Loading success.");
         if let Some(notifier) = &self.notifier {
             notifier.send(&format!("READY=1\nMAINPID={}\nSTATUS=Ready.\n", std::process::id()));
         }
@@ -174,11 +192,11 @@ impl Master {
     fn signal(&self, signal: i32) {
         match signal {
             libc::SIGUSR2 | libc::SIGHUP => {
-                say::warning(NO_RELOAD);
+                self.report.warning(NO_RELOAD);
                 return;
             }
             libc::SIGTERM | libc::SIGINT | libc::SIGUSR1 => {
-                say::warning("Exiting Master process...");
+                self.report.warning("Exiting Master process...");
                 if let Some(notifier) = &self.notifier {
                     notifier.send("STOPPING=1\nSTATUS=Stopping.\n");
                 }
@@ -193,17 +211,17 @@ impl Master {
     fn ended(&self, code: i32) -> u8 {
         let worker = self.worker;
         if code < 128 {
-            say::warning(&format!("Current worker ({worker}) exited with code {code} (Exit)"));
+            self.report.warning(&format!("Current worker ({worker}) exited with code {code} (Exit)"));
         } else {
             let word = signal_word(code - 128);
-            say::alert(&format!("Current worker ({worker}) exited with code {code} ({word})"));
+            self.report.error(&format!("Current worker ({worker}) exited with code {code} ({word})"));
         }
         let asked_for = [0, 128 + libc::SIGTERM, 128 + libc::SIGINT].contains(&code);
         if !asked_for && self.exit_on_failure {
-            say::alert("exit-on-failure: killing every processes with SIGTERM");
+            self.report.error("exit-on-failure: killing every processes with SIGTERM");
         }
         let own = if code == 128 + libc::SIGTERM { 0 } else { code };
-        say::warning(&format!("All workers exited. Exiting... ({own})"));
+        self.report.warning(&format!("All workers exited. Exiting... ({own})"));
         u8::try_from(own).unwrap_or(1)
     }
 }

@@ -30,8 +30,9 @@ use std::process::ExitCode;
 use sluicegate_config::model::Global;
 
 use crate::arguments::{Mode, Service};
-use crate::say;
+use crate::report::Report;
 use background::{Background, Waiting};
+pub use master::Watch;
 use pidfile::Pidfile;
 
 /// What the process that serves knows of those around it.
@@ -51,16 +52,15 @@ pub struct Shape {
 pub enum Role {
     /// The one that goes on.
     Serving(Shape),
-    /// One that waited or watched, and has nothing left to do.
+    /// One that watches over it.
+    Watching(Box<Watch>),
+    /// One that waited, and has nothing left to do.
     Ended(ExitCode),
 }
 
 /// Takes the shape that the command line and `global` ask for.
-pub fn take(service: &Service, global: &Global) -> io::Result<Role> {
+pub fn take(service: &Service, global: &Global, report: Report) -> io::Result<Role> {
     let mode = service.mode(global);
-    if !service.master_sockets.is_empty() && !matches!(mode, Mode::MasterWorker { .. }) {
-        say::warning("a master CLI socket was defined, but master-worker mode (-W) is not enabled.");
-    }
     let path = service.pidfile.clone().map(|path| (path, None));
     let path = path.or_else(|| Some((global.pidfile.clone()?, global.at("pidfile").cloned())));
     let pidfile = |pid| path.map(|(path, at)| Pidfile { path, at, pid });
@@ -86,7 +86,7 @@ pub fn take(service: &Service, global: &Global) -> io::Result<Role> {
                 (None, None)
             };
             let pidfile = pidfile(std::process::id());
-            master::start(service, global, master::Start { waiting, null, notify, pidfile })
+            master::start(service, global, master::Start { waiting, null, notify, pidfile, report })
         }
     }
 }

@@ -48,8 +48,7 @@ mod tests {
         let path = directory.path().join("notify");
         let name = format!("sluicegate-notify-{}", std::process::id());
         let at_path = UnixDatagram::bind(&path).unwrap();
-        let abstractly =
-            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        let abstractly = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name.as_bytes()).unwrap()).unwrap();
         for (manager, name) in [(at_path, path.into_os_string()), (abstractly, OsString::from(format!("@{name}")))] {
             Notifier::new(name).unwrap().send("READY=1\nSTATUS=Ready.\n");
             let mut buffer = [0; 64];

@@ -9,12 +9,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use sluicegate_config::Diagnostics;
 use sluicegate_config::model::{Global, LogAddress, Position};
+use sluicegate_config::{Diagnostics, Severity};
 use sluicegate_proxy::running::Running;
 use sluicegate_proxy::{listener, time_zone};
 
-use crate::say;
+use crate::report::Report;
 
 /// What the process becomes.
 #[derive(Clone, Debug, Default)]
@@ -52,13 +52,8 @@ impl Privileges {
         Privileges { chroot, user, group }
     }
 
-    /// The directory that will be the root.
-    pub fn root(&self) -> Option<&Path> {
-        self.chroot.as_ref().map(|(path, _)| path.as_path())
-    }
-
     /// Says what will be missing inside the directory, while the configuration is at hand.
-    pub fn warn(&self, running: &Running) {
+    pub fn warn(&self, running: &Running, report: Report) {
         let Some((root, place)) = &self.chroot else { return };
         let mut told: Vec<&Path> = Vec::new();
         let proxies = running.config.proxies.iter().flat_map(|proxy| &proxy.log);
@@ -67,7 +62,7 @@ impl Privileges {
             let inside = root.join(path.strip_prefix("/").unwrap_or(path));
             if !inside.exists() && !told.contains(&path.as_path()) {
                 told.push(path);
-                say::warning(&format!(
+                report.warning(&format!(
                     "{}: 'chroot': there is no {} in {}: logs to it are lost as soon as the log daemon restarts; let \
                      the log daemon listen there too, or bind-mount it",
                     place.0,
@@ -81,7 +76,7 @@ impl Privileges {
     /// Gives up what is not needed to serve. Before the first thread: a thread keeps its own identity.
     ///
     /// The time zone, `/etc/hosts` and the source of random numbers are read before, because the directory has none.
-    pub fn drop(&self) -> Result<(), String> {
+    pub fn drop(&self, report: Report) -> Result<(), String> {
         if let Some((path, place)) = &self.chroot {
             time_zone::local();
             enter(path).map_err(|error| {
@@ -95,7 +90,7 @@ impl Privileges {
             })?;
         }
         if let Some(group) = &self.group {
-            leave_groups();
+            leave_groups(report);
             // SAFETY: takes a number; the process has one thread.
             group.becomes("gid", unsafe { libc::setgid(group.id) })?;
         }
@@ -136,8 +131,7 @@ fn chosen(
     let first = |a: &Position, b: &Position| a.file == b.file && a.line < b.line;
     let (keyword, found, value) = match (by_name, by_number) {
         (Some(by_name), Some(by_number)) => {
-            let number_first =
-                at(numbered).zip(at(named)).is_some_and(|(number, name)| first(&number, &name));
+            let number_first = at(numbered).zip(at(named)).is_some_and(|(number, name)| first(&number, &name));
             let (used, ignored) = if number_first { (by_number, by_name) } else { (by_name, by_number) };
             if let Some(place) = at(ignored.0) {
                 diagnostics.warning(place, format!("'{}' is ignored: '{}' says it already", ignored.0, used.0));
@@ -152,10 +146,8 @@ fn chosen(
         Err(_) => {
             let kind = if keyword == "user" { "user" } else { "group" };
             let message = format!("'{keyword}': there is no {kind} '{value}' on this machine");
-            match at(keyword) {
-                Some(place) => diagnostics.error(place, message).hint(format!("make it, or give '{numbered}' a number")),
-                None => unreachable!("a value has a place"),
-            };
+            let error = diagnostics.add(Severity::Error, at(keyword), message);
+            error.hint(format!("make it, or use '{numbered}' with a number"));
             None
         }
     }
@@ -171,12 +163,12 @@ fn enter(path: &Path) -> io::Result<()> {
 }
 
 /// Supplementary groups would keep rights that `group` means to give up.
-fn leave_groups() {
+fn leave_groups(report: Report) {
     // SAFETY: with a size of 0 the call writes nothing and gives the number of groups.
     let groups = unsafe { libc::getgroups(0, std::ptr::null_mut()) };
     // SAFETY: with a size of 0 the call reads nothing.
     if groups > 0 && unsafe { libc::setgroups(0, std::ptr::null()) } != 0 {
-        say::warning(
+        report.warning(
             "Failed to drop supplementary groups. Using 'gid'/'group' without 'uid'/'user' is generally useless.",
         );
     }

@@ -130,7 +130,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             error.hint("remove the line: one process uses all cores, or as many as 'nbthread' says");
         },
     ),
-    one("node", "NAME", "This machine's name in 'show info'; the machine's own by default.", Parser::Text(|g| &mut g.node)),
+    one(
+        "node",
+        "NAME",
+        "This machine's name in 'show info'; the machine's own by default.",
+        Parser::Text(|g| &mut g.node),
+    ),
     one("pidfile", "FILE", "Where the process's number is written; '-p' wins.", Parser::Path(|g| &mut g.pidfile)),
     line("presetenv", 2, 2, "NAME VALUE", "Sets an environment variable unless it is set.", |r, line| {
         if r.has_value(line) {

@@ -93,11 +93,6 @@ impl GlobalReader {
 
     /// The whole section, once every line was read.
     pub(crate) fn finish(mut self, diagnostics: &mut Diagnostics) -> Global {
-        for name in NOT_YET {
-            if let Some(at) = self.global.places.get(name) {
-                diagnostics.warning(at.clone(), format!("'{name}' has no effect yet"));
-            }
-        }
         for at in self.log_later_at {
             let warning = diagnostics.warning(at, "logs to syslog have no effect yet");
             warning.hint("'log stdout format raw local0' logs now");

@@ -137,11 +137,12 @@ impl Master {
         let up = format!("{}d{:02}h{:02}m{:02}s", up / 86_400, up / 3_600 % 24, up / 60 % 60, up % 60);
         let version = version();
         let mut text =
-            format!("{:<16}{:<16}{:<16}{:<16}{:<16}\n", "#<PID>", "<type>", "<reloads>", "<uptime>", "<version>");
+            format!("{:<16}{:<16}{:<16}{:<16}{:<15}\n", "#<PID>", "<type>", "<reloads>", "<uptime>", "<version>");
         // Writing to a string can't fail.
-        let _ = writeln!(text, "{:<16}{:<16}{:<16}{up:<16}{version:<16}", std::process::id(), "master", "0 [failed: 0]");
+        let _ =
+            writeln!(text, "{:<16}{:<16}{:<16}{up:<16}{version:<15}", std::process::id(), "master", "0 [failed: 0]");
         text.push_str("# workers\n");
-        let _ = writeln!(text, "{:<16}{:<16}{:<16}{up:<16}{version:<16}", self.worker, "worker", 0);
+        let _ = writeln!(text, "{:<16}{:<16}{:<16}{up:<16}{version:<15}", self.worker, "worker", 0);
         text.push_str("# programs\n");
         text
     }
@@ -194,7 +195,7 @@ mod tests {
     fn processes_are_shown_in_haproxys_columns() {
         let text = ask("show proc", StatsLevel::Admin);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "#<PID>          <type>          <reloads>       <uptime>        <version>      ".to_owned() + " ");
+        assert_eq!(lines[0], "#<PID>          <type>          <reloads>       <uptime>        <version>      ");
         assert!(lines[1].contains("master          0 [failed: 0]   0d00h00m00s     3.2.0"), "{text}");
         assert_eq!((lines[2], lines[4]), ("# workers", "# programs"));
         assert!(lines[3].starts_with("77              worker          0               0d00h00m00s     "), "{text}");
