@@ -179,6 +179,48 @@ impl Counters {
         }
     }
 
+    /// Forgets the highest times, and with `all` everything that was counted; the rates and the last session's time stay
+    /// (HAProxy's `clear counters`). Increments that its worker makes at the same moment may be lost.
+    fn clear(&self, all: bool) {
+        for time in [&self.qtime, &self.ctime, &self.rtime, &self.ttime] {
+            time.max.clear();
+        }
+        if !all {
+            return;
+        }
+        let counts = [
+            &self.stot,
+            &self.bin,
+            &self.bout,
+            &self.dreq,
+            &self.dresp,
+            &self.ereq,
+            &self.econ,
+            &self.eresp,
+            &self.wretr,
+            &self.wredis,
+            &self.lbtot,
+            &self.hrsp_1xx,
+            &self.hrsp_2xx,
+            &self.hrsp_3xx,
+            &self.hrsp_4xx,
+            &self.hrsp_5xx,
+            &self.hrsp_other,
+            &self.req_tot,
+            &self.cli_abrt,
+            &self.srv_abrt,
+            &self.conn_tot,
+            &self.intercepted,
+            &self.dcon,
+            &self.dses,
+            &self.wrew,
+            &self.eint,
+            &self.connect,
+            &self.reuse,
+        ];
+        counts.iter().for_each(|count| count.clear());
+    }
+
     /// Feeds the average and highest times of one finished request, milliseconds; negative ones were not reached.
     pub fn times(&self, queue_ms: i64, connect_ms: i64, response_ms: i64, total_ms: i64) {
         self.qtime.feed(queue_ms);
@@ -266,6 +308,15 @@ impl Figures {
     #[inline]
     pub fn leave(&self) {
         self.scur.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Forgets the highest values, and with `all` everything that was counted.
+    pub fn clear(&self, all: bool) {
+        self.smax.store(self.scur.load(Ordering::Relaxed), Ordering::Relaxed);
+        for max in [&self.rate_max, &self.req_rate_max, &self.conn_rate_max] {
+            max.store(0, Ordering::Relaxed);
+        }
+        self.workers.iter().for_each(|counters| counters.clear(all));
     }
 
     /// Sum of one figure over all workers.

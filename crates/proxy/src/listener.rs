@@ -42,9 +42,21 @@ const ACCEPTS_PER_WAKE: usize = 64;
 /// How long a listener waits for a descriptor if no session ends meanwhile.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
+/// Whether a frontend takes connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It does.
+    Open,
+    /// `disable frontend`: the kernel refuses them until `enable frontend`.
+    Paused,
+    /// `shutdown frontend`: its sockets are closed for good.
+    Shut,
+}
+
 /// A frontend's limits and figures.
 #[derive(Debug)]
 pub struct FrontendShared {
+    gate: watch::Sender<Gate>,
     /// Current sessions (`scur`, `smax`) against the frontend's `maxconn`.
     pub sessions: Limit,
     /// Everything else that is counted.
@@ -54,7 +66,21 @@ pub struct FrontendShared {
 impl FrontendShared {
     /// Figures of a frontend that `workers` workers serve.
     pub fn new(workers: usize, maxconn: Option<u32>) -> FrontendShared {
-        FrontendShared { sessions: Limit::new(maxconn), figures: Figures::new(workers) }
+        FrontendShared {
+            gate: watch::Sender::new(Gate::Open),
+            sessions: Limit::new(maxconn),
+            figures: Figures::new(workers),
+        }
+    }
+
+    /// Whether it takes connections.
+    pub fn gate(&self) -> Gate {
+        *self.gate.borrow()
+    }
+
+    /// Opens, pauses or shuts it; what is shut stays so. Its listeners act on it by themselves.
+    pub fn set_gate(&self, to: Gate) {
+        self.gate.send_if_modified(|gate| *gate != Gate::Shut && std::mem::replace(gate, to) != to);
     }
 }
 
@@ -440,24 +466,30 @@ pub struct Accepted {
 
 /// Accepts on one socket until the process stops listening.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, socket: OwnedFd) -> io::Result<()> {
-    let mut paused = listener.process.watch_paused();
+    let mut aside = Aside::new(&listener);
     let mut socket = register(socket)?;
     while worker.phase() == Phase::Serving {
         let mut ready = tokio::select! {
             biased;
-            _ = paused.changed() => {
+            () = aside.changed() => {
                 // Registered anew: that it was shut down once would be remembered as a readiness that never ends.
                 let raw = socket.into_inner();
-                pause(&listener, &raw, &mut paused).await?;
+                if !aside.wait(&listener, &raw).await? {
+                    return Ok(());
+                }
                 socket = register(raw)?;
                 continue;
             }
             ready = socket.readable() => ready?,
         };
         for _ in 0..ACCEPTS_PER_WAKE {
+            if aside.has_changed() {
+                break;
+            }
             let slots = match Slots::take(&listener, worker.index) {
                 Ok(slots) => slots,
                 Err(Full::Process) => {
+                    worker.figures().full.add(1);
                     listener.process.sessions.room().await;
                     continue;
                 }
@@ -490,8 +522,8 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
                     // Another worker has put the socket that they share aside; this one is told so at once.
                     Some(libc::EINVAL) => {
                         drop(slots);
-                        let _ = tokio::time::timeout(EXHAUSTED_PAUSE, paused.changed()).await;
-                        paused.mark_changed();
+                        let _ = tokio::time::timeout(EXHAUSTED_PAUSE, aside.changed()).await;
+                        aside.process.mark_changed();
                         break;
                     }
                     // The connection's own fault, or a signal: the next one may be well.
@@ -511,20 +543,55 @@ fn register(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
 
-/// Stops listening until the process resumes. The kernel then refuses connections to a TCP port, or gives them to
-/// another process on it; a unix socket can't be put aside, so its clients wait in the backlog, as with HAProxy.
-async fn pause(listener: &Listener, socket: &OwnedFd, paused: &mut watch::Receiver<bool>) -> io::Result<()> {
-    let raw = SockRef::from(socket);
-    if listener.is_tcp && *paused.borrow_and_update() {
-        // It fails where another worker's copy of the same socket was faster.
-        let _ = raw.shutdown(std::net::Shutdown::Read);
+/// What may put a listener's socket aside: the process pauses, or its frontend does.
+struct Aside {
+    process: watch::Receiver<bool>,
+    frontend: watch::Receiver<Gate>,
+}
+
+impl Aside {
+    fn new(listener: &Listener) -> Aside {
+        let mut frontend = listener.proxy.frontend.gate.subscribe();
+        if *frontend.borrow() != Gate::Open {
+            frontend.mark_changed();
+        }
+        Aside { process: listener.process.watch_paused(), frontend }
     }
-    // The sender lives as long as the process that `listener` holds, so waiting can't fail.
-    let _ = paused.wait_for(|paused| !paused).await;
-    if listener.is_tcp {
-        raw.listen(listener.backlog)?;
+
+    /// Something has changed. The senders live as long as the listener, so waiting can't fail.
+    async fn changed(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.process.changed() => self.process.mark_changed(),
+            _ = self.frontend.changed() => self.frontend.mark_changed(),
+        }
     }
-    Ok(())
+
+    /// Something has changed already.
+    fn has_changed(&self) -> bool {
+        self.process.has_changed().unwrap_or(true) || self.frontend.has_changed().unwrap_or(true)
+    }
+
+    /// Stops listening until both resume; `false` once the frontend is shut. The kernel then refuses connections to a
+    /// TCP port, or gives them to another process on it; a unix socket can't be put aside, so its clients wait in the
+    /// backlog, as with HAProxy.
+    async fn wait(&mut self, listener: &Listener, socket: &OwnedFd) -> io::Result<bool> {
+        let raw = SockRef::from(socket);
+        loop {
+            let (paused, gate) = (*self.process.borrow_and_update(), *self.frontend.borrow_and_update());
+            let open = !paused && gate == Gate::Open;
+            if listener.is_tcp && open {
+                raw.listen(listener.backlog)?;
+            } else if listener.is_tcp {
+                // It fails where another worker's copy of the same socket was faster.
+                let _ = raw.shutdown(std::net::Shutdown::Read);
+            }
+            if open || gate == Gate::Shut {
+                return Ok(open);
+            }
+            self.changed().await;
+        }
+    }
 }
 
 /// Gives the connection to a worker with clearly fewer sessions, or keeps it.

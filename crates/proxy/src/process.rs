@@ -37,6 +37,8 @@ pub struct Process {
     pub started_at: SystemTime,
     /// Sessions of all frontends against the global `maxconn`.
     pub sessions: Limit,
+    /// The `maxconn` that the process was started with, which `set maxconn global` can't exceed.
+    pub hard_maxconn: Option<u32>,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
     /// Told when a session of a process that had run out of descriptors ends.
@@ -44,6 +46,7 @@ pub struct Process {
     /// From the reading of the configuration to the start of the workers, once they have started (`BootTime_ms`).
     pub boot: OnceLock<Duration>,
     idle: Mutex<IdleSample>,
+    sent: Mutex<SentSample>,
     phase: watch::Sender<Phase>,
     paused: watch::Sender<bool>,
 }
@@ -60,8 +63,12 @@ pub struct WorkerFigures {
     pub requests: Count,
     /// Bytes sent to clients and servers so far (`TotalBytesOut`).
     pub bytes_out: Count,
+    /// Bytes of buffers on its free list.
+    pub buffers_free: AtomicU64,
     /// Streams that are alive (`CurrStreams`); only its worker writes it.
     pub streams: AtomicU64,
+    /// Times that accepting paused because the process's `maxconn` was reached (`MaxconnReached`).
+    pub full: Count,
     /// Times that accepting paused because descriptors or memory ran out.
     pub exhausted: Count,
     /// What its runtime counts, from the start of its thread on.
@@ -79,6 +86,14 @@ struct IdleSample {
     percent: u32,
 }
 
+/// How much was sent when somebody asked, and what the rate was then.
+#[derive(Debug)]
+struct SentSample {
+    at: Instant,
+    bytes: u64,
+    per_second: u64,
+}
+
 /// The share of `elapsed` that each of `workers` was not busy, of all together, in percent.
 fn idle_share(busy: Duration, elapsed: Duration, workers: usize) -> u32 {
     let share = busy.as_secs_f64() / (elapsed.as_secs_f64() * workers as f64).max(1e-9);
@@ -93,10 +108,12 @@ impl Process {
             started: Instant::now(),
             started_at: SystemTime::now(),
             sessions: Limit::new(maxconn),
+            hard_maxconn: maxconn,
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),
             boot: OnceLock::new(),
             idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
+            sent: Mutex::new(SentSample { at: Instant::now(), bytes: 0, per_second: 0 }),
             phase: watch::Sender::new(Phase::Serving),
             paused: watch::Sender::new(false),
         })
@@ -115,6 +132,27 @@ impl Process {
             *last = IdleSample { at: now, busy, percent };
         }
         last.percent
+    }
+
+    /// Bytes sent per second (`BytesOutRate`): since the question before if that was a second ago or more, as it was
+    /// answered then otherwise.
+    pub fn bytes_out_rate(&self) -> u64 {
+        let bytes: u64 = self.workers.iter().map(|worker| worker.bytes_out.get()).sum();
+        let mut last = self.sent.lock();
+        let now = Instant::now();
+        let elapsed = now.duration_since(last.at);
+        if elapsed >= IDLE_PERIOD {
+            let per_second = (bytes.saturating_sub(last.bytes) as f64 / elapsed.as_secs_f64()) as u64;
+            *last = SentSample { at: now, bytes, per_second };
+        }
+        last.per_second
+    }
+
+    /// Tasks that were woken by another thread and wait for their worker (`Run_queue`); what a worker wakes on its own
+    /// is not counted by the runtime.
+    pub fn run_queue(&self) -> usize {
+        let runtimes = self.workers.iter().filter_map(|worker| worker.runtime.get());
+        runtimes.map(RuntimeMetrics::global_queue_depth).sum()
     }
 
     /// Tasks of all workers (`Tasks`).

@@ -256,7 +256,7 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
         streams: FreeList::default(),
         idle: running.idle[index].clone(),
         lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
-        buffers: BufferPool::new(tune.bufsize),
+        buffers: BufferPool::of_worker(tune.bufsize, running.process.clone(), index),
         peers: setup.peers,
         phase: Cell::new(running.process.phase()),
         sessions: RefCell::default(),

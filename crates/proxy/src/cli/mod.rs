@@ -7,6 +7,7 @@
 //! out.
 
 pub mod catalogue;
+mod change;
 mod general;
 pub mod protocol;
 mod show;

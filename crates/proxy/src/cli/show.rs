@@ -1,24 +1,76 @@
 //! Commands that show the process, its proxies and its servers.
 
-use sluicegate_config::model::StatsLevel;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use sluicegate_config::model::{ProxyKind, ServerAddress, StatsLevel};
 
 use super::catalogue::{Call, Command, Run};
+use super::change::backend_named;
+use super::general::level_name;
 use super::protocol::Answer;
-use crate::running::Running;
-use crate::stats::{self, Filter};
+use crate::listener::DisplayAddress;
+use crate::running::{ProxyRun, Running};
+use crate::server::{Admin, CheckStatus, ServerRun};
+use crate::stats::{self, Filter, typed};
 
 /// The theme's rows.
 pub const COMMANDS: &[Command] = &[
     Command {
-        name: &["show", "info"],
+        name: &["show", "activity"],
         arguments: "",
+        help: "show per-thread activity stats (for support/developers)",
+        level: StatsLevel::Operator,
+        run: Run::Now(show_activity),
+    },
+    Command {
+        name: &["show", "backend"],
+        arguments: "",
+        help: "list backends in the current running config",
+        level: StatsLevel::User,
+        run: Run::Long(show_backend),
+    },
+    Command {
+        name: &["show", "cli", "sockets"],
+        arguments: "",
+        help: "dump list of cli sockets",
+        level: StatsLevel::Operator,
+        run: Run::Now(show_cli_sockets),
+    },
+    Command {
+        name: &["show", "env"],
+        arguments: "[var]",
+        help: "dump environment variables known to the process",
+        level: StatsLevel::Operator,
+        run: Run::Long(show_env),
+    },
+    Command {
+        name: &["show", "info"],
+        arguments: "[json|typed]*",
         help: "report information about the running process",
         level: StatsLevel::User,
         run: Run::Now(show_info),
     },
     Command {
+        name: &["show", "servers", "conn"],
+        arguments: "[<backend>]",
+        help: "dump server connections status (all or for a single backend)",
+        level: StatsLevel::User,
+        run: Run::Long(|call| show_servers(call, connections_header, connections)),
+    },
+    Command {
+        name: &["show", "servers", "state"],
+        arguments: "[<backend>]",
+        help: "dump volatile server information (all or for a single backend)",
+        level: StatsLevel::User,
+        run: Run::Long(|call| show_servers(call, state_header, state)),
+    },
+    Command {
         name: &["show", "stat"],
-        arguments: "[<px> <type> <sid>] [no-maint|up]*",
+        arguments: "[<px> <type> <sid>] [json|no-maint|typed|up]*",
         help: "report counters for each proxy and server",
         level: StatsLevel::User,
         run: Run::Long(show_stat),
@@ -32,31 +84,84 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-fn refuse_formats(call: &mut Call<'_>) -> bool {
-    let refused = call.args.iter().find(|word| matches!(&word[..], b"typed" | b"json" | b"desc" | b"float"));
-    let Some(word) = refused else { return false };
-    let text = format!("Output format '{}' is not available yet.", String::from_utf8_lossy(word));
-    call.say(text);
-    true
+/// How `show info` and `show stat` print.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Plain,
+    Typed,
+    Json,
+}
+
+/// The format that the flags ask for, or `None` with a word to the client.
+fn format(call: &mut Call<'_>) -> Option<Format> {
+    let mut format = Format::Plain;
+    for word in call.args {
+        match &word[..] {
+            b"typed" => format = Format::Typed,
+            b"json" => format = Format::Json,
+            b"desc" | b"float" => {
+                let text =
+                    format!("'{}' is not supported: values have no such form here.", String::from_utf8_lossy(word));
+                call.say(text);
+                return None;
+            }
+            _ => {}
+        }
+    }
+    Some(format)
 }
 
 fn show_info(call: &mut Call<'_>) {
-    if !refuse_formats(call) {
-        stats::info::show_info(call.running, call.out.buffer());
+    let Some(format) = format(call) else { return };
+    if format == Format::Plain {
+        return stats::info::show_info(call.running, call.out.buffer());
     }
+    let fields = stats::info::fields(call.running);
+    let mut text = String::new();
+    if format == Format::Typed {
+        typed::lines(None, &fields, &mut text);
+    } else {
+        typed::json(None, &fields, &mut text);
+        text.push('\n');
+    }
+    call.out.push(text);
 }
 
 fn show_stat(mut call: Call<'_>) -> Answer<'_> {
     Box::pin(async move {
-        if refuse_formats(&mut call) {
-            return Ok(());
-        }
-        match filter(call.args, call.running) {
-            Ok(filter) => {
-                stats::show_stat(call.running, &filter, call.out.buffer());
-                call.out.drain().await?;
+        let Some(format) = format(&mut call) else { return Ok(()) };
+        let filter = match filter(call.args, call.running) {
+            Ok(filter) => filter,
+            Err(message) => {
+                call.say(message);
+                return Ok(());
             }
-            Err(message) => call.say(message),
+        };
+        let running = call.running.clone();
+        let now = Instant::now();
+        match format {
+            Format::Plain => stats::columns::header(call.out.buffer()),
+            Format::Json => call.out.push("["),
+            Format::Typed => {}
+        }
+        let mut text = String::new();
+        for (index, object) in stats::filtered(&running, &filter, now).enumerate() {
+            text.clear();
+            match format {
+                Format::Plain => stats::columns::line(&running, object, now, call.out.buffer()),
+                Format::Typed => {
+                    typed::lines(Some(object.owner()), &stats::columns::fields(&running, object, now), &mut text);
+                }
+                Format::Json => {
+                    text.push_str(if index == 0 { "" } else { "," });
+                    typed::json(Some(object.owner()), &stats::columns::fields(&running, object, now), &mut text);
+                }
+            }
+            call.out.push(&text);
+            call.out.drain().await?;
+        }
+        if format == Format::Json {
+            call.out.push("]\n");
         }
         Ok(())
     })
@@ -87,4 +192,195 @@ fn filter(args: &[Vec<u8>], running: &Running) -> Result<Filter, &'static str> {
 
 fn number(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn show_backend(call: Call<'_>) -> Answer<'_> {
+    Box::pin(async move {
+        call.out.push("# name\n");
+        for proxy in call.running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend) {
+            call.out.push(&*proxy.config.name);
+            call.out.push("\n");
+            call.out.drain().await?;
+        }
+        Ok(())
+    })
+}
+
+fn show_cli_sockets(call: &mut Call<'_>) {
+    call.out.push("# socket lvl processes\n");
+    for socket in &call.running.config.global.stats_sockets {
+        let line = format!("{} {} all\n", DisplayAddress(&socket.address), level_name(socket.level));
+        call.out.push(line);
+    }
+}
+
+fn show_env(mut call: Call<'_>) -> Answer<'_> {
+    Box::pin(async move {
+        use std::os::unix::ffi::OsStrExt;
+        let wanted = call.args.first().cloned();
+        let mut found = false;
+        let all: Vec<_> = std::env::vars_os().collect();
+        for (name, value) in all {
+            if wanted.as_ref().is_some_and(|wanted| name.as_bytes() != wanted) {
+                continue;
+            }
+            found = true;
+            for part in [name.as_bytes(), b"=", value.as_bytes(), b"\n"] {
+                call.out.push(part);
+            }
+            call.out.drain().await?;
+        }
+        if wanted.is_some() && !found {
+            call.say("Variable not found");
+        }
+        Ok(())
+    })
+}
+
+/// What every worker's runtime and figures say, as far as something counts it.
+fn show_activity(call: &mut Call<'_>) {
+    let workers = &call.running.process.workers;
+    let mut row = |name: &str, values: Vec<u64>| {
+        let total: u64 = values.iter().sum();
+        let each: Vec<String> = values.iter().map(u64::to_string).collect();
+        let list = if each.len() > 1 { format!(" [ {} ]", each.join(" ")) } else { String::new() };
+        call.out.push(format!("{name}: {total}{list}\n"));
+    };
+    row("sessions_current", workers.iter().map(|w| u64::from(w.load.load(Ordering::Relaxed))).collect());
+    row("sessions", workers.iter().map(|w| w.sessions.get()).collect());
+    row("requests", workers.iter().map(|w| w.requests.get()).collect());
+    row("streams_current", workers.iter().map(|w| w.streams.load(Ordering::Relaxed)).collect());
+    row("accept_maxconn", workers.iter().map(|w| w.full.get()).collect());
+    row("accept_exhausted", workers.iter().map(|w| w.exhausted.get()).collect());
+    let runtimes: Vec<_> = workers.iter().filter_map(|worker| worker.runtime.get()).collect();
+    row("tasks", runtimes.iter().map(|runtime| runtime.num_alive_tasks() as u64).collect());
+    row("busy_ms", runtimes.iter().map(|r| r.worker_total_busy_duration(0).as_millis() as u64).collect());
+    row("parks", runtimes.iter().map(|r| r.worker_park_count(0)).collect());
+}
+
+/// A table of the servers of one backend or of all.
+fn show_servers<'a>(
+    mut call: Call<'a>,
+    header: fn(&Running) -> String,
+    line: fn(&ProxyRun, &ServerRun, Instant) -> String,
+) -> Answer<'a> {
+    Box::pin(async move {
+        let only: Option<Arc<ProxyRun>> = match call.arg(0) {
+            "" => None,
+            name => match backend_named(call.running, name) {
+                Some(proxy) => Some(proxy.clone()),
+                None => {
+                    call.say("Can't find backend.");
+                    return Ok(());
+                }
+            },
+        };
+        call.out.push(header(call.running));
+        let now = Instant::now();
+        for proxy in call.running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend) {
+            if only.as_ref().is_some_and(|only| !Arc::ptr_eq(only, proxy)) {
+                continue;
+            }
+            for server in &proxy.servers {
+                // Writing to a vector can't fail.
+                let _ = writeln!(call.out.buffer(), "{}", line(proxy, server, now));
+                call.out.drain().await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn ip(server: &ServerRun) -> Option<IpAddr> {
+    let configured = match &server.config.address {
+        ServerAddress::Inet(ip, _) => Some(*ip),
+        _ => server.socket_addr(None).map(|address| address.ip()),
+    };
+    server.shared.moved().ip.or(configured)
+}
+
+/// Its address and port; `-` and 0 where it has none.
+fn place(server: &ServerRun) -> (String, u16) {
+    let address = ip(server).map_or_else(|| "-".to_owned(), |ip| ip.to_string());
+    (address, server.socket_addr(None).map_or(0, |address| address.port()))
+}
+
+fn state_header(_: &Running) -> String {
+    "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
+     srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
+     bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr \
+     srv_agent_addr srv_agent_port\n"
+        .to_owned()
+}
+
+/// A line of the state file's version 1 (management guide, `show servers state`).
+fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
+    let status = server.shared.status();
+    let config = &server.config;
+    let checked = config.check.is_some();
+    let maintenance = status.admin == Admin::Maintenance;
+    let operation = match (status.is_running(), status.stopping) {
+        (false, _) => 0,
+        (true, false) => 2,
+        (true, true) => 3,
+    };
+    // Forced maintenance, maintenance by the file, forced drain.
+    let admin = u32::from(maintenance) | u32::from(config.disabled) << 2 | u32::from(status.admin == Admin::Drain) << 3;
+    let (check_status, result) = match status.check.as_ref().map(|check| check.status) {
+        None => (1, 0),
+        Some(CheckStatus::SockErr) => (5, 2),
+        Some(CheckStatus::L4Ok) => (6, 3),
+        Some(CheckStatus::L4Tout) => (7, 2),
+        Some(CheckStatus::L4Con) => (8, 2),
+    };
+    let level = if checked { status.health.level } else { status.unchecked_level };
+    // Configured, enabled, paused.
+    let check_state = match checked {
+        true => 2 | u32::from(status.checks) << 2 | u32::from(maintenance) << 3,
+        false => u32::from(config.disabled) << 3,
+    };
+    let name = match &config.address {
+        ServerAddress::Name(name, _) => name.to_string(),
+        _ => "-".to_owned(),
+    };
+    let (address, port) = place(server);
+    let check = config.check.as_ref();
+    let check_port = server.shared.moved().check_port.or(check.and_then(|check| check.port)).unwrap_or(0);
+    let check_addr = check.and_then(|check| check.addr).map_or_else(|| "-".to_owned(), |addr| addr.to_string());
+    format!(
+        "{} {} {} {} {address} {operation} {admin} {} {} {} {check_status} {result} {level} {check_state} 0 0 0 \
+         {name} {port} - 0 {check_port} {check_addr} - 0",
+        proxy.config.uid,
+        proxy.config.name,
+        config.sid,
+        server.name(),
+        status.weight,
+        config.weight,
+        now.saturating_duration_since(status.changed).as_secs(),
+    )
+}
+
+fn connections_header(running: &Running) -> String {
+    format!(
+        "# bkname/svname bkid/svid addr port - purge_delay used_cur used_max need_est unsafe_nb safe_nb idle_lim \
+         idle_cur idle_per_thr[{}]\n",
+        running.process.workers.len()
+    )
+}
+
+fn connections(proxy: &ProxyRun, server: &ServerRun, _: Instant) -> String {
+    let (address, port) = place(server);
+    let figures = &server.shared.figures;
+    let (used, most) = (figures.scur.load(Ordering::Relaxed), figures.smax.load(Ordering::Relaxed));
+    let idle: Vec<String> = server.shared.idle_by_worker().map(|count| count.to_string()).collect();
+    let total = server.shared.idle_connections();
+    let delay = crate::server::PURGE_DELAY.as_millis();
+    format!(
+        "{}/{} {}/{} {address} {port} - {delay} {used} {most} {most} {total} 0 -1 {total} {}",
+        proxy.config.name,
+        server.name(),
+        proxy.config.uid,
+        server.config.sid,
+        idle.join(" ")
+    )
 }

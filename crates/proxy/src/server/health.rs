@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::{Check, ServerAddress};
 use tokio::task::JoinSet;
 
+use super::admin::Notice;
 use super::connection::{connect_tcp, connect_unix};
 use super::shared::{Admin, ServerRun};
 use crate::log::{Logger, Severity};
@@ -67,7 +68,7 @@ impl Health {
         self.level >= self.rise
     }
 
-    fn top(&self) -> u32 {
+    pub(super) fn top(&self) -> u32 {
         self.rise + self.fall - 1
     }
 
@@ -191,7 +192,7 @@ fn check_address(server: &ServerRun, check: &Check) -> Option<SocketAddr> {
     if let Some(host) = check.addr {
         address.set_ip(host);
     }
-    if let Some(port) = check.port {
+    if let Some(port) = server.shared.moved().check_port.or(check.port) {
         address.set_port(port);
     }
     Some(address)
@@ -220,11 +221,17 @@ fn conclude(proxy: &ProxyRun, server: &ServerRun, report: CheckReport, logger: &
     let now = Instant::now();
     let backend = &server.backend;
     let waiting = server.shared.queued.load(std::sync::atomic::Ordering::Relaxed);
-    let (was_up, _, _) = backend_state(proxy, now);
+    let was_up = proxy.backend.summary(now).up;
     let transition = backend.update(server.shared.index, now, |status| {
         status.check = Some(report.clone());
+        // What came while an administrator turned checks off is no longer asked for.
+        if status.admin == Admin::Maintenance || !status.checks {
+            return Transition::None;
+        }
         if report.status == CheckStatus::L4Ok {
-            return status.health.passed();
+            let transition = status.health.passed();
+            let resumes = std::mem::take(&mut status.stopping) && status.health.is_up();
+            return if resumes { Transition::Up } else { transition };
         }
         if status.health.is_up() {
             status.failed_checks += 1;
@@ -236,39 +243,19 @@ fn conclude(proxy: &ProxyRun, server: &ServerRun, report: CheckReport, logger: &
     if transition == Transition::None {
         return;
     }
-    let (is_up, active, backup) = backend_state(proxy, now);
-    let mut line = String::new();
-    let kind = if server.config.backup { "Backup " } else { "" };
-    let state = if transition == Transition::Up { "UP" } else { "DOWN" };
-    let (name, server_name) = (&proxy.config.name, server.name());
+    let mut cause = format!(", reason: {}", report.status.description());
     // Writing to a string can't fail.
-    let _ = write!(line, "{kind}Server {name}/{server_name} is {state}, reason: {}", report.status.description());
     if !report.info.is_empty() {
-        let _ = write!(line, ", info: \"{}\"", report.info);
+        let _ = write!(cause, ", info: \"{}\"", report.info);
     }
-    let _ = write!(line, ", check duration: {}ms. ", report.duration.as_millis());
-    let _ = write!(line, "{active} active and {backup} backup servers ");
-    let on_backup = if active == 0 && backup > 0 { " Running on backup." } else { "" };
+    let _ = write!(cause, ", check duration: {}ms", report.duration.as_millis());
+    let notice = Notice { proxy, server, logger, waiting };
     if transition == Transition::Up {
-        let queue = backend.queue.len();
-        let _ = write!(line, "online.{on_backup} 0 sessions requeued, {queue} total in queue.");
-        logger.send(&proxy.config.log, Severity::Notice, line.as_bytes());
+        notice.comes(&format!("is UP{cause}"));
     } else {
-        let current = server.shared.figures.scur.load(std::sync::atomic::Ordering::Relaxed);
-        let queue = backend.queue.len();
-        let _ =
-            write!(line, "left.{on_backup} {current} sessions active, {waiting} requeued, {queue} remaining in queue.");
-        logger.send(&proxy.config.log, Severity::Alert, line.as_bytes());
+        notice.goes(&format!("is DOWN{cause}"), Severity::Alert);
     }
-    if was_up && !is_up {
-        let line = format!("backend {name} has no server available!");
-        logger.send(&proxy.config.log, Severity::Emergency, line.as_bytes());
-    }
-}
-
-fn backend_state(proxy: &ProxyRun, now: Instant) -> (bool, usize, usize) {
-    let summary = proxy.backend.summary(now);
-    (summary.up, summary.active, summary.backup)
+    notice.backend_down(was_up);
 }
 
 /// Checks every server that has `check`, for as long as the future lives. Runs on the control thread's runtime.
@@ -295,7 +282,7 @@ async fn check_forever(proxy: Arc<ProxyRun>, server: Arc<ServerRun>, check: Chec
     let limit = check_limit(&proxy, &check);
     loop {
         let status = server.shared.status();
-        if status.admin != Admin::Maintenance {
+        if status.admin != Admin::Maintenance && status.checks {
             let report = probe(&server, &check, limit).await;
             conclude(&proxy, &server, report, &logger);
         }

@@ -230,6 +230,13 @@ pub(super) fn shed(server: &ServerRun) -> usize {
     server.shared.idle.iter().map(IdleList::shed).sum()
 }
 
+/// Closes every idle connection to `server`: it is somewhere else now.
+pub(super) fn clear(server: &ServerRun) {
+    for list in &server.shared.idle {
+        while list.shed() > 0 {}
+    }
+}
+
 /// Takes an idle connection to `server`: this worker's, or another's, which is then registered here.
 pub(super) fn take(server: &ServerRun, worker: usize, proven_only: bool) -> Option<Socket> {
     let lists = &server.shared.idle;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::running::ProxyRun;
 
+mod admin;
 mod assign;
 mod connection;
 mod health;
@@ -22,15 +23,17 @@ mod queue;
 mod resolve;
 mod shared;
 
+pub(crate) use admin::say;
+pub use admin::{Directive, HealthWord, WeightError, parse_weight};
 pub use assign::{ServerFailure, assign_and_connect};
 pub use connection::ServerConnection;
 pub(crate) use connection::{abstract_address, connect_unix};
 pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health_checks};
-pub use idle::IdleConnections;
+pub use idle::{IdleConnections, PURGE_DELAY};
 pub use queue::Queue;
 pub use resolve::{ResolveError, resolve_names, unresolvable};
 pub use shared::{
-    Admin, BackendGuard, BackendShared, BackendSummary, ServerRun, ServerShared, ServerStatus, build_backend,
+    Admin, BackendGuard, BackendShared, BackendSummary, Moved, ServerRun, ServerShared, ServerStatus, build_backend,
 };
 
 /// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and

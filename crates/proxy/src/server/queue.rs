@@ -198,6 +198,11 @@ impl Queue {
         self.backend_max.load(Ordering::Relaxed)
     }
 
+    /// Forgets the highest value (`clear counters`).
+    pub fn clear_highest(&self) {
+        self.backend_max.store(self.len(), Ordering::Relaxed);
+    }
+
     /// Joins the backend's queue, or that of one server. The wait ends with a server's slot.
     pub(super) fn wait<'a>(&'a self, backend: &'a BackendShared, server: Option<usize>) -> Wait<'a> {
         let mut wakers = Wakers::new();

@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,10 @@ use super::queue::Queue;
 use crate::balance::{Pick, RoundRobin};
 use crate::counters::Figures;
 use crate::running::ProxyRun;
+
+/// HAProxy's `rise` and top level of a server without `check`, as `show servers state` prints them.
+pub(super) const UNCHECKED_RISE: u32 = 2;
+pub(super) const UNCHECKED_TOP: u32 = 4;
 
 /// What an administrator decided about a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,12 @@ pub struct ServerStatus {
     pub admin: Admin,
     /// What checks found.
     pub health: Health,
+    /// `set server … health stopping`: healthy, but takes no new traffic except what is bound to it.
+    pub stopping: bool,
+    /// `enable health`, `disable health`: its checks run, as far as it has any.
+    pub checks: bool,
+    /// The level that HAProxy shows of a server without `check`: nothing but what was decided for it.
+    pub unchecked_level: u32,
     /// User weight at run time, 0–256.
     pub weight: u32,
     /// When it last went up or down.
@@ -59,7 +69,7 @@ pub struct ServerStatus {
 impl ServerStatus {
     /// The weight that the balancer sees.
     pub fn effective_weight(&self) -> u32 {
-        if self.admin == Admin::Ready && self.health.is_up() { self.weight } else { 0 }
+        if self.admin == Admin::Ready && self.health.is_up() && !self.stopping { self.weight } else { 0 }
     }
 
     /// Up: healthy and not in maintenance, even if drained or of weight 0.
@@ -71,6 +81,17 @@ impl ServerStatus {
     pub fn downtime_at(&self, now: Instant) -> Duration {
         if self.is_running() { self.downtime } else { self.downtime + now.saturating_duration_since(self.changed) }
     }
+}
+
+/// Where a server is reached and checked since somebody said so at run time; `None` is what the file says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// `set server … addr`.
+    pub ip: Option<IpAddr>,
+    /// `set server … addr … port`.
+    pub port: Option<u16>,
+    /// `set server … check-port`.
+    pub check_port: Option<u16>,
 }
 
 /// A server, outside any snapshot.
@@ -93,6 +114,9 @@ pub struct ServerShared {
     maxqueue: u32,
     weight: AtomicU32,
     status: Mutex<ServerStatus>,
+    /// Somebody changed `moved`; spares connections its lock as long as nobody did.
+    has_moved: AtomicBool,
+    moved: Mutex<Moved>,
     pub(super) idle: Box<[IdleList]>,
 }
 
@@ -100,6 +124,9 @@ impl ServerShared {
     fn new(index: usize, config: &model::Server, workers: usize) -> ServerShared {
         let status = ServerStatus {
             admin: if config.disabled { Admin::Maintenance } else { Admin::Ready },
+            stopping: false,
+            checks: true,
+            unchecked_level: if config.disabled { 0 } else { UNCHECKED_RISE },
             health: config.check.as_ref().map_or_else(Health::unchecked, |check| Health::new(check.rise, check.fall)),
             weight: u32::from(config.weight),
             changed: Instant::now(),
@@ -119,6 +146,8 @@ impl ServerShared {
             maxqueue: config.maxqueue.unwrap_or(0),
             weight: AtomicU32::new(status.effective_weight()),
             status: Mutex::new(status),
+            has_moved: AtomicBool::new(false),
+            moved: Mutex::default(),
             idle: (0..workers.max(1)).map(|_| IdleList::new()).collect(),
         }
     }
@@ -126,6 +155,17 @@ impl ServerShared {
     /// A copy of its state.
     pub fn status(&self) -> ServerStatus {
         self.status.lock().clone()
+    }
+
+    /// Where it was moved to at run time.
+    pub fn moved(&self) -> Moved {
+        if self.has_moved.load(Ordering::Acquire) { *self.moved.lock() } else { Moved::default() }
+    }
+
+    /// Moves it; idle connections to where it was are closed by the caller.
+    pub(super) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
+        change(&mut self.moved.lock());
+        self.has_moved.store(true, Ordering::Release);
     }
 
     /// The weight that the balancer sees; 0 while it takes no new traffic.
@@ -141,9 +181,19 @@ impl ServerShared {
         }
     }
 
+    /// Idle connections of each worker.
+    pub fn idle_by_worker(&self) -> impl Iterator<Item = u32> {
+        self.idle.iter().map(IdleList::len)
+    }
+
     /// Idle connections of all workers.
     pub fn idle_connections(&self) -> u32 {
         self.idle.iter().map(IdleList::len).sum()
+    }
+
+    /// Forgets the highest number of queued requests (`clear counters`).
+    pub fn clear_highest(&self) {
+        self.queued_max.store(self.queued.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Its queue has reached `maxqueue`.
@@ -296,11 +346,11 @@ impl BackendShared {
     pub fn update<T>(&self, index: usize, now: Instant, change: impl FnOnce(&mut ServerStatus) -> T) -> T {
         let server = &self.servers[index];
         let mut status = server.status.lock();
-        let was_running = status.is_running();
+        let before = (status.is_running(), status.admin, status.stopping);
         let result = change(&mut status);
         let runs = status.is_running();
-        if was_running != runs {
-            if runs {
+        if before != (runs, status.admin, status.stopping) {
+            if !before.0 {
                 let down = now.saturating_duration_since(status.changed);
                 status.downtime += down;
             }
@@ -318,6 +368,12 @@ impl BackendShared {
             self.queue.dispatch(self, index);
         }
         result
+    }
+
+    /// Forgets how often a server failed and how long it was down (`clear counters all`).
+    pub fn forget_failures(&self, index: usize) {
+        let mut status = self.servers[index].status.lock();
+        (status.failed_checks, status.times_down, status.downtime) = (0, 0, Duration::ZERO);
     }
 
     /// Changes a server's `maxconn` (0: none); room that this makes is used at once.
@@ -392,11 +448,12 @@ impl ServerRun {
             ServerAddress::Name(_, port) => (*self.resolved.get()?, *port),
             ServerAddress::Unix(_) | ServerAddress::Abstract(_) => return None,
         };
-        let port = match port {
-            ServerPort::Fixed(port) => port,
-            ServerPort::Offset(offset) => (i32::from(destination?.port()) + offset) as u16,
+        let moved = self.shared.moved();
+        let port = match (moved.port, port) {
+            (Some(port), _) | (None, ServerPort::Fixed(port)) => port,
+            (None, ServerPort::Offset(offset)) => (i32::from(destination?.port()) + offset) as u16,
         };
-        Some(SocketAddr::new(ip, port))
+        Some(SocketAddr::new(moved.ip.unwrap_or(ip), port))
     }
 }
 
@@ -443,8 +500,12 @@ pub fn build_backend(config: &model::Proxy, workers: usize) -> (Arc<BackendShare
 }
 
 impl ProxyRun {
-    /// The server of this name.
+    /// The server of this name, or of this number as `#N`.
     pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
-        self.servers.iter().find(|server| &**server.name() == name)
+        let number = name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());
+        self.servers.iter().find(|server| match number {
+            Some(number) => server.config.sid == number,
+            None => &**server.name() == name,
+        })
     }
 }

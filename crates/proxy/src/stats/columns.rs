@@ -10,7 +10,9 @@ use std::time::Instant;
 use sluicegate_config::model::{Balance, Mode, ServerAddress};
 
 use super::Object;
+use super::typed::Field;
 use crate::counters::{Average, Count, Counters, Figures, second};
+use crate::listener::Gate;
 use crate::process::Phase;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, ServerRun, ServerStatus};
@@ -56,287 +58,298 @@ pub struct View<'a> {
 pub struct Column {
     /// Its name in the header.
     pub name: &'static str,
+    /// Origin, nature and scope, a letter each, as the typed format shows them.
+    pub tags: &'static str,
+    /// Its type in the typed format.
+    pub kind: &'static str,
     cell: fn(&View<'_>) -> Cell,
 }
 
 macro_rules! columns {
-    ($($name:literal => $cell:expr,)*) => {
+    ($($name:literal $tags:ident $kind:ident => $cell:expr,)*) => {
         /// Every column in order.
-        pub const COLUMNS: &[Column] = &[$(Column { name: $name, cell: $cell }),*];
+        pub const COLUMNS: &[Column] =
+            &[$(Column { name: $name, tags: stringify!($tags), kind: stringify!($kind), cell: $cell }),*];
     };
 }
 
 columns! {
-    "pxname" => |v| v.proxy().config.name.to_string().into(),
-    "svname" => |v| match v.object {
+    "pxname" KNS str => |v| v.proxy().config.name.to_string().into(),
+    "svname" KNS str => |v| match v.object {
         Object::Frontend(_) => "FRONTEND".into(),
         Object::Backend(_) => "BACKEND".into(),
         Object::Server(_, server) => server.name().to_string().into(),
     },
-    "qcur" => |v| match v.object {
+    "qcur" MGP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.queue.len().into()),
         Object::Server(_, server) => count(server.shared.queued.load(Ordering::Relaxed).into()),
     },
-    "qmax" => |v| match v.object {
+    "qmax" MMP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.queue.highest().into()),
         Object::Server(_, server) => count(server.shared.queued_max.load(Ordering::Relaxed).into()),
     },
-    "scur" => |v| match v.object {
+    "scur" MGP u32 => |v| match v.object {
         Object::Frontend(proxy) => count(proxy.frontend.sessions.current().into()),
         _ => count(v.figures().scur.load(Ordering::Relaxed).into()),
     },
-    "smax" => |v| match v.object {
+    "smax" MMP u32 => |v| match v.object {
         Object::Frontend(proxy) => count(proxy.frontend.sessions.peak().into()),
         _ => count(v.figures().smax.load(Ordering::Relaxed).into()),
     },
-    "slim" => |v| match v.object {
+    "slim" CLP u32 => |v| match v.object {
         Object::Frontend(proxy) => count(frontend_limit(v.running, proxy)),
         Object::Backend(proxy) => count(fullconn(v.running, proxy)),
         Object::Server(_, server) => server.shared.maxconn().map_or(Empty, |max| count(max.into())),
     },
-    "stot" => |v| v.sum(|c| &c.stot),
-    "bin" => |v| v.sum(|c| &c.bin),
-    "bout" => |v| v.sum(|c| &c.bout),
-    "dreq" => |v| v.proxies_only(|c| &c.dreq),
-    "dresp" => |v| v.sum(|c| &c.dresp),
-    "ereq" => |v| v.frontends_only(|c| &c.ereq),
-    "econ" => |v| v.no_frontends(|c| &c.econ),
-    "eresp" => |v| v.no_frontends(|c| &c.eresp),
-    "wretr" => |v| v.no_frontends(|c| &c.wretr),
-    "wredis" => |v| v.no_frontends(|c| &c.wredis),
-    "status" => status,
-    "weight" => |v| match v.object {
+    "stot" MCP u64 => |v| v.sum(|c| &c.stot),
+    "bin" MCP u64 => |v| v.sum(|c| &c.bin),
+    "bout" MCP u64 => |v| v.sum(|c| &c.bout),
+    "dreq" MCP u64 => |v| v.proxies_only(|c| &c.dreq),
+    "dresp" MCP u64 => |v| v.sum(|c| &c.dresp),
+    "ereq" MCP u64 => |v| v.frontends_only(|c| &c.ereq),
+    "econ" MCP u64 => |v| v.no_frontends(|c| &c.econ),
+    "eresp" MCP u64 => |v| v.no_frontends(|c| &c.eresp),
+    "wretr" MCP u64 => |v| v.no_frontends(|c| &c.wretr),
+    "wredis" MCP u64 => |v| v.no_frontends(|c| &c.wredis),
+    "status" SGP str => status,
+    "weight" MaP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).weight.into()),
         Object::Server(..) => v.status(|status| count(status.weight.into())),
     },
-    "act" => |v| match v.object {
+    "act" MGP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).active as u64),
         Object::Server(_, server) => Number(i64::from(!server.config.backup)),
     },
-    "bck" => |v| match v.object {
+    "bck" MGP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).backup as u64),
         Object::Server(_, server) => Number(i64::from(server.config.backup)),
     },
-    "chkfail" => |v| v.checked(|status| count(status.failed_checks)),
-    "chkdown" => |v| match v.object {
+    "chkfail" MCP u64 => |v| v.checked(|status| count(status.failed_checks)),
+    "chkdown" MCP u64 => |v| match v.object {
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).times_down),
         _ => v.checked(|status| count(status.times_down)),
     },
-    "lastchg" => |v| match v.object {
+    "lastchg" MAP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(v.seconds_since(proxy.backend.summary(v.now).changed)),
         Object::Server(..) => v.status(|status| count(v.seconds_since(status.changed))),
     },
-    "downtime" => |v| match v.object {
+    "downtime" MCP u32 => |v| match v.object {
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).downtime.as_secs()),
         _ => v.checked(|status| count(status.downtime_at(v.now).as_secs())),
     },
-    "qlimit" => |v| v.server(|server| server.config.maxqueue.map_or(Empty, |max| count(max.into()))),
-    "pid" => |_| Number(1),
-    "iid" => |v| count(v.proxy().config.uid.into()),
-    "sid" => |v| match v.object {
+    "qlimit" CLS u32 => |v| v.server(|server| server.config.maxqueue.map_or(Empty, |max| count(max.into()))),
+    "pid" KGP u32 => |_| Number(1),
+    "iid" KGS u32 => |v| count(v.proxy().config.uid.into()),
+    "sid" KGS u32 => |v| match v.object {
         Object::Server(_, server) => count(server.config.sid.into()),
         _ => Number(0),
     },
-    "throttle" => |_| Empty,
-    "lbtot" => |v| v.no_frontends(|c| &c.lbtot),
-    "tracked" => |_| Empty,
-    "type" => |v| Number(match v.object {
+    "throttle" MaP u32 => |_| Empty,
+    "lbtot" MCP u64 => |v| v.no_frontends(|c| &c.lbtot),
+    "tracked" KGS u32 => |_| Empty,
+    "type" CGS u32 => |v| Number(match v.object {
         Object::Frontend(_) => 0,
         Object::Backend(_) => 1,
         Object::Server(..) => 2,
     }),
-    "rate" => |v| count(v.figures().rate(v.now, |c| &c.sess_rate).into()),
-    "rate_lim" => |v| v.frontend(|_| Number(0)),
-    "rate_max" => |v| count(v.figures().rate_max().into()),
-    "check_status" => |v| v.checked(|status| match &status.check {
+    "rate" MRP u32 => |v| count(v.figures().rate(v.now, |c| &c.sess_rate).into()),
+    "rate_lim" CLP u32 => |v| v.frontend(|_| Number(0)),
+    "rate_max" MMP u32 => |v| count(v.figures().rate_max().into()),
+    "check_status" MOP str => |v| v.checked(|status| match &status.check {
         Some(check) => check.status.name().into(),
         None => "INI".into(),
     }),
-    "check_code" => |_| Empty,
-    "check_duration" => |v| v.checked(|status| match &status.check {
+    "check_code" MOP u64 => |_| Empty,
+    "check_duration" MDP u64 => |v| v.checked(|status| match &status.check {
         Some(check) => count(check.duration.as_millis() as u64),
         None => Empty,
     }),
-    "hrsp_1xx" => |v| v.http(|c| &c.hrsp_1xx),
-    "hrsp_2xx" => |v| v.http(|c| &c.hrsp_2xx),
-    "hrsp_3xx" => |v| v.http(|c| &c.hrsp_3xx),
-    "hrsp_4xx" => |v| v.http(|c| &c.hrsp_4xx),
-    "hrsp_5xx" => |v| v.http(|c| &c.hrsp_5xx),
-    "hrsp_other" => |v| v.http(|c| &c.hrsp_other),
-    "hanafail" => |_| Empty,
-    "req_rate" => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.req_rate).into())),
-    "req_rate_max" => |v| v.frontend(|proxy| count(proxy.frontend.figures.req_rate_max().into())),
-    "req_tot" => |v| match v.object {
+    "hrsp_1xx" MCP u64 => |v| v.http(|c| &c.hrsp_1xx),
+    "hrsp_2xx" MCP u64 => |v| v.http(|c| &c.hrsp_2xx),
+    "hrsp_3xx" MCP u64 => |v| v.http(|c| &c.hrsp_3xx),
+    "hrsp_4xx" MCP u64 => |v| v.http(|c| &c.hrsp_4xx),
+    "hrsp_5xx" MCP u64 => |v| v.http(|c| &c.hrsp_5xx),
+    "hrsp_other" MCP u64 => |v| v.http(|c| &c.hrsp_other),
+    "hanafail" MCP u64 => |_| Empty,
+    "req_rate" MRP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.req_rate).into())),
+    "req_rate_max" MMP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.req_rate_max().into())),
+    "req_tot" MCP u64 => |v| match v.object {
         Object::Frontend(_) => v.sum(|c| &c.req_tot),
         _ => v.http(|c| &c.req_tot),
     },
-    "cli_abrt" => |v| v.no_frontends(|c| &c.cli_abrt),
-    "srv_abrt" => |v| v.no_frontends(|c| &c.srv_abrt),
-    "comp_in" => |v| v.no_servers(Number(0)),
-    "comp_out" => |v| v.no_servers(Number(0)),
-    "comp_byp" => |v| v.no_servers(Number(0)),
-    "comp_rsp" => |v| v.no_servers(Number(0)),
-    "lastsess" => |v| match v.object {
+    "cli_abrt" MCP u64 => |v| v.no_frontends(|c| &c.cli_abrt),
+    "srv_abrt" MCP u64 => |v| v.no_frontends(|c| &c.srv_abrt),
+    "comp_in" MCP u64 => |v| v.no_servers(Number(0)),
+    "comp_out" MCP u64 => |v| v.no_servers(Number(0)),
+    "comp_byp" MCP u64 => |v| v.no_servers(Number(0)),
+    "comp_rsp" MCP u64 => |v| v.no_servers(Number(0)),
+    "lastsess" MAP s32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         _ => match v.figures().highest(|c| &c.lastsess) {
             0 => Number(-1),
             at => Number(i64::from(second(v.now)) - at as i64),
         },
     },
-    "last_chk" => |v| v.checked(|status| match &status.check {
+    "last_chk" MOP str => |v| v.checked(|status| match &status.check {
         Some(check) => check.info.clone().into(),
         None => Empty,
     }),
-    "last_agt" => |_| Empty,
-    "qtime" => |v| v.average(|c| &c.qtime),
-    "ctime" => |v| v.average(|c| &c.ctime),
-    "rtime" => |v| v.average(|c| &c.rtime),
-    "ttime" => |v| v.average(|c| &c.ttime),
-    "agent_status" => |_| Empty,
-    "agent_code" => |_| Empty,
-    "agent_duration" => |_| Empty,
-    "check_desc" => |v| v.checked(|status| match &status.check {
+    "last_agt" MOP str => |_| Empty,
+    "qtime" MaP u32 => |v| v.average(|c| &c.qtime),
+    "ctime" MaP u32 => |v| v.average(|c| &c.ctime),
+    "rtime" MaP u32 => |v| v.average(|c| &c.rtime),
+    "ttime" MaP u32 => |v| v.average(|c| &c.ttime),
+    "agent_status" MOP str => |_| Empty,
+    "agent_code" MOP u64 => |_| Empty,
+    "agent_duration" MDP u64 => |_| Empty,
+    "check_desc" MOP str => |v| v.checked(|status| match &status.check {
         Some(check) => check.status.description().into(),
         None => "Initializing".into(),
     }),
-    "agent_desc" => |_| Empty,
-    "check_rise" => |v| v.checked(|status| count(status.health.rise.into())),
-    "check_fall" => |v| v.checked(|status| count(status.health.fall.into())),
-    "check_health" => |v| v.checked(|status| count(status.health.level.into())),
-    "agent_rise" => |_| Empty,
-    "agent_fall" => |_| Empty,
-    "agent_health" => |_| Empty,
-    "addr" => |v| v.server(address),
-    "cookie" => |v| v.server(|server| server.config.cookie.clone().map_or(Empty, Cell::from)),
-    "mode" => |v| match v.proxy().config.mode {
+    "agent_desc" MOP str => |_| Empty,
+    "check_rise" CGS u32 => |v| v.checked(|status| count(status.health.rise.into())),
+    "check_fall" CGS u32 => |v| v.checked(|status| count(status.health.fall.into())),
+    "check_health" CGS u32 => |v| v.checked(|status| count(status.health.level.into())),
+    "agent_rise" CGS u32 => |_| Empty,
+    "agent_fall" CGS u32 => |_| Empty,
+    "agent_health" CGS u32 => |_| Empty,
+    "addr" CGS str => |v| v.server(address),
+    "cookie" CNS str => |v| v.server(|server| server.config.cookie.clone().map_or(Empty, Cell::from)),
+    "mode" CGS str => |v| match v.proxy().config.mode {
         Mode::Tcp => "tcp".into(),
         Mode::Http => "http".into(),
     },
-    "algo" => |v| match v.object {
+    "algo" CGS str => |v| match v.object {
         Object::Backend(proxy) => match proxy.config.balance {
             Balance::RoundRobin => "roundrobin".into(),
         },
         _ => Empty,
     },
-    "conn_rate" => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.conn_rate).into())),
-    "conn_rate_max" => |v| v.frontend(|proxy| count(proxy.frontend.figures.conn_rate_max().into())),
-    "conn_tot" => |v| v.frontends_only(|c| &c.conn_tot),
-    "intercepted" => |v| match v.proxy().config.mode {
+    "conn_rate" MRP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.conn_rate).into())),
+    "conn_rate_max" MMP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.conn_rate_max().into())),
+    "conn_tot" MCP u64 => |v| v.frontends_only(|c| &c.conn_tot),
+    "intercepted" MCP u64 => |v| match v.proxy().config.mode {
         Mode::Http => v.frontends_only(|c| &c.intercepted),
         Mode::Tcp => Empty,
     },
-    "dcon" => |v| v.frontends_only(|c| &c.dcon),
-    "dses" => |v| v.frontends_only(|c| &c.dses),
-    "wrew" => |v| v.sum(|c| &c.wrew),
-    "connect" => |v| v.no_frontends(|c| &c.connect),
-    "reuse" => |v| v.no_frontends(|c| &c.reuse),
-    "cache_lookups" => |v| v.http_proxies(Number(0)),
-    "cache_hits" => |v| v.http_proxies(Number(0)),
-    "srv_icur" => |v| v.server(|server| count(server.shared.idle_connections().into())),
-    "src_ilim" => |_| Empty,
-    "qtime_max" => |v| v.no_frontends_highest(|c| &c.qtime.max),
-    "ctime_max" => |v| v.no_frontends_highest(|c| &c.ctime.max),
-    "rtime_max" => |v| v.no_frontends_highest(|c| &c.rtime.max),
-    "ttime_max" => |v| v.no_frontends_highest(|c| &c.ttime.max),
-    "eint" => |v| v.sum(|c| &c.eint),
-    "idle_conn_cur" => |v| v.server(|server| count(server.shared.idle_connections().into())),
-    "safe_conn_cur" => |v| v.server(|_| Number(0)),
-    "used_conn_cur" => |v| v.server(|server| count(server.shared.figures.scur.load(Ordering::Relaxed).into())),
-    "need_conn_est" => |v| v.server(|server| count(server.shared.figures.smax.load(Ordering::Relaxed).into())),
-    "uweight" => |v| match v.object {
+    "dcon" MCP u64 => |v| v.frontends_only(|c| &c.dcon),
+    "dses" MCP u64 => |v| v.frontends_only(|c| &c.dses),
+    "wrew" MCP u64 => |v| v.sum(|c| &c.wrew),
+    "connect" MCP u64 => |v| v.no_frontends(|c| &c.connect),
+    "reuse" MCP u64 => |v| v.no_frontends(|c| &c.reuse),
+    "cache_lookups" MCP u64 => |v| v.http_proxies(Number(0)),
+    "cache_hits" MCP u64 => |v| v.http_proxies(Number(0)),
+    "srv_icur" MGP u32 => |v| v.server(|server| count(server.shared.idle_connections().into())),
+    "src_ilim" CLP u32 => |_| Empty,
+    "qtime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.qtime.max),
+    "ctime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.ctime.max),
+    "rtime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.rtime.max),
+    "ttime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.ttime.max),
+    "eint" MCP u64 => |v| v.sum(|c| &c.eint),
+    "idle_conn_cur" MGP u32 => |v| v.server(|server| count(server.shared.idle_connections().into())),
+    "safe_conn_cur" MGP u32 => |v| v.server(|_| Number(0)),
+    "used_conn_cur" MGP u32 => |v| v.server(|server| count(server.shared.figures.scur.load(Ordering::Relaxed).into())),
+    "need_conn_est" MGP u32 => |v| v.server(|server| count(server.shared.figures.smax.load(Ordering::Relaxed).into())),
+    "uweight" MaP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).weight.into()),
         Object::Server(..) => v.status(|status| count(status.weight.into())),
     },
-    "agg_server_status" => |v| v.backend(|_| Number(0)),
-    "agg_server_check_status" => |v| v.backend(|_| Number(0)),
-    "agg_check_status" => |v| v.backend(|_| Number(0)),
-    "srid" => |v| v.server(|_| Number(0)),
-    "sess_other" => |v| v.frontend(|proxy| match proxy.config.mode {
+    "agg_server_status" MGP u32 => |v| v.backend(|_| Number(0)),
+    "agg_server_check_status" MGP u32 => |v| v.backend(|_| Number(0)),
+    "agg_check_status" MGP u32 => |v| v.backend(|_| Number(0)),
+    "srid" KGS u32 => |v| v.server(|_| Number(0)),
+    "sess_other" MCP u64 => |v| v.frontend(|proxy| match proxy.config.mode {
         Mode::Http => Number(0),
         Mode::Tcp => v.sum(|c| &c.stot),
     }),
-    "h1sess" => |v| v.frontend(|proxy| match proxy.config.mode {
+    "h1sess" MCP u64 => |v| v.frontend(|proxy| match proxy.config.mode {
         Mode::Http => v.sum(|c| &c.stot),
         Mode::Tcp => Number(0),
     }),
-    "h2sess" => |v| v.frontend(|_| Number(0)),
-    "h3sess" => |v| v.frontend(|_| Number(0)),
-    "req_other" => |v| v.frontend(|_| Number(0)),
-    "h1req" => |v| v.frontends_only(|c| &c.req_tot),
-    "h2req" => |v| v.frontend(|_| Number(0)),
-    "h3req" => |v| v.frontend(|_| Number(0)),
-    "proto" => |_| Empty,
-    "-" => |_| "-".into(),
-    "ssl_sess" => |_| Number(0),
-    "ssl_reused_sess" => |_| Number(0),
-    "ssl_failed_handshake" => |_| Number(0),
-    "h2_headers_rcvd" => |v| v.no_servers(Number(0)),
-    "h2_data_rcvd" => |v| v.no_servers(Number(0)),
-    "h2_settings_rcvd" => |v| v.no_servers(Number(0)),
-    "h2_rst_stream_rcvd" => |v| v.no_servers(Number(0)),
-    "h2_goaway_rcvd" => |v| v.no_servers(Number(0)),
-    "h2_detected_conn_protocol_errors" => |v| v.no_servers(Number(0)),
-    "h2_detected_strm_protocol_errors" => |v| v.no_servers(Number(0)),
-    "h2_rst_stream_resp" => |v| v.no_servers(Number(0)),
-    "h2_goaway_resp" => |v| v.no_servers(Number(0)),
-    "h2_open_connections" => |v| v.no_servers(Number(0)),
-    "h2_backend_open_streams" => |v| v.no_servers(Number(0)),
-    "h2_total_connections" => |v| v.no_servers(Number(0)),
-    "h2_backend_total_streams" => |v| v.no_servers(Number(0)),
-    "h1_open_connections" => |v| match v.object {
+    "h2sess" MCP u64 => |v| v.frontend(|_| Number(0)),
+    "h3sess" MCP u64 => |v| v.frontend(|_| Number(0)),
+    "req_other" MCP u64 => |v| v.frontend(|_| Number(0)),
+    "h1req" MCP u64 => |v| v.frontends_only(|c| &c.req_tot),
+    "h2req" MCP u64 => |v| v.frontend(|_| Number(0)),
+    "h3req" MCP u64 => |v| v.frontend(|_| Number(0)),
+    "proto" CGS str => |_| Empty,
+    "-" KNS str => |_| "-".into(),
+    "ssl_sess" MCP u64 => |_| Number(0),
+    "ssl_reused_sess" MCP u64 => |_| Number(0),
+    "ssl_failed_handshake" MCP u64 => |_| Number(0),
+    "h2_headers_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_data_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_settings_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_rst_stream_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_goaway_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_detected_conn_protocol_errors" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_detected_strm_protocol_errors" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_rst_stream_resp" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_goaway_resp" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_open_connections" MGP u64 => |v| v.no_servers(Number(0)),
+    "h2_backend_open_streams" MGP u64 => |v| v.no_servers(Number(0)),
+    "h2_total_connections" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_backend_total_streams" MCP u64 => |v| v.no_servers(Number(0)),
+    "h1_open_connections" MGP u64 => |v| match v.object {
         Object::Frontend(proxy) if v.is_http() => count(proxy.frontend.sessions.current().into()),
         Object::Backend(proxy) if v.is_http() => count(server_connections(proxy)),
         _ => v.no_servers(Number(0)),
     },
-    "h1_open_streams" => |v| match v.object {
+    "h1_open_streams" MGP u64 => |v| match v.object {
         Object::Backend(proxy) if v.is_http() => count(server_requests(proxy)),
         _ => v.no_servers(Number(0)),
     },
-    "h1_total_connections" => |v| match v.object {
+    "h1_total_connections" MCP u64 => |v| match v.object {
         Object::Frontend(_) if v.is_http() => v.sum(|c| &c.conn_tot),
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.connect),
         _ => v.no_servers(Number(0)),
     },
-    "h1_total_streams" => |v| match v.object {
+    "h1_total_streams" MCP u64 => |v| match v.object {
         Object::Frontend(_) | Object::Backend(_) if v.is_http() => v.sum(|c| &c.req_tot),
         _ => v.no_servers(Number(0)),
     },
-    "h1_bytes_in" => |v| match v.object {
+    "h1_bytes_in" MCP u64 => |v| match v.object {
         Object::Frontend(_) if v.is_http() => v.sum(|c| &c.bin),
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.bout),
         _ => v.no_servers(Number(0)),
     },
-    "h1_bytes_out" => |v| match v.object {
+    "h1_bytes_out" MCP u64 => |v| match v.object {
         Object::Frontend(_) if v.is_http() => v.sum(|c| &c.bout),
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.bin),
         _ => v.no_servers(Number(0)),
     },
-    "h1_spliced_bytes_in" => |v| v.no_servers(Number(0)),
-    "h1_spliced_bytes_out" => |v| v.no_servers(Number(0)),
+    "h1_spliced_bytes_in" MCP u64 => |v| v.no_servers(Number(0)),
+    "h1_spliced_bytes_out" MCP u64 => |v| v.no_servers(Number(0)),
 }
 
 fn status(v: &View<'_>) -> Cell {
     match v.object {
         Object::Frontend(_) if v.running.process.phase() != Phase::Serving => "STOP".into(),
-        Object::Frontend(_) => "OPEN".into(),
+        Object::Frontend(proxy) => match proxy.frontend.gate() {
+            Gate::Open => "OPEN".into(),
+            Gate::Paused => "PAUSED".into(),
+            Gate::Shut => "STOP".into(),
+        },
         Object::Backend(proxy) => if proxy.backend.summary(v.now).up { "UP" } else { "DOWN" }.into(),
         Object::Server(_, server) => v.status(|status| server_status(status, server.config.check.is_some())),
     }
 }
 
-fn server_status(status: &ServerStatus, checked: bool) -> Cell {
+fn server_status(status: &ServerStatus, configured: bool) -> Cell {
     let health = status.health;
+    let checked = configured && status.checks;
     let up = health.is_up();
     let full = health.level == 0 || health.level == health.rise + health.fall - 1;
     let name = match (status.admin, up) {
         (Admin::Maintenance, _) => return "MAINT".into(),
+        (_, true) if status.stopping => "NOLB",
         (Admin::Drain, true) => "DRAIN",
         (Admin::Ready, true) if !checked => return "no check".into(),
         (_, true) => "UP",
@@ -481,7 +494,9 @@ impl<'a> View<'a> {
     /// A cell of servers with `check`.
     fn checked(&self, cell: impl FnOnce(&ServerStatus) -> Cell) -> Cell {
         match self.object {
-            Object::Server(_, server) if server.config.check.is_some() => self.status(cell),
+            Object::Server(_, server) if server.config.check.is_some() => {
+                self.status(|status| if status.checks { cell(status) } else { Empty })
+            }
             _ => Empty,
         }
     }
@@ -501,15 +516,20 @@ pub fn header(out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// One object's line.
-pub fn line(running: &Running, object: Object<'_>, now: Instant, out: &mut Vec<u8>) {
+/// One object's cells in the order of [`COLUMNS`].
+fn cells<'a>(running: &'a Running, object: Object<'a>, now: Instant) -> impl Iterator<Item = (&'static Column, Cell)> {
     let status = match object {
         Object::Server(_, server) => Some(server.shared.status()),
         _ => None,
     };
     let view = View { running, object, now, status };
-    for column in COLUMNS {
-        match (column.cell)(&view) {
+    COLUMNS.iter().map(move |column| (column, (column.cell)(&view)))
+}
+
+/// One object's line.
+pub fn line(running: &Running, object: Object<'_>, now: Instant, out: &mut Vec<u8>) {
+    for (_, cell) in cells(running, object, now) {
+        match cell {
             Cell::Empty => {}
             Cell::Number(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
             Cell::Text(text) => csv(&text, out),
@@ -517,6 +537,33 @@ pub fn line(running: &Running, object: Object<'_>, now: Instant, out: &mut Vec<u
         out.push(b',');
     }
     out.push(b'\n');
+}
+
+/// One object's filled cells for the typed formats; positions do not count the mark between proxy and module columns.
+pub fn fields(running: &Running, object: Object<'_>, now: Instant) -> Vec<Field> {
+    let mut position = 0;
+    let mut fields = Vec::new();
+    for (column, cell) in cells(running, object, now) {
+        if column.name == "-" {
+            continue;
+        }
+        let value = match cell {
+            Cell::Empty => None,
+            Cell::Number(number) => Some(number.to_string()),
+            Cell::Text(text) => Some(text.into_owned()),
+        };
+        if let Some(value) = value {
+            // Two columns mean something else for backends and servers, and HAProxy says so.
+            let tags = match (object, column.name) {
+                (Object::Backend(_), "rate" | "rate_max") => "MGP",
+                (Object::Server(..), "act" | "bck") => "SGP",
+                _ => column.tags,
+            };
+            fields.push(Field { position, name: column.name, tags, kind: column.kind, value });
+        }
+        position += 1;
+    }
+    fields
 }
 
 /// A text as RFC 4180 wants it: quoted only where it holds a comma, a quote or a line end.
@@ -558,6 +605,9 @@ mod tests {
         let status = |admin, level| ServerStatus {
             admin,
             health: Health { level, rise: 2, fall: 3 },
+            stopping: false,
+            checks: true,
+            unchecked_level: 2,
             weight: 1,
             changed: Instant::now(),
             downtime: Duration::ZERO,
@@ -579,6 +629,10 @@ mod tests {
         }
         assert_eq!(server_status(&status(Admin::Ready, 4), false), Cell::from("no check"));
         assert_eq!(server_status(&status(Admin::Drain, 4), false), Cell::from("DRAIN"));
+        let stopping = ServerStatus { stopping: true, ..status(Admin::Ready, 4) };
+        assert_eq!(server_status(&stopping, true), Cell::from("NOLB"));
+        let unchecked = ServerStatus { checks: false, ..status(Admin::Ready, 3) };
+        assert_eq!(server_status(&unchecked, true), Cell::from("no check"));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! `show info`: HAProxy 3.2's keys in its order, one row of the catalogue each.
 
 use std::io::Write as _;
+use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
+use super::typed::Field;
 use crate::counters::Figures;
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
+use crate::stream::allocated;
 
 /// The version that HAProxy's tools are told.
 pub const VERSION: &str = concat!("3.2.0-sluicegate-", env!("CARGO_PKG_VERSION"));
@@ -21,15 +24,27 @@ pub struct View<'a> {
 
 /// A row.
 pub struct Row {
+    /// Its place among HAProxy's keys, some of which are shown only where they apply.
+    pub position: usize,
     /// Its key.
     pub name: &'static str,
+    /// Origin, nature and scope, a letter each, as the typed format shows them.
+    pub tags: &'static str,
+    /// Its type in the typed format.
+    pub kind: &'static str,
     value: fn(&View<'_>) -> String,
 }
 
 macro_rules! rows {
-    ($($name:literal => $value:expr,)*) => {
+    ($($position:literal $name:literal $tags:ident $kind:ident => $value:expr,)*) => {
         /// Every row in order.
-        pub const ROWS: &[Row] = &[$(Row { name: $name, value: $value }),*];
+        pub const ROWS: &[Row] = &[$(Row {
+            position: $position,
+            name: $name,
+            tags: stringify!($tags),
+            kind: stringify!($kind),
+            value: $value,
+        }),*];
     };
 }
 
@@ -38,92 +53,98 @@ fn zero(_: &View<'_>) -> String {
 }
 
 rows! {
-    "Name" => |_| "HAProxy".to_owned(),
-    "Version" => |_| VERSION.to_owned(),
-    "Release_date" => |_| RELEASE_DATE.to_owned(),
-    "Nbthread" => |v| v.running.process.workers.len().to_string(),
-    "Nbproc" => |_| "1".to_owned(),
-    "Process_num" => |_| "1".to_owned(),
-    "Pid" => |v| v.pid.to_string(),
-    "Uptime" => |v| uptime(v.uptime_seconds()),
-    "Uptime_sec" => |v| v.uptime_seconds().to_string(),
-    "Memmax_MB" => |v| v.running.config.global.memory_mib.unwrap_or(0).to_string(),
-    "PoolAlloc_MB" => zero,
-    "PoolUsed_MB" => zero,
-    "PoolFailed" => zero,
-    "Ulimit-n" => |_| descriptor_limit().to_string(),
-    "Maxsock" => |_| descriptor_limit().to_string(),
-    "Maxconn" => |v| v.maxconn(),
-    "Hard_maxconn" => |v| v.maxconn(),
-    "CurrConns" => |v| v.running.process.sessions.current().to_string(),
-    "CumConns" => |v| v.sum(|w| w.sessions.get()),
-    "CumReq" => |v| v.sum(|w| w.requests.get()),
-    "MaxSslConns" => zero,
-    "CurrSslConns" => zero,
-    "CumSslConns" => zero,
-    "Maxpipes" => zero,
-    "PipesUsed" => zero,
-    "PipesFree" => zero,
-    "ConnRate" => |v| v.frontends(|figures, now| figures.rate(now, |c| &c.conn_rate)),
-    "ConnRateLimit" => zero,
-    "MaxConnRate" => |v| v.highest(Figures::conn_rate_max),
-    "SessRate" => |v| v.frontends(|figures, now| figures.rate(now, |c| &c.sess_rate)),
-    "SessRateLimit" => zero,
-    "MaxSessRate" => |v| v.highest(Figures::rate_max),
-    "SslRate" => zero,
-    "SslRateLimit" => zero,
-    "MaxSslRate" => zero,
-    "SslFrontendKeyRate" => zero,
-    "SslFrontendMaxKeyRate" => zero,
-    "SslFrontendSessionReuse_pct" => zero,
-    "SslBackendKeyRate" => zero,
-    "SslBackendMaxKeyRate" => zero,
-    "SslCacheLookups" => zero,
-    "SslCacheMisses" => zero,
-    "CompressBpsIn" => zero,
-    "CompressBpsOut" => zero,
-    "CompressBpsRateLim" => zero,
-    "Tasks" => |v| v.running.process.tasks().to_string(),
-    "Run_queue" => zero,
-    "Idle_pct" => |v| v.running.process.idle_percent().to_string(),
-    "node" => |v| v.running.config.global.node.clone().unwrap_or_else(node_name),
-    "description" => |v| v.running.config.global.description.clone().unwrap_or_default(),
-    "Stopping" => |v| u32::from(v.running.process.phase() != Phase::Serving).to_string(),
-    "Jobs" => |v| (u64::from(v.running.process.sessions.current()) + v.listeners()).to_string(),
-    "Unstoppable Jobs" => zero,
-    "Listeners" => |v| v.listeners().to_string(),
-    "ActivePeers" => zero,
-    "ConnectedPeers" => zero,
-    "DroppedLogs" => |v| v.running.logger.dropped().to_string(),
-    "BusyPolling" => zero,
-    "FailedResolutions" => zero,
-    "TotalBytesOut" => |v| v.sum(|w| w.bytes_out.get()),
-    "TotalSplicedBytesOut" => zero,
-    "BytesOutRate" => zero,
-    "DebugCommandsIssued" => zero,
-    "CumRecvLogs" => zero,
-    "Build info" => |_| VERSION.to_owned(),
-    "Memmax_bytes" => zero,
-    "PoolAlloc_bytes" => zero,
-    "PoolUsed_bytes" => zero,
-    "Start_time_sec" => |v| {
+    0 "Name" POS str => |_| "HAProxy".to_owned(),
+    1 "Version" POS str => |_| VERSION.to_owned(),
+    2 "Release_date" POS str => |_| RELEASE_DATE.to_owned(),
+    3 "Nbthread" CGS u32 => |v| v.running.process.workers.len().to_string(),
+    4 "Nbproc" CGS u32 => |_| "1".to_owned(),
+    5 "Process_num" KGP u32 => |_| "1".to_owned(),
+    6 "Pid" SGP u32 => |v| v.pid.to_string(),
+    7 "Uptime" MDP str => |v| uptime(v.uptime_seconds()),
+    8 "Uptime_sec" MDP u32 => |v| v.uptime_seconds().to_string(),
+    9 "Memmax_MB" CLP u32 => |v| v.running.config.global.memory_mib.unwrap_or(0).to_string(),
+    10 "PoolAlloc_MB" MGP u32 => |_| (allocated() >> 20).to_string(),
+    11 "PoolUsed_MB" MGP u32 => |v| (v.buffers_used() >> 20).to_string(),
+    12 "PoolFailed" MCP u32 => zero,
+    13 "Ulimit-n" CLP u32 => |_| descriptor_limit().to_string(),
+    14 "Maxsock" CLP u32 => |_| descriptor_limit().to_string(),
+    15 "Maxconn" CLP u32 => |v| v.maxconn(),
+    16 "Hard_maxconn" CLP u32 => |v| v.running.process.hard_maxconn.unwrap_or(0).to_string(),
+    17 "CurrConns" MGP u32 => |v| v.running.process.sessions.current().to_string(),
+    18 "CumConns" MCP u32 => |v| v.sum(|w| w.sessions.get()),
+    19 "CumReq" MCP u32 => |v| v.sum(|w| w.requests.get()),
+    20 "MaxSslConns" MMP u32 => zero,
+    21 "CurrSslConns" MGP u32 => zero,
+    22 "CumSslConns" MCP u32 => zero,
+    23 "Maxpipes" CLP u32 => zero,
+    24 "PipesUsed" MGP u32 => zero,
+    25 "PipesFree" MGP u32 => zero,
+    26 "ConnRate" MRP u32 => |v| v.frontends(|figures, now| figures.rate(now, |c| &c.conn_rate)),
+    27 "ConnRateLimit" CLP u32 => zero,
+    28 "MaxConnRate" MMP u32 => |v| v.highest(Figures::conn_rate_max),
+    29 "SessRate" MRP u32 => |v| v.frontends(|figures, now| figures.rate(now, |c| &c.sess_rate)),
+    30 "SessRateLimit" CLP u32 => zero,
+    31 "MaxSessRate" MRP u32 => |v| v.highest(Figures::rate_max),
+    32 "SslRate" MRP u32 => zero,
+    33 "SslRateLimit" CLP u32 => zero,
+    34 "MaxSslRate" MMP u32 => zero,
+    35 "SslFrontendKeyRate" MGP u32 => zero,
+    36 "SslFrontendMaxKeyRate" MMP u32 => zero,
+    37 "SslFrontendSessionReuse_pct" MGP u32 => zero,
+    38 "SslBackendKeyRate" MRP u32 => zero,
+    39 "SslBackendMaxKeyRate" MMP u32 => zero,
+    40 "SslCacheLookups" MCP u32 => zero,
+    41 "SslCacheMisses" MCP u32 => zero,
+    42 "CompressBpsIn" MRP u32 => zero,
+    43 "CompressBpsOut" MRP u32 => zero,
+    44 "CompressBpsRateLim" CLP u32 => zero,
+    47 "Tasks" MGP u32 => |v| v.running.process.tasks().to_string(),
+    48 "Run_queue" MGP u32 => |v| v.running.process.run_queue().to_string(),
+    49 "Idle_pct" MaP u32 => |v| v.running.process.idle_percent().to_string(),
+    50 "node" COS str => |v| v.running.config.global.node.clone().unwrap_or_else(node_name),
+    51 "description" COS str => |v| v.running.config.global.description.clone().unwrap_or_default(),
+    52 "Stopping" MGP u32 => |v| u32::from(v.running.process.phase() != Phase::Serving).to_string(),
+    53 "Jobs" MGP u32 => |v| (u64::from(v.running.process.sessions.current()) + v.listeners()).to_string(),
+    54 "Unstoppable Jobs" MGP u32 => zero,
+    55 "Listeners" MGP u32 => |v| v.listeners().to_string(),
+    56 "ActivePeers" MGP u32 => zero,
+    57 "ConnectedPeers" MGP u32 => zero,
+    58 "DroppedLogs" MGP u32 => |v| v.running.logger.dropped().to_string(),
+    59 "BusyPolling" MGP u32 => zero,
+    60 "FailedResolutions" MGP u32 => zero,
+    61 "TotalBytesOut" MGP u64 => |v| v.sum(|w| w.bytes_out.get()),
+    62 "TotalSplicedBytesOut" MGP u64 => zero,
+    63 "BytesOutRate" MRP u64 => |v| v.running.process.bytes_out_rate().to_string(),
+    64 "DebugCommandsIssued" MGP u32 => zero,
+    65 "CumRecvLogs" MCP u32 => zero,
+    66 "Build info" POS str => |_| VERSION.to_owned(),
+    67 "Memmax_bytes" CLP u64 => |v| (v.running.config.global.memory_mib.unwrap_or(0) << 20).to_string(),
+    68 "PoolAlloc_bytes" MGP u64 => |_| allocated().to_string(),
+    69 "PoolUsed_bytes" MGP u64 => |v| v.buffers_used().to_string(),
+    70 "Start_time_sec" MDP u32 => |v| {
         v.running.process.started_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string()
     },
-    "Tainted" => zero,
-    "TotalWarnings" => zero,
-    "MaxconnReached" => zero,
-    "BootTime_ms" => |v| v.running.process.boot.get().map_or(0, |boot| boot.as_millis()).to_string(),
-    "Niced_tasks" => zero,
-    "CurrStreams" => |v| v.sum(|w| w.streams.load(std::sync::atomic::Ordering::Relaxed)),
-    "CumStreams" => |v| v.sum(|w| w.requests.get()),
-    "BlockedTrafficWarnings" => zero,
-    "PatternsAdded" => zero,
-    "PatternsFreed" => zero,
+    71 "Tainted" SGP str => zero,
+    72 "TotalWarnings" MCP u32 => zero,
+    73 "MaxconnReached" MCP u32 => |v| v.sum(|w| w.full.get()),
+    74 "BootTime_ms" MDP u32 => |v| v.running.process.boot.get().map_or(0, |boot| boot.as_millis()).to_string(),
+    75 "Niced_tasks" MGP u32 => zero,
+    76 "CurrStreams" MGP u64 => |v| v.sum(|w| w.streams.load(Ordering::Relaxed)),
+    77 "CumStreams" MCP u64 => |v| v.sum(|w| w.requests.get()),
+    78 "BlockedTrafficWarnings" MCP u32 => zero,
+    79 "PatternsAdded" MCP u64 => zero,
+    80 "PatternsFreed" MCP u64 => zero,
 }
 
 impl View<'_> {
     fn uptime_seconds(&self) -> u64 {
         self.running.process.started.elapsed().as_secs()
+    }
+
+    /// Bytes of buffers that hold something.
+    fn buffers_used(&self) -> u64 {
+        let free = self.running.process.workers.iter().map(|worker| worker.buffers_free.load(Ordering::Relaxed));
+        allocated().saturating_sub(free.sum())
     }
 
     fn maxconn(&self) -> String {
@@ -184,6 +205,19 @@ pub fn show_info(running: &Running, out: &mut Vec<u8>) {
             let _ = writeln!(out, "{}: {value}", row.name);
         }
     }
+}
+
+/// Every row for the typed formats.
+pub fn fields(running: &Running) -> Vec<Field> {
+    let view = View { running, pid: std::process::id() };
+    let field = |row: &Row| Field {
+        position: row.position,
+        name: row.name,
+        tags: row.tags,
+        kind: row.kind,
+        value: (row.value)(&view),
+    };
+    ROWS.iter().map(field).filter(|field| field.name != "description" || !field.value.is_empty()).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub mod columns;
 pub mod info;
 pub mod status_lines;
+pub mod typed;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,15 +74,23 @@ pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
     })
 }
 
-/// `show stat`: the header and the lines that pass `filter`.
-pub fn show_stat(running: &Running, filter: &Filter, out: &mut Vec<u8>) {
-    columns::header(out);
-    let now = Instant::now();
-    // So that no rate is shown above its highest value.
-    fold(running, now);
-    for object in objects(running).filter(|object| filter.takes(*object)) {
-        columns::line(running, object, now, out);
+impl Object<'_> {
+    /// Whose values they are in the typed formats.
+    pub fn owner(&self) -> typed::Owner {
+        match self {
+            Object::Frontend(proxy) => typed::Owner { letter: 'F', proxy: proxy.config.uid, server: 0 },
+            Object::Backend(proxy) => typed::Owner { letter: 'B', proxy: proxy.config.uid, server: 0 },
+            Object::Server(proxy, server) => {
+                typed::Owner { letter: 'S', proxy: proxy.config.uid, server: server.config.sid }
+            }
+        }
     }
+}
+
+/// The objects that pass `filter`, with rates folded first so that none is shown above its highest value.
+pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> impl Iterator<Item = Object<'a>> {
+    fold(running, now);
+    objects(running).filter(|object| filter.takes(*object))
 }
 
 /// Folds finished seconds into the highest rates for as long as the future lives. Runs on the control thread's runtime.

@@ -5,21 +5,81 @@
 //! allocator.
 
 use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::process::Process;
 
 /// Buffers that a worker keeps for the next connection.
 const KEPT: usize = 256;
+
+/// Bytes of all buffers of the process, in use or on a free list (`PoolAlloc_bytes`). It changes only when a free list
+/// runs dry or over, so sharing it costs nothing.
+static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of all buffers of the process, in use or on a free list.
+pub fn allocated() -> u64 {
+    ALLOCATED.load(Ordering::Relaxed)
+}
+
+/// A buffer's memory, counted while it lives.
+#[derive(Debug, Default)]
+struct Memory(Box<[u8]>);
+
+impl Memory {
+    fn new(size: usize) -> Memory {
+        ALLOCATED.fetch_add(size as u64, Ordering::Relaxed);
+        Memory(vec![0; size].into_boxed_slice())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            ALLOCATED.fetch_sub(self.0.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
 
 /// One worker's free list.
 #[derive(Debug)]
 pub struct BufferPool {
     size: usize,
-    free: RefCell<Vec<Box<[u8]>>>,
+    free: RefCell<Vec<Memory>>,
+    /// Who is told how much lies on the free list, and for which worker.
+    owner: Option<(Arc<Process>, usize)>,
 }
 
 impl BufferPool {
     /// A pool of buffers of `size` bytes.
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, free: RefCell::new(Vec::new()) }
+        BufferPool { size, free: RefCell::new(Vec::new()), owner: None }
+    }
+
+    /// The pool of a worker of `process`, which is told what lies on the free list.
+    pub fn of_worker(size: usize, process: Arc<Process>, worker: usize) -> BufferPool {
+        BufferPool { owner: Some((process, worker)), ..BufferPool::new(size) }
+    }
+
+    fn note_free(&self, count: usize) {
+        if let Some((process, worker)) = &self.owner {
+            process.workers[*worker].buffers_free.store((count * self.size) as u64, Ordering::Relaxed);
+        }
     }
 
     /// The size of each buffer, bytes.
@@ -30,7 +90,9 @@ impl BufferPool {
     /// Gives `buffer` its memory, if it has none.
     pub fn equip(&self, buffer: &mut Buffer) {
         if buffer.bytes.is_empty() {
-            buffer.bytes = self.free.borrow_mut().pop().unwrap_or_else(|| vec![0; self.size].into_boxed_slice());
+            let mut free = self.free.borrow_mut();
+            buffer.bytes = free.pop().unwrap_or_else(|| Memory::new(self.size));
+            self.note_free(free.len());
         }
     }
 
@@ -49,6 +111,7 @@ impl BufferPool {
         let mut free = self.free.borrow_mut();
         if bytes.len() == self.size && free.len() < KEPT {
             free.push(bytes);
+            self.note_free(free.len());
         }
     }
 }
@@ -56,7 +119,7 @@ impl BufferPool {
 /// Bytes between a reader and a writer: filled at the end, consumed at the start.
 #[derive(Debug, Default)]
 pub struct Buffer {
-    bytes: Box<[u8]>,
+    bytes: Memory,
     start: usize,
     end: usize,
 }

@@ -12,7 +12,7 @@ pub(crate) mod tcp;
 mod timer;
 
 pub(crate) use active::{Active, FreeList};
-pub use buffer::{Buffer, BufferPool};
+pub use buffer::{Buffer, BufferPool, allocated};
 pub use context::{Endings, LogRecord, StreamContext};
 pub use socket::Socket;
 pub(crate) use timer::Timer;

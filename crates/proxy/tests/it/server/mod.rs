@@ -2,6 +2,7 @@
 
 mod balance;
 mod cli;
+mod commands;
 mod fixture;
 mod logs;
 mod rows;

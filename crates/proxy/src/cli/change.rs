@@ -1,0 +1,365 @@
+//! Commands that change servers, frontends and limits.
+
+use std::sync::Arc;
+
+use sluicegate_config::model::{ProxyKind, StatsLevel};
+
+use super::catalogue::{Call, Command, Run};
+use crate::listener::Gate;
+use crate::log::Severity;
+use crate::running::{ProxyRun, Running};
+use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight, say};
+
+/// The theme's rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: &["clear", "counters"],
+        arguments: "[all]",
+        help: "clear max statistics counters (or all counters)",
+        level: StatsLevel::Operator,
+        run: Run::Now(clear_counters),
+    },
+    Command {
+        name: &["disable", "agent"],
+        arguments: "",
+        help: "disable agent checks",
+        level: StatsLevel::Admin,
+        // There are no agent checks, so none runs afterwards.
+        run: Run::Now(|call| drop(server(call))),
+    },
+    Command {
+        name: &["disable", "frontend"],
+        arguments: "<frontend>",
+        help: "temporarily disable specific frontend",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| gate(call, Gate::Paused)),
+    },
+    Command {
+        name: &["disable", "health"],
+        arguments: "",
+        help: "disable health checks",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| direct(call, Directive::Checks(false))),
+    },
+    Command {
+        name: &["disable", "server"],
+        arguments: "(DEPRECATED)",
+        help: "disable a server for maintenance (use 'set server' instead)",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| direct(call, Directive::State(Admin::Maintenance))),
+    },
+    Command {
+        name: &["enable", "agent"],
+        arguments: "",
+        help: "enable agent checks",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| {
+            if server(call).is_some() {
+                call.say("Agent was not configured on this server, cannot enable.");
+            }
+        }),
+    },
+    Command {
+        name: &["enable", "frontend"],
+        arguments: "<frontend>",
+        help: "re-enable specific frontend",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| gate(call, Gate::Open)),
+    },
+    Command {
+        name: &["enable", "health"],
+        arguments: "",
+        help: "enable health checks",
+        level: StatsLevel::Admin,
+        run: Run::Now(enable_health),
+    },
+    Command {
+        name: &["enable", "server"],
+        arguments: " (DEPRECATED)",
+        help: "enable a disabled server (use 'set server' instead)",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| direct(call, Directive::State(Admin::Ready))),
+    },
+    Command {
+        name: &["get", "weight"],
+        arguments: "<bk>/<srv>",
+        help: "report a server's current weight",
+        level: StatsLevel::User,
+        run: Run::Now(get_weight),
+    },
+    Command {
+        name: &["set", "maxconn", "frontend"],
+        arguments: "<frontend> <value>",
+        help: "change a frontend's maxconn setting",
+        level: StatsLevel::Admin,
+        run: Run::Now(set_maxconn_frontend),
+    },
+    Command {
+        name: &["set", "maxconn", "global"],
+        arguments: "<value>",
+        help: "change the per-process maxconn setting",
+        level: StatsLevel::Admin,
+        run: Run::Now(set_maxconn_global),
+    },
+    Command {
+        name: &["set", "maxconn", "server"],
+        arguments: "<bk>/<srv>",
+        help: "change a server's maxconn setting",
+        level: StatsLevel::Admin,
+        run: Run::Now(set_maxconn_server),
+    },
+    Command {
+        name: &["set", "rate-limit"],
+        arguments: "<setting> <value>",
+        help: "change a rate limiting value",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| call.say("'set rate-limit' is not supported: this process has no global rate limits.")),
+    },
+    Command {
+        name: &["set", "server"],
+        arguments: "<bk>/<srv> [opts]",
+        help: "change a server's state, weight, address or ssl",
+        level: StatsLevel::Admin,
+        run: Run::Now(set_server),
+    },
+    Command {
+        name: &["set", "weight"],
+        arguments: "<bk>/<srv>  (DEPRECATED)",
+        help: "change a server's weight (use 'set server' instead)",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| {
+            if let Some((proxy, server)) = server(call) {
+                set_weight(call, &proxy, &server, 1);
+            }
+        }),
+    },
+    Command {
+        name: &["shutdown", "frontend"],
+        arguments: "<frontend>",
+        help: "stop a specific frontend",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| gate(call, Gate::Shut)),
+    },
+];
+
+type Target = (Arc<ProxyRun>, Arc<ServerRun>);
+
+/// The server that the first argument names as `backend/server`; the client is told what is wrong with it.
+pub(super) fn server(call: &mut Call<'_>) -> Option<Target> {
+    let Some((backend, name)) = call.arg(0).split_once('/') else {
+        call.say("Require 'backend/server'.");
+        return None;
+    };
+    let proxy = backend_named(call.running, backend).cloned();
+    let found = proxy.as_ref().and_then(|proxy| proxy.server(name).cloned());
+    match (proxy, found) {
+        (Some(proxy), Some(server)) => return Some((proxy, server)),
+        (None, _) => call.say("No such backend."),
+        _ => call.say("No such server."),
+    }
+    None
+}
+
+/// The backend of this name, or of this number as `#N`.
+pub(super) fn backend_named<'r>(running: &'r Running, name: &str) -> Option<&'r Arc<ProxyRun>> {
+    let number = name.strip_prefix('#').and_then(|number| number.parse::<u32>().ok());
+    running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend).find(|proxy| match number {
+        Some(number) => proxy.config.uid == number,
+        None => &*proxy.config.name == name,
+    })
+}
+
+fn frontend(call: &mut Call<'_>) -> Option<Arc<ProxyRun>> {
+    let name = call.arg(0);
+    if name.is_empty() {
+        call.say("A frontend name is expected.");
+        return None;
+    }
+    let mut frontends = call.running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Backend);
+    let found = frontends.find(|proxy| &*proxy.config.name == name).cloned();
+    if found.is_none() {
+        call.say("No such frontend.");
+    }
+    found
+}
+
+fn direct(call: &mut Call<'_>, directive: Directive) {
+    if let Some((proxy, server)) = server(call) {
+        proxy.direct(&server, directive, &call.running.logger);
+    }
+}
+
+fn enable_health(call: &mut Call<'_>) {
+    let Some((proxy, server)) = server(call) else { return };
+    if server.config.check.is_none() {
+        return call.say("Health check was not configured on this server, cannot enable.");
+    }
+    proxy.direct(&server, Directive::Checks(true), &call.running.logger);
+}
+
+fn gate(call: &mut Call<'_>, to: Gate) {
+    let Some(proxy) = frontend(call) else { return };
+    let shared = &proxy.frontend;
+    let refusal = match (shared.gate(), to) {
+        (Gate::Shut, Gate::Open) => "Frontend was previously shut down, cannot enable.",
+        (Gate::Shut, Gate::Paused) => "Frontend was previously shut down, cannot disable.",
+        (Gate::Shut, Gate::Shut) => "Frontend was already shut down.",
+        (Gate::Open, Gate::Open) => "All sockets are already enabled.",
+        (Gate::Paused, Gate::Paused) => "All sockets are already disabled.",
+        _ => "",
+    };
+    if !refusal.is_empty() {
+        return call.say(refusal);
+    }
+    shared.set_gate(to);
+    let name = &proxy.config.name;
+    let line = match to {
+        Gate::Open => format!("Resumed frontend {name}."),
+        Gate::Paused => format!("Paused frontend {name}."),
+        Gate::Shut => {
+            let (front, back) = (proxy.frontend.figures.sum(|c| &c.conn_tot), proxy.backend.figures.sum(|c| &c.stot));
+            format!("Proxy {name} stopped (cumulated conns: FE: {front}, BE: {back}).")
+        }
+    };
+    say(&proxy, &call.running.logger, "WARNING", Severity::Warning, &line);
+}
+
+fn get_weight(call: &mut Call<'_>) {
+    if let Some((_, server)) = server(call) {
+        call.say(format!("{} (initial {})", server.shared.status().weight, server.config.weight));
+    }
+}
+
+fn set_weight(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, at: usize) {
+    match call.arg(at) {
+        "" => call.say("Require <weight> or <weight%>."),
+        text => match parse_weight(text, server.config.weight) {
+            Ok(weight) => proxy.direct(server, Directive::Weight(weight), &call.running.logger),
+            Err(error) => call.out.push(error.message()),
+        },
+    }
+}
+
+fn set_server(call: &mut Call<'_>) {
+    let Some((proxy, server)) = server(call) else { return };
+    let direct = |directive| proxy.direct(&server, directive, &call.running.logger);
+    match (call.arg(1), call.arg(2)) {
+        ("weight", _) => set_weight(call, &proxy, &server, 2),
+        ("state", "ready") => direct(Directive::State(Admin::Ready)),
+        ("state", "drain") => direct(Directive::State(Admin::Drain)),
+        ("state", "maint") => direct(Directive::State(Admin::Maintenance)),
+        ("state", _) => call.say("'set server <srv> state' expects 'ready', 'drain' and 'maint'."),
+        ("health", "up") => direct(Directive::Health(HealthWord::Up)),
+        ("health", "stopping") => direct(Directive::Health(HealthWord::Stopping)),
+        ("health", "down") => direct(Directive::Health(HealthWord::Down)),
+        ("health", _) => call.say("'set server <srv> health' expects 'up', 'stopping', or 'down'."),
+        ("agent" | "agent-addr" | "agent-port" | "agent-send", _) => {
+            call.say("agent checks are not enabled on this server.");
+        }
+        ("check-port", text) => match (text.parse::<u16>(), &server.config.check) {
+            (_, None) => call.out.push("health checks are not enabled on this server"),
+            (Err(_), _) if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
+                call.out.push("provided port is invalid");
+            }
+            (Err(_), _) => call.out.push("provided port is not an integer"),
+            (Ok(port), Some(_)) => direct(Directive::CheckPort(port)),
+        },
+        ("addr", "") => call.say("set server <b>/<s> addr requires an address and optionally a port."),
+        ("addr", text) => {
+            let text = text.to_owned();
+            set_address(call, &server, &text);
+        }
+        ("fqdn", "") => call.say("set server <b>/<s> fqdn requires a FQDN."),
+        ("fqdn", _) => call.say("set server <b>/<s> fqdn failed because no resolution is configured."),
+        ("ssl", _) => call.say("'set server <srv> ssl' cannot be set.  default-server should define ssl settings"),
+        _ => call.say(
+            "usage: set server <backend>/<server> addr | agent | agent-addr | agent-port | agent-send | check-addr | \
+             check-port | fqdn | health | ssl | state | weight",
+        ),
+    }
+}
+
+fn set_address(call: &mut Call<'_>, server: &ServerRun, text: &str) {
+    const BY: &str = "stats socket command";
+    let Ok(ip) = text.parse() else {
+        return call.say(format!("Invalid addr '{text}' by '{BY}'"));
+    };
+    let port = match (call.arg(3), call.arg(4)) {
+        ("", _) => None,
+        ("port", number) => match number.parse::<u16>() {
+            Ok(port) if port > 0 => Some(port),
+            _ => return call.say(format!("Invalid port '{number}' by '{BY}'")),
+        },
+        _ => None,
+    };
+    call.say(format!("{} by '{BY}'", server.move_to(ip, port)));
+}
+
+/// A limit as HAProxy reads it: digits; anything else counts as 0.
+fn limit(text: &str) -> Option<u32> {
+    match text.parse::<i64>() {
+        Ok(number) => u32::try_from(number).ok(),
+        Err(_) => Some(0),
+    }
+}
+
+fn set_maxconn_frontend(call: &mut Call<'_>) {
+    let Some(proxy) = frontend(call) else { return };
+    match call.arg(1) {
+        "" => call.say("Integer value expected."),
+        text => match limit(text) {
+            Some(0) => proxy.frontend.sessions.set_max(None),
+            Some(max) => proxy.frontend.sessions.set_max(Some(max)),
+            None => call.say("Value out of range."),
+        },
+    }
+}
+
+fn set_maxconn_global(call: &mut Call<'_>) {
+    let sessions = &call.running.process.sessions;
+    let hard = call.running.process.hard_maxconn;
+    match call.arg(0) {
+        "" => call.say("Expects an integer value."),
+        text => match (limit(text), hard) {
+            (Some(0), hard) => sessions.set_max(hard),
+            (Some(max), Some(hard)) if max <= hard => sessions.set_max(Some(max)),
+            (Some(max), None) => sessions.set_max(Some(max)),
+            _ => call.say("Value out of range."),
+        },
+    }
+}
+
+fn set_maxconn_server(call: &mut Call<'_>) {
+    let Some((proxy, server)) = server(call) else { return };
+    match call.arg(1) {
+        "" => call.say("Require <maxconn>."),
+        text => match text.parse::<u32>() {
+            Ok(max) => proxy.backend.set_maxconn(server.shared.index, max),
+            Err(_) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+                call.out.push("Trailing garbage in maxconn string");
+            }
+            Err(_) => call.out.push("maxconn string empty or preceded by garbage"),
+        },
+    }
+}
+
+fn clear_counters(call: &mut Call<'_>) {
+    let all = call.arg(0) == "all";
+    if all && !call.may(StatsLevel::Admin) {
+        return;
+    }
+    for proxy in &call.running.proxies {
+        proxy.frontend.sessions.clear_peak();
+        proxy.frontend.figures.clear(all);
+        proxy.backend.figures.clear(all);
+        proxy.backend.queue.clear_highest();
+        for server in &proxy.servers {
+            server.shared.figures.clear(all);
+            server.shared.clear_highest();
+            if all {
+                proxy.backend.forget_failures(server.shared.index);
+            }
+        }
+    }
+    call.running.process.sessions.clear_peak();
+}

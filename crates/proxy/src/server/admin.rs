@@ -1,0 +1,316 @@
+//! What an administrator does to a server at run time, and what is said about it.
+//!
+//! Everything changes [`BackendShared`](super::BackendShared)'s one copy of a server's state, so the balancer, the
+//! queue, health checks and `show stat` act on it at once and a reload keeps it. The lines are those of HAProxy 2.6,
+//! to stderr and to the proxy's logs.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use sluicegate_config::model::{LogAddress, LogTarget, LogWire, ServerAddress, ServerPort};
+
+use super::idle;
+use super::shared::{Admin, ServerRun, UNCHECKED_RISE, UNCHECKED_TOP};
+use crate::log::{Logger, Severity};
+use crate::running::ProxyRun;
+
+/// The highest weight of a server.
+pub const WEIGHT_MAX: u32 = 256;
+
+/// `set server … health`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthWord {
+    /// Fully healthy.
+    Up,
+    /// Healthy, without new traffic.
+    Stopping,
+    /// Down until checks say otherwise.
+    Down,
+}
+
+/// A change of a server at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directive {
+    /// `set server … state`, `enable server`, `disable server`.
+    State(Admin),
+    /// `set server … health`.
+    Health(HealthWord),
+    /// `set server … weight`: the user weight, 0–256.
+    Weight(u32),
+    /// `enable health`, `disable health`.
+    Checks(bool),
+    /// `set server … check-port`.
+    CheckPort(u16),
+}
+
+/// Why a weight was refused, as HAProxy says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightError {
+    /// No number.
+    Empty,
+    /// Something behind the number.
+    Trailing,
+    /// Above 256.
+    Absolute,
+}
+
+impl WeightError {
+    /// HAProxy's words.
+    pub fn message(self) -> &'static str {
+        match self {
+            WeightError::Empty => "Empty weight string empty or preceded by garbage",
+            WeightError::Trailing => "Trailing garbage in weight string",
+            WeightError::Absolute => "Absolute weight can only be between 0 and 256 inclusive.\n",
+        }
+    }
+}
+
+/// `N` or `N%` of the weight that the file gives; a percentage is cut to the highest weight.
+pub fn parse_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    if end == 0 {
+        return Err(WeightError::Empty);
+    }
+    // Too many digits are as far out of range as a sign.
+    let number = if digits.len() == text.len() { digits[..end].parse::<u64>().unwrap_or(u64::MAX) } else { u64::MAX };
+    match &digits[end..] {
+        "" if number <= u64::from(WEIGHT_MAX) => Ok(number as u32),
+        "" => Err(WeightError::Absolute),
+        "%" if digits.len() != text.len() => Err(WeightError::Absolute),
+        "%" => Ok((u64::from(initial).saturating_mul(number) / 100).min(u64::from(WEIGHT_MAX)) as u32),
+        _ => Err(WeightError::Trailing),
+    }
+}
+
+impl ProxyRun {
+    /// Carries a directive out for a server of this backend, and says what became of it.
+    pub fn direct(&self, server: &ServerRun, directive: Directive, logger: &Logger) {
+        let now = Instant::now();
+        let was_up = self.backend.summary(now).up;
+        let waiting = server.shared.queued.load(Ordering::Relaxed);
+        let checked = server.config.check.is_some();
+        let (before, after) = self.backend.update(server.shared.index, now, |status| {
+            let before = (status.admin, status.is_running(), status.stopping);
+            match directive {
+                Directive::State(admin) => {
+                    let entered = admin == Admin::Maintenance && before.0 != admin;
+                    let left = before.0 == Admin::Maintenance && admin != before.0;
+                    if entered {
+                        status.times_down += u64::from(before.1);
+                        status.unchecked_level = 0;
+                        status.stopping = false;
+                    }
+                    if left && checked {
+                        // Up, but the first failed check takes it down.
+                        status.health.level = status.health.rise;
+                    } else if left || entered {
+                        status.health.level = if left { status.health.top() } else { 0 };
+                    }
+                    status.admin = admin;
+                }
+                // In maintenance nobody's opinion on its health counts.
+                Directive::Health(_) if before.0 == Admin::Maintenance => status.unchecked_level = UNCHECKED_TOP,
+                Directive::Health(word) => {
+                    status.stopping = word == HealthWord::Stopping;
+                    let down = word == HealthWord::Down;
+                    status.times_down += u64::from(down && before.1);
+                    status.health.level = if down { 0 } else { status.health.top() };
+                    status.unchecked_level = if down { 0 } else { UNCHECKED_TOP };
+                }
+                Directive::Weight(weight) => status.weight = weight,
+                Directive::Checks(on) => status.checks = on,
+                Directive::CheckPort(port) => server.shared.set_moved(|moved| moved.check_port = Some(port)),
+            }
+            (before, (status.admin, status.is_running(), status.stopping))
+        });
+        let notice = Notice { proxy: self, server, logger, waiting };
+        match directive {
+            Directive::State(_) => notice.state(before.0, before.1, after.0, after.1),
+            Directive::Health(_) if before != after && after.0 != Admin::Maintenance => match (after.1, after.2) {
+                (false, _) => notice.goes("is DOWN, changed from CLI", Severity::Alert),
+                (true, true) => notice.comes("is stopping, changed from CLI"),
+                (true, false) => notice.comes("is UP, changed from CLI"),
+            },
+            _ => {}
+        }
+        notice.backend_down(was_up);
+    }
+}
+
+impl ServerRun {
+    /// Moves it to another address and port; gives HAProxy's answer, to which who asked is added. Idle connections to
+    /// where it was are closed.
+    pub fn move_to(&self, ip: IpAddr, port: Option<u16>) -> String {
+        let (ServerAddress::Inet(_, configured) | ServerAddress::Name(_, configured)) = &self.config.address else {
+            return "Update for the current server address family is only supported through configuration file"
+                .to_owned();
+        };
+        let moved = self.shared.moved();
+        let fixed = match (moved.port, *configured) {
+            (Some(port), _) | (None, ServerPort::Fixed(port)) => Some(port),
+            (None, ServerPort::Offset(_)) => None,
+        };
+        let current = match (&self.config.address, moved.ip) {
+            (_, Some(ip)) => Some(ip),
+            (ServerAddress::Inet(ip, _), None) => Some(*ip),
+            _ => self.resolved.get().copied(),
+        };
+        let mut said = match current {
+            Some(old) if old == ip => "no need to change the addr".to_owned(),
+            Some(old) => format!("IP changed from '{old}' to '{ip}'"),
+            None => format!("IP changed from '' to '{ip}'"),
+        };
+        let mut changed = current != Some(ip);
+        if let Some(port) = port.filter(|port| fixed != Some(*port)) {
+            let old = fixed.map_or_else(String::new, |old| old.to_string());
+            // Writing to a string can't fail.
+            let _ = write!(said, ", port changed from '{old}' to '{port}'");
+            changed = true;
+        }
+        if changed {
+            self.shared.set_moved(|moved| {
+                moved.ip = Some(ip);
+                moved.port = port.or(moved.port);
+            });
+            idle::clear(self);
+        }
+        said
+    }
+}
+
+/// Says something on stderr, as `[WORD]  (pid) : …`, and to the proxy's logs.
+pub(crate) fn say(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, line: &str) {
+    say_both(proxy, logger, word, severity, line, line);
+}
+
+fn say_both(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, line: &str, logged: &str) {
+    let stderr = LogTarget {
+        to: LogAddress::Stderr,
+        format: LogWire::Raw,
+        max_len: usize::from(u16::MAX),
+        facility: 16,
+        max_level: 7,
+        min_level: 0,
+    };
+    let label = format!("[{word}]");
+    let text = format!("{label:<10} ({}) : {line}", std::process::id());
+    logger.send(&[stderr], severity, text.as_bytes());
+    logger.send(&proxy.config.log, severity, logged.as_bytes());
+}
+
+/// What is said when a server's state changes.
+pub(super) struct Notice<'a> {
+    pub(super) proxy: &'a ProxyRun,
+    pub(super) server: &'a ServerRun,
+    pub(super) logger: &'a Logger,
+    /// Requests that stood in its own queue before.
+    pub(super) waiting: u32,
+}
+
+impl Notice<'_> {
+    fn subject(&self) -> String {
+        let kind = if self.server.config.backup { "Backup " } else { "" };
+        format!("{kind}Server {}/{}", self.proxy.config.name, self.server.name())
+    }
+
+    fn state(&self, from: Admin, ran: bool, to: Admin, runs: bool) {
+        let subject = self.subject();
+        let word = if runs { "UP" } else { "DOWN" };
+        let plain = |line: &str| say(self.proxy, self.logger, "WARNING", Severity::Notice, line);
+        match (from, to) {
+            (Admin::Maintenance, Admin::Ready) => {
+                plain(&format!("{subject} is {word}/READY (leaving forced maintenance)."));
+            }
+            (Admin::Maintenance, Admin::Drain) => {
+                plain(&format!("{subject} is {word}/DRAIN (leaving forced maintenance)."));
+                plain(&format!("{subject} remains in forced drain mode."));
+            }
+            (Admin::Ready | Admin::Drain, Admin::Maintenance) if ran => {
+                self.goes("is going DOWN for maintenance", Severity::Notice);
+            }
+            (Admin::Ready | Admin::Drain, Admin::Maintenance) => {
+                plain(&format!("{subject} was DOWN and now enters maintenance."));
+            }
+            (Admin::Ready, Admin::Drain) => self.comes("enters drain state"),
+            (Admin::Drain, Admin::Ready) => plain(&format!("{subject} is {word} (leaving forced drain).")),
+            (Admin::Ready, Admin::Ready) | (Admin::Drain, Admin::Drain) | (Admin::Maintenance, Admin::Maintenance) => {}
+        }
+    }
+
+    fn usable(&self) -> (usize, usize, &'static str) {
+        let (active, backup) = self.proxy.backend.usable_servers();
+        (active, backup, if active == 0 && backup > 0 { " Running on backup." } else { "" })
+    }
+
+    /// A server that takes requests, or no longer new ones.
+    pub(super) fn comes(&self, what: &str) {
+        let (active, backup, on_backup) = self.usable();
+        let queue = self.proxy.backend.queue.len();
+        let line = format!(
+            "{} {what}. {active} active and {backup} backup servers online.{on_backup} 0 sessions requeued, {queue} \
+             total in queue.",
+            self.subject()
+        );
+        say(self.proxy, self.logger, "WARNING", Severity::Notice, &line);
+    }
+
+    /// A server that takes no requests.
+    pub(super) fn goes(&self, what: &str, severity: Severity) {
+        let (active, backup, on_backup) = self.usable();
+        let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
+        let queue = self.proxy.backend.queue.len();
+        let waiting = self.waiting;
+        let line = format!(
+            "{} {what}. {active} active and {backup} backup servers left.{on_backup} {current} sessions active, \
+             {waiting} requeued, {queue} remaining in queue.",
+            self.subject()
+        );
+        say(self.proxy, self.logger, "WARNING", severity, &line);
+    }
+
+    /// The backend had a usable server before, and has none now.
+    pub(super) fn backend_down(&self, was_up: bool) {
+        if !was_up || self.proxy.backend.summary(Instant::now()).up {
+            return;
+        }
+        let name = &self.proxy.config.name;
+        let kind = match self.proxy.config.kind {
+            sluicegate_config::model::ProxyKind::Listen => "proxy",
+            _ => "backend",
+        };
+        let line = format!("{kind} '{name}' has no server available!");
+        let logged = format!("{kind} {name} has no server available!");
+        say_both(self.proxy, self.logger, "ALERT", Severity::Emergency, &line, &logged);
+    }
+}
+
+const _: () = assert!(UNCHECKED_RISE < UNCHECKED_TOP);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_absolute_or_shares_of_the_first() {
+        for (text, initial, expected) in [
+            ("0", 3, Ok(0)),
+            ("256", 3, Ok(256)),
+            ("50%", 3, Ok(1)),
+            ("200%", 3, Ok(6)),
+            ("10000%", 200, Ok(256)),
+            ("257", 3, Err(WeightError::Absolute)),
+            ("-1", 3, Err(WeightError::Absolute)),
+            ("99999999999999999999", 3, Err(WeightError::Absolute)),
+            ("abc", 3, Err(WeightError::Empty)),
+            ("%", 3, Err(WeightError::Empty)),
+            ("", 3, Err(WeightError::Empty)),
+            ("5x", 3, Err(WeightError::Trailing)),
+            ("50%x", 3, Err(WeightError::Trailing)),
+        ] {
+            assert_eq!(parse_weight(text, initial), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The typed formats of `show stat` and `show info`: a line per value, and JSON (management guide 9.2 and 9.3).
+//!
+//! A value is tagged with where it comes from, what kind of thing it is and whom it is about, a letter each; JSON
+//! spells them out.
+
+use std::fmt::Write as _;
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its place among all values of its kind of object.
+    pub position: usize,
+    /// Its name.
+    pub name: &'static str,
+    /// Origin, nature, scope.
+    pub tags: &'static str,
+    /// `str`, `u32`, `s32` or `u64`.
+    pub kind: &'static str,
+    /// Its text.
+    pub value: String,
+}
+
+/// Whose values they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// `F`, `B` or `S`.
+    pub letter: char,
+    /// The proxy's number.
+    pub proxy: u32,
+    /// The server's number; 0 for proxies.
+    pub server: u32,
+}
+
+fn origin(tags: &str) -> &'static str {
+    match tags.as_bytes().first() {
+        Some(b'M') => "Metric",
+        Some(b'S') => "Status",
+        Some(b'K') => "Key",
+        Some(b'C') => "Config",
+        _ => "Product",
+    }
+}
+
+fn nature(tags: &str) -> &'static str {
+    match tags.as_bytes().get(1) {
+        Some(b'A') => "Age",
+        Some(b'a') => "Avg",
+        Some(b'C') => "Counter",
+        Some(b'D') => "Duration",
+        Some(b'G') => "Gauge",
+        Some(b'L') => "Limit",
+        Some(b'M') => "Max",
+        Some(b'N') => "Name",
+        Some(b'R') => "Rate",
+        _ => "Output",
+    }
+}
+
+fn scope(tags: &str) -> &'static str {
+    match tags.as_bytes().get(2) {
+        Some(b'S') => "Service",
+        Some(b'C') => "Cluster",
+        _ => "Process",
+    }
+}
+
+/// A line per value.
+pub fn lines(owner: Option<Owner>, fields: &[Field], out: &mut String) {
+    for Field { position, name, tags, kind, value } in fields {
+        if let Some(Owner { letter, proxy, server }) = owner {
+            // Writing to a string can't fail.
+            let _ = write!(out, "{letter}.{proxy}.{server}.");
+        }
+        let _ = writeln!(out, "{position}.{name}.1:{tags}:{kind}:{value}");
+    }
+}
+
+/// A JSON array of values.
+pub fn json(owner: Option<Owner>, fields: &[Field], out: &mut String) {
+    out.push('[');
+    for (index, Field { position, name, tags, kind, value }) in fields.iter().enumerate() {
+        out.push_str(if index == 0 { "{" } else { ",{" });
+        if let Some(Owner { letter, proxy, server }) = owner {
+            let object = match letter {
+                'F' => "Frontend",
+                'B' => "Backend",
+                _ => "Server",
+            };
+            let _ = write!(out, "\"objType\":\"{object}\",\"proxyId\":{proxy},\"id\":{server},");
+        }
+        let _ = write!(
+            out,
+            "\"field\":{{\"pos\":{position},\"name\":\"{name}\"}},\"processNum\":1,\"tags\":{{\"origin\":\"{}\",\
+             \"nature\":\"{}\",\"scope\":\"{}\"}},\"value\":{{\"type\":\"{kind}\",\"value\":",
+            origin(tags),
+            nature(tags),
+            scope(tags)
+        );
+        if *kind == "str" {
+            text(value, out)
+        } else {
+            out.push_str(value)
+        }
+        out.push_str("}}");
+    }
+    out.push(']');
+}
+
+/// A JSON string.
+fn text(value: &str, out: &mut String) {
+    out.push('"');
+    for c in value.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\0'..='\x1f' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_haproxys_shapes() {
+        let fields = [
+            Field { position: 0, name: "pxname", tags: "KNS", kind: "str", value: "a\"b".into() },
+            Field { position: 4, name: "scur", tags: "MGP", kind: "u32", value: "7".into() },
+        ];
+        let owner = Some(Owner { letter: 'S', proxy: 5, server: 1 });
+        let mut out = String::new();
+        lines(owner, &fields, &mut out);
+        assert_eq!(out, "S.5.1.0.pxname.1:KNS:str:a\"b\nS.5.1.4.scur.1:MGP:u32:7\n");
+        out.clear();
+        json(None, &fields, &mut out);
+        assert_eq!(
+            out,
+            "[{\"field\":{\"pos\":0,\"name\":\"pxname\"},\"processNum\":1,\"tags\":{\"origin\":\"Key\",\"nature\":\
+             \"Name\",\"scope\":\"Service\"},\"value\":{\"type\":\"str\",\"value\":\"a\\\"b\"}},{\"field\":{\"pos\":4,\
+             \"name\":\"scur\"},\"processNum\":1,\"tags\":{\"origin\":\"Metric\",\"nature\":\"Gauge\",\"scope\":\
+             \"Process\"},\"value\":{\"type\":\"u32\",\"value\":7}}]"
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! What the commands of the stats socket answer and do, against Debian's haproxy with the same configuration.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use sluicegate_testkit::{Haproxy, Listening, Sluicegate, wait_for};
+
+use super::fixture::Whole;
+
+const TEXT: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 200ms\n retries 0\n\
+                    frontend origin\n bind @ORIGIN@\n http-request return status 200 content-type text/plain string \
+                    hello\n\
+                    frontend www\n bind @BIND@\n use_backend %[path,field(2,/)]\n\
+                    backend app\n log @LOG@ format raw local0\n server one @SERVER@ weight 3 maxconn 7 check inter 1h\n server two @SERVER@ backup\n \
+                    server three @SERVER@ disabled\n\
+                    backend pair\n log @LOG@ format raw local0\n server a @SERVER@ weight 10\n server b @SERVER@ weight 10 check inter 1h\n\
+                    backend path\n server u unix@/nowhere/at-all\n";
+
+/// The same configuration in haproxy and in this process, with haproxy's origin for both.
+struct Both {
+    haproxy: Haproxy,
+    whole: Whole,
+    theirs: PathBuf,
+    front: Listening,
+    _origin: Listening,
+    _directory: tempfile::TempDir,
+}
+
+impl Both {
+    fn start() -> Both {
+        let (front, origin) = (Listening::new(), Listening::new());
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let theirs = directory.path().join("stats.sock");
+        let global = format!("global\n nbthread 1\n maxconn 1000\n stats socket {} level admin\n", theirs.display());
+        let text = TEXT.replace("@SERVER@", &origin.address());
+        let other =
+            text.replace("@ORIGIN@", &origin.word()).replace("@BIND@", &front.word()).replace("@LOG@", "stdout");
+        let haproxy = Haproxy::start(&format!("{global}{other}"), &[&front, &origin]);
+        wait_for("haproxy's origin", || UnixStream::connect(&theirs).ok());
+        let own = text.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", "127.0.0.1:1");
+        let whole = Whole::start(&format!("global\n nbthread 1\n maxconn 1000\n{own}"), 1);
+        let both = Both { haproxy, whole, theirs, front, _origin: origin, _directory: directory };
+        for socket in [&both.theirs, &both.whole.stats] {
+            wait_for("the first check", || {
+                let csv = Sluicegate::stats(socket, "show stat -1 4 -1");
+                csv.contains(",L4OK,").then_some(())
+            });
+        }
+        both
+    }
+
+    /// Both answers, ours first.
+    fn ask(&self, line: &str) -> (String, String) {
+        (Sluicegate::stats(&self.whole.stats, line), Sluicegate::stats(&self.theirs, line))
+    }
+
+    /// Both answer the same.
+    #[track_caller]
+    fn same(&self, line: &str) {
+        let (ours, theirs) = self.ask(line);
+        assert_eq!(ours, theirs, "{line}");
+    }
+
+    /// Both answer the same once `mask` has set aside what may differ.
+    #[track_caller]
+    fn same_but(&self, line: &str, mask: impl Fn(&str) -> String) {
+        let (ours, theirs) = self.ask(line);
+        assert_eq!(mask(&ours), mask(&theirs), "{line}");
+    }
+
+    /// The state of all servers is the same in both: `show servers state` and the columns of `show stat` that say it.
+    #[track_caller]
+    fn same_state(&self, after: &str) {
+        let state = |socket: &Path| {
+            let lines = Sluicegate::stats(socket, "show servers state");
+            let mut states: Vec<String> = lines.lines().filter(|line| line.len() > 20).map(masked_state).collect();
+            for row in Sluicegate::stats(socket, "show stat -1 6 -1").lines().filter(|row| row.contains(',')) {
+                let cells: Vec<&str> = row.split(',').collect();
+                // Name, status, active, backup, chkfail, chkdown.
+                let chosen = [0, 1, 17, 19, 20, 21, 22].map(|column| cells[column]);
+                states.push(chosen.join(","));
+            }
+            states
+        };
+        assert_eq!(state(&self.whole.stats), state(&self.theirs), "after {after}");
+    }
+}
+
+/// Without the time since the last change, and without the bit that says that a check runs this very moment.
+fn masked_state(line: &str) -> String {
+    let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    if let [.., _, _, _] = &words[..]
+        && words.len() > 14
+    {
+        words[9] = "AGE".to_owned();
+        if let Ok(state) = words[13].parse::<u32>() {
+            words[13] = (state & !1).to_string();
+        }
+    }
+    words.join(" ")
+}
+
+/// Every answer to a wrong or harmless command is haproxy's, byte for byte.
+#[test]
+fn answers_are_haproxys() {
+    let both = Both::start();
+    for line in [
+        "show cli level",
+        "show backend",
+        "show backend ignored",
+        "show servers state nosuch",
+        "show env NOSUCHVARIABLE",
+        "show env PATH",
+        "set server",
+        "set server x",
+        "set server x/y",
+        "set server app/nosuch state maint",
+        "set server app/one",
+        "set server app/one nothing",
+        "set server app/one state",
+        "set server app/one state off",
+        "set server app/one weight",
+        "set server app/one weight abc",
+        "set server app/one weight 5x",
+        "set server app/one weight 50%x",
+        "set server app/one weight %",
+        "set server app/one weight 300",
+        "set server app/one weight 50%",
+        "get weight app/one",
+        "set server app/one weight 200%",
+        "get weight app/one",
+        "set weight app/one 2",
+        "get weight app/one",
+        "set weight app/one -1",
+        "set weight app/one",
+        "set weight",
+        "get weight",
+        "get weight app/nosuch",
+        "get weight nosuch/one",
+        "set server app/one health",
+        "set server app/one health ill",
+        "set server app/one agent up",
+        "set server app/one addr",
+        "set server app/one addr nonsense",
+        "set server path/u addr 127.0.0.1",
+        "set server app/one check-port word",
+        "set server app/one check-port 99999",
+        "set server app/two check-port 1234",
+        "set server app/one fqdn example.invalid",
+        "set server app/one ssl on",
+        "set maxconn global",
+        "set maxconn global 100",
+        "set maxconn global 5000",
+        "set maxconn global 0",
+        "set maxconn frontend",
+        "set maxconn frontend nosuch 5",
+        "set maxconn frontend www",
+        "set maxconn frontend www -1",
+        "set maxconn frontend www 100",
+        "set maxconn server app/one",
+        "set maxconn server app/one abc",
+        "set maxconn server app/one 5x",
+        "set maxconn server app/nosuch 5",
+        "set maxconn server app/one 5",
+        "set timeout",
+        "set timeout cli",
+        "set timeout cli abc",
+        "set timeout cli 0",
+        "set timeout cli 5",
+        "disable server",
+        "disable server app",
+        "enable server x/y",
+        "enable health app/three",
+        "disable health app/three",
+        "enable agent app/one",
+        "disable agent app/one",
+        "disable frontend",
+        "disable frontend nosuch",
+        "enable frontend www",
+        "shutdown frontend nosuch",
+        "clear counters",
+        "clear counters all",
+        "show stat nosuch -1 -1",
+        "operator; show cli level; user; show cli level; operator; show cli level",
+        "user; set weight app/one 3; disable server app/one; clear counters; show env; get weight app/one",
+        "operator; clear counters; clear counters all",
+        r"show cli level\;x; quit; show cli level",
+        "prompt; quit",
+    ] {
+        if line.contains("\\;") {
+            // The list of what comes near is our own.
+            both.same_but(line, |answer| format!("{} {}", answer.starts_with("Unknown command"), answer.len() > 60));
+        } else {
+            both.same(line);
+        }
+    }
+    both.same_but("show servers conn", |answer| {
+        let row = |line: &str| line.split(' ').take(6).collect::<Vec<_>>().join(" ");
+        answer.lines().map(row).collect::<Vec<_>>().join("\n")
+    });
+}
+
+/// One administrative step after the other leaves every server in haproxy's state, and says on stderr what it says.
+#[test]
+fn servers_go_through_haproxys_states() {
+    let both = Both::start();
+    both.same_state("the start");
+    for line in [
+        "set server app/one state drain",
+        "set server app/one state ready",
+        "set server app/one state maint",
+        "set server app/one state maint",
+        "set server app/one state drain",
+        "set server app/one state ready",
+        "set server app/three state ready",
+        "set server app/three state maint",
+        "set server app/one health stopping",
+        "set server app/one health down",
+        "set server app/one state maint",
+        "enable server app/one",
+        "set server app/one health up",
+        "disable health app/one",
+        "enable health app/one",
+        "set server app/two health down",
+        "set server app/two health up",
+        "set server app/two state drain",
+        "enable server app/two",
+        "set server app/one weight 0",
+        "set server app/one weight 5",
+        "set server #4/#1 weight 3",
+        "disable server pair/a",
+        "disable server pair/b",
+        "enable server pair/a",
+        "enable server pair/b",
+        "set server pair/b health down",
+        "set server pair/a state maint",
+        "set server pair/a health up",
+        "set server pair/a state ready",
+        "set server pair/b check-port 1",
+    ] {
+        both.same(line);
+        both.same_state(line);
+    }
+    // Those lines of haproxy that are not on stderr, and what it says there is the same with a label.
+    let said: Vec<String> =
+        both.haproxy.program.output().lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
+    assert!(said.len() > 20, "{said:?}");
+    assert_eq!(both.whole.log_lines(said.len()), said);
+}
+
+/// `disable frontend` makes the kernel refuse, `enable frontend` accepts again, `shutdown frontend` is for good.
+#[test]
+fn frontends_pause_resume_and_shut() {
+    let both = Both::start();
+    let addresses = [both.whole.addresses[1].to_string(), both.front.address()];
+    let connects = || addresses.each_ref().map(|address| std::net::TcpStream::connect(address).is_ok());
+    let status = |line: &str| line.lines().nth(1).and_then(|row| row.split(',').nth(17)).unwrap_or("").to_owned();
+    let become_ = |refused: bool| wait_for("the listeners", || (connects() == [!refused; 2]).then_some(()));
+    become_(false);
+    for (line, refused, state) in [
+        ("disable frontend www", true, "PAUSED"),
+        ("disable frontend www", true, "PAUSED"),
+        ("enable frontend www", false, "OPEN"),
+        ("shutdown frontend www", true, "STOP"),
+        ("enable frontend www", true, "STOP"),
+        ("disable frontend www", true, "STOP"),
+        ("shutdown frontend www", true, "STOP"),
+    ] {
+        both.same(line);
+        become_(refused);
+        both.same_but("show stat www 1 -1", status);
+        assert_eq!(status(&Sluicegate::stats(&both.whole.stats, "show stat www 1 -1")), state);
+    }
+}
