@@ -57,5 +57,6 @@ fn own(words: std::env::ArgsOs) -> ExitCode {
         Command::Check(service) => check::check(&service),
         Command::Run(service) => serve::run(&service),
         Command::Origin { listen } => demo::origin(&listen),
+        Command::Bench(words) => sluicegate_bench::load::command(words),
     }
 }

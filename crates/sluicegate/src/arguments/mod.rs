@@ -27,6 +27,8 @@ pub enum Command {
         /// Where it listens.
         listen: Vec<SocketAddr>,
     },
+    /// A load generator, which reads these words itself.
+    Bench(Vec<OsString>),
 }
 
 /// The program's own name.
@@ -41,6 +43,7 @@ commands:
   run FILE…               start with these configuration files
   check FILE…             report every error and warning of these files, touch nothing
   origin --listen ADDR…   a demo server: /fast /slow /bytes/N /echo /status/N /delay/MS
+  bench http|redis …      generate load and measure it
   version                 print the version
 
 `sluicegate COMMAND --help` says more.
@@ -96,6 +99,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
         "run" => files(&mut parser, RUN, Command::Run),
         "check" => files(&mut parser, CHECK, Command::Check),
         "origin" => origin(&mut parser),
+        "bench" => Ok(Command::Bench(parser.raw_args()?.collect())),
         other => Err(format!("unknown command '{other}'").into()),
     }
 }
@@ -158,6 +162,7 @@ mod tests {
             Ok(Command::Check(service)) => format!("check {:?}", service.files),
             Ok(Command::Run(service)) => format!("run {:?}", service.files),
             Ok(Command::Origin { listen }) => format!("origin {listen:?}"),
+            Ok(Command::Bench(words)) => format!("bench {words:?}"),
             Err(error) => error.to_string(),
         };
         assert_eq!(shown, expected, "{line}");
@@ -178,5 +183,6 @@ mod tests {
         check("walk", "unknown command 'walk'");
         check("origin --listen 127.0.0.1:80", "origin [127.0.0.1:80]");
         check("origin", "--listen ADDRESS:PORT is missing");
+        check("bench http -c 1 --help", r#"bench ["http", "-c", "1", "--help"]"#);
     }
 }

@@ -11,7 +11,7 @@ use crate::resp::number::parse_i64;
 use crate::resp::write::{Protocol, ReplySink, ReplyWriter, pairs};
 
 /// Longest line: a status, an error, a number or a count.
-const LINE_MAX: usize = 64 * 1024;
+pub(super) const LINE_MAX: usize = 64 * 1024;
 
 /// What a server may send.
 #[derive(Clone, Copy, Debug)]
@@ -273,11 +273,11 @@ fn close(kind: Kind, items: Vec<Reply>) -> Option<Reply> {
     }
 }
 
-fn number(line: &[u8]) -> Result<i64, ReplyParseError> {
+pub(super) fn number(line: &[u8]) -> Result<i64, ReplyParseError> {
     parse_i64(line).ok_or(ReplyParseError::BadNumber)
 }
 
-fn double(line: &[u8]) -> Result<f64, ReplyParseError> {
+pub(super) fn double(line: &[u8]) -> Result<f64, ReplyParseError> {
     let starts_well = match line {
         b"inf" | b"-inf" | b"nan" => true,
         _ => matches!(line, [b'0'..=b'9' | b'-' | b'+' | b'.', ..]) && !line.ends_with(b"f"),
@@ -289,7 +289,7 @@ fn double(line: &[u8]) -> Result<f64, ReplyParseError> {
     }
 }
 
-fn is_integer(line: &[u8]) -> bool {
+pub(super) fn is_integer(line: &[u8]) -> bool {
     let digits = line.strip_prefix(b"-").or(line.strip_prefix(b"+")).unwrap_or(line);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }

@@ -1,0 +1,536 @@
+//! Words of `sluicegate bench`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use lexopt::prelude::{Long, Short, Value};
+
+use super::http::{HttpOptions, HttpPlan};
+use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
+use super::redis::{Login, RedisPlan};
+use super::schedule::Arrivals;
+use super::target::{Family, Server, Url};
+use super::template::{KeyPattern, KeySpace, unknown_placeholder};
+
+/// What the user asks for.
+#[derive(Debug)]
+pub(super) enum Command {
+    Help(&'static str),
+    Run(Box<Plan>),
+}
+
+const HELP: &str = "\
+usage: sluicegate bench http [OPTION]… URL…
+       sluicegate bench redis [OPTION]… [--server ADDRESS] [COMMAND…]
+
+Load generators. `sluicegate bench http --help` and `sluicegate bench redis --help` say more.
+";
+
+macro_rules! common_help {
+    () => {
+        "\
+how much:
+  -c, --connections N     connections of all threads together (50)
+  -t, --threads N         threads, each with its part of the connections (1)
+  -d, --duration TIME     send for so long (10s, unless --requests is given)
+  -n, --requests N        send so many
+  -w, --warmup TIME       send for so long before what counts (0)
+  -r, --rate N            open loop: N requests a second are due, whatever the server does; without it a closed loop:
+                          each connection sends when it has its answer
+      --arrivals KIND     constant, exponential (constant)
+  -P, --pipeline N        requests in flight on a connection (1)
+      --no-keep-alive     a connection for each request
+keys:
+      --key-min N, --key-max N     numbers of __key__ (0, 999999)
+      --key-prefix TEXT            stands before the number
+      --key-pattern PATTERN        uniform, sequential, gaussian[:DEVIATION], zipf[:EXPONENT] (uniform)
+      --data-size N                bytes of __data__ (32)
+      --seed N                     the same keys and gaps again (1)
+limits:
+      --timeout TIME               an answer must be there (10s)
+      --connect-timeout TIME       a connection must be made (3s)
+  -4, -6                           only addresses of this family
+report:
+      --late TIME                  a send later than this counts as late (1ms)
+      --correct TIME|median        closed loop: also latencies corrected for requests that were not sent while waiting,
+                                   where one was expected every TIME
+  -i, --interval TIME              a line for each interval, to standard error
+      --json[=FILE]                the report as JSON, in place of the text or to a file
+      --pid PID                    CPU time of this process, per request
+
+TIME is a number with us, ms, s, m or h; seconds without. A latency begins when the request was meant to be sent.
+Exits with 0 if a request has worked, 1 if none has or the words are wrong, 130 when interrupted (the report is
+printed).
+"
+    };
+}
+
+const HTTP: &str = concat!(
+    "\
+usage: sluicegate bench http [OPTION]… URL…
+
+Sends HTTP/1.1 requests to one server, each URL in its turn. In URLs, headers and bodies `__key__` is a key and
+`__data__` filler; a key is the same wherever one request names it.
+
+what:
+  -m, --method METHOD     (GET; POST with a body)
+  -H, --header 'NAME: VALUE'
+  -b, --body TEXT
+      --body-file FILE
+      --urls FILE         more URLs, one a line
+      --connect ADDRESS   connect to HOST:PORT or unix:/path, whatever the URLs name
+",
+    common_help!()
+);
+
+const REDIS: &str = concat!(
+    "\
+usage: sluicegate bench redis [OPTION]… [COMMAND…]
+
+Sends commands to one Redis, Valkey or Sluicegate store. Each COMMAND is one command with its arguments, in quotes:
+'SET __key__ __data__' 'GET __key__'. `__key__` is a key, drawn anew wherever it stands, and `__data__` filler.
+Without a command: PING.
+
+what:
+  -s, --server ADDRESS    HOST[:PORT], unix:/path or redis://[USER:PASSWORD@]HOST[:PORT][/DB] (127.0.0.1:6379)
+      --command COMMAND   the same as a COMMAND
+      --ratio N:N…        how often each command comes, in their order (1 each)
+      --test NAME,NAME…   more commands: ping, set, get, incr, lpush, rpush, lpop, rpop, sadd, hset, spop, zadd,
+                          zpopmin, lrange, mset
+      --user NAME, --password TEXT, --db N
+      --resp3             say HELLO 3
+",
+    common_help!()
+);
+
+/// Presets of `--test`, those of redis-benchmark.
+const TESTS: &[(&str, &str)] = &[
+    ("ping", "PING"),
+    ("set", "SET __key__ __data__"),
+    ("get", "GET __key__"),
+    ("incr", "INCR counter:__key__"),
+    ("lpush", "LPUSH mylist __data__"),
+    ("rpush", "RPUSH mylist __data__"),
+    ("lpop", "LPOP mylist"),
+    ("rpop", "RPOP mylist"),
+    ("sadd", "SADD myset element:__key__"),
+    ("hset", "HSET myhash element:__key__ __data__"),
+    ("spop", "SPOP myset"),
+    ("zadd", "ZADD myzset 1 element:__key__"),
+    ("zpopmin", "ZPOPMIN myzset"),
+    ("lrange", "LRANGE mylist 0 99"),
+    (
+        "mset",
+        "MSET __key__ __data__ __key__ __data__ __key__ __data__ __key__ __data__ __key__ __data__ __key__ __data__ \
+         __key__ __data__ __key__ __data__ __key__ __data__ __key__ __data__",
+    ),
+];
+
+const MAX_CONNECTIONS: u64 = 1_000_000;
+const MAX_THREADS: u64 = 1024;
+const MAX_PIPELINE: u64 = 10_000;
+const MAX_RATE: f64 = 10_000_000.0;
+/// Bytes of a body, a data filler, a file of URLs.
+const MAX_BYTES: u64 = 64 << 20;
+const MAX_URLS: usize = 1_000_000;
+/// Requests in flight of a whole run; each takes 24 bytes.
+const MAX_IN_FLIGHT: u64 = 10_000_000;
+/// Longest time of any option.
+const MAX_TIME_NS: u64 = 1000 * 3600 * 1_000_000_000;
+
+/// Options that both generators have.
+struct Common {
+    connections: u64,
+    threads: u64,
+    duration_ns: Option<u64>,
+    requests: Option<u64>,
+    warmup_ns: u64,
+    rate: Option<f64>,
+    arrivals: Arrivals,
+    pipeline: u64,
+    keep_alive: bool,
+    keys: KeySpace,
+    data_size: usize,
+    seed: u64,
+    timeout_ns: u64,
+    connect_timeout_ns: u64,
+    family: Family,
+    late_ns: u64,
+    correct: Option<Correction>,
+    interval_ns: Option<u64>,
+    json: Json,
+    pid: Option<u32>,
+}
+
+/// Reads the words behind `bench`.
+pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
+    let mut parser = lexopt::Parser::from_args(words);
+    let kind = match parser.next().map_err(hint)? {
+        None | Some(Long("help") | Short('h')) => return Ok(Command::Help(HELP)),
+        Some(Value(word)) => text("the generator", word)?,
+        Some(other) => return Err(hint(other.unexpected())),
+    };
+    match kind.as_str() {
+        "http" => http(parser),
+        "redis" => redis(parser),
+        other => Err(format!("unknown generator '{other}'; there are http and redis\n\nhint: sluicegate bench --help")),
+    }
+}
+
+fn hint(error: lexopt::Error) -> String {
+    format!("{error}\n\nhint: sluicegate bench --help")
+}
+
+fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
+    let mut common = Common::new("");
+    let mut options = HttpOptions { method: None, headers: Vec::new(), body: None, keep_alive: true, data_size: 0 };
+    let mut urls = Vec::new();
+    let mut connect = None;
+    while let Some(argument) = parser.next().map_err(hint)? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help(HTTP)),
+            Short('m') | Long("method") => options.method = Some(value("--method", &mut parser)?),
+            Short('H') | Long("header") => options.headers.push(value("--header", &mut parser)?),
+            Short('b') | Long("body") => set_body(&mut options, value("--body", &mut parser)?.into_bytes())?,
+            Long("body-file") => set_body(&mut options, file("--body-file", &mut parser)?)?,
+            Long("urls") => urls.extend(url_file(&mut parser)?),
+            Long("connect") => connect = Some(Server::parse(&value("--connect", &mut parser)?, None)?),
+            Value(url) => urls.push(text("a URL", url)?),
+            other => common.option(&other_name(&other), &mut parser)?,
+        }
+    }
+    if urls.is_empty() {
+        return Err("a URL is missing\n\nhint: sluicegate bench http --help".to_owned());
+    }
+    if urls.len() > MAX_URLS {
+        return Err(format!("{} URLs; at most {MAX_URLS} are kept", urls.len()));
+    }
+    for word in urls.iter().chain(&options.headers) {
+        placeholder(word)?;
+    }
+    let urls = urls.iter().map(|url| Url::parse(url)).collect::<Result<Vec<_>, _>>()?;
+    if connect.is_none()
+        && let Some(other) = urls.iter().find(|url| url.server != urls[0].server)
+    {
+        return Err(format!(
+            "the URLs name {} and {}; one run goes to one server\n\nhint: --connect ADDRESS sends requests for several \
+             hosts to one address",
+            urls[0].server, other.server
+        ));
+    }
+    options.keep_alive = common.keep_alive;
+    options.data_size = common.data_size;
+    let plan = HttpPlan::new(&urls, &options, &common.keys)?;
+    let server = connect.unwrap_or_else(|| urls[0].server.clone());
+    let load = common.load(server)?;
+    Ok(Command::Run(Box::new(Plan { load, protocol: ProtocolPlan::Http(plan) })))
+}
+
+fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
+    let mut common = Common::new("key:");
+    let mut login = Login::default();
+    let mut server = Server::Tcp("127.0.0.1".to_owned(), 6379);
+    let mut commands: Vec<String> = Vec::new();
+    let mut ratios: Option<Vec<u64>> = None;
+    while let Some(argument) = parser.next().map_err(hint)? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help(REDIS)),
+            Short('s') | Long("server") => server = redis_server(&value("--server", &mut parser)?, &mut login)?,
+            Long("command") => commands.push(value("--command", &mut parser)?),
+            Long("ratio") => {
+                let text = value("--ratio", &mut parser)?;
+                let numbers = text.split(':').map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>();
+                ratios = Some(numbers.ok_or_else(|| format!("--ratio {text}: numbers with ':' between them, 1:10"))?);
+            }
+            Long("test") => {
+                for name in value("--test", &mut parser)?.split(',') {
+                    let test = TESTS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+                    let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
+                    let (_, command) =
+                        test.ok_or_else(|| format!("--test {name}: unknown; there are {}", names.join(", ")))?;
+                    commands.push((*command).to_owned());
+                }
+            }
+            Long("user") => login.user = Some(value("--user", &mut parser)?),
+            Long("password") => login.password = Some(value("--password", &mut parser)?),
+            Long("db") => login.db = number("--db", &value("--db", &mut parser)?, 0, u64::from(u32::MAX))? as u32,
+            Long("resp3") => login.resp3 = true,
+            Value(command) => commands.push(text("a command", command)?),
+            other => common.option(&other_name(&other), &mut parser)?,
+        }
+    }
+    if login.user.is_some() && login.password.is_none() {
+        return Err("--user wants a --password".to_owned());
+    }
+    if commands.is_empty() {
+        commands.push("PING".to_owned());
+    }
+    let ratios = ratios.unwrap_or_else(|| vec![1; commands.len()]);
+    if ratios.len() != commands.len() {
+        return Err(format!("--ratio has {} numbers for {} commands", ratios.len(), commands.len()));
+    }
+    let commands: Vec<(String, u64)> = commands.into_iter().zip(ratios).collect();
+    let plan = RedisPlan::new(&commands, &login, common.data_size)?;
+    let load = common.load(server)?;
+    Ok(Command::Run(Box::new(Plan { load, protocol: ProtocolPlan::Redis(plan) })))
+}
+
+/// Reads an address, or a `redis://` URL with what it says about the login.
+fn redis_server(address: &str, login: &mut Login) -> Result<Server, String> {
+    let Some(rest) = address.strip_prefix("redis://") else {
+        if address.contains("://") {
+            return Err(format!("--server {address}: of URLs only redis:// is known"));
+        }
+        return Server::parse(address, Some(6379));
+    };
+    let (authority, db) = rest.split_once('/').unwrap_or((rest, ""));
+    if !db.is_empty() {
+        login.db = number("--server: the database", db, 0, u64::from(u32::MAX))? as u32;
+    }
+    let host = match authority.rsplit_once('@') {
+        None => authority,
+        Some((credentials, host)) => {
+            let (user, password) = credentials.split_once(':').unwrap_or(("", credentials));
+            login.user = (!user.is_empty()).then(|| user.to_owned());
+            login.password = Some(password.to_owned());
+            host
+        }
+    };
+    Server::parse(host, Some(6379))
+}
+
+fn set_body(options: &mut HttpOptions, body: Vec<u8>) -> Result<(), String> {
+    if options.body.is_some() {
+        return Err("there is one body; --body and --body-file are given more than once".to_owned());
+    }
+    if let Ok(text) = std::str::from_utf8(&body) {
+        placeholder(text)?;
+    }
+    options.body = Some(body);
+    Ok(())
+}
+
+fn placeholder(text: &str) -> Result<(), String> {
+    match unknown_placeholder(text) {
+        Some(word) => Err(format!("'{text}': '{word}' is unknown; there are __key__ and __data__")),
+        None => Ok(()),
+    }
+}
+
+fn file(option: &str, parser: &mut lexopt::Parser) -> Result<Vec<u8>, String> {
+    let path = PathBuf::from(parser.value().map_err(hint)?);
+    let failed = |reason: String| format!("{option} {}: {reason}", path.display());
+    let size = std::fs::metadata(&path).map_err(|error| failed(error.to_string()))?.len();
+    if size > MAX_BYTES {
+        return Err(failed(format!("{size} bytes; at most {MAX_BYTES} are kept in memory")));
+    }
+    std::fs::read(&path).map_err(|error| failed(error.to_string()))
+}
+
+fn url_file(parser: &mut lexopt::Parser) -> Result<Vec<String>, String> {
+    let bytes = file("--urls", parser)?;
+    let text = String::from_utf8(bytes).map_err(|_| "--urls: the file is not UTF-8".to_owned())?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let urls: Vec<String> = lines.map(str::to_owned).collect();
+    if urls.is_empty() { Err("--urls: the file has no URL".to_owned()) } else { Ok(urls) }
+}
+
+fn other_name(argument: &lexopt::Arg<'_>) -> String {
+    match argument {
+        Long(name) => format!("--{name}"),
+        Short(letter) => format!("-{letter}"),
+        Value(value) => value.to_string_lossy().into_owned(),
+    }
+}
+
+fn text(what: &str, value: OsString) -> Result<String, String> {
+    value.into_string().map_err(|value| format!("{what}: {value:?} is not UTF-8"))
+}
+
+fn value(option: &str, parser: &mut lexopt::Parser) -> Result<String, String> {
+    let value = parser.value().map_err(|_| format!("{option} wants a value\n\nhint: sluicegate bench --help"))?;
+    text(option, value)
+}
+
+fn number(option: &str, text: &str, min: u64, max: u64) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("{option} {text}: a number from {min} to {max} is expected")),
+    }
+}
+
+/// A time in nanoseconds, at least `min` of them.
+fn time(option: &str, text: &str, min: u64) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "us" => Some(1e3),
+        "ms" => Some(1e6),
+        "" | "s" => Some(1e9),
+        "m" => Some(60e9),
+        "h" => Some(3600e9),
+        _ => None,
+    };
+    let ns = factor.zip(number.parse::<f64>().ok()).map(|(factor, number)| number * factor);
+    match ns {
+        Some(ns) if ns > MAX_TIME_NS as f64 => Err(format!("{option} {text}: more than 1000 hours")),
+        Some(ns) if (ns as u64) < min => Err(format!("{option} {text}: must be more than 0")),
+        Some(ns) => Ok(ns as u64),
+        None => Err(format!("{option} {text}: a time is expected, a number with us, ms, s, m or h")),
+    }
+}
+
+fn pattern(text: &str) -> Result<KeyPattern, String> {
+    let (name, argument) = text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
+    let argument = match argument {
+        None => None,
+        Some(argument) => match argument.parse::<f64>() {
+            Ok(number) if number > 0.0 && number.is_finite() => Some(number),
+            _ => return Err(format!("--key-pattern {text}: '{argument}' is not a number above 0")),
+        },
+    };
+    match (name, argument) {
+        ("uniform", None) => Ok(KeyPattern::Uniform),
+        ("sequential", None) => Ok(KeyPattern::Sequential),
+        ("gaussian", deviation) => Ok(KeyPattern::Gaussian(deviation.unwrap_or(0.0))),
+        ("zipf", exponent) => Ok(KeyPattern::Zipf(exponent.unwrap_or(1.0))),
+        _ => Err(format!(
+            "--key-pattern {text}: there are uniform, sequential, gaussian[:DEVIATION] and zipf[:EXPONENT]"
+        )),
+    }
+}
+
+impl Common {
+    fn new(prefix: &str) -> Common {
+        let keys = KeySpace { prefix: prefix.to_owned(), min: 0, max: 999_999, pattern: KeyPattern::Uniform };
+        Common {
+            connections: 50,
+            threads: 1,
+            duration_ns: None,
+            requests: None,
+            warmup_ns: 0,
+            rate: None,
+            arrivals: Arrivals::Constant,
+            pipeline: 1,
+            keep_alive: true,
+            keys,
+            data_size: 32,
+            seed: 1,
+            timeout_ns: 10_000_000_000,
+            connect_timeout_ns: 3_000_000_000,
+            family: Family::Any,
+            late_ns: 1_000_000,
+            correct: None,
+            interval_ns: None,
+            json: Json::No,
+            pid: None,
+        }
+    }
+
+    /// Takes the option `name` with its value.
+    fn option(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<(), String> {
+        let mut get = || value(name, parser);
+        match name {
+            "-c" | "--connections" => self.connections = number(name, &get()?, 1, MAX_CONNECTIONS)?,
+            "-t" | "--threads" => self.threads = number(name, &get()?, 1, MAX_THREADS)?,
+            "-d" | "--duration" => self.duration_ns = Some(time(name, &get()?, 1)?),
+            "-n" | "--requests" => self.requests = Some(number(name, &get()?, 1, u64::MAX - 1)?),
+            "-w" | "--warmup" => self.warmup_ns = time(name, &get()?, 0)?,
+            "-r" | "--rate" => {
+                let text = get()?;
+                match text.parse::<f64>() {
+                    Ok(rate) if rate > 0.0 && rate <= MAX_RATE => self.rate = Some(rate),
+                    _ => return Err(format!("{name} {text}: requests a second, above 0 and up to {MAX_RATE}")),
+                }
+            }
+            "--arrivals" => {
+                self.arrivals = match get()?.as_str() {
+                    "constant" => Arrivals::Constant,
+                    "exponential" => Arrivals::Exponential,
+                    other => return Err(format!("{name} {other}: there are constant and exponential")),
+                }
+            }
+            "-P" | "--pipeline" => self.pipeline = number(name, &get()?, 1, MAX_PIPELINE)?,
+            "--no-keep-alive" => self.keep_alive = false,
+            "--key-min" => self.keys.min = number(name, &get()?, 0, u64::MAX >> 1)?,
+            "--key-max" => self.keys.max = number(name, &get()?, 0, u64::MAX >> 1)?,
+            "--key-prefix" => self.keys.prefix = get()?,
+            "--key-pattern" => self.keys.pattern = pattern(&get()?)?,
+            "--data-size" => self.data_size = number(name, &get()?, 1, MAX_BYTES)? as usize,
+            "--seed" => self.seed = number(name, &get()?, 0, u64::MAX)?,
+            "--timeout" => self.timeout_ns = time(name, &get()?, 1)?,
+            "--connect-timeout" => self.connect_timeout_ns = time(name, &get()?, 1)?,
+            "-4" => self.family = Family::V4,
+            "-6" => self.family = Family::V6,
+            "--late" => self.late_ns = time(name, &get()?, 0)?,
+            "--correct" => {
+                self.correct = Some(match get()?.as_str() {
+                    "median" => Correction::Median,
+                    text => Correction::IntervalNs(time(name, text, 1)?),
+                });
+            }
+            "-i" | "--interval" => self.interval_ns = Some(time(name, &get()?, 1)?),
+            "--json" => {
+                self.json = match parser.optional_value() {
+                    None => Json::Output,
+                    Some(path) if path.is_empty() => return Err("--json=: a file name is missing".to_owned()),
+                    Some(path) => Json::File(path.into()),
+                }
+            }
+            "--pid" => self.pid = Some(number(name, &get()?, 1, u64::from(u32::MAX))? as u32),
+            _ => return Err(format!("invalid option '{name}'\n\nhint: sluicegate bench --help")),
+        }
+        Ok(())
+    }
+
+    /// Checks what goes together.
+    fn load(self, server: Server) -> Result<Load, String> {
+        if self.threads > self.connections {
+            return Err(format!("{} threads have only {} connections to share", self.threads, self.connections));
+        }
+        if self.keys.min > self.keys.max {
+            return Err(format!("--key-min {} is above --key-max {}", self.keys.min, self.keys.max));
+        }
+        if self.connections * self.pipeline > MAX_IN_FLIGHT {
+            return Err(format!("more than {MAX_IN_FLIGHT} requests would be in flight"));
+        }
+        if !self.keep_alive && self.pipeline > 1 {
+            return Err("--pipeline wants connections that carry more than one request".to_owned());
+        }
+        if self.correct.is_some() && self.rate.is_some() {
+            return Err("--correct is for a closed loop; with --rate every latency is the true one already".to_owned());
+        }
+        if self.arrivals != Arrivals::Constant && self.rate.is_none() {
+            return Err("--arrivals wants a --rate".to_owned());
+        }
+        if self.interval_ns.is_some_and(|interval| interval < 10_000_000) {
+            return Err("--interval is at least 10ms".to_owned());
+        }
+        let duration_ns = match (self.duration_ns, self.requests) {
+            (None, None) => Some(10_000_000_000),
+            (duration, _) => duration,
+        };
+        Ok(Load {
+            server,
+            family: self.family,
+            connections: self.connections as usize,
+            threads: self.threads as usize,
+            duration_ns,
+            requests: self.requests,
+            warmup_ns: self.warmup_ns,
+            rate: self.rate,
+            arrivals: self.arrivals,
+            pipeline: self.pipeline as usize,
+            timeout_ns: self.timeout_ns,
+            connect_timeout_ns: self.connect_timeout_ns,
+            late_ns: self.late_ns,
+            keep_alive: self.keep_alive,
+            correct: self.correct,
+            interval_ns: self.interval_ns,
+            keys: self.keys,
+            seed: self.seed,
+            pid: self.pid,
+            json: self.json,
+        })
+    }
+}

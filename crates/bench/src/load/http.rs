@@ -1,0 +1,405 @@
+//! HTTP/1.1 requests made ready before the load starts, and responses read to their real end.
+//!
+//! A response is read by `wire`'s parser, byte by byte as a proxy reads it: Content-Length, chunks, an end by close,
+//! no body after HEAD, 204 and 304, interim responses passed over. Whatever does not fit is an error of that request.
+
+use sluicegate_wire::http::{BodyDecoder, BodyEvent, Limits, Message, Method, parse_request, parse_response};
+
+use super::protocol::{Answer, Outcome, Protocol};
+use super::target::Url;
+use super::template::{KeySpace, Keys, Template};
+
+/// Largest head of a response, bytes.
+const MAX_HEAD: usize = 64 * 1024;
+
+/// Requests of one run, in the order in which they are sent, over and over.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HttpPlan {
+    method: Method,
+    requests: Vec<Request>,
+    method_name: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Request {
+    /// Head and body at once: the body's length is always the same.
+    Whole(Template),
+    /// The head up to the length, and a body whose length its keys decide.
+    Parts(Template, Template),
+}
+
+/// What a user says about all requests of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpOptions {
+    pub(crate) method: Option<String>,
+    pub(crate) headers: Vec<String>,
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) keep_alive: bool,
+    pub(crate) data_size: usize,
+}
+
+impl HttpPlan {
+    /// Makes the requests, and reads each as a server will: what that refuses is not sent.
+    pub(crate) fn new(urls: &[Url], options: &HttpOptions, keys: &KeySpace) -> Result<HttpPlan, String> {
+        let default = if options.body.is_some() { "POST" } else { "GET" };
+        let method = options.method.clone().unwrap_or(default.to_owned());
+        if method == "CONNECT" {
+            return Err("a CONNECT request makes a tunnel, not an answer".to_owned());
+        }
+        let mut fields = String::new();
+        let mut has_host = false;
+        let mut has_agent = false;
+        for header in &options.headers {
+            let (name, value) =
+                header.split_once(':').ok_or_else(|| format!("--header '{header}': 'NAME: VALUE' is expected"))?;
+            let (name, value) = (name.trim(), value.trim());
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" | "transfer-encoding" | "connection" => {
+                    return Err(format!("--header '{header}': the generator sets {name} itself"));
+                }
+                "host" => has_host = true,
+                "user-agent" => has_agent = true,
+                _ => {}
+            }
+            if value.contains(['\r', '\n', '\0']) {
+                return Err(format!("--header '{header}': a value is one line"));
+            }
+            fields.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !has_agent {
+            fields.push_str(concat!("User-Agent: sluicegate-bench/", env!("CARGO_PKG_VERSION"), "\r\n"));
+        }
+        if !options.keep_alive {
+            fields.push_str("Connection: close\r\n");
+        }
+        let data = vec![b'x'; options.data_size];
+        let body = Template::new(options.body.as_deref().unwrap_or_default(), &data);
+        let says_length = options.body.is_some() || matches!(method.as_str(), "POST" | "PUT" | "PATCH");
+        let mut requests = Vec::with_capacity(urls.len());
+        for url in urls {
+            let host = if has_host { String::new() } else { format!("Host: {}\r\n", url.authority) };
+            let head = format!("{method} {} HTTP/1.1\r\n{host}{fields}", url.target);
+            let request = match body.fixed() {
+                Some(fixed) => {
+                    let length =
+                        if says_length { format!("Content-Length: {}\r\n", fixed.len()) } else { String::new() };
+                    let mut whole = Template::new(format!("{head}{length}\r\n").as_bytes(), &data);
+                    whole.append(fixed);
+                    Request::Whole(whole)
+                }
+                None => Request::Parts(Template::new(head.as_bytes(), &data), body.clone()),
+            };
+            check(&request, keys).map_err(|reason| format!("{method} {}: {reason}", url.target))?;
+            requests.push(request);
+        }
+        if requests.is_empty() {
+            return Err("no URL".to_owned());
+        }
+        Ok(HttpPlan { method: Method::of(method.as_bytes()), requests, method_name: method })
+    }
+
+    /// The method.
+    pub(crate) fn method(&self) -> &str {
+        &self.method_name
+    }
+
+    /// Different requests.
+    pub(crate) fn count(&self) -> usize {
+        self.requests.len()
+    }
+}
+
+/// A sample of the request is one request to the parser, no more and no less.
+fn check(request: &Request, keys: &KeySpace) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    write(request, &mut Keys::new(keys.clone(), 1, 0, 1), &mut Vec::new(), &mut bytes);
+    let limits = Limits { max_head: 1 << 20, max_fields: 1000 };
+    let mut message = Message::new();
+    let head = match parse_request(&bytes, &limits, &mut message) {
+        Ok(Some(head)) => head,
+        Ok(None) => return Err("the request's head has no end".to_owned()),
+        Err(error) => return Err(format!("not a request: {error}")),
+    };
+    let mut body = BodyDecoder::new(head.body);
+    let mut at = head.head_len;
+    loop {
+        match body.decode(&bytes[at..]) {
+            Ok((taken, BodyEvent::Data(_))) => at += taken,
+            Ok((taken, BodyEvent::End)) if at + taken == bytes.len() => return Ok(()),
+            _ => return Err("the body does not end where the request ends".to_owned()),
+        }
+    }
+}
+
+/// Appends one request. Where a request names a key several times it is the same key.
+fn write(request: &Request, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let mut key: Option<(usize, usize)> = None;
+    let write_key = |out: &mut Vec<u8>| match key {
+        Some((start, end)) => out.extend_from_within(start..end),
+        None => {
+            let start = out.len();
+            keys.write(out);
+            key = Some((start, out.len()));
+        }
+    };
+    match request {
+        Request::Whole(template) => template.write(out, write_key),
+        Request::Parts(head, body) => {
+            // The body is written first, to a place of its own, because the head says its length.
+            scratch.clear();
+            let mut key = Vec::new();
+            keys.write(&mut key);
+            body.write(scratch, |out| out.extend_from_slice(&key));
+            head.write(out, |out| out.extend_from_slice(&key));
+            out.extend_from_slice(b"Content-Length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(scratch.len()).as_bytes());
+            out.extend_from_slice(b"\r\n\r\n");
+            out.extend_from_slice(scratch);
+        }
+    }
+}
+
+/// HTTP as one thread speaks it.
+pub(super) struct Http {
+    plan: HttpPlan,
+    keys: Keys,
+    /// The request whose turn it is.
+    next: usize,
+    scratch: Vec<u8>,
+    limits: Limits,
+    message: Message,
+}
+
+impl Http {
+    pub(super) fn new(plan: HttpPlan, keys: Keys, thread: usize) -> Http {
+        let next = thread % plan.requests.len();
+        let limits = Limits { max_head: MAX_HEAD, max_fields: 1000 };
+        Http { plan, keys, next, scratch: Vec::new(), limits, message: Message::new() }
+    }
+}
+
+/// The answer that is being received.
+#[derive(Default)]
+pub(super) struct HttpSession {
+    /// Behind the head: its status, whether the connection goes on, and the body.
+    body: Option<(u16, bool, BodyDecoder)>,
+    received: u64,
+}
+
+impl Protocol for Http {
+    type Session = HttpSession;
+
+    fn preamble(&self) -> (&[u8], u32) {
+        (b"", 0)
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) -> u16 {
+        write(&self.plan.requests[self.next], &mut self.keys, &mut self.scratch, out);
+        self.next += 1;
+        if self.next == self.plan.requests.len() {
+            self.next = 0;
+        }
+        0
+    }
+
+    fn read(&mut self, session: &mut HttpSession, buf: &[u8]) -> Result<(usize, Option<Answer>), String> {
+        let mut at = 0;
+        while session.body.is_none() {
+            let head = parse_response(&buf[at..], &self.limits, self.plan.method, &mut self.message)
+                .map_err(|error| error.to_string())?;
+            let Some(head) = head else { return Ok((at, None)) };
+            at += head.head_len;
+            if head.tunnel {
+                return Err(format!("a {} that was not asked for", self.message.status()));
+            }
+            if !head.interim {
+                session.body = Some((self.message.status(), head.keep_alive, BodyDecoder::new(head.body)));
+                session.received = 0;
+            }
+        }
+        let Some((status, keep_alive, body)) = &mut session.body else { return Ok((at, None)) };
+        loop {
+            let (taken, event) = body.decode(&buf[at..]).map_err(|error| error.to_string())?;
+            at += taken;
+            match event {
+                BodyEvent::Data(range) => session.received += range.len() as u64,
+                BodyEvent::More => return Ok((at, None)),
+                BodyEvent::End => {
+                    let answer =
+                        Answer { outcome: Outcome::Status(*status), body: session.received, keep_alive: *keep_alive };
+                    session.body = None;
+                    return Ok((at, Some(answer)));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, session: &mut HttpSession) -> Option<Answer> {
+        match session.body.take() {
+            Some((status, _, BodyDecoder::UntilClose)) => {
+                Some(Answer { outcome: Outcome::Status(status), body: session.received, keep_alive: false })
+            }
+            other => {
+                session.body = other;
+                None
+            }
+        }
+    }
+
+    fn is_within(&self, session: &HttpSession) -> bool {
+        session.body.is_some()
+    }
+
+    fn commands(&self) -> Vec<String> {
+        vec![self.plan.method_name.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::template::KeyPattern;
+
+    fn keys() -> KeySpace {
+        KeySpace { prefix: String::new(), min: 5, max: 500, pattern: KeyPattern::Sequential }
+    }
+
+    fn plan(url: &str, headers: &[&str], body: Option<&str>, method: Option<&str>) -> Result<HttpPlan, String> {
+        let options = HttpOptions {
+            method: method.map(str::to_owned),
+            headers: headers.iter().map(|header| (*header).to_owned()).collect(),
+            body: body.map(|body| body.as_bytes().to_vec()),
+            keep_alive: true,
+            data_size: 3,
+        };
+        HttpPlan::new(&[Url::parse(url)?], &options, &keys())
+    }
+
+    fn check_request(found: Result<HttpPlan, String>, expected: Result<&str, &str>) {
+        match (found, expected) {
+            (Ok(plan), Ok(expected)) => {
+                let mut http = Http::new(plan, Keys::new(keys(), 1, 0, 1), 0);
+                let mut out = Vec::new();
+                http.write(&mut out);
+                let agent = concat!("User-Agent: sluicegate-bench/", env!("CARGO_PKG_VERSION"), "\r\n");
+                assert_eq!(String::from_utf8_lossy(&out).replace(agent, ""), expected);
+            }
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+            (found, expected) => panic!("{found:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn requests() {
+        check_request(plan("http://h:1/a", &[], None, None), Ok("GET /a HTTP/1.1\r\nHost: h:1\r\n\r\n"));
+        check_request(
+            plan("http://h/__key__?__data__", &["X: __key__"], None, Some("DELETE")),
+            Ok("DELETE /5?xxx HTTP/1.1\r\nHost: h\r\nX: 5\r\n\r\n"),
+        );
+        check_request(
+            plan("http://h/", &["host: other"], Some("a=__data__"), None),
+            Ok("POST / HTTP/1.1\r\nhost: other\r\nContent-Length: 5\r\n\r\na=xxx"),
+        );
+        check_request(
+            plan("http://h/__key__", &[], Some("k=__key__"), Some("PUT")),
+            Ok("PUT /5 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nk=5"),
+        );
+        check_request(
+            plan("http://h/", &[], None, Some("POST")),
+            Ok("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"),
+        );
+        check_request(plan("http://h/", &["no colon"], None, None), Err("NAME: VALUE"));
+        check_request(plan("http://h/", &["a b: c"], None, None), Err("invalid character in a header name"));
+        check_request(plan("http://h/", &["Content-Length: 3"], None, None), Err("the generator sets"));
+        check_request(plan("http://h/", &["a: b\r\nc: d"], None, None), Err("one line"));
+        check_request(plan("http://h/", &[], None, Some("G T")), Err("not a request"));
+        check_request(plan("http://h/", &[], None, Some("CONNECT")), Err("tunnel"));
+    }
+
+    /// Answers to `method` in `input`, given in pieces of every size; `closed`: the peer then ends the connection.
+    fn check_answers(method: &str, input: &str, closed: bool, expected: Result<&[(u16, u64, bool)], &str>) {
+        for step in [1, 2, 7, usize::MAX] {
+            let mut http =
+                Http::new(plan("http://h/", &[], None, Some(method)).unwrap(), Keys::new(keys(), 1, 0, 1), 0);
+            let mut session = HttpSession::default();
+            let (mut at, mut arrived, mut found, mut error) = (0, 0usize, Vec::new(), None);
+            while arrived < input.len() && error.is_none() {
+                arrived = arrived.saturating_add(step).min(input.len());
+                loop {
+                    match http.read(&mut session, &input.as_bytes()[at..arrived]) {
+                        Ok((taken, answer)) => {
+                            at += taken;
+                            match answer {
+                                Some(answer) => found.push(answer),
+                                None => break,
+                            }
+                        }
+                        Err(text) => {
+                            error = Some(text);
+                            break;
+                        }
+                    }
+                }
+            }
+            if closed {
+                found.extend(http.end(&mut session));
+            }
+            match (&error, expected) {
+                (None, Ok(expected)) => {
+                    let found: Vec<(u16, u64, bool)> = found
+                        .iter()
+                        .map(|answer| match answer.outcome {
+                            Outcome::Status(status) => (status, answer.body, answer.keep_alive),
+                            _ => panic!("{answer:?}"),
+                        })
+                        .collect();
+                    assert_eq!(found, expected, "{input:?} in steps of {step}");
+                }
+                (Some(error), Err(part)) => assert!(error.contains(part), "{error}"),
+                other => panic!("{input:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn responses_end_where_they_end() {
+        let ok = "HTTP/1.1 200 OK\r\n";
+        check_answers("GET", &format!("{ok}Content-Length: 2\r\n\r\nhi").repeat(2), false, Ok(&[(200, 2, true); 2]));
+        check_answers(
+            "GET",
+            &format!(
+                "{ok}Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1;x\r\n!\r\n0\r\nT: x\r\n\r\n{ok}Content-Length: 0\r\n\r\n"
+            ),
+            false,
+            Ok(&[(200, 3, true), (200, 0, true)]),
+        );
+        check_answers("HEAD", &format!("{ok}Content-Length: 9\r\n\r\n").repeat(2), false, Ok(&[(200, 0, true); 2]));
+        check_answers(
+            "GET",
+            "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n",
+            false,
+            Ok(&[(204, 0, true), (304, 0, true)]),
+        );
+        check_answers(
+            "GET",
+            &format!(
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n{ok}Content-Length: 1\r\n\r\na"
+            ),
+            false,
+            Ok(&[(200, 1, true)]),
+        );
+        check_answers("GET", &format!("{ok}\r\nuntil the end"), false, Ok(&[]));
+        check_answers("GET", &format!("{ok}\r\nuntil the end"), true, Ok(&[(200, 13, false)]));
+        check_answers("GET", &format!("{ok}Content-Length: 5\r\n\r\nhi"), true, Ok(&[]));
+        check_answers(
+            "GET",
+            &format!("{ok}Connection: close\r\nContent-Length: 0\r\n\r\n"),
+            false,
+            Ok(&[(200, 0, false)]),
+        );
+        check_answers("GET", "HTTP/1.1 101 X\r\n\r\n", false, Err("101"));
+        check_answers("GET", &format!("{ok}Content-Length: x\r\n\r\n"), false, Err("Content-Length"));
+        check_answers("GET", "SSH-2.0-x\r\n", false, Err("start line"));
+        check_answers("GET", &format!("{ok}Transfer-Encoding: chunked\r\n\r\nx"), false, Err("chunk size"));
+    }
+}

@@ -1,0 +1,89 @@
+//! What a run is to do: words of the command line, read and checked.
+
+use super::http::HttpPlan;
+use super::redis::RedisPlan;
+use super::schedule::Arrivals;
+use super::target::{Family, Server};
+use super::template::KeySpace;
+
+/// What is the same for every protocol. Times in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) server: Server,
+    pub(crate) family: Family,
+    pub(crate) connections: usize,
+    pub(crate) threads: usize,
+    /// How long requests are sent; `None`: until their number is reached.
+    pub(crate) duration_ns: Option<u64>,
+    pub(crate) requests: Option<u64>,
+    /// How long requests are sent before those that count.
+    pub(crate) warmup_ns: u64,
+    /// Intended sends a second, all threads together; `None`: a closed loop.
+    pub(crate) rate: Option<f64>,
+    pub(crate) arrivals: Arrivals,
+    /// Requests that a connection may have unanswered.
+    pub(crate) pipeline: usize,
+    pub(crate) timeout_ns: u64,
+    pub(crate) connect_timeout_ns: u64,
+    /// A send later than this counts as late.
+    pub(crate) late_ns: u64,
+    /// A connection carries more than one request.
+    pub(crate) keep_alive: bool,
+    pub(crate) correct: Option<Correction>,
+    pub(crate) interval_ns: Option<u64>,
+    pub(crate) keys: KeySpace,
+    pub(crate) seed: u64,
+    /// A process whose CPU time is reported too.
+    pub(crate) pid: Option<u32>,
+    pub(crate) json: Json,
+}
+
+/// By which interval a closed loop's latencies are corrected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Correction {
+    /// What the user expects between two requests of a connection.
+    IntervalNs(u64),
+    /// The run's own median latency.
+    Median,
+}
+
+/// Where the machine's report goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Json {
+    No,
+    /// To standard output, in place of the text.
+    Output,
+    /// To a file, beside the text.
+    File(std::path::PathBuf),
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) load: Load,
+    pub(crate) protocol: ProtocolPlan,
+}
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ProtocolPlan {
+    Http(HttpPlan),
+    Redis(RedisPlan),
+}
+
+impl ProtocolPlan {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ProtocolPlan::Http(_) => "http",
+            ProtocolPlan::Redis(_) => "redis",
+        }
+    }
+}
+
+impl Load {
+    /// This thread's part of `total`, so that all parts add up to it.
+    pub(super) fn share(&self, total: u64, thread: usize) -> u64 {
+        let (threads, thread) = (self.threads as u64, thread as u64);
+        total / threads + u64::from(thread < total % threads)
+    }
+}

@@ -1,0 +1,52 @@
+//! What the reactor asks of a protocol: bytes for the next request, and where an answer ends.
+
+/// How one request ended well, as far as its connection is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// An HTTP status.
+    Status(u16),
+    /// A RESP reply that is neither null nor an error.
+    Value,
+    /// A RESP null: the key is not there.
+    Null,
+    /// A RESP error reply.
+    Error(String),
+    /// A message that answers nothing (a RESP push): passed over.
+    Unasked,
+}
+
+/// One whole answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) outcome: Outcome,
+    /// Bytes of its body.
+    pub(super) body: u64,
+    /// The connection may carry more requests.
+    pub(super) keep_alive: bool,
+}
+
+/// A protocol, as one thread speaks it.
+pub(super) trait Protocol {
+    /// What is known of an answer that has not wholly arrived.
+    type Session: Default;
+
+    /// What every connection sends before its first request, and how many answers that brings.
+    fn preamble(&self) -> (&[u8], u32);
+
+    /// Appends the next request; gives the number of its command, below [`Protocol::commands`].
+    fn write(&mut self, out: &mut Vec<u8>) -> u16;
+
+    /// Reads on in what has arrived: bytes that are done with, and the answer if it is whole. At most one answer is
+    /// taken; without one, all has been looked at and more bytes are needed. An error says what is wrong with the
+    /// answer, after which the connection is of no use.
+    fn read(&mut self, session: &mut Self::Session, buf: &[u8]) -> Result<(usize, Option<Answer>), String>;
+
+    /// The peer has ended the connection: the answer that this completes.
+    fn end(&mut self, session: &mut Self::Session) -> Option<Answer>;
+
+    /// Part of an answer has been taken in.
+    fn is_within(&self, session: &Self::Session) -> bool;
+
+    /// Names of the commands; one where they are not told apart.
+    fn commands(&self) -> Vec<String>;
+}

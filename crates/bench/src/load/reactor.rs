@@ -1,0 +1,1003 @@
+//! One thread, its connections and its loop.
+//!
+//! A thread is a reactor with connections of its own and shares with the others only a stop flag, so that a run's cost
+//! is the kernel's: for each answer one `recv` and one `send`, and one `epoll_wait` for all that are ready. Requests
+//! come out ready made, answers are read by `wire` out of one buffer that all connections of the thread share; only the
+//! beginning of an answer whose rest is still to come is kept with its connection.
+//!
+//! In a *closed loop* a connection sends its next request when it has an answer. In an *open loop* requests are due at
+//! times fixed before the start ([`Schedule`]); one that is due takes the connection that has waited longest, and if
+//! none is free it stays due: its latency runs, and no later one overtakes it.
+//!
+//! **Invariant:** a request that was begun ends in exactly one of answered, failed by kind, or unanswered when the run is
+//! cut off; nothing is sent twice. A connection has at most one entry in `timers`: activity only moves its `deadline`,
+//! and an entry that comes too early is put in again.
+//!
+//! Limits: `pipeline` requests in flight on each connection, one answer's head (64 KiB) kept with each, back-off up to
+//! a second between attempts to connect.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::io::Errno;
+use socket2::{SockAddr, Socket, Type};
+
+use super::cpu;
+use super::plan::Load;
+use super::poller::{Poller, Ready};
+use super::protocol::{Answer, Outcome, Protocol};
+use super::schedule::Schedule;
+use super::stats::{ConnectFault, RequestFault, Stats, histogram};
+
+/// Bytes received by one call, and the room for the largest head of an answer.
+const BUFFER: usize = 256 * 1024;
+
+/// Longest wait of the loop, ns: how soon an interrupt is seen.
+const LONGEST_WAIT: u64 = 50_000_000;
+
+/// First and longest pause before another attempt to connect, ns.
+const PAUSE: (u64, u64) = (10_000_000, 1_000_000_000);
+
+/// Attempts in a row after which a connection is given up if nobody has ever reached the server.
+const ATTEMPTS_UNREACHED: u32 = 3;
+
+/// Attempts in a row after which a connection is given up if only a number of requests ends the run.
+const ATTEMPTS_COUNTED: u32 = 12;
+
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// What the threads of a run share.
+pub(super) struct Shared {
+    /// Times are nanoseconds since this.
+    pub(super) epoch: Instant,
+    /// The run is to end at once.
+    pub(super) stop: AtomicBool,
+    /// A connection has been made.
+    pub(super) reached: AtomicBool,
+    /// Why the run can't go on.
+    pub(super) fatal: Mutex<Option<String>>,
+    /// Threads wait here for each other twice: before one of them sets `start`, and after.
+    pub(super) barrier: Barrier,
+    /// When requests begin; 0: not yet known. Relaxed is enough, the barrier orders it for threads, and the main thread
+    /// only looks from time to time.
+    pub(super) start: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(threads: usize) -> Shared {
+        Shared {
+            epoch: Instant::now(),
+            stop: AtomicBool::new(false),
+            reached: AtomicBool::new(false),
+            fatal: Mutex::new(None),
+            barrier: Barrier::new(threads),
+            start: AtomicU64::new(0),
+        }
+    }
+
+    /// Nanoseconds since the epoch.
+    pub(super) fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    fn fail(&self, reason: String) {
+        if let Ok(mut fatal) = self.fatal.lock() {
+            fatal.get_or_insert(reason);
+        }
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What happened in one interval of a run, for the live line.
+#[derive(Clone, Debug)]
+pub(super) struct Tick {
+    /// Which interval, from 0.
+    pub(super) number: u64,
+    pub(super) sent: u64,
+    pub(super) failed: u64,
+    pub(super) latency: Histogram<u64>,
+}
+
+impl Tick {
+    fn new(number: u64) -> Tick {
+        Tick { number, sent: 0, failed: 0, latency: histogram() }
+    }
+}
+
+/// What a thread brings back.
+pub(super) struct ThreadReport {
+    pub(super) stats: Stats,
+    /// Of requests before those that count.
+    pub(super) warmup: Stats,
+    /// CPU time of the thread while requests counted.
+    pub(super) cpu_ns: u64,
+    /// From when to when requests counted.
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// When it was meant to be sent.
+    intended: u64,
+    /// When it was.
+    sent: u64,
+    command: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Without a socket, until a request wants one.
+    Closed,
+    Connecting,
+    /// Connected; while `login_left` answers are missing, not yet for requests.
+    Open,
+    /// Waits before the next attempt to connect.
+    Paused,
+    /// Will not be tried again.
+    GivenUp,
+}
+
+struct Connection<S> {
+    socket: Option<Socket>,
+    state: State,
+    /// Of the socket: an event of an earlier one is not taken for this one's.
+    generation: u32,
+    session: S,
+    /// The beginning of an answer.
+    partial: Vec<u8>,
+    /// What is to be sent, and how much of it has been.
+    out: Vec<u8>,
+    written: usize,
+    watches_write: bool,
+    /// Writing failed with this. Answers that came before may still be there to be read, and then its end.
+    broken: Option<std::io::Error>,
+    in_flight: VecDeque<Request>,
+    /// The request for which the connection is being made, by its intended time.
+    waiting: Option<Request>,
+    login_left: u32,
+    connect_began: u64,
+    /// Attempts since the last answer.
+    attempts: u32,
+    was_open: bool,
+    is_listed: bool,
+    deadline: u64,
+    entry: Option<u64>,
+}
+
+impl<S: Default> Connection<S> {
+    fn new() -> Connection<S> {
+        Connection {
+            socket: None,
+            state: State::Closed,
+            generation: 0,
+            session: S::default(),
+            partial: Vec::new(),
+            out: Vec::new(),
+            written: 0,
+            watches_write: false,
+            broken: None,
+            in_flight: VecDeque::new(),
+            waiting: None,
+            login_left: 0,
+            connect_began: 0,
+            attempts: 0,
+            was_open: false,
+            is_listed: false,
+            deadline: NEVER,
+            entry: None,
+        }
+    }
+}
+
+impl<S> Connection<S> {
+    /// It can take another request now.
+    fn has_room(&self, load: &Load) -> bool {
+        match self.state {
+            State::Open => self.login_left == 0 && self.in_flight.len() < load.pipeline && self.broken.is_none(),
+            State::Closed => self.waiting.is_none() && !load.keep_alive,
+            _ => false,
+        }
+    }
+}
+
+/// One thread of a run.
+pub(super) struct Reactor<'a, P: Protocol> {
+    load: &'a Load,
+    shared: &'a Shared,
+    address: &'a SockAddr,
+    protocol: P,
+    poller: Poller,
+    connections: Vec<Connection<P::Session>>,
+    timers: BTreeSet<(u64, u32)>,
+    /// Connections that can take a request (open loop), longest waiting first; each at most once.
+    free: VecDeque<u32>,
+    /// Arrivals of the warm-up, then those that count.
+    schedules: VecDeque<Schedule>,
+    /// Requests that may still be sent.
+    budget: u64,
+    is_sending: bool,
+    /// Requests in flight or waiting for their connection.
+    open_requests: u64,
+    given_up: usize,
+    /// When no connection was free for a request that was due.
+    starved_at: Option<u64>,
+    measure_from: u64,
+    end: u64,
+    last_answer: u64,
+    /// The requests that count have begun.
+    is_measuring: bool,
+    stats: Stats,
+    warmup: Stats,
+    tick: Option<Tick>,
+    ticks: tokio::sync::mpsc::Sender<Tick>,
+    buffer: Vec<u8>,
+}
+
+impl<'a, P: Protocol> Reactor<'a, P> {
+    pub(super) fn new(
+        load: &'a Load,
+        shared: &'a Shared,
+        address: &'a SockAddr,
+        protocol: P,
+        thread: usize,
+        ticks: tokio::sync::mpsc::Sender<Tick>,
+    ) -> std::io::Result<Reactor<'a, P>> {
+        let count = load.share(load.connections as u64, thread) as usize;
+        let commands = protocol.commands().len();
+        Ok(Reactor {
+            load,
+            shared,
+            address,
+            protocol,
+            poller: Poller::new()?,
+            connections: (0..count).map(|_| Connection::new()).collect(),
+            timers: BTreeSet::new(),
+            free: VecDeque::new(),
+            schedules: VecDeque::new(),
+            budget: load.requests.map_or(u64::MAX, |requests| load.share(requests, thread)),
+            is_sending: true,
+            open_requests: 0,
+            given_up: 0,
+            starved_at: None,
+            measure_from: 0,
+            end: NEVER,
+            last_answer: 0,
+            is_measuring: false,
+            stats: Stats::new(commands),
+            warmup: Stats::new(commands),
+            tick: load.interval_ns.map(|_| Tick::new(0)),
+            ticks,
+            buffer: vec![0; BUFFER],
+        })
+    }
+
+    /// Connects, waits for the other threads, sends and receives until the run is over.
+    pub(super) fn run(mut self, thread: usize) -> Result<ThreadReport, String> {
+        let settled = self.settle();
+        if let Err(error) = &settled {
+            self.shared.fail(format!("waiting for sockets: {error}"));
+        }
+        if self.shared.barrier.wait().is_leader() {
+            // A moment that every thread will be awake for.
+            self.shared.start.store(self.shared.now() + 1_000_000, Ordering::Relaxed);
+        }
+        self.shared.barrier.wait();
+        let start = self.shared.start.load(Ordering::Relaxed);
+        self.begin(start, thread);
+        let mut cpu_from = None;
+        let mut cut_off = None;
+        let mut ready = Vec::new();
+        let to = loop {
+            let now = self.shared.now();
+            if cpu_from.is_none() && now >= self.measure_from {
+                cpu_from = Some(cpu::thread_ns());
+                self.is_measuring = true;
+            }
+            if self.shared.stop.load(Ordering::Relaxed) {
+                cut_off = Some(now);
+                break now;
+            }
+            self.fire_timers(now);
+            if self.load.rate.is_some() {
+                self.send_due();
+            }
+            if now >= self.end || self.budget == 0 {
+                self.is_sending = false;
+            }
+            self.send_tick(now, false);
+            if !self.is_sending && self.open_requests == 0 {
+                break now;
+            }
+            if self.given_up == self.connections.len() {
+                break now;
+            }
+            self.poller.wait(self.wait_ns(), &mut ready).map_err(|error| format!("waiting for sockets: {error}"))?;
+            for event in &ready {
+                self.handle(*event);
+            }
+        };
+        let cpu_ns = cpu_from.map_or(0, |from| cpu::thread_ns() - from);
+        self.send_tick(to, true);
+        self.settle_accounts(to, cut_off.is_some());
+        let to_ns = match (cut_off, self.load.duration_ns) {
+            (None, Some(_)) if self.end <= to => self.end,
+            (None, None) if self.last_answer > 0 => self.last_answer,
+            _ => to,
+        };
+        Ok(ThreadReport {
+            stats: self.stats,
+            warmup: self.warmup,
+            cpu_ns,
+            from_ns: self.measure_from,
+            to_ns: to_ns.max(self.measure_from),
+        })
+    }
+
+    /// Opens every connection and waits until each has been made or has failed once.
+    fn settle(&mut self) -> std::io::Result<()> {
+        if !self.load.keep_alive {
+            return Ok(());
+        }
+        for id in 0..self.connections.len() {
+            let now = self.shared.now();
+            self.connect(id, now);
+        }
+        let mut ready = Vec::new();
+        let is_unsettled = |connection: &Connection<P::Session>| match connection.state {
+            State::Connecting => true,
+            State::Open => connection.login_left > 0,
+            _ => connection.attempts < ATTEMPTS_UNREACHED && !connection.was_open && connection.state == State::Paused,
+        };
+        while !self.shared.stop.load(Ordering::Relaxed) && self.connections.iter().any(is_unsettled) {
+            self.fire_timers(self.shared.now());
+            self.poller.wait(self.wait_ns(), &mut ready)?;
+            for event in &ready {
+                self.handle(*event);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, start: u64, thread: usize) {
+        let load = self.load;
+        self.measure_from = start + load.warmup_ns;
+        self.end = load.duration_ns.map_or(NEVER, |duration| self.measure_from + duration);
+        let count = load.requests.map(|_| self.budget);
+        if let Some(rate) = load.rate {
+            let place = (thread as u64, load.threads as u64);
+            let schedule = |times, count| Schedule::new(rate, load.arrivals, place, load.seed, times, count);
+            if load.warmup_ns > 0 {
+                self.schedules.push_back(schedule((start, Some(self.measure_from)), None));
+            }
+            let end = load.duration_ns.map(|_| self.end);
+            self.schedules.push_back(schedule((self.measure_from, end), count));
+        }
+        if let Some(wait) = start.checked_sub(self.shared.now()) {
+            std::thread::sleep(Duration::from_nanos(wait));
+        }
+        for id in 0..self.connections.len() {
+            self.give_work(id);
+        }
+    }
+
+    /// A connection can take requests: it takes them now (closed loop), or is listed for those that come due.
+    fn give_work(&mut self, id: usize) {
+        let is_open_loop = self.load.rate.is_some();
+        loop {
+            let connection = &mut self.connections[id];
+            if !connection.has_room(self.load) || !self.is_sending || self.measure_from == 0 {
+                break;
+            }
+            if is_open_loop {
+                if !connection.is_listed {
+                    connection.is_listed = true;
+                    self.free.push_back(id as u32);
+                }
+                return;
+            }
+            let now = self.shared.now();
+            if self.budget == 0 || now >= self.end {
+                self.is_sending = false;
+                break;
+            }
+            self.request(id, now, now);
+            if self.connections[id].state != State::Open {
+                return;
+            }
+        }
+        if self.connections[id].state == State::Open {
+            self.flush(id);
+        }
+    }
+
+    /// Sends what is due, as far as connections are free.
+    fn send_due(&mut self) {
+        while self.is_sending {
+            let Some(schedule) = self.schedules.front() else {
+                self.is_sending = false;
+                return;
+            };
+            let Some(due) = schedule.next() else {
+                self.schedules.pop_front();
+                continue;
+            };
+            let now = self.shared.now();
+            if due > now {
+                return;
+            }
+            let Some(id) = self.free_connection() else {
+                self.starved_at = Some(now);
+                return;
+            };
+            if let Some(schedule) = self.schedules.front_mut() {
+                schedule.advance();
+            }
+            let lag = now - due;
+            let stats = if due >= self.measure_from { &mut self.stats } else { &mut self.warmup };
+            stats.lag.saturating_record(lag.max(1));
+            if lag > self.load.late_ns {
+                match self.starved_at {
+                    Some(at) if at >= due => stats.late_connections += 1,
+                    _ => stats.late_generator += 1,
+                }
+            }
+            self.request(id, due, now);
+            self.flush(id);
+            self.give_work(id);
+        }
+    }
+
+    /// The connection that has been free for longest; it is no longer listed.
+    fn free_connection(&mut self) -> Option<usize> {
+        loop {
+            let id = self.free.pop_front()? as usize;
+            let connection = &mut self.connections[id];
+            connection.is_listed = false;
+            if connection.has_room(self.load) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Begins a request on a connection that has room for it; its bytes are left to [`Reactor::flush`].
+    fn request(&mut self, id: usize, intended: u64, now: u64) {
+        self.open_requests += 1;
+        if intended >= self.measure_from {
+            self.stats.sent += 1;
+            // Arrivals of an open loop count themselves; here it only ends the run.
+            self.budget = self.budget.saturating_sub(1);
+            if let Some(tick) = &mut self.tick {
+                tick.sent += 1;
+            }
+        } else {
+            self.warmup.sent += 1;
+        }
+        let request = Request { intended, sent: now, command: 0 };
+        if self.connections[id].state == State::Open {
+            self.write(id, request);
+        } else {
+            self.connections[id].waiting = Some(request);
+            self.connect(id, now);
+        }
+    }
+
+    fn write(&mut self, id: usize, mut request: Request) {
+        let connection = &mut self.connections[id];
+        request.command = self.protocol.write(&mut connection.out);
+        connection.in_flight.push_back(request);
+        if connection.in_flight.len() == 1 {
+            self.set_deadline(id, request.sent.saturating_add(self.load.timeout_ns));
+        }
+    }
+
+    /// The figures to which a request of this intended time belongs.
+    fn stats_of(&mut self, intended: u64) -> &mut Stats {
+        if intended >= self.measure_from { &mut self.stats } else { &mut self.warmup }
+    }
+
+    /// The figures to which what happens now belongs.
+    fn stats_at(&mut self, now: u64) -> &mut Stats {
+        self.stats_of(now)
+    }
+
+    // Sockets.
+
+    fn connect(&mut self, id: usize, now: u64) {
+        let connection = &mut self.connections[id];
+        connection.connect_began = now;
+        connection.generation = connection.generation.wrapping_add(1);
+        connection.session = P::Session::default();
+        connection.partial.clear();
+        connection.out.clear();
+        connection.written = 0;
+        let token = token(id, connection.generation);
+        let socket = match Socket::new(self.address.domain(), Type::STREAM.nonblocking().cloexec(), None) {
+            Ok(socket) => socket,
+            Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
+        };
+        if !self.address.is_unix() {
+            // Requests are written whole; waiting for more would only delay them.
+            let _ = socket.set_tcp_nodelay(true);
+        }
+        let is_made = match socket.connect(self.address) {
+            Ok(()) => true,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => false,
+            Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
+        };
+        if let Err(error) = self.poller.add(&socket, token, !is_made) {
+            return self.connect_failed(id, now, ConnectFault::Resources, error.to_string());
+        }
+        let connection = &mut self.connections[id];
+        connection.socket = Some(socket);
+        connection.watches_write = !is_made;
+        connection.state = State::Connecting;
+        if is_made {
+            self.connected(id, now);
+        } else {
+            self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
+        }
+    }
+
+    fn connected(&mut self, id: usize, now: u64) {
+        self.shared.reached.store(true, Ordering::Relaxed);
+        let (preamble, replies) = self.protocol.preamble();
+        let connection = &mut self.connections[id];
+        connection.state = State::Open;
+        connection.out.extend_from_slice(preamble);
+        connection.login_left = replies;
+        let took = now.saturating_sub(connection.connect_began).max(1);
+        let is_again = std::mem::replace(&mut connection.was_open, true);
+        // The connections that stand before the first request belong to the run.
+        let stats = if self.load.keep_alive { &mut self.stats } else { self.stats_at(now) };
+        stats.connected += 1;
+        stats.reconnected += u64::from(is_again);
+        stats.connect.saturating_record(took);
+        if replies > 0 {
+            self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
+            self.flush(id);
+        } else {
+            self.ready_for_requests(id);
+        }
+    }
+
+    fn ready_for_requests(&mut self, id: usize) {
+        self.connections[id].deadline = NEVER;
+        if let Some(request) = self.connections[id].waiting.take() {
+            self.write(id, request);
+            self.flush(id);
+        }
+        if self.connections[id].state == State::Open {
+            self.give_work(id);
+        }
+    }
+
+    fn connect_failed(&mut self, id: usize, now: u64, fault: ConnectFault, text: String) {
+        if let Some(request) = self.connections[id].waiting.take() {
+            self.open_requests -= 1;
+            let example = text.clone();
+            self.fail_request(&request, RequestFault::Connect, || example);
+        }
+        // What happens before the first request counts with the run.
+        self.stats.connect_fault(fault, || text);
+        self.pause_or_give_up(id, now);
+    }
+
+    /// The connection is lost, or was not made, and is tried again later.
+    fn pause_or_give_up(&mut self, id: usize, now: u64) {
+        self.close(id);
+        let unreached = !self.shared.reached.load(Ordering::Relaxed);
+        let connection = &mut self.connections[id];
+        connection.attempts += 1;
+        let attempts = connection.attempts;
+        let is_over = (unreached && attempts >= ATTEMPTS_UNREACHED)
+            || (self.load.duration_ns.is_none() && attempts >= ATTEMPTS_COUNTED);
+        if is_over || !self.is_sending {
+            connection.state = State::GivenUp;
+            self.given_up += 1;
+            return;
+        }
+        connection.state = State::Paused;
+        let pause = PAUSE.0.saturating_mul(1 << (attempts - 1).min(10)).min(PAUSE.1);
+        self.set_deadline(id, now.saturating_add(pause));
+    }
+
+    fn close(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        connection.socket = None;
+        connection.generation = connection.generation.wrapping_add(1);
+        connection.state = State::Closed;
+        connection.deadline = NEVER;
+        connection.watches_write = false;
+        connection.broken = None;
+    }
+
+    /// The connection has ended as it may end, and takes its place again.
+    fn renew(&mut self, id: usize, now: u64) {
+        self.close(id);
+        if !self.is_sending {
+            return;
+        }
+        if self.load.keep_alive {
+            self.connect(id, now);
+        } else {
+            self.give_work(id);
+        }
+    }
+
+    /// The connection is of no use any more: `fault` befell the request that was first in line, and those behind it
+    /// are dropped with it.
+    fn lose(&mut self, id: usize, now: u64, fault: RequestFault, text: impl FnOnce() -> String) {
+        let connection = &mut self.connections[id];
+        if connection.login_left > 0 {
+            connection.login_left = 0;
+            return self.connect_failed(id, now, ConnectFault::Login, text());
+        }
+        let (fault, broken) = match connection.broken.take() {
+            Some(error) => (request_fault(&error), Some(error)),
+            None => (fault, None),
+        };
+        let mut requests = std::mem::take(&mut connection.in_flight);
+        self.open_requests -= requests.len() as u64;
+        if let Some(first) = requests.pop_front() {
+            self.fail_request(&first, fault, || broken.map_or_else(text, |error| error.to_string()));
+            for request in &requests {
+                self.fail_request(request, RequestFault::Dropped, || "behind a request that failed".to_owned());
+            }
+        } else {
+            self.stats_at(now).closed_idle += 1;
+        }
+        if self.connections[id].attempts == 0 {
+            // It has answered before, so trying again at once can't become a tight loop.
+            self.connections[id].attempts = 1;
+            self.renew(id, now);
+        } else {
+            self.pause_or_give_up(id, now);
+        }
+    }
+
+    fn fail_request(&mut self, request: &Request, fault: RequestFault, text: impl FnOnce() -> String) {
+        if let Some(tick) = self.tick.as_mut().filter(|_| request.intended >= self.measure_from) {
+            tick.failed += 1;
+        }
+        self.stats_of(request.intended).fault(fault, text);
+    }
+
+    fn flush(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        let Some(socket) = &connection.socket else { return };
+        let mut socket = socket;
+        let mut sent = 0u64;
+        let outcome = loop {
+            if connection.written == connection.out.len() {
+                connection.out.clear();
+                connection.written = 0;
+                break Ok(false);
+            }
+            match socket.write(&connection.out[connection.written..]) {
+                Ok(count) => {
+                    connection.written += count;
+                    sent += count as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break Ok(true),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        let watches = connection.watches_write;
+        let (token, is_blocked) = (token(id, connection.generation), matches!(outcome, Ok(true)));
+        let outcome = outcome.and_then(|_| {
+            if watches != is_blocked {
+                connection.watches_write = is_blocked;
+                self.poller.modify(socket, token, is_blocked)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            // The socket stays readable from here on, so its end, or an answer before that, is about to be read.
+            connection.broken = Some(error);
+            connection.out.clear();
+            connection.written = 0;
+        }
+        if self.is_measuring {
+            self.stats.bytes_sent += sent;
+        }
+    }
+
+    fn handle(&mut self, ready: Ready) {
+        let id = (ready.token & u64::from(u32::MAX)) as usize;
+        let is_current = |connection: &Connection<P::Session>| token(id, connection.generation) == ready.token;
+        let Some(connection) = self.connections.get(id).filter(|connection| is_current(connection)) else { return };
+        match connection.state {
+            State::Connecting => {
+                let Some(socket) = &connection.socket else { return };
+                let error = socket.take_error();
+                let now = self.shared.now();
+                match error {
+                    Ok(None) if ready.writable => self.connected(id, now),
+                    Ok(None) => {}
+                    Ok(Some(error)) | Err(error) => {
+                        self.connect_failed(id, now, connect_fault(&error), error.to_string());
+                    }
+                }
+            }
+            State::Open => {
+                if ready.readable {
+                    self.receive(id);
+                }
+                let connection = &self.connections[id];
+                if ready.writable && is_current(connection) && connection.watches_write {
+                    self.flush(id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn receive(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        let Some(socket) = &connection.socket else { return };
+        let kept = connection.partial.len();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer[..kept].copy_from_slice(&connection.partial);
+        let mut reader: &Socket = socket;
+        let outcome = reader.read(&mut buffer[kept..]);
+        let now = self.shared.now();
+        match outcome {
+            Ok(0) => self.peer_closed(id, now),
+            Ok(count) => {
+                self.stats_at(now).bytes_received += count as u64;
+                self.read(id, &buffer[..kept + count], now);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => self.lose(id, now, request_fault(&error), || error.to_string()),
+        }
+        self.buffer = buffer;
+    }
+
+    /// Takes the answers out of what has arrived, then gives the connection its next requests.
+    fn read(&mut self, id: usize, buf: &[u8], now: u64) {
+        let mut at = 0;
+        while at < buf.len() {
+            let session = &mut self.connections[id].session;
+            let answer = match self.protocol.read(session, &buf[at..]) {
+                Ok((used, answer)) => {
+                    at += used;
+                    match answer {
+                        Some(answer) => answer,
+                        None => break,
+                    }
+                }
+                Err(text) => return self.lose(id, now, RequestFault::BadResponse, || text),
+            };
+            if !self.take_answer(id, &answer, now) {
+                return;
+            }
+        }
+        let rest = &buf[at..];
+        if rest.len() > BUFFER / 2 {
+            let text = || format!("{} bytes that are not yet an answer", rest.len());
+            return self.lose(id, now, RequestFault::BadResponse, text);
+        }
+        let connection = &mut self.connections[id];
+        connection.partial.clear();
+        connection.partial.extend_from_slice(rest);
+        self.give_work(id);
+    }
+
+    /// `false`: the connection has ended with this answer.
+    fn take_answer(&mut self, id: usize, answer: &Answer, now: u64) -> bool {
+        if answer.outcome == Outcome::Unasked {
+            self.stats_at(now).unasked += 1;
+            return true;
+        }
+        let connection = &mut self.connections[id];
+        if connection.login_left > 0 {
+            if let Outcome::Error(text) = &answer.outcome {
+                self.shared.fail(format!("the server refuses the connection's login: {text}"));
+                return false;
+            }
+            connection.login_left -= 1;
+            if connection.login_left == 0 {
+                self.ready_for_requests(id);
+            }
+            return true;
+        }
+        let Some(request) = connection.in_flight.pop_front() else {
+            self.stats_at(now).unasked += 1;
+            self.lose(id, now, RequestFault::Closed, String::new);
+            return false;
+        };
+        connection.attempts = 0;
+        self.open_requests -= 1;
+        self.last_answer = now;
+        let latency = now.saturating_sub(request.intended);
+        let (is_open_loop, is_in_time) = (self.load.rate.is_some(), now <= self.end);
+        if let Some(tick) = self.tick.as_mut().filter(|_| request.intended >= self.measure_from) {
+            tick.latency.saturating_record(latency.max(1));
+        }
+        let stats = self.stats_of(request.intended);
+        stats.answer(request.command, &answer.outcome, answer.body, latency);
+        stats.answered_in_time += u64::from(is_in_time);
+        if is_open_loop {
+            stats.service.saturating_record(now.saturating_sub(request.sent).max(1));
+        }
+        if answer.keep_alive && self.load.keep_alive {
+            return true;
+        }
+        let dropped = std::mem::take(&mut self.connections[id].in_flight);
+        self.open_requests -= dropped.len() as u64;
+        for request in &dropped {
+            self.fail_request(request, RequestFault::Dropped, || {
+                "behind an answer that ended the connection".to_owned()
+            });
+        }
+        self.renew(id, now);
+        false
+    }
+
+    fn peer_closed(&mut self, id: usize, now: u64) {
+        let connection = &mut self.connections[id];
+        if let Some(answer) = self.protocol.end(&mut connection.session) {
+            self.take_answer(id, &answer, now);
+            return;
+        }
+        let is_within = !connection.partial.is_empty() || self.protocol.is_within(&connection.session);
+        let (fault, text) = if is_within {
+            (RequestFault::Short, "the connection ended within an answer")
+        } else {
+            (RequestFault::Closed, "the connection ended before an answer")
+        };
+        self.lose(id, now, fault, || text.to_owned());
+    }
+
+    // Time.
+
+    fn set_deadline(&mut self, id: usize, deadline: u64) {
+        let connection = &mut self.connections[id];
+        connection.deadline = deadline;
+        match connection.entry {
+            Some(entry) if entry <= deadline => {}
+            entry => {
+                if let Some(entry) = entry {
+                    self.timers.remove(&(entry, id as u32));
+                }
+                self.timers.insert((deadline, id as u32));
+                connection.entry = Some(deadline);
+            }
+        }
+    }
+
+    fn fire_timers(&mut self, now: u64) {
+        while let Some(&(at, id)) = self.timers.first() {
+            if at > now {
+                return;
+            }
+            self.timers.pop_first();
+            let id = id as usize;
+            let connection = &mut self.connections[id];
+            connection.entry = None;
+            match connection.deadline {
+                NEVER => {}
+                deadline if deadline > now => self.set_deadline(id, deadline),
+                _ => {
+                    connection.deadline = NEVER;
+                    self.time_is_up(id, now);
+                }
+            }
+        }
+    }
+
+    fn time_is_up(&mut self, id: usize, now: u64) {
+        let connection = &self.connections[id];
+        match connection.state {
+            State::Connecting => {
+                self.connect_failed(id, now, ConnectFault::Timeout, "no connection in time".to_owned());
+            }
+            State::Open if connection.login_left > 0 => {
+                self.lose(id, now, RequestFault::Timeout, || "no answer to AUTH, HELLO or SELECT in time".to_owned());
+            }
+            State::Open => {
+                // The deadline is that of a request that may have been answered since.
+                let Some(first) = connection.in_flight.front() else { return };
+                let deadline = first.sent.saturating_add(self.load.timeout_ns);
+                if deadline > now {
+                    return self.set_deadline(id, deadline);
+                }
+                self.lose(id, now, RequestFault::Timeout, || "no answer in time".to_owned());
+            }
+            State::Paused if !self.is_sending => {
+                self.connections[id].state = State::GivenUp;
+                self.given_up += 1;
+            }
+            State::Paused if self.load.keep_alive => self.connect(id, now),
+            State::Paused => {
+                self.connections[id].state = State::Closed;
+                self.give_work(id);
+            }
+            State::Closed | State::GivenUp => {}
+        }
+    }
+
+    /// How long nothing is to be done unless a socket wants it.
+    fn wait_ns(&self) -> u64 {
+        let now = self.shared.now();
+        let mut until = now.saturating_add(LONGEST_WAIT);
+        if let Some((at, _)) = self.timers.first() {
+            until = until.min(*at);
+        }
+        if self.is_sending {
+            until = until.min(self.end);
+            if !self.free.is_empty()
+                && let Some(due) = self.schedules.front().and_then(Schedule::next)
+            {
+                until = until.min(due);
+            }
+        }
+        until.saturating_sub(now)
+    }
+
+    /// Hands over the figures of intervals that are over.
+    fn send_tick(&mut self, now: u64, is_last: bool) {
+        let (Some(interval), Some(tick)) = (self.load.interval_ns, &mut self.tick) else { return };
+        let number = now.saturating_sub(self.measure_from) / interval;
+        if number > tick.number || is_last {
+            let next = Tick::new(number.max(tick.number + 1));
+            let over = std::mem::replace(tick, next);
+            // The lines are for looking at; where nobody takes them, a line is left out and the report is still whole.
+            let _ = self.ticks.try_send(over);
+        }
+    }
+
+    /// What is left when the run is over.
+    fn settle_accounts(&mut self, now: u64, is_cut_off: bool) {
+        for id in 0..self.connections.len() {
+            let connection = &mut self.connections[id];
+            let waiting = connection.waiting.take();
+            let requests: Vec<Request> = connection.in_flight.drain(..).chain(waiting).collect();
+            debug_assert!(is_cut_off || requests.is_empty(), "a run that ends by itself has no request open");
+            for request in requests {
+                self.stats_of(request.intended).unanswered += 1;
+            }
+        }
+        let until = now.min(self.end);
+        if self.load.rate.is_some() {
+            let left: u64 = self.schedules.iter_mut().map(|schedule| schedule.drain(until)).sum();
+            self.stats.unsent += left;
+        } else if self.load.requests.is_some() && !is_cut_off && now < self.end {
+            self.stats.unsent += self.budget;
+        }
+    }
+}
+
+/// A connection's socket, as the poller names it.
+fn token(id: usize, generation: u32) -> u64 {
+    u64::from(generation) << 32 | id as u64
+}
+
+fn connect_fault(error: &std::io::Error) -> ConnectFault {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => ConnectFault::Refused,
+        ErrorKind::TimedOut => ConnectFault::Timeout,
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => ConnectFault::Unreachable,
+        ErrorKind::NotFound | ErrorKind::PermissionDenied => ConnectFault::Path,
+        ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => ConnectFault::Resources,
+        _ => match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS) => ConnectFault::Resources,
+            _ => ConnectFault::Other,
+        },
+    }
+}
+
+fn request_fault(error: &std::io::Error) -> RequestFault {
+    match error.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => RequestFault::Reset,
+        ErrorKind::TimedOut => RequestFault::Timeout,
+        _ => RequestFault::Io,
+    }
+}

@@ -1,0 +1,368 @@
+//! Redis commands made ready before the load starts, and replies read to their real end.
+//!
+//! Every reply is scanned by `wire`, so a malformed one is seen; an error reply is an answer, yet counted apart from
+//! those that did what was asked, by its code.
+
+use sluicegate_wire::resp::{ReplyKind, ReplyScanner};
+
+use super::protocol::{Answer, Outcome, Protocol};
+use super::template::{Keys, Template, unknown_placeholder};
+
+/// Sum of all ratios of a run: the length of the cycle in which commands follow each other.
+const MAX_CYCLE: u64 = 10_000;
+
+/// Different commands of a run: each has a histogram of its own in every thread.
+const MAX_COMMANDS: usize = 32;
+
+/// Commands of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RedisPlan {
+    commands: Vec<Command>,
+    /// Numbers of commands in the order in which they are sent, over and over.
+    cycle: Vec<u16>,
+    preamble: Vec<u8>,
+    preamble_replies: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Command {
+    name: String,
+    /// `*N\r\n` and those arguments that are always the same, up to the next that is not.
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Bytes(Vec<u8>),
+    /// An argument with keys in it, whose length they decide.
+    Argument(Template),
+}
+
+/// What a connection says before its first command.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) db: u32,
+    /// HELLO 3 before anything else.
+    pub(crate) resp3: bool,
+}
+
+impl RedisPlan {
+    /// `commands` are words as a user writes them, and how often each comes compared with the others.
+    pub(crate) fn new(commands: &[(String, u64)], login: &Login, data_size: usize) -> Result<RedisPlan, String> {
+        if commands.is_empty() {
+            return Err("no command".to_owned());
+        }
+        if commands.len() > MAX_COMMANDS {
+            return Err(format!("{} commands; more than {MAX_COMMANDS} are not told apart", commands.len()));
+        }
+        let total: u64 = commands.iter().map(|(_, ratio)| *ratio).sum();
+        if commands.iter().any(|(_, ratio)| *ratio == 0) || total > MAX_CYCLE {
+            return Err(format!("ratios are 1 or more and together at most {MAX_CYCLE}"));
+        }
+        let data = vec![b'x'; data_size];
+        let compiled: Vec<Command> =
+            commands.iter().map(|(text, _)| Command::new(text, &data)).collect::<Result<_, _>>()?;
+        let (preamble, preamble_replies) = preamble(login);
+        let cycle = cycle(&commands.iter().map(|(_, ratio)| *ratio).collect::<Vec<_>>());
+        Ok(RedisPlan { commands: compiled, cycle, preamble, preamble_replies })
+    }
+
+    /// The commands' names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.commands.iter().map(|command| command.name.as_str())
+    }
+}
+
+/// Spreads commands by their ratios as evenly as whole numbers allow: each turn everyone gains its ratio, and the one
+/// that has most pays the total.
+fn cycle(ratios: &[u64]) -> Vec<u16> {
+    let total: u64 = ratios.iter().sum();
+    let mut credit = vec![0i64; ratios.len()];
+    (0..total)
+        .map(|_| {
+            for (credit, ratio) in credit.iter_mut().zip(ratios) {
+                *credit += *ratio as i64;
+            }
+            // The first of those that have most.
+            let chosen = (0..ratios.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
+            credit[chosen] -= total as i64;
+            chosen as u16
+        })
+        .collect()
+}
+
+fn preamble(login: &Login) -> (Vec<u8>, u32) {
+    let mut commands: Vec<Vec<&str>> = Vec::new();
+    if let Some(password) = &login.password {
+        let mut words = vec!["AUTH"];
+        words.extend(login.user.as_deref());
+        words.push(password);
+        commands.push(words);
+    }
+    if login.resp3 {
+        commands.push(vec!["HELLO", "3"]);
+    }
+    let db = login.db.to_string();
+    if login.db > 0 {
+        commands.push(vec!["SELECT", &db]);
+    }
+    let mut out = Vec::new();
+    for words in &commands {
+        out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        for word in words {
+            bulk(word.as_bytes(), &mut out);
+        }
+    }
+    (out, commands.len() as u32)
+}
+
+fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'$');
+    out.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Words as redis-cli reads them: blanks between them, `"…"` with `\n`, `\r`, `\t`, `\xHH`, `\"`, `\\` and `'…'` around
+/// those that hold blanks.
+fn words(text: &str) -> Result<Vec<Vec<u8>>, String> {
+    let mut words = Vec::new();
+    let mut rest = text.as_bytes();
+    loop {
+        rest = rest.trim_ascii_start();
+        let Some(&first) = rest.first() else { return Ok(words) };
+        let mut word = Vec::new();
+        if matches!(first, b'"' | b'\'') {
+            let mut at = 1;
+            loop {
+                match rest.get(at) {
+                    None => return Err(format!("'{text}': a closing {} is missing", first as char)),
+                    Some(&byte) if byte == first => break,
+                    Some(b'\\') if first == b'"' => {
+                        let hex = || u8::from_str_radix(std::str::from_utf8(rest.get(at + 2..at + 4)?).ok()?, 16).ok();
+                        match rest.get(at + 1) {
+                            Some(b'x') => match hex() {
+                                Some(byte) => {
+                                    word.push(byte);
+                                    at += 2;
+                                }
+                                None => return Err(format!("'{text}': \\x wants two hexadecimal digits")),
+                            },
+                            Some(b'n') => word.push(b'\n'),
+                            Some(b'r') => word.push(b'\r'),
+                            Some(b't') => word.push(b'\t'),
+                            Some(byte) => word.push(*byte),
+                            None => return Err(format!("'{text}': nothing follows the last \\")),
+                        }
+                        at += 2;
+                    }
+                    Some(byte) => {
+                        word.push(*byte);
+                        at += 1;
+                    }
+                }
+            }
+            rest = &rest[at + 1..];
+            if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+                return Err(format!("'{text}': a blank belongs behind a closing quote"));
+            }
+        } else {
+            let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+            word.extend_from_slice(&rest[..end]);
+            rest = &rest[end..];
+        }
+        words.push(word);
+    }
+}
+
+impl Command {
+    fn new(text: &str, data: &[u8]) -> Result<Command, String> {
+        if let Some(word) = unknown_placeholder(text) {
+            return Err(format!("'{text}': '{word}' is unknown; there are __key__ and __data__"));
+        }
+        let words = words(text)?;
+        let Some(first) = words.first() else { return Err("an empty command".to_owned()) };
+        let name = String::from_utf8_lossy(first).to_ascii_uppercase();
+        if let "SUBSCRIBE" | "PSUBSCRIBE" | "SSUBSCRIBE" | "MONITOR" | "QUIT" | "SYNC" | "PSYNC" = name.as_str() {
+            return Err(format!("'{text}': {name} does not answer each command with one reply"));
+        }
+        let mut parts = Vec::new();
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in &words {
+            let template = Template::new(word, data);
+            match template.fixed() {
+                Some(fixed) => bulk(fixed, &mut bytes),
+                None => {
+                    parts.push(Part::Bytes(std::mem::take(&mut bytes)));
+                    parts.push(Part::Argument(template));
+                }
+            }
+        }
+        if !bytes.is_empty() {
+            parts.push(Part::Bytes(bytes));
+        }
+        Ok(Command { name, parts })
+    }
+}
+
+/// RESP as one thread speaks it.
+pub(super) struct Redis {
+    plan: RedisPlan,
+    keys: Keys,
+    next: usize,
+    scratch: Vec<u8>,
+}
+
+impl Redis {
+    pub(super) fn new(plan: RedisPlan, keys: Keys) -> Redis {
+        Redis { plan, keys, next: 0, scratch: Vec::new() }
+    }
+}
+
+/// The reply that is being received.
+#[derive(Default)]
+pub(super) struct RedisSession {
+    scanner: ReplyScanner,
+    received: u64,
+}
+
+impl Protocol for Redis {
+    type Session = RedisSession;
+
+    fn preamble(&self) -> (&[u8], u32) {
+        (&self.plan.preamble, self.plan.preamble_replies)
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) -> u16 {
+        let number = self.plan.cycle[self.next];
+        self.next += 1;
+        if self.next == self.plan.cycle.len() {
+            self.next = 0;
+        }
+        for part in &self.plan.commands[usize::from(number)].parts {
+            match part {
+                Part::Bytes(bytes) => out.extend_from_slice(bytes),
+                Part::Argument(template) => {
+                    self.scratch.clear();
+                    template.write(&mut self.scratch, |out| self.keys.write(out));
+                    bulk(&self.scratch, out);
+                }
+            }
+        }
+        number
+    }
+
+    fn read(&mut self, session: &mut RedisSession, buf: &[u8]) -> Result<(usize, Option<Answer>), String> {
+        let (used, reply) = session.scanner.scan(buf).map_err(|error| error.to_string())?;
+        session.received += used as u64;
+        let Some(reply) = reply else { return Ok((used, None)) };
+        let outcome = match reply.kind {
+            ReplyKind::Value => Outcome::Value,
+            ReplyKind::Null => Outcome::Null,
+            ReplyKind::Push => Outcome::Unasked,
+            ReplyKind::Error => Outcome::Error(String::from_utf8_lossy(&buf[reply.text]).into_owned()),
+        };
+        let body = std::mem::take(&mut session.received);
+        Ok((used, Some(Answer { outcome, body, keep_alive: true })))
+    }
+
+    fn end(&mut self, _: &mut RedisSession) -> Option<Answer> {
+        None
+    }
+
+    fn is_within(&self, session: &RedisSession) -> bool {
+        !session.scanner.at_border()
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.plan.names().map(str::to_owned).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::template::{KeyPattern, KeySpace};
+
+    fn sent(commands: &[(&str, u64)], login: &Login, count: usize) -> Result<String, String> {
+        let commands: Vec<(String, u64)> = commands.iter().map(|(text, ratio)| ((*text).to_owned(), *ratio)).collect();
+        let plan = RedisPlan::new(&commands, login, 4)?;
+        let space = KeySpace { prefix: "k:".into(), min: 9, max: 99, pattern: KeyPattern::Sequential };
+        let mut redis = Redis::new(plan, Keys::new(space, 1, 0, 1));
+        let mut out = redis.preamble().0.to_vec();
+        for _ in 0..count {
+            redis.write(&mut out);
+        }
+        Ok(String::from_utf8_lossy(&out).replace("\r\n", " "))
+    }
+
+    #[test]
+    fn commands_are_written_with_their_keys() {
+        let none = Login::default();
+        assert_eq!(
+            sent(&[("SET __key__ __data__ EX 10", 1)], &none, 2).unwrap(),
+            "*5 $3 SET $3 k:9 $4 xxxx $2 EX $2 10 *5 $3 SET $4 k:10 $4 xxxx $2 EX $2 10 "
+        );
+        assert_eq!(sent(&[("MGET a__key__b __key__", 1)], &none, 1).unwrap(), "*3 $4 MGET $5 ak:9b $4 k:10 ");
+        assert_eq!(sent(&[(r#"SET 'a b' "\x41\n\"""#, 1)], &none, 1).unwrap(), "*3 $3 SET $3 a b $3 A\n\" ");
+        let names = sent(&[("GET a", 3), ("SET a b", 1)], &none, 8).unwrap();
+        assert_eq!((names.matches("GET").count(), names.matches("SET").count()), (6, 2));
+    }
+
+    #[test]
+    fn ratios_are_spread() {
+        assert_eq!(cycle(&[1, 1]), [0, 1]);
+        assert_eq!(cycle(&[1, 3]), [1, 0, 1, 1]);
+        assert_eq!(cycle(&[10, 1]).iter().filter(|number| **number == 1).count(), 1);
+    }
+
+    #[test]
+    fn connections_log_in_first() {
+        let login = Login { user: Some("u".into()), password: Some("p w".into()), db: 2, resp3: true };
+        assert_eq!(
+            sent(&[("PING", 1)], &login, 1).unwrap(),
+            "*3 $4 AUTH $1 u $3 p w *2 $5 HELLO $1 3 *2 $6 SELECT $1 2 *1 $4 PING "
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_said() {
+        let none = Login::default();
+        for (command, ratio, part) in [
+            ("", 1, "empty command"),
+            ("GET __kye__", 1, "'__kye__' is unknown"),
+            ("SET a \"b", 1, "a closing \" is missing"),
+            ("SET 'a'b c", 1, "behind a closing quote"),
+            ("SET \"\\xZZ\" c", 1, "hexadecimal"),
+            ("MONITOR", 1, "one reply"),
+            ("PING", 0, "ratios"),
+            ("PING", 20_000, "ratios"),
+        ] {
+            let error = sent(&[(command, ratio)], &none, 1).unwrap_err();
+            assert!(error.contains(part), "{command}: {error}");
+        }
+    }
+
+    #[test]
+    fn replies_are_told_apart() {
+        let commands = [("GET a".to_owned(), 1)];
+        let plan = RedisPlan::new(&commands, &Login::default(), 1).unwrap();
+        let space = KeySpace { prefix: String::new(), min: 0, max: 0, pattern: KeyPattern::Uniform };
+        let mut redis = Redis::new(plan, Keys::new(space, 1, 0, 1));
+        let mut session = RedisSession::default();
+        let input = b"+OK\r\n$-1\r\n-WRONGTYPE no\r\n>1\r\n+x\r\n$2\r\nab\r\n$5\r\nab";
+        let mut at = 0;
+        let mut found = Vec::new();
+        while let (used, Some(answer)) = redis.read(&mut session, &input[at..]).unwrap() {
+            at += used;
+            found.push(answer.outcome);
+        }
+        let error = Outcome::Error("WRONGTYPE no".into());
+        assert_eq!(found, [Outcome::Value, Outcome::Null, error, Outcome::Unasked, Outcome::Value]);
+        assert!(redis.is_within(&session));
+        assert!(redis.read(&mut RedisSession::default(), b"HTTP/1.1").is_err());
+    }
+}

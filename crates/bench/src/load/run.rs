@@ -1,0 +1,421 @@
+//! A run from its first connection to its report.
+//!
+//! The main thread starts the reactors, prints live lines, waits for signals and reads the CPU time of other
+//! processes; it touches no request. The first interrupt ends the run at once and the report says so; so nothing that
+//! was measured is lost.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hdrhistogram::Histogram;
+use socket2::{SockAddr, Socket, Type};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::cpu;
+use super::http::Http;
+use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
+use super::protocol::Protocol;
+use super::reactor::{Reactor, Shared, ThreadReport, Tick};
+use super::redis::Redis;
+use super::stats::{Stats, add, corrected, histogram};
+use super::template::Keys;
+use super::{json, text};
+
+/// Share of a core from which on a thread's own CPU is what limits it.
+const SATURATED: f64 = 0.9;
+
+/// Intervals that may wait to be printed, for each thread.
+const TICKS_WAITING: usize = 16;
+
+/// How often the main thread looks up.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// CPU time of a process while requests counted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ProcessTime {
+    pub(super) pid: u32,
+    pub(super) user_s: f64,
+    pub(super) system_s: f64,
+}
+
+/// All that a run has brought.
+pub(super) struct Outcome {
+    pub(super) stats: Stats,
+    pub(super) warmup: Stats,
+    pub(super) commands: Vec<String>,
+    pub(super) latency: Histogram<u64>,
+    pub(super) corrected: Option<Histogram<u64>>,
+    pub(super) elapsed_s: f64,
+    pub(super) started_unix_ms: u64,
+    pub(super) is_interrupted: bool,
+    /// Of the generator's threads: CPU time, and the busiest one's share of its time.
+    pub(super) cpu_s: f64,
+    pub(super) busiest: f64,
+    pub(super) own: ProcessTime,
+    pub(super) peer: Option<ProcessTime>,
+    /// What the reader must know before believing the figures.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// Answers a second.
+    pub(super) fn rate(&self) -> f64 {
+        if self.elapsed_s > 0.0 { self.stats.answered_in_time as f64 / self.elapsed_s } else { 0.0 }
+    }
+
+    /// CPU microseconds per answer.
+    pub(super) fn cpu_per_request_us(&self, cpu_s: f64) -> f64 {
+        if self.stats.answered > 0 { cpu_s * 1e6 / self.stats.answered as f64 } else { 0.0 }
+    }
+
+    /// At least one request did what it was to do: any HTTP answer, any RESP reply that is no error.
+    fn has_worked(&self) -> bool {
+        self.stats.answered > self.stats.error_replies()
+    }
+}
+
+/// Runs the plan and reports; what the shell is told.
+pub(super) fn run(plan: &Plan) -> ExitCode {
+    let outcome = match measure(plan) {
+        Ok(outcome) => outcome,
+        Err(message) => return super::refuse(&message),
+    };
+    if let Err(error) = report(plan, &outcome) {
+        return super::refuse(&error);
+    }
+    if outcome.is_interrupted {
+        ExitCode::from(130)
+    } else if outcome.has_worked() {
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("error: no request has worked");
+        ExitCode::FAILURE
+    }
+}
+
+fn report(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
+    let print = |text: &str| {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|error| format!("the report can't be written to standard output: {error}"))
+    };
+    match &plan.load.json {
+        Json::Output => print(&json::report(plan, outcome)),
+        Json::No => print(&text::report(plan, outcome)),
+        Json::File(path) => {
+            print(&text::report(plan, outcome))?;
+            std::fs::write(path, json::report(plan, outcome)).map_err(|error| format!("{}: {error}", path.display()))
+        }
+    }
+}
+
+fn measure(plan: &Plan) -> Result<Outcome, String> {
+    let load = &plan.load;
+    if let Some(pid) = load.pid
+        && cpu::process_s(pid).is_none()
+    {
+        return Err(format!("--pid {pid}: there is no such process"));
+    }
+    let address = destination(load)?;
+    raise_descriptors(load.connections)?;
+    let keys = |thread: usize| Keys::new(load.keys.clone(), load.seed, thread as u64, load.threads as u64);
+    match &plan.protocol {
+        ProtocolPlan::Http(http) => drive(load, &address, |thread| Http::new(http.clone(), keys(thread), thread)),
+        ProtocolPlan::Redis(redis) => drive(load, &address, |thread| Redis::new(redis.clone(), keys(thread))),
+    }
+}
+
+/// The server's address. Of several, the first that somebody listens on, tried with a connection that is closed at
+/// once: `localhost` is often two addresses and a server behind one.
+fn destination(load: &Load) -> Result<SockAddr, String> {
+    let addresses = load.server.resolve(load.family)?;
+    let first = addresses[0].clone();
+    if addresses.len() == 1 {
+        return Ok(first);
+    }
+    let timeout = Duration::from_nanos(load.connect_timeout_ns);
+    let listens = |address: &SockAddr| {
+        Socket::new(address.domain(), Type::STREAM, None)
+            .is_ok_and(|socket| socket.connect_timeout(address, timeout).is_ok())
+    };
+    Ok(addresses.into_iter().find(listens).unwrap_or(first))
+}
+
+/// Descriptors beside the connections: what is open anyway, and two for each thread.
+fn raise_descriptors(connections: usize) -> Result<(), String> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let needed = connections as u64 * 2 + 64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit { current: Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed))), ..limit };
+    let enough = connections as u64 + 64;
+    if setrlimit(Resource::Nofile, raised).is_err() || raised.current.is_some_and(|current| current < enough) {
+        return Err(format!(
+            "{connections} connections need {enough} descriptors and the limit is {}; raise it with ulimit -n",
+            limit.maximum.unwrap_or_default()
+        ));
+    }
+    Ok(())
+}
+
+fn drive<P: Protocol + Send>(load: &Load, address: &SockAddr, protocol: impl Fn(usize) -> P) -> Result<Outcome, String>
+where
+    P::Session: Send,
+{
+    let shared = Shared::new(load.threads);
+    let (ticks, ticked) = mpsc::channel(load.threads * TICKS_WAITING);
+    // Made here and not in the threads: one that could not be made would leave the others waiting for it.
+    let reactors = (0..load.threads)
+        .map(|thread| Reactor::new(load, &shared, address, protocol(thread), thread, ticks.clone()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("no descriptor for a thread's sockets: {error}"))?;
+    drop(ticks);
+    let commands = protocol(0).commands();
+    let started_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
+    let (reports, watched) = std::thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(load.threads);
+        for (number, reactor) in reactors.into_iter().enumerate() {
+            let name = format!("load-{number}");
+            let spawned = std::thread::Builder::new().name(name).spawn_scoped(scope, move || reactor.run(number));
+            match spawned {
+                Ok(thread) => threads.push(thread),
+                // Those that run already wait for one that will never come; only the process's end frees them.
+                Err(error) => super::abort(1, &format!("thread {number} does not start: {error}")),
+            }
+        }
+        let watched = watch(load, &shared, ticked, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
+        let reports: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        (reports, watched)
+    });
+    let mut threads = Vec::with_capacity(reports.len());
+    for report in reports {
+        threads.push(report.map_err(|_| "a thread of the generator has panicked".to_owned())??);
+    }
+    if let Some(reason) = shared.fatal.into_inner().unwrap_or_default() {
+        return Err(reason);
+    }
+    Ok(combine(load, threads, commands, watched?, started_unix_ms))
+}
+
+/// What the main thread has seen meanwhile.
+struct Watched {
+    is_interrupted: bool,
+    own: ProcessTime,
+    peer: Option<ProcessTime>,
+}
+
+/// Prints live lines, ends the run on a signal, and reads CPU times at its beginning and end.
+fn watch(
+    load: &Load,
+    shared: &Shared,
+    mut ticked: mpsc::Receiver<Tick>,
+    are_done: impl Fn() -> bool,
+) -> Result<Watched, String> {
+    let failed = |error: std::io::Error| {
+        shared.stop.store(true, Ordering::Relaxed);
+        format!("the main thread can't wait: {error}")
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let own = std::process::id();
+        let mut from = None;
+        let mut to = None;
+        let mut is_interrupted = false;
+        let mut lines = Lines::new(load);
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                Some(tick) = ticked.recv() => {
+                    lines.add(tick);
+                    continue;
+                }
+                _ = look.tick() => {
+                    let start = shared.start.load(Ordering::Relaxed);
+                    let now = shared.now();
+                    let measures = start > 0 && now >= start + load.warmup_ns;
+                    if from.is_none() && measures {
+                        from = Some((cpu::process_s(own), load.pid.and_then(cpu::process_s)));
+                    }
+                    let is_done = are_done();
+                    let is_over = load.duration_ns.is_some_and(|duration| measures && now >= start + load.warmup_ns + duration);
+                    if to.is_none() && (is_done || is_over) {
+                        to = Some((cpu::process_s(own), load.pid.and_then(cpu::process_s)));
+                    }
+                    if is_done {
+                        while let Ok(tick) = ticked.try_recv() {
+                            lines.add(tick);
+                        }
+                        lines.finish();
+                        break;
+                    }
+                    continue;
+                }
+            }
+            if is_interrupted {
+                super::abort(130, "interrupted twice");
+            }
+            is_interrupted = true;
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+        let (from_own, from_peer) = from.unwrap_or_default();
+        let (to_own, to_peer) = to.unwrap_or_default();
+        let time = |pid, from: Option<(f64, f64)>, to: Option<(f64, f64)>| {
+            let ((user, system), (user_after, system_after)) = (from?, to?);
+            Some(ProcessTime { pid, user_s: user_after - user, system_s: system_after - system })
+        };
+        let own = time(own, from_own, to_own).unwrap_or(ProcessTime { pid: own, user_s: 0.0, system_s: 0.0 });
+        let peer = load.pid.and_then(|pid| time(pid, from_peer, to_peer));
+        Ok(Watched { is_interrupted, own, peer })
+    })
+}
+
+/// Live lines: one for each interval, printed when every thread has given its part.
+struct Lines {
+    interval_s: f64,
+    threads: usize,
+    waiting: std::collections::BTreeMap<u64, (usize, Tick)>,
+}
+
+impl Lines {
+    fn new(load: &Load) -> Lines {
+        let interval_s = load.interval_ns.unwrap_or_default() as f64 / 1e9;
+        Lines { interval_s, threads: load.threads, waiting: std::collections::BTreeMap::new() }
+    }
+
+    fn add(&mut self, tick: Tick) {
+        let number = tick.number;
+        match self.waiting.entry(number) {
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert((1, tick));
+            }
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                let (count, sum) = entry.get_mut();
+                *count += 1;
+                sum.sent += tick.sent;
+                sum.failed += tick.failed;
+                add(&mut sum.latency, &tick.latency);
+            }
+        }
+        // A thread that skipped an interval never gives its part of it: later ones show that.
+        while let Some(entry) = self.waiting.first_entry() {
+            if entry.get().0 < self.threads && *entry.key() + TICKS_WAITING as u64 > number {
+                return;
+            }
+            print_line(self.interval_s, &entry.remove().1);
+        }
+    }
+
+    fn finish(&mut self) {
+        for (_, (_, tick)) in std::mem::take(&mut self.waiting) {
+            print_line(self.interval_s, &tick);
+        }
+    }
+}
+
+fn print_line(interval_s: f64, tick: &Tick) {
+    let _ = writeln!(std::io::stderr(), "{}", text::live_line(interval_s, tick));
+}
+
+fn combine(
+    load: &Load,
+    threads: Vec<ThreadReport>,
+    commands: Vec<String>,
+    watched: Watched,
+    started_unix_ms: u64,
+) -> Outcome {
+    let mut stats = Stats::new(commands.len());
+    let mut warmup = Stats::new(commands.len());
+    let (mut cpu_ns, mut busiest, mut elapsed_ns) = (0, 0.0f64, 0);
+    for thread in threads {
+        let took = thread.to_ns - thread.from_ns;
+        elapsed_ns = elapsed_ns.max(took);
+        cpu_ns += thread.cpu_ns;
+        if took > 0 {
+            busiest = busiest.max(thread.cpu_ns as f64 / took as f64);
+        }
+        stats.merge(thread.stats);
+        warmup.merge(thread.warmup);
+    }
+    let latency = stats.latency();
+    let corrected = load.correct.map(|correction| {
+        let interval_ns = match correction {
+            Correction::IntervalNs(interval_ns) => interval_ns,
+            Correction::Median => latency.value_at_quantile(0.5),
+        };
+        if latency.is_empty() { histogram() } else { corrected(&latency, interval_ns) }
+    });
+    let mut outcome = Outcome {
+        stats,
+        warmup,
+        commands,
+        latency,
+        corrected,
+        elapsed_s: elapsed_ns as f64 / 1e9,
+        started_unix_ms,
+        is_interrupted: watched.is_interrupted,
+        cpu_s: cpu_ns as f64 / 1e9,
+        busiest: busiest.min(1.0),
+        own: watched.own,
+        peer: watched.peer,
+        warnings: Vec::new(),
+    };
+    outcome.warnings = warnings(load, &outcome);
+    outcome
+}
+
+fn warnings(load: &Load, outcome: &Outcome) -> Vec<String> {
+    let stats = &outcome.stats;
+    let mut warnings = Vec::new();
+    let is_saturated = outcome.busiest >= SATURATED;
+    if is_saturated {
+        warnings.push(format!(
+            "the generator is the limit: a thread of it used {:.0} % of a core; give it more --threads and cores",
+            outcome.busiest * 100.0
+        ));
+    }
+    if stats.late_generator > 0 {
+        warnings.push(format!(
+            "{} of {} sends were more than {} late though a connection was free: the generator did not get the CPU in \
+             time, or its thread had too much to do",
+            stats.late_generator,
+            stats.sent,
+            text::time(load.late_ns)
+        ));
+    }
+    if stats.late_connections > 0 {
+        warnings.push(format!(
+            "{} of {} sends were more than {} late because all {} connections waited for answers; the latency counts \
+             that wait",
+            stats.late_connections,
+            stats.sent,
+            text::time(load.late_ns),
+            load.connections
+        ));
+    }
+    if stats.unsent > 0 {
+        warnings.push(format!(
+            "{} requests were never sent{}",
+            stats.unsent,
+            if load.rate.is_some() {
+                ": the latencies of an endless wait are missing, so the true ones are worse"
+            } else {
+                ""
+            }
+        ));
+    }
+    if load.pid.is_some() && outcome.peer.is_none() {
+        warnings.push("the process of --pid has ended during the run".to_owned());
+    }
+    warnings
+}

@@ -1,0 +1,143 @@
+//! When requests are meant to be sent, whatever the server does.
+//!
+//! An open loop's arrivals are fixed before it starts: the k-th of a constant rate R is due k/R after the start, and
+//! thread t of T takes those with k mod T = t. So nothing that happens while the load runs can move or drop one, and
+//! latency measured from them omits nothing. Exponential gaps make each thread a Poisson process of rate R/T; together
+//! they are one of rate R.
+
+use super::random::Random;
+
+/// Nanoseconds in a second.
+pub(super) const SECOND: f64 = 1e9;
+
+/// Gaps between arrivals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrivals {
+    /// All the same.
+    Constant,
+    /// Those of a Poisson process.
+    Exponential,
+}
+
+/// The arrivals of one thread, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    /// Arrivals a second of all threads together.
+    rate: f64,
+    start: u64,
+    end: Option<u64>,
+    /// Arrivals of this thread that are still to come, where their number is limited.
+    left: u64,
+    index: u64,
+    step: u64,
+    poisson: Option<(Random, f64)>,
+    next: Option<u64>,
+}
+
+impl Schedule {
+    /// Arrivals of `thread` out of `threads`, from `start` on, before `end`, at most `count`. Times in nanoseconds.
+    pub(super) fn new(
+        rate: f64,
+        arrivals: Arrivals,
+        (thread, threads): (u64, u64),
+        seed: u64,
+        (start, end): (u64, Option<u64>),
+        count: Option<u64>,
+    ) -> Schedule {
+        let poisson = match arrivals {
+            Arrivals::Constant => None,
+            Arrivals::Exponential => Some((Random::new(seed ^ (thread + 1).wrapping_mul(0xa076_1d64_78bd_642f)), 0.0)),
+        };
+        let left = count.unwrap_or(u64::MAX);
+        let mut schedule = Schedule { rate, start, end, left, index: thread, step: threads, poisson, next: None };
+        schedule.advance();
+        schedule
+    }
+
+    /// When the next one is due; `None`: there are no more.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// The next one has been taken.
+    pub(super) fn advance(&mut self) {
+        self.next = None;
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
+        let offset = match &mut self.poisson {
+            None => self.index as f64 * SECOND / self.rate,
+            Some((random, at)) => {
+                *at += random.exponential() * SECOND * self.step as f64 / self.rate;
+                *at
+            }
+        };
+        self.index += self.step;
+        let due = self.start.saturating_add(offset as u64);
+        if self.end.is_none_or(|end| due < end) {
+            self.next = Some(due);
+        } else {
+            self.left = 0;
+        }
+    }
+
+    /// How many are due up to `until` and have not been taken; takes them.
+    pub(super) fn drain(&mut self, until: u64) -> u64 {
+        let mut count = 0;
+        while self.next.is_some_and(|due| due <= until) {
+            count += 1;
+            self.advance();
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(rate: f64, arrivals: Arrivals, threads: u64, seconds: f64, count: Option<u64>) -> Vec<u64> {
+        let end = Some(1000 + (seconds * SECOND) as u64);
+        let mut dues: Vec<u64> = (0..threads)
+            .flat_map(|thread| {
+                let mut schedule = Schedule::new(rate, arrivals, (thread, threads), 5, (1000, end), count);
+                std::iter::from_fn(move || {
+                    let next = schedule.next()?;
+                    schedule.advance();
+                    Some(next)
+                })
+            })
+            .collect();
+        dues.sort_unstable();
+        dues
+    }
+
+    #[test]
+    fn a_constant_rate_is_exact_over_any_number_of_threads() {
+        for threads in [1, 3, 8] {
+            let dues = all(20_000.0, Arrivals::Constant, threads, 1.5, None);
+            assert_eq!(dues.len(), 30_000, "{threads} threads");
+            assert_eq!((dues[0], dues[1], dues[29_999]), (1000, 51_000, 1000 + 29_999 * 50_000));
+        }
+        assert_eq!(all(0.5, Arrivals::Constant, 2, 10.0, None).len(), 5);
+        assert_eq!(all(1000.0, Arrivals::Constant, 2, 10.0, Some(7)).len(), 14);
+    }
+
+    #[test]
+    fn exponential_gaps_keep_the_rate_and_repeat() {
+        let dues = all(20_000.0, Arrivals::Exponential, 2, 5.0, None);
+        assert!((99_000..101_000).contains(&dues.len()), "{}", dues.len());
+        assert_eq!(dues, all(20_000.0, Arrivals::Exponential, 2, 5.0, None));
+        let short = dues.windows(2).filter(|pair| pair[1] - pair[0] < 50_000).count() as f64 / dues.len() as f64;
+        assert!((short - 0.632).abs() < 0.01, "{short} of the gaps are below the mean, not 1 - 1/e");
+    }
+
+    #[test]
+    fn what_was_not_taken_is_counted() {
+        let mut schedule = Schedule::new(1000.0, Arrivals::Constant, (0, 1), 1, (0, Some(1_000_000_000)), None);
+        assert_eq!(schedule.drain(10_000_000), 11);
+        assert_eq!(schedule.drain(u64::MAX), 989);
+        assert_eq!(schedule.next(), None);
+    }
+}

@@ -1,0 +1,376 @@
+//! What a run counts and measures.
+//!
+//! Each thread owns its figures and nobody else touches them; they are added up when the threads have ended. Times go
+//! into HDR histograms of nanoseconds with three significant digits from 1 ns to an hour (a longer one counts as an
+//! hour), 270 KiB each whatever the number of requests, of which only the pages in use are touched.
+//!
+//! **Invariant:** every request that was begun ends in exactly one count: `sent = answered + failed + unanswered`, where
+//! `failed` is the sum of [`RequestFault`]s and `unanswered` are those that an interrupt cut off.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::protocol::Outcome;
+
+/// The longest time that is told from longer ones.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Significant decimal digits of a recorded time.
+const DIGITS: u8 = 3;
+
+/// Different codes of RESP errors that are told apart; the rest is `other`.
+const MAX_CODES: usize = 32;
+
+/// Bytes of an example text.
+const MAX_EXAMPLE: usize = 200;
+
+/// A histogram of nanoseconds.
+pub(super) fn histogram() -> Histogram<u64> {
+    // The bounds are constants that the constructor accepts, so the coarse default never comes to be.
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+        .unwrap_or_else(|_| Histogram::new(DIGITS).expect("three digits are allowed"))
+}
+
+macro_rules! kinds {
+    ($(#[$doc:meta])* $name:ident { $($(#[$kind_doc:meta])* $kind:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum $name { $($(#[$kind_doc])* $kind,)+ }
+
+        impl $name {
+            /// Every kind with the name that reports use.
+            pub(super) const ALL: &[($name, &str)] = &[$(($name::$kind, $text),)+];
+        }
+    };
+}
+
+kinds! {
+    /// Why a request has no answer.
+    RequestFault {
+        /// The connection that was made for it could not be made (a connection per request only).
+        Connect = "connect",
+        /// No whole answer within the timeout.
+        Timeout = "timeout",
+        /// The peer reset the connection.
+        Reset = "reset",
+        /// The peer closed the connection before the first byte of the answer.
+        Closed = "closed",
+        /// The peer closed the connection within the answer.
+        Short = "short",
+        /// The answer is malformed.
+        BadResponse = "bad_response",
+        /// Pipelined behind a request that failed, or behind an answer that ended the connection.
+        Dropped = "dropped",
+        /// Any other error of the socket.
+        Io = "io",
+    }
+}
+
+kinds! {
+    /// Why a connection was not made.
+    ConnectFault {
+        /// Nobody listens.
+        Refused = "refused",
+        /// No connection within the timeout.
+        Timeout = "timeout",
+        /// No way to the host or network.
+        Unreachable = "unreachable",
+        /// Nothing is at the path of a unix socket, or it may not be used.
+        Path = "path",
+        /// This machine is out of ports or this process out of descriptors.
+        Resources = "resources",
+        /// Made, and ended before the server had answered AUTH, HELLO or SELECT.
+        Login = "login",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+/// Counts of one kind of fault, with one example.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Faults {
+    counts: BTreeMap<&'static str, u64>,
+    examples: BTreeMap<&'static str, String>,
+}
+
+impl Faults {
+    fn add(&mut self, name: &'static str, example: impl FnOnce() -> String) {
+        *self.counts.entry(name).or_default() += 1;
+        self.examples.entry(name).or_insert_with(|| {
+            let mut text = example();
+            if let Some((end, _)) = text.char_indices().find(|(at, _)| *at >= MAX_EXAMPLE) {
+                text.truncate(end);
+            }
+            text
+        });
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// How many of this name.
+    pub(super) fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// What the first of this name said.
+    pub(super) fn example(&self, name: &str) -> Option<&str> {
+        self.examples.get(name).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    fn merge(&mut self, other: Faults) {
+        for (name, count) in other.counts {
+            *self.counts.entry(name).or_default() += count;
+        }
+        for (name, text) in other.examples {
+            self.examples.entry(name).or_insert(text);
+        }
+    }
+}
+
+/// One command's figures.
+#[derive(Clone, Debug)]
+pub(super) struct CommandStats {
+    pub(super) answered: u64,
+    pub(super) nulls: u64,
+    pub(super) errors: u64,
+    /// From the intended time of sending to the end of the answer.
+    pub(super) latency: Histogram<u64>,
+}
+
+/// Figures of one thread, or of all.
+#[derive(Clone, Debug)]
+pub(super) struct Stats {
+    /// Requests begun.
+    pub(super) sent: u64,
+    /// Requests with a whole answer.
+    pub(super) answered: u64,
+    /// Answers that came before the end of the load, of which the rate is made: stragglers don't thin it out.
+    pub(super) answered_in_time: u64,
+    /// Requests that an interrupt cut off.
+    pub(super) unanswered: u64,
+    /// Intended sends that were never made.
+    pub(super) unsent: u64,
+    /// By status; an HTTP status has three digits.
+    pub(super) statuses: Vec<u64>,
+    pub(super) commands: Vec<CommandStats>,
+    /// RESP errors by code.
+    pub(super) codes: BTreeMap<String, u64>,
+    pub(super) code_examples: BTreeMap<String, String>,
+    pub(super) faults: Faults,
+    pub(super) connect_faults: Faults,
+    /// Connections made.
+    pub(super) connected: u64,
+    /// Of those, the ones that took the place of a lost one.
+    pub(super) reconnected: u64,
+    /// Connections that the peer ended while nothing was asked.
+    pub(super) closed_idle: u64,
+    /// Messages of the peer that answered nothing.
+    pub(super) unasked: u64,
+    pub(super) bytes_sent: u64,
+    pub(super) bytes_received: u64,
+    pub(super) body_bytes: u64,
+    /// From the actual sending to the end of the answer; empty in a closed loop, where it is the latency.
+    pub(super) service: Histogram<u64>,
+    /// From the intended to the actual time of sending; open loop only.
+    pub(super) lag: Histogram<u64>,
+    /// Times of making connections.
+    pub(super) connect: Histogram<u64>,
+    /// Sends later than the threshold though a connection was free: the generator's fault.
+    pub(super) late_generator: u64,
+    /// Sends later than the threshold because every connection waited for an answer: the server's.
+    pub(super) late_connections: u64,
+}
+
+impl Stats {
+    pub(super) fn new(commands: usize) -> Stats {
+        let command = || CommandStats { answered: 0, nulls: 0, errors: 0, latency: histogram() };
+        Stats {
+            sent: 0,
+            answered: 0,
+            answered_in_time: 0,
+            unanswered: 0,
+            unsent: 0,
+            statuses: vec![0; 1000],
+            commands: (0..commands).map(|_| command()).collect(),
+            codes: BTreeMap::new(),
+            code_examples: BTreeMap::new(),
+            faults: Faults::default(),
+            connect_faults: Faults::default(),
+            connected: 0,
+            reconnected: 0,
+            closed_idle: 0,
+            unasked: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            body_bytes: 0,
+            service: histogram(),
+            lag: histogram(),
+            connect: histogram(),
+            late_generator: 0,
+            late_connections: 0,
+        }
+    }
+
+    /// A request has its answer, `latency_ns` after its intended time.
+    pub(super) fn answer(&mut self, command: u16, outcome: &Outcome, body: u64, latency_ns: u64) {
+        self.answered += 1;
+        self.body_bytes += body;
+        let figures = &mut self.commands[usize::from(command)];
+        figures.answered += 1;
+        figures.latency.saturating_record(latency_ns.max(1));
+        match outcome {
+            Outcome::Status(status) => self.statuses[usize::from(*status).min(999)] += 1,
+            Outcome::Null => figures.nulls += 1,
+            Outcome::Error(text) => {
+                figures.errors += 1;
+                self.error_reply(text);
+            }
+            Outcome::Value | Outcome::Unasked => {}
+        }
+    }
+
+    fn error_reply(&mut self, text: &str) {
+        let code = text.split(' ').next().unwrap_or_default();
+        // What a server calls a code is its own affair; only what looks like one is told apart.
+        let is_code = !code.is_empty() && code.len() <= 32 && code.bytes().all(|byte| byte.is_ascii_graphic());
+        let known = self.codes.contains_key(code) || self.codes.len() < MAX_CODES;
+        let code = if is_code && known { code } else { "other" };
+        *self.codes.entry(code.to_owned()).or_default() += 1;
+        if !self.code_examples.contains_key(code) {
+            let text: String = text.chars().take(MAX_EXAMPLE).collect();
+            self.code_examples.insert(code.to_owned(), text);
+        }
+    }
+
+    pub(super) fn fault(&mut self, fault: RequestFault, example: impl FnOnce() -> String) {
+        self.faults.add(RequestFault::ALL[fault as usize].1, example);
+    }
+
+    pub(super) fn connect_fault(&mut self, fault: ConnectFault, example: impl FnOnce() -> String) {
+        self.connect_faults.add(ConnectFault::ALL[fault as usize].1, example);
+    }
+
+    /// Requests without an answer.
+    pub(super) fn failed(&self) -> u64 {
+        self.faults.total()
+    }
+
+    /// RESP error replies.
+    pub(super) fn error_replies(&self) -> u64 {
+        self.commands.iter().map(|command| command.errors).sum()
+    }
+
+    /// RESP nulls.
+    pub(super) fn nulls(&self) -> u64 {
+        self.commands.iter().map(|command| command.nulls).sum()
+    }
+
+    /// Latencies of all commands.
+    pub(super) fn latency(&self) -> Histogram<u64> {
+        let mut all = histogram();
+        for command in &self.commands {
+            add(&mut all, &command.latency);
+        }
+        all
+    }
+
+    pub(super) fn merge(&mut self, other: Stats) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.answered_in_time += other.answered_in_time;
+        self.unanswered += other.unanswered;
+        self.unsent += other.unsent;
+        for (count, more) in self.statuses.iter_mut().zip(other.statuses) {
+            *count += more;
+        }
+        for (command, more) in self.commands.iter_mut().zip(other.commands) {
+            command.answered += more.answered;
+            command.nulls += more.nulls;
+            command.errors += more.errors;
+            add(&mut command.latency, &more.latency);
+        }
+        for (code, count) in other.codes {
+            *self.codes.entry(code).or_default() += count;
+        }
+        for (code, text) in other.code_examples {
+            self.code_examples.entry(code).or_insert(text);
+        }
+        self.faults.merge(other.faults);
+        self.connect_faults.merge(other.connect_faults);
+        self.connected += other.connected;
+        self.reconnected += other.reconnected;
+        self.closed_idle += other.closed_idle;
+        self.unasked += other.unasked;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.body_bytes += other.body_bytes;
+        add(&mut self.service, &other.service);
+        add(&mut self.lag, &other.lag);
+        add(&mut self.connect, &other.connect);
+        self.late_generator += other.late_generator;
+        self.late_connections += other.late_connections;
+    }
+}
+
+/// Adds histograms of the same bounds, which cannot fail.
+pub(super) fn add(to: &mut Histogram<u64>, from: &Histogram<u64>) {
+    let added = to.add(from);
+    debug_assert!(added.is_ok(), "all histograms have the same bounds");
+}
+
+/// What the latencies would have been had each connection gone on asking every `interval_ns` instead of waiting: for a
+/// time longer than that, those of the requests that it kept from being sent are added (Tene's correction).
+pub(super) fn corrected(latency: &Histogram<u64>, interval_ns: u64) -> Histogram<u64> {
+    latency.clone_correct(interval_ns.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_shows_once_corrected() {
+        let mut latency = histogram();
+        for _ in 0..999 {
+            latency.saturating_record(1_000_000);
+        }
+        latency.saturating_record(1_000_000_000);
+        assert!(latency.value_at_quantile(0.99) < 1_100_000);
+        let corrected = corrected(&latency, 1_000_000);
+        assert_eq!(corrected.len(), 1999);
+        assert!(corrected.value_at_quantile(0.99) > 900_000_000);
+    }
+
+    #[test]
+    fn figures_add_up() {
+        let mut all = Stats::new(2);
+        for _ in 0..3 {
+            let mut one = Stats::new(2);
+            one.sent = 4;
+            one.answer(0, &Outcome::Value, 5, 10);
+            one.answer(1, &Outcome::Null, 5, 20);
+            one.answer(1, &Outcome::Error("WRONGTYPE no".into()), 5, 7_200_000_000_000);
+            one.fault(RequestFault::Reset, || "by peer".into());
+            all.merge(one);
+        }
+        assert_eq!((all.sent, all.answered, all.failed()), (12, 9, 3));
+        assert_eq!((all.error_replies(), all.nulls(), all.body_bytes), (3, 3, 45));
+        assert_eq!(all.codes["WRONGTYPE"], 3);
+        assert_eq!((all.faults.count("reset"), all.faults.example("reset")), (3, Some("by peer")));
+        assert_eq!(all.latency().len(), 9);
+    }
+
+    #[test]
+    fn codes_of_a_hostile_server_are_bounded() {
+        let mut stats = Stats::new(1);
+        for number in 0..1000 {
+            stats.answer(0, &Outcome::Error(format!("E{number} {}", "x".repeat(5000))), 0, 1);
+        }
+        assert!(stats.codes.len() <= MAX_CODES + 1);
+        assert_eq!(stats.codes.values().sum::<u64>(), 1000);
+        assert!(stats.code_examples.values().all(|text| text.len() <= MAX_EXAMPLE));
+    }
+}

@@ -1,0 +1,206 @@
+//! Where the load goes: `HOST:PORT`, `[::1]:80`, `unix:/path`, and what URLs name.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use socket2::SockAddr;
+
+/// Which addresses of a name count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Family {
+    #[default]
+    Any,
+    V4,
+    V6,
+}
+
+/// A server before its name is resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    /// A name or an address, without brackets, and a port.
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Server::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Server::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Server::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Server {
+    /// Reads `HOST[:PORT]` or `unix:/path`.
+    pub(crate) fn parse(text: &str, default_port: Option<u16>) -> Result<Server, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path {
+                "" => Err(format!("'{text}': a path is missing behind 'unix:'")),
+                path => Ok(Server::Unix(PathBuf::from(path))),
+            };
+        }
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest.split_once(']').ok_or_else(|| format!("'{text}': a ']' is missing"))?;
+            if host.parse::<std::net::Ipv6Addr>().is_err() {
+                return Err(format!("'{text}': '{host}' is not an IPv6 address"));
+            }
+            match rest.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if rest.is_empty() => (host, None),
+                None => return Err(format!("'{text}': '{rest}' stands where ':PORT' belongs")),
+            }
+        } else {
+            match text.split_once(':') {
+                Some((_, port)) if port.contains(':') => {
+                    return Err(format!("'{text}': an IPv6 address is written in brackets, [::1]:80"));
+                }
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            }
+        };
+        if host.is_empty() {
+            return Err(format!("'{text}': the host is missing"));
+        }
+        if let Some(bad) = host.chars().find(|c| c.is_whitespace() || c.is_control() || "/?#@\\".contains(*c)) {
+            return Err(format!("'{text}': {bad:?} can't stand in a host"));
+        }
+        let port = match port {
+            None => default_port.ok_or_else(|| format!("'{text}': the port is missing"))?,
+            Some(port) => match port.parse() {
+                Ok(0) | Err(_) => return Err(format!("'{text}': '{port}' is not a port (1 to 65535)")),
+                Ok(port) => port,
+            },
+        };
+        Ok(Server::Tcp(host.to_owned(), port))
+    }
+
+    /// Its addresses, in the resolver's order. A connection that is refused by one tries the next.
+    pub(crate) fn resolve(&self, family: Family) -> Result<Vec<SockAddr>, String> {
+        match self {
+            Server::Unix(path) => match SockAddr::unix(path) {
+                Ok(address) => Ok(vec![address]),
+                Err(error) => Err(format!("{}: {error}", path.display())),
+            },
+            Server::Tcp(host, port) => {
+                let found = (host.as_str(), *port)
+                    .to_socket_addrs()
+                    .map_err(|error| format!("'{host}' can't be resolved: {error}"))?;
+                let wanted = |address: &SocketAddr| match family {
+                    Family::Any => true,
+                    Family::V4 => address.is_ipv4(),
+                    Family::V6 => address.is_ipv6(),
+                };
+                let addresses: Vec<SockAddr> = found.filter(wanted).map(SockAddr::from).collect();
+                match (addresses.is_empty(), family) {
+                    (false, _) => Ok(addresses),
+                    (true, Family::V4) => Err(format!("'{host}' has no IPv4 address")),
+                    (true, Family::V6) => Err(format!("'{host}' has no IPv6 address")),
+                    (true, Family::Any) => Err(format!("'{host}' has no address")),
+                }
+            }
+        }
+    }
+}
+
+/// An `http://` URL taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) server: Server,
+    /// What the Host field says: as the URL has it.
+    pub(crate) authority: String,
+    /// Path and query.
+    pub(crate) target: String,
+}
+
+impl Url {
+    /// Reads `http://HOST[:PORT][/PATH][?QUERY][#FRAGMENT]`; the scheme may be left out.
+    pub(crate) fn parse(text: &str) -> Result<Url, String> {
+        let rest = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+                return Err(format!("'{text}': https is not supported yet, only http"));
+            }
+            Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                return Err(format!("'{text}': the scheme '{scheme}' is not http"));
+            }
+            _ => text,
+        };
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let path = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(path);
+        if authority.contains('@') {
+            return Err(format!(
+                "'{text}': user and password don't stand in the URL; say --header \"Authorization: Basic …\""
+            ));
+        }
+        let server = Server::parse(authority, Some(80)).map_err(|reason| format!("'{text}' is not a URL: {reason}"))?;
+        if let Server::Unix(_) = server {
+            return Err(format!("'{text}': say --connect {authority} and any URL"));
+        }
+        if let Some(bad) = target.chars().find(|c| *c <= ' ' || !c.is_ascii() || *c == '\x7f') {
+            return Err(format!("'{text}': {bad:?} must be percent-encoded in a URL"));
+        }
+        let target = match target.as_bytes().first() {
+            Some(b'/') => target.to_owned(),
+            _ => format!("/{target}"),
+        };
+        Ok(Url { server, authority: authority.to_owned(), target })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<(&str, &str, &str), &str>) {
+        match (Url::parse(text), expected) {
+            (Ok(url), Ok((server, authority, target))) => {
+                assert_eq!(
+                    (url.server.to_string().as_str(), url.authority.as_str(), url.target.as_str()),
+                    (server, authority, target),
+                    "{text}"
+                );
+            }
+            (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+            (found, _) => panic!("{text}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn urls() {
+        check("http://a", Ok(("a:80", "a", "/")));
+        check("HTTP://a:81/x?y#z", Ok(("a:81", "a:81", "/x?y")));
+        check("a:81?q", Ok(("a:81", "a:81", "/?q")));
+        check("http://[::1]:8080/x", Ok(("[::1]:8080", "[::1]:8080", "/x")));
+        check("http://a/user/__key__", Ok(("a:80", "a", "/user/__key__")));
+        check("http://a/r?u=http://b/", Ok(("a:80", "a", "/r?u=http://b/")));
+        check("https://a/", Err("https is not supported yet"));
+        check("ftp://a/", Err("'ftp' is not http"));
+        check("http://", Err("host is missing"));
+        check("http://:80/", Err("host is missing"));
+        check("http://a:0/", Err("'0' is not a port"));
+        check("http://a:99999/", Err("not a port"));
+        check("http://a:b/", Err("not a port"));
+        check("http://::1/", Err("brackets"));
+        check("http://[::1/", Err("']' is missing"));
+        check("http://[x]/", Err("not an IPv6 address"));
+        check("http://u:p@a/", Err("Authorization"));
+        check("http://a/b c", Err("percent-encoded"));
+        check("http://a b/", Err("can't stand in a host"));
+        check("http://a/ü", Err("percent-encoded"));
+    }
+
+    #[test]
+    fn servers() {
+        assert_eq!(Server::parse("unix:/run/x", None), Ok(Server::Unix("/run/x".into())));
+        assert_eq!(Server::parse("h", Some(6379)), Ok(Server::Tcp("h".into(), 6379)));
+        assert!(Server::parse("h", None).unwrap_err().contains("port is missing"));
+        assert!(Server::parse("unix:", None).is_err());
+        let local = Server::Tcp("127.0.0.1".into(), 1);
+        assert_eq!(local.resolve(Family::V4).unwrap().len(), 1);
+        assert!(local.resolve(Family::V6).unwrap_err().contains("no IPv6 address"));
+        assert!(Server::Tcp("no-such-host.invalid".into(), 1).resolve(Family::Any).is_err());
+    }
+}

@@ -1,0 +1,239 @@
+//! Words with `__key__` and `__data__` in them, and the keys that they are filled with.
+//!
+//! The placeholders are memtier's. Data is the same filler in every request, so it is put in once, when the template
+//! is made; only keys are drawn while the load runs.
+
+use super::random::{Random, Zipf};
+
+const KEY: &[u8] = b"__key__";
+const DATA: &[u8] = b"__data__";
+
+/// How keys are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum KeyPattern {
+    /// Each as often as any other.
+    Uniform,
+    /// One after the other, over and over; each thread takes those of its own residue, so that together they take all.
+    Sequential,
+    /// Around the middle of the range, with this deviation in keys; 0: a sixth of the range.
+    Gaussian(f64),
+    /// The first key most often, by this exponent.
+    Zipf(f64),
+}
+
+/// Which keys there are.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeySpace {
+    /// Stands before the number.
+    pub(crate) prefix: String,
+    /// Lowest number.
+    pub(crate) min: u64,
+    /// Highest number.
+    pub(crate) max: u64,
+    pub(crate) pattern: KeyPattern,
+}
+
+impl KeySpace {
+    fn count(&self) -> u64 {
+        (self.max - self.min).saturating_add(1)
+    }
+}
+
+/// Draws keys for one thread.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    space: KeySpace,
+    random: Random,
+    zipf: Option<Zipf>,
+    next: u64,
+    step: u64,
+}
+
+impl Keys {
+    pub(super) fn new(space: KeySpace, seed: u64, thread: u64, threads: u64) -> Keys {
+        let zipf = match space.pattern {
+            KeyPattern::Zipf(exponent) => Some(Zipf::new(space.count(), exponent)),
+            _ => None,
+        };
+        let mut random = Random::new(seed);
+        // Threads whose seeds are neighbours shall not draw neighbouring sequences.
+        let random = Random::new(random.next() ^ (thread + 1).wrapping_mul(0xd134_2543_de82_ef95));
+        Keys { space, random, zipf, next: thread, step: threads }
+    }
+
+    fn number(&mut self) -> u64 {
+        let count = self.space.count();
+        let offset = match self.space.pattern {
+            KeyPattern::Uniform => self.random.below(count),
+            KeyPattern::Sequential => {
+                let offset = self.next % count;
+                self.next = self.next.wrapping_add(self.step);
+                offset
+            }
+            KeyPattern::Gaussian(deviation) => {
+                let deviation = if deviation > 0.0 { deviation } else { count as f64 / 6.0 };
+                let middle = (count - 1) as f64 / 2.0;
+                let place = middle + self.random.normal() * deviation;
+                place.round().clamp(0.0, (count - 1) as f64) as u64
+            }
+            KeyPattern::Zipf(_) => match &self.zipf {
+                Some(zipf) => zipf.draw(&mut self.random) - 1,
+                None => 0,
+            },
+        };
+        self.space.min + offset.min(count - 1)
+    }
+
+    /// Appends a newly drawn key.
+    pub(super) fn write(&mut self, out: &mut Vec<u8>) {
+        let number = self.number();
+        out.extend_from_slice(self.space.prefix.as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Bytes(Vec<u8>),
+    Key,
+}
+
+/// Bytes with places for keys.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Template {
+    parts: Vec<Part>,
+}
+
+impl Template {
+    /// Reads `text`; each `__data__` becomes `data`.
+    pub(crate) fn new(text: &[u8], data: &[u8]) -> Template {
+        let mut parts = Vec::new();
+        let mut bytes = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            if let Some(after) = rest.strip_prefix(KEY) {
+                if !bytes.is_empty() {
+                    parts.push(Part::Bytes(std::mem::take(&mut bytes)));
+                }
+                parts.push(Part::Key);
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix(DATA) {
+                bytes.extend_from_slice(data);
+                rest = after;
+            } else {
+                bytes.push(rest[0]);
+                rest = &rest[1..];
+            }
+        }
+        if !bytes.is_empty() {
+            parts.push(Part::Bytes(bytes));
+        }
+        Template { parts }
+    }
+
+    /// Adds bytes as they are.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        match self.parts.last_mut() {
+            Some(Part::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => self.parts.push(Part::Bytes(bytes.to_vec())),
+        }
+    }
+
+    /// The bytes, if there is no place for a key among them.
+    pub(crate) fn fixed(&self) -> Option<&[u8]> {
+        match self.parts.as_slice() {
+            [] => Some(b""),
+            [Part::Bytes(bytes)] => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Appends the bytes; `key` writes each key.
+    pub(super) fn write(&self, out: &mut Vec<u8>, mut key: impl FnMut(&mut Vec<u8>)) {
+        for part in &self.parts {
+            match part {
+                Part::Bytes(bytes) => out.extend_from_slice(bytes),
+                Part::Key => key(out),
+            }
+        }
+    }
+}
+
+/// What looks like a placeholder and is none: a slip that would otherwise be sent as it stands.
+pub(crate) fn unknown_placeholder(text: &str) -> Option<&str> {
+    let mut from = 0;
+    while let Some(start) = text[from..].find("__").map(|at| from + at) {
+        let len = text[start + 2..].find("__")?;
+        let end = start + 2 + len + 2;
+        let (word, name) = (&text[start..end], &text[start + 2..end - 2]);
+        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        if is_name && word.as_bytes() != KEY && word.as_bytes() != DATA {
+            return Some(word);
+        }
+        from = if is_name { end } else { start + 2 };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(pattern: KeyPattern, thread: u64, threads: u64) -> Keys {
+        let space = KeySpace { prefix: "k:".into(), min: 10, max: 19, pattern };
+        Keys::new(space, 1, thread, threads)
+    }
+
+    #[test]
+    fn templates_are_filled() {
+        let mut keys = keys(KeyPattern::Sequential, 0, 1);
+        let template = Template::new(b"a__key__-__data__-__key__b", b"DD");
+        let mut out = Vec::new();
+        template.write(&mut out, |out| keys.write(out));
+        assert_eq!(out, b"ak:10-DD-k:11b");
+        assert_eq!(template.fixed(), None);
+        assert_eq!(Template::new(b"x__data__", b"D").fixed(), Some(b"xD".as_slice()));
+        assert_eq!(Template::new(b"", b"D").fixed(), Some(b"".as_slice()));
+    }
+
+    #[test]
+    fn slips_are_seen() {
+        for (text, expected) in [
+            ("__key__", None),
+            ("a__data____key__", None),
+            ("__kye__", Some("__kye__")),
+            ("__key__ __rand_int__", Some("__rand_int__")),
+            ("a__b", None),
+            ("____", None),
+            ("__KEY__ __X", None),
+        ] {
+            assert_eq!(unknown_placeholder(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_pattern_stays_in_its_range() {
+        let patterns = [KeyPattern::Uniform, KeyPattern::Sequential, KeyPattern::Gaussian(0.0), KeyPattern::Zipf(1.1)];
+        for pattern in patterns {
+            let mut keys = keys(pattern, 0, 1);
+            let mut seen = [0u32; 20];
+            for _ in 0..10_000 {
+                seen[keys.number() as usize] += 1;
+            }
+            assert!(seen[..10].iter().all(|count| *count == 0), "{pattern:?}");
+            assert!(seen[10..].iter().all(|count| *count > 0), "{pattern:?} {seen:?}");
+        }
+    }
+
+    #[test]
+    fn sequential_threads_take_every_key_once() {
+        let mut seen: Vec<u64> = (0..2)
+            .flat_map(|thread| {
+                let mut keys = keys(KeyPattern::Sequential, thread, 2);
+                (0..5).map(move |_| keys.number()).collect::<Vec<_>>()
+            })
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (10..20).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,282 @@
+//! The report for people.
+
+use std::fmt::Write;
+
+use hdrhistogram::Histogram;
+
+use super::plan::{Load, Plan, ProtocolPlan};
+use super::reactor::Tick;
+use super::run::{Outcome, ProcessTime};
+use super::stats::{ConnectFault, Faults, RequestFault};
+
+/// Quantiles of reports, with the names that both reports use.
+pub(super) const QUANTILES: [(&str, &str, f64); 8] = [
+    ("p50", "p50", 0.5),
+    ("p75", "p75", 0.75),
+    ("p90", "p90", 0.9),
+    ("p95", "p95", 0.95),
+    ("p99", "p99", 0.99),
+    ("p99.9", "p99_9", 0.999),
+    ("p99.99", "p99_99", 0.9999),
+    ("p99.999", "p99_999", 0.99999),
+];
+
+/// A time with a unit that leaves it three digits.
+pub(super) fn time(ns: u64) -> String {
+    let value = ns as f64;
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        1_000..1_000_000 => (value / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
+        _ => (value / 1e9, "s"),
+    };
+    match value {
+        ..10.0 => format!("{value:.2} {unit}"),
+        ..100.0 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    }
+}
+
+fn amount(bytes: f64) -> String {
+    match bytes {
+        ..1e3 => format!("{bytes:.0} B"),
+        ..1e6 => format!("{:.1} kB", bytes / 1e3),
+        ..1e9 => format!("{:.1} MB", bytes / 1e6),
+        _ => format!("{:.2} GB", bytes / 1e9),
+    }
+}
+
+fn plural(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+fn row(out: &mut String, name: &str, text: &str) {
+    let _ = writeln!(out, "{name:<13} {text}");
+}
+
+/// One line for an interval.
+pub(super) fn live_line(interval_s: f64, tick: &Tick) -> String {
+    let at_s = (tick.number + 1) as f64 * interval_s;
+    let quantile = |quantile| time(tick.latency.value_at_quantile(quantile));
+    format!(
+        "{at_s:>8.1} s  {:>10.0} sent/s  {:>10.0} answered/s  p50 {:>8}  p99 {:>8}  max {:>8}  failed {}",
+        tick.sent as f64 / interval_s,
+        tick.latency.len() as f64 / interval_s,
+        quantile(0.5),
+        quantile(0.99),
+        time(tick.latency.max()),
+        tick.failed
+    )
+}
+
+/// The whole report.
+pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
+    let mut out = String::new();
+    let (load, stats) = (&plan.load, &outcome.stats);
+    let _ = writeln!(out, "{}\n{}\n", subject(plan), manner(load, outcome));
+    let mut counts = format!("{} sent  {} answered  {} failed", stats.sent, stats.answered, stats.failed());
+    if stats.unanswered > 0 {
+        let _ = write!(counts, "  {} cut off by the interrupt", stats.unanswered);
+    }
+    if load.rate.is_some() || stats.unsent > 0 {
+        let _ = write!(counts, "  {} never sent", stats.unsent);
+    }
+    row(&mut out, "requests", &counts);
+    if outcome.warmup.sent > 0 {
+        let warmup = &outcome.warmup;
+        let text = format!(
+            "{} sent  {} answered  {} failed (not counted above)",
+            warmup.sent,
+            warmup.answered,
+            warmup.failed()
+        );
+        row(&mut out, "warm-up", &text);
+    }
+    let per_second = |bytes: u64| amount(bytes as f64 / outcome.elapsed_s.max(1e-9));
+    row(
+        &mut out,
+        "rate",
+        &format!(
+            "{:.1}/s  in {}/s  out {}/s",
+            outcome.rate(),
+            per_second(stats.bytes_received),
+            per_second(stats.bytes_sent)
+        ),
+    );
+    answers(&mut out, plan, outcome);
+    faults(&mut out, "failed", &stats.faults, RequestFault::ALL.iter().map(|(_, name)| *name));
+    faults(&mut out, "connecting", &stats.connect_faults, ConnectFault::ALL.iter().map(|(_, name)| *name));
+    let mut connections = format!("{} made", stats.connected);
+    for (count, what) in [
+        (stats.reconnected, "of them again"),
+        (stats.closed_idle, "closed by the peer while idle"),
+        (stats.unasked, "messages that answered nothing"),
+    ] {
+        if count > 0 {
+            let _ = write!(connections, ", {count} {what}");
+        }
+    }
+    row(&mut out, "connections", &connections);
+    out.push('\n');
+    times(&mut out, plan, outcome);
+    out.push('\n');
+    cpu(&mut out, outcome);
+    for warning in &outcome.warnings {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    if outcome.is_interrupted {
+        out.push_str("interrupted\n");
+    }
+    out
+}
+
+fn subject(plan: &Plan) -> String {
+    match &plan.protocol {
+        ProtocolPlan::Http(http) => {
+            format!("http {} to {}, {}", http.method(), plan.load.server, plural(http.count(), "request form"))
+        }
+        ProtocolPlan::Redis(redis) => {
+            format!("redis {} to {}", redis.names().collect::<Vec<_>>().join(" "), plan.load.server)
+        }
+    }
+}
+
+fn manner(load: &Load, outcome: &Outcome) -> String {
+    let mut text = match load.rate {
+        Some(rate) => format!("open loop, {rate}/s {:?}", load.arrivals).to_lowercase(),
+        None => "closed loop".to_owned(),
+    };
+    let _ = write!(text, ", {}, {}", plural(load.connections, "connection"), plural(load.threads, "thread"));
+    if load.pipeline > 1 {
+        let _ = write!(text, ", pipeline {}", load.pipeline);
+    }
+    if !load.keep_alive {
+        text.push_str(", a connection per request");
+    }
+    let _ = write!(text, ", {:.2} s", outcome.elapsed_s);
+    text
+}
+
+fn answers(out: &mut String, plan: &Plan, outcome: &Outcome) {
+    let stats = &outcome.stats;
+    if let ProtocolPlan::Redis(_) = plan.protocol {
+        let errors = stats.error_replies();
+        let values = stats.answered - errors - stats.nulls();
+        row(out, "replies", &format!("{values} values  {} nulls  {errors} errors", stats.nulls()));
+        for (code, count) in &stats.codes {
+            let example = stats.code_examples.get(code).map_or("", String::as_str);
+            row(out, "", &format!("{code} {count}: {}", printable(example)));
+        }
+        return;
+    }
+    let mut text = String::new();
+    for class in 1..10 {
+        let codes = &stats.statuses[class * 100..class * 100 + 100];
+        let total: u64 = codes.iter().sum();
+        if total > 0 {
+            let seen: Vec<String> = codes
+                .iter()
+                .enumerate()
+                .filter(|(_, count)| **count > 0)
+                .map(|(code, count)| format!("{}: {count}", class * 100 + code))
+                .collect();
+            let _ = write!(text, "{class}xx {total} ({})  ", seen.join(", "));
+        }
+    }
+    row(out, "status", if text.is_empty() { "none" } else { text.trim_end() });
+}
+
+fn faults(out: &mut String, title: &str, faults: &Faults, names: impl Iterator<Item = &'static str>) {
+    let mut title = title;
+    for name in names.filter(|name| faults.count(name) > 0) {
+        let example = faults.example(name).map_or(String::new(), |text| format!(": {}", printable(text)));
+        row(out, title, &format!("{name} {}{example}", faults.count(name)));
+        title = "";
+    }
+}
+
+/// What a peer wrote, fit for a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
+}
+
+fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
+    let stats = &outcome.stats;
+    let mut head = String::new();
+    for (name, _, _) in QUANTILES {
+        let _ = write!(head, "{name:>9}");
+    }
+    row(out, "", &format!("{head}{:>9}{:>9}", "max", "mean"));
+    let mut line = |name: &str, histogram: &Histogram<u64>| {
+        if histogram.is_empty() {
+            return;
+        }
+        let mut text = String::new();
+        for (_, _, quantile) in QUANTILES {
+            let _ = write!(text, "{:>9}", time(histogram.value_at_quantile(quantile)));
+        }
+        let _ = write!(text, "{:>9}{:>9}", time(histogram.max()), time(histogram.mean() as u64));
+        row(out, name, &text);
+    };
+    line("latency", &outcome.latency);
+    if let Some(corrected) = &outcome.corrected {
+        line("corrected", corrected);
+    }
+    line("service", &stats.service);
+    line("send lag", &stats.lag);
+    line("connect", &stats.connect);
+    if outcome.commands.len() > 1 {
+        for (name, command) in outcome.commands.iter().zip(&stats.commands) {
+            line(&format!("  {name}"), &command.latency);
+        }
+    }
+    if plan.load.rate.is_some() {
+        let late = format!(
+            "{} by the generator, {} for want of a free connection (later than {})",
+            stats.late_generator,
+            stats.late_connections,
+            time(plan.load.late_ns)
+        );
+        row(out, "late sends", &late);
+    }
+}
+
+fn cpu(out: &mut String, outcome: &Outcome) {
+    let own = format!(
+        "{:.2} µs CPU per request, busiest thread {:.0} % of a core",
+        outcome.cpu_per_request_us(outcome.cpu_s),
+        outcome.busiest * 100.0
+    );
+    row(out, "generator", &own);
+    if let Some(ProcessTime { pid, user_s, system_s }) = outcome.peer {
+        let per_request = |seconds| outcome.cpu_per_request_us(seconds);
+        let text = format!(
+            "{:.2} µs CPU per request ({:.2} user, {:.2} system), pid {pid}",
+            per_request(user_s + system_s),
+            per_request(user_s),
+            per_request(system_s)
+        );
+        row(out, "peer", &text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (ns, text) in [
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (12_340, "12.3 µs"),
+            (999_000, "999 µs"),
+            (1_500_000, "1.50 ms"),
+            (2_000_000_000, "2.00 s"),
+        ] {
+            assert_eq!(time(ns), text);
+        }
+        assert_eq!((amount(12.0), amount(12_340.0)), ("12 B".into(), "12.3 kB".into()));
+        assert_eq!(printable("a\x1b[31mb\r\n"), "a.[31mb..");
+    }
+}
