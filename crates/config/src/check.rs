@@ -1,6 +1,9 @@
 //! What only the whole configuration shows: references between proxies, and HAProxy's warnings about what is missing.
 
+use std::sync::Arc;
+
 use crate::diagnostic::Diagnostics;
+use crate::format;
 use crate::model::{Action, BackendName, Config, LogLine, Mode, Position, Proxy, ProxyId, ProxyKind};
 use crate::section::number_servers;
 
@@ -17,6 +20,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
             binds(proxy, diagnostics);
         }
         unreachable_rules(proxy, diagnostics);
+        captures(proxy, diagnostics);
     }
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         modes(proxy, default_at.as_ref(), config, diagnostics);
@@ -36,10 +40,13 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
             rules.clear();
         }
     }
-    if proxy.log_line == LogLine::Http {
-        let message = format!("'option httplog' not usable with {kind} '{name}' (needs 'mode http')");
+    if let Some(line) = &proxy.logging.line
+        && matches!(line.keyword, "option httplog" | "option httpslog")
+    {
+        let message = format!("'{}' not usable with {kind} '{name}' (needs 'mode http')", line.keyword);
         diagnostics.warning(proxy.at.clone(), message).hint("'option tcplog' is used instead");
-        proxy.log_line = LogLine::Tcp;
+        let format = Arc::new(format::builtin(format::TCP_LOG));
+        proxy.logging.line = Some(LogLine { keyword: "option tcplog", format });
     }
     if proxy.options.forwardfor.is_some() {
         let message = format!("'option forwardfor' ignored for {kind} '{name}' as it requires HTTP mode");
@@ -98,12 +105,31 @@ fn unreachable_rules(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// A frontend's own rules must name slots that it has; which frontends a backend serves shows only at run time.
+fn captures(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    if proxy.kind == ProxyKind::Backend {
+        return;
+    }
+    for rule in [&proxy.tcp_request_content, &proxy.http_request, &proxy.http_response].into_iter().flatten() {
+        let Action::Capture { slot, response, .. } = rule.action else { continue };
+        let logging = &proxy.logging;
+        let slots = if response { &logging.response_captures } else { &logging.request_captures };
+        if slot as usize >= slots.len() {
+            let side = if response { "response" } else { "request" };
+            let message = format!("unable to find {side} capture id '{slot}'");
+            let error = diagnostics.error(rule.at.clone(), message);
+            error.hint(format!("'declare capture {side} len N' makes a slot; the first has number 0"));
+        }
+    }
+}
+
 fn is_final(action: &Action) -> bool {
     matches!(
         action,
         Action::Accept
             | Action::Reject
             | Action::Deny(_)
+            | Action::Tarpit(_)
             | Action::Return(_)
             | Action::Redirect(_)
             | Action::UseService(_)

@@ -508,7 +508,7 @@ mod tests {
         refused(place, "lua.pik(a)", "did you mean 'lua.pick'?");
         refused(place, "src,lua.twic", "4: the Lua converter 'twic' is not registered did you mean 'lua.twice'?");
         refused(place, "lua.pick(a,b,c,d,e,f)", "too many arguments for 'lua.pick': at most 5");
-        refused(place, "status", "needs HTTP response headers, which 'http-request' doesn't have");
+        refused(place, "status", "needs HTTP response, which 'http-request' doesn't have");
         refused(Place::HttpResponse, "path", "needs HTTP request headers");
         refused(Place::TcpConnection, "src,store_incr(main)", "may wait");
         refused(Place::TcpConnection, "path", "needs HTTP request headers");

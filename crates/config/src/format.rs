@@ -1,9 +1,11 @@
 //! Log-format strings (HAProxy configuration manual 8.2.6): text, `%xx` aliases and `%[…]` expressions, each with
 //! flags `%{+Q,-X}…`.
 //!
-//! Blanks stay as they are written, which is HAProxy's way in rules; only its `log-format` lines fold runs of them.
+//! Blanks stay as they are written, which is HAProxy's way in rules; in its log lines ([`Blanks::Merged`]) a run of
+//! them is one, also across an item that prints nothing.
 
-use crate::expression::{ExpressionReader, Problem};
+use crate::catalogue::Place;
+use crate::expression::{ExpressionReader, Problem, StoreNames};
 use crate::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Position};
 use crate::suggest;
 
@@ -13,6 +15,34 @@ pub(crate) const HTTP_LOG: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %
 /// `option tcplog`, as `HAPROXY_TCP_LOG_FMT`.
 pub(crate) const TCP_LOG: &str = "%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/%fc/%bc/%sc/%rc %sq/%bq";
 
+/// `option httplog clf`.
+pub(crate) const HTTP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s \
+                                       %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC %CS %hrl %hsl";
+/// `option httpslog`, as `HAPROXY_HTTPS_LOG_FMT`. No connection is one of TLS, so what HAProxy fetches about it is
+/// what it prints about a plain connection.
+pub(crate) const HTTPS_LOG: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc \
+                                    %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r 0/-/0/0/0 -/%sslv/%sslc";
+/// `option tcplog clf`.
+pub(crate) const TCP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%T] \"TCP \" 000 %B \"\" \"\" %cp %ms %ft %b %s \
+                                      %Th %Tw %Tc %Tt %U %ts-- %ac %fc %bc %sc %rc %sq %bq \"\" \"\" ";
+
+/// What becomes of blanks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blanks {
+    /// They are text.
+    Kept,
+    /// A run of them is one [`FormatPart::Blank`].
+    Merged,
+}
+
+/// A format of this file, which is known to be one.
+pub(crate) fn builtin(text: &str) -> LogFormat {
+    let stores = StoreNames::default();
+    let reader = ExpressionReader { stores: &stores, place: Place::Log, acl: false };
+    let nowhere = |_| Position { file: "".into(), line: 0, column: 0 };
+    read(text.as_bytes(), Blanks::Merged, &reader, &nowhere).expect("a test reads each of them")
+}
+
 /// Aliases by the name behind the `%`.
 const ALIASES: &[(&str, LogAlias)] = &[
     ("B", LogAlias::BytesRead),
@@ -21,18 +51,23 @@ const ALIASES: &[(&str, LogAlias)] = &[
     ("H", LogAlias::HostName),
     ("HM", LogAlias::HttpMethod),
     ("HP", LogAlias::HttpPath),
+    ("HPO", LogAlias::HttpPathOnly),
     ("HQ", LogAlias::HttpQuery),
     ("HU", LogAlias::HttpUri),
     ("HV", LogAlias::HttpVersion),
+    ("ID", LogAlias::UniqueId),
     ("ST", LogAlias::Status),
+    ("T", LogAlias::DateGmt),
     ("TR", LogAlias::TimerTR),
     ("Ta", LogAlias::TimerTa),
     ("Tc", LogAlias::TimerTc),
     ("Td", LogAlias::TimerTd),
     ("Th", LogAlias::TimerTh),
     ("Ti", LogAlias::TimerTi),
+    ("Tl", LogAlias::DateLocal),
     ("Tq", LogAlias::TimerTq),
     ("Tr", LogAlias::TimerTr),
+    ("Ts", LogAlias::Timestamp),
     ("Tt", LogAlias::TimerTt),
     ("Tu", LogAlias::TimerTu),
     ("Tw", LogAlias::TimerTw),
@@ -51,7 +86,11 @@ const ALIASES: &[(&str, LogAlias)] = &[
     ("fp", LogAlias::Fp),
     ("ft", LogAlias::Ft),
     ("hr", LogAlias::Hr),
+    ("hrl", LogAlias::Hrl),
     ("hs", LogAlias::Hs),
+    ("hsl", LogAlias::Hsl),
+    ("lc", LogAlias::LogCounter),
+    ("ms", LogAlias::Milliseconds),
     ("pid", LogAlias::Pid),
     ("r", LogAlias::Request),
     ("rc", LogAlias::Rc),
@@ -61,15 +100,21 @@ const ALIASES: &[(&str, LogAlias)] = &[
     ("si", LogAlias::Si),
     ("sp", LogAlias::Sp),
     ("sq", LogAlias::Sq),
+    ("sslc", LogAlias::SslCipher),
+    ("sslv", LogAlias::SslVersion),
     ("t", LogAlias::T),
     ("tr", LogAlias::Tr),
+    ("trg", LogAlias::TrGmt),
+    ("trl", LogAlias::TrLocal),
     ("ts", LogAlias::Ts),
     ("tsc", LogAlias::Tsc),
 ];
 
 /// Aliases of HAProxy's that have no meaning here yet.
-const LATER: &[&str] =
-    &["HPO", "ID", "OG", "T", "Tl", "Ts", "hrl", "hsl", "lc", "ms", "sslc", "sslv", "trg", "trl", "ae"];
+const LATER: &[&str] = &["OG"];
+
+/// Flags of HAProxy's that are not there yet.
+const LATER_FLAGS: &[&[u8]] = &[b"json", b"cbor", b"bin"];
 
 /// The names of all aliases, for the reference.
 pub(crate) fn alias_names() -> impl Iterator<Item = &'static str> {
@@ -79,6 +124,7 @@ pub(crate) fn alias_names() -> impl Iterator<Item = &'static str> {
 /// Reads a log-format. `place` gives the position of a byte of `bytes`.
 pub(crate) fn read(
     bytes: &[u8],
+    blanks: Blanks,
     reader: &ExpressionReader<'_>,
     place: &dyn Fn(usize) -> Position,
 ) -> Result<LogFormat, Problem> {
@@ -89,6 +135,16 @@ pub(crate) fn read(
     let mut i = 0;
     while i < bytes.len() {
         let byte = bytes[i];
+        if byte == b' ' && blanks == Blanks::Merged {
+            if !text.is_empty() {
+                format.parts.push(FormatPart::Text(std::mem::take(&mut text)));
+            }
+            if !matches!(format.parts.last(), Some(FormatPart::Blank)) {
+                format.parts.push(FormatPart::Blank);
+            }
+            i += 1;
+            continue;
+        }
         if byte != b'%' {
             text.push(byte);
             i += 1;
@@ -200,6 +256,10 @@ fn read_flags(text: &[u8], offset: usize, flags: &mut FormatFlags) -> Result<(),
         let (on, letter) = match flag {
             [b'+', letter] => (true, *letter),
             [b'-', letter] => (false, *letter),
+            [b'+' | b'-', name @ ..] if LATER_FLAGS.contains(&name) => {
+                let message = format!("flag '{}' is not supported yet", String::from_utf8_lossy(name));
+                return Err(Problem::new(at, message));
+            }
             _ => {
                 let message = format!("unknown flag '{}'", String::from_utf8_lossy(flag));
                 return Err(
@@ -211,7 +271,6 @@ fn read_flags(text: &[u8], offset: usize, flags: &mut FormatFlags) -> Result<(),
             b'Q' => flags.quote = on,
             b'X' => flags.hex = on,
             b'E' => flags.escape = on,
-            // `M` (say '-' for what is missing) is what every alias does anyway in HAProxy's own formats.
             other => {
                 let message = format!("flag '{}' is not supported", (other as char).escape_default());
                 return Err(
@@ -227,16 +286,20 @@ fn read_flags(text: &[u8], offset: usize, flags: &mut FormatFlags) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Place;
-    use crate::expression::StoreNames;
 
     fn run(text: &str) -> Result<String, String> {
+        run_with(text, Blanks::Kept)
+    }
+
+    fn run_with(text: &str, blanks: Blanks) -> Result<String, String> {
         let stores = StoreNames::default();
         let reader = ExpressionReader { stores: &stores, place: Place::HttpRequest, acl: false };
         let place = |offset: usize| Position { file: "f".into(), line: 1, column: offset as u32 + 1 };
-        let format = read(text.as_bytes(), &reader, &place).map_err(|p| format!("{}: {}", p.offset, p.message))?;
+        let format =
+            read(text.as_bytes(), blanks, &reader, &place).map_err(|p| format!("{}: {}", p.offset, p.message))?;
         let shown = format.parts.iter().map(|part| match part {
             FormatPart::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
+            FormatPart::Blank => "_".to_owned(),
             FormatPart::Alias(alias, flags) => format!("{alias:?}{}", shown_flags(flags)),
             FormatPart::Expr(expr, flags) => {
                 format!("{:?}{}@{}", expr.fetch, shown_flags(flags), expr.at.column)
@@ -282,7 +345,10 @@ mod tests {
 
     #[test]
     fn log_lines_are_formats() {
-        assert!(run(HTTP_LOG).is_ok() && run(TCP_LOG).is_ok());
+        for text in [HTTP_LOG, HTTP_CLF_LOG, HTTPS_LOG, TCP_LOG, TCP_CLF_LOG] {
+            assert!(!builtin(text).parts.is_empty(), "{text}");
+        }
+        assert_eq!(run_with("  %hr   a b  ", Blanks::Merged).as_deref(), Ok("_ Hr _ \"a\" _ \"b\" _"));
     }
 
     #[test]
@@ -290,7 +356,9 @@ mod tests {
         refused("50% off", "2: unexpected ' ' after '%'");
         refused("50%", "2: a '%' at the end of a format");
         refused("%zz", "0: no such format alias '%zz'");
-        refused("%ID", "0: format alias '%ID' is not supported yet");
+        refused("%OG", "0: format alias '%OG' is not supported yet");
+        refused("%{+json}o", "2: flag 'json' is not supported yet");
+        refused("%{+Q,+cbor}o", "5: flag 'cbor' is not supported yet");
         refused("%[src", "1: missing ']' after the expression");
         refused("%[src b]", "5: unexpected ' ' in the expression");
         refused("x%[srcc]", "3: unknown fetch method 'srcc'");

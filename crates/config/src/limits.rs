@@ -20,3 +20,9 @@ pub const BIND_ADDRESSES: usize = 65536;
 pub const FILE_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of a map or ACL file.
 pub const PATTERN_FILE_BYTES: usize = sluicegate_pattern::TEXT_LIMIT;
+/// Ranges of one `sample` of a `log` line.
+pub const LOG_RANGES: usize = 64;
+/// Capture slots of one frontend, each for requests and for responses.
+pub const CAPTURES: usize = 1024;
+/// Bytes that one capture slot may keep.
+pub const CAPTURE_BYTES: i64 = 65536;

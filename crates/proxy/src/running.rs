@@ -12,7 +12,7 @@ use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
 use crate::listener::FrontendShared;
-use crate::log::Logger;
+use crate::log::{Logger, ProxyLog};
 use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::rule::{CompileError, ProxyRules};
@@ -64,9 +64,11 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     for (index, proxy) in config.proxies.iter().enumerate() {
-        match ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref()) {
-            Ok(rules) => proxies.push(build_proxy(ProxyId(index as u32), proxy, rules, workers)),
-            Err(more) => errors.extend(more),
+        let rules = ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref());
+        let log = ProxyLog::compile(&proxy.logging, &parts.engines);
+        match (rules, log) {
+            (Ok(rules), Ok(log)) => proxies.push(build_proxy(ProxyId(index as u32), proxy, rules, log, workers)),
+            (rules, log) => errors.extend(rules.err().into_iter().chain(log.err()).flatten()),
         }
     }
     if !errors.is_empty() {
@@ -90,12 +92,13 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
     }))
 }
 
-fn build_proxy(id: ProxyId, config: &model::Proxy, rules: ProxyRules, workers: usize) -> Arc<ProxyRun> {
+fn build_proxy(id: ProxyId, config: &model::Proxy, rules: ProxyRules, log: ProxyLog, workers: usize) -> Arc<ProxyRun> {
     let (backend, servers) = build_backend(config, workers);
     Arc::new(ProxyRun {
         id,
         config: Arc::new(config.clone()),
         rules,
+        log,
         frontend: Arc::new(FrontendShared::new(workers, config.maxconn)),
         backend,
         servers,
@@ -110,6 +113,8 @@ pub struct ProxyRun {
     pub config: Arc<model::Proxy>,
     /// Its rules, compiled.
     pub rules: ProxyRules,
+    /// What it logs, compiled.
+    pub log: ProxyLog,
     /// The frontend's limits and figures; counted even where the section has no frontend side.
     pub frontend: Arc<FrontendShared>,
     /// The backend's queue, balance and figures.

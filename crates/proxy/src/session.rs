@@ -252,8 +252,7 @@ impl NextRequest {
         let limits = &session.worker().limits;
         match parse_request(session.input.data(), limits, &mut stream.cx.request) {
             Ok(Some(head)) => {
-                stream.cx.log.request_started_at = session.worker().wall_clock(self.started);
-                stream.cx.log.request_started = self.started;
+                note_start(session, &mut stream, self.started);
                 session.requests = session.requests.saturating_add(1);
                 Some(Arrival::Request(stream, head, now))
             }
@@ -272,6 +271,18 @@ impl NextRequest {
                 Some(Arrival::Invalid(error))
             }
         }
+    }
+}
+
+/// Notes when the first byte of a request came, and since when it was waited for: since the connection was accepted or
+/// since the request before it ended.
+fn note_start(session: &Session, stream: &mut Active, started: Instant) {
+    let (worker, log) = (session.worker(), &mut stream.cx.log);
+    log.request_started_at = worker.wall_clock(started);
+    log.request_started = started;
+    if session.last_active != session.accepted {
+        log.accepted_at = worker.wall_clock(session.last_active);
+        log.accepted = session.last_active;
     }
 }
 
@@ -297,8 +308,8 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
         counters.req_tot.add(1);
     }
     let mut stream = Active::take(session);
-    stream.cx.log.request_started_at = session.worker().wall_clock(started);
-    stream.cx.log.request_started = started;
+    stream.cx.log.no_request = true;
+    note_start(session, &mut stream, started);
     stream.cx.log.status = i32::from(code);
     stream.note_received(session.input.len());
     stream.end(who, b'R');

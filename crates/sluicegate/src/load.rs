@@ -5,9 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use sluicegate_config::model::{
-    BindAddress, Global, LogAddress, LogTarget, LogWire, LuaLogStderr, ProxyKind, StoreSection,
-};
+use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection};
 use sluicegate_config::{Config, Diagnostics, Draft, Environment, LuaNames, NoLua};
 use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LogSink, LuaStates};
@@ -196,14 +194,7 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
         LuaLogStderr::Auto => targets.is_empty(),
     };
     // Once the process runs, stderr is written by the control thread like any log: a full pipe delays no request.
-    let stderr = [LogTarget {
-        to: LogAddress::Stderr,
-        format: LogWire::Raw,
-        max_len: 65_535,
-        facility: 0,
-        max_level: 7,
-        min_level: 0,
-    }];
+    let stderr = [LogTarget::raw(LogAddress::Stderr)];
     Arc::new(move |level, text| {
         let severity = log::Severity::from_level(level);
         let line = || format!("[{}]    ({}) : {text}", severity.word(), std::process::id());

@@ -100,6 +100,9 @@ fn start(
     let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
+    // While `/dev/log` is still the machine's: `chroot` comes later.
+    let warnings = logger.open(config.global.chroot.as_deref())?;
+    warnings.iter().for_each(|warning| report.warning(warning));
     let mut engines = Engines::new();
     let mut stores = Vec::new();
     let mut servers = Vec::new();

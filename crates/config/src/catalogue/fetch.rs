@@ -58,6 +58,8 @@ impl Needs {
     pub(crate) const BACKEND: Needs = Needs(1 << 3);
     /// The response's head.
     pub(crate) const RESPONSE: Needs = Needs(1 << 4);
+    /// What is kept of the response once it is on its way.
+    pub(crate) const RESPONSE_KEPT: Needs = Needs(1 << 5);
 
     const fn or(self, other: Needs) -> Needs {
         Needs(self.0 | other.0)
@@ -75,6 +77,7 @@ impl Needs {
             Needs::REQUEST_KEPT => "HTTP request",
             Needs::BACKEND => "backend",
             Needs::RESPONSE => "HTTP response headers",
+            Needs::RESPONSE_KEPT => "HTTP response",
             _ => "nothing",
         }
     }
@@ -100,35 +103,42 @@ pub(crate) enum Place {
     TcpResponse,
     /// `http-response`.
     HttpResponse,
+    /// `unique-id-format`.
+    UniqueId,
+    /// `log-format` and its kin: what is left when a stream has ended.
+    Log,
     /// An `acl` line: where it is used decides.
     Declared,
 }
 
 impl Place {
-    const ALL: [Place; 6] = [
+    const ALL: [Place; 8] = [
         Place::TcpConnection,
         Place::TcpRequest,
         Place::HttpRequest,
         Place::UseBackend,
         Place::TcpResponse,
         Place::HttpResponse,
+        Place::UniqueId,
+        Place::Log,
     ];
 
     pub(crate) fn has(self) -> Needs {
-        let request = Needs::CLIENT.or(Needs::REQUEST).or(Needs::REQUEST_KEPT).or(Needs::BACKEND);
+        let kept = Needs::CLIENT.or(Needs::REQUEST_KEPT).or(Needs::BACKEND);
+        let request = kept.or(Needs::REQUEST);
         match self {
             Place::TcpConnection => Needs::CLIENT,
             Place::TcpRequest | Place::HttpRequest | Place::UseBackend => request,
-            Place::TcpResponse | Place::HttpResponse => {
-                Needs::CLIENT.or(Needs::REQUEST_KEPT).or(Needs::BACKEND).or(Needs::RESPONSE)
-            }
+            Place::TcpResponse | Place::HttpResponse => kept.or(Needs::RESPONSE).or(Needs::RESPONSE_KEPT),
+            Place::UniqueId => Needs::CLIENT.or(Needs::REQUEST).or(Needs::REQUEST_KEPT),
+            Place::Log => kept.or(Needs::RESPONSE_KEPT),
             Place::Declared => Needs(u8::MAX),
         }
     }
 
     /// Whether an evaluation may wait.
     pub(crate) fn may_wait(self) -> bool {
-        self != Place::TcpConnection
+        !matches!(self, Place::TcpConnection | Place::UniqueId | Place::Log)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -139,6 +149,8 @@ impl Place {
             Place::UseBackend => "use_backend",
             Place::TcpResponse => "tcp-response content",
             Place::HttpResponse => "http-response",
+            Place::UniqueId => "unique-id-format",
+            Place::Log => "log-format",
             Place::Declared => "acl",
         }
     }
@@ -289,7 +301,7 @@ static ROWS: &[FetchRow] = &[
         "A request header's whole value, commas included.",
     ),
     suffixed(&["req.cook", "cook"], Fetch::ReqCook, &[A::Str], 0, Needs::REQUEST, "A cookie that the client sent."),
-    row(&["status"], Fetch::Status, &[], 0, O::Int, Needs::RESPONSE, "The response's status."),
+    row(&["status"], Fetch::Status, &[], 0, O::Int, Needs::RESPONSE_KEPT, "The response's status."),
     suffixed(
         &["res.hdr", "shdr"],
         Fetch::ResHdr,

@@ -21,7 +21,7 @@ pub const GLOBAL: &[&str] = &[
     "harden.reject-privileged-ports.tcp", "httpclient.resolvers.disabled", "httpclient.resolvers.id",
     "httpclient.resolvers.prefer", "httpclient.retries", "httpclient.ssl.ca-file", "httpclient.ssl.verify",
     "httpclient.timeout.connect", "insecure-fork-wanted", "insecure-setuid-wanted", "issuers-chain-path",
-    "key-base", "limited-quic", "limits", "load-server-state-from-file", "log-send-hostname", "log-tag",
+    "key-base", "limited-quic", "limits", "load-server-state-from-file", 
     "max-spread-checks", "maxcompcpuusage", "maxcomprate", "maxconnrate", "maxpipes", "maxsessrate",
     "maxsslconn", "maxsslrate", "maxzlibmem", "mworker-max-reloads", "no-memory-trimming", "no-quic",
     "noepoll", "noevports", "nogetaddrinfo", "nokqueue", "nopoll", "noreuseport", "nosplice",
@@ -67,23 +67,22 @@ pub const GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "appsession", "backlog", "bind-process", "block", "capture", "clitcpka-cnt", "clitcpka-idle",
-    "clitcpka-intvl", "clitimeout", "compression", "contimeout", "cookie", "crt", "declare", "description",
-    "dispatch", "email-alert", "error-log-format", "errorfile", "errorfiles", "errorloc", "errorloc302",
+    "appsession", "backlog", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle",
+    "clitcpka-intvl", "clitimeout", "compression", "contimeout", "cookie", "crt", "description",
+    "dispatch", "email-alert", "errorfile", "errorfiles", "errorloc", "errorloc302",
     "errorloc303", "external-check", "filter", "force-be-switch", "force-persist", "grace", "guid",
     "hash-balance-factor", "hash-preserve-affinity", "hash-type", "http-after-response", "http-check",
-    "http-error", "http-send-name-header", "ignore-persist", "load-server-state-from-file", "log-format",
-    "log-format-sd", "log-steps", "log-tag", "max-keep-alive-queue", "max-session-srv-conns", "monitor",
+    "http-error", "http-send-name-header", "ignore-persist", "load-server-state-from-file", 
+    "log-steps", "max-keep-alive-queue", "max-session-srv-conns", "monitor",
     "monitor-net", "monitor-uri", "option accept-invalid-http-request", "option accept-invalid-http-response",
     "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response", "option
     allbackups", "option assume-rfc6587-ntf", "option checkcache", "option clitcpka", "option contstats", "option
-    disable-h2-upgrade", "option dontlog-normal", "option external-check", "option forwarded", "option
+    disable-h2-upgrade", "option external-check", "option forwarded", "option
     h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-buffer-request", "option
     http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay", "option
     http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header", "option
-    http_proxy", "option httpchk", "option httpclog", "option httpslog", "option idle-close-on-response", "option
-    independent-streams", "option ldap-check", "option log-health-checks", "option log-separate-errors", "option
-    logasap", "option mysql-check", "option nolinger", "option originalto", "option persist", "option
+    http_proxy", "option httpchk", "option httpclog", "option idle-close-on-response", "option
+    independent-streams", "option ldap-check", "option log-health-checks", "option mysql-check", "option nolinger", "option originalto", "option persist", "option
     pgsql-check", "option prefer-last-server", "option redis-check", "option smtpchk", "option socket-stats",
     "option splice-auto", "option splice-request", "option splice-response", "option spop-check", "option
     srvtcpka", "option ssl-hello-chk", "option tcp-check", "option tcp-smart-accept", "option tcp-smart-connect",
@@ -91,8 +90,8 @@ pub const PROXY: &[&str] = &[
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "retry-on", "rspadd", "rspdel", "rspdeny",
     "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt", "srvtcpka-idle",
     "srvtcpka-intvl", "srvtimeout", "stats", "stick", "stick-table", "tcp-check", "tcp-request expect-proxy",
-    "tcp-request session", "timeout client-hs", "timeout mail", "transparent", "unique-id-format",
-    "unique-id-header", "use-fcgi-app", "use-server",
+    "tcp-request session", "timeout client-hs", "timeout mail", "transparent", 
+    "use-fcgi-app", "use-server",
 ];
 
 /// Options of `bind`.
@@ -152,33 +151,33 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
         "set-mark", "set-src", "set-src-port", "set-tos", "silent-drop", "track-sc*",
     ]),
     ("tcp-request content", &[
-        "capture", "close", "do-log", "do-resolve*", "ot-group", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*",
+        "close", "do-log", "do-resolve*", "ot-group", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*",
         "sc-inc-gpc1*", "sc-set-gpt*", "sc-set-gpt0*", "send-spoe-group", "set-bandwidth-limit",
-        "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos", "set-log-level",
+        "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos",
         "set-mark", "set-nice", "set-priority-class", "set-priority-offset", "set-retries", "set-src",
         "set-src-port", "set-tos", "silent-drop", "switch-mode", "track-sc*", 
     ]),
     ("tcp-response content", &[
         "close", "do-log", "ot-group", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*", "sc-inc-gpc1*",
         "sc-set-gpt*", "sc-set-gpt0*", "send-spoe-group", "set-bandwidth-limit", "set-fc-mark", "set-fc-tos",
-        "set-log-level", "set-mark", "set-nice", "set-tos", "silent-drop", "track-sc*",
+        "set-mark", "set-nice", "set-tos", "silent-drop", "track-sc*",
     ]),
     ("http-request", &[
-        "add-acl*", "add-headers-bin", "auth", "cache-use", "capture", "del-acl*", "del-headers-bin",
+        "add-acl*", "add-headers-bin", "auth", "cache-use", "del-acl*", "del-headers-bin",
         "del-map*", "disable-l7-retry", "do-log", "do-resolve*", "early-hint", "normalize-uri", "ot-group",
         "pause", "replace-header", "replace-path", "replace-pathq", "replace-uri", "replace-value",
         "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*", "sc-inc-gpc1*", "sc-set-gpt*", "sc-set-gpt0*",
         "send-spoe-group", "set-bandwidth-limit", "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port",
-        "set-fc-mark", "set-fc-tos", "set-headers-bin", "set-log-level", "set-map*", "set-mark", "set-method",
+        "set-fc-mark", "set-fc-tos", "set-headers-bin", "set-map*", "set-mark", "set-method",
         "set-nice", "set-path", "set-pathq", "set-priority-class", "set-priority-offset", "set-query",
         "set-retries", "set-src", "set-src-port", "set-timeout", "set-tos", "set-uri", "silent-drop",
-        "strict-mode", "tarpit", "track-sc*", "wait-for-body", "wait-for-handshake",
+        "strict-mode", "track-sc*", "wait-for-body", "wait-for-handshake",
     ]),
     ("http-response", &[
-        "add-acl*", "cache-store", "capture", "del-acl*", "del-map*", "do-log", "ot-group", "pause",
+        "add-acl*", "cache-store", "del-acl*", "del-map*", "do-log", "ot-group", "pause",
         "replace-header", "replace-value", "sc-add-gpc*", "sc-inc-gpc*", "sc-inc-gpc0*", "sc-inc-gpc1*",
         "sc-set-gpt*", "sc-set-gpt0*", "send-spoe-group", "set-bandwidth-limit", "set-fc-mark", "set-fc-tos",
-        "set-log-level", "set-map*", "set-mark", "set-nice", "set-status", "set-timeout", "set-tos",
+        "set-map*", "set-mark", "set-nice", "set-status", "set-timeout", "set-tos",
         "silent-drop", "strict-mode", "track-sc*", "wait-for-body",
     ]),
 ];

@@ -170,6 +170,8 @@ pub struct LogFormat {
 pub enum FormatPart {
     /// Literal text.
     Text(Vec<u8>),
+    /// Blanks of a log line: one, unless a blank or nothing stands before it.
+    Blank,
     /// `%[…]`.
     Expr(Box<Expr>, FormatFlags),
     /// `%xx`.
@@ -241,4 +243,17 @@ pub enum LogAlias {
     Pid,
     Rt,
     HostName,
+    HttpPathOnly,
+    UniqueId,
+    DateGmt,
+    DateLocal,
+    Timestamp,
+    Milliseconds,
+    TrGmt,
+    TrLocal,
+    Hrl,
+    Hsl,
+    LogCounter,
+    SslCipher,
+    SslVersion,
 }

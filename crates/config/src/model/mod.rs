@@ -12,10 +12,12 @@ use std::time::Duration;
 use sluicegate_pattern::PatternFiles;
 
 mod expression;
+mod log;
 mod proxy;
 mod rule;
 
 pub use expression::*;
+pub use log::*;
 pub use proxy::*;
 pub use rule::*;
 
@@ -92,6 +94,10 @@ pub struct Global {
     pub localpeer: Option<String>,
     /// `log` targets of the section.
     pub log: Vec<LogTarget>,
+    /// `log-tag`; the program's name by default.
+    pub log_tag: Option<Arc<str>>,
+    /// `log-send-hostname`.
+    pub log_host: LogHost,
     /// `stats socket` lines.
     pub stats_sockets: Vec<StatsSocket>,
     /// `stats timeout`; default 10 s.
@@ -224,54 +230,6 @@ pub enum StatsLevel {
     Operator,
     /// Changes everything.
     Admin,
-}
-
-/// A `log` line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogTarget {
-    /// Where lines go.
-    pub to: LogAddress,
-    /// `format`.
-    pub format: LogWire,
-    /// `len`, bytes of a line; 1024.
-    pub max_len: usize,
-    /// Syslog facility, 0–23.
-    pub facility: u8,
-    /// Least severe level that is sent, 0 (emerg) to 7 (debug); 7 by default.
-    pub max_level: u8,
-    /// More severe than this is sent as this; 0 by default.
-    pub min_level: u8,
-}
-
-/// Destinations of `log`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogAddress {
-    /// `stdout` (descriptor 1).
-    Stdout,
-    /// `stderr` (descriptor 2).
-    Stderr,
-    /// `fd@N`.
-    Fd(i32),
-    /// A datagram socket by path; acts with the drop-in service.
-    Unix(PathBuf),
-    /// Syslog by UDP; acts with the drop-in service.
-    Udp(String, u16),
-}
-
-/// `format` of a `log` line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogWire {
-    /// `local`: priority and date, no host name. HAProxy's default for sockets.
-    #[default]
-    Local,
-    /// `rfc3164`.
-    Rfc3164,
-    /// `rfc5424`.
-    Rfc5424,
-    /// `short`: `<level>message`.
-    Short,
-    /// `raw`: the message alone.
-    Raw,
 }
 
 /// A `store NAME` section.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Acl, LogTarget, Position, ProxyId, Rule, StatsSocket, UseBackend};
+use super::{Acl, LogTarget, Logging, Position, ProxyId, Rule, StatsSocket, UseBackend};
 
 /// What a proxy section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub struct Proxy {
     pub options: ProxyOptions,
     /// `log` targets, `log global` already expanded.
     pub log: Vec<LogTarget>,
-    /// Which line is logged.
-    pub log_line: LogLine,
+    /// What is logged of a stream, and how.
+    pub logging: Logging,
     /// `bind` lines (frontend side).
     pub binds: Vec<Bind>,
     /// `maxconn` of the frontend side.
@@ -152,18 +152,6 @@ pub struct ForwardFor {
     pub header: String,
     /// Only where the request has none yet.
     pub if_none: bool,
-}
-
-/// Which log line a proxy writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogLine {
-    /// `Connect from …`.
-    #[default]
-    Default,
-    /// `option httplog`.
-    Http,
-    /// `option tcplog`.
-    Tcp,
 }
 
 /// `http-reuse`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Condition, Expr, LogFormat, Position, ProxyId};
+use super::{Condition, Expr, LogFormat, LogLevel, Position, ProxyId};
 
 /// `use_backend NAME|FORMAT [if …]`.
 #[derive(Clone, Debug)]
@@ -46,6 +46,19 @@ pub enum Action {
     Deny(Return),
     /// `return [status N] …`.
     Return(Return),
+    /// `tarpit [deny_status N] …`: as deny, after `timeout tarpit`.
+    Tarpit(Return),
+    /// `capture EXPRESSION len N|id SLOT`.
+    Capture {
+        /// What is kept.
+        expr: Expr,
+        /// The frontend's slot; one that it doesn't have keeps nothing.
+        slot: u32,
+        /// A slot of responses.
+        response: bool,
+    },
+    /// `set-log-level`.
+    SetLogLevel(LogLevel),
     /// `redirect location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [set-cookie C] [clear-cookie C]`.
     Redirect(Redirect),
     /// `set-header NAME FORMAT`.

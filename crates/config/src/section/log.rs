@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::diagnostic::Diagnostics;
-use crate::model::{LogAddress, LogTarget, LogWire};
+use crate::limits;
+use crate::model::{LogAddress, LogLevel, LogSample, LogTarget, LogWire};
 use crate::section::table;
 use crate::suggest;
 use crate::unit;
@@ -18,21 +19,36 @@ const FACILITIES: [&str; 24] = [
 /// Levels in the order of their numbers.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
-const FORMATS: [(&str, LogWire); 5] = [
+const FORMATS: [(&str, LogWire); 8] = [
+    ("iso", LogWire::Iso),
     ("local", LogWire::Local),
+    ("priority", LogWire::Priority),
     ("raw", LogWire::Raw),
     ("rfc3164", LogWire::Rfc3164),
     ("rfc5424", LogWire::Rfc5424),
     ("short", LogWire::Short),
+    ("timed", LogWire::Timed),
 ];
 
-const USAGE: &str = "log TARGET [len LENGTH] [format FORMAT] FACILITY [LEVEL [MINLEVEL]]";
+const USAGE: &str = "log TARGET [len LENGTH] [format FORMAT] [sample RANGES:SIZE] FACILITY [LEVEL [MINLEVEL]]";
+
+/// The level that a word of `set-log-level` names.
+pub(crate) fn level(word: &str) -> Option<LogLevel> {
+    match LEVELS.iter().position(|name| *name == word) {
+        Some(number) => Some(LogLevel::Level(number as u8)),
+        None => (word == "silent").then_some(LogLevel::Silent),
+    }
+}
+
+/// The words of `set-log-level`.
+pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
+    LEVELS.into_iter().chain(["silent"])
+}
 
 /// Reads `log TARGET …`; `log global` is the caller's.
 pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTarget> {
     let to = address(line, diagnostics)?;
-    let mut target =
-        LogTarget { to, format: LogWire::default(), max_len: 1024, facility: 0, max_level: 7, min_level: 0 };
+    let mut target = LogTarget { format: LogWire::default(), max_len: 1024, at: line.at(0), ..LogTarget::raw(to) };
     let mut next = 2;
     loop {
         match line.text(next) {
@@ -47,16 +63,26 @@ pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTa
                 Some((_, format)) => target.format = *format,
                 None => {
                     let names = FORMATS.map(|(name, _)| name);
-                    let message = match line.text(next + 1) {
-                        name @ ("timed" | "iso" | "priority") => format!("log format '{name}' is not supported yet"),
-                        name => format!("unknown log format '{name}'"),
+                    let message = format!("unknown log format '{}'", line.text(next + 1));
+                    let near = suggest::nearest(line.text(next + 1), names);
+                    let error = diagnostics.error(line.at(next + 1), message);
+                    match near {
+                        Some(near) => error.did_you_mean(Some(near)),
+                        None => error.hint(format!("formats are {}", table::list(&names))),
                     };
-                    diagnostics.error(line.at(next + 1), message).hint(format!("formats are {}", table::list(&names)));
                     return None;
                 }
             },
-            word @ ("sample" | "profile") => {
-                diagnostics.error(line.at(next), format!("'{word}' of 'log' is not supported yet"));
+            "sample" => match sample(line.text(next + 1)) {
+                Ok(sample) => target.sample = Some(sample),
+                Err(message) => {
+                    let error = diagnostics.error(line.at(next + 1), format!("'log sample': {message}"));
+                    error.hint("for example 'sample 1-2,5:8': the first, second and fifth of every eight lines");
+                    return None;
+                }
+            },
+            "profile" => {
+                diagnostics.error(line.at(next), "'profile' of 'log' is not supported yet");
                 return None;
             }
             _ => break,
@@ -80,6 +106,37 @@ pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTa
         return None;
     }
     Some(target)
+}
+
+/// Reads `RANGES:SIZE`.
+fn sample(text: &str) -> Result<LogSample, String> {
+    let Some((ranges, size)) = text.rsplit_once(':') else {
+        return Err(format!("'{text}' has no ':' before the sample's size"));
+    };
+    let number = |text: &str| unit::integer(text, 1, i64::from(u32::MAX)).map(|number| number as u32);
+    let size = number(size)?;
+    let mut list = Vec::new();
+    for range in ranges.split(',') {
+        let (low, high) = match range.split_once('-') {
+            Some((low, high)) => (number(low)?, number(high)?),
+            None => (number(range)?, number(range)?),
+        };
+        if low > high {
+            return Err(format!("the range '{range}' ends before it begins"));
+        }
+        if list.len() == limits::LOG_RANGES {
+            return Err(format!("more than {} ranges", limits::LOG_RANGES));
+        }
+        list.push((low, high));
+    }
+    list.sort_unstable();
+    if let Some(pair) = list.windows(2).find(|pair| pair[0].1 >= pair[1].0) {
+        return Err(format!("the ranges {}-{} and {}-{} overlap", pair[0].0, pair[0].1, pair[1].0, pair[1].1));
+    }
+    match list.last() {
+        Some((_, high)) if *high > size => Err(format!("the sample size {size} is less than the range's end {high}")),
+        _ => Ok(LogSample { ranges: list, size }),
+    }
 }
 
 fn named(line: &Line, index: usize, names: &[&str], what: &str, diagnostics: &mut Diagnostics) -> Option<u8> {
@@ -118,27 +175,47 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     let plain = match text.split_once('@') {
         None => text,
         Some(("udp" | "udp4" | "udp6" | "ipv4" | "ipv6", rest)) => rest,
-        Some((family, _)) => {
+        Some((family @ ("ring" | "tcp" | "tcp4" | "tcp6" | "uxst" | "backend" | "rfc3164" | "sock" | "stream"), _)) => {
             return fail(diagnostics, format!("log targets of the form '{family}@' are not supported yet"));
         }
+        Some((family, _)) => return fail(diagnostics, format!("unknown address family '{family}@'")),
     };
-    let (host, port) = match plain.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
-        _ => (plain, None),
+    let Some((host, port)) = host_and_port(plain) else {
+        return fail(diagnostics, format!("invalid log address '{text}'"));
     };
-    let port = match port.map(|p| unit::integer(p, 1, 65535)) {
-        None => 514,
-        Some(Ok(port)) => port as u16,
-        Some(Err(message)) => return fail(diagnostics, format!("invalid port in log address '{text}': {message}")),
+    let port = match port {
+        None | Some("") => 514,
+        Some(port) => match unit::integer(port, 1, 65535) {
+            Ok(port) => port as u16,
+            Err(message) => return fail(diagnostics, format!("invalid port in log address '{text}': {message}")),
+        },
     };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
     let is_ip = host.parse::<std::net::IpAddr>().is_ok();
     let name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    // A bare word without a dot is far more often a slip (`stdou`) than a host.
-    if host.is_empty() || !(is_ip || host.bytes().all(name) && (host.contains('.') || host == "localhost")) {
-        let near = suggest::nearest(text, ["stdout", "stderr", "global"]);
+    // A word that nearly says `stdout` is far more often a slip than a host.
+    let near = suggest::nearest(text, ["stdout", "stderr", "global"]);
+    if host.is_empty() || !is_ip && (!host.bytes().all(name) || near.is_some()) {
         diagnostics.error(line.at(1), format!("invalid log address '{text}'")).did_you_mean(near);
         return None;
     }
     Some(LogAddress::Udp(host.to_owned(), port))
+}
+
+/// Takes the port off an address: it stands behind the last colon, also where IPv6 has no brackets, as in HAProxy;
+/// only what would leave no address before it is one without a port.
+fn host_and_port(text: &str) -> Option<(&str, Option<&str>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']')?;
+        return match rest.strip_prefix(':') {
+            Some(port) => Some((host, Some(port))),
+            None => rest.is_empty().then_some((host, None)),
+        };
+    }
+    match text.rsplit_once(':') {
+        None => Some((text, None)),
+        Some((host, port)) if !host.contains(':') || host.parse::<std::net::Ipv6Addr>().is_ok() => {
+            Some((host, Some(port)))
+        }
+        Some(_) => text.parse::<std::net::Ipv6Addr>().is_ok().then_some((text, None)),
+    }
 }

@@ -86,8 +86,8 @@ pub fn parse(source: Source, env: &mut Environment) -> Draft {
     for file in &source.files {
         reader.file(&file.name, &file.bytes, env);
     }
-    let Reader { global, sections, mut diagnostics, global_failed } = reader;
-    let global = global.finish(&mut diagnostics);
+    let Reader { global, sections, diagnostics, global_failed } = reader;
+    let global = global.finish();
     Draft { source, global, sections, diagnostics, global_failed, lua_failed: false, patterns: Arc::default() }
 }
 
@@ -97,6 +97,7 @@ fn predefine(source: &Source, env: &mut Environment) {
     env.set("HAPROXY_CFGFILES", files.join(";"));
     env.set("HAPROXY_BRANCH", format!("{}.{}", crate::BASELINE.0, crate::BASELINE.1));
     env.set("HAPROXY_HTTP_LOG_FMT", crate::format::HTTP_LOG);
+    env.set("HAPROXY_HTTPS_LOG_FMT", crate::format::HTTPS_LOG);
     env.set("HAPROXY_TCP_LOG_FMT", crate::format::TCP_LOG);
 }
 

@@ -6,10 +6,12 @@ use crate::catalogue::{Contexts, Place, known};
 use crate::condition::Acls;
 use crate::diagnostic::Diagnostics;
 use crate::expression::{ExpressionReader, Problem, variable};
+use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, Condition, LogFormat, LuaAction, OnError, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule,
-    StoreCall, VarName,
+    AclRef, Action, Capture, Condition, LogFormat, LuaAction, OnError, Proxy, Redirect, RedirectKind, Return,
+    ReturnBody, Rule, StoreCall, VarName,
 };
+use crate::section::log;
 use crate::section::proxy::ProxyReader;
 use crate::section::table::{Row, Table, is_known};
 use crate::word::Line;
@@ -56,6 +58,13 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         Some(Action::AddHeader(name, format))
     }),
     row("allow", HTTP, "", "Ends the rule set; the message goes on.", |_| Some(Action::Accept)),
+    row(
+        "capture",
+        HTTP.or(Contexts::TCP_REQUEST),
+        "EXPRESSION len N | id SLOT",
+        "Keeps a sample for the log line: in a slot of its own, or in one that the frontend declares.",
+        |a| a.capture(),
+    ),
     row("del-header", HTTP, "NAME", "Removes all header fields of a name.", |a| {
         let name = header_name(a.reader, a.line, a.next)?;
         a.next += 1;
@@ -99,6 +108,27 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         a.next += 2;
         Some(Action::SetHeader(name, format))
     }),
+    row(
+        "set-log-level",
+        HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        "emerg|alert|crit|err|warning|notice|info|debug|silent",
+        "The level of this stream's log line; silent: there is none.",
+        |a| {
+            let word = a.line.text(a.next);
+            if !a.has(a.next) {
+                a.missing(a.next, "a level");
+                return None;
+            }
+            let Some(level) = log::level(word) else {
+                let near = suggest::nearest(word, log::level_names());
+                let message = format!("'set-log-level': unknown log level '{word}'");
+                a.reader.diagnostics.error(a.line.at(a.next), message).did_you_mean(near);
+                return None;
+            };
+            a.next += 1;
+            Some(Action::SetLogLevel(level))
+        },
+    ),
     row("set-var", HTTP.or(TCP), "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
         let name = a.variable()?;
         Some(Action::SetVar(name, a.expression()?))
@@ -117,6 +147,13 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         |a| a.store_call().map(Action::StoreCall),
     ),
     row(
+        "tarpit",
+        Contexts::HTTP_REQUEST,
+        "[deny_status N] [ANSWER as return]",
+        "Keeps the client waiting for 'timeout tarpit', then answers with an error, 500.",
+        |a| a.reply(500, true).map(Action::Tarpit),
+    ),
+    row(
         "use-service",
         Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
         "lua.NAME",
@@ -132,7 +169,9 @@ fn context(place: Place) -> Contexts {
         Place::TcpRequest => Contexts::TCP_REQUEST,
         Place::TcpResponse => Contexts::TCP_RESPONSE,
         Place::HttpResponse => Contexts::HTTP_RESPONSE,
-        Place::HttpRequest | Place::UseBackend | Place::Declared => Contexts::HTTP_REQUEST,
+        Place::HttpRequest | Place::UseBackend | Place::UniqueId | Place::Log | Place::Declared => {
+            Contexts::HTTP_REQUEST
+        }
     }
 }
 
@@ -224,8 +263,28 @@ pub(crate) fn format(
     index: usize,
     diagnostics: &mut Diagnostics,
 ) -> Option<LogFormat> {
+    read_format(reader, Blanks::Kept, line, index, diagnostics)
+}
+
+/// Reads a word as the format of a log line.
+pub(crate) fn log_line(
+    reader: &ExpressionReader<'_>,
+    line: &Line,
+    index: usize,
+    diagnostics: &mut Diagnostics,
+) -> Option<LogFormat> {
+    read_format(reader, Blanks::Merged, line, index, diagnostics)
+}
+
+fn read_format(
+    reader: &ExpressionReader<'_>,
+    blanks: Blanks,
+    line: &Line,
+    index: usize,
+    diagnostics: &mut Diagnostics,
+) -> Option<LogFormat> {
     let place = |offset: usize| line.within(index, offset);
-    match log_format::read(line.words[index].bytes(), reader, &place) {
+    match log_format::read(line.words[index].bytes(), blanks, reader, &place) {
         Ok(format) => Some(format),
         Err(problem) => {
             give(diagnostics, line, index, problem);
@@ -451,6 +510,40 @@ impl ActionReader<'_, '_> {
         Some(redirect)
     }
 
+    /// `capture EXPRESSION len N` makes a slot, `capture EXPRESSION id SLOT` names one.
+    fn capture(&mut self) -> Option<Action> {
+        let expr = self.expression()?;
+        let response = self.place == Place::HttpResponse;
+        let keyword = self.line.text(self.next);
+        let index = self.next + 1;
+        let range = match keyword {
+            "len" => 1..=limits::CAPTURE_BYTES,
+            "id" => 0..=limits::CAPTURES as i64 - 1,
+            _ => {
+                self.missing(self.next, "'len N' or 'id SLOT' behind its expression");
+                return None;
+            }
+        };
+        let number = match unit::integer(self.line.text(index), *range.start(), *range.end()) {
+            Ok(number) => number,
+            Err(message) => {
+                self.reader.diagnostics.error(self.line.at(index), format!("'capture {keyword}': {message}"));
+                return None;
+            }
+        };
+        self.next += 2;
+        if keyword == "id" {
+            return Some(Action::Capture { expr, slot: number as u32, response });
+        }
+        if response || !self.reader.context.intersects(Contexts::FRONT.without(Contexts::DEFAULTS)) {
+            let error = self.reader.diagnostics.error(self.line.at(self.next - 2), "'capture … len' needs a frontend");
+            error.hint("declare a slot there with 'declare capture', and name it with 'id'");
+            return None;
+        }
+        let slot = self.reader.capture_slot(self.line, false, Capture { name: None, len: number as usize })?;
+        Some(Action::Capture { expr, slot, response })
+    }
+
     /// What `return` and `deny` answer.
     fn reply(&mut self, status: u16, deny: bool) -> Option<Return> {
         let body = if deny { ReturnBody::ErrorPage } else { ReturnBody::Empty };
@@ -580,7 +673,7 @@ impl ActionReader<'_, '_> {
         // A place within the file can't be shown on this line; the word stands for all of it.
         let reader = self.expressions();
         let at = self.line.at(index);
-        match log_format::read(&bytes, &reader, &|_| at.clone()) {
+        match log_format::read(&bytes, Blanks::Kept, &reader, &|_| at.clone()) {
             Ok(format) => Some(ReturnBody::Format(format)),
             Err(problem) => {
                 let line = bytes[..problem.offset.min(bytes.len())].iter().filter(|b| **b == b'\n').count() + 1;

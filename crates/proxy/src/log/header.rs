@@ -5,25 +5,79 @@
 
 use std::cell::RefCell;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::model::{LogTarget, LogWire};
+use sluicegate_config::model::{LogHost, LogTarget, LogWire};
 
-/// What a header says of this process.
+/// What a header says of this process, besides its number, which is [`pid`].
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The tag: base name of `argv[0]`.
+    /// The tag where no `log-tag` says another: base name of `argv[0]`.
     pub tag: Box<str>,
-    /// Process number.
-    pub pid: u32,
+    /// `log-send-hostname`.
+    pub host: LogHost,
 }
 
 impl Default for Identity {
     fn default() -> Identity {
         let name = std::env::args_os().next().unwrap_or_default();
         let tag = std::path::Path::new(&name).file_name().map(|name| name.to_string_lossy().into_owned());
-        Identity { tag: tag.unwrap_or_else(|| "sluicegate".to_owned()).into(), pid: std::process::id() }
+        Identity { tag: tag.unwrap_or_else(|| "sluicegate".to_owned()).into(), host: LogHost::Local }
     }
+}
+
+impl Identity {
+    /// The host of a header, if the configuration wants one.
+    fn host(&self) -> Option<&[u8]> {
+        match &self.host {
+            LogHost::Local => None,
+            LogHost::Machine => Some(host_name()),
+            LogHost::Named(name) => Some(name.as_bytes()),
+        }
+    }
+}
+
+/// The process number as [`refresh_pid`] knows it; asking the kernel for each line would be a system call each.
+static PID: AtomicU32 = AtomicU32::new(0);
+
+/// The number of this process, for headers and `%pid`.
+pub fn pid() -> u32 {
+    match PID.load(Ordering::Relaxed) {
+        0 => refresh_pid(),
+        pid => pid,
+    }
+}
+
+/// Asks for the number again: after a fork it is another one.
+pub fn refresh_pid() -> u32 {
+    let pid = std::process::id();
+    PID.store(pid, Ordering::Relaxed);
+    pid
+}
+
+/// The machine's name, asked once.
+pub fn host_name() -> &'static [u8] {
+    static NAME: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
+        let mut buffer = [0u8; 256];
+        // SAFETY: the pointer and the length describe `buffer`, which outlives the call; the last byte is kept out of
+        // its reach, so the name ends in a zero whether or not it was cut.
+        let result = unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };
+        let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(0);
+        if result == 0 { buffer[..end].to_vec() } else { Vec::new() }
+    });
+    &NAME
+}
+
+/// How a date of a line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// `20/Nov/2026:22:03:01.440`, local time (`%t`, `%tr`).
+    LocalMilliseconds,
+    /// `20/Nov/2026:22:03:01 +0100`, local time (`%Tl`, `%trl`).
+    Local,
+    /// `20/Nov/2026:21:03:01 +0000` (`%T`, `%trg`).
+    Utc,
 }
 
 /// A second's texts.
@@ -38,16 +92,21 @@ struct Second {
     iso: Vec<u8>,
     /// `+01:00`
     offset: Vec<u8>,
+    /// `20/Nov/2026:21:03:01 +0000`
+    utc: Vec<u8>,
 }
 
 impl Second {
     fn set(&mut self, at: i64) {
-        let time = jiff::Timestamp::from_second(at).unwrap_or_default().to_zoned(crate::time_zone::local().clone());
-        for (text, format) in [
-            (&mut self.log, "%d/%b/%Y:%H:%M:%S"),
-            (&mut self.syslog, "%b %e %H:%M:%S"),
-            (&mut self.iso, "%Y-%m-%dT%H:%M:%S"),
-            (&mut self.offset, "%:z"),
+        let stamp = jiff::Timestamp::from_second(at).unwrap_or_default();
+        let time = stamp.to_zoned(crate::time_zone::local().clone());
+        let utc = stamp.to_zoned(jiff::tz::TimeZone::UTC);
+        for (text, time, format) in [
+            (&mut self.log, &time, "%d/%b/%Y:%H:%M:%S"),
+            (&mut self.syslog, &time, "%b %e %H:%M:%S"),
+            (&mut self.iso, &time, "%Y-%m-%dT%H:%M:%S"),
+            (&mut self.offset, &time, "%:z"),
+            (&mut self.utc, &utc, "%d/%b/%Y:%H:%M:%S +0000"),
         ] {
             text.clear();
             // Writing to a vector can't fail.
@@ -75,12 +134,30 @@ fn with_second<T>(time: SystemTime, use_it: impl FnOnce(&Second, u32) -> T) -> T
     })
 }
 
-/// `20/Nov/2026:22:03:01.440`, local time (`%t`, `%tr`).
-pub fn append_date(time: SystemTime, out: &mut Vec<u8>) {
+/// Appends a date.
+pub fn append_date(time: SystemTime, clock: Clock, out: &mut Vec<u8>) {
+    with_second(time, |second, micros| match clock {
+        Clock::Utc => out.extend_from_slice(&second.utc),
+        Clock::Local => {
+            out.extend_from_slice(&second.log);
+            out.push(b' ');
+            out.extend(second.offset.iter().filter(|byte| **byte != b':'));
+        }
+        Clock::LocalMilliseconds => {
+            out.extend_from_slice(&second.log);
+            out.push(b'.');
+            append_digits(out, micros / 1000, 3);
+        }
+    });
+}
+
+/// `2026-11-20T22:03:01.440123+01:00`
+fn append_iso(time: SystemTime, out: &mut Vec<u8>) {
     with_second(time, |second, micros| {
-        out.extend_from_slice(&second.log);
+        out.extend_from_slice(&second.iso);
         out.push(b'.');
-        append_digits(out, micros / 1000, 3);
+        append_digits(out, micros, 6);
+        out.extend_from_slice(&second.offset);
     });
 }
 
@@ -89,47 +166,66 @@ fn append_digits(out: &mut Vec<u8>, number: u32, digits: u32) {
     out.extend((0..digits).rev().map(|place| b'0' + (number / 10u32.pow(place) % 10) as u8));
 }
 
-/// Appends what stands before a message of `level` on its way to `target`.
-pub(super) fn append(target: &LogTarget, level: u8, now: SystemTime, identity: &Identity, out: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
-    match target.format {
+/// Appends what stands before a message of `level` on its way to `target`; `structured` is its structured data, which
+/// only one format carries.
+pub(super) fn append(
+    target: &LogTarget,
+    level: u8,
+    now: SystemTime,
+    identity: &Identity,
+    structured: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let facility = match target.format {
         LogWire::Raw => return,
-        LogWire::Short => {
-            out.push(b'<');
-            out.extend_from_slice(number.format(level).as_bytes());
-            out.push(b'>');
-            return;
+        LogWire::Iso => None,
+        LogWire::Short | LogWire::Timed => Some(0),
+        _ => Some(target.facility),
+    };
+    let mut number = itoa::Buffer::new();
+    if let Some(facility) = facility {
+        out.push(b'<');
+        out.extend_from_slice(number.format(u32::from(facility) * 8 + u32::from(level)).as_bytes());
+        out.push(b'>');
+    }
+    let host = identity.host();
+    let tag = target.tag.as_deref().unwrap_or(&identity.tag).as_bytes();
+    match target.format {
+        LogWire::Raw | LogWire::Short | LogWire::Priority => {}
+        LogWire::Timed | LogWire::Iso => {
+            append_iso(now, out);
+            out.push(b' ');
         }
-        LogWire::Local | LogWire::Rfc3164 | LogWire::Rfc5424 => {}
+        LogWire::Rfc5424 => {
+            out.extend_from_slice(b"1 ");
+            append_iso(now, out);
+            for word in [host.unwrap_or(b"-"), tag, number.format(pid()).as_bytes(), b"-"] {
+                out.push(b' ');
+                out.extend_from_slice(word);
+            }
+            out.push(b' ');
+            out.extend_from_slice(if structured.is_empty() { b"-" } else { structured });
+            out.push(b' ');
+        }
+        LogWire::Unset | LogWire::Local | LogWire::Rfc3164 => {
+            with_second(now, |second, _| out.extend_from_slice(&second.syslog));
+            let host = match target.format {
+                // HAProxy says this unless `log-send-hostname` is set.
+                LogWire::Rfc3164 => Some(host.unwrap_or(b"localhost")),
+                LogWire::Unset => host,
+                _ => None,
+            };
+            if let Some(host) = host {
+                out.push(b' ');
+                out.extend_from_slice(host);
+            }
+            out.push(b' ');
+            out.extend_from_slice(tag);
+            out.push(b'[');
+            out.extend_from_slice(number.format(pid()).as_bytes());
+            out.extend_from_slice(b"]: ");
+        }
     }
-    out.push(b'<');
-    out.extend_from_slice(number.format(u32::from(target.facility) * 8 + u32::from(level)).as_bytes());
-    out.push(b'>');
-    if target.format == LogWire::Rfc5424 {
-        out.extend_from_slice(b"1 ");
-        with_second(now, |second, micros| {
-            out.extend_from_slice(&second.iso);
-            out.push(b'.');
-            append_digits(out, micros, 6);
-            out.extend_from_slice(&second.offset);
-        });
-        out.extend_from_slice(b" - ");
-        out.extend_from_slice(identity.tag.as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(number.format(identity.pid).as_bytes());
-        out.extend_from_slice(b" - - ");
-        return;
-    }
-    with_second(now, |second, _| out.extend_from_slice(&second.syslog));
-    if target.format == LogWire::Rfc3164 {
-        // HAProxy says this unless `log-send-hostname` is set.
-        out.extend_from_slice(b" localhost");
-    }
-    out.push(b' ');
-    out.extend_from_slice(identity.tag.as_bytes());
-    out.push(b'[');
-    out.extend_from_slice(number.format(identity.pid).as_bytes());
-    out.extend_from_slice(b"]: ");
 }
 
 #[cfg(test)]
@@ -140,36 +236,45 @@ mod tests {
 
     use super::*;
 
-    fn check(format: LogWire, expected: &str) {
-        let to = LogAddress::Stdout;
-        let target = LogTarget { to, format, max_len: 1024, facility: 16, max_level: 7, min_level: 0 };
-        let identity = Identity { tag: "haproxy".into(), pid: 29652 };
+    #[track_caller]
+    fn check(format: LogWire, host: LogHost, structured: &str, expected: &str) {
+        let target = LogTarget { format, facility: 16, ..LogTarget::raw(LogAddress::Stdout) };
+        let identity = Identity { tag: "haproxy".into(), host };
         let now = UNIX_EPOCH + Duration::new(1_795_212_852, 1_564_000);
         let mut out = Vec::new();
-        append(&target, 6, now, &identity, &mut out);
+        append(&target, 6, now, &identity, structured.as_bytes(), &mut out);
         // Only the hour depends on the machine's time zone.
         let zone = jiff::Timestamp::from_second(1_795_212_852).unwrap().to_zoned(jiff::tz::TimeZone::system());
         let expected = expected
             .replace("{syslog}", &zone.strftime("%b %e %H:%M:%S").to_string())
-            .replace("{iso}", &zone.strftime("%Y-%m-%dT%H:%M:%S").to_string())
-            .replace("{offset}", &zone.strftime("%:z").to_string());
+            .replace("{iso}", &zone.strftime("%Y-%m-%dT%H:%M:%S.001564%:z").to_string())
+            .replace("{pid}", &std::process::id().to_string());
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]
     fn headers_are_haproxys() {
-        check(LogWire::Raw, "");
-        check(LogWire::Short, "<6>");
-        check(LogWire::Local, "<134>{syslog} haproxy[29652]: ");
-        check(LogWire::Rfc3164, "<134>{syslog} localhost haproxy[29652]: ");
-        check(LogWire::Rfc5424, "<134>1 {iso}.001564{offset} - haproxy 29652 - - ");
+        let named = || LogHost::Named("gate".into());
+        check(LogWire::Raw, named(), "", "");
+        check(LogWire::Short, LogHost::Local, "", "<6>");
+        check(LogWire::Priority, LogHost::Local, "", "<134>");
+        check(LogWire::Timed, named(), "", "<6>{iso} ");
+        check(LogWire::Iso, LogHost::Local, "", "{iso} ");
+        check(LogWire::Local, named(), "", "<134>{syslog} haproxy[{pid}]: ");
+        check(LogWire::Unset, LogHost::Local, "", "<134>{syslog} haproxy[{pid}]: ");
+        check(LogWire::Unset, named(), "", "<134>{syslog} gate haproxy[{pid}]: ");
+        check(LogWire::Rfc3164, LogHost::Local, "", "<134>{syslog} localhost haproxy[{pid}]: ");
+        check(LogWire::Rfc3164, named(), "", "<134>{syslog} gate haproxy[{pid}]: ");
+        check(LogWire::Rfc5424, LogHost::Local, "", "<134>1 {iso} - haproxy {pid} - - ");
+        check(LogWire::Rfc5424, named(), "[a@1 b=\"c\"]", "<134>1 {iso} gate haproxy {pid} - [a@1 b=\"c\"] ");
     }
 
     #[test]
     fn dates_keep_their_second() {
         for (ms, end) in [(0u64, "12.000"), (7, "12.007"), (1_999, "13.999"), (2_000, "14.000"), (1_000, "13.000")] {
             let mut out = Vec::new();
-            append_date(UNIX_EPOCH + Duration::from_millis(1_795_212_852_000 + ms), &mut out);
+            let time = UNIX_EPOCH + Duration::from_millis(1_795_212_852_000 + ms);
+            append_date(time, Clock::LocalMilliseconds, &mut out);
             assert!(String::from_utf8(out).unwrap().ends_with(end), "{ms} ms");
         }
     }

@@ -1,58 +1,43 @@
-//! The lines of `option httplog`, `option tcplog` and of neither (HAProxy configuration manual 8.2.1 to 8.2.3).
+//! The lines of streams: formats compiled once per configuration, and the times they print.
+//!
+//! `option httplog` and its kin are formats like any other, so there is one way to a line. Compiled, a format is a
+//! flat list of texts, aliases and expressions; rendering it allocates nothing but what its expressions do.
 
-use std::io::Write as _;
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use sluicegate_config::model::Mode;
+use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Logging, Mode, Position};
 
-use super::header::append_date;
-use crate::process::Process;
+use super::alias::{self, View};
+use crate::rule::CompileError;
+use crate::running::Engines;
+use crate::sample::{Converted, ConverterCode, FetchCode, FormatMode, append_value};
 use crate::stream::{LogRecord, StreamContext};
 
 /// The longest request line that is logged, bytes (HAProxy's `tune.http.logurilen`).
 pub const REQUEST_LINE_MAX: usize = 1023;
 
-/// `%ac/%fc/%bc/%sc`: concurrent connections of the process, the frontend, the backend and the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// The process.
-    pub process: u32,
-    /// The frontend.
-    pub frontend: u32,
-    /// The backend.
-    pub backend: u32,
-    /// The server.
-    pub server: u32,
-}
-
-impl Counts {
-    /// The counts as they are now.
-    pub fn of(process: &Process, cx: &StreamContext) -> Counts {
-        let scur = |figures: &crate::counters::Figures| figures.scur.load(Ordering::Relaxed);
-        Counts {
-            process: process.sessions.current(),
-            frontend: cx.frontend.frontend.sessions.current(),
-            backend: cx.backend.as_ref().map_or(0, |backend| scur(&backend.backend.figures)),
-            server: cx.log.server.as_ref().map_or(0, |server| scur(&server.shared.figures)),
-        }
-    }
-}
-
 /// The times of a stream, whole milliseconds; -1 for a phase that was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
+    /// `%Ti`: from the connection, or the end of the request before, to the first byte.
+    pub idle: i64,
     /// `%TR`: the request's head.
     pub request: i64,
+    /// `%Tq`: idle and request.
+    pub request_total: i64,
     /// `%Tw`: in queues.
     pub queue: i64,
     /// `%Tc`: connecting.
     pub connect: i64,
     /// `%Tr`: waiting for the response's head.
     pub response: i64,
+    /// `%Td`: the response's body.
+    pub data: i64,
     /// `%Ta`: the whole request.
     pub active: i64,
+    /// `%Tu`: the whole as its user knows it.
+    pub user: i64,
     /// `%Tt`: the whole session.
     pub total: i64,
 }
@@ -66,144 +51,185 @@ impl Timers {
             (Some(from), Some(to)) => (to - from).max(0),
             _ => -1,
         };
+        let idle = log.request_started.saturating_duration_since(log.accepted).as_millis() as i64;
         let request = log.request_done.map(mark);
         let queue = log.queue_done.map(mark);
         let connect = log.connect_done.map(mark);
+        let response = log.response_started.map(mark);
+        let active = mark(ended);
+        // In TCP there is neither a request nor a response to wait for.
+        let tcp = request.is_none() && log.request_line.is_empty() && connect.is_some();
         Timers {
+            idle,
             request: request.unwrap_or(-1),
-            // In TCP there is no request to wait for.
+            request_total: request.map_or(-1, |request| idle + request),
             queue: between(request.or(Some(0)).filter(|_| queue.is_some()), queue),
             connect: between(queue, connect),
-            response: between(connect, log.response_started.map(mark)),
-            active: mark(ended),
+            response: between(connect, response),
+            data: between(if tcp { connect } else { response }, Some(active)),
+            active,
+            user: active,
             total: ended.saturating_duration_since(log.accepted).as_millis() as i64,
         }
     }
 }
 
-fn number(out: &mut Vec<u8>, value: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+/// A part of a compiled format.
+enum Part {
+    Text(Box<[u8]>),
+    Blank,
+    Alias(LogAlias, FormatFlags),
+    Expr(FetchCode, Box<[ConverterCode]>, FormatFlags),
 }
 
-/// Numbers joined by slashes.
-fn numbers(out: &mut Vec<u8>, values: &[i64]) {
-    for (place, value) in values.iter().enumerate() {
-        if place > 0 {
-            out.push(b'/');
-        }
-        number(out, *value);
-    }
+/// A compiled format.
+pub struct LineCode {
+    parts: Box<[Part]>,
+    mode: FormatMode,
 }
 
-fn address(out: &mut Vec<u8>, address: Option<SocketAddr>) {
-    match address {
-        Some(SocketAddr::V4(address)) => {
-            for (place, octet) in address.ip().octets().into_iter().enumerate() {
-                if place > 0 {
-                    out.push(b'.');
+impl LineCode {
+    /// Compiles a format; every expression that can't be is added to `errors`.
+    fn compile(format: &LogFormat, mode: FormatMode, engines: &Engines, errors: &mut Vec<CompileError>) -> LineCode {
+        let mut fail = |at: &Position, message: String| errors.push(CompileError { at: at.clone(), message });
+        let mut parts = Vec::with_capacity(format.parts.len());
+        for part in &format.parts {
+            parts.push(match part {
+                FormatPart::Text(text) => Part::Text(text.as_slice().into()),
+                FormatPart::Blank => Part::Blank,
+                FormatPart::Alias(alias, flags) => Part::Alias(*alias, *flags),
+                FormatPart::Expr(expr, flags) => {
+                    let converters = expr.converters.iter();
+                    let converters = converters.map(|call| ConverterCode::compile(call.converter, &call.args, engines));
+                    let fetch = FetchCode::compile(expr.fetch, &expr.args);
+                    match fetch.and_then(|fetch| Ok((fetch, converters.collect::<Result<_, _>>()?))) {
+                        Ok((fetch, converters)) => Part::Expr(fetch, converters, *flags),
+                        Err(message) => {
+                            fail(&expr.at, message);
+                            continue;
+                        }
+                    }
                 }
-                number(out, octet);
-            }
-            out.push(b':');
-            number(out, address.port());
+            });
         }
-        // Writing to a vector can't fail.
-        Some(SocketAddr::V6(address)) => drop(write!(out, "{}:{}", address.ip(), address.port())),
-        None => out.extend_from_slice(b"unix:1"),
+        LineCode { parts: parts.into(), mode }
     }
-}
 
-/// `%ft %b/%s`.
-fn names(cx: &StreamContext, out: &mut Vec<u8>) {
-    let frontend = cx.frontend.config.name.as_bytes();
-    out.extend_from_slice(frontend);
-    out.push(b' ');
-    out.extend_from_slice(cx.backend.as_ref().map_or(frontend, |backend| backend.config.name.as_bytes()));
-    out.push(b'/');
-    let applet = cx.log.applet.as_deref().unwrap_or("<NOSRV>");
-    out.extend_from_slice(cx.log.server.as_ref().map_or(applet, |server| server.name()).as_bytes());
-}
+    fn uses(&self, wanted: impl Fn(LogAlias) -> bool) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Alias(alias, _) if wanted(*alias)))
+    }
 
-/// `%ac/%fc/%bc/%sc/%rc %sq/%bq`.
-fn counts_and_queues(log: &LogRecord, counts: Counts, out: &mut Vec<u8>) {
-    for count in [counts.process, counts.frontend, counts.backend, counts.server] {
-        number(out, count);
-        out.push(b'/');
-    }
-    if log.redispatched {
-        out.push(b'+');
-    }
-    number(out, log.retries);
-    out.push(b' ');
-    numbers(out, &[i64::from(log.server_queue), i64::from(log.backend_queue)]);
-}
-
-/// What would break the quotes or the line is written as `#XX`.
-fn request_line(line: &[u8], out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    if line.is_empty() {
-        out.extend_from_slice(b"<BADREQ>");
-        return;
-    }
-    for &byte in &line[..line.len().min(REQUEST_LINE_MAX)] {
-        match byte {
-            b'"' | b'#' | 0..=31 | 127.. => {
-                out.extend_from_slice(&[b'#', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    /// Appends the line.
+    pub fn render(&self, view: &View<'_>, out: &mut Vec<u8>) {
+        // A blank is printed once, however many items between two of them print nothing, and not at the start.
+        let mut blank = true;
+        for part in &self.parts {
+            let before = out.len();
+            match part {
+                Part::Blank => {
+                    if !std::mem::replace(&mut blank, true) {
+                        out.push(b' ');
+                    }
+                    continue;
+                }
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Alias(alias, flags) => alias::append(*alias, *flags, self.mode, view, out),
+                Part::Expr(fetch, converters, flags) => {
+                    expression(fetch, converters, *flags, self.mode, view.cx, out);
+                    blank = false;
+                }
             }
-            _ => out.push(byte),
+            blank = blank && out.len() == before;
         }
     }
 }
 
-/// `option httplog`.
-pub fn http(cx: &StreamContext, counts: Counts, ended: Instant, out: &mut Vec<u8>) {
-    let log = &cx.log;
-    let timers = Timers::of(log, ended);
-    address(out, cx.source);
-    out.extend_from_slice(b" [");
-    append_date(log.request_started_at, out);
-    out.extend_from_slice(b"] ");
-    names(cx, out);
-    out.push(b' ');
-    numbers(out, &[timers.request, timers.queue, timers.connect, timers.response, timers.active]);
-    out.push(b' ');
-    number(out, log.status);
-    out.push(b' ');
-    number(out, log.bytes_read);
-    out.extend_from_slice(b" - - ");
-    out.extend_from_slice(&[log.ending.who, log.ending.phase]);
-    out.extend_from_slice(b"-- ");
-    counts_and_queues(log, counts, out);
-    out.extend_from_slice(b" \"");
-    request_line(&log.request_line, out);
-    out.push(b'"');
+fn expression(
+    fetch: &FetchCode,
+    converters: &[ConverterCode],
+    flags: FormatFlags,
+    mode: FormatMode,
+    cx: &StreamContext,
+    out: &mut Vec<u8>,
+) {
+    let mut value = fetch.fetch(cx);
+    for converter in converters {
+        let Some(input) = value.take() else { break };
+        value = match converter.convert(input, cx) {
+            Converted::Value(value) => Some(value),
+            // What may wait for a store is refused where the file is checked.
+            Converted::Nothing | Converted::Failed(_) | Converted::Pending(_) => None,
+        };
+    }
+    append_value(value.as_ref(), flags, mode, out);
 }
 
-/// `option tcplog`.
-pub fn tcp(cx: &StreamContext, counts: Counts, ended: Instant, out: &mut Vec<u8>) {
-    let log = &cx.log;
-    let timers = Timers::of(log, ended);
-    address(out, cx.source);
-    out.extend_from_slice(b" [");
-    append_date(log.accepted_at, out);
-    out.extend_from_slice(b"] ");
-    names(cx, out);
-    out.push(b' ');
-    numbers(out, &[timers.queue, timers.connect, timers.total]);
-    out.push(b' ');
-    number(out, log.bytes_read);
-    out.push(b' ');
-    out.extend_from_slice(&[log.ending.who, log.ending.phase, b' ']);
-    counts_and_queues(log, counts, out);
+/// What a frontend logs, compiled.
+#[derive(Default)]
+pub struct ProxyLog {
+    /// `None`: `Connect from …`.
+    pub(super) line: Option<LineCode>,
+    pub(super) error_line: Option<LineCode>,
+    pub(super) structured: Option<LineCode>,
+    unique_id: Option<LineCode>,
+    /// The addresses of server connections are looked up.
+    pub(crate) wants_server_addresses: bool,
+    /// Some line prints the count of lines, so they are counted.
+    counts_lines: bool,
+    lines: AtomicU64,
 }
 
-/// Neither: who connected to what.
-pub fn connect(cx: &StreamContext, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"Connect from ");
-    address(out, cx.source);
-    out.extend_from_slice(b" to ");
-    address(out, cx.destination);
-    out.extend_from_slice(b" (");
-    out.extend_from_slice(cx.frontend.config.name.as_bytes());
-    out.extend_from_slice(if cx.frontend.config.mode == Mode::Http { b"/HTTP)" } else { b"/TCP)" });
+impl ProxyLog {
+    /// Compiles a proxy's formats, or says which expressions can't be.
+    pub fn compile(logging: &Logging, engines: &Engines) -> Result<ProxyLog, Vec<CompileError>> {
+        let mut errors = Vec::new();
+        let mut code = |format: Option<&LogFormat>, mode| {
+            format.map(|format| LineCode::compile(format, mode, engines, &mut errors))
+        };
+        let mut log = ProxyLog {
+            line: code(logging.line.as_ref().map(|line| &*line.format), FormatMode::Log),
+            error_line: code(logging.error_line.as_deref(), FormatMode::Log),
+            structured: code(logging.structured.as_deref(), FormatMode::Log),
+            unique_id: code(logging.unique_id.as_deref(), FormatMode::Http),
+            ..ProxyLog::default()
+        };
+        let all = [&log.line, &log.error_line, &log.structured];
+        let uses = |wanted: fn(LogAlias) -> bool| all.iter().copied().flatten().any(|code| code.uses(wanted));
+        let (addresses, counter) = (uses(alias::wants_server_addresses), uses(|alias| alias == LogAlias::LogCounter));
+        log.wants_server_addresses = addresses;
+        log.counts_lines = counter;
+        if errors.is_empty() { Ok(log) } else { Err(errors) }
+    }
+
+    /// Lines that were logged so far, where any line prints that.
+    pub(super) fn lines(&self) -> u64 {
+        self.lines.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_line(&self) {
+        if self.counts_lines {
+            self.lines.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The stream's unique id by `unique-id-format` of its frontend; made when it is first asked for, and kept.
+pub fn unique_id(cx: &StreamContext) -> Option<&[u8]> {
+    let code = cx.frontend.log.unique_id.as_ref()?;
+    Some(cx.unique_id.get_or_init(|| {
+        let mut id = Vec::new();
+        code.render(&View::running(cx), &mut id);
+        id.truncate(UNIQUE_ID_MAX);
+        id.into()
+    }))
+}
+
+/// The longest unique id, bytes (HAProxy's UNIQUEID_LEN without its end).
+const UNIQUE_ID_MAX: usize = 127;
+
+/// What went wrong enough for `option dontlog-normal` and `log-separate-errors`.
+pub(super) fn failed(cx: &StreamContext) -> bool {
+    let log = &cx.log;
+    let http_error = cx.frontend.config.mode == Mode::Http && log.status >= 500;
+    log.redispatched || log.retries > 0 || !matches!(log.ending.who, b'-' | b'L') || http_error
 }

@@ -1,30 +1,37 @@
 //! Logs: lines are rendered on the worker and written by the control thread.
 //!
 //! A line is rendered once into a buffer that its thread reuses, gets each target's header, and is appended to the
-//! buffer of its destination ([`Logger::send`]); [`write_logs`] takes whole buffers and writes them. So a request pays
-//! for two copies of its line and a short lock, never for a system call, and a destination that doesn't read delays
-//! nobody: beyond [`PENDING_MAX`] bytes lines are dropped and counted (`DroppedLogs` of `show info`).
+//! buffer of its destination ([`Logger::send`]); [`write_logs`] takes whole buffers and writes them, many lines in one
+//! system call. So a request pays for two copies of its line and a short lock, never for a system call, and a
+//! destination that doesn't read delays nobody: beyond [`PENDING_MAX`] bytes lines are dropped and counted
+//! (`DroppedLogs` of `show info`).
 //!
-//! The lines themselves are HAProxy's, byte for byte (configuration manual 8.2), see [`mod@line`]; the formats of the wire
-//! are in [`header`].
+//! The lines themselves are HAProxy's, byte for byte (configuration manual 8.2), see [`mod@line`] and [`alias`]; the
+//! formats of the wire are in [`header`], the destinations in [`mod@datagram`] and `writer`.
 
+pub mod alias;
+pub mod capture;
+mod datagram;
 pub mod header;
 pub mod line;
 mod writer;
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::Config;
-use sluicegate_config::model::{LogAddress, LogLine, LogTarget};
+use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, Position};
 use tokio::sync::Notify;
 
-use crate::process::Process;
 use crate::stream::StreamContext;
+use alias::View;
+use datagram::Peer;
 pub use header::Identity;
+pub use line::{ProxyLog, unique_id};
 pub use writer::write_logs;
 
 /// Bytes that wait for one destination; what comes beyond is dropped.
@@ -57,11 +64,28 @@ impl Severity {
     }
 }
 
+/// Lines that wait, one after the other.
+#[derive(Debug, Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    /// Where each ends in `bytes`: one is a datagram, and may itself contain line feeds.
+    ends: Vec<u32>,
+}
+
+impl Lines {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
 /// One destination: the lines that wait for it.
 #[derive(Debug)]
 struct Sink {
     to: LogAddress,
-    pending: Mutex<Vec<u8>>,
+    /// Where its datagrams go; `None` for what is written to as a file.
+    peer: Option<Peer>,
+    pending: Mutex<Lines>,
     /// The writer sleeps; who appends wakes it.
     sleeping: AtomicBool,
     wake: Notify,
@@ -69,9 +93,18 @@ struct Sink {
     writing: AtomicBool,
 }
 
+/// How many lines a `log` line with `sample` has seen since its sample began.
+#[derive(Debug)]
+struct Sampler {
+    /// Where the line stands: proxies with `log global` share it.
+    at: Position,
+    seen: AtomicU32,
+}
+
 #[derive(Debug)]
 struct Inner {
     sinks: Vec<Sink>,
+    samplers: Vec<Sampler>,
     dropped: AtomicU64,
     identity: Identity,
 }
@@ -90,8 +123,8 @@ impl Default for Logger {
 }
 
 thread_local! {
-    /// The line that this thread renders.
-    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The structured data and the line that this thread renders.
+    static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
 impl Logger {
@@ -99,18 +132,22 @@ impl Logger {
     /// what headers say of this process.
     pub fn new(config: &Config, identity: Identity) -> Logger {
         let proxies = config.proxies.iter().flat_map(|proxy| &proxy.log);
-        let named = config.global.log.iter().chain(proxies).map(|target| target.to.clone());
-        Logger::to(named.chain([LogAddress::Stderr]), identity)
+        let identity = Identity { host: config.global.log_host.clone(), ..identity };
+        let stderr = LogTarget::raw(LogAddress::Stderr);
+        Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), identity)
     }
 
-    fn to(destinations: impl IntoIterator<Item = LogAddress>, identity: Identity) -> Logger {
+    fn to<'a>(targets: impl IntoIterator<Item = &'a LogTarget>, identity: Identity) -> Logger {
         let mut sinks: Vec<Sink> = Vec::new();
-        for to in destinations {
-            // Datagram targets need a socket of their own; configurations that name one are told so by check.
-            let written_here = matches!(to, LogAddress::Stdout | LogAddress::Stderr | LogAddress::Fd(_));
-            if written_here && !sinks.iter().any(|sink| sink.to == to) {
+        let mut samplers: Vec<Sampler> = Vec::new();
+        for target in targets {
+            if target.sample.is_some() && !samplers.iter().any(|sampler| sampler.at == target.at) {
+                samplers.push(Sampler { at: target.at.clone(), seen: AtomicU32::new(0) });
+            }
+            if !sinks.iter().any(|sink| sink.to == target.to) {
                 sinks.push(Sink {
-                    to,
+                    to: target.to.clone(),
+                    peer: Peer::of(&target.to),
                     pending: Mutex::default(),
                     sleeping: AtomicBool::new(false),
                     wake: Notify::new(),
@@ -118,27 +155,49 @@ impl Logger {
                 });
             }
         }
-        Logger { inner: Arc::new(Inner { sinks, dropped: AtomicU64::new(0), identity }) }
+        Logger { inner: Arc::new(Inner { sinks, samplers, dropped: AtomicU64::new(0), identity }) }
+    }
+
+    /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process gives up its
+    /// root directory, its user or its only thread: `/dev/log` is then the machine's. What is opened here is used for
+    /// as long as it works, and opened again by its path, inside the `chroot`, when its reader went away.
+    ///
+    /// `Err`: names that mean nothing, which a start can't go on with. `Ok`: warnings, of sockets that nobody reads.
+    pub fn open(&self, chroot: Option<&Path>) -> Result<Vec<String>, Vec<String>> {
+        datagram::open(self.inner.sinks.iter().filter_map(|sink| sink.peer.as_ref()), chroot)
     }
 
     /// Queues one line, given without its end, for every target that takes this severity.
     pub fn send(&self, targets: &[LogTarget], severity: Severity, line: &[u8]) {
+        self.send_structured(targets, severity, b"", line);
+    }
+
+    /// The same with structured data for targets of `format rfc5424`.
+    fn send_structured(&self, targets: &[LogTarget], severity: Severity, structured: &[u8], line: &[u8]) {
         let now = SystemTime::now();
         let level = severity as u8;
+        // HAProxy lets no message end in a line feed or a zero of its own.
+        let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | 0)).map_or(0, |last| last + 1);
+        let line = &line[..end];
         for target in targets.iter().filter(|target| level <= target.max_level) {
+            if !self.is_sampled(target) {
+                continue;
+            }
             let Some(sink) = self.inner.sinks.iter().find(|sink| sink.to == target.to) else { continue };
             let mut pending = sink.pending.lock();
-            if pending.len() + line.len() > PENDING_MAX {
+            let lines = &mut *pending;
+            if lines.bytes.len() + line.len() > PENDING_MAX {
                 drop(pending);
                 self.inner.dropped.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            let start = pending.len();
-            header::append(target, level.max(target.min_level), now, &self.inner.identity, &mut pending);
-            pending.extend_from_slice(line);
+            let (start, out) = (lines.bytes.len(), &mut lines.bytes);
+            header::append(target, level.max(target.min_level), now, &self.inner.identity, structured, out);
+            out.extend_from_slice(line);
             // The length is that of the whole message with its end.
-            pending.truncate(start + target.max_len.saturating_sub(1));
-            pending.push(b'\n');
+            out.truncate(start + target.max_len.saturating_sub(1));
+            out.push(b'\n');
+            lines.ends.push(lines.bytes.len() as u32);
             drop(pending);
             if sink.sleeping.load(Ordering::Relaxed) && sink.sleeping.swap(false, Ordering::Relaxed) {
                 sink.wake.notify_one();
@@ -146,34 +205,89 @@ impl Logger {
         }
     }
 
-    /// Writes the line that `option httplog`, `option tcplog` or neither asks for, for a stream that has ended; its
-    /// server slot and backend stay are given back before, so that they don't count themselves (`%bc`, `%sc`).
+    /// Whether this line is one of those that the target's `sample` lets through; counts it.
+    fn is_sampled(&self, target: &LogTarget) -> bool {
+        let Some(sample) = &target.sample else { return true };
+        let Some(sampler) = self.inner.samplers.iter().find(|sampler| sampler.at == target.at) else { return true };
+        let next = |seen: u32| Some((seen + 1) % sample.size);
+        // The closure always gives a number, so both arms carry the count before this line.
+        let (Ok(seen) | Err(seen)) = sampler.seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        sample.ranges.iter().any(|(low, high)| (*low..=*high).contains(&(seen + 1)))
+    }
+
+    /// Writes the line of a stream that begins: the one that HAProxy writes where no format is given.
+    pub fn begun(&self, cx: &StreamContext) {
+        let config = &cx.frontend.config;
+        if cx.frontend.log.line.is_none() && !config.log.is_empty() {
+            self.render(&config.log, Severity::Info, cx, |_| {}, |out| alias::connect(cx, out));
+        }
+    }
+
+    /// Writes the line of a stream before its end (`option logasap`); what it says is so until `until`.
+    pub fn so_far(&self, cx: &mut StreamContext, until: Instant) {
+        if !std::mem::replace(&mut cx.log.written, true) {
+            self.line(cx, until, true);
+        }
+    }
+
+    /// Writes the line of a stream that ended at `ended`; its server slot and backend stay are given back before, so
+    /// that they don't count themselves (`%bc`, `%sc`).
     ///
     /// With `option dontlognull` a session that sent nothing leaves no line.
-    pub fn stream(&self, process: &Process, cx: &StreamContext) {
-        let config = &cx.frontend.config;
-        if config.log.is_empty() {
-            return;
-        }
+    pub fn stream(&self, cx: &StreamContext, ended: Instant) {
         let log = &cx.log;
-        if config.options.dontlognull && log.request_line.is_empty() && log.bytes_uploaded == 0 {
-            return;
+        let silent = log.request_line.is_empty() && log.bytes_uploaded == 0;
+        if !(log.written || cx.frontend.config.options.dontlognull && silent) {
+            self.line(cx, ended, false);
         }
-        let ended = Instant::now();
-        self.render(&config.log, Severity::Info, |out| match config.log_line {
-            LogLine::Http => line::http(cx, line::Counts::of(process, cx), ended, out),
-            LogLine::Tcp => line::tcp(cx, line::Counts::of(process, cx), ended, out),
-            LogLine::Default => line::connect(cx, out),
+    }
+
+    fn line(&self, cx: &StreamContext, ended: Instant, unfinished: bool) {
+        let (config, codes) = (&cx.frontend.config, &cx.frontend.log);
+        let code = match &codes.error_line {
+            Some(code) if cx.log.no_request => Some(code),
+            _ => codes.line.as_ref(),
+        };
+        let Some(code) = code.filter(|_| !config.log.is_empty()) else { return };
+        let failed = cx.log.no_request || line::failed(cx);
+        let severity = match cx.log.level {
+            _ if !failed && config.logging.only_errors => return,
+            Some(LogLevel::Silent) => return,
+            Some(LogLevel::Level(level)) => Severity::from_level(level),
+            None if failed && config.logging.separate_errors => Severity::Error,
+            None => Severity::Info,
+        };
+        let view = View::logged(cx, ended, unfinished);
+        let structured = |out: &mut Vec<u8>| {
+            if let Some(code) = &codes.structured {
+                code.render(&view, out);
+            }
+        };
+        self.render(&config.log, severity, cx, structured, |out| code.render(&view, out));
+    }
+
+    /// Renders a line and its structured data into this thread's buffers, and queues it.
+    fn render(
+        &self,
+        targets: &[LogTarget],
+        severity: Severity,
+        cx: &StreamContext,
+        structured: impl FnOnce(&mut Vec<u8>),
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        BUFFERS.with_borrow_mut(|(data, line)| {
+            data.clear();
+            line.clear();
+            structured(data);
+            write(line);
+            cx.frontend.log.count_line();
+            self.send_structured(targets, severity, data, line);
         });
     }
 
-    /// Renders a line into this thread's buffer and queues it.
-    fn render(&self, targets: &[LogTarget], severity: Severity, write: impl FnOnce(&mut Vec<u8>)) {
-        LINE.with_borrow_mut(|line| {
-            line.clear();
-            write(line);
-            self.send(targets, severity, line);
-        });
+    /// Says something of the logs themselves on stderr.
+    fn say(&self, text: &str) {
+        self.send(&[LogTarget::raw(LogAddress::Stderr)], Severity::Alert, text.as_bytes());
     }
 
     /// Lines that were dropped because a destination did not keep up or could not be written.
@@ -184,36 +298,51 @@ impl Logger {
     /// What waits to be written to the first destination.
     #[cfg(test)]
     pub(crate) fn pending(&self) -> String {
-        String::from_utf8_lossy(&self.inner.sinks[0].pending.lock()).into_owned()
+        String::from_utf8_lossy(&self.inner.sinks[0].pending.lock().bytes).into_owned()
     }
 
     /// Nothing waits to be written. The lock makes what was taken from a buffer visible as being written.
     pub fn is_empty(&self) -> bool {
-        self.inner.sinks.iter().all(|sink| sink.pending.lock().is_empty() && !sink.writing.load(Ordering::Relaxed))
+        self.inner.sinks.iter().all(|sink| sink.pending.lock().ends.is_empty() && !sink.writing.load(Ordering::Relaxed))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_config::model::LogWire;
+    use sluicegate_config::model::LogSample;
 
     use super::*;
 
     fn target(to: LogAddress, max_len: usize) -> LogTarget {
-        LogTarget { to, format: LogWire::Raw, max_len, facility: 16, max_level: 5, min_level: 0 }
+        LogTarget { max_len, facility: 16, max_level: 5, ..LogTarget::raw(to) }
     }
 
     #[test]
     fn lines_are_filtered_cut_and_dropped_when_full() {
-        let logger = Logger::to([LogAddress::Stdout], Identity::default());
         let targets = [target(LogAddress::Stdout, 8), target(LogAddress::Stderr, 8)];
+        let logger = Logger::to(&targets, Identity::default());
         logger.send(&targets, Severity::Info, b"too detailed");
         assert!(logger.is_empty());
         logger.send(&targets, Severity::Notice, b"0123456789");
-        assert_eq!(*logger.inner.sinks[0].pending.lock(), b"0123456\n");
+        logger.send(&targets, Severity::Notice, b"a\nb\n\0\n");
+        assert_eq!(logger.pending(), "0123456\na\nb\n");
+        assert_eq!(logger.inner.sinks[0].pending.lock().ends, [8, 12]);
         let wide = [target(LogAddress::Stdout, PENDING_MAX)];
-        logger.send(&wide, Severity::Alert, &vec![b'x'; PENDING_MAX - 8]);
+        logger.send(&wide, Severity::Alert, &vec![b'x'; PENDING_MAX - 12]);
         logger.send(&wide, Severity::Alert, b"one too many");
         assert_eq!(logger.dropped(), 1);
+    }
+
+    #[test]
+    fn a_sample_is_shared_by_the_copies_of_its_line() {
+        let sample = LogSample { ranges: vec![(1, 1), (3, 4)], size: 5 };
+        let one = LogTarget { sample: Some(sample), ..target(LogAddress::Stdout, 80) };
+        let copy = LogTarget { tag: Some("other".into()), ..one.clone() };
+        let logger = Logger::to([&one, &copy], Identity::default());
+        for number in 1..=12 {
+            let target = if number % 2 == 0 { &copy } else { &one };
+            logger.send(std::slice::from_ref(target), Severity::Alert, number.to_string().as_bytes());
+        }
+        assert_eq!(logger.pending(), "1\n3\n4\n6\n8\n9\n11\n");
     }
 }

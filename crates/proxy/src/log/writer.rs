@@ -5,23 +5,27 @@
 //! a pipe with room takes without blocking. Regular files are always writable and take everything at once.
 //!
 //! After a write the writer pauses for [`GATHER`], so a busy proxy costs 500 writes a second and not one per request; a
-//! line waits at most that long. A destination that fails (closed pipe) loses what was to be written to it, counted.
+//! line waits at most that long. A destination that fails (closed pipe, a socket that nobody reads) loses what was to
+//! be written to it, counted, and stderr is told at most once in [`SAID_EVERY`].
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::LogAddress;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinSet;
 
-use super::{Inner, Logger, Sink};
+use super::datagram::{Datagrams, Peer};
+use super::{Lines, Logger, Sink, header};
 
 /// Pause between two writes to one destination.
 const GATHER: Duration = Duration::from_millis(2);
+
+/// How long one destination's failures are kept to the counter after stderr was told of one.
+const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// What a pipe with room takes without blocking: Linux's PIPE_BUF.
 const PIECE: usize = 4096;
@@ -99,40 +103,61 @@ impl Output {
 
 /// Writes what is logged for as long as the future lives. Runs on the control thread's runtime.
 pub async fn write_logs(logger: Logger) {
+    // The process may have been forked since it was last asked.
+    header::refresh_pid();
     let mut tasks = JoinSet::new();
     for place in 0..logger.inner.sinks.len() {
-        tasks.spawn(write_sink(logger.inner.clone(), place));
+        tasks.spawn(write_sink(logger.clone(), place));
     }
     while tasks.join_next().await.is_some() {}
 }
 
-async fn write_sink(inner: Arc<Inner>, place: usize) {
+async fn write_sink(logger: Logger, place: usize) {
+    let inner = &logger.inner;
     let sink = &inner.sinks[place];
-    let output = open(&sink.to).ok();
-    let mut buffer = Vec::new();
+    let mut output = match &sink.peer {
+        Some(peer) => Destination::Datagrams(Datagrams::new(peer)),
+        None => open(&sink.to).map_or(Destination::Missing, Destination::Stream),
+    };
+    let mut lines = Lines::default();
+    let mut said: Option<Instant> = None;
     loop {
-        take(sink, &mut buffer).await;
-        let result = match &output {
-            Some(output) => output.write_all(&buffer).await,
-            None => Err(io::ErrorKind::NotConnected.into()),
+        take(sink, &mut lines).await;
+        let all = lines.ends.len();
+        let result = match &mut output {
+            Destination::Stream(output) => output.write_all(&lines.bytes).await.map_err(|error| (all, error)),
+            Destination::Datagrams(output) => output.send(&lines).await,
+            Destination::Missing => Err((all, io::ErrorKind::NotConnected.into())),
         };
-        if result.is_err() {
-            let lines = memchr::memchr_iter(b'\n', &buffer).count();
-            inner.dropped.fetch_add(lines as u64, Ordering::Relaxed);
+        if let Err((lost, error)) = result {
+            inner.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+            if sink.to != LogAddress::Stderr && said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
+                said = Some(Instant::now());
+                let name = sink.peer.as_ref().map_or_else(|| format!("{:?}", sink.to).to_lowercase(), Peer::name);
+                logger.say(&format!("[ALERT]    ({}) : log target '{name}' failed: {error}", header::pid()));
+            }
         }
-        buffer.clear();
+        lines.clear();
         sink.writing.store(false, Ordering::Relaxed);
         tokio::time::sleep(GATHER).await;
     }
 }
 
+/// Where a sink's lines go.
+enum Destination<'a> {
+    Stream(Output),
+    Datagrams(Datagrams<'a>),
+    /// A descriptor that is not open.
+    Missing,
+}
+
 /// Waits for lines and swaps them out.
-async fn take(sink: &Sink, buffer: &mut Vec<u8>) {
+async fn take(sink: &Sink, lines: &mut Lines) {
     loop {
         {
             let mut pending = sink.pending.lock();
-            if !pending.is_empty() {
-                std::mem::swap(&mut *pending, buffer);
+            if !pending.ends.is_empty() {
+                std::mem::swap(&mut *pending, lines);
                 sink.writing.store(true, Ordering::Relaxed);
                 return;
             }

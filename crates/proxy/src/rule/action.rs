@@ -1,6 +1,6 @@
 //! What a rule does once its condition holds.
 
-use sluicegate_config::model::ProxyId;
+use sluicegate_config::model::{LogLevel, ProxyId};
 use sluicegate_wire::engine::{PendingReply, Started};
 use sluicegate_wire::http::Message;
 
@@ -35,6 +35,10 @@ pub(super) enum ActionCode {
     SetVarText(VarRef),
     /// `unset-var`.
     UnsetVar(VarRef),
+    /// `capture`: the accumulator, cut to what the frontend's slot takes.
+    Capture { slot: usize, response: bool },
+    /// `set-log-level`.
+    SetLogLevel(LogLevel),
     /// `store-call`.
     StoreCall(StoreCode),
     /// `lua.NAME`.
@@ -61,7 +65,7 @@ impl ActionCode {
     /// The accumulator is its input.
     #[inline]
     pub(super) fn takes_sample(&self) -> bool {
-        matches!(self, ActionCode::SetVar(_))
+        matches!(self, ActionCode::SetVar(_) | ActionCode::Capture { .. })
     }
 
     /// Acts; Lua and the choice of a backend are the runner's.
@@ -102,6 +106,8 @@ impl ActionCode {
                 cx.variables.set(variable, Sample::Str(machine.text().to_vec()));
             }
             ActionCode::UnsetVar(variable) => cx.variables.unset(variable),
+            ActionCode::Capture { slot, response } => capture(*slot, *response, sample, cx),
+            ActionCode::SetLogLevel(level) => cx.log.level = Some(*level),
             ActionCode::StoreCall(call) => match call.start(machine) {
                 Started::Done(reply) => {
                     if let Some(verdict) = call.finish(reply, hook, cx) {
@@ -116,6 +122,19 @@ impl ActionCode {
         }
         Done::Next
     }
+}
+
+/// A slot that the frontend doesn't have, or a sample that isn't there, keeps nothing.
+fn capture(slot: usize, response: bool, sample: Option<Sample>, cx: &mut StreamContext) {
+    let logging = &cx.frontend.config.logging;
+    let (slots, kept) = match response {
+        false => (&logging.request_captures, &mut cx.log.captures.request),
+        true => (&logging.response_captures, &mut cx.log.captures.response),
+    };
+    let (Some(slot_of), Some(sample)) = (slots.get(slot), sample) else { return };
+    let mut text = Vec::new();
+    sample.as_value().append_text(&mut text);
+    kept.set(slot, &text[..text.len().min(slot_of.len)]);
 }
 
 /// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy. What becomes of Host

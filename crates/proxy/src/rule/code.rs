@@ -12,9 +12,10 @@ use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
 use super::action::ActionCode;
+use crate::log::alias::{self, View};
 use crate::lua::LuaCall;
 use crate::sample::{
-    Converted, ConverterCode, Cursor, FetchCode, FormatMode, MatcherCode, Sample, Value, append_alias, append_value,
+    Converted, ConverterCode, Cursor, FetchCode, FormatMode, MatcherCode, Sample, Value, append_value,
 };
 use crate::stream::StreamContext;
 
@@ -231,7 +232,7 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 machine.bound(program.bufsize);
             }
             Op::AppendAlias(alias, flags, mode) => {
-                append_alias(*alias, *flags, *mode, cx, &mut machine.out);
+                alias::append(*alias, *flags, *mode, &View::running(cx), &mut machine.out);
                 machine.bound(program.bufsize);
             }
             Op::EndText => machine.ends.push(machine.out.len() as u32),

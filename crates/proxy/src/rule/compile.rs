@@ -16,7 +16,7 @@ use super::store::{StoreCode, store_err};
 use super::{CompileError, Hook, ReplySource, RuleList};
 use crate::lua::{self, LuaStates};
 use crate::running::Engines;
-use crate::sample::{ConverterCode, FetchCode, FormatMode, MatcherCode, VarRef, alias_available};
+use crate::sample::{ConverterCode, FetchCode, FormatMode, MatcherCode, VarRef};
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ impl Builder<'_> {
         match &rule.target {
             BackendName::Static(id) => self.ops.push(Op::Act(ActionCode::UseBackend(*id))),
             BackendName::Dynamic(name) => {
-                self.text(name, FormatMode::Plain, &rule.at);
+                self.text(name, FormatMode::Plain);
                 self.ops.push(Op::Act(ActionCode::UseBackendNamed));
             }
         }
@@ -231,27 +231,25 @@ impl Builder<'_> {
     }
 
     /// Renders one log-format.
-    fn text(&mut self, format: &LogFormat, mode: FormatMode, at: &Position) {
+    fn text(&mut self, format: &LogFormat, mode: FormatMode) {
         self.ops.push(Op::Begin);
-        self.parts(format, mode, at);
+        self.parts(format, mode);
     }
 
     /// Renders several.
-    fn texts<'f>(&mut self, formats: impl Iterator<Item = &'f LogFormat>, mode: FormatMode, at: &Position) {
+    fn texts<'f>(&mut self, formats: impl Iterator<Item = &'f LogFormat>, mode: FormatMode) {
         self.ops.push(Op::Begin);
         for format in formats {
-            self.parts(format, mode, at);
+            self.parts(format, mode);
             self.ops.push(Op::EndText);
         }
     }
 
-    fn parts(&mut self, format: &LogFormat, mode: FormatMode, at: &Position) {
+    fn parts(&mut self, format: &LogFormat, mode: FormatMode) {
         for part in &format.parts {
             match part {
                 FormatPart::Text(text) => self.ops.push(Op::Text(text.as_slice().into())),
-                FormatPart::Alias(alias, _) if !alias_available(*alias) => {
-                    self.error(at, "this alias is not available in rules, only in log lines");
-                }
+                FormatPart::Blank => self.ops.push(Op::Text((*b" ").into())),
                 FormatPart::Alias(alias, flags) => self.ops.push(Op::AppendAlias(*alias, *flags, mode)),
                 FormatPart::Expr(expr, flags) => {
                     self.expr(expr);
@@ -269,13 +267,13 @@ impl Builder<'_> {
         variable
     }
 
-    fn reply(&mut self, reply: &model::Return, source: ReplySource, at: &Position) -> ActionCode {
+    fn reply(&mut self, reply: &model::Return, source: ReplySource) -> ActionCode {
         let body = match &reply.body {
             ReturnBody::Format(format) => Some(format),
             ReturnBody::ErrorPage | ReturnBody::Empty | ReturnBody::Bytes(_) => None,
         };
         let formats = reply.headers.iter().map(|(_, format)| format).chain(body);
-        self.texts(formats, FormatMode::Http, at);
+        self.texts(formats, FormatMode::Http);
         ActionCode::Reply(ReplyCode::new(reply, source))
     }
 
@@ -283,18 +281,24 @@ impl Builder<'_> {
         let code = match action {
             Action::Accept => ActionCode::Accept,
             Action::Reject => ActionCode::Reject,
-            Action::Deny(reply) => self.reply(reply, ReplySource::Deny, at),
-            Action::Return(reply) => self.reply(reply, ReplySource::Return, at),
+            Action::Deny(reply) => self.reply(reply, ReplySource::Deny),
+            Action::Return(reply) => self.reply(reply, ReplySource::Return),
+            Action::Tarpit(reply) => self.reply(reply, ReplySource::Tarpit),
+            Action::Capture { expr, slot, response } => {
+                self.expr(expr);
+                ActionCode::Capture { slot: *slot as usize, response: *response }
+            }
+            Action::SetLogLevel(level) => ActionCode::SetLogLevel(*level),
             Action::Redirect(redirect) => {
-                self.text(&redirect.to, FormatMode::Http, at);
+                self.text(&redirect.to, FormatMode::Http);
                 ActionCode::Redirect(RedirectCode::new(redirect))
             }
             Action::SetHeader(name, value) => {
-                self.text(value, FormatMode::Http, at);
+                self.text(value, FormatMode::Http);
                 ActionCode::SetHeader(lower(name))
             }
             Action::AddHeader(name, value) => {
-                self.text(value, FormatMode::Http, at);
+                self.text(value, FormatMode::Http);
                 ActionCode::AddHeader(lower(name))
             }
             Action::DelHeader(name) => ActionCode::DeleteHeader(name.as_bytes().into()),
@@ -305,7 +309,7 @@ impl Builder<'_> {
             }
             Action::SetVarFormat(name, format) => {
                 let Some(variable) = self.variable(name, at) else { return };
-                self.text(format, FormatMode::Plain, at);
+                self.text(format, FormatMode::Plain);
                 ActionCode::SetVarText(variable)
             }
             Action::UnsetVar(name) => {
@@ -353,7 +357,7 @@ impl Builder<'_> {
             self.error(at, "too many variable names in this process");
             return None;
         };
-        self.texts(call.args.iter(), FormatMode::Plain, at);
+        self.texts(call.args.iter(), FormatMode::Plain);
         Some(ActionCode::StoreCall(StoreCode { engine, set_var, on_error: call.on_error.clone(), store_err }))
     }
 

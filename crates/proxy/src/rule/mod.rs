@@ -60,6 +60,8 @@ pub struct LocalReply {
 pub enum ReplySource {
     /// `deny` in a request (PR) or a response (PH).
     Deny,
+    /// `tarpit` (PT): sent when `timeout tarpit` is over.
+    Tarpit,
     /// `return`, `redirect`, `txn:done(reply)` (LR).
     Return,
     /// Internal error (IR, IH).

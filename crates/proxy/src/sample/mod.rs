@@ -18,7 +18,7 @@ pub use converter::{Converted, ConverterCode, reply_value};
 pub use fetch::{Cursor, FetchCode};
 pub use fetch::{path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};
-pub use format::{FormatMode, alias_available, append_alias, append_value};
+pub use format::{FormatMode, append_text, append_value};
 pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_name, fetch_by_name, finish_call};
 pub use matcher::MatcherCode;
 pub use value::{Sample, Value, append_hex, append_int, append_ip};

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluicegate_config::model::{LogAddress, LogTarget, LogWire, ServerAddress, ServerPort};
+use sluicegate_config::model::{LogAddress, LogTarget, ServerAddress, ServerPort};
 
 use super::idle;
 use super::shared::{Admin, ServerRun, UNCHECKED_RISE, UNCHECKED_TOP};
@@ -187,14 +187,7 @@ pub(crate) fn say(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Sever
 }
 
 fn say_both(proxy: &ProxyRun, logger: &Logger, word: &str, severity: Severity, line: &str, logged: &str) {
-    let stderr = LogTarget {
-        to: LogAddress::Stderr,
-        format: LogWire::Raw,
-        max_len: usize::from(u16::MAX),
-        facility: 16,
-        max_level: 7,
-        min_level: 0,
-    };
+    let stderr = LogTarget::raw(LogAddress::Stderr);
     let label = format!("[{word}]");
     let text = format!("{label:<10} ({}) : {line}", std::process::id());
     logger.send(&[stderr], severity, text.as_bytes());

@@ -11,6 +11,7 @@ use sluicegate_config::model::Mode;
 use super::{Endings, StreamContext};
 use crate::log::line::Timers;
 use crate::running::ProxyRun;
+use crate::server::ServerConnection;
 use crate::session::Session;
 use crate::worker::Worker;
 
@@ -70,7 +71,10 @@ impl Active {
     pub(crate) fn begin(&mut self) {
         if !std::mem::replace(&mut self.begun, true) {
             let streams = &self.worker.figures().streams;
-            streams.store(streams.load(std::sync::atomic::Ordering::Relaxed) + 1, std::sync::atomic::Ordering::Relaxed);
+            streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            if !self.cx.log.no_request {
+                self.worker.running.logger.begun(&self.cx);
+            }
         }
     }
 
@@ -108,6 +112,26 @@ impl Active {
         }
     }
 
+    /// Takes back what the response counted so far: nothing of it went to the client. The figures keep it, as they may
+    /// only grow.
+    pub(crate) fn discount_response(&mut self) {
+        self.cx.log.bytes_read = 0;
+        self.counted.1 = 0;
+    }
+
+    /// Notes the addresses of the connection to the server, where a log line wants them.
+    pub(crate) fn note_addresses(&mut self, connection: &ServerConnection) {
+        if self.cx.frontend.log.wants_server_addresses {
+            self.cx.log.server_addresses = (connection.socket.local_addr(), connection.socket.peer_addr());
+        }
+    }
+
+    /// Writes the log line before the stream's end (`option logasap`).
+    pub(crate) fn log_so_far(&mut self, until: Option<Instant>) {
+        let worker = self.worker.clone();
+        worker.running.logger.so_far(&mut self.cx, until.unwrap_or_else(Instant::now));
+    }
+
     /// Notes for the log line alone how much came of what never became a request.
     pub(crate) fn note_received(&mut self, bytes: usize) {
         self.cx.log.bytes_uploaded = bytes as u64;
@@ -120,7 +144,7 @@ impl Active {
     }
 
     /// Counts what is known only at the end: the response by its status, and the times.
-    fn count_end(&self, cx: &StreamContext) {
+    fn count_end(&self, cx: &StreamContext, ended: Instant) {
         let index = self.worker.index;
         let streams = &self.worker.figures().streams;
         streams.store(streams.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
@@ -130,7 +154,7 @@ impl Active {
             cx.frontend.frontend.figures.at(index).response(status);
         }
         let Some(backend) = &cx.backend else { return };
-        let times = Timers::of(&cx.log, Instant::now());
+        let times = Timers::of(&cx.log, ended);
         // A server is credited only with what it answered itself.
         let server = cx.log.server.as_ref().map(|server| (&server.shared.figures, cx.log.response_started.is_some()));
         for (figures, answered) in std::iter::once((&backend.backend.figures, true)).chain(server) {
@@ -173,8 +197,9 @@ impl Drop for Active {
         }
         let Some(mut stream) = self.stream.take() else { return };
         if self.begun {
-            self.count_end(&stream.cx);
-            self.worker.running.logger.stream(&self.worker.running.process, &stream.cx);
+            let ended = Instant::now();
+            self.count_end(&stream.cx, ended);
+            self.worker.running.logger.stream(&stream.cx, ended);
         }
         stream.cx.backend = None;
         stream.request_out.clear();

@@ -3,13 +3,17 @@
 //! The context lives in the stream's boxed state, which comes from the worker's free list and serves one request.
 //! The relay owns sockets and buffers; nothing here does I/O.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use sluicegate_config::model::LogLevel;
 use sluicegate_wire::http::Message;
 
+use crate::log::capture::Captures;
 use crate::lua::StreamLua;
+use crate::process::Process;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::ServerRun;
@@ -19,6 +23,8 @@ use crate::session::Session;
 pub struct StreamContext {
     /// Unique in the process while it lives; a Lua handle names it, so a handle of an ended stream is known as such.
     pub id: u64,
+    /// The process, whose figures a log-format may print.
+    pub process: Arc<Process>,
     /// The session's frontend.
     pub frontend: Arc<ProxyRun>,
     /// The backend, once one is chosen (in a `listen`: the frontend itself).
@@ -37,6 +43,8 @@ pub struct StreamContext {
     pub variables: Variables,
     /// Bytes already received from the client and not consumed (content rules, TCP).
     pub request_data: Vec<u8>,
+    /// The unique id once it was asked for; see [`unique_id`](crate::log::unique_id), which makes it.
+    pub unique_id: OnceCell<Box<[u8]>>,
     /// What the log line will say.
     pub log: LogRecord,
     /// Lua's view of this stream, made when a script first asks.
@@ -48,6 +56,7 @@ impl StreamContext {
     pub(crate) fn new(session: &Session) -> StreamContext {
         StreamContext {
             id: session.worker().next_stream_id(),
+            process: session.worker().running.process.clone(),
             frontend: session.frontend().clone(),
             backend: None,
             source: session.peer,
@@ -57,6 +66,7 @@ impl StreamContext {
             in_response: false,
             variables: Variables::default(),
             request_data: Vec::new(),
+            unique_id: OnceCell::new(),
             log: LogRecord::new(session.accepted_at, session.accepted),
             lua: StreamLua::default(),
         }
@@ -76,10 +86,13 @@ impl StreamContext {
         self.response.clear();
         self.in_response = false;
         self.request_data.clear();
-        let request_line = std::mem::take(&mut self.log.request_line);
-        self.log = LogRecord::new(session.accepted_at, session.accepted);
-        self.log.request_line = request_line;
-        self.log.request_line.clear();
+        self.unique_id.take();
+        let mut request_line = std::mem::take(&mut self.log.request_line);
+        request_line.clear();
+        let mut captures = std::mem::take(&mut self.log.captures);
+        captures.clear();
+        let record = LogRecord::new(session.accepted_at, session.accepted);
+        self.log = LogRecord { request_line, captures, ..record };
         self.lua = StreamLua::default();
     }
 }
@@ -87,9 +100,9 @@ impl StreamContext {
 /// A stream's log record (HAProxy configuration manual 8.2), filled at parse time and written by a plain function.
 #[derive(Clone, Debug)]
 pub struct LogRecord {
-    /// When the session was accepted (wall clock, for `%t`/`%tr`).
+    /// When the session was accepted, for a later request of it when the one before ended (wall clock, for `%t`).
     pub accepted_at: SystemTime,
-    /// When the session was accepted.
+    /// The same on the monotonic clock.
     pub accepted: Instant,
     /// When this request's first byte came (`%tr`); a keep-alive session's idle time lies before it.
     pub request_started_at: SystemTime,
@@ -115,6 +128,16 @@ pub struct LogRecord {
     pub server: Option<Arc<ServerRun>>,
     /// The service of a script that answered, as a server's name: `<lua.NAME>`.
     pub applet: Option<Arc<str>>,
+    /// The proxy's own address on the connection to the server and the server's, where the frontend's line prints them.
+    pub server_addresses: (Option<SocketAddr>, Option<SocketAddr>),
+    /// What was captured.
+    pub captures: Captures,
+    /// `set-log-level`.
+    pub level: Option<LogLevel>,
+    /// The connection failed before a request was understood: its line is that of `error-log-format`.
+    pub no_request: bool,
+    /// The line was written before the end (`option logasap`).
+    pub written: bool,
     /// How it ended.
     pub ending: Endings,
     /// `%rc`, and whether redispatched (`+`).
@@ -145,6 +168,11 @@ impl LogRecord {
             bytes_uploaded: 0,
             server: None,
             applet: None,
+            server_addresses: (None, None),
+            captures: Captures::default(),
+            level: None,
+            no_request: false,
+            written: false,
             ending: Endings::default(),
             retries: 0,
             redispatched: false,

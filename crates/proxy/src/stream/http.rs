@@ -33,6 +33,8 @@ use super::forwardfor::forward_for;
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer};
 use crate::counters::head_size;
+use crate::log::line::REQUEST_LINE_MAX;
+use crate::log::unique_id;
 use crate::rule::{self, Hook, LocalReply, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::server::{self, ServerConnection};
@@ -59,13 +61,16 @@ fn length_size(response: &Message, body: usize) -> usize {
 
 /// Serves one request, whose head was complete at `now`.
 pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: RequestHead, now: Instant) -> After {
-    stream.begin();
     let worker = stream.worker().clone();
     let cx = &mut stream.cx;
     cx.log.request_done = Some(now);
     let received = &session.input.data()[..head.head_len];
-    cx.log.request_line.extend_from_slice(first_line(received));
+    let line = first_line(received);
+    cx.log.request_line.extend_from_slice(&line[..line.len().min(REQUEST_LINE_MAX)]);
+    cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
     session.input.consume(head.head_len);
+    stream.begin();
+    let cx = &stream.cx;
     let counters = cx.frontend.frontend.figures.at(worker.index);
     counters.req_tot.add(1);
     counters.req_rate.add(now, 1);
@@ -179,6 +184,7 @@ impl Exchange<'_> {
         if backend.id != frontend.id {
             self.request_rules(backend).await?;
         }
+        self.complete_request(frontend);
         forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
         let mut reuse = self.session.requests > 1;
         loop {
@@ -197,6 +203,20 @@ impl Exchange<'_> {
                 // The next attempt makes its own connection, so there is one repetition at most.
                 Outcome::Repeat => reuse = false,
             }
+        }
+    }
+
+    /// What is done to a request once every rule has seen it.
+    fn complete_request(&mut self, frontend: &ProxyRun) {
+        let cx = &mut self.stream.cx;
+        let logging = &frontend.config.logging;
+        if let Some(capture) = &logging.cookie {
+            cx.log.captures.take_cookie(capture, &cx.request, false);
+        }
+        if let Some(name) = &logging.unique_id_header
+            && let Some(id) = unique_id(cx).map(<[u8]>::to_vec)
+        {
+            cx.request.add(name.as_bytes(), &id);
         }
     }
 
@@ -253,7 +273,7 @@ impl Exchange<'_> {
                 counters.dresp.add(1);
                 b'P'
             }
-            ReplySource::Deny => {
+            ReplySource::Deny | ReplySource::Tarpit => {
                 counters.dreq.add(1);
                 b'P'
             }
@@ -266,10 +286,31 @@ impl Exchange<'_> {
                 b'I'
             }
         };
-        let phase = if hook.is_response() { b'H' } else { b'R' };
+        let phase = match reply.source {
+            ReplySource::Tarpit => b'T',
+            _ if hook.is_response() => b'H',
+            _ => b'R',
+        };
         self.stream.end(who, phase);
+        if reply.source == ReplySource::Tarpit {
+            self.tarpit().await;
+        }
         self.stream.cx.response = reply.head;
         self.answer(&reply.body, reply.close).await
+    }
+
+    /// Keeps the client waiting for `timeout tarpit`, or until it leaves. The log line counts that as time in a queue.
+    async fn tarpit(&mut self) {
+        let cx = &self.stream.cx;
+        let times = &cx.backend.as_ref().unwrap_or(&cx.frontend).config.timeouts;
+        let over = Instant::now() + times.tarpit.or(times.connect).unwrap_or_default();
+        self.session.timer.set(Some(over));
+        poll_fn(|cx| match self.session.poll_gone(cx, true) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.session.timer.poll(cx),
+        })
+        .await;
+        self.stream.cx.log.queue_done = Some(Instant::now());
     }
 
     /// A built-in page.
@@ -377,7 +418,10 @@ impl Exchange<'_> {
             () = gone => None,
         };
         match result {
-            Some(Ok(connection)) => Ok(connection),
+            Some(Ok(connection)) => {
+                self.stream.note_addresses(&connection);
+                Ok(connection)
+            }
             Some(Err(failure)) => {
                 let ending = failure.ending();
                 Err(self.page(failure.status(), ending.who, ending.phase).await)
@@ -428,12 +472,20 @@ impl Exchange<'_> {
         cx.log.status = i32::from(cx.response.status());
         cx.in_response = true;
         cx.variables.enter_response();
+        cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
         self.stream.count(0, size);
         self.response_rules(backend).await?;
         if backend.id != frontend.id {
             self.response_rules(frontend).await?;
         }
-        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
+        let cx = &mut self.stream.cx;
+        cx.log.status = i32::from(cx.response.status());
+        if let Some(capture) = &frontend.config.logging.cookie {
+            cx.log.captures.take_cookie(capture, &cx.response, true);
+        }
+        if frontend.config.logging.asap {
+            self.stream.log_so_far(self.stream.cx.log.response_started);
+        }
         if head.tunnel {
             return Ok(self.tunnel(frontend, backend, connection, input).await);
         }
@@ -482,6 +534,7 @@ impl Exchange<'_> {
             // The body was found malformed behind a head that is not on its way yet: this can be told.
             Finish::BadResponse if !started => {
                 self.answered = false;
+                self.stream.discount_response();
                 self.count_bad_response(connection);
                 return Err(self.page(502, b'P', b'H').await);
             }

@@ -56,6 +56,10 @@ pub(crate) async fn serve(session: &mut Session) {
             return;
         }
     };
+    stream.note_addresses(&connection);
+    if frontend.config.logging.asap {
+        stream.log_so_far(stream.cx.log.connect_done);
+    }
     stream.cx.in_response = true;
     if rules(backend, Hook::TcpResponseContent, &mut stream).await.is_err() {
         return;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{
-    Balance, Bind, BindAddress, Config, ConnectionMode, Global, HttpReuse, LogLine, Mode, Position, Proxy, ProxyId,
+    Balance, Bind, BindAddress, Config, ConnectionMode, Global, HttpReuse, Logging, Mode, Position, Proxy, ProxyId,
     ProxyKind, ProxyOptions, Server, ServerAddress, ServerPort, Timeouts,
 };
 use sluicegate_proxy::listener::{self, SystemSockets};
@@ -62,7 +62,7 @@ pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
         timeouts: Timeouts { client: long, server: long, connect: long, ..Timeouts::default() },
         options: ProxyOptions { connection: ConnectionMode::KeepAlive, ..ProxyOptions::default() },
         log: Vec::new(),
-        log_line: LogLine::Default,
+        logging: Logging::default(),
         binds: vec![bind()],
         maxconn: None,
         acls: Vec::new(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{GlobalRow, Parser, Reading, flag, line, one, stats_socket};
-use crate::model::{LogAddress, LuaLoad, LuaLogStderr, LuaPath};
+use crate::model::{LogHost, LuaLoad, LuaLogStderr, LuaPath};
 use crate::section::log;
 use crate::section::table::{MANY, Table};
 use crate::word::Line;
@@ -59,17 +59,30 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "log",
         1,
         MANY,
-        "TARGET [len N] [format F] FACILITY [LEVEL [MIN]]",
+        "TARGET [len N] [format F] [sample RANGES:SIZE] FACILITY [LEVEL [MIN]]",
         "Where 'log global' of a proxy sends its lines.",
         |r, line| {
             if let Some(target) = log::target(line, r.diagnostics) {
-                if matches!(target.to, LogAddress::Unix(_) | LogAddress::Udp(..)) {
-                    r.reader.log_later_at.push(line.at(1));
-                }
                 r.reader.global.log.push(target);
             }
         },
     ),
+    line(
+        "log-send-hostname",
+        0,
+        1,
+        "[NAME]",
+        "The host's name in headers of log lines; the machine's without NAME. It makes rfc3164 their default format.",
+        |r, line| {
+            r.reader.global.log_host = match line.text(1) {
+                "" => LogHost::Machine,
+                name => LogHost::Named(name.into()),
+            };
+        },
+    ),
+    line("log-tag", 1, 1, "TAG", "The tag in headers of log lines; the program's name by default.", |r, line| {
+        r.reader.global.log_tag = Some(line.text(1).into());
+    }),
     line("lua-load", 1, MANY, "FILE [ARG]…", "Runs a Lua file in the state that all workers share.", |r, line| {
         lua_load(r, line, false)
     }),

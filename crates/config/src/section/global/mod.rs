@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::environment::Environment;
-use crate::model::{Global, Position};
+use crate::model::Global;
 use crate::section::table::{self, Row};
 use crate::suggest;
 use crate::unit::{self, SIZE_HINT, TIME_HINT, TimeUnit};
@@ -25,7 +25,6 @@ pub use stats_socket::master_socket;
 #[derive(Default)]
 pub(crate) struct GlobalReader {
     global: Global,
-    log_later_at: Vec<Position>,
 }
 
 /// One line while it is read.
@@ -92,11 +91,9 @@ impl GlobalReader {
     }
 
     /// The whole section, once every line was read.
-    pub(crate) fn finish(mut self, diagnostics: &mut Diagnostics) -> Global {
-        for at in self.log_later_at {
-            let warning = diagnostics.warning(at, "logs to syslog have no effect yet");
-            warning.hint("'log stdout format raw local0' logs now");
-        }
+    pub(crate) fn finish(mut self) -> Global {
+        let tag = self.global.log_tag.clone();
+        self.global.log.iter_mut().for_each(|target| target.tag.clone_from(&tag));
         let tune = &mut self.global.tune;
         // HAProxy's own rule: the reserve is never more than half of a buffer.
         tune.maxrewrite = tune.maxrewrite.min(tune.bufsize / 2);

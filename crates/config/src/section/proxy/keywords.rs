@@ -2,7 +2,8 @@
 
 use super::{ProxyParser, ProxyReader, on};
 use crate::catalogue::{Contexts, Place};
-use crate::model::{ConnectionMode, HttpReuse, LogLine, Mode};
+use crate::format::{HTTP_CLF_LOG, HTTP_LOG, HTTPS_LOG, TCP_CLF_LOG, TCP_LOG};
+use crate::model::{ConnectionMode, HttpReuse, Mode};
 use crate::section::table::{MANY, Row, Table};
 use crate::section::{bind, rule, server};
 use crate::word::Line;
@@ -69,6 +70,24 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             }
         },
     ),
+    row(
+        "capture",
+        FRONT.without(Contexts::DEFAULTS),
+        4,
+        5,
+        "request header NAME len N | response header NAME len N | cookie NAME len N",
+        "Keeps a header's last value, or the first cookie whose name starts so, for the log line.",
+        |r, line| r.capture(line),
+    ),
+    row(
+        "declare capture",
+        FRONT.without(Contexts::DEFAULTS),
+        3,
+        3,
+        "request|response len N",
+        "Makes a slot that the 'capture' actions of this frontend and its backends fill.",
+        |r, line| r.declare_capture(line),
+    ),
     row("default-server", BACK, 1, MANY, "OPTION…", "Options of all servers declared after it.", |r, line| {
         server::default_server(r, line)
     }),
@@ -80,6 +99,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         r.settings.proxy.disabled = true
     }),
     row("enabled", PROXY, 0, 0, "", "Undoes a 'disabled' of the defaults.", |r, _| r.settings.proxy.disabled = false),
+    row(
+        "error-log-format",
+        FRONT,
+        1,
+        1,
+        "FORMAT",
+        "The line of a connection that failed before its first request was understood.",
+        |r, line| r.settings.proxy.logging.error_line = r.log_format(line, Place::Log),
+    ),
     row(
         "fullconn",
         BACK,
@@ -144,10 +172,21 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         PROXY,
         1,
         MANY,
-        "global | TARGET [len N] [format F] FACILITY [LEVEL [MIN]]",
+        "global | TARGET [len N] [format F] [sample RANGES:SIZE] FACILITY [LEVEL [MIN]]",
         "Where the access log goes.",
         |r, line| r.log(line),
     ),
+    row("log-format", FRONT, 1, 1, "FORMAT", "The line that is logged of a stream.", |r, line| r.log_line(line)),
+    row(
+        "log-format-sd",
+        FRONT,
+        1,
+        1,
+        "FORMAT",
+        "The structured data of log targets with 'format rfc5424'.",
+        |r, line| r.settings.proxy.logging.structured = r.log_format(line, Place::Log),
+    ),
+    row("log-tag", PROXY, 1, 1, "TAG", "The tag in the headers of this proxy's log lines.", |r, line| r.log_tag(line)),
     row(
         "maxconn",
         FRONT,
@@ -179,6 +218,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "A request whose client left is given up while it waits for a server.",
         |r, line| r.settings.proxy.options.abortonclose = on(line),
     ),
+    option("option dontlog-normal", FRONT, "Streams without any failure, retry or 5xx are not logged.", |r, line| {
+        r.settings.proxy.logging.only_errors = on(line)
+    }),
     option("option dontlognull", FRONT, "Connections that sent nothing are not logged.", |r, line| {
         r.settings.proxy.options.dontlognull = on(line)
     }),
@@ -206,14 +248,34 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option("option httpclose", PROXY, "Both connections are closed after each response.", |r, line| {
         r.connection(line, ConnectionMode::Close)
     }),
-    row("option httplog", PROXY, 0, 1, "", "Logs one line per request with timers, status and ending.", |r, line| {
-        if line.len() > 2 && line.text(2) == "clf" || line.len() > 3 {
-            r.diagnostics.error(line.at(2), "'option httplog clf' is not supported yet");
-        } else {
-            r.option_arity(line, 0);
-            r.settings.proxy.log_line = if on(line) { LogLine::Http } else { LogLine::Default };
-        }
-    }),
+    row(
+        "option httplog",
+        PROXY,
+        0,
+        1,
+        "[clf]",
+        "Logs one line per request with timers, status and ending; clf: in the common log format.",
+        |r, line| r.log_option(line, "option httplog", HTTP_LOG, Some(HTTP_CLF_LOG)),
+    ),
+    option(
+        "option httpslog",
+        PROXY,
+        "As httplog, with what HAProxy adds about TLS; every connection is a plain one so far.",
+        |r, line| r.log_option(line, "option httpslog", HTTPS_LOG, None),
+    ),
+    option(
+        "option log-separate-errors",
+        FRONT,
+        "Streams that failed, were retried or answered with 5xx are logged at level err.",
+        |r, line| r.settings.proxy.logging.separate_errors = on(line),
+    ),
+    option(
+        "option logasap",
+        FRONT,
+        "The line is written once the response's head has come or a TCP connection stands; what is then unfinished \
+         has a '+' before it.",
+        |r, line| r.settings.proxy.logging.asap = on(line),
+    ),
     row(
         "option redispatch",
         BACK,
@@ -223,9 +285,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Retries go to another server: the last one, or every nth.",
         |r, line| r.redispatch(line),
     ),
-    option("option tcplog", PROXY, "Logs one line per connection with timers and ending.", |r, line| {
-        r.settings.proxy.log_line = if on(line) { LogLine::Tcp } else { LogLine::Default }
-    }),
+    row(
+        "option tcplog",
+        PROXY,
+        0,
+        1,
+        "[clf]",
+        "Logs one line per connection with timers and ending; clf: in the common log format.",
+        |r, line| r.log_option(line, "option tcplog", TCP_LOG, Some(TCP_CLF_LOG)),
+    ),
     row(
         "redirect",
         NO_DEFAULTS,
@@ -340,11 +408,23 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     timeout(
         "timeout tarpit",
         PROXY,
-        "How long a tarpitted request is kept; the action is not supported yet.",
+        "How long a tarpitted request is kept; without it 'timeout connect' is.",
         |r, line| r.timeout(line, |t| &mut t.tarpit),
     ),
     timeout("timeout tunnel", BACK, "How long both sides of a tunnel may be silent.", |r, line| {
         r.timeout(line, |t| &mut t.tunnel)
+    }),
+    row(
+        "unique-id-format",
+        FRONT,
+        1,
+        1,
+        "FORMAT",
+        "What makes a request's unique id: '%ID', 'unique-id' and the header of unique-id-header.",
+        |r, line| r.settings.proxy.logging.unique_id = r.log_format(line, Place::UniqueId),
+    ),
+    row("unique-id-header", FRONT, 1, 1, "NAME", "The header field that tells a server the unique id.", |r, line| {
+        r.settings.proxy.logging.unique_id_header = rule::header_name(r, line, 1);
     }),
     row(
         "use_backend",

@@ -1,6 +1,7 @@
 //! `defaults`, `frontend`, `backend` and `listen` (HAProxy configuration manual 4).
 
 mod keywords;
+mod logging;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,13 +15,13 @@ use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, Balance, ConnectionMode, ForwardFor, Global, HttpReuse, LogLine, Mode, Position, Proxy, ProxyId,
+    BackendName, Balance, ConnectionMode, ForwardFor, Global, HttpReuse, Logging, Mode, Position, Proxy, ProxyId,
     ProxyKind, ProxyOptions, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::{Section, SectionKind, log, store};
+use crate::section::{Section, SectionKind, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -290,7 +291,7 @@ impl Settings {
                 timeouts: Timeouts::default(),
                 options: ProxyOptions::default(),
                 log: Vec::new(),
-                log_line: LogLine::Default,
+                logging: Logging::default(),
                 binds: Vec::new(),
                 maxconn: None,
                 acls: Vec::new(),
@@ -347,6 +348,8 @@ impl Settings {
         if self.log_global {
             self.proxy.log.splice(0..0, global.log.iter().cloned());
         }
+        let tag = self.proxy.logging.tag.as_ref().or(global.log_tag.as_ref());
+        self.proxy.log.iter_mut().for_each(|target| target.tag = tag.cloned());
         let Settings { proxy, explicit_uid, default_backend_at, .. } = self;
         Finished { proxy, explicit_uid, default_backend_at }
     }
@@ -582,30 +585,6 @@ impl ProxyReader<'_> {
         }
     }
 
-    fn log(&mut self, line: &Line) {
-        let settings = &mut self.settings;
-        if line.negated {
-            settings.log_global = false;
-            settings.proxy.log.clear();
-            if line.len() > 1 {
-                let message = format!("'no log' cannot handle unexpected argument '{}'", line.text(1));
-                self.diagnostics.error(line.at(1), message);
-            }
-        } else if line.text(1) == "global" {
-            settings.log_global = true;
-            if line.len() > 2 {
-                let message = format!("'log global' cannot handle unexpected argument '{}'", line.text(2));
-                self.diagnostics.error(line.at(2), message);
-            }
-        } else if let Some(target) = log::target(line, self.diagnostics) {
-            if matches!(target.to, crate::model::LogAddress::Unix(_) | crate::model::LogAddress::Udp(..)) {
-                let warning = self.diagnostics.warning(line.at(1), "logs to syslog have no effect yet");
-                warning.hint("'log stdout format raw local0' logs now");
-            }
-            settings.proxy.log.push(target);
-        }
-    }
-
     fn use_backend(&mut self, line: &Line) {
         self.step(line, "use_backend");
         let target = if line.text(1).contains('%') {
@@ -655,7 +634,9 @@ impl ProxyReader<'_> {
             Place::HttpRequest => proxy.http_request.push(rule),
             Place::TcpResponse => proxy.tcp_response_content.push(rule),
             Place::HttpResponse => proxy.http_response.push(rule),
-            Place::UseBackend | Place::Declared => unreachable!("these are no rule sets"),
+            Place::UseBackend | Place::UniqueId | Place::Log | Place::Declared => {
+                unreachable!("these are no rule sets")
+            }
         }
     }
 

@@ -40,6 +40,7 @@ pub fn context(frontend: &Arc<ProxyRun>, head: &str) -> StreamContext {
     let (now, now_at) = (Instant::now(), SystemTime::now());
     StreamContext {
         id: 0,
+        process: Process::new(1, None),
         frontend: frontend.clone(),
         backend: None,
         source: Some(SocketAddr::from(([127, 0, 0, 1], 54321))),
@@ -49,6 +50,7 @@ pub fn context(frontend: &Arc<ProxyRun>, head: &str) -> StreamContext {
         in_response: false,
         variables: Variables::default(),
         request_data: Vec::new(),
+        unique_id: Default::default(),
         log: LogRecord {
             request_done: Some(now),
             request_line: head.lines().next().unwrap_or("").as_bytes().to_vec(),

@@ -50,7 +50,7 @@ impl Whole {
             }
         }
         let config = Arc::new(config);
-        let logger = Logger::new(&config, Identity { tag: "haproxy".into(), pid: 1 });
+        let logger = Logger::new(&config, Identity { tag: "haproxy".into(), ..Identity::default() });
         let process = Process::new(workers, config.global.maxconn);
         let parts = Parts { engines: Default::default(), lua: None, logger, process };
         let running = build(config, parts).expect("rules compile");

@@ -1,0 +1,162 @@
+//! Logs: where lines go, in which form, and what of a stream they say.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{LogFormat, Position};
+
+/// A `log` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogTarget {
+    /// Where lines go.
+    pub to: LogAddress,
+    /// `format`.
+    pub format: LogWire,
+    /// `len`, bytes of a line; 1024.
+    pub max_len: usize,
+    /// `sample RANGES:SIZE`: which lines of every so many are sent; `None` for all.
+    pub sample: Option<LogSample>,
+    /// Syslog facility, 0–23.
+    pub facility: u8,
+    /// Least severe level that is sent, 0 (emerg) to 7 (debug); 7 by default.
+    pub max_level: u8,
+    /// More severe than this is sent as this; 0 by default.
+    pub min_level: u8,
+    /// The tag of headers: `log-tag` of the proxy, or of `global`; `None` for the program's name.
+    pub tag: Option<Arc<str>>,
+    /// Where the line stands. Proxies with `log global` share its sampling, so this tells one line from another.
+    pub at: Position,
+}
+
+impl LogTarget {
+    /// A target for whole lines of every level as they are, which no `log` line names.
+    pub fn raw(to: LogAddress) -> LogTarget {
+        LogTarget {
+            to,
+            format: LogWire::Raw,
+            max_len: 65_535,
+            sample: None,
+            facility: 0,
+            max_level: 7,
+            min_level: 0,
+            tag: None,
+            at: Position { file: "".into(), line: 0, column: 0 },
+        }
+    }
+}
+
+/// `sample RANGES:SIZE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSample {
+    /// Which lines are sent, counted from 1; sorted and apart from each other.
+    pub ranges: Vec<(u32, u32)>,
+    /// After how many lines the count starts again.
+    pub size: u32,
+}
+
+/// Destinations of `log`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogAddress {
+    /// `stdout` (descriptor 1).
+    Stdout,
+    /// `stderr` (descriptor 2).
+    Stderr,
+    /// `fd@N`.
+    Fd(i32),
+    /// A datagram socket by path.
+    Unix(PathBuf),
+    /// Syslog by UDP: an address or a name, and a port.
+    Udp(String, u16),
+}
+
+/// `format` of a `log` line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogWire {
+    /// No `format`: `local`, or `rfc3164` where `log-send-hostname` is set.
+    #[default]
+    Unset,
+    /// `local`: priority, date and tag, no host name.
+    Local,
+    /// `rfc3164`.
+    Rfc3164,
+    /// `rfc5424`.
+    Rfc5424,
+    /// `priority`: `<facility and level>message`.
+    Priority,
+    /// `short`: `<level>message`.
+    Short,
+    /// `timed`: `<level>` and the ISO date.
+    Timed,
+    /// `iso`: the ISO date.
+    Iso,
+    /// `raw`: the message alone.
+    Raw,
+}
+
+/// `log-send-hostname [NAME]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LogHost {
+    /// Not set: headers that need a name say `localhost`.
+    #[default]
+    Local,
+    /// The machine's.
+    Machine,
+    /// This one.
+    Named(Arc<str>),
+}
+
+/// What a frontend logs of a stream, and what it captures for that.
+#[derive(Clone, Debug, Default)]
+pub struct Logging {
+    /// The line of a stream; `None`: HAProxy's `Connect from …`, written when the stream begins.
+    pub line: Option<LogLine>,
+    /// `error-log-format`: the line of a connection that failed before there was a stream.
+    pub error_line: Option<Arc<LogFormat>>,
+    /// `log-format-sd`: the structured data of `format rfc5424`.
+    pub structured: Option<Arc<LogFormat>>,
+    /// `log-tag`.
+    pub tag: Option<Arc<str>>,
+    /// `option logasap`: the line is written as soon as the response's head is there, or a TCP connection stands.
+    pub asap: bool,
+    /// `option dontlog-normal`: what went well is not logged.
+    pub only_errors: bool,
+    /// `option log-separate-errors`: what did not go well is logged as an error.
+    pub separate_errors: bool,
+    /// `unique-id-format`.
+    pub unique_id: Option<Arc<LogFormat>>,
+    /// `unique-id-header`.
+    pub unique_id_header: Option<String>,
+    /// Slots of `capture request header`, `declare capture request` and `http-request capture … len`.
+    pub request_captures: Vec<Capture>,
+    /// The same for responses.
+    pub response_captures: Vec<Capture>,
+    /// `capture cookie`.
+    pub cookie: Option<Capture>,
+}
+
+/// A log line's format.
+#[derive(Clone, Debug)]
+pub struct LogLine {
+    /// What asked for it: `option httplog`, `log-format`…
+    pub keyword: &'static str,
+    /// The line.
+    pub format: Arc<LogFormat>,
+}
+
+/// What is kept of a message for its log line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The header's name, or what a cookie starts with; `None` for a slot that rules fill.
+    pub name: Option<String>,
+    /// Bytes that are kept of the value.
+    pub len: usize,
+}
+
+/// `set-log-level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// This stream is not logged.
+    Silent,
+    /// It is logged with this level, 0 (emerg) to 7 (debug).
+    Level(u8),
+}

@@ -1,0 +1,150 @@
+//! The keywords of proxies that say what is logged, and how.
+
+use std::sync::Arc;
+
+use super::{ProxyReader, on};
+use crate::catalogue::Place;
+use crate::expression::ExpressionReader;
+use crate::format;
+use crate::limits;
+use crate::model::{Capture, LogFormat, LogLine};
+use crate::section::{log, rule};
+use crate::word::Line;
+
+impl ProxyReader<'_> {
+    pub(super) fn log(&mut self, line: &Line) {
+        let settings = &mut self.settings;
+        if line.negated {
+            settings.log_global = false;
+            settings.proxy.log.clear();
+            if line.len() > 1 {
+                let message = format!("'no log' cannot handle unexpected argument '{}'", line.text(1));
+                self.diagnostics.error(line.at(1), message);
+            }
+        } else if line.text(1) == "global" {
+            settings.log_global = true;
+            if line.len() > 2 {
+                let message = format!("'log global' cannot handle unexpected argument '{}'", line.text(2));
+                self.diagnostics.error(line.at(2), message);
+            }
+        } else if let Some(target) = log::target(line, self.diagnostics) {
+            settings.proxy.log.push(target);
+        }
+    }
+
+    pub(super) fn log_tag(&mut self, line: &Line) {
+        self.settings.proxy.logging.tag = Some(line.text(1).into());
+    }
+
+    /// The word behind the keyword as a format of log lines, or of what HAProxy reads by the same rules.
+    pub(super) fn log_format(&mut self, line: &Line, place: Place) -> Option<Arc<LogFormat>> {
+        let reader = ExpressionReader { stores: self.stores, place, acl: false };
+        rule::log_line(&reader, line, 1, self.diagnostics).map(Arc::new)
+    }
+
+    pub(super) fn log_line(&mut self, line: &Line) {
+        if let Some(format) = self.log_format(line, Place::Log) {
+            self.settings.proxy.logging.line = Some(LogLine { keyword: "log-format", format });
+        }
+    }
+
+    /// `option httplog`, `tcplog` and `httpslog`, with `clf` behind those that have such a form.
+    pub(super) fn log_option(&mut self, line: &Line, keyword: &'static str, text: &str, clf: Option<&str>) {
+        let text = match (line.text(2), clf) {
+            ("clf", Some(clf)) => {
+                self.option_arity(line, 1);
+                clf
+            }
+            _ => {
+                self.option_arity(line, 0);
+                text
+            }
+        };
+        let line = on(line).then(|| LogLine { keyword, format: Arc::new(format::builtin(text)) });
+        self.settings.proxy.logging.line = line;
+    }
+
+    /// `capture request|response header NAME len N` and `capture cookie NAME len N`.
+    pub(super) fn capture(&mut self, line: &Line) {
+        let (name_at, cookie) = match (line.text(1), line.text(2)) {
+            ("cookie", _) => (2, true),
+            ("request" | "response", "header") => (3, false),
+            ("request" | "response", other) => {
+                let message = format!("'capture {}' expects 'header', not '{other}'", line.text(1));
+                self.diagnostics.error(line.at(2), message);
+                return;
+            }
+            (other, _) => {
+                let message =
+                    format!("'capture' expects 'cookie', 'request header' or 'response header', not '{other}'");
+                self.diagnostics.error(line.at(1), message);
+                return;
+            }
+        };
+        let name = line.text(name_at);
+        if name.is_empty() {
+            self.diagnostics.error(line.at(name_at), "'capture' expects a name");
+            return;
+        }
+        let Some(len) = self.capture_len(line, name_at + 1) else { return };
+        let capture = Capture { name: Some(name.to_owned()), len };
+        if cookie {
+            if len > COOKIE_MAX {
+                let message = format!("'capture cookie' keeps at most {COOKIE_MAX} bytes, not {len}");
+                self.diagnostics.warning(line.at(name_at + 2), message);
+            }
+            let capture = Capture { len: len.min(COOKIE_MAX), ..capture };
+            self.settings.proxy.logging.cookie = Some(capture);
+        } else {
+            self.capture_slot(line, line.text(1) == "response", capture);
+        }
+    }
+
+    /// `declare capture request|response len N`.
+    pub(super) fn declare_capture(&mut self, line: &Line) {
+        let response = match line.text(2) {
+            "request" => false,
+            "response" => true,
+            other => {
+                let message = format!("'declare capture' expects 'request' or 'response', not '{other}'");
+                self.diagnostics.error(line.at(2), message);
+                return;
+            }
+        };
+        if let Some(len) = self.capture_len(line, 3) {
+            self.capture_slot(line, response, Capture { name: None, len });
+        }
+    }
+
+    /// Reads `len N` at the end of a line.
+    fn capture_len(&mut self, line: &Line, at: usize) -> Option<usize> {
+        if line.text(at) != "len" {
+            let error = self.diagnostics.error(line.at(at), format!("'{}' expects 'len N' here", line.text(0)));
+            error.hint("how many bytes are kept of the value");
+            return None;
+        }
+        let len = self.integer(line, at + 1, 1, limits::CAPTURE_BYTES)?;
+        if line.len() > at + 2 {
+            let message = format!("'{}' cannot handle unexpected argument '{}'", line.text(0), line.text(at + 2));
+            self.diagnostics.error(line.at(at + 2), message);
+            return None;
+        }
+        Some(len as usize)
+    }
+
+    /// Adds a slot; gives its number.
+    pub(crate) fn capture_slot(&mut self, line: &Line, response: bool, capture: Capture) -> Option<u32> {
+        let logging = &mut self.settings.proxy.logging;
+        let slots = if response { &mut logging.response_captures } else { &mut logging.request_captures };
+        if slots.len() == limits::CAPTURES {
+            let message = format!("more than {} captures in one frontend", limits::CAPTURES);
+            self.diagnostics.error(line.at(0), message);
+            return None;
+        }
+        slots.push(capture);
+        Some(slots.len() as u32 - 1)
+    }
+}
+
+/// What is kept of a cookie at most: HAProxy's `tune.http.cookielen` without its end.
+const COOKIE_MAX: usize = 62;

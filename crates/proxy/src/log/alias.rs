@@ -1,0 +1,339 @@
+//! What each `%xx` of a log-format prints (HAProxy configuration manual 8.2.6), for log lines and for rules.
+//!
+//! A plain function of the stream's record: nothing is asked of the system but, where a format wants it, the time of a
+//! stream that has not ended. What of a request or a response is printed between quotes or braces is encoded so that
+//! no peer can forge a field or a line: `#` and two digits.
+
+use std::cell::OnceCell;
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use sluicegate_config::model::{Capture, FormatFlags, LogAlias, Mode};
+
+use super::capture::Slots;
+use super::header::{self, Clock, append_date, host_name};
+use super::line::Timers;
+use crate::counters::Figures;
+use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
+use crate::stream::{LogRecord, StreamContext};
+
+/// What stands for a request line that never came.
+const NO_REQUEST: &[u8] = b"<BADREQ>";
+
+/// A stream as a format sees it.
+pub struct View<'a> {
+    /// The stream.
+    pub(super) cx: &'a StreamContext,
+    /// When it ended; `None` while it goes on.
+    ended: Option<Instant>,
+    /// The line is written before the end (`option logasap`): what still grows is marked with `+`.
+    unfinished: bool,
+    /// Every time of a line is of one moment.
+    timers: OnceCell<Timers>,
+}
+
+impl<'a> View<'a> {
+    /// A stream that goes on.
+    pub fn running(cx: &'a StreamContext) -> View<'a> {
+        View { cx, ended: None, unfinished: false, timers: OnceCell::new() }
+    }
+
+    /// A stream that ended, or, `unfinished`, whose line is written before.
+    pub fn logged(cx: &'a StreamContext, ended: Instant, unfinished: bool) -> View<'a> {
+        View { cx, ended: Some(ended), unfinished, timers: OnceCell::new() }
+    }
+
+    fn log(&self) -> &'a LogRecord {
+        &self.cx.log
+    }
+
+    fn timers(&self) -> &Timers {
+        self.timers.get_or_init(|| Timers::of(self.log(), self.ended.unwrap_or_else(Instant::now)))
+    }
+}
+
+/// Which bytes of a peer's text are encoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Escapes {
+    /// What ends a quoted word or a line.
+    Line,
+    /// And what ends a capture.
+    Capture,
+}
+
+/// Appends what `alias` prints.
+pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View<'_>, out: &mut Vec<u8>) {
+    let (cx, log) = (view.cx, view.log());
+    let frontend = &cx.frontend;
+    let name = |name: &str, out: &mut Vec<u8>| append_text(name.as_bytes(), flags, mode, out);
+    let request =
+        |part: Option<&[u8]>, out: &mut Vec<u8>| encoded(part.unwrap_or(NO_REQUEST), flags, Escapes::Line, out);
+    match alias {
+        LogAlias::Ci => client_address(cx.source, flags, mode, out),
+        LogAlias::Cp => client_port(cx.source, flags, out),
+        LogAlias::Fi => client_address(cx.destination, flags, mode, out),
+        LogAlias::Fp => client_port(cx.destination, flags, out),
+        LogAlias::Bi => server_address(log.server_addresses.0, flags, mode, out),
+        LogAlias::Bp => server_port(log.server_addresses.0, flags, mode, out),
+        LogAlias::Si => server_address(log.server_addresses.1, flags, mode, out),
+        LogAlias::Sp => server_port(log.server_addresses.1, flags, mode, out),
+        LogAlias::T => append_date(log.accepted_at, Clock::LocalMilliseconds, out),
+        LogAlias::DateGmt => append_date(log.accepted_at, Clock::Utc, out),
+        LogAlias::DateLocal => append_date(log.accepted_at, Clock::Local, out),
+        LogAlias::Tr => append_date(log.request_started_at, Clock::LocalMilliseconds, out),
+        LogAlias::TrGmt => append_date(log.request_started_at, Clock::Utc, out),
+        LogAlias::TrLocal => append_date(log.request_started_at, Clock::Local, out),
+        LogAlias::Timestamp => number(since_1970(log.accepted_at).as_secs() as i64, 4, flags, out),
+        LogAlias::Milliseconds => {
+            let milliseconds = since_1970(log.accepted_at).subsec_millis();
+            // Writing to a vector can't fail.
+            let _ = if flags.hex { write!(out, "{milliseconds:02X}") } else { write!(out, "{milliseconds:03}") };
+        }
+        LogAlias::Ft | LogAlias::F => name(&frontend.config.name, out),
+        LogAlias::B => name(&cx.backend.as_ref().unwrap_or(frontend).config.name, out),
+        LogAlias::S => match (&log.server, &log.applet) {
+            (Some(server), _) => name(server.name(), out),
+            (None, Some(applet)) => name(applet, out),
+            (None, None) => name("<NOSRV>", out),
+        },
+        LogAlias::TimerTR => append_int(out, view.timers().request),
+        LogAlias::TimerTw => append_int(out, view.timers().queue),
+        LogAlias::TimerTc => append_int(out, view.timers().connect),
+        LogAlias::TimerTr => append_int(out, view.timers().response),
+        LogAlias::TimerTh => out.push(b'0'),
+        LogAlias::TimerTi => append_int(out, view.timers().idle),
+        LogAlias::TimerTq => append_int(out, view.timers().request_total),
+        LogAlias::TimerTd => append_int(out, view.timers().data),
+        LogAlias::TimerTa => growing(view, view.timers().active, out),
+        LogAlias::TimerTu => growing(view, view.timers().user, out),
+        LogAlias::TimerTt => growing(view, view.timers().total, out),
+        LogAlias::Status => append_int(out, i64::from(log.status)),
+        LogAlias::BytesRead => growing(view, log.bytes_read as i64, out),
+        LogAlias::BytesUploaded => append_int(out, log.bytes_uploaded as i64),
+        LogAlias::CaptureReqCookie => append_text(log.captures.cookies.get(0).unwrap_or(b""), flags, mode, out),
+        LogAlias::CaptureResCookie => append_text(log.captures.cookies.get(1).unwrap_or(b""), flags, mode, out),
+        LogAlias::Ts => append_text(&[log.ending.who, log.ending.phase], flags, mode, out),
+        // What became of a persistence cookie: there is none to say anything of.
+        LogAlias::Tsc => append_text(&[log.ending.who, log.ending.phase, b'-', b'-'], flags, mode, out),
+        LogAlias::Ac => append_int(out, i64::from(cx.process.sessions.current())),
+        LogAlias::Fc => append_int(out, i64::from(frontend.frontend.sessions.current())),
+        LogAlias::Bc => append_int(out, streams(cx.backend.as_ref().map(|backend| &backend.backend.figures))),
+        LogAlias::Sc => append_int(out, streams(log.server.as_ref().map(|server| &server.shared.figures))),
+        LogAlias::Rc => {
+            if log.redispatched {
+                out.push(b'+');
+            }
+            append_int(out, i64::from(log.retries));
+        }
+        LogAlias::Sq => append_int(out, i64::from(log.server_queue)),
+        LogAlias::Bq => append_int(out, i64::from(log.backend_queue)),
+        LogAlias::Hr => captures(&frontend.config.logging.request_captures, &log.captures.request, flags, out),
+        LogAlias::Hs => captures(&frontend.config.logging.response_captures, &log.captures.response, flags, out),
+        LogAlias::Hrl => capture_list(&frontend.config.logging.request_captures, &log.captures.request, flags, out),
+        LogAlias::Hsl => capture_list(&frontend.config.logging.response_captures, &log.captures.response, flags, out),
+        LogAlias::Request => request((!log.request_line.is_empty()).then_some(&log.request_line), out),
+        LogAlias::HttpMethod => request(RequestLine::read(log).map(|line| line.method), out),
+        LogAlias::HttpUri => request(RequestLine::read(log).map(|line| line.target), out),
+        LogAlias::HttpPath => request(RequestLine::read(log).map(|line| line.before_query()), out),
+        LogAlias::HttpPathOnly => request(RequestLine::read(log).map(|line| line.path()), out),
+        LogAlias::HttpQuery => request(RequestLine::read(log).map(|line| line.query()), out),
+        LogAlias::HttpVersion => request(RequestLine::read(log).map(|line| line.version), out),
+        LogAlias::Pid => number(i64::from(header::pid()), 4, flags, out),
+        LogAlias::Rt => number(cx.id as i64, 4, flags, out),
+        LogAlias::LogCounter => number(frontend.log.lines() as i64, 4, flags, out),
+        LogAlias::HostName => append_text(host_name(), flags, mode, out),
+        LogAlias::UniqueId => append_text(super::line::unique_id(cx).unwrap_or(b""), flags, mode, out),
+        // No connection is one of TLS.
+        LogAlias::SslCipher | LogAlias::SslVersion => append_text(b"", flags, mode, out),
+    }
+}
+
+/// The aliases that need the addresses of the connection to the server.
+pub fn wants_server_addresses(alias: LogAlias) -> bool {
+    matches!(alias, LogAlias::Bi | LogAlias::Bp | LogAlias::Si | LogAlias::Sp)
+}
+
+fn streams(figures: Option<&Figures>) -> i64 {
+    figures.map_or(0, |figures| i64::from(figures.scur.load(Ordering::Relaxed)))
+}
+
+fn since_1970(time: SystemTime) -> std::time::Duration {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn growing(view: &View<'_>, number: i64, out: &mut Vec<u8>) {
+    if view.unfinished {
+        out.push(b'+');
+    }
+    append_int(out, number);
+}
+
+/// A number in decimal, or in upper-case hexadecimal of at least so many digits. Numbers are never quoted.
+fn number(number: i64, digits: usize, flags: FormatFlags, out: &mut Vec<u8>) {
+    if flags.hex {
+        // Writing to a vector can't fail.
+        let _ = write!(out, "{number:0digits$X}");
+    } else {
+        append_int(out, number);
+    }
+}
+
+fn quoted(flags: FormatFlags, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    if flags.quote {
+        out.push(b'"');
+    }
+    write(out);
+    if flags.quote {
+        out.push(b'"');
+    }
+}
+
+/// Behind a unix socket a client has no address; HAProxy says `unix` and the listener's number.
+fn client_address(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
+    match address {
+        None => append_text(b"unix", flags, mode, out),
+        Some(_) => server_address(address, flags, mode, out),
+    }
+}
+
+fn client_port(address: Option<SocketAddr>, flags: FormatFlags, out: &mut Vec<u8>) {
+    number(address.map_or(1, |address| i64::from(address.port())), 4, flags, out);
+}
+
+fn server_address(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
+    let Some(address) = address else { return append_text(b"", flags, mode, out) };
+    quoted(flags, out, |out| match address.ip() {
+        IpAddr::V4(ip) if flags.hex => ip.octets().iter().for_each(|byte| append_hex(out, *byte)),
+        IpAddr::V6(ip) if flags.hex => ip.octets().iter().for_each(|byte| append_hex(out, *byte)),
+        ip => append_ip(out, ip),
+    });
+}
+
+fn server_port(address: Option<SocketAddr>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
+    match address {
+        Some(address) => number(i64::from(address.port()), 4, flags, out),
+        None => append_text(b"", flags, mode, out),
+    }
+}
+
+/// A peer's text between the format's own quotes.
+fn encoded(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>) {
+    quoted(flags, out, |out| encode(text, flags, escapes, out));
+}
+
+/// Appends a peer's text; what would end its place in the line is written as `#XX`.
+fn encode(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>) {
+    let bad = |byte: u8| match byte {
+        b'"' | b'#' | 0..=31 | 127.. => true,
+        b'{' | b'|' | b'}' => escapes == Escapes::Capture,
+        b'\\' | b']' => flags.escape,
+        _ => false,
+    };
+    let mut rest = text;
+    // Runs that need nothing, nearly everything, are copied whole.
+    while let Some(at) = rest.iter().position(|byte| bad(*byte)) {
+        out.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            byte @ (b'\\' | b']') => out.extend_from_slice(&[b'\\', byte]),
+            byte => {
+                out.push(b'#');
+                append_hex(out, byte);
+            }
+        }
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// `%hr`, `%hs`: `{a|b}`, and nothing where nothing is captured.
+fn captures(captures: &[Capture], slots: &Slots, flags: FormatFlags, out: &mut Vec<u8>) {
+    if captures.is_empty() {
+        return;
+    }
+    quoted(flags, out, |out| {
+        out.push(b'{');
+        for slot in 0..captures.len() {
+            if slot > 0 {
+                out.push(b'|');
+            }
+            encode(slots.get(slot).unwrap_or(b""), flags, Escapes::Capture, out);
+        }
+        out.push(b'}');
+    });
+}
+
+/// `%hrl`, `%hsl`: a word for each.
+fn capture_list(captures: &[Capture], slots: &Slots, flags: FormatFlags, out: &mut Vec<u8>) {
+    for slot in 0..captures.len() {
+        if slot > 0 {
+            out.push(b' ');
+        }
+        match slots.get(slot) {
+            None if !flags.quote => out.push(b'-'),
+            value => encoded(value.unwrap_or(b""), flags, Escapes::Capture, out),
+        }
+    }
+}
+
+/// The parts of a request line as it was received, well-formed or not.
+struct RequestLine<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    version: &'a [u8],
+}
+
+impl<'a> RequestLine<'a> {
+    /// `None` where there is not even a method and something behind it.
+    fn read(log: &'a LogRecord) -> Option<RequestLine<'a>> {
+        fn word(text: &[u8]) -> (&[u8], &[u8]) {
+            let end = memchr::memchr2(b' ', b'\t', text).unwrap_or(text.len());
+            let rest = &text[end..];
+            let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+            (&text[..end], &rest[blanks..])
+        }
+        let (method, rest) = word(&log.request_line);
+        if method.len() == log.request_line.len() {
+            return None;
+        }
+        let (target, version) = word(rest);
+        Some(RequestLine { method, target, version: if version.is_empty() { b"HTTP/0.9" } else { version } })
+    }
+
+    fn before_query(&self) -> &'a [u8] {
+        &self.target[..memchr::memchr(b'?', self.target).unwrap_or(self.target.len())]
+    }
+
+    /// The query with its question mark.
+    fn query(&self) -> &'a [u8] {
+        memchr::memchr(b'?', self.target).map_or(b"", |mark| &self.target[mark..])
+    }
+
+    /// The path without scheme, authority and query.
+    fn path(&self) -> &'a [u8] {
+        crate::sample::path(self.target).unwrap_or(b"")
+    }
+}
+
+/// The first line of `Connect from …`, which is no format of HAProxy's either.
+pub(super) fn connect(cx: &StreamContext, out: &mut Vec<u8>) {
+    let (flags, mode) = (FormatFlags::default(), FormatMode::Log);
+    let config = &cx.frontend.config;
+    match cx.source {
+        Some(_) => {
+            out.extend_from_slice(b"Connect from ");
+            client_address(cx.source, flags, mode, out);
+            out.push(b':');
+            client_port(cx.source, flags, out);
+            out.extend_from_slice(b" to ");
+            client_address(cx.destination, flags, mode, out);
+            out.push(b':');
+            client_port(cx.destination, flags, out);
+        }
+        None => out.extend_from_slice(b"Connect to unix:1"),
+    }
+    out.extend_from_slice(b" (");
+    out.extend_from_slice(config.name.as_bytes());
+    out.extend_from_slice(if config.mode == Mode::Http { b"/HTTP)" } else { b"/TCP)" });
+}
