@@ -114,7 +114,7 @@ pub(crate) struct Sample {
     pub(crate) rate: f64,
     p50_ms: f64,
     p99_ms: f64,
-    cpu_us: f64,
+    pub(crate) cpu_us: f64,
     errors: u64,
 }
 
@@ -218,7 +218,7 @@ impl Bench {
         let store = if program == "sluicegate" { "\nstore main\n" } else { "" };
         let configuration = format!(
             "global\n    nbthread 1\n    setenv REDIS_PORT {redis}\n    setenv REDIS_HOST 127.0.0.1\n    {global}\n\
-             defaults\n    mode http\n    timeout client 1m\n    timeout server 1m\n    timeout connect 1s\n{store}\n\
+             defaults\n    mode http\n    timeout client 10m\n    timeout server 1m\n    timeout connect 1s\n{store}\n\
              listen bench\n    bind 127.0.0.1:PORT\n    {rules}\n",
             redis = self.redis_port
         );
@@ -239,11 +239,7 @@ impl Bench {
         wait_for_port(port)?;
         let url = format!("http://127.0.0.1:{port}{}", setup.path);
         wrk(&url, 1)?;
-        let before = cpu_time_us(proxy.0.id());
-        let mut sample = wrk(&url, seconds)?;
-        let used = cpu_time_us(proxy.0.id()) - before;
-        sample.cpu_us = used / (sample.rate * f64::from(seconds)).max(1.0);
-        Ok(sample)
+        busy(&proxy, &url, seconds)
     }
 
     /// From exec to the first answer, by the clock.
@@ -342,6 +338,15 @@ pub(crate) fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
             _ => {}
         }
     }
+    Ok(sample)
+}
+
+/// What wrk sees, and what the proxy needed for it.
+pub(crate) fn busy(proxy: &Guard, url: &str, seconds: u32) -> Result<Sample, String> {
+    let before = cpu_time_us(proxy.id());
+    let mut sample = wrk(url, seconds)?;
+    let used = cpu_time_us(proxy.id()) - before;
+    sample.cpu_us = used / (sample.rate * f64::from(seconds)).max(1.0);
     Ok(sample)
 }
 

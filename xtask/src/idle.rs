@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::bench::{Bench, Setup, free_port, machine, spread, start_proxy, wait_for_port, wrk};
+use crate::bench::{Bench, Setup, busy, free_port, machine, spread, start_proxy, wait_for_port, wrk};
 use crate::run::{root, run};
 
-const IDLE: usize = 10_000;
+/// Ten thousand, less what a limit of 20,000 descriptors leaves no room for beside the busy ones.
+const IDLE: usize = 9_800;
 /// Connections that are opened together; fewer than any accept queue.
 const AT_ONCE: usize = 100;
 const RUNS: usize = 3;
@@ -26,6 +27,8 @@ struct Outcome {
     kib: f64,
     /// Rate beside idle connections over the rate without.
     kept: f64,
+    /// CPU time of a busy request beside idle connections over that without.
+    cpu: f64,
 }
 
 /// `bench idle [--write]`.
@@ -45,7 +48,7 @@ pub fn idle(arguments: &[&str]) -> Result<(), String> {
     let mut report = format!(
         "# Idle connections\n\n`cargo xtask bench idle`\n\n{}\n\n{IDLE} keep-alive connections after one request each, \
          and 40 busy ones by wrk without and with them; medians (lowest–highest) of {RUNS} alternating runs of {SECONDS} s.\n\n\
-         | | KiB of RSS per idle connection | busy rate kept beside them |\n|---|---|---|\n",
+         | | KiB of RSS per idle connection | busy rate kept beside them | CPU of a busy request, times |\n|---|---|---|---|\n",
         machine()
     );
     let mut results: Vec<Vec<Outcome>> = setups.iter().map(|_| Vec::new()).collect();
@@ -60,7 +63,9 @@ pub fn idle(arguments: &[&str]) -> Result<(), String> {
     for (setup, outcomes) in setups.iter().zip(&results) {
         let kib: Vec<f64> = outcomes.iter().map(|outcome| outcome.kib).collect();
         let kept: Vec<f64> = outcomes.iter().map(|outcome| outcome.kept).collect();
-        let _ = writeln!(report, "| {} | {} | {} |", setup.label(), spread(&kib, 2), spread(&kept, 2));
+        let cpu: Vec<f64> = outcomes.iter().map(|outcome| outcome.cpu).collect();
+        let cells = [&kib, &kept, &cpu].map(|values| spread(values, 2));
+        let _ = writeln!(report, "| {} | {} |", setup.label(), cells.join(" | "));
         if setup.program == "sluicegate" {
             for (what, met) in [
                 (format!("≤ {WANTED_KIB} KiB"), crate::bench::median(&kib) <= WANTED_KIB),
@@ -85,14 +90,18 @@ fn measure(bench: &Bench, setup: &Setup) -> Result<Outcome, String> {
     wait_for_port(port)?;
     let url = format!("http://127.0.0.1:{port}{}", setup.path);
     wrk(&url, 1)?;
-    let alone = wrk(&url, SECONDS)?;
+    let alone = busy(&proxy, &url, SECONDS)?;
     let before = rss_kib(proxy.id())?;
     let connections =
         open(port, setup.path).map_err(|error| format!("{}: idle connections: {error}", setup.label()))?;
     let after = rss_kib(proxy.id())?;
-    let beside = wrk(&url, SECONDS)?;
+    let beside = busy(&proxy, &url, SECONDS)?;
     drop(connections);
-    Ok(Outcome { kib: (after - before) / IDLE as f64, kept: beside.rate / alone.rate })
+    Ok(Outcome {
+        kib: (after - before) / IDLE as f64,
+        kept: beside.rate / alone.rate,
+        cpu: beside.cpu_us / alone.cpu_us,
+    })
 }
 
 /// The idle connections, each with one request answered; many at a time, so that nobody waits for each single answer.

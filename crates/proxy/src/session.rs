@@ -215,6 +215,9 @@ impl NextRequest {
         let for_head = times.http_request.or(times.client);
         let timeout = if session.requests == 0 { for_head } else { times.http_keep_alive.or(for_head) };
         session.timer.set(timeout.map(|timeout| started + timeout));
+        // The last request's bytes are used up: an idle connection keeps no buffer.
+        let worker = session.place.worker();
+        worker.buffers.retire(&mut session.input);
         NextRequest { stream: None, started, fresh: !session.input.is_empty() }
     }
 
