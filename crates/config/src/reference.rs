@@ -62,6 +62,12 @@ pub fn reference() -> String {
     table(&mut out, &actions, true);
     let _ = write!(
         out,
+        "\n## Section `http-errors`\n\n\
+         `http-errors NAME` is a set of pages that proxies (`errorfiles`) and rules (`return`, `deny`) take from.\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "http-errors"), false);
+    let _ = write!(
+        out,
         "\n## Section `store`\n\n\
          `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
          listed here is a parameter as `CONFIG SET` knows it.\n\n"

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::Mode;
+use sluicegate_config::model::{ErrorPage, Mode};
 use sluicegate_wire::http::{HeadError, RequestHead, parse_request, status};
 
 use crate::listener::{Accepted, Slots};
@@ -319,7 +319,8 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     if !unlogged {
         stream.begin();
     }
-    if answered && !ignored {
+    let hushed = stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent);
+    if answered && !ignored && !hushed {
         let page = status::error_page(code).raw.as_bytes();
         // One try: nobody waits for the room of who has shown no sense so far.
         stream.count_sent(session.socket.try_write(page).unwrap_or(0));

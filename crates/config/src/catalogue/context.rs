@@ -35,6 +35,8 @@ impl Contexts {
     pub const HTTP_REQUEST: Contexts = Contexts(1 << 13);
     /// Actions of `http-response`.
     pub const HTTP_RESPONSE: Contexts = Contexts(1 << 14);
+    /// `http-errors`.
+    pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
     /// `defaults`, `frontend`, `listen`.
     pub const FRONT: Contexts = Contexts::DEFAULTS.or(Contexts::FRONTEND).or(Contexts::LISTEN);
@@ -60,7 +62,7 @@ impl Contexts {
 
     /// The names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 15] = [
+        const NAMES: [(Contexts, &str); 16] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -69,6 +71,7 @@ impl Contexts {
             (Contexts::STORE, "store"),
             (Contexts::REDIS, "redis"),
             (Contexts::ORIGIN, "origin"),
+            (Contexts::HTTP_ERRORS, "http-errors"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

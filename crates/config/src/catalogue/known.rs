@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "acme", "cache", "crt-list", "crt-store", "fcgi-app", "http-errors", "log-forward", "log-profile",
+    "acme", "cache", "crt-list", "crt-store", "fcgi-app", "log-forward", "log-profile",
     "log-steps", "mailers", "peers", "program", "resolvers", "ring", "traces", "userlist",
 ];
 
@@ -67,30 +67,30 @@ pub const GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "appsession", "backlog", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle",
-    "clitcpka-intvl", "clitimeout", "compression", "contimeout", "cookie", "crt", "description",
-    "dispatch", "email-alert", "errorfile", "errorfiles", "errorloc", "errorloc302",
-    "errorloc303", "external-check", "filter", "force-be-switch", "force-persist", "grace", "guid",
-    "hash-balance-factor", "hash-preserve-affinity", "hash-type", "http-after-response", "http-check",
-    "http-error", "http-send-name-header", "ignore-persist", "load-server-state-from-file", 
-    "log-steps", "max-keep-alive-queue", "max-session-srv-conns", "monitor",
-    "monitor-net", "monitor-uri", "option accept-invalid-http-request", "option accept-invalid-http-response",
-    "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response", "option
-    allbackups", "option assume-rfc6587-ntf", "option checkcache", "option clitcpka", "option contstats", "option
-    disable-h2-upgrade", "option external-check", "option forwarded", "option
-    h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-buffer-request", "option
-    http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay", "option
-    http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header", "option
-    http_proxy", "option httpchk", "option httpclog", "option idle-close-on-response", "option
-    independent-streams", "option ldap-check", "option log-health-checks", "option mysql-check", "option nolinger", "option originalto", "option persist", "option
-    pgsql-check", "option prefer-last-server", "option redis-check", "option smtpchk", "option socket-stats",
-    "option splice-auto", "option splice-request", "option splice-response", "option spop-check", "option
-    srvtcpka", "option ssl-hello-chk", "option tcp-check", "option tcp-smart-accept", "option tcp-smart-connect",
+    "appsession", "backlog", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle", "clitcpka-intvl",
+    "clitimeout", "compression", "contimeout", "cookie", "crt", "description", "dispatch", "email-alert",
+    "external-check", "filter", "force-be-switch", "force-persist", "grace", "guid", "hash-balance-factor",
+    "hash-preserve-affinity", "hash-type", "http-after-response", "http-check", "http-error",
+    "http-send-name-header", "ignore-persist", "load-server-state-from-file", "log-steps",
+    "max-keep-alive-queue", "max-session-srv-conns", "monitor", "monitor-net", "monitor-uri",
+    "option accept-invalid-http-request", "option accept-invalid-http-response",
+    "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response",
+    "option allbackups", "option assume-rfc6587-ntf", "option checkcache", "option clitcpka",
+    "option contstats", "option disable-h2-upgrade", "option external-check", "option forwarded",
+    "option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-buffer-request",
+    "option http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay",
+    "option http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header",
+    "option http_proxy", "option httpchk", "option httpclog", "option idle-close-on-response",
+    "option independent-streams", "option ldap-check", "option log-health-checks", "option mysql-check",
+    "option nolinger", "option originalto", "option persist", "option pgsql-check", "option prefer-last-server",
+    "option redis-check", "option smtpchk", "option socket-stats", "option splice-auto",
+    "option splice-request", "option splice-response", "option spop-check", "option srvtcpka",
+    "option ssl-hello-chk", "option tcp-check", "option tcp-smart-accept", "option tcp-smart-connect",
     "option tcpka", "option transparent", "option use-small-buffers", "persist", "rate-limit", "reqadd",
-    "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "retry-on", "rspadd", "rspdel", "rspdeny",
-    "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt", "srvtcpka-idle",
-    "srvtcpka-intvl", "srvtimeout", "stats", "stick", "stick-table", "tcp-check", "tcp-request expect-proxy",
-    "tcp-request session", "timeout client-hs", "timeout mail", "transparent", 
+    "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "retry-on", "rspadd", "rspdel",
+    "rspdeny", "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt",
+    "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout", "stats", "stick", "stick-table", "tcp-check",
+    "tcp-request expect-proxy", "tcp-request session", "timeout client-hs", "timeout mail", "transparent",
     "use-fcgi-app", "use-server",
 ];
 

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use sluicegate_pattern::PatternFiles;
 
+mod error;
 mod expression;
 mod log;
 mod proxy;
 mod rule;
 
+pub use error::*;
 pub use expression::*;
 pub use log::*;
 pub use proxy::*;

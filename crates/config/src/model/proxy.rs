@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Acl, LogTarget, Logging, Position, ProxyId, Rule, StatsSocket, UseBackend};
+use super::{Acl, ErrorPages, LogTarget, Logging, Position, ProxyId, Rule, StatsSocket, UseBackend};
 
 /// What a proxy section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,8 @@ pub struct Proxy {
     pub redispatch: Option<i32>,
     /// `http-reuse`.
     pub http_reuse: HttpReuse,
+    /// `errorfile`, `errorloc`, `errorfiles`: what stands for built-in pages.
+    pub errors: ErrorPages,
 }
 
 /// Every `timeout` keyword; `None` means no limit.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Condition, Expr, LogFormat, LogLevel, Position, ProxyId};
+use super::{Condition, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId};
 
 /// `use_backend NAME|FORMAT [if …]`.
 #[derive(Clone, Debug)]
@@ -108,6 +108,8 @@ pub struct Return {
 pub enum ReturnBody {
     /// The built-in page of the status (`default-errorfiles`, and `deny` without more).
     ErrorPage,
+    /// A whole response of a file (`errorfile`, `errorfiles`); status, fields and type are its own.
+    ErrorFile(Arc<ErrorPage>),
     /// No body.
     Empty,
     /// `string` or `file`, read at start.

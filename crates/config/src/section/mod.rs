@@ -1,6 +1,7 @@
 //! Sections: the phases of reading a configuration, and one file per kind of section.
 
 mod bind;
+pub(crate) mod error;
 pub(crate) mod global;
 mod log;
 pub(crate) mod proxy;
@@ -34,6 +35,7 @@ pub(crate) enum SectionKind {
     Store,
     Redis,
     Origin,
+    HttpErrors,
     /// One that can't be read; its lines are skipped, the error was given at its head.
     Refused,
 }
@@ -48,6 +50,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("store", SectionKind::Store),
     ("redis", SectionKind::Redis),
     ("origin", SectionKind::Origin),
+    ("http-errors", SectionKind::HttpErrors),
 ];
 
 /// A section's lines, with `.if` already followed.
@@ -235,7 +238,7 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
         return refused();
     }
     let takes_from =
-        !matches!(kind, SectionKind::Global | SectionKind::Store | SectionKind::Redis | SectionKind::Origin);
+        matches!(kind, SectionKind::Defaults | SectionKind::Frontend | SectionKind::Backend | SectionKind::Listen);
     let mut from = None;
     if takes_from && line.text(next) == "from" {
         if line.len() == next + 1 {
@@ -365,6 +368,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &global::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &store::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &error::KEYWORDS));
     rows.extend(list(ItemKind::BindOption, &bind::OPTIONS));
     rows.extend(list(ItemKind::ServerOption, &server::OPTIONS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));

@@ -11,6 +11,7 @@ use crate::model::{
     AclRef, Action, Capture, Condition, LogFormat, LuaAction, OnError, Proxy, Redirect, RedirectKind, Return,
     ReturnBody, Rule, StoreCall, VarName,
 };
+use crate::section::error;
 use crate::section::log;
 use crate::section::proxy::ProxyReader;
 use crate::section::table::{Row, Table, is_known};
@@ -550,6 +551,7 @@ impl ActionReader<'_, '_> {
         let mut reply = Return { status, body, headers: Vec::new(), content_type: None };
         let mut payload_at = None;
         let mut content_type_at = None;
+        let mut group_at = None;
         while self.has(self.next) {
             let word = self.line.text(self.next);
             let keyword_at = self.next;
@@ -578,7 +580,7 @@ impl ActionReader<'_, '_> {
                     reply.headers.push((name, value));
                     self.next += 3;
                 }
-                "default-errorfiles" | "string" | "lf-string" | "file" | "lf-file" => {
+                "default-errorfiles" | "errorfile" | "errorfiles" | "string" | "lf-string" | "file" | "lf-file" => {
                     if payload_at.replace(keyword_at).is_some() {
                         let message = format!("'{word}': the answer already has a body");
                         self.reader.diagnostics.error(self.line.at(keyword_at), message);
@@ -589,14 +591,16 @@ impl ActionReader<'_, '_> {
                         self.next += 1;
                     } else {
                         let index = self.value(word)?;
-                        reply.body = self.payload(word, index)?;
+                        match word {
+                            "errorfiles" => group_at = Some(index),
+                            "errorfile" => {
+                                let page = self.reader.pages.page(self.line, index, self.reader.diagnostics)?;
+                                reply.body = ReturnBody::ErrorFile(page);
+                            }
+                            _ => reply.body = self.payload(word, index)?,
+                        }
                         self.next += 2;
                     }
-                }
-                "errorfile" | "errorfiles" => {
-                    let message = format!("'{word}' of '{}' is not supported yet", self.name());
-                    self.reader.diagnostics.error(self.line.at(keyword_at), message);
-                    return None;
                 }
                 other => {
                     let names = [
@@ -604,6 +608,8 @@ impl ActionReader<'_, '_> {
                         "content-type",
                         "hdr",
                         "default-errorfiles",
+                        "errorfile",
+                        "errorfiles",
                         "string",
                         "lf-string",
                         "file",
@@ -611,20 +617,28 @@ impl ActionReader<'_, '_> {
                         "deny_status",
                     ];
                     let message = format!("'{}' cannot handle unexpected argument '{other}'", self.name());
-                    let near = suggest::nearest(other, names.into_iter().take(if deny { 9 } else { 8 }));
+                    let near = suggest::nearest(other, names.into_iter().take(if deny { 11 } else { 10 }));
                     self.reader.diagnostics.error(self.line.at(keyword_at), message).did_you_mean(near);
                     return None;
                 }
             }
         }
+        if let Some(index) = group_at {
+            reply.body = self.group_page(index, reply.status)?;
+        }
         match &reply.body {
-            ReturnBody::ErrorPage | ReturnBody::Empty => {
+            ReturnBody::ErrorPage | ReturnBody::ErrorFile(_) | ReturnBody::Empty => {
                 if let Some(index) = content_type_at {
                     let message = "'content-type' ignored: the answer has no body of its own";
                     self.reader.diagnostics.warning(self.line.at(index), message);
                     reply.content_type = None;
                 }
-                if matches!(reply.body, ReturnBody::ErrorPage) && !ERROR_PAGES.contains(&reply.status) {
+                if matches!(reply.body, ReturnBody::ErrorFile(_)) && !reply.headers.is_empty() {
+                    let message = "'hdr' ignored: the answer is that of a file";
+                    self.reader.diagnostics.warning(self.line.at(self.name_at), message);
+                    reply.headers.clear();
+                }
+                if matches!(reply.body, ReturnBody::ErrorPage) && !error::CODES.contains(&reply.status) {
                     let message = format!("there is no error page of status {}", reply.status);
                     let error = self.reader.diagnostics.error(self.line.at(self.name_at), message);
                     error.hint("give the body: 'content-type text/plain string …'");
@@ -644,6 +658,24 @@ impl ActionReader<'_, '_> {
             ReturnBody::Bytes(_) | ReturnBody::Format(_) => {}
         }
         Some(reply)
+    }
+
+    /// `errorfiles NAME`: the section's page of the status; nothing, with a warning, if it has none.
+    fn group_page(&mut self, index: usize, status: u16) -> Option<ReturnBody> {
+        let name = self.line.text(index);
+        let pages = self.reader.errors.find(self.line, index, self.reader.diagnostics)?;
+        if let Some(page) = pages.get(&status) {
+            return Some(ReturnBody::ErrorFile(page.clone()));
+        }
+        if !error::CODES.contains(&status) {
+            let message = format!("status code '{status}' not handled by default with 'errorfiles'");
+            self.reader.diagnostics.error(self.line.at(index), message);
+            return None;
+        }
+        let message =
+            format!("status {status} is not declared in http-errors section '{name}': the answer has no body");
+        self.reader.diagnostics.warning(self.line.at(index), message);
+        Some(ReturnBody::Empty)
     }
 
     fn payload(&mut self, keyword: &str, index: usize) -> Option<ReturnBody> {
@@ -837,10 +869,6 @@ impl ActionReader<'_, '_> {
         Some(Action::Lua(LuaAction { name: name.into(), args }))
     }
 }
-
-/// The statuses that HAProxy has an error page for.
-const ERROR_PAGES: [u16; 21] =
-    [200, 400, 401, 403, 404, 405, 407, 408, 410, 413, 414, 421, 422, 425, 429, 431, 500, 501, 502, 503, 504];
 
 /// Makes the named ACLs of a `defaults`' rules part of the rules, since no other section sees those ACLs.
 pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {

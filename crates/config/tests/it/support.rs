@@ -26,6 +26,10 @@ pub fn files() -> MemoryFiles {
         .with("words.txt", "one\ntwo\n")
         .with("page.html", "<p>hello</p>")
         .with("page.lf", "from %[src]")
+        .with("503.http", "HTTP/1.0 503 Sorry\r\nConnection: close\r\n\r\nlater\n")
+        .with("empty.http", "")
+        .with("page.http", "no response\n")
+        .with("long.http", format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(16384)))
 }
 
 /// Reads a whole configuration.

@@ -8,7 +8,7 @@ use sluicegate_wire::http::{Message, Version, status};
 
 use super::host::{host, key};
 use super::http::{is_field_name, is_field_value};
-use crate::rule::{LocalReply, ReplySource};
+use crate::rule::{LocalReply, ReplyPage, ReplySource};
 
 /// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may as well write it by hand.
 const CLASS: &str = r#"
@@ -85,6 +85,7 @@ pub(super) unsafe fn build(lua: *mut lua_State, index: c_int) {
             head: Message::new(),
             body: Vec::new(),
             close: false,
+            page: ReplyPage::None,
         }));
         ffi::lua_getfield(lua, index, c"status".as_ptr());
         let mut valid = 1;

@@ -270,7 +270,7 @@ impl Builder<'_> {
     fn reply(&mut self, reply: &model::Return, source: ReplySource) -> ActionCode {
         let body = match &reply.body {
             ReturnBody::Format(format) => Some(format),
-            ReturnBody::ErrorPage | ReturnBody::Empty | ReturnBody::Bytes(_) => None,
+            ReturnBody::ErrorPage | ReturnBody::ErrorFile(_) | ReturnBody::Empty | ReturnBody::Bytes(_) => None,
         };
         let formats = reply.headers.iter().map(|(_, format)| format).chain(body);
         self.texts(formats, FormatMode::Http);

@@ -18,8 +18,9 @@ mod run;
 mod store;
 
 use std::fmt;
+use std::sync::Arc;
 
-use sluicegate_config::model::Position;
+use sluicegate_config::model::{ErrorPage, Position};
 
 use crate::lua::BoundService;
 
@@ -53,6 +54,19 @@ pub struct LocalReply {
     pub body: Vec<u8>,
     /// The connection must close afterwards whatever keep-alive says (error pages of HAProxy do).
     pub close: bool,
+    /// Whether a proxy's page is sent in place of head and body.
+    pub page: ReplyPage,
+}
+
+/// Which page a local reply stands for.
+#[derive(Clone, Debug)]
+pub enum ReplyPage {
+    /// None: head and body are sent.
+    None,
+    /// The built-in one of this status: a page that the proxies have for it (`errorfile`) is sent instead.
+    Status(u16),
+    /// This one; the head has the status that is logged.
+    File(Arc<ErrorPage>),
 }
 
 /// Why a local reply is sent: it decides counters and the log's termination state.

@@ -6,7 +6,7 @@ use sluicegate_config::model::{FormatPart, Redirect, RedirectKind};
 use sluicegate_wire::http::{Message, Version};
 
 use super::reply::add_length;
-use super::{LocalReply, ReplySource};
+use super::{LocalReply, ReplyPage, ReplySource};
 use crate::sample::path_and_query;
 
 /// `redirect`, compiled; its target is the machine's text.
@@ -66,7 +66,7 @@ impl RedirectCode {
         if let Some(cookie) = &self.set_cookie {
             head.add(b"set-cookie", cookie);
         }
-        Some(LocalReply { source: ReplySource::Return, head, body: Vec::new(), close: false })
+        Some(LocalReply { source: ReplySource::Return, head, body: Vec::new(), close: false, page: ReplyPage::None })
     }
 
     fn append_path(&self, location: &mut Vec<u8>, request: &Message) {

@@ -4,13 +4,13 @@
 //! out empty has no type. The length stands in the head because its place there is part of those bytes; the writer
 //! leaves a true one where it is.
 
-use sluicegate_config::model::{Return, ReturnBody};
+use sluicegate_config::model::{ErrorPage, Return, ReturnBody};
 use sluicegate_wire::http::status::{error_page, reason};
 use sluicegate_wire::http::{Message, Version};
 use std::sync::Arc;
 
 use super::code::Machine;
-use super::{LocalReply, ReplySource};
+use super::{LocalReply, ReplyPage, ReplySource};
 
 /// `return` or `deny`, compiled. Its header values and then its body, where that is a log-format, are the machine's
 /// texts.
@@ -26,6 +26,7 @@ enum Body {
     Page,
     Empty,
     Bytes(Arc<[u8]>),
+    File(Arc<ErrorPage>),
     /// The machine's last text.
     Text,
 }
@@ -39,6 +40,7 @@ impl ReplyCode {
             content_type: reply.content_type.as_ref().map(|kind| kind.as_bytes().into()),
             body: match &reply.body {
                 ReturnBody::ErrorPage => Body::Page,
+                ReturnBody::ErrorFile(page) => Body::File(page.clone()),
                 ReturnBody::Empty => Body::Empty,
                 ReturnBody::Bytes(bytes) => Body::Bytes(bytes.clone()),
                 ReturnBody::Format(_) => Body::Text,
@@ -51,9 +53,11 @@ impl ReplyCode {
         let mut texts = machine.texts();
         let mut head = response.take();
         let body = match &self.body {
-            Body::Page => {
-                let body = page_head(&mut head, self.status);
-                return LocalReply { source: self.source, close: closes(self.status), head, body: body.to_vec() };
+            Body::Page => return page_with(head, self.status, self.source),
+            Body::File(page) => {
+                head.set_response(Version::Http11, self.status, b"");
+                let page = ReplyPage::File(page.clone());
+                return LocalReply { source: self.source, head, body: Vec::new(), close: false, page };
             }
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
@@ -74,19 +78,18 @@ impl ReplyCode {
         {
             head.add(b"content-type", kind);
         }
-        LocalReply { source: self.source, head, body, close: false }
+        LocalReply { source: self.source, head, body, close: false, page: ReplyPage::None }
     }
 }
 
-/// The built-in page of a status as a reply.
+/// The page of a status as a reply: the built-in one, unless the proxies have another.
 pub fn page_reply(status: u16, source: ReplySource) -> LocalReply {
-    let mut head = Message::new();
-    let body = page_head(&mut head, status).to_vec();
-    LocalReply { source, head, body, close: closes(status) }
+    page_with(Message::new(), status, source)
 }
 
-fn page_head(head: &mut Message, status: u16) -> &'static [u8] {
-    error_page(status).fill(head)
+fn page_with(mut head: Message, status: u16, source: ReplySource) -> LocalReply {
+    let body = error_page(status).fill(&mut head).to_vec();
+    LocalReply { source, head, body, close: closes(status), page: ReplyPage::Status(status) }
 }
 
 /// After 400 and 408 the connection's next request could not be found, so HAProxy's pages close it.

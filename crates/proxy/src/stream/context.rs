@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use sluicegate_config::model::LogLevel;
+use sluicegate_config::model::{ErrorPage, LogLevel};
 use sluicegate_wire::http::Message;
 
 use crate::log::capture::Captures;
@@ -52,6 +52,12 @@ pub struct StreamContext {
 }
 
 impl StreamContext {
+    /// The page that the proxies have for a status: the backend's, if one is chosen, before the frontend's.
+    pub(crate) fn error_page(&self, status: u16) -> Option<Arc<ErrorPage>> {
+        let backend = self.backend.as_ref().and_then(|backend| backend.config.errors.get(&status));
+        backend.or_else(|| self.frontend.config.errors.get(&status)).cloned()
+    }
+
     /// A context for the next stream of `session`.
     pub(crate) fn new(session: &Session) -> StreamContext {
         StreamContext {

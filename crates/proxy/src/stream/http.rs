@@ -22,7 +22,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{ConnectionMode, ProxyId};
+use sluicegate_config::model::{ConnectionMode, ErrorPage, ProxyId};
 use sluicegate_wire::http::{
     ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
     write_request, write_response,
@@ -35,10 +35,27 @@ use super::{Active, Buffer};
 use crate::counters::head_size;
 use crate::log::line::REQUEST_LINE_MAX;
 use crate::log::unique_id;
-use crate::rule::{self, Hook, LocalReply, ReplySource, RuleList, Verdict};
+use crate::rule::{self, Hook, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::server::{self, ServerConnection};
 use crate::session::Session;
+
+/// How a local answer says where it ends.
+struct Ending {
+    /// By its length; otherwise by the connection's end.
+    length: bool,
+    /// The connection is closed behind it.
+    close: bool,
+    /// It says `connection: close` of itself.
+    said: bool,
+}
+
+impl Ending {
+    /// By its length.
+    fn length(close: bool) -> Ending {
+        Ending { length: true, close, said: close }
+    }
+}
 
 /// What becomes of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,8 +312,16 @@ impl Exchange<'_> {
         if reply.source == ReplySource::Tarpit {
             self.tarpit().await;
         }
+        let page = match reply.page {
+            ReplyPage::None => None,
+            ReplyPage::Status(status) => self.stream.cx.error_page(status),
+            ReplyPage::File(page) => Some(page),
+        };
+        if let Some(page) = page {
+            return self.error_page(&page, reply.head.status()).await;
+        }
         self.stream.cx.response = reply.head;
-        self.answer(&reply.body, reply.close).await
+        self.answer(&reply.body, Ending::length(reply.close)).await
     }
 
     /// Keeps the client waiting for `timeout tarpit`, or until it leaves. The log line counts that as time in a queue.
@@ -313,17 +338,41 @@ impl Exchange<'_> {
         self.stream.cx.log.queue_done = Some(Instant::now());
     }
 
-    /// A built-in page.
+    /// The page of a status: the proxies' or the built-in one.
     async fn page(&mut self, code: u16, who: u8, phase: u8) -> After {
         self.stream.end(who, phase);
-        if self.answered {
-            return After::Close;
+        if let Some(page) = self.stream.cx.error_page(code) {
+            return self.error_page(&page, code).await;
         }
         let body = status::error_page(code).fill(&mut self.stream.cx.response);
-        self.answer(body.as_ref(), matches!(code, 400 | 408)).await
+        self.answer(body.as_ref(), Ending::length(matches!(code, 400 | 408))).await
     }
 
-    /// A built-in page as it is, no rule asked: what follows on the client's connection can't be understood.
+    /// A page of a file. What is logged is the status that it stands for.
+    async fn error_page(&mut self, page: &ErrorPage, code: u16) -> After {
+        let after = match page {
+            ErrorPage::Silent => {
+                self.answered = true;
+                After::Close
+            }
+            ErrorPage::Message(message) => {
+                let response = &mut self.stream.cx.response;
+                response.clear();
+                let version = if message.http_1_0 { Version::Http10 } else { Version::Http11 };
+                response.set_response(version, message.status, &message.reason);
+                for (name, value) in &message.fields {
+                    response.add(name, value);
+                }
+                let (length, said) = (message.has_length, message.close);
+                self.answer(&message.body, Ending { length, close: said || !length, said }).await
+            }
+        };
+        self.stream.cx.log.status = i32::from(code);
+        after
+    }
+
+    /// A built-in page as it is, no rule asked: what follows on the client's connection can't be understood. A page of
+    /// the proxies is not sent here, as in HAProxy, except that an empty one still means silence.
     async fn refuse(&mut self, code: u16, who: u8, phase: u8) -> After {
         self.stream.end(who, phase);
         if self.answered {
@@ -331,6 +380,9 @@ impl Exchange<'_> {
         }
         self.answered = true;
         self.stream.cx.log.status = i32::from(code);
+        if self.stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent) {
+            return After::Close;
+        }
         let page = status::error_page(code).raw.as_bytes();
         // What its start line, four fields and end count against the bytes that they are.
         self.stream.count(0, page.len() - 1);
@@ -341,7 +393,7 @@ impl Exchange<'_> {
     }
 
     /// Sends the response in the context with this body. The connection survives it if the whole request has come.
-    async fn answer(&mut self, body: &[u8], close: bool) -> After {
+    async fn answer(&mut self, body: &[u8], ending: Ending) -> After {
         if self.answered {
             return After::Close;
         }
@@ -351,16 +403,20 @@ impl Exchange<'_> {
         let response = &self.stream.cx.response;
         let silent = self.head.method == Method::Head || matches!(response.status(), 100..=199 | 204 | 304);
         // The pages that close say so in a field of their own.
-        let field = if close { "connection".len() + "close".len() } else { 0 };
+        let field = if ending.said { "connection".len() + "close".len() } else { 0 };
+        let length = if ending.length { length_size(response, body.len()) } else { 0 };
         let sent = if silent { 0 } else { body.len() };
-        let size = head_size(response) + length_size(response, body.len()) + field + sent;
-        self.stream.count(moved.body, size);
-        let keep = !close && complete && self.keeps_client();
+        self.stream.count(moved.body, head_size(response) + length + field + sent);
+        let keep = !ending.close && complete && self.keeps_client();
         let mut out = std::mem::take(&mut self.stream.response_out);
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());
         let connection = ConnectionField::for_response(self.version, cx.response.version(), keep);
-        let framing = if silent { Framing::None } else { Framing::Length(body.len() as u64) };
+        let framing = match (silent, ending.length) {
+            (true, _) => Framing::None,
+            (false, true) => Framing::Length(body.len() as u64),
+            (false, false) => Framing::UntilClose,
+        };
         write_response(&cx.response, framing, connection, &mut out);
         if !silent {
             out.extend_from_slice(body);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{
-    Balance, Bind, BindAddress, Config, ConnectionMode, Global, HttpReuse, Logging, Mode, Position, Proxy, ProxyId,
-    ProxyKind, ProxyOptions, Server, ServerAddress, ServerPort, Timeouts,
+    Balance, Bind, BindAddress, Config, ConnectionMode, ErrorPages, Global, HttpReuse, Logging, Mode, Position, Proxy,
+    ProxyId, ProxyKind, ProxyOptions, Server, ServerAddress, ServerPort, Timeouts,
 };
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::process::Process;
@@ -81,6 +81,7 @@ pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
         retries: 3,
         redispatch: None,
         http_reuse: HttpReuse::Safe,
+        errors: ErrorPages::new(),
     }
 }
 

@@ -109,6 +109,42 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.settings.proxy.logging.error_line = r.log_format(line, Place::Log),
     ),
     row(
+        "errorfile",
+        PROXY,
+        2,
+        2,
+        "STATUS FILE",
+        "The whole response that stands for the page of a status. It is read at start; an empty file closes the \
+         connection without an answer. What is refused before its head is complete gets the built-in page, or silence.",
+        |r, line| {
+            if let Some((code, page)) = r.pages.error_file(line, r.diagnostics) {
+                r.settings.proxy.errors.insert(code, page);
+            }
+        },
+    ),
+    row(
+        "errorfiles",
+        PROXY,
+        1,
+        MANY,
+        "NAME [STATUS]…",
+        "The pages of an 'http-errors' section, or those of these statuses.",
+        |r, line| r.errors.import(line, &mut r.settings.proxy.errors, r.diagnostics),
+    ),
+    row("errorloc", PROXY, 2, 2, "STATUS URL", "The same as 'errorloc302'.", |r, line| r.error_location(line, 302)),
+    row("errorloc302", PROXY, 2, 2, "STATUS URL", "A redirection (302) in place of a page.", |r, line| {
+        r.error_location(line, 302)
+    }),
+    row(
+        "errorloc303",
+        PROXY,
+        2,
+        2,
+        "STATUS URL",
+        "A redirection (303, to be fetched by GET) in place of a page.",
+        |r, line| r.error_location(line, 303),
+    ),
+    row(
         "fullconn",
         BACK,
         1,

@@ -15,13 +15,13 @@ use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, Balance, ConnectionMode, ForwardFor, Global, HttpReuse, Logging, Mode, Position, Proxy, ProxyId,
-    ProxyKind, ProxyOptions, Rule, StoreSection, Timeouts, UseBackend,
+    BackendName, Balance, ConnectionMode, ErrorPages, ForwardFor, Global, HttpReuse, Logging, Mode, Position, Proxy,
+    ProxyId, ProxyKind, ProxyOptions, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::{Section, SectionKind, store};
+use crate::section::{Section, SectionKind, error, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -81,6 +81,8 @@ pub(crate) struct ProxyReader<'a> {
     section: &'static str,
     pub(crate) names: &'a ProxyNames,
     pub(crate) stores: &'a StoreNames<'a>,
+    pub(crate) errors: &'a error::Groups,
+    pub(crate) pages: error::PageReader<'a>,
     pub(crate) loaded: &'a Loaded<'a>,
     pub(crate) diagnostics: &'a mut Diagnostics,
 }
@@ -114,6 +116,9 @@ pub(crate) fn all(
     store_names.lua.converters = loaded.lua.converters();
     store_names.lua.failed = loaded.lua_failed;
 
+    let pages = || error::PageReader { files: loaded.files, bufsize: global.tune.bufsize };
+    let errors = error::groups(sections, &pages(), diagnostics);
+
     let mut named: HashMap<Arc<str>, DefaultsSection> = HashMap::new();
     let mut last = Rc::new(Settings::new());
     let mut proxies = Vec::new();
@@ -139,6 +144,8 @@ pub(crate) fn all(
             section: keyword,
             names: &names,
             stores: &store_names,
+            errors: &errors,
+            pages: pages(),
             loaded,
             diagnostics,
         };
@@ -310,6 +317,7 @@ impl Settings {
                 retries: 3,
                 redispatch: None,
                 http_reuse: HttpReuse::Safe,
+                errors: ErrorPages::new(),
             },
             acls: Acls::default(),
             default_server: ServerSettings::default(),
@@ -651,6 +659,12 @@ impl ProxyReader<'_> {
             self.diagnostics.warning(line.at(0), message);
         }
         self.settings.seen[step] = true;
+    }
+
+    fn error_location(&mut self, line: &Line, sent: u16) {
+        if let Some((code, page)) = error::redirection(line, sent, self.diagnostics) {
+            self.settings.proxy.errors.insert(code, page);
+        }
     }
 
     /// Whether a server of this name exists; notes it otherwise.

@@ -1,0 +1,35 @@
+//! What is answered in place of the built-in pages (`errorfile`, `errorloc`, `http-errors`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The pages of a proxy by the status that they stand for.
+pub type ErrorPages = BTreeMap<u16, Arc<ErrorPage>>;
+
+/// What stands for the page of a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrorPage {
+    /// An empty file: the connection is closed without an answer.
+    Silent,
+    /// This response.
+    Message(ErrorMessage),
+}
+
+/// A whole HTTP response, as a file gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorMessage {
+    /// It says HTTP/1.0.
+    pub http_1_0: bool,
+    /// The status that is sent, which need not be the one that it stands for.
+    pub status: u16,
+    /// Its reason phrase.
+    pub reason: Vec<u8>,
+    /// Fields in order, names in lower case, without `connection` and without a repeated `content-length`.
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// It has a Content-Length; without one the connection's end is the body's.
+    pub has_length: bool,
+    /// It says `connection: close`.
+    pub close: bool,
+    /// The body.
+    pub body: Vec<u8>,
+}
