@@ -79,7 +79,7 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         .filter(|proxy| proxy.config.kind != ProxyKind::Frontend)
         .map(|proxy| (proxy.config.name.clone(), proxy.id))
         .collect();
-    Ok(Arc::new(Running {
+    let running = Arc::new(Running {
         config,
         proxies,
         backends,
@@ -89,7 +89,11 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         process: parts.process,
         commands: Registry::default(),
         idle: (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
-    }))
+    });
+    if let Some(lua) = &running.lua {
+        lua.publish(&running);
+    }
+    Ok(running)
 }
 
 fn build_proxy(id: ProxyId, config: &model::Proxy, rules: ProxyRules, log: ProxyLog, workers: usize) -> Arc<ProxyRun> {

@@ -167,7 +167,7 @@ pub(super) unsafe fn push(lua: *mut lua_State, http: bool) {
             return;
         };
         let length = cx.request.first(b"content-length").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let received = cx.lua.applet.as_ref().map_or(0, |io| io.pending().len());
+        let received = host(lua).current.applet.as_ref().map_or(0, |io| io.pending().len());
         ffi::lua_pushinteger(lua, length.unwrap_or(received as i64));
         ffi::lua_setfield(lua, -2, c"length".as_ptr());
         type Text = fn(&StreamContext) -> &[u8];
@@ -192,8 +192,18 @@ pub(super) unsafe fn push(lua: *mut lua_State, http: bool) {
 
 /// The buffers of the service at 1; `None` once its client has gone.
 unsafe fn io<'a>(lua: *mut lua_State) -> Option<&'a mut AppletIo> {
-    // SAFETY: as `txn_context`.
-    unsafe { txn::txn_context(lua).and_then(|cx| cx.lua.applet.as_deref_mut()) }
+    // SAFETY: the runner lends the buffers to the burst, and the reference does not outlive the C function.
+    unsafe {
+        let Some(id) = txn::stream_of_txn(lua) else {
+            ffi::luaL_argerror(lua, 1, c"applet expected".as_ptr());
+            return None;
+        };
+        let current = &host(lua).current;
+        if current.stream_id != id {
+            raise(lua, c"this object belongs to another stream");
+        }
+        current.applet.as_mut()
+    }
 }
 
 unsafe fn set_status(lua: *mut lua_State) -> c_int {

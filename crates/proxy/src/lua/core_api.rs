@@ -38,10 +38,6 @@ const ACT: [(&CStr, i64); 8] = [
 /// Names of HAProxy's `core` that are known and not there yet: a script that uses one gets an error that says so,
 /// instead of a nil that fails somewhere else.
 const NOT_YET: &[&[u8]] = &[
-    b"proxies",
-    b"backends",
-    b"frontends",
-    b"register_cli",
     b"register_filter",
     b"wait",
     b"httpclient",
@@ -50,16 +46,6 @@ const NOT_YET: &[&[u8]] = &[
     b"add_acl",
     b"del_acl",
     b"get_patref",
-    b"get_info",
-    b"get_var",
-    b"concat",
-    b"queue",
-    b"parse_addr",
-    b"match_addr",
-    b"http_date",
-    b"imf_date",
-    b"rfc850_date",
-    b"asctime_date",
     b"set_nice",
     b"event_sub",
     b"use_native_mailers_config",
@@ -71,7 +57,8 @@ const GLOBALS_NOT_YET: [&CStr; 6] = [c"Map", c"Patref", c"Regex", c"Queue", c"fi
 
 /// Makes both tables; `id` is the state's, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
-    const FUNCTIONS: [(&CStr, lua_CFunction); 17] = [
+    const FUNCTIONS: [(&CStr, lua_CFunction); 18] = [
+        (c"register_cli", function!(register_cli)),
         (c"register_service", function!(register_service)),
         (c"register_fetches", function!(register_fetches)),
         (c"register_converters", function!(register_converters)),
@@ -204,6 +191,7 @@ fn register(host: &mut Host, new: Registration) {
         RegisteredAs::Fetch => "sample-fetch",
         RegisteredAs::Converter => "converter",
         RegisteredAs::HttpService | RegisteredAs::TcpService => "service",
+        RegisteredAs::Cli => "command",
     };
     match host.registrations.iter_mut().find(|old| old.kind == new.kind && old.name == new.name) {
         Some(old) => {
@@ -237,6 +225,45 @@ unsafe fn register_converters(lua: *mut lua_State) -> c_int {
             c"'register_converters' needs 2 arguments",
             c"register_converters: not available outside of body context",
         )
+    }
+}
+
+/// `core.register_cli(words, function)`.
+unsafe fn register_cli(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `register_function`; the words are gathered in the host.
+    unsafe {
+        if ffi::lua_gettop(lua) != 2 {
+            raise(lua, c"'register_cli' needs 2 arguments");
+        }
+        if host(lua).phase != Phase::Body {
+            raise(lua, c"register_cli: not available outside of body context");
+        }
+        ffi::luaL_checktype(lua, 1, ffi::LUA_TTABLE);
+        ffi::luaL_checktype(lua, 2, ffi::LUA_TFUNCTION);
+        host(lua).text.clear();
+        let count = ffi::lua_rawlen(lua, 1) as i64;
+        for index in 1..=count {
+            ffi::lua_rawgeti(lua, 1, index);
+            let word = check_bytes(lua, -1);
+            if word.is_empty() || word.iter().any(|byte| !byte.is_ascii_graphic()) {
+                raise(lua, c"register_cli: a word without blanks is expected");
+            }
+            let text = &mut host(lua).text;
+            if !text.is_empty() {
+                text.push(b' ');
+            }
+            text.extend_from_slice(word);
+            ffi::lua_settop(lua, 2);
+        }
+        if count == 0 {
+            raise(lua, c"register_cli: the command has no words");
+        }
+        push_bytes(lua, &host(lua).text);
+        ffi::lua_pushvalue(lua, 2);
+        let reference = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        let name = String::from_utf8_lossy(check_bytes(lua, 3)).into_owned();
+        register(host(lua), Registration { kind: RegisteredAs::Cli, name, hooks: 0, reference, args: 0 });
+        0
     }
 }
 

@@ -11,6 +11,7 @@ use sluicegate_script::{can_wait, push_bytes, raise, wait};
 use sluicegate_wire::engine::Engine;
 use sluicegate_wire::reply::Reply;
 
+use super::applet::AppletIo;
 use super::operation::{Operation, Outcome};
 use super::states::{ActionCode, Shared, StateCell};
 use crate::rule::LocalReply;
@@ -41,6 +42,8 @@ pub(super) enum RegisteredAs {
     HttpService,
     /// `core.register_service` of `tcp`.
     TcpService,
+    /// `core.register_cli`: the name is its words, a blank between two.
+    Cli,
 }
 
 /// What one of them registered in one state.
@@ -65,6 +68,8 @@ pub(super) struct Current {
     pub(super) readable: *const StreamContext,
     /// The stream's id even after its end; 0 in a task.
     pub(super) stream_id: u64,
+    /// The buffers of the service that runs; null in other scripts, and once its client has gone.
+    pub(super) applet: *mut AppletIo,
     /// Nothing may wait here.
     pub(super) no_wait: bool,
     /// The sample of the converter that begins.
@@ -88,6 +93,7 @@ impl Default for Current {
         Current {
             stream: std::ptr::null_mut(),
             readable: std::ptr::null(),
+            applet: std::ptr::null_mut(),
             no_wait: false,
             input: None,
             stream_id: 0,
@@ -278,6 +284,10 @@ pub(super) mod key {
     pub(in crate::lua) static APPLET_HTTP: u8 = 5;
     /// Metatable of `AppletTCP`.
     pub(in crate::lua) static APPLET_TCP: u8 = 6;
+    /// Metatable of bells, which queues ring.
+    pub(in crate::lua) static BELL: u8 = 7;
+    /// The prelude's function that publishes proxies.
+    pub(in crate::lua) static PUBLISH: u8 = 8;
     /// Private values of streams by id.
     pub(in crate::lua) static PRIVATE: u8 = 4;
 }

@@ -15,6 +15,7 @@ mod applet;
 mod core_api;
 mod host;
 mod http;
+mod native;
 mod operation;
 mod redis;
 mod reply;

@@ -1,7 +1,7 @@
 //! What a script may wait for.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use sluicegate_config::model::ServerAddress;
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::server::connect_unix;
@@ -30,6 +31,10 @@ pub(super) enum Operation {
     Connect(Target, Option<Duration>),
     /// A store's or engine's reply.
     Reply(PendingReply),
+    /// A name's addresses.
+    Resolve(String),
+    /// Somebody rings.
+    Bell(Arc<Notify>),
     /// What only the stream of a service can do.
     Applet(AppletWait),
 }
@@ -53,6 +58,8 @@ pub(super) enum Outcome {
     Connected(io::Result<Stream>),
     /// The reply.
     Reply(Reply),
+    /// The addresses, or why there are none.
+    Resolved(io::Result<Vec<IpAddr>>),
 }
 
 /// Where a script connects to.
@@ -159,6 +166,18 @@ impl Operation {
                 }
             }
             Operation::Reply(reply) => Outcome::Reply(reply.await),
+            Operation::Resolve(name) => Outcome::Resolved(match name.parse() {
+                Ok(ip) => Ok(vec![ip]),
+                Err(_) => tokio::net::lookup_host((name.as_str(), 0)).await.map(|found| {
+                    let mut ips: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+                    ips.dedup();
+                    ips
+                }),
+            }),
+            Operation::Bell(bell) => {
+                bell.notified().await;
+                Outcome::Ready
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::applet::AppletIo;
 use super::host::{Host, Phase, TaskReference, host};
 use super::operation::{AppletWait, Operation, Outcome};
 use super::sample::{LuaCall, result_sample};
-use super::states::{ActionCode, BoundAction, BoundService, LuaStates, StateCell};
+use super::states::{ActionCode, BoundAction, BoundService, CliJob, LuaStates, StateCell};
 use super::{ActionOutcome, Hook, applet, txn};
 use crate::sample::Sample;
 use crate::stream::StreamContext;
@@ -150,6 +151,7 @@ pub(super) enum Purpose {
     Converter,
     HttpService,
     TcpService,
+    Cli,
 }
 
 /// The call that a coroutine starts with.
@@ -200,7 +202,7 @@ impl Ended {
         match purpose {
             Purpose::Action => Ended::Action(ActionOutcome::Continue),
             Purpose::Fetch | Purpose::Converter => Ended::Sample(None),
-            Purpose::HttpService | Purpose::TcpService => Ended::Service(false),
+            Purpose::HttpService | Purpose::TcpService | Purpose::Cli => Ended::Service(false),
         }
     }
 
@@ -373,12 +375,16 @@ impl Service {
 
     /// Runs one burst; `Some` once the script has ended, and whether without an error.
     pub async fn burst(&mut self, cx: &mut StreamContext) -> Option<bool> {
+        self.burst_with(Lent::Write(cx)).await
+    }
+
+    async fn burst_with(&mut self, lent: Lent<'_>) -> Option<bool> {
         let ended = match self.pending.stage.as_deref_mut() {
             Some(Stage::Begin { purpose, code, hook, cell, .. }) => {
                 let cell = cell.clone();
                 let mut state = cell.lock.lock().await;
                 let entry = Entry { purpose: *purpose, code, hook: *hook, input: None, may_wait: true };
-                match begin(&self.pending.inner, &cell, &mut state, cx, entry) {
+                match begin_with(&self.pending.inner, &cell, &mut state, lent, entry) {
                     Begun::Ended(ended) => Some(ended),
                     Begun::Waits(script) => {
                         drop(state);
@@ -390,7 +396,7 @@ impl Service {
             Some(Stage::Running(script)) => {
                 let cell = script.cell.clone();
                 let mut state = cell.lock.lock().await;
-                match script.burst(&mut state, Some(cx)) {
+                match script.burst(&mut state, lent) {
                     Step::Ended(ended) => Some(ended),
                     Step::Waits => None,
                 }
@@ -493,6 +499,8 @@ enum Lent<'a> {
     Nothing,
     Read(&'a StreamContext),
     Write(&'a mut StreamContext),
+    /// The buffers of a command of the stats socket, which has no stream, and the number it has instead.
+    Applet(&'a mut AppletIo, u64),
 }
 
 /// The first burst.
@@ -530,15 +538,16 @@ fn begin_with(
         Lent::Nothing => 0,
         Lent::Read(cx) => cx.id,
         Lent::Write(cx) => cx.id,
+        Lent::Applet(_, id) => *id,
     };
     let total = match purpose {
-        Purpose::HttpService | Purpose::TcpService => host.shared.service_timeout,
+        Purpose::HttpService | Purpose::TcpService | Purpose::Cli => host.shared.service_timeout,
         _ => host.shared.session_timeout,
     };
     let mut budget = Budget::new(total, host.shared.burst_timeout);
     let body = match purpose {
         Purpose::HttpService => function!(enter_http_service),
-        Purpose::TcpService => function!(enter_tcp_service),
+        Purpose::TcpService | Purpose::Cli => function!(enter_tcp_service),
         Purpose::Action => function!(enter_action),
         Purpose::Fetch => function!(enter_fetch),
         Purpose::Converter => function!(enter_converter),
@@ -550,6 +559,7 @@ fn begin_with(
             Lent::Nothing => Lent::Nothing,
             Lent::Read(cx) => Lent::Read(cx),
             Lent::Write(cx) => Lent::Write(cx),
+            Lent::Applet(io, id) => Lent::Applet(io, *id),
         };
         let (burst, done) = one_burst(state, &coroutine, again, stream_id, hook, may_wait, &mut budget, None);
         // Where nothing may wait there is nobody else to run either.
@@ -599,14 +609,16 @@ fn one_burst(
     outcome: Option<Outcome>,
 ) -> (Burst, Done) {
     let host = state.host::<Host>();
-    (host.current.stream, host.current.readable) = match lent {
-        Lent::Nothing => (std::ptr::null_mut(), std::ptr::null()),
-        Lent::Read(cx) => (std::ptr::null_mut(), cx as *const StreamContext),
+    match lent {
+        Lent::Nothing => {}
+        Lent::Read(cx) => host.current.readable = cx,
         Lent::Write(cx) => {
-            let stream = cx as *mut StreamContext;
-            (stream, stream.cast_const())
+            host.current.applet = cx.lua.applet.as_deref_mut().map_or(std::ptr::null_mut(), |io| io);
+            host.current.stream = cx;
+            host.current.readable = host.current.stream.cast_const();
         }
-    };
+        Lent::Applet(io, _) => host.current.applet = io,
+    }
     host.current.stream_id = stream_id;
     host.current.no_wait = !may_wait;
     host.current.response = matches!(hook, Hook::HttpRes | Hook::TcpRes);
@@ -645,21 +657,20 @@ impl Script {
             }
             let cell = self.cell.clone();
             let mut state = cell.lock.lock().await;
-            match self.burst(&mut state, cx.as_deref_mut()) {
+            match self.burst(&mut state, cx.as_deref_mut().map_or(Lent::Nothing, Lent::Write)) {
                 Step::Ended(ended) => return ended,
                 Step::Waits => {}
             }
         }
     }
 
-    fn burst(&mut self, state: &mut State, cx: Option<&mut StreamContext>) -> Step {
+    fn burst(&mut self, state: &mut State, lent: Lent<'_>) -> Step {
         self.cell.do_chores(state);
         let Some(coroutine) = self.coroutine.take() else { return Step::Ended(Ended::Task) };
         if let Kind::Task(reference) = self.kind {
             state.host::<Host>().current.task = reference.0;
         }
         let outcome = self.outcome.take();
-        let lent = cx.map_or(Lent::Nothing, Lent::Write);
         let (burst, done) =
             one_burst(state, &coroutine, lent, self.stream_id, self.hook, true, &mut self.budget, outcome);
         self.inner.start_tasks_of(&self.cell, state);
@@ -710,6 +721,7 @@ impl fmt::Display for Label<'_> {
             Label::Function(Purpose::Fetch, name) => write!(f, "Lua sample-fetch '{name}'"),
             Label::Function(Purpose::HttpService, name) => write!(f, "Lua applet http '{name}'"),
             Label::Function(Purpose::TcpService, name) => write!(f, "Lua applet tcp '{name}'"),
+            Label::Function(Purpose::Cli, name) => write!(f, "Lua cli '{name}'"),
             Label::Function(Purpose::Converter, name) => write!(f, "Lua converter '{name}'"),
             Label::Task => f.write_str("Lua task"),
         }
@@ -726,6 +738,22 @@ fn ended(
     hook: Hook,
     label: Label<'_>,
 ) -> Ended {
+    let nothing = || match label {
+        Label::Task => Ended::Task,
+        Label::Function(purpose, _) => Ended::nothing(purpose),
+    };
+    if done.done {
+        return match (done.stream, label) {
+            (true, Label::Function(Purpose::Action, _)) => Ended::Action(match done.reply {
+                Some(reply) if matches!(hook, Hook::HttpReq | Hook::HttpRes) => ActionOutcome::Reply(reply),
+                _ => ActionOutcome::Close,
+            }),
+            (_, Label::Function(Purpose::HttpService | Purpose::TcpService | Purpose::Cli, _)) => Ended::Service(true),
+            // As HAProxy, which takes what `core.done` leaves for a value that is no sample.
+            (_, Label::Function(Purpose::Fetch | Purpose::Converter, _)) => Ended::Sample(Some(Sample::Bool(false))),
+            _ => nothing(),
+        };
+    }
     if let Burst::Done(results) = burst {
         return match label {
             Label::Task => Ended::Task,
@@ -740,23 +768,7 @@ fn ended(
             Label::Function(Purpose::Fetch | Purpose::Converter, _) => {
                 Ended::Sample(result_sample(coroutine.thread(), results))
             }
-            Label::Function(Purpose::HttpService | Purpose::TcpService, _) => Ended::Service(true),
-        };
-    }
-    let nothing = || match label {
-        Label::Task => Ended::Task,
-        Label::Function(purpose, _) => Ended::nothing(purpose),
-    };
-    if done.done {
-        return match (done.stream, label) {
-            (true, Label::Function(Purpose::Action, _)) => Ended::Action(match done.reply {
-                Some(reply) if matches!(hook, Hook::HttpReq | Hook::HttpRes) => ActionOutcome::Reply(reply),
-                _ => ActionOutcome::Close,
-            }),
-            (_, Label::Function(Purpose::HttpService | Purpose::TcpService, _)) => Ended::Service(true),
-            // As HAProxy, which takes what `core.done` leaves for a value that is no sample.
-            (_, Label::Function(Purpose::Fetch | Purpose::Converter, _)) => Ended::Sample(Some(Sample::Bool(false))),
-            _ => nothing(),
+            Label::Function(Purpose::HttpService | Purpose::TcpService | Purpose::Cli, _) => Ended::Service(true),
         };
     }
     let error = state.failure(coroutine);
@@ -857,7 +869,11 @@ unsafe fn enter_service(lua: *mut lua_State, http: bool) -> c_int {
         let code: &ActionCode = &*host(lua).current.action;
         ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, code.references[host(lua).id].into());
         applet::push(lua, http);
-        ffi::lua_callk(lua, 1, 0, 0, Some(continuation!(finish_task)));
+        ffi::luaL_checkstack(lua, code.args.len() as c_int + 4, c"too many arguments".as_ptr());
+        for arg in &code.args {
+            push_bytes(lua, arg);
+        }
+        ffi::lua_callk(lua, 1 + code.args.len() as c_int, 0, 0, Some(continuation!(finish_task)));
         0
     }
 }
@@ -899,6 +915,17 @@ pub fn start_worker(worker: &Rc<Worker>) {
 impl WorkerLua {
     pub(super) fn start(&self) {
         let Some(inner) = self.inner.clone() else { return };
+        // One worker answers the stats socket's commands: they are rare, and their state is the same for all or its own.
+        if inner.index == 0
+            && let Some(mut jobs) = inner.states.jobs.1.lock().take()
+        {
+            let inner = inner.clone();
+            tokio::task::spawn_local(async move {
+                while let Some(job) = jobs.recv().await {
+                    tokio::task::spawn_local(run_command(inner.clone(), job));
+                }
+            });
+        }
         let tasks = std::mem::take(&mut inner.states.tasks.lock()[inner.index]);
         for (id, task) in tasks {
             let Some(cell) = inner.states.cells[id].clone() else { continue };
@@ -918,6 +945,36 @@ impl WorkerLua {
                 });
             }
         });
+    }
+}
+
+/// Answers a command of the stats socket; a client that has gone is told to the script as such.
+async fn run_command(inner: Rc<Inner>, job: CliJob) {
+    /// Numbers of commands, downwards from where streams will never be.
+    static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
+    let Some(cell) = inner.cell(&job.code).cloned() else { return };
+    let number = NEXT.fetch_sub(1, Ordering::Relaxed);
+    let mut io = AppletIo::new();
+    io.end_input();
+    let stage = Stage::Begin {
+        purpose: Purpose::Cli,
+        code: job.code.clone(),
+        hook: Hook::TcpReq,
+        input: None,
+        may_wait: true,
+        cell,
+    };
+    let mut service = Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, yielded: false };
+    loop {
+        let ended = service.burst_with(Lent::Applet(&mut io, number)).await.is_some();
+        let piece = std::mem::take(&mut io.output);
+        if !piece.is_empty() && job.outlet.send(piece).await.is_err() {
+            return; // Dropping the service lets the script go on without its client.
+        }
+        if ended {
+            return;
+        }
+        poll_fn(|cx| service.poll_ready(cx, &io)).await;
     }
 }
 

@@ -39,6 +39,12 @@ struct Socket {
     timeout: Option<Duration>,
     /// The peer closed, the time was up, or an error came: nothing more will be received.
     ended: bool,
+    /// It answers as LuaSocket's sockets do: texts, third results, timeouts that don't close.
+    luasocket: bool,
+    /// The last operation of such a socket ran out of time.
+    timed_out: bool,
+    /// It connects to paths.
+    unix: bool,
 }
 
 impl Socket {
@@ -144,6 +150,30 @@ unsafe fn tcp(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// `socket.tcp()` of the module `socket`; with an argument `socket.unix()`.
+pub(super) unsafe fn luasocket(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `tcp`.
+    unsafe {
+        let unix = ffi::lua_type(lua, 1) > ffi::LUA_TNIL;
+        let slot = ffi::lua_newuserdatauv(lua, size_of::<*mut Socket>(), 0) as *mut *mut Socket;
+        *slot = ptr::null_mut();
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
+        ffi::lua_setmetatable(lua, -2);
+        *slot = Box::into_raw(Box::new(Socket { luasocket: true, unix, ..Socket::default() }));
+        1
+    }
+}
+
+/// nil and why, as LuaSocket says it.
+unsafe fn refuse(lua: *mut lua_State, why: &std::ffi::CStr) -> c_int {
+    // SAFETY: two slots are free.
+    unsafe {
+        ffi::lua_pushnil(lua);
+        ffi::lua_pushstring(lua, why.as_ptr());
+        2
+    }
+}
+
 /// Argument 1 as a socket; raises otherwise.
 unsafe fn check<'a>(lua: *mut lua_State) -> &'a mut Socket {
     // SAFETY: the metatable proves that the block holds a pointer from `tcp`, null once collected.
@@ -179,8 +209,12 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
         let socket = check(lua);
         let address = check_bytes(lua, 2);
         let port = if ffi::lua_type(lua, 3) <= ffi::LUA_TNIL { None } else { Some(ffi::luaL_checkinteger(lua, 3)) };
-        let limit = socket.timeout.unwrap_or(CONNECT_TIMEOUT);
+        let limit = match socket.timeout {
+            None if socket.luasocket => None,
+            timeout => Some(timeout.unwrap_or(CONNECT_TIMEOUT)),
+        };
         let target = match port.map(u16::try_from).transpose() {
+            Ok(_) if socket.unix => std::str::from_utf8(address).ok().map(|path| Target::Unix(path.into())),
             Ok(port) => std::str::from_utf8(address).ok().and_then(|address| Target::parse(address, port)),
             Err(_) => None,
         };
@@ -194,7 +228,7 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
         // A socket is connected once in HAProxy; connecting it again here begins anew.
         socket.close();
         socket.ended = false;
-        wait_for(lua, Operation::Connect(target, Some(limit)), 0, continuation!(connected))
+        wait_for(lua, Operation::Connect(target, limit), 0, continuation!(connected))
     }
 }
 
@@ -208,6 +242,19 @@ unsafe fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
                 socket.ended = false;
                 ffi::lua_pushinteger(lua, 1);
                 return 1;
+            }
+            Some(Outcome::TimedOut) if socket.luasocket => return refuse(lua, c"timeout"),
+            Some(Outcome::Connected(Err(error))) if socket.luasocket => {
+                let why = match error.kind() {
+                    ErrorKind::ConnectionRefused => c"connection refused",
+                    ErrorKind::TimedOut => c"timeout",
+                    ErrorKind::HostUnreachable => c"host or service unreachable",
+                    ErrorKind::NetworkUnreachable => c"network is unreachable",
+                    ErrorKind::PermissionDenied => c"permission denied",
+                    _ => c"host or service not provided, or not known",
+                };
+                drop(error);
+                return refuse(lua, why);
             }
             other => drop(other),
         }
@@ -236,7 +283,9 @@ unsafe fn sent_more(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_i
     // SAFETY: as `send`.
     unsafe {
         if let Some(Outcome::TimedOut) = host(lua).outcome.take() {
-            check(lua).ended = true;
+            let socket = check(lua);
+            socket.timed_out = true;
+            socket.ended |= !socket.luasocket;
             return sent(lua, context as usize);
         }
         send_from(lua, context as usize)
@@ -252,7 +301,9 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
         let data = slice(data, ffi::luaL_optinteger(lua, 3, 1), ffi::luaL_optinteger(lua, 4, -1));
         loop {
             if done == data.len() {
-                ffi::lua_pushinteger(lua, done as i64);
+                // LuaSocket gives the index of the last byte, which starts where the slice does.
+                let before = if socket.luasocket { ffi::luaL_optinteger(lua, 3, 1).max(1) - 1 } else { 0 };
+                ffi::lua_pushinteger(lua, before + done as i64);
                 return 1;
             }
             let Some(stream) = &socket.stream else { return sent(lua, done) };
@@ -275,8 +326,16 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
 
 /// The end of a send that could not be finished: what left before, or -1.
 unsafe fn sent(lua: *mut lua_State, done: usize) -> c_int {
-    // SAFETY: a slot is free.
-    unsafe { ffi::lua_pushinteger(lua, if done > 0 { done as i64 } else { -1 }) };
+    // SAFETY: slots are free.
+    unsafe {
+        let socket = check(lua);
+        if socket.luasocket {
+            refuse(lua, if std::mem::take(&mut socket.timed_out) { c"timeout" } else { c"closed" });
+            ffi::lua_pushinteger(lua, done as i64);
+            return 3;
+        }
+        ffi::lua_pushinteger(lua, if done > 0 { done as i64 } else { -1 });
+    }
     1
 }
 
@@ -304,10 +363,13 @@ unsafe fn received_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int
     // SAFETY: as `receive`.
     unsafe {
         if let Some(Outcome::TimedOut) = host(lua).outcome.take() {
-            // The inactivity timeout ends the connection, as HAProxy's does.
+            // The inactivity timeout ends the connection, as HAProxy's does and LuaSocket's doesn't.
             let socket = check(lua);
-            socket.ended = true;
-            if let Some(stream) = &socket.stream {
+            socket.timed_out = true;
+            socket.ended |= !socket.luasocket;
+            if !socket.luasocket
+                && let Some(stream) = &socket.stream
+            {
                 stream.shutdown(libc::SHUT_RDWR);
             }
         }
@@ -371,6 +433,12 @@ unsafe fn receive_on(lua: *mut lua_State) -> c_int {
                 Pattern::All => (RECEIVE_MAX, pending.len()),
             };
             let len = socket.pending().len();
+            if socket.luasocket
+                && (socket.ended || socket.timed_out)
+                && !(socket.ended && len > 0 && matches!(pattern, Pattern::All))
+            {
+                return received_part(lua);
+            }
             if socket.ended || len >= limit {
                 if len == 0 {
                     ffi::lua_pushnil(lua);
@@ -388,6 +456,19 @@ unsafe fn receive_on(lua: *mut lua_State) -> c_int {
                 return wait_for(lua, operation, 0, continuation!(received_more));
             }
         }
+    }
+}
+
+/// What LuaSocket gives where a read could not be finished: nil, why, and what was read, which is taken.
+unsafe fn received_part(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `push_prefixed`.
+    unsafe {
+        let socket = check(lua);
+        refuse(lua, if std::mem::take(&mut socket.timed_out) { c"timeout" } else { c"closed" });
+        let len = socket.pending().len();
+        push_prefixed(lua, socket.pending());
+        socket.consume(len);
+        3
     }
 }
 
@@ -409,6 +490,12 @@ unsafe fn settimeout(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack. LuaSocket's second argument (the mode) is accepted: there is one kind.
     unsafe {
         let socket = check(lua);
+        if socket.luasocket && (ffi::lua_type(lua, 2) <= ffi::LUA_TNIL || ffi::lua_tonumber(lua, 2) < 0.0) {
+            // Without a number, or below 0, LuaSocket waits for ever.
+            socket.timeout = None;
+            ffi::lua_pushinteger(lua, 1);
+            return 1;
+        }
         let seconds = ffi::luaL_checknumber(lua, 2);
         if seconds.is_nan() || seconds < 0.0 {
             raise(lua, c"settimeout: cannot set negatives values");
@@ -421,9 +508,15 @@ unsafe fn settimeout(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn setoption(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. As in HAProxy, every option is accepted and none does anything.
-    unsafe { check(lua) };
-    0
+    // SAFETY: a C function's usual stack. As in HAProxy, every option is accepted and none does anything: packets are
+    // never delayed, and a connection is looked after by its timeout.
+    unsafe {
+        if !check(lua).luasocket {
+            return 0;
+        }
+        ffi::lua_pushinteger(lua, 1);
+        1
+    }
 }
 
 unsafe fn getpeername(lua: *mut lua_State) -> c_int {
@@ -439,7 +532,19 @@ unsafe fn getsockname(lua: *mut lua_State) -> c_int {
 unsafe fn name(lua: *mut lua_State, peer: bool) -> c_int {
     // SAFETY: the text moves into the host before it is pushed.
     unsafe {
-        match check(lua).stream.as_ref().and_then(|stream| stream.name(peer)) {
+        let socket = check(lua);
+        let split = socket.luasocket && !socket.unix;
+        match socket.stream.as_ref().and_then(|stream| stream.name(peer)) {
+            Some(text) if split => {
+                let port = text.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
+                let ip = text.rsplit_once(':').map_or("", |(ip, _)| ip).to_owned();
+                let family = if ip.contains(':') { c"inet6" } else { c"inet" };
+                drop(text);
+                push_text(lua, ip.into_bytes());
+                ffi::lua_pushinteger(lua, port);
+                ffi::lua_pushstring(lua, family.as_ptr());
+                return 3;
+            }
             Some(text) => push_text(lua, text.into_bytes()),
             None => ffi::lua_pushnil(lua),
         }
@@ -475,8 +580,15 @@ unsafe fn shutdown(lua: *mut lua_State) -> c_int {
 
 unsafe fn close(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
-    unsafe { check(lua).close() };
-    0
+    unsafe {
+        let socket = check(lua);
+        socket.close();
+        if !socket.luasocket {
+            return 0;
+        }
+        ffi::lua_pushinteger(lua, 1);
+        1
+    }
 }
 
 const _: () = assert!(size_of::<*mut Socket>() == size_of::<*mut c_void>());

@@ -5,23 +5,26 @@ use std::ffi::{CString, c_int};
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_config::LuaNames;
-use sluicegate_config::model::{self, LuaLoad};
+use sluicegate_config::model::{self, LuaLoad, StatsLevel};
 use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, ffi};
+use tokio::sync::{mpsc, oneshot};
 
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::run::Purpose;
-use super::{LoadError, LogSink, WorkerLua, applet, core_api, redis, socket, txn};
-use crate::running::Engines;
+use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, redis, socket, txn};
+use crate::cli::catalogue::{Dynamic, Handler, Outlet};
+use crate::running::{Engines, Running};
 
 /// What all states share.
 pub(super) struct Shared {
     pub(super) sink: LogSink,
     pub(super) engines: OnceLock<Engines>,
+    pub(super) running: OnceLock<Weak<Running>>,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
     pub(super) bufsize: usize,
     pub(super) session_timeout: Option<Duration>,
@@ -109,6 +112,9 @@ pub struct LuaStates {
     converters: HashMap<Box<str>, Registered>,
     http_services: HashMap<Box<str>, Registered>,
     tcp_services: HashMap<Box<str>, Registered>,
+    commands: HashMap<Box<str>, Registered>,
+    /// Commands of the stats socket on their way to the first worker, which runs them.
+    pub(super) jobs: (mpsc::Sender<CliJob>, Mutex<Option<mpsc::Receiver<CliJob>>>),
     inits: Vec<(usize, c_int)>,
     /// Tasks by worker.
     pub(super) tasks: Mutex<Vec<Vec<(usize, TaskReference)>>>,
@@ -135,6 +141,17 @@ impl fmt::Debug for BoundAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("BoundAction").field(&self.0.name).finish()
     }
+}
+
+/// Commands of the stats socket that wait for the first worker.
+const JOBS: usize = 64;
+
+/// A command of the stats socket that a script answers.
+pub(super) struct CliJob {
+    pub(super) code: Arc<ActionCode>,
+    pub(super) outlet: Outlet,
+    /// Dropped when the answer is complete.
+    pub(super) _done: oneshot::Sender<()>,
 }
 
 /// A service as one rule names it.
@@ -166,6 +183,7 @@ impl LuaStates {
         let shared = Arc::new(Shared {
             sink,
             engines: OnceLock::new(),
+            running: OnceLock::new(),
             bufsize: tune.bufsize,
             session_timeout: tune.lua_session_timeout,
             service_timeout: tune.lua_service_timeout,
@@ -191,6 +209,39 @@ impl LuaStates {
     /// Gives scripts the stores they may name, before [`LuaStates::run_init`] and before any worker starts.
     pub fn attach(&self, engines: Engines) {
         let _ = self.shared.engines.set(engines);
+    }
+
+    /// Shows scripts what runs: `core.proxies` and its kin; and adds their commands to the stats socket. Once, when the
+    /// snapshot is complete, before any worker starts.
+    pub fn publish(&self, running: &Arc<Running>) {
+        let _ = self.shared.running.set(Arc::downgrade(running));
+        for cell in self.cells.iter().flatten() {
+            let mut state = cell.lock.lock_blocking();
+            if let Err(message) = native::publish(&mut state, running) {
+                (self.shared.sink)(1, &format!("Lua: core.proxies: {message}."));
+            }
+        }
+        for (words, registered) in &self.commands {
+            let (jobs, references) = (self.jobs.0.clone(), registered.references.clone());
+            let name = words.clone();
+            let handler: Arc<Handler> = Arc::new(move |words, outlet| {
+                let args = words.into_iter().map(Vec::into_boxed_slice).collect();
+                let code = Arc::new(ActionCode { name: name.clone(), references: references.clone(), args });
+                let jobs = jobs.clone();
+                Box::pin(async move {
+                    let (done, ended) = oneshot::channel();
+                    if jobs.send(CliJob { code, outlet, _done: done }).await.is_ok() {
+                        // It is never sent to: it closes.
+                        let _ = ended.await;
+                    }
+                })
+            });
+            let name = words.split(' ').map(str::to_owned).collect();
+            let command = Dynamic { name, usage: String::new(), level: StatsLevel::User, handler };
+            if let Err(refused) = running.commands.add(command) {
+                (self.shared.sink)(4, &format!("Lua: the command '{words}' is not added: {refused:?}."));
+            }
+        }
     }
 
     /// Runs the functions of `core.register_init`, once, in the order of their registration, before traffic.
@@ -235,6 +286,7 @@ impl LuaStates {
             Purpose::Converter => self.converters.get(name),
             Purpose::HttpService => self.http_services.get(name),
             Purpose::TcpService => self.tcp_services.get(name),
+            Purpose::Cli => self.commands.get(name),
         }?;
         Some(Arc::new(ActionCode { name: name.into(), references: registered.references.clone(), args: args.into() }))
     }
@@ -299,6 +351,7 @@ fn make_state(
                 redis::open(lua);
                 txn::open(lua);
                 applet::open(lua);
+                native::open(lua);
             })
             .map_err(failed)?;
     }
@@ -340,6 +393,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
     let mut converters: HashMap<Box<str>, Registered> = HashMap::new();
     let mut http_services: HashMap<Box<str>, Registered> = HashMap::new();
     let mut tcp_services: HashMap<Box<str>, Registered> = HashMap::new();
+    let mut commands: HashMap<Box<str>, Registered> = HashMap::new();
     let mut inits = Vec::new();
     let mut tasks = vec![Vec::new(); nbthread.max(1)];
     let mut cells = Vec::with_capacity(count);
@@ -353,6 +407,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
                     RegisteredAs::Converter => &mut converters,
                     RegisteredAs::HttpService => &mut http_services,
                     RegisteredAs::TcpService => &mut tcp_services,
+                    RegisteredAs::Cli => &mut commands,
                 };
                 let entry = table.entry(registration.name.into_boxed_str()).or_insert_with(|| Registered {
                     hooks: 0,
@@ -368,6 +423,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
             StateCell::new(id, state)
         }));
     }
+    let (jobs, received) = mpsc::channel(JOBS);
     LuaStates {
         shared,
         cells: cells.into(),
@@ -376,6 +432,8 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
         converters,
         http_services,
         tcp_services,
+        commands,
+        jobs: (jobs, Mutex::new(Some(received))),
         inits,
         tasks: Mutex::new(tasks),
     }

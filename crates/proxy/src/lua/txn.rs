@@ -205,7 +205,7 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
 }
 
 /// The stream's id that the table at 1 holds.
-unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
+pub(super) unsafe fn stream_of_txn(lua: *mut lua_State) -> Option<u64> {
     // SAFETY: a C function's usual stack.
     unsafe {
         if ffi::lua_type(lua, 1) != ffi::LUA_TTABLE {

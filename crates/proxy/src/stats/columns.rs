@@ -516,6 +516,15 @@ pub fn header(out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
+/// One cell of an object's line.
+pub fn cell(running: &Running, object: Object<'_>, now: Instant, column: &Column) -> Cell {
+    let status = match object {
+        Object::Server(_, server) => Some(server.shared.status()),
+        _ => None,
+    };
+    (column.cell)(&View { running, object, now, status })
+}
+
 /// One object's cells in the order of [`COLUMNS`].
 fn cells<'a>(running: &'a Running, object: Object<'a>, now: Instant) -> impl Iterator<Item = (&'static Column, Cell)> {
     let status = match object {

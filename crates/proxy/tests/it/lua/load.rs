@@ -36,7 +36,9 @@ fn errors_of_bodies_say_where() {
     check("core.register_action('a', {'http-after-res'}, print)", "not available yet");
     check("core.register_action('a')", "'register_action' needs between 3 and 4 arguments");
     check("require('no.such.module')", "module 'no.such.module' not found");
-    check("core.register_service('x', 'http', print)", "not available yet: core.register_service");
+    check("core.register_service('x', 'udp', print)", "Lua service environment 'udp' is unknown.");
+    check("core.register_fetches('x')", "'register_fetches' needs 2 arguments");
+    check("core.register_cli({}, print)", "the command has no words");
     check("core.redis('main'):get('x')", "the stores are not there yet");
     let missing = Scripts::new();
     let mut global = missing.global.clone();

@@ -1,0 +1,534 @@
+//! The functions beneath `prelude.lua`: what its objects of plain tables ask of the running process.
+//!
+//! Objects name proxies and servers by their place in the configuration, which is checked at each call, so a table that
+//! a script made up harms nobody. What is not a script's to see at that moment (nothing runs yet) is nil.
+
+use std::ffi::{CStr, c_int};
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sluicegate_config::model::{Mode, ProxyKind};
+use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
+use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise};
+use tokio::sync::Notify;
+
+use super::host::{host, key, push_text, set_functions, wait_for};
+use super::operation::{Operation, Outcome};
+use super::socket;
+use crate::running::{ProxyRun, Running};
+use crate::server::{Admin, ServerRun};
+use crate::stats::{self, Object, columns::Cell};
+
+const PRELUDE: &str = include_str!("prelude.lua");
+
+/// Runs the prelude and keeps what publishes proxies.
+pub(super) unsafe fn open(lua: *mut lua_State) {
+    const NATIVE: [(&CStr, lua_CFunction); 12] = [
+        (c"stats", function!(stats)),
+        (c"server", function!(server)),
+        (c"set_server", function!(set_server)),
+        (c"proxy", function!(proxy)),
+        (c"bell", function!(bell)),
+        (c"wake", function!(wake)),
+        (c"listen", function!(listen)),
+        (c"socket", function!(socket::luasocket)),
+        (c"gettime", function!(gettime)),
+        (c"sleep", function!(sleep)),
+        (c"toip", function!(toip)),
+        (c"hostname", function!(hostname)),
+    ];
+    const CORE: [(&CStr, lua_CFunction); 4] = [
+        (c"get_info", function!(get_info)),
+        (c"get_var", function!(get_var)),
+        (c"parse_addr", function!(parse_addr)),
+        (c"match_addr", function!(match_addr)),
+    ];
+    // SAFETY: called inside a protected call; nothing is held.
+    unsafe {
+        ffi::lua_getglobal(lua, c"core".as_ptr());
+        set_functions(lua, &CORE);
+        ffi::lua_settop(lua, -2);
+        ffi::lua_createtable(lua, 0, 1); // the metatable of bells
+        set_functions(lua, &[(c"__gc", function!(collect_bell))]);
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::BELL).cast());
+        let status =
+            ffi::luaL_loadbufferx(lua, PRELUDE.as_ptr().cast(), PRELUDE.len(), c"=prelude".as_ptr(), c"t".as_ptr());
+        if status != ffi::LUA_OK {
+            ffi::lua_error(lua);
+        }
+        ffi::lua_createtable(lua, 0, NATIVE.len() as c_int);
+        set_functions(lua, &NATIVE);
+        ffi::lua_call(lua, 1, 1);
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PUBLISH).cast());
+    }
+}
+
+/// Makes `core.proxies` and its kin in a state.
+pub(super) fn publish(state: &mut State, running: &Running) -> Result<(), String> {
+    // SAFETY: what is alive across Lua's calls is borrowed from `running` and has no destructor.
+    unsafe {
+        state
+            .protect(|lua| {
+                ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PUBLISH).cast());
+                ffi::lua_createtable(lua, running.proxies.len() as c_int, 0);
+                for (index, proxy) in running.proxies.iter().enumerate() {
+                    push_proxy(lua, index, proxy);
+                    ffi::lua_rawseti(lua, -2, index as i64 + 1);
+                }
+                ffi::lua_call(lua, 1, 0);
+            })
+            .map_err(|error| error.to_string())
+    }
+}
+
+unsafe fn push_proxy(lua: *mut lua_State, index: usize, proxy: &ProxyRun) {
+    // SAFETY: as `publish`.
+    unsafe {
+        ffi::luaL_checkstack(lua, 8, c"out of stack".as_ptr());
+        let config = &proxy.config;
+        ffi::lua_createtable(lua, 1, 8);
+        ffi::lua_pushinteger(lua, index as i64);
+        ffi::lua_rawseti(lua, -2, 1);
+        push_bytes(lua, config.name.as_bytes());
+        ffi::lua_setfield(lua, -2, c"name".as_ptr());
+        push_text(lua, config.uid.to_string().into_bytes());
+        ffi::lua_setfield(lua, -2, c"uuid".as_ptr());
+        for (name, has) in
+            [(c"front", config.kind != ProxyKind::Backend), (c"back", config.kind != ProxyKind::Frontend)]
+        {
+            ffi::lua_pushboolean(lua, c_int::from(has));
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+        ffi::lua_createtable(lua, 0, proxy.servers.len() as c_int);
+        for (place, server) in proxy.servers.iter().enumerate() {
+            ffi::lua_createtable(lua, 2, 2);
+            for (slot, value) in [(1, index), (2, place)] {
+                ffi::lua_pushinteger(lua, value as i64);
+                ffi::lua_rawseti(lua, -2, slot);
+            }
+            push_bytes(lua, server.name().as_bytes());
+            ffi::lua_setfield(lua, -2, c"name".as_ptr());
+            push_text(lua, server.config.sid.to_string().into_bytes());
+            ffi::lua_setfield(lua, -2, c"puid".as_ptr());
+            push_bytes(lua, server.name().as_bytes());
+            ffi::lua_insert(lua, -2);
+            ffi::lua_rawset(lua, -3);
+        }
+        ffi::lua_setfield(lua, -2, c"servers".as_ptr());
+        ffi::lua_createtable(lua, 0, config.binds.len() as c_int);
+        for place in 1..=config.binds.len() {
+            push_text(lua, format!("sock-{place}").into_bytes());
+            ffi::lua_createtable(lua, 0, 0);
+            ffi::lua_rawset(lua, -3);
+        }
+        ffi::lua_setfield(lua, -2, c"listeners".as_ptr());
+    }
+}
+
+/// What runs; `None` before it does.
+unsafe fn running(lua: *mut lua_State) -> Option<Arc<Running>> {
+    // SAFETY: a C function's usual stack.
+    unsafe { host(lua).shared.running.get().and_then(Weak::upgrade) }
+}
+
+/// Runs `f` on the proxy that argument 1 names. `f` calls nothing of Lua's.
+unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Running, &ProxyRun) -> T) -> Option<T> {
+    // SAFETY: the snapshot is let go before anything of Lua's is called again.
+    unsafe {
+        let index = ffi::luaL_checkinteger(lua, 1);
+        let running = running(lua)?;
+        let proxy = usize::try_from(index).ok().and_then(|index| running.proxies.get(index))?;
+        Some(f(&running, proxy))
+    }
+}
+
+/// As [`with_proxy`], for the server that argument 2 names.
+unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&ServerRun) -> T) -> Option<T> {
+    // SAFETY: as `with_proxy`.
+    unsafe {
+        let index = ffi::luaL_checkinteger(lua, 2);
+        let server = usize::try_from(index).ok();
+        with_proxy(lua, |_, proxy| server.and_then(|index| proxy.servers.get(index)).map(|server| f(server))).flatten()
+    }
+}
+
+/// `stats(proxy, server)`: the cells of a line of `show stat` that are not empty, by their column's name; a proxy's own
+/// line for server -1, its frontend's if it has one.
+unsafe fn stats(lua: *mut lua_State) -> c_int {
+    // SAFETY: cells are parked in the host one by one; the snapshot is held by nobody while Lua is called.
+    unsafe {
+        let server = ffi::luaL_checkinteger(lua, 2);
+        ffi::lua_createtable(lua, 0, 64);
+        for column in stats::columns::COLUMNS {
+            let cell = with_proxy(lua, |running, proxy| {
+                let object = match usize::try_from(server) {
+                    Ok(index) => Object::Server(proxy, proxy.servers.get(index)?),
+                    Err(_) if proxy.config.kind == ProxyKind::Backend => Object::Backend(proxy),
+                    Err(_) => Object::Frontend(proxy),
+                };
+                Some(stats::columns::cell(running, object, Instant::now(), column))
+            });
+            match cell.flatten() {
+                None | Some(Cell::Empty) => continue,
+                Some(Cell::Number(number)) => ffi::lua_pushinteger(lua, number),
+                Some(Cell::Text(text)) => push_text(lua, text.into_owned().into_bytes()),
+            }
+            host(lua).text.clear();
+            host(lua).text.extend_from_slice(column.name.as_bytes());
+            push_bytes(lua, &host(lua).text);
+            ffi::lua_insert(lua, -2);
+            ffi::lua_rawset(lua, -3);
+        }
+        1
+    }
+}
+
+enum Value {
+    Nil,
+    Bool(bool),
+    Int(i64),
+    Text(String),
+}
+
+unsafe fn push_value(lua: *mut lua_State, value: Option<Value>) -> c_int {
+    // SAFETY: a text is parked in the host.
+    unsafe {
+        match value {
+            None | Some(Value::Nil) => ffi::lua_pushnil(lua),
+            Some(Value::Bool(value)) => ffi::lua_pushboolean(lua, c_int::from(value)),
+            Some(Value::Int(value)) => ffi::lua_pushinteger(lua, value),
+            Some(Value::Text(text)) => push_text(lua, text.into_bytes()),
+        }
+        1
+    }
+}
+
+unsafe fn server(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_server`.
+    unsafe {
+        let what = check_bytes(lua, 3);
+        let value = with_server(lua, |server| {
+            let shared = &server.shared;
+            match what {
+                b"addr" => match server.socket_addr(None) {
+                    Some(address) => Value::Text(format!("{}:{}", address.ip(), address.port())),
+                    None => Value::Nil,
+                },
+                b"cur_sess" => Value::Int(i64::from(shared.figures.scur.load(std::sync::atomic::Ordering::Relaxed))),
+                b"pend_conn" => Value::Int(i64::from(shared.queued.load(std::sync::atomic::Ordering::Relaxed))),
+                b"maxconn" => Value::Int(i64::from(shared.maxconn().unwrap_or(0))),
+                b"weight" => Value::Int(i64::from(shared.status().weight)),
+                b"draining" => {
+                    let status = shared.status();
+                    Value::Bool(status.admin == Admin::Drain || (status.is_running() && status.weight == 0))
+                }
+                b"backup" => Value::Bool(shared.backup),
+                _ => Value::Nil,
+            }
+        });
+        push_value(lua, value)
+    }
+}
+
+/// `set_server(proxy, server, what [, value])`: nil, or what is wrong.
+unsafe fn set_server(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_server`.
+    unsafe {
+        let what = check_bytes(lua, 3);
+        let text = if ffi::lua_type(lua, 4) > ffi::LUA_TNIL { check_bytes(lua, 4) } else { b"" };
+        let text = std::str::from_utf8(text).unwrap_or("");
+        let wrong = with_server(lua, |server| {
+            let now = Instant::now();
+            let index = server.shared.index;
+            let admin = |admin| {
+                server.backend.update(index, now, |status| status.admin = admin);
+                None
+            };
+            match what {
+                b"drain" => admin(Admin::Drain),
+                b"maint" => admin(Admin::Maintenance),
+                b"ready" => admin(Admin::Ready),
+                b"maxconn" => match text.parse::<u32>() {
+                    Ok(maxconn) => {
+                        server.backend.set_maxconn(index, maxconn);
+                        None
+                    }
+                    Err(_) => Some("Integer parsing error."),
+                },
+                b"weight" => match weight(text, u32::from(server.config.weight)) {
+                    Ok(weight) => {
+                        server.backend.update(index, now, |status| status.weight = weight);
+                        None
+                    }
+                    Err(message) => Some(message),
+                },
+                _ => None,
+            }
+        });
+        push_value(lua, wrong.flatten().map(|message| Value::Text(message.to_owned())))
+    }
+}
+
+/// A weight as the stats socket takes it: absolute, or a percentage of the configured one.
+fn weight(text: &str, configured: u32) -> Result<u32, &'static str> {
+    const MALFORMED: &str = "Malformed weight: use an integer, or a percentage.";
+    match text.strip_suffix('%') {
+        Some(percent) => match percent.parse::<u32>().map_err(|_| MALFORMED)? {
+            percent @ 0..=100 => Ok((configured * percent).div_ceil(100)),
+            _ => Err("Relative weight must be between 0 and 100%."),
+        },
+        None => match text.parse::<u32>().map_err(|_| MALFORMED)? {
+            weight @ 0..=256 => Ok(weight),
+            _ => Err("Absolute weight can only be between 0 and 256 inclusive."),
+        },
+    }
+}
+
+unsafe fn proxy(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_proxy`.
+    unsafe {
+        let what = check_bytes(lua, 2);
+        let value = with_proxy(lua, |_, proxy| match what {
+            b"name" => Value::Text(proxy.config.name.to_string()),
+            b"cap" => Value::Text(
+                match proxy.config.kind {
+                    ProxyKind::Frontend => "frontend",
+                    ProxyKind::Backend => "backend",
+                    ProxyKind::Listen => "proxy",
+                }
+                .to_owned(),
+            ),
+            b"mode" => Value::Text(if proxy.config.mode == Mode::Http { "http" } else { "tcp" }.to_owned()),
+            b"srv_act" => Value::Int(proxy.backend.usable_servers().0 as i64),
+            b"srv_bck" => Value::Int(proxy.backend.usable_servers().1 as i64),
+            _ => Value::Nil,
+        });
+        push_value(lua, value)
+    }
+}
+
+/// `core.get_info()`: the lines of `show info` as a table.
+unsafe fn get_info(lua: *mut lua_State) -> c_int {
+    // SAFETY: the text is copied into Lua before it is taken apart there.
+    unsafe {
+        let mut text = Vec::new();
+        if let Some(running) = running(lua) {
+            stats::info::show_info(&running, &mut text);
+        }
+        push_text(lua, text);
+        ffi::lua_createtable(lua, 0, 64);
+        let table = ffi::lua_gettop(lua);
+        let lines = check_bytes(lua, table - 1);
+        for line in lines.split(|byte| *byte == b'\n') {
+            let Some(colon) = line.windows(2).position(|pair| pair == b": ") else { continue };
+            push_bytes(lua, &line[..colon]);
+            let value = &line[colon + 2..];
+            match std::str::from_utf8(value).ok().and_then(|text| text.parse::<i64>().ok()) {
+                Some(number) => ffi::lua_pushinteger(lua, number),
+                None => push_bytes(lua, value),
+            }
+            ffi::lua_rawset(lua, table);
+        }
+        1
+    }
+}
+
+/// `core.get_var(name)`: a variable of the process.
+unsafe fn get_var(lua: *mut lua_State) -> c_int {
+    // SAFETY: the sample is parked in the host while it is pushed.
+    unsafe {
+        let name = std::str::from_utf8(check_bytes(lua, 1)).unwrap_or("");
+        let sample = match crate::sample::VarRef::parse(name) {
+            Some(crate::sample::VarRef::Process(variable)) => variable.get(),
+            _ => None,
+        };
+        match sample {
+            Some(sample) => super::host::push_sample(lua, sample),
+            None => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+/// The network that `text` names.
+fn network(text: &[u8]) -> Option<(IpAddr, u8)> {
+    sluicegate_pattern::network(std::str::from_utf8(text).ok()?)
+}
+
+/// `core.parse_addr(text)`: an address or network for `core.match_addr`; nil if it is none. It is its own text.
+unsafe fn parse_addr(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        if network(check_bytes(lua, 1)).is_some() {
+            ffi::lua_pushvalue(lua, 1);
+        } else {
+            ffi::lua_pushnil(lua);
+        }
+        1
+    }
+}
+
+/// `core.match_addr(one, other)`: one lies in the other.
+unsafe fn match_addr(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let (Some(one), Some(other)) = (network(check_bytes(lua, 1)), network(check_bytes(lua, 2))) else {
+            raise(lua, c"match_addr: an address of core.parse_addr is expected");
+        };
+        let length = one.1.min(other.1);
+        let matches = one.0.is_ipv4() == other.0.is_ipv4() && sluicegate_pattern::in_network(one.0, other.0, length);
+        ffi::lua_pushboolean(lua, c_int::from(matches));
+        1
+    }
+}
+
+unsafe fn bell(lua: *mut lua_State) -> c_int {
+    // SAFETY: the box is made after the last call that may raise.
+    unsafe {
+        let slot = ffi::lua_newuserdatauv(lua, size_of::<*const Notify>(), 0) as *mut *const Notify;
+        *slot = std::ptr::null();
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::BELL).cast());
+        ffi::lua_setmetatable(lua, -2);
+        *slot = Arc::into_raw(Arc::new(Notify::new()));
+        1
+    }
+}
+
+/// Argument 1 as a bell; raises otherwise.
+unsafe fn check_bell(lua: *mut lua_State) -> *mut *const Notify {
+    // SAFETY: the metatable proves that the block holds a pointer from `bell`, null once collected.
+    unsafe {
+        let slot = ffi::lua_touserdata(lua, 1) as *mut *const Notify;
+        let mut ours = false;
+        if !slot.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
+            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::BELL).cast());
+            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
+            ffi::lua_settop(lua, -3);
+        }
+        if !ours || (*slot).is_null() {
+            ffi::luaL_argerror(lua, 1, c"queue expected".as_ptr());
+        }
+        slot
+    }
+}
+
+unsafe fn collect_bell(lua: *mut lua_State) -> c_int {
+    // SAFETY: the pointer is cleared before the bell goes, so a finalizer that is called by hand is harmless.
+    unsafe {
+        let slot = check_bell(lua);
+        drop(Arc::from_raw(std::mem::replace(&mut *slot, std::ptr::null())));
+        0
+    }
+}
+
+unsafe fn wake(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `check_bell`.
+    unsafe {
+        let slot = check_bell(lua);
+        (**slot).notify_one();
+        0
+    }
+}
+
+unsafe fn listen(lua: *mut lua_State) -> c_int {
+    // SAFETY: the count is raised for the operation, which the host owns before anything can raise.
+    unsafe {
+        let slot = check_bell(lua);
+        Arc::increment_strong_count(*slot);
+        let operation = Operation::Bell(Arc::from_raw(*slot));
+        wait_for(lua, operation, 0, continuation!(nothing))
+    }
+}
+
+unsafe fn nothing(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: dropping the outcome calls nothing of Lua's.
+    unsafe { host(lua).outcome = None };
+    0
+}
+
+unsafe fn gettime(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        ffi::lua_pushnumber(lua, now.as_secs_f64());
+        1
+    }
+}
+
+unsafe fn sleep(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let seconds = ffi::luaL_checknumber(lua, 1);
+        let seconds = if seconds.is_finite() { seconds.clamp(0.0, f64::from(u32::MAX)) } else { 0.0 };
+        wait_for(lua, Operation::Sleep(Duration::from_secs_f64(seconds)), 0, continuation!(nothing))
+    }
+}
+
+/// `toip(name)`: the first address, and a table of what was found; nil and why not.
+unsafe fn toip(lua: *mut lua_State) -> c_int {
+    // SAFETY: the name is copied last.
+    unsafe {
+        let Ok(name) = std::str::from_utf8(check_bytes(lua, 1)) else { raise(lua, c"toip: a name is expected") };
+        wait_for(lua, Operation::Resolve(name.to_owned()), 0, continuation!(resolved))
+    }
+}
+
+unsafe fn resolved(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: what was found is parked in the host as one text, and the vector is gone when Lua is called.
+    unsafe {
+        let found = match host(lua).outcome.take() {
+            Some(Outcome::Resolved(Ok(found))) if !found.is_empty() => found,
+            other => {
+                drop(other);
+                ffi::lua_pushnil(lua);
+                ffi::lua_pushstring(lua, c"host or service not provided, or not known".as_ptr());
+                return 2;
+            }
+        };
+        let count = found.len();
+        let text = found.iter().map(|ip| format!("{ip}\n")).collect::<String>();
+        drop(found);
+        push_text(lua, text.into_bytes());
+        let lines = ffi::lua_gettop(lua);
+        ffi::lua_createtable(lua, count as c_int, 0);
+        let first_end = memchr::memchr(b'\n', check_bytes(lua, lines)).unwrap_or(0);
+        for (index, ip) in check_bytes(lua, lines).split(|byte| *byte == b'\n').take(count).enumerate() {
+            push_bytes(lua, ip);
+            ffi::lua_rawseti(lua, lines + 1, index as i64 + 1);
+        }
+        ffi::lua_createtable(lua, 0, 3);
+        ffi::lua_pushvalue(lua, 1);
+        ffi::lua_setfield(lua, -2, c"name".as_ptr());
+        ffi::lua_createtable(lua, 0, 0);
+        ffi::lua_setfield(lua, -2, c"alias".as_ptr());
+        ffi::lua_pushvalue(lua, lines + 1);
+        ffi::lua_setfield(lua, -2, c"ip".as_ptr());
+        push_bytes(lua, &check_bytes(lua, lines)[..first_end]);
+        ffi::lua_insert(lua, -2);
+        2
+    }
+}
+
+unsafe fn hostname(lua: *mut lua_State) -> c_int {
+    // SAFETY: the text is parked in the host.
+    unsafe {
+        push_text(lua, stats::info::node_name().into_bytes());
+        1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::weight;
+
+    #[test]
+    fn weights_are_read_as_the_stats_socket_reads_them() {
+        assert_eq!(weight("17", 100), Ok(17));
+        assert_eq!(weight("50%", 15), Ok(8));
+        assert_eq!(weight("100%", 15), Ok(15));
+        assert!(weight("257", 1).is_err_and(|e| e.starts_with("Absolute")));
+        assert!(weight("101%", 1).is_err_and(|e| e.starts_with("Relative")));
+        assert!(weight("x", 1).is_err_and(|e| e.starts_with("Malformed")));
+    }
+}
