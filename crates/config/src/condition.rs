@@ -16,6 +16,7 @@ use crate::word::{Line, Scope, split};
 /// The ACLs that HAProxy predefines, as the tests they stand for.
 const PREDEFINED: &[(&str, &str)] = &[
     ("FALSE", "bool(false)"),
+    ("HTTP", "req.proto_http"),
     ("HTTP_1.0", "req.ver 1.0"),
     ("HTTP_1.1", "req.ver 1.1"),
     ("HTTP_2.0", "req.ver 2.0"),
@@ -33,11 +34,11 @@ const PREDEFINED: &[(&str, &str)] = &[
     ("METH_POST", "method POST"),
     ("METH_PUT", "method PUT"),
     ("METH_TRACE", "method TRACE"),
+    ("RDP_COOKIE", "req.rdp_cookie_cnt gt 0"),
+    ("REQ_CONTENT", "req.len gt 0"),
     ("TRUE", "bool(true)"),
+    ("WAIT_END", "wait_end"),
 ];
-
-/// Predefined ones whose fetch is not there yet.
-const PREDEFINED_LATER: &[&str] = &["HTTP", "RDP_COOKIE", "REQ_CONTENT", "WAIT_END"];
 
 /// The names of the predefined ACLs, for the reference.
 pub(crate) fn predefined() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -177,10 +178,6 @@ impl ConditionReader<'_> {
             return self.predefined(name, test, place, line.at(index));
         }
         let at = line.within(index, offset);
-        if PREDEFINED_LATER.contains(&name) {
-            self.diagnostics.error(at, format!("the predefined acl '{name}' is not supported yet"));
-            return None;
-        }
         let names = acls.list.iter().map(|acl| &*acl.name).chain(PREDEFINED.iter().map(|(n, _)| *n));
         let near = suggest::nearest(name, names).map(str::to_owned);
         let error = self.diagnostics.error(at, format!("no such ACL: '{name}'"));
@@ -318,7 +315,7 @@ impl ConditionReader<'_> {
             error.hint("for example '-m str VALUE', '-m int gt 5' or '-m found'");
             return None;
         };
-        let mut patterns = PatternReader::new(method, ignore_case);
+        let mut patterns = PatternReader::new(method, ignore_case).dotted(parsed.dotted);
         let kind = if as_map { Kind::Map } else { Kind::Acl };
         let mut good = true;
         let mut files = Vec::new();

@@ -1,7 +1,7 @@
 //! Sample expressions: a fetch, its arguments and converters (HAProxy configuration manual 7.3).
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
@@ -10,9 +10,8 @@ use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, kn
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, Position, VarName, VarScope};
 use crate::section::table::is_known;
-use crate::suggest;
 use crate::unit;
-use crate::{Files, load_patterns};
+use crate::{Files, load_patterns, pattern, suggest};
 
 /// The names that expressions may refer to.
 #[derive(Default)]
@@ -29,6 +28,14 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) notices: RefCell<Vec<(Position, String)>>,
     /// What scripts registered.
     pub(crate) lua: LuaSamples,
+    /// Sections with a frontend side.
+    pub(crate) frontends: HashSet<Arc<str>>,
+    /// Sections with a backend side, with the names of their servers.
+    pub(crate) backends: HashMap<Arc<str>, HashSet<String>>,
+    /// The section that is being read; `None` in a `defaults`, whose users are not known yet.
+    pub(crate) section: RefCell<Option<Arc<str>>>,
+    /// The environment, for `env`.
+    pub(crate) environment: HashMap<String, String>,
 }
 
 /// The fetches and converters that scripts registered.
@@ -80,6 +87,51 @@ impl StoreNames<'_> {
     }
 }
 
+impl StoreNames<'_> {
+    /// Checks that a frontend, backend or server exists; an empty name is the section that it stands in.
+    fn find_proxy(&self, kind: ArgKind, name: &str) -> Result<(), (String, Option<String>)> {
+        let near = |names: &mut dyn Iterator<Item = &str>| {
+            suggest::nearest(name, names).map(|near| format!("did you mean '{near}'?"))
+        };
+        let section = self.section.borrow();
+        let missing = |what: &str, hint| Err((format!("unable to find {what} '{name}'"), hint));
+        match kind {
+            ArgKind::Frontend => match (name, &*section) {
+                ("", None) => Ok(()),
+                ("", Some(own)) if self.frontends.contains(own) => Ok(()),
+                ("", Some(own)) => Err((format!("'{own}' has no frontend side: name one"), None)),
+                _ if self.frontends.contains(name) => Ok(()),
+                _ => missing("frontend", near(&mut self.frontends.iter().map(|name| &**name))),
+            },
+            ArgKind::Backend => match (name, &*section) {
+                ("", None) => Ok(()),
+                ("", Some(own)) if self.backends.contains_key(own) => Ok(()),
+                ("", Some(own)) => Err((format!("'{own}' has no backend side: name one"), None)),
+                _ if self.backends.contains_key(name) => Ok(()),
+                _ => missing("backend", near(&mut self.backends.keys().map(|name| &**name))),
+            },
+            _ => {
+                let (backend, server) = match name.split_once('/') {
+                    Some((backend, server)) => (backend, server),
+                    None => match &*section {
+                        None => return Ok(()),
+                        Some(own) => (&**own, name),
+                    },
+                };
+                match self.backends.get(backend) {
+                    None => Err((format!("unable to find backend '{backend}' of server '{name}'"), None)),
+                    Some(servers) if servers.contains(server) => Ok(()),
+                    Some(servers) => {
+                        let near = suggest::nearest(server, servers.iter().map(String::as_str));
+                        let hint = near.map(|near| format!("did you mean '{near}'?"));
+                        Err((format!("unable to find server '{server}' in backend '{backend}'"), hint))
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// What is wrong with an expression, and where in its text.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -106,6 +158,8 @@ pub(crate) struct Parsed {
     pub(crate) output: Output,
     /// `-m` method of an ACL keyword with a suffix, e.g. `beg` of `path_beg`.
     pub(crate) suffix: Option<&'static str>,
+    /// Patterns are versions, such as 3.1.
+    pub(crate) dotted: bool,
     /// How much of the text was read.
     pub(crate) used: usize,
 }
@@ -132,13 +186,12 @@ impl ExpressionReader<'_> {
             }
             args.insert(0, self.stores.lua.find(name, &self.stores.lua.fetches, "fetche", 0)?);
         }
-        if row.names.contains(&"rand") && matches!(args.first(), Some(Arg::Int(0))) {
-            return Err(Problem::new(name.len(), "the range of 'rand' must be at least 1"));
-        }
+        let args = self.settle(row.fetch, args, name)?;
         let mut parsed = Parsed {
             expr: Expr { fetch: row.fetch, args, converters: Vec::new(), at },
             output: row.output,
             suffix,
+            dotted: row.dotted,
             used,
         };
         self.converters(text, &mut parsed)?;
@@ -157,8 +210,9 @@ impl ExpressionReader<'_> {
             let (stem, suffix) = name.rsplit_once('_')?;
             let row = FetchRow::find(stem, self.place)?;
             let suffix = row.suffixed.iter().find(|s| **s == suffix)?;
-            // Only the short name has these forms: `hdr_beg`, not `req.hdr_beg`.
-            Some((row, *suffix, !stem.contains('.'), stem.to_owned()))
+            // Only the short name has these forms: `hdr_beg`, not `req.hdr_beg`; `urlp_beg`, not `url_param_beg`.
+            let short = row.names.last() == Some(&stem) || matches!(stem, "hdr" | "cook");
+            Some((row, *suffix, short && !stem.contains('.'), stem.to_owned()))
         };
         if let Some((row, suffix, short, stem)) = with_suffix(name) {
             if self.acl && short {
@@ -177,13 +231,60 @@ impl ExpressionReader<'_> {
         let suffixed: Vec<String> = FetchRow::all()
             .iter()
             .filter(|_| self.acl)
-            .flat_map(|row| row.names.iter().filter(|name| !name.contains('.')).map(move |name| (row, name)))
+            .flat_map(|row| row.names.last().filter(|name| !name.contains('.')).map(move |name| (row, name)))
             .flat_map(|(row, name)| row.suffixed.iter().map(move |suffix| format!("{name}_{suffix}")))
             .collect();
         let known = known::FETCHES.iter().copied();
         let near = suggest::nearest(name, names.chain(suffixed.iter().map(String::as_str)).chain(known));
         Err(Problem::new(0, format!("unknown fetch method '{name}'"))
             .hint(near.map(|n| format!("did you mean '{n}'?"))))
+    }
+
+    /// What an argument means beyond its type.
+    fn settle(&self, fetch: Fetch, mut args: Vec<Arg>, name: &str) -> Result<Vec<Arg>, Problem> {
+        let refused = |message: String| Err(Problem::new(name.len(), message));
+        match (fetch, args.as_slice()) {
+            (Fetch::Rand, [Arg::Int(0), ..]) => refused("the range of 'rand' must be at least 1".to_owned()),
+            (Fetch::Uuid, [Arg::Int(version)]) if !matches!(version, 4 | 7) => {
+                refused(format!("'uuid' makes versions 4 and 7, not {version}"))
+            }
+            (Fetch::ReqPayload | Fetch::ResPayload, [Arg::Int(offset), Arg::Int(length)])
+                if *offset < 0 || *length < 0 =>
+            {
+                refused(format!("offset and length of '{name}' can't be negative"))
+            }
+            (Fetch::ReqPayloadLv | Fetch::ResPayloadLv, [Arg::Int(offset), Arg::Int(length), rest @ ..]) => {
+                if *offset < 0 || !(1..=4).contains(length) {
+                    return refused(format!("'{name}' expects an offset from 0 and a length of 1 to 4 bytes"));
+                }
+                if let [Arg::Str(second)] = rest
+                    && second.strip_prefix('+').unwrap_or(second).parse::<i64>().is_err()
+                {
+                    return refused(format!("'{second}' is no offset"));
+                }
+                Ok(args)
+            }
+            (Fetch::UrlParam | Fetch::UrlpVal, [_, Arg::Str(delimiter), ..]) if delimiter.len() != 1 => {
+                refused(format!("the delimiter of '{name}' is one character, not '{delimiter}'"))
+            }
+            (Fetch::UrlParam | Fetch::UrlpVal, [_, _, Arg::Str(flag)]) | (Fetch::ReqBodyParam, [_, Arg::Str(flag)])
+                if &**flag != "i" =>
+            {
+                refused(format!("'{name}' knows the flag 'i', not '{flag}'"))
+            }
+            (Fetch::ReqHdrNames | Fetch::ResHdrNames | Fetch::ReqCookNames | Fetch::ResCookNames, [Arg::Str(d)])
+                if d.len() != 1 =>
+            {
+                refused(format!("the delimiter of '{name}' is one character, not '{d}'"))
+            }
+            (Fetch::Env, [Arg::Str(variable)]) => {
+                // The environment of the file, which `setenv` and its kin change; the process's own is left alone.
+                let value = self.stores.environment.get(&**variable);
+                args.push(value.map_or(Arg::Absent, |value| Arg::Str(value.as_str().into())));
+                Ok(args)
+            }
+            _ => Ok(args),
+        }
     }
 
     /// Reads `,converter(…),…` at `parsed.used`.
@@ -229,6 +330,7 @@ impl ExpressionReader<'_> {
         }
         parsed.expr.converters.push(ConverterCall { converter: row.converter, args });
         parsed.output = row.output;
+        parsed.dotted = false;
         Ok(())
     }
 
@@ -271,6 +373,14 @@ impl ExpressionReader<'_> {
         // `()` is no argument, unless one is required: an empty string is one.
         if raw.len() == 1 && raw[0].1.is_empty() && required == 0 {
             raw.clear();
+        }
+        // A proxy that is left out is the section's own, which must have the side that is asked for.
+        if raw.is_empty()
+            && let Some(kind @ (ArgKind::Frontend | ArgKind::Backend)) = kinds.first()
+        {
+            self.stores.find_proxy(*kind, "").map_err(|(message, hint)| {
+                Problem::new(open, format!("argument 1 of '{name}': {message}")).hint(hint)
+            })?;
         }
         if raw.len() > kinds.len() {
             let (offset, _) = raw[kinds.len()];
@@ -325,7 +435,27 @@ impl ExpressionReader<'_> {
                 "s" | "ms" | "us" => Arg::Str(value.into()),
                 other => return Err(plain(format!("'s', 'ms' or 'us' was expected, not '{other}'"))),
             },
+            ArgKind::TimeUnit => match value {
+                "ms" | "us" => Arg::Str(value.into()),
+                other => return Err(plain(format!("'ms' or 'us' was expected, not '{other}'"))),
+            },
             ArgKind::Store => Arg::Store(self.stores.find(value)?),
+            ArgKind::Hex => match pattern::hexadecimal(value.as_bytes()) {
+                Some(_) => Arg::Str(value.into()),
+                None => return Err(plain(format!("'{value}' is not hexadecimal"))),
+            },
+            ArgKind::Ipv4 => match value.parse::<std::net::Ipv4Addr>() {
+                Ok(_) => Arg::Str(value.into()),
+                Err(_) => return Err(plain(format!("'{value}' is no IPv4 address"))),
+            },
+            ArgKind::Ipv6 => match value.parse::<std::net::Ipv6Addr>() {
+                Ok(_) => Arg::Str(value.into()),
+                Err(_) => return Err(plain(format!("'{value}' is no IPv6 address"))),
+            },
+            ArgKind::Frontend | ArgKind::Backend | ArgKind::Server => {
+                self.stores.find_proxy(kind, value)?;
+                Arg::Str(value.into())
+            }
         })
     }
 }
@@ -485,7 +615,18 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "ssl_fc", "'ssl_fc' is not supported yet");
+        refused(place, "sc0_conn_cnt", "'sc0_conn_cnt' is not supported yet");
+        refused(place, "uuid(5)", "versions 4 and 7");
+        refused(place, "bin(0g)", "not hexadecimal");
+        refused(place, "ipv4(::1)", "no IPv4 address");
+        refused(place, "req.payload(-1,2)", "can't be negative");
+        refused(place, "req.payload_lv(0,5)", "1 to 4 bytes");
+        refused(place, "req.payload_lv(0,1,+x)", "is no offset");
+        refused(place, "url_param(a,&&)", "one character");
+        refused(place, "url_param(a,&,x)", "the flag 'i'");
+        refused(place, "nbsrv(none)", "unable to find backend 'none'");
+        refused(place, "srv_conn(none/s)", "unable to find backend 'none'");
+        refused(place, "fc_rtt(s)", "'ms' or 'us'");
         refused(place, "src,lowr", "4: unknown converter 'lowr' did you mean 'lower'?");
         refused(place, "src,map(x)", "converter 'map' is not supported yet");
         refused(place, "src(1)", "'src' takes no argument");

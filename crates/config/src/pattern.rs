@@ -54,6 +54,7 @@ impl Method {
             Output::Int => Some(Method::Int),
             Output::Ip => Some(Method::Ip),
             Output::Str | Output::Method => Some(Method::Str),
+            Output::Bin => Some(Method::Bin),
         }
     }
 
@@ -89,6 +90,8 @@ pub(crate) struct PatternReader {
     matcher: Matcher,
     /// `gt`, `lt`…, which hold for the integers behind them.
     operator: Option<Operator>,
+    /// Numbers are versions, `MAJOR.MINOR`.
+    dotted: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -117,7 +120,12 @@ impl PatternReader {
             Method::Dom => Matcher::Dom(Vec::new()),
             Method::Reg => Matcher::Reg(Vec::new()),
         };
-        PatternReader { method, ignore_case, matcher, operator: None }
+        PatternReader { method, ignore_case, matcher, operator: None, dotted: false }
+    }
+
+    /// Reads numbers as versions.
+    pub(crate) fn dotted(self, dotted: bool) -> Self {
+        PatternReader { dotted, ..self }
     }
 
     /// Adds one pattern.
@@ -133,7 +141,7 @@ impl PatternReader {
                 "ge" => self.operator = Some(Operator::Ge),
                 "lt" => self.operator = Some(Operator::Lt),
                 "le" => self.operator = Some(Operator::Le),
-                pattern => ranges.push(range(pattern, self.operator)?),
+                pattern => ranges.push(range(pattern, self.operator, if self.dotted { version } else { integer })?),
             },
             Matcher::Ip(networks) => match network(&text()) {
                 Some(network) => networks.push(network),
@@ -178,9 +186,19 @@ impl PatternReader {
     }
 }
 
-fn range(text: &str, operator: Option<Operator>) -> Result<(i64, i64), String> {
+fn integer(text: &str) -> Option<i64> {
+    text.parse().ok()
+}
+
+/// `MAJOR.MINOR`, or `MAJOR` alone: the major number times 65536, plus the minor one.
+fn version(text: &str) -> Option<i64> {
+    let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
+    Some((i64::from(major.parse::<u16>().ok()?) << 16) + i64::from(minor.parse::<u16>().ok()?))
+}
+
+fn range(text: &str, operator: Option<Operator>, parse: fn(&str) -> Option<i64>) -> Result<(i64, i64), String> {
     let bad = || format!("'{text}' is neither a number nor a range");
-    let number = |text: &str| text.parse::<i64>().map_err(|_| bad());
+    let number = |text: &str| parse(text).ok_or_else(bad);
     if let Some((low, high)) = text.split_once(':') {
         if matches!(operator, Some(Operator::Gt | Operator::Ge | Operator::Lt | Operator::Le)) {
             return Err(format!("'{text}' is a range, which only 'eq' compares"));
@@ -200,7 +218,7 @@ fn range(text: &str, operator: Option<Operator>) -> Result<(i64, i64), String> {
     })
 }
 
-fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
     if text.is_empty() || !text.len().is_multiple_of(2) {
         return None;
     }

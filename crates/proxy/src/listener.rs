@@ -294,6 +294,8 @@ pub struct Listener {
     pub process: Arc<Process>,
     /// Which `bind` line of the section.
     pub bind: usize,
+    /// Its number in the section, from 1: addresses count and not lines.
+    pub id: u32,
     /// Current sessions against the bind's `maxconn`.
     pub sessions: Limit,
     /// The address it really has: the port where 0 was asked for; `None` for unix sockets.
@@ -317,9 +319,11 @@ pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Bound>, Vec<
     let mut bound = Vec::new();
     let mut errors = Vec::new();
     for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
+        let mut id = 0;
         for (index, bind) in proxy.config.binds.iter().enumerate() {
             for address in &bind.addresses {
-                match bind_address(running, proxy, index, address, sockets) {
+                id += 1;
+                match bind_address(running, proxy, (index, id), address, sockets) {
                     Ok(listener) => bound.push(listener),
                     Err(error) => errors.push(BindError::new(bind, &proxy.config.name, address, error)),
                 }
@@ -367,7 +371,7 @@ fn listen_for(
 fn bind_address(
     running: &Running,
     proxy: &Arc<ProxyRun>,
-    index: usize,
+    (index, id): (usize, u32),
     address: &BindAddress,
     maker: &dyn Sockets,
 ) -> io::Result<Bound> {
@@ -379,6 +383,7 @@ fn bind_address(
         proxy: proxy.clone(),
         process: running.process.clone(),
         bind: index,
+        id,
         sessions: Limit::new(bind.maxconn),
         local,
         is_tcp: local.is_some(),

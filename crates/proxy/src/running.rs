@@ -16,6 +16,7 @@ use crate::log::{Logger, ProxyLog};
 use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::rule::{CompileError, ProxyRules};
+use crate::sample::FetchScope;
 use crate::server::{BackendShared, IdleConnections, ServerRun, build_backend};
 
 /// The stores and engines that rules and scripts may name.
@@ -61,13 +62,16 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         lua.attach(parts.engines.clone());
     }
     let workers = parts.process.workers.len();
+    let sides = config.proxies.iter().map(|proxy| Arc::new(Sides::new(proxy, workers))).collect();
+    let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides });
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     for (index, proxy) in config.proxies.iter().enumerate() {
-        let rules = ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref());
-        let log = ProxyLog::compile(&proxy.logging, &parts.engines);
+        let rules = ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref(), &directory);
+        let scope = FetchScope { directory: Some(&directory), own: Some(index) };
+        let log = ProxyLog::compile(&proxy.logging, &parts.engines, scope);
         match (rules, log) {
-            (Ok(rules), Ok(log)) => proxies.push(build_proxy(ProxyId(index as u32), proxy, rules, log, workers)),
+            (Ok(rules), Ok(log)) => proxies.push(build_proxy(ProxyId(index as u32), proxy, rules, log, &directory)),
             (rules, log) => errors.extend(rules.err().into_iter().chain(log.err()).flatten()),
         }
     }
@@ -96,17 +100,83 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
     Ok(running)
 }
 
-fn build_proxy(id: ProxyId, config: &model::Proxy, rules: ProxyRules, log: ProxyLog, workers: usize) -> Arc<ProxyRun> {
-    let (backend, servers) = build_backend(config, workers);
+fn build_proxy(
+    id: ProxyId,
+    config: &model::Proxy,
+    rules: ProxyRules,
+    log: ProxyLog,
+    directory: &Arc<Directory>,
+) -> Arc<ProxyRun> {
+    let sides = &directory.proxies[id.0 as usize];
     Arc::new(ProxyRun {
         id,
         config: Arc::new(config.clone()),
         rules,
         log,
-        frontend: Arc::new(FrontendShared::new(workers, config.maxconn)),
-        backend,
-        servers,
+        frontend: sides.frontend.clone(),
+        backend: sides.backend.clone(),
+        servers: sides.servers.clone(),
+        directory: directory.clone(),
     })
+}
+
+/// Every proxy's sides, for rules that ask about another proxy than their stream's. It exists before the rules do, so
+/// that names in rules are found when they are compiled.
+pub struct Directory {
+    /// Limits and figures of the process.
+    pub process: Arc<Process>,
+    /// By [`ProxyId`].
+    pub proxies: Vec<Arc<Sides>>,
+}
+
+/// The two sides of a proxy and its servers: all of it that is counted and changes.
+pub struct Sides {
+    /// The proxy's name.
+    pub name: Arc<str>,
+    kind: ProxyKind,
+    /// The frontend's limits and figures.
+    pub frontend: Arc<FrontendShared>,
+    /// The backend's queue, balance and figures.
+    pub backend: Arc<BackendShared>,
+    /// Its servers.
+    pub servers: Vec<Arc<ServerRun>>,
+}
+
+impl Sides {
+    fn new(config: &model::Proxy, workers: usize) -> Sides {
+        let (backend, servers) = build_backend(config, workers);
+        let frontend = Arc::new(FrontendShared::new(workers, config.maxconn));
+        Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
+    }
+
+    /// The server of this name.
+    pub fn server(&self, name: &str) -> Option<&Arc<ServerRun>> {
+        self.servers.iter().find(|server| &**server.name() == name)
+    }
+}
+
+impl std::fmt::Debug for Sides {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sides").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").field("proxies", &self.proxies).finish_non_exhaustive()
+    }
+}
+
+impl Directory {
+    /// The frontend or listen of this name.
+    pub fn frontend(&self, name: &str) -> Option<&Arc<Sides>> {
+        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Backend && &*sides.name == name)
+    }
+
+    /// The backend or listen of this name.
+    pub fn backend(&self, name: &str) -> Option<&Arc<Sides>> {
+        self.proxies.iter().find(|sides| sides.kind != ProxyKind::Frontend && &*sides.name == name)
+    }
 }
 
 /// A frontend, backend or listen, running.
@@ -125,4 +195,6 @@ pub struct ProxyRun {
     pub backend: Arc<BackendShared>,
     /// Its servers.
     pub servers: Vec<Arc<ServerRun>>,
+    /// Every proxy of the configuration.
+    pub directory: Arc<Directory>,
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use sluicegate_config::model::{ErrorPage, Mode};
 use sluicegate_wire::http::{HeadError, RequestHead, parse_request, status};
 
-use crate::listener::{Accepted, Slots};
+use crate::listener::{Accepted, Listener, Slots};
 use crate::process::Phase;
 use crate::rule::{self, Hook, Verdict};
 use crate::running::ProxyRun;
@@ -84,6 +84,11 @@ impl Session {
     /// The frontend.
     pub(crate) fn frontend(&self) -> &Arc<ProxyRun> {
         &self.slots.listener().proxy
+    }
+
+    /// Where it was accepted.
+    pub(crate) fn listener(&self) -> &Arc<Listener> {
+        self.slots.listener()
     }
 
     /// The process is stopping, so this connection should carry no further request.
@@ -257,6 +262,7 @@ impl NextRequest {
             Ok(Some(head)) => {
                 note_start(session, &mut stream, self.started);
                 session.requests = session.requests.saturating_add(1);
+                stream.cx.request_number = session.requests;
                 Some(Arrival::Request(stream, head, now))
             }
             Ok(None) => {

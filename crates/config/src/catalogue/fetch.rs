@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use super::fetch_rows::ROWS;
 use super::{ArgKind, Output};
 
 /// A sample fetch. Aliases (`hdr` for `req.hdr`, `cook` for `req.cook`…) are resolved when the file is read; `hdr`
@@ -10,40 +11,267 @@ use super::{ArgKind, Output};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named as in the manual; the catalogue's rows hold the documentation
 pub enum Fetch {
+    // Internal.
     AlwaysTrue,
     AlwaysFalse,
     Bool,
     Int,
     Str,
+    Bin,
+    Ipv4,
+    Ipv6,
+    Meth,
     Var,
+    Env,
     Date,
+    DateUs,
+    AcceptDate,
+    RequestDate,
+    Hostname,
     Rand,
+    Uuid,
+    Nbproc,
+    Proc,
+    Thread,
+    Stopping,
+    WaitEnd,
+    ConnRetries,
+    Redispatched,
+    SessTermState,
+    TxnStatus,
+    TimerConnect,
+    TimerHandshake,
+    TimerSession,
+    TimerReqHdr,
+    TimerReqIdle,
+    TimerReqQueue,
+    TimerReqTq,
+    TimerResData,
+    TimerResHdr,
+    TimerResUser,
+    TimerTotal,
+    BytesIn,
+    BytesOut,
+    Id32,
+    // Proxies and servers.
+    ActConns,
+    AvgQueue,
+    BeConn,
+    BeConnFree,
+    BeId,
+    BeName,
+    BeServerTimeout,
+    BeTunnelTimeout,
+    BeSessRate,
+    Connslots,
+    CurClientTimeout,
+    CurServerTimeout,
+    CurTunnelTimeout,
+    FeClientTimeout,
+    FeConn,
+    FeDefbe,
+    FeId,
+    FeName,
+    FeReqRate,
+    FeSessRate,
+    Nbsrv,
+    Queue,
+    SrvConn,
+    SrvConnFree,
+    SrvId,
+    SrvIsUp,
+    SrvIweight,
+    SrvName,
+    SrvQueue,
+    SrvSessRate,
+    SrvUweight,
+    SrvWeight,
+    SoId,
+    SoName,
+    DstConn,
+    BcBeQueue,
+    BcSrvQueue,
+    // Connections.
     Src,
     SrcPort,
+    SrcIsLocal,
     Dst,
     DstPort,
+    DstIsLocal,
+    FcSrc,
+    FcSrcPort,
+    FcSrcIsLocal,
+    FcDst,
+    FcDstPort,
+    FcDstIsLocal,
+    BcSrc,
+    BcSrcPort,
+    BcDst,
+    BcDstPort,
+    FcHttpMajor,
+    BcHttpMajor,
+    BcReused,
+    FcRcvdProxy,
+    FcErr,
+    FcErrStr,
+    BcErr,
+    BcErrStr,
+    FcRtt,
+    FcRttvar,
+    FcLost,
+    FcMss,
+    FcFackets,
+    FcReordering,
+    FcRetrans,
+    FcSacked,
+    FcUnacked,
+    BcRtt,
+    BcRttvar,
+    // TLS.
+    SslFc,
+    SslBc,
+    SslFcIsResumed,
+    SslBcIsResumed,
+    SslFcSni,
+    SslFcProtocol,
+    SslFcCipher,
+    SslFcAlpn,
+    SslFcNpn,
+    SslFcHasCrt,
+    SslFcHasSni,
+    SslFcHasEarly,
+    SslFcSessionId,
+    SslFcUniqueId,
+    SslFcAlgKeysize,
+    SslFcUseKeysize,
+    SslFcErr,
+    SslFcErrStr,
+    SslCUsed,
+    SslCVerify,
+    SslCErr,
+    SslCCaErr,
+    SslCCaErrDepth,
+    SslCSDn,
+    SslCIDn,
+    SslCSerial,
+    SslCSha1,
+    SslCVersion,
+    SslCNotbefore,
+    SslCNotafter,
+    SslCDer,
+    SslCKeyAlg,
+    SslCSigAlg,
+    SslBcProtocol,
+    SslBcCipher,
+    SslBcAlpn,
+    SslBcAlgKeysize,
+    SslBcUseKeysize,
+    SslBcSessionId,
+    SslBcUniqueId,
+    // Contents.
+    ReqLen,
+    ReqPayload,
+    ReqPayloadLv,
+    ReqProtoHttp,
+    ReqRdpCookie,
+    ReqRdpCookieCnt,
+    ReqSslHelloType,
+    ReqSslSni,
+    ReqSslVer,
+    ReqSslAlpn,
+    ReqSslEcExt,
+    ReqSslStExt,
+    ResLen,
+    ResPayload,
+    ResPayloadLv,
+    ResSslHelloType,
+    // HTTP.
+    Base,
+    Baseq,
+    Base32,
+    Base32Src,
+    CaptureReqHdr,
+    CaptureResHdr,
+    CaptureReqMethod,
+    CaptureReqUri,
+    CaptureReqVer,
+    CaptureResVer,
+    HttpAuthType,
+    HttpAuthUser,
+    HttpAuthPass,
+    HttpAuthBearer,
+    HttpFirstReq,
     Method,
     Path,
+    Pathq,
     Query,
     Url,
+    Url32,
+    Url32Src,
+    UrlIp,
+    UrlPort,
+    UrlParam,
+    UrlpVal,
     ReqVer,
     ReqHdr,
     ReqHdrCnt,
+    ReqHdrIp,
+    ReqHdrVal,
+    ReqHdrNames,
+    ReqHdrs,
+    ReqHdrsBin,
     ReqFhdr,
+    ReqFhdrCnt,
     ReqCook,
+    ReqCookCnt,
+    ReqCookVal,
+    ReqCookNames,
+    ReqBody,
+    ReqBodyLen,
+    ReqBodySize,
+    ReqBodyParam,
     Status,
+    ResVer,
     ResHdr,
     ResHdrCnt,
+    ResHdrIp,
+    ResHdrVal,
+    ResHdrNames,
+    ResHdrs,
+    ResHdrsBin,
     ResFhdr,
+    ResFhdrCnt,
     ResCook,
-    FeName,
-    BeName,
+    ResCookCnt,
+    ResCookVal,
+    ResCookNames,
+    ResBody,
+    ResBodyLen,
+    ResBodySize,
+    // A script's.
     Lua,
+}
+
+impl Fetch {
+    /// The fetch by the name that scripts call it by, such as `req_hdr` for `req.hdr`.
+    pub fn named_in_scripts(name: &str) -> Option<Fetch> {
+        FetchRow::named_in_scripts(name)
+    }
+
+    /// Its name, the manual's.
+    pub fn name(self) -> &'static str {
+        FetchRow::of(self).names[0]
+    }
+}
+
+/// A catalogue's name as scripts write it.
+pub(super) fn script_name(name: &str) -> String {
+    name.replace(['.', '-', '+'], "_")
 }
 
 /// What a fetch needs: a set of things that a [`Place`] may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needs(u8);
+pub(crate) struct Needs(u16);
 
 impl Needs {
     /// Nothing: constants, the clock, variables.
@@ -61,7 +289,17 @@ impl Needs {
     /// What is kept of the response once it is on its way.
     pub(crate) const RESPONSE_KEPT: Needs = Needs(1 << 5);
 
-    const fn or(self, other: Needs) -> Needs {
+    /// What came of the request so far: TCP bytes, or the body of an HTTP request.
+    pub(crate) const REQUEST_DATA: Needs = Needs(1 << 6);
+    /// What came of the response so far.
+    pub(crate) const RESPONSE_DATA: Needs = Needs(1 << 7);
+    /// The connection to the server.
+    pub(crate) const SERVER: Needs = Needs(1 << 8);
+    /// The end of the transaction: no rule set has it.
+    pub(crate) const END: Needs = Needs(1 << 9);
+
+    /// Both sets.
+    pub(super) const fn or(self, other: Needs) -> Needs {
         Needs(self.0 | other.0)
     }
 
@@ -78,6 +316,10 @@ impl Needs {
             Needs::BACKEND => "backend",
             Needs::RESPONSE => "HTTP response headers",
             Needs::RESPONSE_KEPT => "HTTP response",
+            Needs::REQUEST_DATA => "request contents",
+            Needs::RESPONSE_DATA => "response contents",
+            Needs::SERVER => "server connection",
+            Needs::END => "the end of the transaction",
             _ => "nothing",
         }
     }
@@ -125,14 +367,15 @@ impl Place {
 
     pub(crate) fn has(self) -> Needs {
         let kept = Needs::CLIENT.or(Needs::REQUEST_KEPT).or(Needs::BACKEND);
-        let request = kept.or(Needs::REQUEST);
+        let request = kept.or(Needs::REQUEST).or(Needs::REQUEST_DATA);
+        let answered = kept.or(Needs::RESPONSE_KEPT).or(Needs::SERVER);
         match self {
             Place::TcpConnection => Needs::CLIENT,
             Place::TcpRequest | Place::HttpRequest | Place::UseBackend => request,
-            Place::TcpResponse | Place::HttpResponse => kept.or(Needs::RESPONSE).or(Needs::RESPONSE_KEPT),
+            Place::TcpResponse | Place::HttpResponse => answered.or(Needs::RESPONSE).or(Needs::RESPONSE_DATA),
             Place::UniqueId => Needs::CLIENT.or(Needs::REQUEST).or(Needs::REQUEST_KEPT),
-            Place::Log => kept.or(Needs::RESPONSE_KEPT),
-            Place::Declared => Needs(u8::MAX),
+            Place::Log => answered.or(Needs::END),
+            Place::Declared => Needs(u16::MAX),
         }
     }
 
@@ -173,6 +416,8 @@ pub(crate) struct FetchRow {
     pub(crate) needs: Needs,
     /// ACL keywords such as `path_beg`: the name with a suffix that stands for `-m`.
     pub(crate) suffixed: &'static [&'static str],
+    /// Patterns are versions, such as 3.1.
+    pub(crate) dotted: bool,
     pub(crate) docs: &'static str,
 }
 
@@ -191,178 +436,28 @@ impl FetchRow {
         let name = match name {
             "hdr" if place.is_response() => "res.hdr",
             "hdr_cnt" if place.is_response() => "res.hdr_cnt",
+            "hdr_ip" if place.is_response() => "res.hdr_ip",
+            "hdr_val" if place.is_response() => "res.hdr_val",
             "cook" if place.is_response() => "res.cook",
+            "cook_cnt" if place.is_response() => "res.cook_cnt",
+            "cook_val" if place.is_response() => "res.cook_val",
             name => name,
         };
         index.get(name).map(|i| &ROWS[*i])
+    }
+
+    /// The fetch by a script's name: the catalogue's with `.`, `-` and `+` turned into `_`.
+    fn named_in_scripts(name: &str) -> Option<Fetch> {
+        static INDEX: OnceLock<HashMap<String, Fetch>> = OnceLock::new();
+        let index = INDEX.get_or_init(|| {
+            let names = |row: &'static FetchRow| row.names.iter().map(|name| (script_name(name), row.fetch));
+            ROWS.iter().filter(|row| row.fetch != Fetch::Lua).flat_map(names).collect()
+        });
+        index.get(name).copied()
     }
 
     /// The row of a fetch.
     pub(crate) fn of(fetch: Fetch) -> &'static FetchRow {
         ROWS.iter().find(|row| row.fetch == fetch).expect("every fetch has a row, which a test asserts")
     }
-}
-
-use ArgKind as A;
-use Output as O;
-
-static ROWS: &[FetchRow] = &[
-    row(&["always_true"], Fetch::AlwaysTrue, &[], 0, O::Bool, Needs::NOTHING, "True."),
-    row(&["always_false"], Fetch::AlwaysFalse, &[], 0, O::Bool, Needs::NOTHING, "False."),
-    row(&["bool"], Fetch::Bool, &[A::Bool], 1, O::Bool, Needs::NOTHING, "The constant true or false."),
-    row(&["int"], Fetch::Int, &[A::Int], 1, O::Int, Needs::NOTHING, "A constant integer."),
-    row(&["str"], Fetch::Str, &[A::Str], 1, O::Str, Needs::NOTHING, "A constant string."),
-    row(
-        &["var"],
-        Fetch::Var,
-        &[A::Var, A::Str],
-        1,
-        O::Any,
-        Needs::NOTHING,
-        "A variable, or the default if it is not set.",
-    ),
-    row(
-        &["date"],
-        Fetch::Date,
-        &[A::Int, A::DateUnit],
-        0,
-        O::Int,
-        Needs::NOTHING,
-        "The time since 1970 in seconds (or the given unit), plus an offset.",
-    ),
-    row(
-        &["rand"],
-        Fetch::Rand,
-        &[A::Int],
-        0,
-        O::Int,
-        Needs::NOTHING,
-        "A random integer from 0 to below the given range, or of 32 bits.",
-    ),
-    row(&["src"], Fetch::Src, &[], 0, O::Ip, Needs::CLIENT, "The client's address."),
-    row(&["src_port"], Fetch::SrcPort, &[], 0, O::Int, Needs::CLIENT, "The client's port."),
-    row(&["dst"], Fetch::Dst, &[], 0, O::Ip, Needs::CLIENT, "The address that the client connected to."),
-    row(&["dst_port"], Fetch::DstPort, &[], 0, O::Int, Needs::CLIENT, "The port that the client connected to."),
-    row(&["fe_name"], Fetch::FeName, &[], 0, O::Str, Needs::CLIENT, "The frontend's name."),
-    row(
-        &["be_name"],
-        Fetch::BeName,
-        &[],
-        0,
-        O::Str,
-        Needs::BACKEND,
-        "The backend's name; before one is chosen the frontend's.",
-    ),
-    row(&["method"], Fetch::Method, &[], 0, O::Method, Needs::REQUEST_KEPT, "The request's method."),
-    suffixed(&["path"], Fetch::Path, &[], 0, Needs::REQUEST, "The request's path, without its query string."),
-    row(
-        &["query"],
-        Fetch::Query,
-        &[],
-        0,
-        O::Str,
-        Needs::REQUEST,
-        "The request's query string, without the question mark.",
-    ),
-    suffixed(&["url"], Fetch::Url, &[], 0, Needs::REQUEST, "The request's target as it was sent."),
-    row(
-        &["req.ver", "req_ver"],
-        Fetch::ReqVer,
-        &[],
-        0,
-        O::Str,
-        Needs::REQUEST_KEPT,
-        "The request's version, e.g. 1.1.",
-    ),
-    suffixed(
-        &["req.hdr", "hdr"],
-        Fetch::ReqHdr,
-        &[A::Str, A::Occurrence],
-        0,
-        Needs::REQUEST,
-        "A request header's value: the last one, or the given occurrence; values are split at commas.",
-    ),
-    row(
-        &["req.hdr_cnt", "hdr_cnt"],
-        Fetch::ReqHdrCnt,
-        &[A::Str],
-        0,
-        O::Int,
-        Needs::REQUEST,
-        "The number of a request header's values, split at commas.",
-    ),
-    row(
-        &["req.fhdr"],
-        Fetch::ReqFhdr,
-        &[A::Str, A::Occurrence],
-        0,
-        O::Str,
-        Needs::REQUEST,
-        "A request header's whole value, commas included.",
-    ),
-    suffixed(&["req.cook", "cook"], Fetch::ReqCook, &[A::Str], 0, Needs::REQUEST, "A cookie that the client sent."),
-    row(&["status"], Fetch::Status, &[], 0, O::Int, Needs::RESPONSE_KEPT, "The response's status."),
-    suffixed(
-        &["res.hdr", "shdr"],
-        Fetch::ResHdr,
-        &[A::Str, A::Occurrence],
-        0,
-        Needs::RESPONSE,
-        "A response header's value: the last one, or the given occurrence; values are split at commas.",
-    ),
-    row(
-        &["res.hdr_cnt", "shdr_cnt"],
-        Fetch::ResHdrCnt,
-        &[A::Str],
-        0,
-        O::Int,
-        Needs::RESPONSE,
-        "The number of a response header's values, split at commas.",
-    ),
-    row(
-        &["res.fhdr"],
-        Fetch::ResFhdr,
-        &[A::Str, A::Occurrence],
-        0,
-        O::Str,
-        Needs::RESPONSE,
-        "A response header's whole value, commas included.",
-    ),
-    suffixed(&["res.cook", "scook"], Fetch::ResCook, &[A::Str], 0, Needs::RESPONSE, "A cookie that the server set."),
-    row(
-        &["lua.NAME"],
-        Fetch::Lua,
-        &[A::Str, A::Str, A::Str, A::Str, A::Str],
-        0,
-        O::Str,
-        Needs::NOTHING,
-        "What a script's function gives that core.register_fetches knows by this name. It may wait in rules, and nowhere else.",
-    ),
-];
-
-/// The suffixes that HAProxy's ACL keywords have.
-pub(crate) const SUFFIXES: &[&str] = &["beg", "dir", "dom", "end", "len", "reg", "sub"];
-
-const fn row(
-    names: &'static [&'static str],
-    fetch: Fetch,
-    args: &'static [ArgKind],
-    required: usize,
-    output: Output,
-    needs: Needs,
-    docs: &'static str,
-) -> FetchRow {
-    FetchRow { names, fetch, args, required, output, needs, suffixed: &[], docs }
-}
-
-/// A text fetch whose short name (the last) also exists as `name_beg`, `name_dir`… in ACLs.
-const fn suffixed(
-    names: &'static [&'static str],
-    fetch: Fetch,
-    args: &'static [ArgKind],
-    required: usize,
-    needs: Needs,
-    docs: &'static str,
-) -> FetchRow {
-    FetchRow { names, fetch, args, required, output: Output::Str, needs, suffixed: SUFFIXES, docs }
 }

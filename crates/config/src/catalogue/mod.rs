@@ -6,6 +6,7 @@
 mod context;
 mod converter;
 mod fetch;
+mod fetch_rows;
 pub mod known;
 
 pub use context::Contexts;
@@ -30,8 +31,22 @@ pub enum ArgKind {
     Occurrence,
     /// `s`, `ms` or `us`.
     DateUnit,
+    /// `ms` or `us`.
+    TimeUnit,
     /// A store's name.
     Store,
+    /// Bytes in hexadecimal.
+    Hex,
+    /// An IPv4 address.
+    Ipv4,
+    /// An IPv6 address.
+    Ipv6,
+    /// A frontend's name; the section that it stands in if empty.
+    Frontend,
+    /// A backend's name; the section that it stands in if empty.
+    Backend,
+    /// `[BACKEND/]SERVER`.
+    Server,
 }
 
 impl ArgKind {
@@ -44,7 +59,14 @@ impl ArgKind {
             ArgKind::Var => "variable",
             ArgKind::Occurrence => "occurrence",
             ArgKind::DateUnit => "unit",
+            ArgKind::TimeUnit => "unit",
             ArgKind::Store => "store",
+            ArgKind::Hex => "hexadecimal",
+            ArgKind::Ipv4 => "ipv4",
+            ArgKind::Ipv6 => "ipv6",
+            ArgKind::Frontend => "frontend",
+            ArgKind::Backend => "backend",
+            ArgKind::Server => "server",
         }
     }
 }
@@ -64,6 +86,8 @@ pub enum Output {
     Str,
     /// An HTTP method.
     Method,
+    /// Bytes, which print as hexadecimal.
+    Bin,
 }
 
 impl Output {
@@ -76,6 +100,7 @@ impl Output {
             Output::Ip => "ip",
             Output::Str => "string",
             Output::Method => "method",
+            Output::Bin => "binary",
         }
     }
 }

@@ -75,6 +75,8 @@ pub struct Draft {
     global_failed: bool,
     lua_failed: bool,
     patterns: Arc<PatternFiles>,
+    /// As the files left it.
+    environment: Environment,
 }
 
 /// Splits lines, follows `.if`, types `global`. `env` is changed as `setenv` and its kin say.
@@ -91,7 +93,16 @@ pub fn parse(source: Source, env: &mut Environment) -> Draft {
     }
     let Reader { global, sections, diagnostics, global_failed } = reader;
     let global = global.finish();
-    Draft { source, global, sections, diagnostics, global_failed, lua_failed: false, patterns: Arc::default() }
+    Draft {
+        source,
+        global,
+        sections,
+        diagnostics,
+        global_failed,
+        lua_failed: false,
+        patterns: Arc::default(),
+        environment: env.clone(),
+    }
 }
 
 /// The variables that HAProxy itself sets (configuration manual 2.3).
@@ -312,8 +323,8 @@ impl Draft {
         lua: &dyn LuaNames,
         check_stores: impl FnOnce(&[StoreSection], &mut Diagnostics),
     ) -> (Option<Config>, Diagnostics) {
-        let Draft { source, global, sections, mut diagnostics, lua_failed, patterns, .. } = self;
-        let loaded = proxy::Loaded { files, lua, lua_failed };
+        let Draft { source, global, sections, mut diagnostics, lua_failed, patterns, environment, .. } = self;
+        let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
         let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &patterns, &mut diagnostics);
         let mut config = Config {
             global,

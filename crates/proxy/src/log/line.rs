@@ -11,7 +11,7 @@ use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Log
 use super::alias::{self, View};
 use crate::rule::CompileError;
 use crate::running::Engines;
-use crate::sample::{Converted, ConverterCode, FetchCode, FormatMode, append_value};
+use crate::sample::{Converted, ConverterCode, FetchCode, FetchScope, FormatMode, append_value};
 use crate::stream::{LogRecord, StreamContext};
 
 /// The longest request line that is logged, bytes (HAProxy's `tune.http.logurilen`).
@@ -90,7 +90,13 @@ pub struct LineCode {
 
 impl LineCode {
     /// Compiles a format; every expression that can't be is added to `errors`.
-    fn compile(format: &LogFormat, mode: FormatMode, engines: &Engines, errors: &mut Vec<CompileError>) -> LineCode {
+    fn compile(
+        format: &LogFormat,
+        mode: FormatMode,
+        engines: &Engines,
+        scope: FetchScope<'_>,
+        errors: &mut Vec<CompileError>,
+    ) -> LineCode {
         let mut fail = |at: &Position, message: String| errors.push(CompileError { at: at.clone(), message });
         let mut parts = Vec::with_capacity(format.parts.len());
         for part in &format.parts {
@@ -101,7 +107,7 @@ impl LineCode {
                 FormatPart::Expr(expr, flags) => {
                     let converters = expr.converters.iter();
                     let converters = converters.map(|call| ConverterCode::compile(call.converter, &call.args, engines));
-                    let fetch = FetchCode::compile(expr.fetch, &expr.args);
+                    let fetch = FetchCode::compile_in(expr.fetch, &expr.args, scope);
                     match fetch.and_then(|fetch| Ok((fetch, converters.collect::<Result<_, _>>()?))) {
                         Ok((fetch, converters)) => Part::Expr(fetch, converters, *flags),
                         Err(message) => {
@@ -181,10 +187,10 @@ pub struct ProxyLog {
 
 impl ProxyLog {
     /// Compiles a proxy's formats, or says which expressions can't be.
-    pub fn compile(logging: &Logging, engines: &Engines) -> Result<ProxyLog, Vec<CompileError>> {
+    pub fn compile(logging: &Logging, engines: &Engines, scope: FetchScope<'_>) -> Result<ProxyLog, Vec<CompileError>> {
         let mut errors = Vec::new();
         let mut code = |format: Option<&LogFormat>, mode| {
-            format.map(|format| LineCode::compile(format, mode, engines, &mut errors))
+            format.map(|format| LineCode::compile(format, mode, engines, scope, &mut errors))
         };
         let mut log = ProxyLog {
             line: code(logging.line.as_ref().map(|line| &*line.format), FormatMode::Log),

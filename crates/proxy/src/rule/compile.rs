@@ -13,10 +13,10 @@ use super::code::{Op, Program};
 use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, lower};
 use super::store::{StoreCode, store_err};
-use super::{CompileError, Hook, ReplySource, RuleList};
+use super::{CompileError, Hook, Looks, ReplySource, RuleList};
 use crate::lua::{self, LuaStates};
-use crate::running::Engines;
-use crate::sample::{ConverterCode, FetchCode, FormatMode, MatcherCode, VarRef};
+use crate::running::{Directory, Engines};
+use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -44,11 +44,24 @@ impl ProxyRules {
         config: &Config,
         engines: &Engines,
         lua: Option<&Arc<LuaStates>>,
+        directory: &Arc<Directory>,
     ) -> Result<ProxyRules, Vec<CompileError>> {
         let mut errors = Vec::new();
         let bufsize = config.global.tune.bufsize;
+        let own = config.proxies.iter().position(|other| std::ptr::eq(other, proxy));
+        let scope = FetchScope { directory: Some(directory), own };
         let mut list = |rules: &[Rule], hook| {
-            let mut builder = Builder { proxy, engines, lua, hook, bufsize, ops: Vec::new(), errors: &mut errors };
+            let mut builder = Builder {
+                proxy,
+                engines,
+                lua,
+                scope,
+                hook,
+                bufsize,
+                ops: Vec::new(),
+                looks: Looks::default(),
+                errors: &mut errors,
+            };
             rules.iter().for_each(|rule| builder.rule(rule));
             builder.finish()
         };
@@ -61,8 +74,17 @@ impl ProxyRules {
             use_backend: RuleList::default(),
             default_backend: proxy.default_backend,
         };
-        let mut builder =
-            Builder { proxy, engines, lua, hook: Hook::HttpRequest, bufsize, ops: Vec::new(), errors: &mut errors };
+        let mut builder = Builder {
+            proxy,
+            engines,
+            lua,
+            scope,
+            hook: Hook::HttpRequest,
+            bufsize,
+            ops: Vec::new(),
+            looks: Looks::default(),
+            errors: &mut errors,
+        };
         proxy.use_backend.iter().for_each(|rule| builder.use_backend(rule));
         compiled.use_backend = builder.finish();
         if proxy.default_backend.is_none() && proxy.kind == ProxyKind::Listen {
@@ -83,9 +105,11 @@ struct Builder<'a> {
     proxy: &'a model::Proxy,
     engines: &'a Engines,
     lua: Option<&'a Arc<LuaStates>>,
+    scope: FetchScope<'a>,
     hook: Hook,
     bufsize: usize,
     ops: Vec<Op>,
+    looks: Looks,
     errors: &'a mut Vec<CompileError>,
 }
 
@@ -94,7 +118,7 @@ impl Builder<'_> {
         if !self.ops.is_empty() {
             self.ops.push(Op::Stop);
         }
-        RuleList { code: Program::new(self.ops, self.bufsize) }
+        RuleList { code: Program::new(self.ops, self.bufsize), looks: self.looks }
     }
 
     fn error(&mut self, at: &Position, message: impl Into<String>) {
@@ -199,7 +223,10 @@ impl Builder<'_> {
     }
 
     fn fetch(&mut self, expr: &Expr) -> Option<FetchCode> {
-        FetchCode::compile(expr.fetch, &expr.args).map_err(|message| self.error(&expr.at, message)).ok()
+        let code = FetchCode::compile_in(expr.fetch, &expr.args, self.scope);
+        let code = code.map_err(|message| self.error(&expr.at, message)).ok()?;
+        self.looks.add(&code);
+        Some(code)
     }
 
     fn converters(&mut self, expr: &Expr) {

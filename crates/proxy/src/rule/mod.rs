@@ -23,6 +23,7 @@ use std::sync::Arc;
 use sluicegate_config::model::{ErrorPage, Position};
 
 use crate::lua::BoundService;
+use crate::sample::FetchCode;
 
 pub use compile::ProxyRules;
 pub use reply::page_reply;
@@ -113,6 +114,27 @@ impl Hook {
 #[derive(Debug, Default)]
 pub struct RuleList {
     code: code::Program,
+    looks: Looks,
+}
+
+/// What a rule list looks at besides heads, so that it is brought there for those lists only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// What came of the request: TCP bytes, or its body.
+    pub request: bool,
+    /// What came of the response.
+    pub response: bool,
+    /// Something that only the end of the inspect delay decides.
+    pub end: bool,
+}
+
+impl Looks {
+    fn add(&mut self, fetch: &FetchCode) {
+        let more = fetch.looks();
+        self.request |= more.request;
+        self.response |= more.response;
+        self.end |= more.end;
+    }
 }
 
 impl RuleList {
@@ -120,6 +142,12 @@ impl RuleList {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.code.is_empty()
+    }
+
+    /// What it looks at besides heads. What scripts look at is not known here.
+    #[inline]
+    pub fn looks(&self) -> Looks {
+        self.looks
     }
 }
 

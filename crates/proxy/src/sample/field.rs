@@ -69,7 +69,7 @@ pub fn header_values<'a>(message: &'a Message, name: &'a [u8], whole: bool) -> i
     )
 }
 
-/// The values of one cookie in one field.
+/// The names and values of one cookie in one field.
 struct CookieValues<'a> {
     rest: &'a [u8],
     name: &'a [u8],
@@ -78,9 +78,9 @@ struct CookieValues<'a> {
 }
 
 impl<'a> Iterator for CookieValues<'a> {
-    type Item = &'a [u8];
+    type Item = (&'a [u8], &'a [u8]);
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         // HAProxy stops where a name, its `=` and one more byte cannot follow, so it sees no cookie in `name=` at the
         // very end of a field.
         while self.rest.len() > self.name.len() + 1 {
@@ -99,11 +99,9 @@ impl<'a> Iterator for CookieValues<'a> {
             }
             self.rest = pair.get(end + 1..).unwrap_or(b"");
             // A name that begins with `$` is an attribute of RFC 2965.
-            if value.is_none() || found.starts_with(b"$") {
-                continue;
-            }
+            let Some(value) = value.filter(|_| !found.starts_with(b"$")) else { continue };
             if self.name.is_empty() || found == self.name {
-                return value;
+                return Some((found, value));
             }
             if !list {
                 break;
@@ -115,12 +113,26 @@ impl<'a> Iterator for CookieValues<'a> {
 
 /// The values of a cookie by name in the request's `Cookie` fields, in order; of every cookie with an empty name.
 pub fn cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    message.fields_named(b"cookie").flat_map(move |(_, rest)| CookieValues { rest, name, list: true })
+    let pairs = |(_, rest)| CookieValues { rest, name, list: true };
+    message.fields_named(b"cookie").flat_map(pairs).map(|(_, value)| value)
+}
+
+/// The names of the cookies in the request's `Cookie` fields, in order.
+pub fn cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
+    let pairs = |(_, rest)| CookieValues { rest, name: b"", list: true };
+    message.fields_named(b"cookie").flat_map(pairs).map(|(name, _)| name)
+}
+
+/// The names of the cookies in the response's `Set-Cookie` fields, one of each field.
+pub fn set_cookie_names(message: &Message) -> impl Iterator<Item = &[u8]> {
+    let first = |(_, rest)| CookieValues { rest, name: b"", list: false }.next();
+    message.fields_named(b"set-cookie").filter_map(first).map(|(name, _)| name)
 }
 
 /// The values of a cookie by name in the response's `Set-Cookie` fields, in order.
 pub fn set_cookies<'a>(message: &'a Message, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    message.fields_named(b"set-cookie").flat_map(move |(_, rest)| CookieValues { rest, name, list: false })
+    let pairs = move |(_, rest)| CookieValues { rest, name, list: false };
+    message.fields_named(b"set-cookie").flat_map(pairs).map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 
 use super::converter::{Converted, ConverterCode};
-use super::fetch::FetchCode;
+use super::fetch::{FetchCode, FetchScope};
 use super::value::Sample;
 use crate::running::Engines;
 use crate::stream::StreamContext;
@@ -34,37 +34,7 @@ pub enum Called {
 
 /// The fetch by a script's name, such as `req_hdr`.
 pub fn fetch_by_name(name: &str) -> Option<Fetch> {
-    Some(match name {
-        "always_true" => Fetch::AlwaysTrue,
-        "always_false" => Fetch::AlwaysFalse,
-        "bool" => Fetch::Bool,
-        "int" => Fetch::Int,
-        "str" => Fetch::Str,
-        "var" => Fetch::Var,
-        "date" => Fetch::Date,
-        "rand" => Fetch::Rand,
-        "src" => Fetch::Src,
-        "src_port" => Fetch::SrcPort,
-        "dst" => Fetch::Dst,
-        "dst_port" => Fetch::DstPort,
-        "method" => Fetch::Method,
-        "path" => Fetch::Path,
-        "query" => Fetch::Query,
-        "url" => Fetch::Url,
-        "req_ver" => Fetch::ReqVer,
-        "req_hdr" | "hdr" => Fetch::ReqHdr,
-        "req_hdr_cnt" | "hdr_cnt" => Fetch::ReqHdrCnt,
-        "req_fhdr" => Fetch::ReqFhdr,
-        "req_cook" | "cook" => Fetch::ReqCook,
-        "status" => Fetch::Status,
-        "res_hdr" | "shdr" => Fetch::ResHdr,
-        "res_hdr_cnt" | "shdr_cnt" => Fetch::ResHdrCnt,
-        "res_fhdr" => Fetch::ResFhdr,
-        "res_cook" | "scook" => Fetch::ResCook,
-        "fe_name" => Fetch::FeName,
-        "be_name" => Fetch::BeName,
-        _ => return None,
-    })
+    Fetch::named_in_scripts(name)
 }
 
 /// The converter by a script's name, such as `lower`.
@@ -83,7 +53,8 @@ pub fn converter_by_name(name: &str) -> Option<Converter> {
 
 /// Calls a fetch with a script's arguments.
 pub fn call_fetch(fetch: Fetch, args: &[&str], cx: &StreamContext) -> Result<Option<Sample>, CallError> {
-    let code = FetchCode::compile(fetch, &typed(args)).map_err(CallError)?;
+    let scope = FetchScope { directory: Some(&cx.frontend.directory), own: None };
+    let code = FetchCode::compile_in(fetch, &typed(args), scope).map_err(CallError)?;
     Ok(code.fetch(cx).map(super::Value::into_sample))
 }
 

@@ -15,8 +15,8 @@ mod value;
 mod variables;
 
 pub use converter::{Converted, ConverterCode, reply_value};
-pub use fetch::{Cursor, FetchCode};
-pub use fetch::{path, path_and_query, query};
+pub use fetch::{Cursor, FetchCode, FetchScope};
+pub use fetch::{fuzz_hello, path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};
 pub use format::{FormatMode, append_text, append_value};
 pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_name, fetch_by_name, finish_call};

@@ -171,6 +171,11 @@ impl Queue {
         }
     }
 
+    /// Requests that wait, in the backend's queue and in those of its servers.
+    pub fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Somebody waits, here or for one server.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {

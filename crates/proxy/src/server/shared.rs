@@ -181,6 +181,11 @@ impl ServerShared {
         }
     }
 
+    /// `maxqueue`, `None` without one.
+    pub fn maxqueue(&self) -> Option<u32> {
+        (self.maxqueue > 0).then_some(self.maxqueue)
+    }
+
     /// Idle connections of each worker.
     pub fn idle_by_worker(&self) -> impl Iterator<Item = u32> {
         self.idle.iter().map(IdleList::len)

@@ -11,6 +11,8 @@ use std::time::{Instant, SystemTime};
 use sluicegate_config::model::{ErrorPage, LogLevel};
 use sluicegate_wire::http::Message;
 
+use super::{Content, Inspection, Sockets};
+use crate::listener::Listener;
 use crate::log::capture::Captures;
 use crate::lua::StreamLua;
 use crate::process::Process;
@@ -41,8 +43,18 @@ pub struct StreamContext {
     pub in_response: bool,
     /// `sess.`, `txn.`, `req.` and `res.` variables.
     pub variables: Variables,
-    /// Bytes already received from the client and not consumed (content rules, TCP).
-    pub request_data: Vec<u8>,
+    /// What came of the request besides its head, for rules that look at it.
+    pub request_content: Content,
+    /// What came of the response besides its head, for rules that look at it.
+    pub response_content: Content,
+    /// Whether the rules that run may wait for more of it.
+    pub inspection: Inspection,
+    /// What rules may ask of the sockets.
+    pub sockets: Sockets,
+    /// Where the session was accepted; `None` in tests that have no session.
+    pub listener: Option<Arc<Listener>>,
+    /// Which request of its session this is, from 1; 0 in TCP mode.
+    pub request_number: u32,
     /// The unique id once it was asked for; see [`unique_id`](crate::log::unique_id), which makes it.
     pub unique_id: OnceCell<Box<[u8]>>,
     /// What the log line will say.
@@ -60,20 +72,33 @@ impl StreamContext {
 
     /// A context for the next stream of `session`.
     pub(crate) fn new(session: &Session) -> StreamContext {
+        let log = LogRecord::new(session.accepted_at, session.accepted);
+        let mut context = StreamContext::unconnected(session.frontend().clone(), log);
+        context.begin(session);
+        context
+    }
+
+    /// The context of a stream without a session, for tests and measurements of rules alone.
+    pub fn unconnected(frontend: Arc<ProxyRun>, log: LogRecord) -> StreamContext {
         StreamContext {
-            id: session.worker().next_stream_id(),
-            process: session.worker().running.process.clone(),
-            frontend: session.frontend().clone(),
+            id: 0,
+            process: frontend.directory.process.clone(),
+            frontend,
             backend: None,
-            source: session.peer,
-            destination: session.local,
+            source: None,
+            destination: None,
             request: Message::new(),
             response: Message::new(),
             in_response: false,
             variables: Variables::default(),
-            request_data: Vec::new(),
+            request_content: Content::default(),
+            response_content: Content::default(),
+            inspection: Inspection::default(),
+            sockets: Sockets::default(),
+            listener: None,
+            request_number: 0,
             unique_id: OnceCell::new(),
-            log: LogRecord::new(session.accepted_at, session.accepted),
+            log,
             lua: StreamLua::default(),
         }
     }
@@ -91,7 +116,15 @@ impl StreamContext {
         self.request.clear();
         self.response.clear();
         self.in_response = false;
-        self.request_data.clear();
+        self.request_content.clear();
+        self.response_content.clear();
+        self.inspection.set_open(false);
+        self.sockets = Sockets::of_client(&session.socket);
+        // As with the frontend: most streams of a worker come from the same listener.
+        if self.listener.as_ref().is_none_or(|listener| !Arc::ptr_eq(listener, session.listener())) {
+            self.listener = Some(session.listener().clone());
+        }
+        self.request_number = 0;
         self.unique_id.take();
         let mut request_line = std::mem::take(&mut self.log.request_line);
         request_line.clear();

@@ -207,7 +207,9 @@ impl Exchange<'_> {
         loop {
             let mut connection = self.connect(backend, reuse).await?;
             let mut input = Buffer::default();
+            self.stream.cx.sockets.set_server(&connection.socket, connection.was_reused());
             let result = self.converse(frontend, backend, &mut connection, &mut input).await;
+            self.stream.cx.sockets.clear_server();
             let extra = !input.is_empty();
             worker.buffers.reclaim(&mut input);
             match result? {

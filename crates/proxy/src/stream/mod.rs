@@ -6,13 +6,17 @@ mod context;
 mod flow;
 mod forwardfor;
 pub(crate) mod http;
+mod inspection;
 mod relay;
 mod socket;
+mod sockets;
 pub(crate) mod tcp;
 mod timer;
 
 pub(crate) use active::{Active, FreeList};
 pub use buffer::{Buffer, BufferPool, allocated};
 pub use context::{Endings, LogRecord, StreamContext};
+pub use inspection::{Content, Inspection};
 pub use socket::Socket;
+pub use sockets::{Side, Sockets, TcpFigure};
 pub(crate) use timer::Timer;

@@ -61,6 +61,7 @@ pub(crate) async fn serve(session: &mut Session) {
         stream.log_so_far(stream.cx.log.connect_done);
     }
     stream.cx.in_response = true;
+    stream.cx.sockets.set_server(&connection.socket, connection.was_reused());
     if rules(backend, Hook::TcpResponseContent, &mut stream).await.is_err() {
         return;
     }
@@ -69,6 +70,7 @@ pub(crate) async fn serve(session: &mut Session) {
     let relay = Relay::new(session, &mut stream, &mut connection.socket, &mut input, Vec::new(), timeouts);
     let ending = relay.run().await;
     worker.buffers.reclaim(&mut input);
+    stream.cx.sockets.clear_server();
     stream.end(ending.who, ending.phase);
 }
 

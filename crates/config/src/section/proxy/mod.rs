@@ -71,6 +71,8 @@ pub(crate) struct Loaded<'a> {
     pub(crate) lua: &'a dyn LuaNames,
     /// A script failed to load, so a name that it may have registered is not an error.
     pub(crate) lua_failed: bool,
+    /// As the file left it.
+    pub(crate) environment: &'a crate::Environment,
 }
 
 /// Reads one proxy.
@@ -118,6 +120,15 @@ pub(crate) fn all(
 
     let pages = || error::PageReader { files: loaded.files, bufsize: global.tune.bufsize };
     let errors = error::groups(sections, &pages(), diagnostics);
+    store_names.environment.extend(loaded.environment.iter().map(|(k, v)| (k.to_owned(), v.to_owned())));
+    store_names.frontends.extend(names.frontends.keys().cloned());
+    for section in sections.iter().filter(|section| names.backends.contains_key(&section.name)) {
+        if matches!(section.kind, SectionKind::Backend | SectionKind::Listen) {
+            let servers =
+                section.lines.iter().filter(|line| line.text(0) == "server").map(|line| line.text(1).to_owned());
+            store_names.backends.entry(section.name.clone()).or_default().extend(servers);
+        }
+    }
 
     let mut named: HashMap<Arc<str>, DefaultsSection> = HashMap::new();
     let mut last = Rc::new(Settings::new());
@@ -149,6 +160,7 @@ pub(crate) fn all(
             loaded,
             diagnostics,
         };
+        *store_names.section.borrow_mut() = kind.map(|_| section.name.clone());
         for line in &section.lines {
             reader.line(line);
         }

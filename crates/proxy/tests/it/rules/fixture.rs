@@ -12,7 +12,6 @@ use sluicegate_config::{Config, Environment, MemoryFiles, NoLua};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::rule::{Hook, ProxyRules, Verdict, run};
 use sluicegate_proxy::running::{self, Engines, Parts, ProxyRun, Running};
-use sluicegate_proxy::sample::Variables;
 use sluicegate_proxy::stream::{LogRecord, StreamContext};
 use sluicegate_proxy::worker::{self, Worker};
 use sluicegate_wire::http::{Limits, Message, Version, parse_request};
@@ -38,25 +37,16 @@ pub fn context(frontend: &Arc<ProxyRun>, head: &str) -> StreamContext {
         parse_request(head.as_bytes(), &Limits::default(), &mut request).expect("a good head").expect("a whole head");
     }
     let (now, now_at) = (Instant::now(), SystemTime::now());
+    let log = LogRecord {
+        request_done: Some(now),
+        request_line: head.lines().next().unwrap_or("").as_bytes().to_vec(),
+        ..LogRecord::new(now_at, now)
+    };
     StreamContext {
-        id: 0,
-        process: Process::new(1, None),
-        frontend: frontend.clone(),
-        backend: None,
         source: Some(SocketAddr::from(([127, 0, 0, 1], 54321))),
         destination: Some(SocketAddr::from(([127, 0, 0, 1], 80))),
         request,
-        response: Message::new(),
-        in_response: false,
-        variables: Variables::default(),
-        request_data: Vec::new(),
-        unique_id: Default::default(),
-        log: LogRecord {
-            request_done: Some(now),
-            request_line: head.lines().next().unwrap_or("").as_bytes().to_vec(),
-            ..LogRecord::new(now_at, now)
-        },
-        lua: sluicegate_proxy::lua::StreamLua::default(),
+        ..StreamContext::unconnected(frontend.clone(), log)
     }
 }
 

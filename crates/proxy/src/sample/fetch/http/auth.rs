@@ -1,0 +1,82 @@
+//! The Authorization field (RFC 9110 11.6, RFC 7617, RFC 6750).
+
+use sluicegate_wire::http::Message;
+
+/// What a client brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Credentials<'a> {
+    /// Decoded, `user:password`.
+    Basic(Vec<u8>),
+    /// The token.
+    Bearer(&'a [u8]),
+}
+
+/// The credentials in the first field of this name.
+pub(super) fn credentials<'a>(message: &'a Message, field: &[u8]) -> Option<Credentials<'a>> {
+    let value = message.first(field)?;
+    let blank = value.iter().position(|byte| *byte == b' ').filter(|at| *at > 0)?;
+    let (scheme, rest) = value.split_at(blank);
+    let rest = &rest[rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len())..];
+    if scheme.eq_ignore_ascii_case(b"basic") {
+        let decoded = base64(rest)?;
+        // Without a colon there is neither a user nor a password.
+        return decoded.contains(&b':').then_some(Credentials::Basic(decoded));
+    }
+    (scheme.eq_ignore_ascii_case(b"bearer") && !rest.is_empty()).then_some(Credentials::Bearer(rest))
+}
+
+/// Bytes of the standard alphabet, padded (RFC 4648 4).
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    if text.is_empty() || !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
+    if padding > 2 {
+        return None;
+    }
+    let digits = &text[..text.len() - padding];
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    for group in digits.chunks(4) {
+        let mut bits = 0u32;
+        for byte in group {
+            let digit = match byte {
+                b'A'..=b'Z' => byte - b'A',
+                b'a'..=b'z' => byte - b'a' + 26,
+                b'0'..=b'9' => byte - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return None,
+            };
+            bits = bits << 6 | u32::from(digit);
+        }
+        bits <<= 6 * (4 - group.len());
+        let [_, whole @ ..] = bits.to_be_bytes();
+        bytes.extend_from_slice(&whole[..group.len() - 1]);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_read_or_none() {
+        let check = |value: &str, expected: Option<Credentials<'_>>| {
+            let mut message = Message::new();
+            message.add(b"Authorization", value.as_bytes());
+            assert_eq!(credentials(&message, b"authorization"), expected, "{value}");
+        };
+        check("Basic dXNlcjpwYXNz", Some(Credentials::Basic(b"user:pass".to_vec())));
+        check("basic   dXNlcjpwYTo=", Some(Credentials::Basic(b"user:pa:".to_vec())));
+        check("Basic dXNlcg==", None);
+        check("Basic dXN", None);
+        check("Basic ====", None);
+        check("Basic !!!!", None);
+        check("Basic", None);
+        check("Basic ", None);
+        check("", None);
+        check("Bearer abc.def", Some(Credentials::Bearer(b"abc.def")));
+        check("Digest abc", None);
+    }
+}

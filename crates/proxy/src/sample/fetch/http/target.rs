@@ -1,0 +1,115 @@
+//! The parts of a request's target (RFC 9112 3.2), and hashes of them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The path of a target: from its first `/` (after the authority, in absolute form) up to the `?` or the end.
+pub fn path(target: &[u8]) -> Option<&[u8]> {
+    let path = path_and_query(target)?;
+    let end = memchr::memchr2(b'?', b'#', path).unwrap_or(path.len());
+    Some(&path[..end])
+}
+
+/// Path and query of a target: `*` and the authority of CONNECT have none.
+pub fn path_and_query(target: &[u8]) -> Option<&[u8]> {
+    match target {
+        [b'/', ..] => Some(target),
+        _ => {
+            let scheme = target.windows(3).position(|window| window == b"://")?;
+            let authority = &target[scheme + 3..];
+            memchr::memchr(b'/', authority).map(|slash| &authority[slash..])
+        }
+    }
+}
+
+/// The query of a target: after the first `?`.
+pub fn query(target: &[u8]) -> Option<&[u8]> {
+    memchr::memchr(b'?', target).map(|mark| &target[mark + 1..])
+}
+
+/// IPv4 address and port of a target in absolute form; without a port the scheme's own.
+pub(super) fn address(target: &[u8]) -> Option<(Ipv4Addr, u16)> {
+    let scheme = target.windows(3).position(|window| window == b"://")?;
+    let rest = &target[scheme + 3..];
+    let (ip, used) = leading_ipv4(rest)?;
+    let default = if target[..scheme].eq_ignore_ascii_case(b"https") { 443 } else { 80 };
+    let port = match rest.get(used) {
+        Some(b':') => {
+            let digits = rest[used + 1..].iter().take_while(|byte| byte.is_ascii_digit());
+            digits.fold(0u32, |port, digit| (port * 10 + u32::from(digit - b'0')).min(u32::from(u16::MAX))) as u16
+        }
+        _ => default,
+    };
+    Some((ip, port))
+}
+
+/// The IPv4 address that a text begins with, and how long it is.
+pub(super) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());
+    // At most 15 bytes are an address, so what is longer needs no parsing.
+    let ip = std::str::from_utf8(&text[..end]).ok().filter(|text| text.len() <= 15)?.parse().ok()?;
+    Some((ip, end))
+}
+
+/// A header's value as an address: IPv4 with whatever follows it, IPv6 with or without brackets and a port.
+pub(super) fn header_address(text: &[u8]) -> Option<IpAddr> {
+    if let Some((ip, used)) = leading_ipv4(text)
+        && matches!(text.get(used), None | Some(b':'))
+    {
+        return Some(IpAddr::V4(ip));
+    }
+    let inner = match text {
+        [b'[', rest @ ..] => &rest[..memchr::memchr(b']', rest)?],
+        _ => text,
+    };
+    std::str::from_utf8(inner).ok()?.parse().ok().map(IpAddr::V6)
+}
+
+/// HAProxy's hash of texts for `base32` and `url32`: sdbm over all of them, then Bob Jenkins' full avalanche.
+pub(super) fn hash<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u32 {
+    // Bytes count with their sign, as C's `char` does where HAProxy runs.
+    let sdbm = parts.flatten().fold(0u32, |hash, byte| {
+        (*byte as i8 as u32).wrapping_add(hash << 6).wrapping_add(hash << 16).wrapping_sub(hash)
+    });
+    let mut hash = sdbm;
+    hash = hash.wrapping_add(0x7ed5_5d16).wrapping_add(hash << 12);
+    hash = (hash ^ 0xc761_c23c) ^ (hash >> 19);
+    hash = hash.wrapping_add(0x1656_67b1).wrapping_add(hash << 5);
+    hash = hash.wrapping_add(0xd3a2_646c) ^ (hash << 9);
+    hash = hash.wrapping_add(0xfd70_46c5).wrapping_add(hash << 3);
+    (hash ^ 0xb55a_4f09) ^ (hash >> 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_every_form_have_their_path() {
+        let check = |target: &str, path_: Option<&str>, query_: Option<&str>| {
+            let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            assert_eq!(text(path(target.as_bytes())).as_deref(), path_, "path of {target}");
+            assert_eq!(text(query(target.as_bytes())).as_deref(), query_, "query of {target}");
+        };
+        check("/a/b?c?d", Some("/a/b"), Some("c?d"));
+        check("/a?", Some("/a"), Some(""));
+        check("/a", Some("/a"), None);
+        check("/a#f?x", Some("/a"), Some("x"));
+        check("http://h/p?q", Some("/p"), Some("q"));
+        check("http://h", None, None);
+        check("*", None, None);
+        check("h:443", None, None);
+    }
+
+    #[test]
+    fn absolute_targets_have_addresses() {
+        let check = |target: &str, expected: Option<(&str, u16)>| {
+            let found = address(target.as_bytes()).map(|(ip, port)| (ip.to_string(), port));
+            assert_eq!(found, expected.map(|(ip, port)| (ip.to_owned(), port)), "{target}");
+        };
+        check("http://10.0.0.1/", Some(("10.0.0.1", 80)));
+        check("https://10.0.0.1", Some(("10.0.0.1", 443)));
+        check("http://10.0.0.1:8080/x", Some(("10.0.0.1", 8080)));
+        check("http://example.com/", None);
+        check("/10.0.0.1", None);
+    }
+}

@@ -1,0 +1,61 @@
+//! Contents that rules look at, and whether they may wait for more.
+//!
+//! Content rules run on what has come. While more may come within the inspect delay, a fetch that finds too little
+//! says so here; a condition that can't be decided without it ends the run, and the rules run again, from the first,
+//! when bytes have come or the delay is over. At the end they run a last time, and what is missing then is missing.
+//!
+//! Limits: contents are copies of at most `tune.bufsize` bytes, made only for rule lists that look at them.
+
+use std::cell::Cell;
+
+/// What came of a message: TCP bytes, or the body of an HTTP message without its chunks' frames.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// The bytes.
+    pub data: Vec<u8>,
+    /// The length that an HTTP message's head announces.
+    pub announced: Option<u64>,
+}
+
+impl Content {
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.data.clear();
+        self.announced = None;
+    }
+}
+
+/// Whether the rules that run may wait for more, and whether a fetch found too little.
+#[derive(Debug, Default)]
+pub struct Inspection {
+    open: Cell<bool>,
+    missed: Cell<bool>,
+}
+
+impl Inspection {
+    /// More may come (`true`), or what is here is all that rules will see.
+    pub fn set_open(&self, open: bool) {
+        self.open.set(open);
+        self.missed.set(false);
+    }
+
+    /// Nothing is waited for any more.
+    pub fn is_over(&self) -> bool {
+        if self.open.get() {
+            self.missed.set(true);
+        }
+        !self.open.get()
+    }
+
+    /// A fetch found too little, or something that may still change.
+    pub fn miss(&self) {
+        if self.open.get() {
+            self.missed.set(true);
+        }
+    }
+
+    /// Whether one did since this was asked last.
+    pub fn take_missed(&self) -> bool {
+        self.missed.take()
+    }
+}

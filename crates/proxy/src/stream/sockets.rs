@@ -1,0 +1,120 @@
+//! What rules may ask of a stream's sockets: addresses of the server's connection, and the kernel's TCP figures.
+//!
+//! The sockets belong to the session and to the server connection; a context outlives both in the free list. So it
+//! notes their descriptors only, while they are open, and every question is a system call made when it is asked.
+//!
+//! Invariant: a descriptor stands here only while its owner lives: the stream's driver sets it when it has the
+//! connection and takes it away before it gives the connection up. A wrong one could tell wrong figures, nothing worse.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use socket2::SockRef;
+
+use super::Socket;
+
+/// Which connection of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The client's.
+    Client,
+    /// The server's.
+    Server,
+}
+
+/// A figure of the kernel's (`TCP_INFO`). Times are microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // named as in tcp_info
+pub enum TcpFigure {
+    Rtt,
+    RttVariation,
+    Lost,
+    SegmentSize,
+    ForwardAcknowledged,
+    Reordering,
+    Retransmitted,
+    SelectivelyAcknowledged,
+    Unacknowledged,
+}
+
+/// The sockets of a stream, by descriptor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sockets {
+    client: Option<RawFd>,
+    server: Option<(RawFd, bool)>,
+}
+
+impl Sockets {
+    /// The client's, for as long as its stream is in use.
+    pub(crate) fn of_client(socket: &Socket) -> Sockets {
+        Sockets { client: Some(socket.fd().as_raw_fd()), server: None }
+    }
+
+    /// The stream has a server connection, which served another before or not.
+    pub(crate) fn set_server(&mut self, socket: &Socket, reused: bool) {
+        self.server = Some((socket.fd().as_raw_fd(), reused));
+    }
+
+    /// The server connection goes.
+    pub(crate) fn clear_server(&mut self) {
+        self.server = None;
+    }
+
+    /// Whether there is a connection on that side.
+    pub fn is_there(&self, side: Side) -> bool {
+        match side {
+            Side::Client => self.client.is_some(),
+            Side::Server => self.server.is_some(),
+        }
+    }
+
+    /// Whether the server's connection was used before; `None` without one.
+    pub fn server_reused(&self) -> Option<bool> {
+        self.server.map(|(_, reused)| reused)
+    }
+
+    /// This end of the server's connection.
+    pub fn server_local(&self) -> Option<SocketAddr> {
+        self.with_server(|socket| socket.local_addr().ok()?.as_socket())
+    }
+
+    /// The other end of the server's connection.
+    pub fn server_peer(&self) -> Option<SocketAddr> {
+        self.with_server(|socket| socket.peer_addr().ok()?.as_socket())
+    }
+
+    fn with_server<T>(&self, ask: impl FnOnce(SockRef<'_>) -> Option<T>) -> Option<T> {
+        let (fd, _) = self.server?;
+        // SAFETY: by the module's invariant the descriptor is open while it stands here; it is only asked.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        ask(SockRef::from(&fd))
+    }
+
+    /// A figure of the kernel's; `None` where the connection is no TCP.
+    pub fn tcp(&self, side: Side, figure: TcpFigure) -> Option<u32> {
+        let fd = match side {
+            Side::Client => self.client?,
+            Side::Server => self.server?.0,
+        };
+        // SAFETY: `tcp_info` is plain numbers, for which all zeroes is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let into = std::ptr::from_mut(&mut info).cast();
+        // SAFETY: the kernel writes at most `length` bytes, which is the size of what `into` points at.
+        let failed = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, into, &mut length) } != 0;
+        if failed {
+            return None;
+        }
+        Some(match figure {
+            TcpFigure::Rtt => info.tcpi_rtt,
+            TcpFigure::RttVariation => info.tcpi_rttvar,
+            TcpFigure::Lost => info.tcpi_lost,
+            TcpFigure::SegmentSize => info.tcpi_snd_mss,
+            TcpFigure::ForwardAcknowledged => info.tcpi_fackets,
+            TcpFigure::Reordering => info.tcpi_reordering,
+            TcpFigure::Retransmitted => info.tcpi_retrans,
+            TcpFigure::SelectivelyAcknowledged => info.tcpi_sacked,
+            TcpFigure::Unacknowledged => info.tcpi_unacked,
+        })
+    }
+}
