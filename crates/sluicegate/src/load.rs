@@ -89,7 +89,7 @@ impl Begun {
     /// needs to ask both.
     pub fn finish(self, service: &Service) -> Result<Loaded, usize> {
         let Begun { mut draft, environment, report } = self;
-        let workers = draft.global().nbthread.map_or_else(cores, usize::from);
+        let workers = workers(draft.global());
         let lua_logger = Arc::new(OnceLock::new());
         let lua = if draft.global().lua_loads.is_empty() {
             None
@@ -135,6 +135,12 @@ impl Begun {
         fold(service, &mut config);
         Ok(Loaded { warnings, config: Arc::new(config), stores, lua, lua_logger, workers, privileges })
     }
+}
+
+/// `nbthread` or one per core, at most `thread-hard-limit`.
+fn workers(global: &Global) -> usize {
+    let wanted = global.nbthread.map_or_else(cores, usize::from);
+    global.thread_hard_limit.map_or(wanted, |most| wanted.min(most.into()))
 }
 
 fn cores() -> usize {

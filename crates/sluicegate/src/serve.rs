@@ -97,7 +97,7 @@ fn start(
         return Err(vec![format!("no enabled listener found (check for 'bind' directives)\n\n{hint}")]);
     }
     let Loaded { config, stores: options, lua, lua_logger, workers, privileges, .. } = loaded;
-    let maxconn = descriptors::raise(&config).map_err(|error| vec![error])?;
+    let maxconn = descriptors::raise(&config, report).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
     // While `/dev/log` is still the machine's: `chroot` comes later.
@@ -133,6 +133,9 @@ fn start(
     shape.pidfile.as_ref().map_or(Ok(()), Pidfile::write).map_err(|error| vec![error])?;
     privileges.warn(&running, report);
     let served = privileges.drop(report).and_then(|()| {
+        if running.config.global.dumpable {
+            shape::privileges::allow_core_files(report);
+        }
         let parts = Serving { running: &running, report, shape, begun };
         control(parts, bound, sockets, stores, servers).map_err(|error| error.to_string())
     });

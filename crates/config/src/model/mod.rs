@@ -92,6 +92,16 @@ pub struct Global {
     pub pidfile: Option<PathBuf>,
     /// `ulimit-n`, descriptors; `None` means derived from `maxconn`.
     pub ulimit_n: Option<u64>,
+    /// `fd-hard-limit`.
+    pub fd_hard_limit: Option<u64>,
+    /// `set-dumpable`.
+    pub dumpable: bool,
+    /// `strict-limits`.
+    pub limits: Limits,
+    /// `thread-hard-limit`.
+    pub thread_hard_limit: Option<u16>,
+    /// `unix-bind`.
+    pub unix_bind: UnixBind,
     /// `localpeer`; `None` means the machine's name.
     pub localpeer: Option<String>,
     /// `log` targets of the section.
@@ -114,6 +124,32 @@ pub struct Global {
     pub hard_stop_after: Option<Duration>,
     /// Where each keyword of the section stands, the last time it was given; see [`Global::at`].
     pub places: BTreeMap<&'static str, Position>,
+}
+
+/// `strict-limits`.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// A limit that can't be raised refuses the start.
+    pub strict: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { strict: true }
+    }
+}
+
+/// `unix-bind`: defaults of unix sockets.
+#[derive(Clone, Debug, Default)]
+pub struct UnixBind {
+    /// What stands before the path of a `bind`.
+    pub prefix: Option<String>,
+    /// `mode`, octal.
+    pub mode: Option<u32>,
+    /// `user` or `uid`, as written.
+    pub user: Option<String>,
+    /// `group` or `gid`, as written.
+    pub group: Option<String>,
 }
 
 impl Global {

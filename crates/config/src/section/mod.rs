@@ -377,6 +377,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     }
     let mut rows = Vec::new();
     rows.extend(list(ItemKind::Keyword, &global::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &global::without_effect::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &error::KEYWORDS));

@@ -116,6 +116,14 @@ impl Identity {
     }
 }
 
+/// `set-dumpable`: the kernel forbids core files of a process that has changed its user, until it asks for them.
+pub fn allow_core_files(report: Report) {
+    // SAFETY: takes numbers only.
+    if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) } != 0 {
+        report.warning(&format!("'set-dumpable': {}", reason(&io::Error::last_os_error())));
+    }
+}
+
 /// A name and a number may both be given; the one that comes first counts, as in HAProxy. The number 0 changes nothing.
 fn chosen(
     global: &Global,

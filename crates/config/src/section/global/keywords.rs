@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{GlobalRow, Parser, Reading, flag, line, one, stats_socket};
+use super::{GlobalRow, INT, Parser, Reading, flag, line, one, stats_socket, unix_bind};
 use crate::model::{LogHost, LuaLoad, LuaLogStderr, LuaPath};
 use crate::section::log;
 use crate::section::table::{MANY, Table};
@@ -10,9 +10,6 @@ use crate::word::Line;
 
 /// The workers that HAProxy's baseline allows: 16 groups of 64 threads.
 const MAX_THREADS: i64 = 1024;
-
-/// What HAProxy keeps in an `int`.
-const INT: i64 = i32::MAX as i64;
 
 /// The keywords of the section.
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
@@ -32,6 +29,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "N",
         "The group the process runs as, by number.",
         Parser::Integer(0, u32::MAX as i64, |g, n| g.gid = Some(n as u32)),
+    ),
+    one(
+        "fd-hard-limit",
+        "N",
+        "The most descriptors from which a 'maxconn' is derived where the system's own limit is higher.",
+        Parser::Integer(1, INT, |g, n| g.fd_hard_limit = Some(n as u64)),
     ),
     one("group", "NAME", "The group the process runs as.", Parser::Text(|g| &mut g.group)),
     one(
@@ -160,6 +163,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         let keep: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
         r.env.retain(&keep);
     }),
+    flag("set-dumpable", "A process that has dropped its user may leave a core file.", |g| &mut g.dumpable),
     line("setenv", 2, 2, "NAME VALUE", "Sets an environment variable.", |r, line| {
         if r.has_value(line) {
             r.env.set(line.text(1), line.text(2));
@@ -183,6 +187,17 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "TIME",
         "How long a connection of the stats socket may be silent; 10 s.",
         Parser::Time(|g| &mut g.stats_timeout),
+    ),
+    flag(
+        "strict-limits",
+        "A limit that can't be raised refuses the start, as by default; 'no strict-limits' warns.",
+        |g| &mut g.limits.strict,
+    ),
+    one(
+        "thread-hard-limit",
+        "N",
+        "The most workers, however many cores there are or 'nbthread' says.",
+        Parser::Integer(1, MAX_THREADS, |g, n| g.thread_hard_limit = Some(n as u16)),
     ),
     one(
         "tune.bufsize",
@@ -259,12 +274,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Size(0, 1 << 28, |g, size| g.tune.maxrewrite = size),
     ),
     one(
-        "tune.ssl.default-dh-param",
-        "BITS",
-        "Size of Diffie-Hellman keys. Accepted: it concerns TLS 1.2 suites that are never offered here.",
-        Parser::Integer(1024, 1 << 16, |_, _| ()),
-    ),
-    one(
         "uid",
         "N",
         "The user the process runs as, by number.",
@@ -275,6 +284,14 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "N",
         "Descriptors the process may open; derived from 'maxconn' by default.",
         Parser::Integer(0, INT, |g, n| g.ulimit_n = (n > 0).then_some(n as u64)),
+    ),
+    line(
+        "unix-bind",
+        0,
+        MANY,
+        "[prefix PATH] [mode M] [user U] [uid U] [group G] [gid G]",
+        "What stands before the paths of 'bind' lines, and the rights of all unix sockets that set none.",
+        unix_bind::unix_bind,
     ),
     line("unsetenv", 1, MANY, "NAME…", "Removes environment variables.", |r, line| {
         line.words[1..].iter().for_each(|name| r.env.remove(name.text()));

@@ -5,15 +5,18 @@
 
 mod keywords;
 mod stats_socket;
+mod unix_bind;
+pub(super) mod without_effect;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::environment::Environment;
 use crate::model::Global;
-use crate::section::table::{self, Row};
+use crate::section::table::{self, Row, Table};
 use crate::suggest;
 use crate::unit::{self, SIZE_HINT, TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -55,6 +58,8 @@ enum Parser {
     Path(fn(&mut Global) -> &mut Option<PathBuf>),
     /// One of these words; the function gets its index.
     OneOf(&'static [&'static str], fn(&mut Global, usize)),
+    /// A duration whose bare number is of seconds, which nothing looks at.
+    Seconds,
     /// A grammar of its own.
     Line(fn(&mut Reading<'_>, &Line)),
 }
@@ -62,8 +67,18 @@ enum Parser {
 /// A row's parser.
 pub(crate) struct GlobalRow(Parser);
 
-/// Keywords that `no` may stand in front of.
-const NEGATABLE: &[&str] = &[];
+/// Keywords that `no` may stand in front of, as in HAProxy.
+const NEGATABLE: &[&str] =
+    &["busy-polling", "insecure-fork-wanted", "numa-cpu-mapping", "set-dumpable", "strict-limits"];
+
+/// What HAProxy keeps in an `int`.
+const INT: i64 = i32::MAX as i64;
+
+/// Names beside those of [`KEYWORDS`], for "did you mean".
+static OTHER_NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let others = without_effect::KEYWORDS.rows.iter().map(|row| row.name);
+    known::GLOBAL.iter().copied().chain(others).collect()
+});
 
 impl GlobalReader {
     /// Reads one line.
@@ -75,7 +90,8 @@ impl GlobalReader {
         } else {
             line
         };
-        match KEYWORDS.find(line.text(0), line.text(1)) {
+        let find = |table: &'static Table<GlobalRow>| table.find(line.text(0), line.text(1));
+        match find(&KEYWORDS).or_else(|| find(&without_effect::KEYWORDS)) {
             Some((row, first)) => {
                 if table::arity(row, first, line, diagnostics) {
                     let errors = diagnostics.errors();
@@ -86,7 +102,11 @@ impl GlobalReader {
                     }
                 }
             }
-            None => table::unknown(&KEYWORDS, known::GLOBAL, Contexts::GLOBAL, "global", line, diagnostics),
+            None if line.text(0) == "no" => {
+                let error = diagnostics.error(line.at(0), format!("'no' cannot stand before '{}'", line.text(1)));
+                error.hint(format!("'no' is for {}", table::list(NEGATABLE)));
+            }
+            None => table::unknown(&KEYWORDS, &OTHER_NAMES, Contexts::GLOBAL, "global", line, diagnostics),
         }
     }
 
@@ -94,6 +114,8 @@ impl GlobalReader {
     pub(crate) fn finish(mut self) -> Global {
         let tag = self.global.log_tag.clone();
         self.global.log.iter_mut().for_each(|target| target.tag.clone_from(&tag));
+        let unix_bind = self.global.unix_bind.clone();
+        self.global.stats_sockets.iter_mut().for_each(|socket| unix_bind.apply_to_stats(socket));
         let tune = &mut self.global.tune;
         // HAProxy's own rule: the reserve is never more than half of a buffer.
         tune.maxrewrite = tune.maxrewrite.min(tune.bufsize / 2);
@@ -125,6 +147,11 @@ impl Reading<'_> {
                 Some(index) => set(&mut self.reader.global, index),
                 None => self.one_of(line, self.first, names),
             },
+            Parser::Seconds => {
+                if let Err(message) = unit::time(given, TimeUnit::Seconds) {
+                    self.wrong(line, message, Some(TIME_HINT));
+                }
+            }
             Parser::Line(read) => read(self, line),
         }
     }

@@ -365,6 +365,7 @@ impl Settings {
     fn finish(mut self, global: &Global) -> Finished {
         self.proxy.acls = self.acls.list;
         self.proxy.http_request.append(&mut self.redirects);
+        self.proxy.binds.iter_mut().for_each(|bind| global.unix_bind.apply(bind));
         if self.log_global {
             self.proxy.log.splice(0..0, global.log.iter().cloned());
         }
