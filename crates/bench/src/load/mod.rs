@@ -36,19 +36,38 @@ use std::process::ExitCode;
 /// Runs `sluicegate bench WORDS…`: 0 if a request has worked, 1 if none has or the words are wrong, 130 when
 /// interrupted. The report goes to standard output, live lines and errors to standard error.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true }))
+}
+
+/// Where a run writes, and who ends it.
+pub struct Console<'a> {
+    /// The report.
+    pub out: &'a mut dyn Write,
+    /// Live lines and errors.
+    pub err: &'a mut dyn Write,
+    /// SIGINT and SIGTERM end the run and have it report; otherwise they are left to the rest of the program.
+    pub takes_signals: bool,
+}
+
+/// As [`command`], for a program that wants the output itself; gives the exit code.
+pub fn execute(words: impl IntoIterator<Item = OsString>, console: &mut Console<'_>) -> u8 {
     match arguments::parse(words) {
-        Ok(arguments::Command::Help(text)) => {
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
-        Ok(arguments::Command::Run(plan)) => run::run(&plan),
-        Err(message) => refuse(&message),
+        Ok(arguments::Command::Help(text)) => match console.out.write_all(text.as_bytes()) {
+            Ok(()) => 0,
+            Err(_) => 1,
+        },
+        Ok(arguments::Command::Run(plan)) => run::run(&plan, console),
+        Err(message) => console.refuse(&message),
     }
 }
 
-fn refuse(message: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "error: {message}");
-    ExitCode::FAILURE
+impl Console<'_> {
+    fn refuse(&mut self, message: &str) -> u8 {
+        // Where errors can't be written either, the exit code has to do.
+        let _ = writeln!(self.err, "error: {message}");
+        1
+    }
 }
 
 /// Ends the process where its threads can't be waited for.

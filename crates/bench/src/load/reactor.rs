@@ -230,8 +230,8 @@ pub(super) struct Reactor<'a, P: Protocol> {
     measure_from: u64,
     end: u64,
     last_answer: u64,
-    /// The requests that count have begun.
-    is_measuring: bool,
+    /// The thread's CPU time when the requests that count began.
+    cpu_from: Option<u64>,
     stats: Stats,
     warmup: Stats,
     tick: Option<Tick>,
@@ -268,7 +268,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             measure_from: 0,
             end: NEVER,
             last_answer: 0,
-            is_measuring: false,
+            cpu_from: None,
             stats: Stats::new(commands),
             warmup: Stats::new(commands),
             tick: load.interval_ns.map(|_| Tick::new(0)),
@@ -290,15 +290,11 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         self.shared.barrier.wait();
         let start = self.shared.start.load(Ordering::Relaxed);
         self.begin(start, thread);
-        let mut cpu_from = None;
         let mut cut_off = None;
         let mut ready = Vec::new();
         let to = loop {
             let now = self.shared.now();
-            if cpu_from.is_none() && now >= self.measure_from {
-                cpu_from = Some(cpu::thread_ns());
-                self.is_measuring = true;
-            }
+            self.measure_if_due(now);
             if self.shared.stop.load(Ordering::Relaxed) {
                 cut_off = Some(now);
                 break now;
@@ -322,7 +318,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 self.handle(*event);
             }
         };
-        let cpu_ns = cpu_from.map_or(0, |from| cpu::thread_ns() - from);
+        let cpu_ns = self.cpu_from.map_or(0, |from| cpu::thread_ns() - from);
         self.send_tick(to, true);
         self.settle_accounts(to, cut_off.is_some());
         let to_ns = match (cut_off, self.load.duration_ns) {
@@ -381,8 +377,15 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         if let Some(wait) = start.checked_sub(self.shared.now()) {
             std::thread::sleep(Duration::from_nanos(wait));
         }
+        self.measure_if_due(start);
         for id in 0..self.connections.len() {
             self.give_work(id);
+        }
+    }
+
+    fn measure_if_due(&mut self, now: u64) {
+        if self.cpu_from.is_none() && now >= self.measure_from {
+            self.cpu_from = Some(cpu::thread_ns());
         }
     }
 
@@ -538,7 +541,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         connection.watches_write = !is_made;
         connection.state = State::Connecting;
         if is_made {
-            self.connected(id, now);
+            self.connected(id, self.shared.now());
         } else {
             self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
         }
@@ -704,7 +707,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             connection.out.clear();
             connection.written = 0;
         }
-        if self.is_measuring {
+        if self.cpu_from.is_some() {
             self.stats.bytes_sent += sent;
         }
     }

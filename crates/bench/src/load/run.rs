@@ -5,15 +5,15 @@
 //! was measured is lost.
 
 use std::io::Write;
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
 use socket2::{SockAddr, Socket, Type};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::Console;
 use super::cpu;
 use super::http::Http;
 use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
@@ -77,31 +77,28 @@ impl Outcome {
     }
 }
 
-/// Runs the plan and reports; what the shell is told.
-pub(super) fn run(plan: &Plan) -> ExitCode {
-    let outcome = match measure(plan) {
+/// Runs the plan and reports; the exit code.
+pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
+    let outcome = match measure(plan, console) {
         Ok(outcome) => outcome,
-        Err(message) => return super::refuse(&message),
+        Err(message) => return console.refuse(&message),
     };
-    if let Err(error) = report(plan, &outcome) {
-        return super::refuse(&error);
+    if let Err(error) = report(plan, &outcome, console) {
+        return console.refuse(&error);
     }
     if outcome.is_interrupted {
-        ExitCode::from(130)
+        130
     } else if outcome.has_worked() {
-        ExitCode::SUCCESS
+        0
     } else {
-        eprintln!("error: no request has worked");
-        ExitCode::FAILURE
+        console.refuse("no request has worked")
     }
 }
 
-fn report(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
-    let print = |text: &str| {
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(|error| format!("the report can't be written to standard output: {error}"))
+fn report(plan: &Plan, outcome: &Outcome, console: &mut Console<'_>) -> Result<(), String> {
+    let mut print = |text: &str| {
+        let written = console.out.write_all(text.as_bytes()).and_then(|()| console.out.flush());
+        written.map_err(|error| format!("the report can't be written: {error}"))
     };
     match &plan.load.json {
         Json::Output => print(&json::report(plan, outcome)),
@@ -113,7 +110,7 @@ fn report(plan: &Plan, outcome: &Outcome) -> Result<(), String> {
     }
 }
 
-fn measure(plan: &Plan) -> Result<Outcome, String> {
+fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome, String> {
     let load = &plan.load;
     if let Some(pid) = load.pid
         && cpu::process_s(pid).is_none()
@@ -124,8 +121,10 @@ fn measure(plan: &Plan) -> Result<Outcome, String> {
     raise_descriptors(load.connections)?;
     let keys = |thread: usize| Keys::new(load.keys.clone(), load.seed, thread as u64, load.threads as u64);
     match &plan.protocol {
-        ProtocolPlan::Http(http) => drive(load, &address, |thread| Http::new(http.clone(), keys(thread), thread)),
-        ProtocolPlan::Redis(redis) => drive(load, &address, |thread| Redis::new(redis.clone(), keys(thread))),
+        ProtocolPlan::Http(http) => {
+            drive(load, &address, console, |thread| Http::new(http.clone(), keys(thread), thread))
+        }
+        ProtocolPlan::Redis(redis) => drive(load, &address, console, |thread| Redis::new(redis.clone(), keys(thread))),
     }
 }
 
@@ -164,7 +163,12 @@ fn raise_descriptors(connections: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn drive<P: Protocol + Send>(load: &Load, address: &SockAddr, protocol: impl Fn(usize) -> P) -> Result<Outcome, String>
+fn drive<P: Protocol + Send>(
+    load: &Load,
+    address: &SockAddr,
+    console: &mut Console<'_>,
+    protocol: impl Fn(usize) -> P,
+) -> Result<Outcome, String>
 where
     P::Session: Send,
 {
@@ -189,7 +193,8 @@ where
                 Err(error) => super::abort(1, &format!("thread {number} does not start: {error}")),
             }
         }
-        let watched = watch(load, &shared, ticked, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
+        let watched =
+            watch(load, &shared, ticked, console, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
         let reports: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         (reports, watched)
     });
@@ -215,6 +220,7 @@ fn watch(
     load: &Load,
     shared: &Shared,
     mut ticked: mpsc::Receiver<Tick>,
+    console: &mut Console<'_>,
     are_done: impl Fn() -> bool,
 ) -> Result<Watched, String> {
     let failed = |error: std::io::Error| {
@@ -223,8 +229,10 @@ fn watch(
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut signals = match console.takes_signals {
+            true => Some((signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)),
+            false => None,
+        };
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let own = std::process::id();
@@ -234,10 +242,9 @@ fn watch(
         let mut lines = Lines::new(load);
         loop {
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                () = interrupted(&mut signals) => {}
                 Some(tick) = ticked.recv() => {
-                    lines.add(tick);
+                    lines.add(tick, console.err);
                     continue;
                 }
                 _ = look.tick() => {
@@ -254,9 +261,9 @@ fn watch(
                     }
                     if is_done {
                         while let Ok(tick) = ticked.try_recv() {
-                            lines.add(tick);
+                            lines.add(tick, console.err);
                         }
-                        lines.finish();
+                        lines.finish(console.err);
                         break;
                     }
                     continue;
@@ -280,6 +287,19 @@ fn watch(
     })
 }
 
+/// The first of the signals; never, where they are somebody else's.
+async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
+    match signals {
+        None => std::future::pending().await,
+        Some((interrupt, terminate)) => {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        }
+    }
+}
+
 /// Live lines: one for each interval, printed when every thread has given its part.
 struct Lines {
     interval_s: f64,
@@ -293,7 +313,7 @@ impl Lines {
         Lines { interval_s, threads: load.threads, waiting: std::collections::BTreeMap::new() }
     }
 
-    fn add(&mut self, tick: Tick) {
+    fn add(&mut self, tick: Tick, err: &mut dyn Write) {
         let number = tick.number;
         match self.waiting.entry(number) {
             std::collections::btree_map::Entry::Vacant(entry) => {
@@ -312,19 +332,20 @@ impl Lines {
             if entry.get().0 < self.threads && *entry.key() + TICKS_WAITING as u64 > number {
                 return;
             }
-            print_line(self.interval_s, &entry.remove().1);
+            print_line(self.interval_s, &entry.remove().1, err);
         }
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, err: &mut dyn Write) {
         for (_, (_, tick)) in std::mem::take(&mut self.waiting) {
-            print_line(self.interval_s, &tick);
+            print_line(self.interval_s, &tick, err);
         }
     }
 }
 
-fn print_line(interval_s: f64, tick: &Tick) {
-    let _ = writeln!(std::io::stderr(), "{}", text::live_line(interval_s, tick));
+fn print_line(interval_s: f64, tick: &Tick, err: &mut dyn Write) {
+    // Nobody looking is no reason to end a run.
+    let _ = writeln!(err, "{}", text::live_line(interval_s, tick));
 }
 
 fn combine(

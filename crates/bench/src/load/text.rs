@@ -202,6 +202,9 @@ fn printable(text: &str) -> String {
 
 fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let stats = &outcome.stats;
+    if outcome.latency.is_empty() && stats.connect.is_empty() {
+        return;
+    }
     let mut head = String::new();
     for (name, _, _) in QUANTILES {
         let _ = write!(head, "{name:>9}");

@@ -1,0 +1,135 @@
+//! RESP against a real redis-server, whose own counters say what it got.
+
+use std::time::Duration;
+
+use sluicegate_testkit::{Client, RedisServer, wait_for};
+
+use super::{run, run_with};
+
+/// Calls of a command, as the server has counted them.
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let text = Client::connect(&server.address()).ask(&["INFO", "commandstats"]);
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.map_or(0, |rest| rest.split(',').next().unwrap_or_default().parse().expect("a number"))
+}
+
+#[test]
+fn the_servers_count_is_the_clients() {
+    for words in ["", "-t 2 -P 7", "-r 3000", "--resp3 --no-keep-alive"] {
+        let server = RedisServer::start(&[]);
+        let words = format!("redis -c 5 -n 1200 --ratio 1:3 --json {words} --server {}", server.address());
+        let ran = run_with(&words, &["SET __key__ __data__", "GET __key__"]);
+        let fields = ran.fields();
+        fields.balance();
+        assert_eq!((ran.code, fields.count("requests.answered")), (0, 1200), "{words}: {}", ran.err);
+        assert_eq!((calls(&server, "set"), calls(&server, "get")), (300, 900), "{words}");
+        assert_eq!((fields.count("commands.0.answered"), fields.count("commands.1.answered")), (300, 900));
+        assert_eq!(fields.count("commands.1.nulls"), fields.count("replies.nulls"));
+        if words.contains("resp3") {
+            assert_eq!(calls(&server, "hello"), 1200);
+        }
+    }
+}
+
+#[test]
+fn sequential_keys_are_all_written_with_their_data() {
+    let server = RedisServer::start(&[]);
+    let words = "redis -c 4 -t 2 -n 300 --key-min 1 --key-max 300 --key-prefix p: --key-pattern sequential --data-size 7 \
+                 --db 3 --server";
+    let ran = run_with(words, &[&server.address(), "SET __key__ __data__"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let mut client = Client::connect(&server.address());
+    client.ask(&["SELECT", "3"]);
+    assert_eq!(client.ask(&["DBSIZE"]), ":300\r\n");
+    assert_eq!(client.ask(&["GET", "p:300"]), "$7\r\nxxxxxxx\r\n");
+}
+
+#[test]
+fn every_preset_works() {
+    let server = RedisServer::start(&[]);
+    let tests = "ping,set,get,incr,lpush,rpush,lpop,rpop,sadd,hset,spop,zadd,zpopmin,lrange,mset";
+    let ran = run_with("redis -n 300 -c 3 --json --key-max 20 --test", &[tests, "--server", &server.address()]);
+    let fields = ran.fields();
+    fields.balance();
+    assert_eq!((ran.code, fields.count("replies.errors")), (0, 0), "{}", ran.out);
+    for number in 0..15 {
+        assert_eq!(fields.count(&format!("commands.{number}.answered")), 20);
+    }
+}
+
+#[test]
+fn big_values_pass_through() {
+    let server = RedisServer::start(&[]);
+    let mut client = Client::connect(&server.address());
+    client.ask(&["SET", "big", &"v".repeat(3_000_000)]);
+    let ran = run_with("redis -n 10 -c 2 -P 2 --json --server", &[&server.address(), "GET big"]);
+    let fields = ran.fields();
+    assert_eq!((ran.code, fields.count("replies.values")), (0, 10), "{}", ran.err);
+    assert!(fields.count("bytes.received") > 30_000_000);
+}
+
+#[test]
+fn logins() {
+    let server = RedisServer::start(&["--requirepass", "secret"]);
+    let address = server.address();
+    let ran = run(&format!("redis -n 10 -c 2 --server {address} --password secret --db 2 --json"));
+    assert_eq!((ran.code, ran.fields().count("replies.values")), (0, 10), "{}", ran.err);
+    let ran = run(&format!("redis -n 10 -c 2 --server redis://default:secret@{address}/1 --resp3"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = run(&format!("redis -n 10 -c 2 --server {address} --password wrong"));
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("the server refuses the connection's login: WRONGPASS"), "{}", ran.err);
+    // Without a login every command is refused, and that is no success.
+    let ran = run(&format!("redis -n 10 -c 2 --server {address} --json"));
+    assert_eq!((ran.code, ran.fields().count("replies.codes.NOAUTH.count")), (1, 10));
+}
+
+#[test]
+fn a_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("redis.sock");
+    let _server = RedisServer::start(&["--unixsocket", path.to_str().unwrap()]);
+    let ran = run_with("redis -n 50 -c 3 --json --server", &[&format!("unix:{}", path.display())]);
+    assert_eq!((ran.code, ran.fields().count("replies.values")), (0, 50), "{}", ran.err);
+}
+
+/// Runs `words` and stops the server for a second while the load is on; the answers come when it goes on.
+fn with_a_stop(words: &str) -> super::Fields {
+    let server = RedisServer::start(&[]);
+    let words = format!("redis -c 10 --json {words} --server {}", server.address());
+    let load = std::thread::spawn(move || run_with(&words, &["INCR counter"]));
+    let mut client = Client::connect(&server.address());
+    wait_for("the load", || {
+        let count = client.ask(&["GET", "counter"]);
+        count.lines().nth(1).and_then(|count| count.parse::<u64>().ok()).filter(|count| *count > 300)
+    });
+    server.program.signal(19); // SIGSTOP
+    std::thread::sleep(Duration::from_secs(1));
+    server.program.signal(18); // SIGCONT
+    let ran = load.join().expect("no panic");
+    let fields = ran.fields();
+    fields.balance();
+    assert_eq!(fields.count("requests.failed"), 0, "{}", ran.out);
+    fields
+}
+
+#[test]
+fn a_server_that_stops_shows_in_an_open_loops_p99() {
+    let fields = with_a_stop("-r 1000 -d 3s");
+    assert_eq!(fields.count("requests.intended"), 3000);
+    // A third of all requests were due while the server stood, and waited for half a second in the mean.
+    assert!(fields.number("latency_us.p75") > 50_000.0);
+    assert!(fields.number("latency_us.p99") > 800_000.0);
+    // Only those that were in flight, one a connection, saw it by themselves.
+    assert!(fields.number("service_us.p99") < fields.number("latency_us.p99"));
+    assert!(fields.count("late_sends.by_connections") > 300);
+}
+
+#[test]
+fn a_server_that_stops_shows_in_a_closed_loops_corrected_p99() {
+    let fields = with_a_stop("-d 3s --correct 500us");
+    assert!(fields.number("latency_us.max") > 900_000.0);
+    assert!(fields.number("latency_us.p99") < 500_000.0, "ten of many thousand requests don't reach the p99");
+    assert!(fields.number("corrected_us.p99") > 500_000.0);
+    assert!(fields.count("corrected_us.count") > fields.count("latency_us.count"));
+}

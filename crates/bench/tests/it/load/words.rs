@@ -1,0 +1,101 @@
+//! Words that are wrong are refused with a reason, before anything is sent.
+
+use super::run_with;
+
+#[track_caller]
+fn check(words: &str, more: &[&str], part: &str) {
+    let ran = run_with(words, more);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{words} {more:?}");
+    assert!(ran.err.starts_with("error: ") && ran.err.contains(part), "{words} {more:?}: {}", ran.err);
+}
+
+#[test]
+fn wrong_words() {
+    const URL: &str = "http://127.0.0.1:1/";
+    for (words, part) in [
+        ("ftp", "unknown generator 'ftp'; there are http and redis"),
+        ("http", "a URL is missing"),
+        ("http https://a/", "https is not supported yet"),
+        ("http http://a:x/", "'x' is not a port"),
+        ("http http://a/ http://b/", "one run goes to one server"),
+        ("http http://a/__kye__", "'__kye__' is unknown"),
+        ("http http://no-such-host.invalid/", "'no-such-host.invalid' can't be resolved"),
+        ("http --urls /does/not/exist", "/does/not/exist"),
+        ("http --urls /dev/null", "no URL"),
+        ("http -6 http://127.0.0.1:1/", "'127.0.0.1' has no IPv6 address"),
+        ("http --connect nowhere http://a/", "the port is missing"),
+        ("redis --server http://a/", "only redis:// is known"),
+        ("redis --server a:0", "'0' is not a port"),
+        ("redis --ratio 1:2 PING", "--ratio has 2 numbers for 1 commands"),
+        ("redis --ratio 0 PING", "ratios are 1 or more"),
+        ("redis --ratio x PING", "--ratio x"),
+        ("redis --test sett", "--test sett: unknown; there are ping, set"),
+        ("redis --user u", "--user wants a --password"),
+        ("redis MONITOR", "one reply"),
+        ("redis --db -1", "--db"),
+    ] {
+        check(words, &[], part);
+    }
+    for (words, part) in [
+        ("-c 0", "-c 0: a number from 1 to"),
+        ("-t 0", "-t 0"),
+        ("-t 8 -c 4", "8 threads have only 4 connections to share"),
+        ("-n 0", "-n 0"),
+        ("-d 0", "must be more than 0"),
+        ("-d soon", "a time is expected"),
+        ("-d 10y", "a time is expected"),
+        ("-d 9999h", "more than 1000 hours"),
+        ("-r 0", "-r 0"),
+        ("-r -5", "-r"),
+        ("-r nan", "-r nan"),
+        ("-r inf", "-r inf"),
+        ("-P 0", "-P 0"),
+        ("-P 2 --no-keep-alive", "--pipeline wants connections that carry more"),
+        ("-P 10000 -c 100000", "would be in flight"),
+        ("--timeout 0", "must be more than 0"),
+        ("--data-size 0", "--data-size 0"),
+        ("--key-min 5 --key-max 4", "--key-min 5 is above --key-max 4"),
+        ("--key-pattern random", "there are uniform"),
+        ("--key-pattern zipf:0", "not a number above 0"),
+        ("--arrivals exponential", "--arrivals wants a --rate"),
+        ("--arrivals poisson", "there are constant and exponential"),
+        ("--correct 1ms -r 10", "--correct is for a closed loop"),
+        ("-i 1ms", "--interval is at least 10ms"),
+        ("--json=", "a file name is missing"),
+        ("--pid 0", "--pid 0"),
+        ("--pid 4294967295", "no such process"),
+        ("-X", "invalid option '-X'"),
+        ("--colour", "invalid option '--colour'"),
+    ] {
+        check(&format!("http {words} {URL}"), &[], part);
+        if !words.starts_with("--data-size") {
+            check(&format!("redis {words} --server 127.0.0.1:1"), &[], part);
+        }
+    }
+    for (header, part) in [
+        ("no colon", "'NAME: VALUE' is expected"),
+        ("a b: c", "invalid character in a header name"),
+        ("Content-Length: 5", "the generator sets Content-Length itself"),
+        ("X: __kez__", "'__kez__' is unknown"),
+    ] {
+        check("http -H", &[header, URL], part);
+    }
+    check("http -m", &["G T", URL], "not a request");
+    check("http -b a -b b", &[URL], "there is one body");
+    check("http --body-file /does/not/exist", &[URL], "/does/not/exist");
+    check("http -c", &[], "-c wants a value");
+    check("http", &["http://a/ b"], "must be percent-encoded");
+    check("redis", &["SET 'a"], "a closing ' is missing");
+    check("redis", &[""], "an empty command");
+}
+
+#[test]
+fn helps() {
+    for (words, part) in
+        [("", "usage: sluicegate bench http"), ("http --help", "--urls FILE"), ("redis -h", "--test NAME,NAME…")]
+    {
+        let ran = run_with(words, &[]);
+        assert_eq!(ran.code, 0);
+        assert!(ran.out.contains(part), "{}", ran.out);
+    }
+}
