@@ -74,8 +74,22 @@ pub enum Category {
     Set,
     /// `@sortedset`
     SortedSet,
+    /// `@hash`
+    Hash,
+    /// `@bitmap`
+    Bitmap,
+    /// `@hyperloglog`
+    HyperLogLog,
+    /// `@geo`
+    Geo,
+    /// `@stream`
+    Stream,
     /// `@connection`
     Connection,
+    /// `@transaction`
+    Transaction,
+    /// `@scripting`
+    Scripting,
     /// `@dangerous`
     Dangerous,
 }
@@ -89,7 +103,14 @@ impl Category {
             Category::List => "@list",
             Category::Set => "@set",
             Category::SortedSet => "@sortedset",
+            Category::Hash => "@hash",
+            Category::Bitmap => "@bitmap",
+            Category::HyperLogLog => "@hyperloglog",
+            Category::Geo => "@geo",
+            Category::Stream => "@stream",
             Category::Connection => "@connection",
+            Category::Transaction => "@transaction",
+            Category::Scripting => "@scripting",
             Category::Dangerous => "@dangerous",
         }
     }
@@ -104,6 +125,8 @@ pub enum Cost {
     PerKey,
     /// With the length of a value.
     PerByte,
+    /// With the number of a value's elements.
+    PerElement,
     /// With the keyspace.
     Keyspace,
 }
@@ -166,7 +189,7 @@ pub struct CommandSpec {
     pub cost: Cost,
     /// The version of Redis that brought it.
     pub since: &'static str,
-    /// Redis's group: `string`, `generic`, `server`, `connection`.
+    /// Redis's group, such as `string`, `generic` or `sorted-set`.
     pub group: &'static str,
     /// One sentence.
     pub summary: &'static str,
@@ -213,6 +236,10 @@ impl CommandSpec {
             KeyRule::None => (0, 0, 0),
             KeyRule::Range { first, last, step } => (i64::from(first), i64::from(last), i64::from(step)),
             KeyRule::WithDatabase { last, .. } => (1, i64::from(last), 1),
+            // What can be said without the words.
+            KeyRule::Counted { destination, .. } => {
+                (i64::from(destination), i64::from(destination), i64::from(destination))
+            }
         }
     }
 
@@ -231,7 +258,12 @@ impl CommandSpec {
         add(own(Category::Set), "@set");
         add(own(Category::SortedSet), "@sortedset");
         add(own(Category::List), "@list");
+        add(own(Category::Hash), "@hash");
         add(own(Category::String), "@string");
+        add(own(Category::Bitmap), "@bitmap");
+        add(own(Category::HyperLogLog), "@hyperloglog");
+        add(own(Category::Geo), "@geo");
+        add(own(Category::Stream), "@stream");
         add(self.flags.has(Flags::PUBSUB), "@pubsub");
         add(self.flags.has(Flags::ADMIN), "@admin");
         add(self.flags.has(Flags::FAST), "@fast");
@@ -239,6 +271,8 @@ impl CommandSpec {
         add(self.flags.has(Flags::BLOCKING), "@blocking");
         add(self.flags.has(Flags::ADMIN) || own(Category::Dangerous), "@dangerous");
         add(own(Category::Connection), "@connection");
+        add(own(Category::Transaction), "@transaction");
+        add(own(Category::Scripting), "@scripting");
         all
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::Inner;
+use crate::command::{Refused, WRONG_TYPE};
 use crate::gate::Pass;
+use crate::object::{Kind, ObjectRef, Ref};
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
@@ -53,6 +55,16 @@ impl<'p> Ctx<'p> {
         let entry = stripe.table.entry_mut(slot);
         entry.touch(now_s);
         Some(entry)
+    }
+
+    /// The string of key `index`, noting the access.
+    pub(crate) fn read_string(&mut self, index: usize) -> Result<Option<View<'_>>, Refused> {
+        self.read(index).map(|entry| entry.string().ok_or(WRONG_TYPE.into())).transpose()
+    }
+
+    /// The value of key `index`, which is of this type, noting the access.
+    pub(crate) fn read_as<K: Kind>(&mut self, index: usize) -> Result<Option<Ref<'_, K>>, Refused> {
+        typed(self.read(index))
     }
 
     /// The entry of key `index`, without noting the access.
@@ -111,6 +123,11 @@ impl Drop for Ctx<'_> {
     }
 }
 
+/// An entry's value as this type.
+fn typed<K: Kind>(entry: Option<&Entry>) -> Result<Option<Ref<'_, K>>, Refused> {
+    entry.map(|entry| entry.object().and_then(ObjectRef::typed).ok_or(WRONG_TYPE.into())).transpose()
+}
+
 /// One key that a command may change.
 pub(crate) struct KeyMut<'c, 'p> {
     stripe: &'c mut Stripe,
@@ -132,9 +149,50 @@ impl KeyMut<'_, '_> {
         self.slot.map(|slot| self.stripe.table.entry(slot))
     }
 
-    /// Its value.
-    pub(crate) fn view(&self) -> Option<View<'_>> {
-        self.entry().map(Entry::view)
+    /// Its value, if it has one and that is a string.
+    pub(crate) fn string(&self) -> Result<Option<View<'_>>, Refused> {
+        self.entry().map(|entry| entry.string().ok_or(WRONG_TYPE.into())).transpose()
+    }
+
+    /// Lets `change` edit the value, which is made if the key does not exist, and removes the key if nothing is left in
+    /// it. The access is noted.
+    pub(crate) fn edit_as<K: Kind, R>(&mut self, change: impl FnOnce(&mut K) -> R) -> Result<R, Refused> {
+        if self.slot.is_some() {
+            return self.edit_existing_as(change).map(|result| result.expect("the key is there"));
+        }
+        let mut value = K::empty();
+        let result = change(&mut value);
+        if value.len() > 0 {
+            self.set(Value::Object(value.into_object()), None);
+        }
+        Ok(result)
+    }
+
+    /// As [`edit_as`](Self::edit_as), but does nothing if the key does not exist.
+    pub(crate) fn edit_existing_as<K: Kind, R>(
+        &mut self,
+        change: impl FnOnce(&mut K) -> R,
+    ) -> Result<Option<R>, Refused> {
+        let Some(slot) = self.slot else { return Ok(None) };
+        let now_s = self.now.coarse_s();
+        self.stripe.table.entry_mut(slot).touch(now_s);
+        let edited = self.stripe.edit_object(slot, |object| {
+            K::of_mut(object).map(|value| {
+                let result = change(value);
+                (result, value.len() == 0)
+            })
+        });
+        let (result, is_empty) = edited.flatten().ok_or(WRONG_TYPE)?;
+        if is_empty {
+            self.remove();
+        }
+        Ok(Some(result))
+    }
+
+    /// Its value, if it has one and that is of this type.
+    #[allow(dead_code, reason = "for commands that look before they change")]
+    pub(crate) fn object<K: Kind>(&self) -> Result<Option<Ref<'_, K>>, Refused> {
+        typed(self.entry())
     }
 
     /// Its expiry in Unix milliseconds.

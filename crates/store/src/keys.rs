@@ -1,5 +1,6 @@
 //! Which words of a command are keys, and in which database.
 
+use sluicegate_wire::resp::parse_i64;
 use smallvec::SmallVec;
 
 /// Where a command's keys stand.
@@ -15,6 +16,14 @@ pub enum KeyRule {
         last: i8,
         /// Distance from key to key.
         step: i8,
+    },
+    /// Word `count` says how many keys follow it; with `destination` word 1 is a key, too. A number that makes no
+    /// sense finds nothing more: the handler will say so.
+    Counted {
+        /// Word of the number.
+        count: i8,
+        /// Whether word 1 is a key that is written.
+        destination: bool,
     },
     /// The first key is word 1 of the caller's database; `second` finds the other one, which may be of another
     /// database. Words that make no sense find nothing: the handler will say so.
@@ -57,6 +66,14 @@ impl KeyRule {
                     .map(|word| KeyWord { db, word: word as u32 })
                     .collect()
             }
+            KeyRule::Counted { count, destination } => {
+                let first = count as usize + 1;
+                let number = words.get(count as usize).and_then(|word| parse_i64(word));
+                let number = number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
+                let last = first.saturating_add(number).min(words.len());
+                let keys = destination.then_some(1).into_iter().chain(first..last);
+                keys.map(|word| KeyWord { db, word: word as u32 }).collect()
+            }
             KeyRule::WithDatabase { second, .. } => {
                 let mut keys = SmallVec::new();
                 keys.push(KeyWord { db, word: 1 });
@@ -82,6 +99,9 @@ mod tests {
     fn keys_are_found_where_the_rule_says() {
         check(KeyRule::None, "DBSIZE", &[]);
         check(KeyRule::ONE, "SET a b", &[1]);
+        check(KeyRule::Counted { count: 1, destination: false }, "ZUNION 2 a b WITHSCORES", &[2, 3]);
+        check(KeyRule::Counted { count: 2, destination: true }, "ZUNIONSTORE d 9 a b", &[1, 3, 4]);
+        check(KeyRule::Counted { count: 1, destination: false }, "ZUNION x a", &[]);
         check(KeyRule::TWO, "RENAME a b", &[1, 2]);
         check(KeyRule::ALL, "DEL a b c", &[1, 2, 3]);
         check(KeyRule::PAIRS, "MSET a 1 b 2", &[1, 3]);

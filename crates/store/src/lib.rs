@@ -27,6 +27,8 @@ mod glob;
 mod hold;
 mod keys;
 mod keyspace;
+#[allow(dead_code, reason = "the commands of the types come one by one")]
+mod object;
 mod park;
 mod rdb;
 mod reference;
@@ -49,6 +51,7 @@ pub use execute::{Caller, Executed, execute, fuzz_command};
 pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};
+pub use object::packed::fuzz_packed;
 pub use park::Parked;
 pub use rdb::fuzz_restore;
 pub use reference::reference;

@@ -16,6 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::Clock;
 use crate::hold::HoldTable;
+use crate::object::Object;
 use crate::slab::Slab;
 use crate::table::{KeyHasher, Slot, Table};
 use crate::value::{Entry, Garbage, Value};
@@ -77,7 +78,7 @@ pub(crate) struct Stripe {
     pub(crate) holds: Option<Box<HoldTable>>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
-    pub(crate) table: Table,
+    pub(crate) table: Table<Entry>,
     slab: Slab,
     expires: u32,
     /// Bytes of values that have vectors of their own.
@@ -264,7 +265,7 @@ impl Stripe {
         let done = match value {
             Value::Int(value) => entry.set_int(*value),
             Value::Bytes { bytes, raw } => entry.set_inline(bytes, *raw),
-            Value::Vec { .. } | Value::Shared { .. } => false,
+            Value::Vec { .. } | Value::Shared { .. } | Value::Object(_) => false,
         };
         if !done {
             return None;
@@ -340,6 +341,14 @@ impl Stripe {
         let entry = table.entry_mut(slot);
         let before = entry.outside_bytes();
         Edited { entry, before, outside_bytes, changed }.entry.edit(final_len, change)
+    }
+
+    /// Edits the object at `slot` in place; [`None`] if the value is a string.
+    pub(crate) fn edit_object<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
+        let Stripe { table, outside_bytes, changed, .. } = self;
+        let entry = table.entry_mut(slot);
+        let before = entry.outside_bytes();
+        Edited { entry, before, outside_bytes, changed }.entry.edit_object(change)
     }
 
     /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`. Returns
@@ -436,7 +445,8 @@ mod tests {
     fn check(stripe: &mut Stripe, hasher: &KeyHasher, key: &[u8], model: &Model) -> Option<Slot> {
         let slot = stripe.table.find(hasher.hash(key), key);
         let found = slot.map(|slot| stripe.table.entry(slot));
-        let found = found.map(|entry| (entry.view().text(&mut itoa::Buffer::new()).to_vec(), entry.expiry()));
+        let found =
+            found.map(|entry| (entry.string().unwrap().text(&mut itoa::Buffer::new()).to_vec(), entry.expiry()));
         assert!(found.as_ref() == model.get(key), "a key lost or changed its value");
         slot
     }
@@ -474,7 +484,7 @@ mod tests {
                     let entry = stripe.table.entry(slot);
                     readers.extend(entry.shared().map(|bytes| (bytes, model[&key].0.clone())));
                     let more = content(number, round, random.len());
-                    let len = entry.view().len() + more.len();
+                    let len = entry.string().unwrap().len() + more.len();
                     if len > crate::value::INLINE_MAX && stripe.edit(slot, len, |bytes| bytes.extend(&more)) {
                         model.get_mut(&key).expect("checked").0.extend(more);
                     }

@@ -17,9 +17,8 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hash::{BuildHasher, Hasher};
+use std::marker::PhantomData;
 use std::ptr::NonNull;
-
-use crate::value::Entry;
 
 /// Hashes keys, with a seed of this process: who doesn't know it can't choose keys that collide.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +38,17 @@ pub(crate) const ORDER_BITS: u32 = 52;
 
 pub(crate) fn order_of(hash: u64) -> u64 {
     hash >> (64 - ORDER_BITS)
+}
+
+/// What a table keeps: a pointer's worth, with its key behind it.
+pub(crate) trait Item: Sized {
+    /// The key, which never changes.
+    fn key(&self) -> &[u8];
+
+    /// When it expires, in Unix milliseconds.
+    fn expiry(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// Where an entry stands; valid until the next insertion or removal.
@@ -67,8 +77,8 @@ pub(crate) struct Swept {
 
 /// The keys of one stripe. What a lookup reads stands first, on the cache line of the stripe's lock.
 #[repr(C)]
-pub(crate) struct Table {
-    directory: Vec<Segment>,
+pub(crate) struct Table<T: Item> {
+    directory: Vec<Segment<T>>,
     /// Bits of the hash that chose the stripe.
     stripe_bits: u8,
     depth: u8,
@@ -79,10 +89,10 @@ pub(crate) struct Table {
 }
 
 // SAFETY: the segments belong to this table alone and are reached through it.
-unsafe impl Send for Table {}
+unsafe impl<T: Item + Send> Send for Table<T> {}
 
-impl Table {
-    pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8) -> Table {
+impl<T: Item> Table<T> {
+    pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8) -> Table<T> {
         Table { directory: Vec::new(), hasher, len: 0, segment_bytes: 0, stripe_bits, depth: 0 }
     }
 
@@ -93,7 +103,7 @@ impl Table {
 
     /// Bytes of directory and segments.
     pub(crate) fn bytes(&self) -> usize {
-        self.segment_bytes + self.directory.capacity() * size_of::<Segment>()
+        self.segment_bytes + self.directory.capacity() * size_of::<NonNull<Head>>()
     }
 
     /// The entry with this key.
@@ -105,19 +115,19 @@ impl Table {
     }
 
     /// The entry at `slot`.
-    pub(crate) fn entry(&self, slot: Slot) -> &Entry {
+    pub(crate) fn entry(&self, slot: Slot) -> &T {
         self.directory[slot.directory as usize].slots()[slot.index as usize].as_ref().expect("a slot that was found")
     }
 
     /// The entry at `slot`.
-    pub(crate) fn entry_mut(&mut self, slot: Slot) -> &mut Entry {
+    pub(crate) fn entry_mut(&mut self, slot: Slot) -> &mut T {
         self.directory[slot.directory as usize].slots_mut()[slot.index as usize]
             .as_mut()
             .expect("a slot that was found")
     }
 
     /// Puts another entry with the same key at `slot` and returns the old one.
-    pub(crate) fn replace(&mut self, slot: Slot, entry: Entry) -> Entry {
+    pub(crate) fn replace(&mut self, slot: Slot, entry: T) -> T {
         if let Some(at_ms) = entry.expiry() {
             self.note_expiry(slot, at_ms);
         }
@@ -131,7 +141,7 @@ impl Table {
     }
 
     /// Adds an entry whose key is not in the table.
-    pub(crate) fn insert(&mut self, hash: u64, entry: Entry) {
+    pub(crate) fn insert(&mut self, hash: u64, entry: T) {
         if self.directory.is_empty() {
             self.directory = vec![Segment::new(CAPACITIES[0], 0)];
             self.segment_bytes = layout(CAPACITIES[0]).size();
@@ -147,7 +157,7 @@ impl Table {
     }
 
     /// Removes and returns the entry at `slot`.
-    pub(crate) fn remove(&mut self, slot: Slot) -> Entry {
+    pub(crate) fn remove(&mut self, slot: Slot) -> T {
         let entry = self.directory[slot.directory as usize].take(slot.index as usize);
         self.len -= 1;
         entry
@@ -159,7 +169,7 @@ impl Table {
     }
 
     /// The segments in hash order, each with its first place in the directory.
-    fn segments(&self) -> impl Iterator<Item = (usize, &Segment)> {
+    fn segments(&self) -> impl Iterator<Item = (usize, &Segment<T>)> {
         let mut next = 0;
         std::iter::from_fn(move || {
             let first = next;
@@ -170,7 +180,7 @@ impl Table {
     }
 
     /// How many places of the directory point to this segment.
-    fn span(&self, segment: &Segment) -> usize {
+    fn span(&self, segment: &Segment<T>) -> usize {
         1 << (self.depth - segment.head().depth)
     }
 
@@ -212,7 +222,7 @@ impl Table {
     }
 
     /// Moves the entries of the segment at `index` to others.
-    fn distribute(&mut self, index: usize, choose: impl Fn(u64) -> usize, targets: &mut [&mut Segment]) {
+    fn distribute(&mut self, index: usize, choose: impl Fn(u64) -> usize, targets: &mut [&mut Segment<T>]) {
         let hasher = self.hasher.clone();
         let segment = &mut self.directory[index];
         for target in targets.iter_mut() {
@@ -227,7 +237,7 @@ impl Table {
     }
 
     /// Lets all places of the segment at `index` point to `new`, and deletes the emptied old one.
-    fn point(&mut self, index: usize, depth: u8, new: Segment) {
+    fn point(&mut self, index: usize, depth: u8, new: Segment<T>) {
         let span = 1 << (self.depth - depth);
         let first = index & !(span - 1);
         let old = self.directory[first].alias();
@@ -242,11 +252,11 @@ impl Table {
     ///
     /// At most one segment is visited, so that the stripe's lock is held briefly; `count` is then decreased by what
     /// was visited.
-    pub(crate) fn scan(&self, from: u64, count: &mut usize, mut visit: impl FnMut(&Entry)) -> Option<u64> {
+    pub(crate) fn scan(&self, from: u64, count: &mut usize, mut visit: impl FnMut(&T)) -> Option<u64> {
         let hash = from << (64 - ORDER_BITS);
         let index = self.index(hash);
         let segment = self.directory.get(index)?;
-        let mut found: Vec<(u64, &Entry)> = segment
+        let mut found: Vec<(u64, &T)> = segment
             .slots()
             .iter()
             .flatten()
@@ -275,12 +285,12 @@ impl Table {
     }
 
     /// Every entry, in no order.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &T> {
         self.segments().flat_map(|(_, segment)| segment.slots().iter().flatten())
     }
 
     /// The `nth` slot that is in use, counted from an arbitrary place that `hash` chooses.
-    pub(crate) fn any(&self, hash: u64) -> Option<&Entry> {
+    pub(crate) fn any(&self, hash: u64) -> Option<&T> {
         let start = self.index(hash);
         let places = (0..self.directory.len()).map(|step| (start + step) % self.directory.len());
         for place in places {
@@ -292,6 +302,30 @@ impl Table {
             }
         }
         None
+    }
+
+    /// An entry chosen by chance, each as likely as any other up to the evenness of hashes; [`None`] if the table is
+    /// empty. `random` gives any 64 bits.
+    #[allow(dead_code, reason = "for SRANDMEMBER and its kin")]
+    pub(crate) fn random(&self, mut random: impl FnMut() -> u64) -> Option<&T> {
+        if self.len == 0 {
+            return None;
+        }
+        // A place of the directory, then a slot: what lies in a segment that many places point to, or in a small one,
+        // would come too often, so it is taken with the odds that even this out.
+        for _ in 0..64 * 64 {
+            let bits = random();
+            let segment = &self.directory[(bits >> 32) as usize & (self.directory.len() - 1)];
+            let slots = segment.slots();
+            if self.span(segment) > 1 && random() as usize & (self.span(segment) - 1) != 0 {
+                continue;
+            }
+            let width = if self.directory.len() == 1 { slots.len() } else { slots.len().max(FULL) };
+            let Some(Some(entry)) = slots.get((bits as u32 as usize) % width) else { continue };
+            return Some(entry);
+        }
+        // Nearly everything was removed; whatever is there will do.
+        self.any(random())
     }
 
     /// A lower bound of all expiries in the stripe; `i64::MAX` if nothing expires.
@@ -308,8 +342,8 @@ impl Table {
         now_ms: i64,
         from: u64,
         limit: usize,
-        mut is_due: impl FnMut(&Entry) -> bool,
-        mut expired: impl FnMut(Entry),
+        mut is_due: impl FnMut(&T) -> bool,
+        mut expired: impl FnMut(T),
     ) -> Swept {
         let mut swept = Swept { next: None, earliest_ms: i64::MAX };
         let (mut seen, mut place) = (0, self.index(from));
@@ -347,7 +381,7 @@ impl Table {
     }
 
     /// Hands every entry to `take` and leaves the table empty.
-    pub(crate) fn clear(&mut self, mut take: impl FnMut(Entry)) {
+    pub(crate) fn clear(&mut self, mut take: impl FnMut(T)) {
         let mut place = 0;
         while place < self.directory.len() {
             let span = self.span(&self.directory[place]);
@@ -363,7 +397,7 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl<T: Item> Drop for Table<T> {
     fn drop(&mut self) {
         debug_assert_eq!(self.len, 0, "a table is dropped after its entries were freed");
         self.clear(|_| {});
@@ -393,10 +427,11 @@ fn layout(capacity: usize) -> Layout {
 /// A pointer to a segment: head, then a fingerprint per slot, then the slots. Several places of one directory hold the
 /// same pointer; the table deletes each segment once.
 #[repr(transparent)]
-struct Segment(NonNull<Head>);
+struct Segment<T>(NonNull<Head>, PhantomData<T>);
 
-impl Segment {
-    fn new(capacity: usize, depth: u8) -> Segment {
+impl<T: Item> Segment<T> {
+    fn new(capacity: usize, depth: u8) -> Segment<T> {
+        const { assert!(size_of::<Option<T>>() == 8, "a slot is a pointer") };
         let layout = layout(capacity);
         // SAFETY: the layout's size is not 0; head, fingerprints and slots fill it exactly, and a capacity that is a
         // multiple of 8 keeps the slots aligned. A null pointer is `None` of the slot's type.
@@ -405,14 +440,14 @@ impl Segment {
             let Some(start) = NonNull::new(block.cast::<Head>()) else { handle_alloc_error(layout) };
             start.write(Head { earliest_ms: i64::MAX, capacity: capacity as u16, len: 0, used: 0, depth });
             block.add(HEAD).write_bytes(EMPTY, 9 * capacity);
-            Segment(start)
+            Segment(start, PhantomData)
         }
     }
 
     /// Another pointer to the same segment. The table's methods see to it that no reference into the segment is alive
     /// when one is made mutable through another alias: each works through one alias at a time under `&mut Table`.
-    fn alias(&self) -> Segment {
-        Segment(self.0)
+    fn alias(&self) -> Segment<T> {
+        Segment(self.0, PhantomData)
     }
 
     fn delete(self) {
@@ -446,13 +481,13 @@ impl Segment {
         unsafe { self.0.as_ptr().cast::<u8>().add(HEAD + index).write(print) }
     }
 
-    fn slots(&self) -> &[Option<Entry>] {
+    fn slots(&self) -> &[Option<T>] {
         let capacity = self.capacity();
         // SAFETY: `capacity` slots follow the fingerprints, all initialised (null is `None`).
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(HEAD + capacity).cast(), capacity) }
     }
 
-    fn slots_mut(&mut self) -> &mut [Option<Entry>] {
+    fn slots_mut(&mut self) -> &mut [Option<T>] {
         let capacity = self.capacity();
         // SAFETY: as in `slots`.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast::<u8>().add(HEAD + capacity).cast(), capacity) }
@@ -483,11 +518,11 @@ impl Segment {
         let home = ((hash >> 8 & 0xffff) as usize * (FULL / GROUP)) >> 16;
         let start = self.0.as_ptr().cast::<u8>();
         prefetch(start.wrapping_add(HEAD + home * GROUP));
-        prefetch(start.wrapping_add(HEAD + FULL + home * GROUP * size_of::<Entry>()));
+        prefetch(start.wrapping_add(HEAD + FULL + home * GROUP * size_of::<T>()));
     }
 
     #[inline]
-    fn find(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<usize> {
+    fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<usize> {
         self.prefetch(hash);
         let print = fingerprint(hash);
         let groups = self.groups();
@@ -512,7 +547,7 @@ impl Segment {
     }
 
     /// Adds an entry; there is room.
-    fn put(&mut self, hash: u64, entry: Entry) {
+    fn put(&mut self, hash: u64, entry: T) {
         let groups = self.groups();
         let mut group = self.home(hash);
         let index = loop {
@@ -534,7 +569,7 @@ impl Segment {
     }
 
     /// Removes the entry at `index`.
-    fn take(&mut self, index: usize) -> Entry {
+    fn take(&mut self, index: usize) -> T {
         let entry = self.slots_mut()[index].take().expect("a slot that was found");
         // No search went past a group that has an empty slot, so nothing needs a tombstone there.
         let ends_here = equal(self.group(index / GROUP), EMPTY) != 0;
@@ -576,10 +611,10 @@ mod tests {
 
     use super::*;
     use crate::slab::Slab;
-    use crate::value::Value;
+    use crate::value::{Entry, Value};
 
     struct Fixture {
-        table: Table,
+        table: Table<Entry>,
         slab: Slab,
         hasher: KeyHasher,
     }
@@ -694,5 +729,32 @@ mod tests {
             }
         }
         assert!(fixture.table.bytes() < 4096, "{} bytes for 20 keys", fixture.table.bytes());
+    }
+
+    #[test]
+    fn chance_prefers_nobody() {
+        for keys in [3, 10, 100, 5_000] {
+            let mut fixture = Fixture::new();
+            (0..keys).for_each(|key| fixture.insert(&key.to_string(), None));
+            let mut seed = 7_u64;
+            let mut random = || {
+                seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                mixed ^ mixed >> 27
+            };
+            let mut drawn = std::collections::HashMap::<Vec<u8>, u32>::new();
+            (0..keys * 200).for_each(|_| {
+                let entry = fixture.table.random(&mut random).expect("the table is not empty");
+                *drawn.entry(entry.key().to_vec()).or_default() += 1;
+            });
+            assert_eq!(drawn.len(), keys);
+            // Twelve standard deviations are left for what is not even.
+            let fair = |count: &u32| (30..=370).contains(count);
+            assert!(
+                drawn.values().all(fair),
+                "{keys} keys: {:?}",
+                drawn.values().filter(|count| !fair(count)).collect::<Vec<_>>()
+            );
+        }
     }
 }

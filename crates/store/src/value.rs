@@ -20,7 +20,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::object::{Object, ObjectRef, Raw};
 use crate::slab::Slab;
+use crate::table::Item;
 
 /// Values longer than this many bytes have a vector of their own.
 pub(crate) const INLINE_MAX: usize = 192;
@@ -43,6 +45,7 @@ enum Form {
     Inline,
     Own,
     Shared,
+    Object,
 }
 
 /// A value to be stored.
@@ -55,6 +58,8 @@ pub(crate) enum Value<'a> {
     Vec { bytes: Vec<u8>, raw: bool },
     /// A shared vector to be taken over.
     Shared { bytes: Arc<Vec<u8>>, raw: bool },
+    /// A list, set, hash or sorted set.
+    Object(Object),
 }
 
 impl<'a> Value<'a> {
@@ -68,18 +73,19 @@ impl<'a> Value<'a> {
 }
 
 impl Value<'_> {
-    /// What an entry with this value would show.
-    pub(crate) fn view(&self) -> View<'_> {
+    /// The string that an entry with this value would show; [`None`] for another type.
+    pub(crate) fn string(&self) -> Option<View<'_>> {
         match self {
-            Value::Int(value) => View::Int(*value),
-            Value::Bytes { bytes, .. } => View::Bytes(bytes),
-            Value::Vec { bytes, .. } => View::Bytes(bytes),
-            Value::Shared { bytes, .. } => View::Bytes(bytes),
+            Value::Int(value) => Some(View::Int(*value)),
+            Value::Bytes { bytes, .. } => Some(View::Bytes(bytes)),
+            Value::Vec { bytes, .. } => Some(View::Bytes(bytes)),
+            Value::Shared { bytes, .. } => Some(View::Bytes(bytes)),
+            Value::Object(_) => None,
         }
     }
 }
 
-/// What an entry holds.
+/// The string that an entry holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum View<'a> {
     Int(i64),
@@ -113,6 +119,7 @@ impl<'a> View<'a> {
 pub(crate) enum Garbage {
     Own(Vec<u8>),
     Shared(Arc<Vec<u8>>),
+    Object(Object),
 }
 
 /// An owned entry. It must be given back with [`free`](Entry::free): dropping it leaks.
@@ -151,7 +158,7 @@ impl Entry {
     pub(crate) fn new(slab: &mut Slab, key: &[u8], value: Value<'_>, expiry: Option<i64>, access_s: u32) -> Entry {
         let raw = match &value {
             Value::Bytes { raw, .. } | Value::Vec { raw, .. } | Value::Shared { raw, .. } => *raw,
-            Value::Int(_) => false,
+            Value::Int(_) | Value::Object(_) => false,
         };
         // Bring the value to the form in which it is kept.
         let value = match value {
@@ -168,6 +175,7 @@ impl Entry {
             Value::Bytes { bytes, .. } => (Form::Inline, bytes.len()),
             Value::Vec { .. } => (Form::Own, size_of::<Own>()),
             Value::Shared { .. } => (Form::Shared, 8),
+            Value::Object(_) => (Form::Object, 8),
         };
         let long_key = key.len() > usize::from(u8::MAX);
         let flags = if expiry.is_some() { EXPIRES } else { 0 }
@@ -207,6 +215,11 @@ impl Entry {
                 Value::Shared { bytes, .. } => {
                     place.cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(bytes));
                 }
+                Value::Object(object) => {
+                    let object = object.into_raw();
+                    start.add(3).write(object.tag());
+                    place.cast::<NonNull<u8>>().write_unaligned(object.start());
+                }
             }
         }
         Entry(block)
@@ -224,13 +237,13 @@ impl Entry {
     /// Frees the block alone and hands its value over, for an entry that goes on under another name.
     pub(crate) fn into_value(self, slab: &mut Slab) -> Value<'static> {
         let raw = self.flag(RAW);
-        let value = match self.view() {
-            View::Int(value) => Value::Int(value),
-            View::Bytes(bytes) => match self.take_value() {
-                Some(Garbage::Own(bytes)) => Value::Vec { bytes, raw },
-                Some(Garbage::Shared(bytes)) => Value::Shared { bytes, raw },
-                None => Value::Vec { bytes: bytes.to_vec(), raw },
-            },
+        let value = match (self.take_value(), self.string()) {
+            (Some(Garbage::Object(object)), _) => Value::Object(object),
+            (Some(Garbage::Own(bytes)), _) => Value::Vec { bytes, raw },
+            (Some(Garbage::Shared(bytes)), _) => Value::Shared { bytes, raw },
+            (None, Some(View::Int(value))) => Value::Int(value),
+            (None, Some(View::Bytes(bytes))) => Value::Vec { bytes: bytes.to_vec(), raw },
+            (None, None) => unreachable!("an object is never in the block"),
         };
         // SAFETY: as in `free`.
         unsafe { slab.free(self.0, self.block_bytes()) };
@@ -240,10 +253,14 @@ impl Entry {
     /// A copy of the value, for another key.
     pub(crate) fn copy_value(&self) -> Value<'static> {
         let raw = self.flag(RAW);
-        match (self.shared(), self.view()) {
+        if let Some(object) = self.object() {
+            return Value::Object(object.copy());
+        }
+        match (self.shared(), self.string()) {
             (Some(bytes), _) => Value::Shared { bytes, raw },
-            (None, View::Int(value)) => Value::Int(value),
-            (None, View::Bytes(bytes)) => Value::Vec { bytes: bytes.to_vec(), raw },
+            (None, Some(View::Int(value))) => Value::Int(value),
+            (None, Some(View::Bytes(bytes))) => Value::Vec { bytes: bytes.to_vec(), raw },
+            (None, None) => unreachable!("no object, as just seen"),
         }
     }
 
@@ -260,6 +277,7 @@ impl Entry {
                     Some(Garbage::Own(Vec::from_raw_parts(own.start, own.len as usize, own.capacity as usize)))
                 }
                 Form::Shared => Some(Garbage::Shared(Arc::from_raw(self.shared_place().read_unaligned()))),
+                Form::Object => Some(Garbage::Object(Object::from_raw(self.raw_object()))),
             }
         }
     }
@@ -274,7 +292,8 @@ impl Entry {
             0 => Form::Int,
             1 => Form::Inline,
             2 => Form::Own,
-            _ => Form::Shared,
+            3 => Form::Shared,
+            _ => Form::Object,
         }
     }
 
@@ -312,7 +331,7 @@ impl Entry {
     /// Bytes of the block, the value's own vector not counted.
     pub(crate) fn block_bytes(&self) -> usize {
         let value = match self.form() {
-            Form::Int | Form::Shared => 8,
+            Form::Int | Form::Shared | Form::Object => 8,
             Form::Inline => usize::from(self.byte(3)),
             Form::Own => size_of::<Own>(),
         };
@@ -327,16 +346,17 @@ impl Entry {
                 Form::Int | Form::Inline => 0,
                 Form::Own => self.value_place().cast::<Own>().read_unaligned().capacity as usize,
                 Form::Shared => (*self.shared_place().read_unaligned()).capacity() + 40,
+                Form::Object => ObjectRef::new(self.raw_object()).bytes(),
             }
         }
     }
 
-    /// The value.
-    pub(crate) fn view(&self) -> View<'_> {
+    /// The value, if it is a string.
+    pub(crate) fn string(&self) -> Option<View<'_>> {
         // SAFETY: the form says what stands at the value's place; the bytes live as long as the entry, and change only
         // through `&mut self`.
         unsafe {
-            match self.form() {
+            Some(match self.form() {
                 Form::Int => View::Int(self.value_place().cast::<i64>().read_unaligned()),
                 Form::Inline => View::Bytes(std::slice::from_raw_parts(self.value_place(), usize::from(self.byte(3)))),
                 Form::Own => {
@@ -344,7 +364,43 @@ impl Entry {
                     View::Bytes(std::slice::from_raw_parts(own.start, own.len as usize))
                 }
                 Form::Shared => View::Bytes(&*self.shared_place().read_unaligned()),
-            }
+                Form::Object => return None,
+            })
+        }
+    }
+
+    /// The value, if it is not a string.
+    pub(crate) fn object(&self) -> Option<ObjectRef<'_>> {
+        // SAFETY: the object is this entry's, which is borrowed as long as the reference lives.
+        (self.form() == Form::Object).then(|| unsafe { ObjectRef::new(self.raw_object()) })
+    }
+
+    /// Only for entries that keep an object.
+    fn raw_object(&self) -> Raw {
+        debug_assert_eq!(self.form(), Form::Object);
+        // SAFETY: such an entry has the object's pointer at the value's place.
+        Raw::new(self.byte(3), unsafe { self.value_place().cast::<NonNull<u8>>().read_unaligned() })
+    }
+
+    /// Lets `change` edit an object. [`None`], and nothing is done, if the value is a string.
+    pub(crate) fn edit_object<R>(&mut self, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
+        if self.form() != Form::Object {
+            return None;
+        }
+        // SAFETY: the object is this entry's; `Editing` puts it back however `change` ends, so it has one owner at any
+        // time.
+        let object = unsafe { Object::from_raw(self.raw_object()) };
+        let mut editing = Editing { entry: self, value: ManuallyDrop::new(object), put_back: Entry::put_object };
+        Some(change(&mut editing.value))
+    }
+
+    fn put_object(&mut self, object: ManuallyDrop<Object>) {
+        let object = ManuallyDrop::into_inner(object).into_raw();
+        // SAFETY: called for entries of this form only, which have room for a pointer there; the tag is the head's
+        // fourth byte.
+        unsafe {
+            self.0.as_ptr().add(3).write(object.tag());
+            self.value_place().cast::<NonNull<u8>>().write_unaligned(object.start());
         }
     }
 
@@ -458,11 +514,27 @@ impl Entry {
 
     /// Redis's name for the encoding.
     pub(crate) fn encoding(&self) -> &'static str {
-        match self.view() {
-            View::Int(_) => "int",
-            View::Bytes(bytes) if bytes.len() <= EMBSTR_MAX && !self.flag(RAW) => "embstr",
-            View::Bytes(_) => "raw",
+        match self.string() {
+            Some(View::Int(_)) => "int",
+            Some(View::Bytes(bytes)) if bytes.len() <= EMBSTR_MAX && !self.flag(RAW) => "embstr",
+            Some(View::Bytes(_)) => "raw",
+            None => self.object().map_or("raw", |object| object.encoding()),
         }
+    }
+
+    /// What TYPE replies.
+    pub(crate) fn type_name(&self) -> &'static str {
+        self.object().map_or("string", |object| object.type_name())
+    }
+}
+
+impl Item for Entry {
+    fn key(&self) -> &[u8] {
+        Entry::key(self)
+    }
+
+    fn expiry(&self) -> Option<i64> {
+        Entry::expiry(self)
     }
 }
 
@@ -476,8 +548,8 @@ mod tests {
         let key = vec![b'k'; key_len];
         let mut entry = Entry::new(&mut slab, &key, Value::of(value), expiry, 7);
         assert_eq!(entry.key(), key);
-        assert_eq!(entry.view().text(&mut itoa::Buffer::new()), value);
-        assert_eq!(entry.view().len(), value.len());
+        assert_eq!(entry.string().unwrap().text(&mut itoa::Buffer::new()), value);
+        assert_eq!(entry.string().unwrap().len(), value.len());
         assert_eq!((entry.expiry(), entry.access_s()), (expiry, 7));
         assert_eq!((entry.encoding(), entry.block_bytes()), (encoding, block_bytes));
         entry.touch(9);
@@ -504,12 +576,45 @@ mod tests {
     }
 
     #[test]
+    fn an_object_lives_in_its_entry_and_comes_out_again() {
+        use crate::object::{Kind, List};
+
+        let mut slab = Slab::new();
+        let mut entry = Entry::new(&mut slab, b"k", Value::Object(List::empty().into_object()), Some(5), 0);
+        assert_eq!((entry.type_name(), entry.encoding(), entry.block_bytes()), ("list", "listpack", 8 + 8 + 1 + 8));
+        assert!(entry.string().is_none());
+        let bytes = entry.outside_bytes();
+        let grown = entry.edit_object(|object| {
+            let List::Packed(packed) = List::of_mut(object).unwrap();
+            (0..100).for_each(|_| packed.push_back(b"element"));
+        });
+        assert!(grown.is_some() && entry.outside_bytes() > bytes + 900);
+        let Value::Object(copy) = entry.copy_value() else { panic!("an object was put in") };
+        assert_eq!(copy.len(), 100);
+        let Value::Object(object) = entry.into_value(&mut slab) else { panic!("an object was put in") };
+        assert_eq!(object.len(), 100);
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let mut entry = Entry::new(&mut slab, b"k", Value::Object(object), None, 0);
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                entry.edit_object(|object| {
+                    let List::Packed(packed) = List::of_mut(object).unwrap();
+                    packed.remove(packed.first().unwrap(), 99);
+                    panic!("a fault in a change");
+                })
+            }));
+            assert_eq!(entry.object().unwrap().len(), 1);
+            assert!(entry.free(&mut slab).is_some());
+        });
+        panics();
+    }
+
+    #[test]
     fn a_value_that_is_read_is_not_edited_under_the_reader() {
         let mut slab = Slab::new();
         let mut entry = Entry::new(&mut slab, b"k", Value::of(&[b'a'; SHARED_MIN]), None, 0);
         let reader = entry.shared().unwrap();
         assert!(entry.edit(SHARED_MIN + 1, |bytes| bytes.push(b'b')));
-        assert_eq!((reader.len(), entry.view().len()), (SHARED_MIN, SHARED_MIN + 1));
+        assert_eq!((reader.len(), entry.string().unwrap().len()), (SHARED_MIN, SHARED_MIN + 1));
         assert!(entry.free(&mut slab).is_some());
     }
 
@@ -527,7 +632,7 @@ mod tests {
                 })
             });
             assert!(std::panic::catch_unwind(panics).is_err());
-            assert_eq!((entry.view().len(), entry.outside_bytes() >= 1 << 20), (1 << 20, true));
+            assert_eq!((entry.string().unwrap().len(), entry.outside_bytes() >= 1 << 20), (1 << 20, true));
             assert!(reader.is_none_or(|reader| reader.len() == len));
             assert!(entry.free(&mut slab).is_some());
         }

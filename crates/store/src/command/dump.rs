@@ -20,7 +20,7 @@ fn dump(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let Some(value) = ctx.read(0).map(Entry::copy_value) else { return out.null() };
     ctx.unlock();
     // SAFETY: the value is this function's own, and everything is unlocked.
-    let payload = unsafe { ctx.pass.outside(|| rdb::dump(value.view())) };
+    let payload = unsafe { ctx.pass.outside(|| rdb::dump(&value)) };
     out.bulk(&payload);
 }
 

@@ -6,6 +6,7 @@ use super::{DB_RANGE, NO_SUCH_KEY, Refused, SYNTAX, is, or_error, small_integer}
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
+use crate::value::Entry;
 
 fn del(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let count = (0..ctx.places.len()).filter(|index| ctx.key(*index).remove()).count();
@@ -23,7 +24,7 @@ fn touch(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn type_of(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    out.simple(if ctx.peek(0).is_some() { "string" } else { "none" });
+    out.simple(ctx.peek(0).map_or("none", Entry::type_name));
 }
 
 /// Moves key 0 to key 1, value and expiry, and says the reply of RENAME or RENAMENX.

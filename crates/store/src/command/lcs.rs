@@ -69,10 +69,16 @@ fn lcs(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         Err(text) => return out.error(&text),
     };
     let mut text = |index: usize| match ctx.read(index) {
-        None => Arc::default(),
-        Some(entry) => entry.shared().unwrap_or_else(|| Arc::new(entry.view().text(&mut itoa::Buffer::new()).to_vec())),
+        None => Some(Arc::default()),
+        Some(entry) => entry.shared().or_else(|| {
+            let view = entry.string()?;
+            Some(Arc::new(view.text(&mut itoa::Buffer::new()).to_vec()))
+        }),
     };
-    let (a, b): (Arc<Vec<u8>>, Arc<Vec<u8>>) = (text(0), text(1));
+    let (a, b): (Arc<Vec<u8>>, Arc<Vec<u8>>) = match (text(0), text(1)) {
+        (Some(a), Some(b)) => (a, b),
+        _ => return out.error("ERR The specified keys must contain string values"),
+    };
     ctx.unlock();
 
     let width = b.len() + 1;

@@ -6,6 +6,7 @@ mod expire;
 #[cfg(test)]
 mod faulty;
 mod generic;
+mod hash;
 mod lcs;
 mod object;
 mod sort;
@@ -33,6 +34,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     lcs::COMMANDS,
     generic::COMMANDS,
     expire::COMMANDS,
+    hash::COMMANDS,
     object::COMMANDS,
     dump::COMMANDS,
     sort::COMMANDS,

@@ -27,9 +27,9 @@ fn idletime(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn refcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    match ctx.peek(0).map(Entry::view) {
+    match ctx.peek(0).map(Entry::string) {
         None => out.null(),
-        Some(View::Int(0..SHARED_INTEGERS)) => out.integer(i64::from(i32::MAX)),
+        Some(Some(View::Int(0..SHARED_INTEGERS))) => out.integer(i64::from(i32::MAX)),
         Some(_) => out.integer(1),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::expire::Unit;
-use super::{NOT_INTEGER, Refused, SYNTAX, integer, is, or_error};
+use super::{NOT_INTEGER, Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
 use crate::float::Extended;
@@ -27,12 +27,12 @@ fn say(view: Option<View<'_>>, out: &mut dyn ReplySink) {
 /// Says the value of a key that is about to change. A long one is returned instead, for [`say_late`], because copying it
 /// takes longer than a stripe may be locked.
 #[must_use = "a long value is still to be said"]
-fn say_old(key: &KeyMut<'_, '_>, out: &mut dyn ReplySink) -> Option<Arc<Vec<u8>>> {
+fn say_old(key: &KeyMut<'_, '_>, out: &mut dyn ReplySink) -> Result<Option<Arc<Vec<u8>>>, Refused> {
     let long = key.entry().and_then(Entry::shared);
     if long.is_none() {
-        say(key.view(), out);
+        say(key.string()?, out);
     }
-    long
+    Ok(long)
 }
 
 /// Unlocks the stripes and says a long value that the key had.
@@ -46,9 +46,11 @@ fn say_late(ctx: &mut Ctx<'_>, long: Option<Arc<Vec<u8>>>, out: &mut dyn ReplySi
 /// Says the value of key 0; a long one is copied after the stripe is unlocked.
 fn say_first(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let entry = ctx.read(0);
-    match entry.and_then(Entry::shared) {
-        None => say(entry.map(Entry::view), out),
-        Some(bytes) => {
+    match entry.map(|entry| (entry.shared(), entry.string())) {
+        None => out.null(),
+        Some((None, Some(view))) => say(Some(view), out),
+        Some((None, None)) => out.error(WRONG_TYPE),
+        Some((Some(bytes), _)) => {
             ctx.unlock();
             out.bulk(&bytes);
         }
@@ -124,7 +126,7 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let mut long = None;
         if options.get {
             key.note_read();
-            long = say_old(&key, out);
+            long = say_old(&key, out)?;
         }
         let goes = !(options.nx && key.exists() || options.xx && !key.exists());
         if goes {
@@ -173,17 +175,25 @@ fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let value = ctx.value(2);
     let mut key = ctx.key(0);
     key.note_read();
-    let long = say_old(&key, out);
-    key.set(value, None);
-    say_late(ctx, long, out);
+    match say_old(&key, out) {
+        Ok(long) => {
+            key.set(value, None);
+            say_late(ctx, long, out);
+        }
+        Err(text) => out.error(&text),
+    }
 }
 
 fn getdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let mut key = ctx.key(0);
     key.note_read();
-    let long = say_old(&key, out);
-    key.remove();
-    say_late(ctx, long, out);
+    match say_old(&key, out) {
+        Ok(long) => {
+            key.remove();
+            say_late(ctx, long, out);
+        }
+        Err(text) => out.error(&text),
+    }
 }
 
 fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -200,7 +210,7 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Some((unit, time)) => Some(unit.expiry(time, "getex", || key.now.ms())?),
             None => None,
         };
-        let long = say_old(&key, out);
+        let long = say_old(&key, out)?;
         match expiry {
             Some(at_ms) if at_ms <= key.now.ms() => {
                 key.remove();
@@ -216,8 +226,10 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn strlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let len = ctx.read(0).map_or(0, |entry| entry.view().len());
-    out.integer(len as i64);
+    match ctx.read_string(0) {
+        Ok(view) => out.integer(view.map_or(0, View::len) as i64),
+        Err(text) => out.error(&text),
+    }
 }
 
 /// The bytes of `text` from `start` to `end`, both counted from the end if negative.
@@ -243,7 +255,10 @@ fn getrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 ctx.unlock();
                 out.bulk(range(&bytes, start, end));
             }
-            None => out.bulk(range(entry.view().text(&mut itoa::Buffer::new()), start, end)),
+            None => {
+                let view = entry.string().ok_or(WRONG_TYPE)?;
+                out.bulk(range(view.text(&mut itoa::Buffer::new()), start, end));
+            }
         }
         Ok(())
     })();
@@ -254,9 +269,9 @@ fn getrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 ///
 /// A value with a vector of its own is edited in place, unless the gap is longer than the value: the zeros of a new
 /// vector come from the system as they are needed, those of a grown one are written here, under the lock.
-fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> usize {
+fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> Result<usize, Refused> {
     let end = offset + bytes.len();
-    let old_len = key.view().map_or(0, View::len);
+    let old_len = key.string()?.map_or(0, View::len);
     let len = end.max(old_len);
     let put = |value: &mut Vec<u8>| {
         if value.len() < end {
@@ -266,15 +281,15 @@ fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> usize {
     };
     let gap = offset.saturating_sub(old_len);
     if gap <= old_len && len > crate::value::INLINE_MAX && key.edit(len, put) {
-        return len;
+        return Ok(len);
     }
     let mut value = vec![0; len];
-    if let Some(view) = key.view() {
+    if let Some(view) = key.string()? {
         value[..old_len].copy_from_slice(view.text(&mut itoa::Buffer::new()));
     }
     put(&mut value);
     key.set_value(Value::Vec { bytes: value, raw: true });
-    len
+    Ok(len)
 }
 
 fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -286,13 +301,13 @@ fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         let mut key = ctx.key(0);
         if words[3].is_empty() {
-            out.integer(key.view().map_or(0, View::len) as i64);
+            out.integer(key.string()?.map_or(0, View::len) as i64);
             return Ok(());
         }
         if offset.saturating_add(words[3].len() as i64) > STRING_MAX as i64 {
             return Err(TOO_LONG.into());
         }
-        out.integer(write_at(&mut key, offset as usize, words[3]) as i64);
+        out.integer(write_at(&mut key, offset as usize, words[3])? as i64);
         Ok(())
     })();
     or_error(result, out);
@@ -302,24 +317,28 @@ fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let value = ctx.value(2);
     let mut key = ctx.key(0);
-    let len = match key.view().map(View::len) {
+    let result = key.string().map(|view| view.map(View::len)).and_then(|len| match len {
         None => {
             key.set(value, None);
-            words[2].len()
+            Ok(words[2].len())
         }
-        Some(len) if len + words[2].len() > STRING_MAX => return out.error(TOO_LONG),
+        Some(len) if len + words[2].len() > STRING_MAX => Err(TOO_LONG.into()),
         Some(len) => write_at(&mut key, len, words[2]),
-    };
-    out.integer(len as i64);
+    });
+    match result {
+        Ok(len) => out.integer(len as i64),
+        Err(text) => out.error(&text),
+    }
 }
 
 /// Adds to the number at key 0 and says the sum.
 fn add(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, delta: i64) {
     let mut key = ctx.key(0);
-    let old = match key.view() {
-        None => Some(0),
-        Some(View::Int(value)) => Some(value),
-        Some(View::Bytes(bytes)) => parse_i64(bytes),
+    let old = match key.string() {
+        Err(text) => return out.error(&text),
+        Ok(None) => Some(0),
+        Ok(Some(View::Int(value))) => Some(value),
+        Ok(Some(View::Bytes(bytes))) => parse_i64(bytes),
     };
     let Some(old) = old else { return out.error(NOT_INTEGER) };
     let Some(sum) = old.checked_add(delta) else {
@@ -356,7 +375,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let mut key = ctx.key(0);
     let result = (|| {
-        let old = match key.view() {
+        let old = match key.string()? {
             None => Some(Extended::ZERO),
             Some(view) => Extended::parse(view.text(&mut itoa::Buffer::new())),
         };
@@ -379,15 +398,16 @@ fn mget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if entry.as_ref().is_some_and(|entry| entry.shared().is_some()) {
             break;
         }
-        say(entry.map(Entry::view), out);
+        // A key of another type counts as none, as in Redis.
+        say(entry.and_then(|entry| entry.string()), out);
         index += 1;
     }
     // From the first long value on, all are taken along and copied after the stripes are unlocked.
     let rest: Vec<Option<Arc<Vec<u8>>>> = (index..keys)
         .map(|index| {
-            ctx.read(index).map(|entry| {
-                entry.shared().unwrap_or_else(|| Arc::new(entry.view().text(&mut itoa::Buffer::new()).to_vec()))
-            })
+            let entry = ctx.read(index)?;
+            let copy = |view: View<'_>| Arc::new(view.text(&mut itoa::Buffer::new()).to_vec());
+            entry.shared().or_else(|| entry.string().map(copy))
         })
         .collect();
     if rest.is_empty() {

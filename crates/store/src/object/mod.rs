@@ -1,0 +1,249 @@
+//! Values that are not strings: lists, sets, hashes and sorted sets, a file each.
+//!
+//! A small one is a [`Packed`] block; a large one is a structure of its own. Either is one pointer, which stands in the
+//! key's entry with a byte that says what it points to, so a hash of five short fields costs its block and nothing else.
+//! What `OBJECT ENCODING` shows is decided where Redis decides it, by the limits in [`limits`], and as in Redis a value
+//! never goes back to the small form.
+//!
+//! Each type keeps count of its bytes, so asking for them costs nothing. A change happens under the stripe's lock and
+//! is accounted when it ends, also if it panics.
+
+pub(crate) mod hash;
+pub(crate) mod limits;
+pub(crate) mod list;
+pub(crate) mod packed;
+pub(crate) mod set;
+pub(crate) mod zset;
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+pub(crate) use hash::Hash;
+pub(crate) use list::List;
+pub(crate) use packed::Packed;
+pub(crate) use set::Set;
+pub(crate) use zset::Zset;
+
+/// A value of one of the four types.
+#[derive(Debug)]
+pub(crate) enum Object {
+    List(List),
+    Set(Set),
+    Hash(Hash),
+    Zset(Zset),
+}
+
+/// An object as it stands in an entry: what it is, and where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw {
+    /// Upper four bits: the type; lower four: its form, as the type's file numbers it.
+    tag: u8,
+    start: NonNull<u8>,
+}
+
+impl Raw {
+    pub(crate) fn new(tag: u8, start: NonNull<u8>) -> Raw {
+        Raw { tag, start }
+    }
+
+    pub(crate) fn tag(self) -> u8 {
+        self.tag
+    }
+
+    pub(crate) fn start(self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+/// What the four types have in common. `FORM`s are numbered within a type, 0 to 15.
+pub(crate) trait Kind: Sized {
+    /// The upper half of the tag.
+    const TAG: u8;
+    /// The name that TYPE replies.
+    const NAME: &'static str;
+
+    /// A value without elements, in its smallest form.
+    fn empty() -> Self;
+
+    /// Number of elements.
+    fn len(&self) -> usize;
+
+    /// Bytes of the value outside the key's entry.
+    fn bytes(&self) -> usize;
+
+    /// Redis's name for the encoding.
+    fn encoding(&self) -> &'static str;
+
+    /// A value of its own with the same elements.
+    fn copy(&self) -> Self;
+
+    /// Appends the type's number in an RDB file and the value as it stands there.
+    fn dump(&self, out: &mut Vec<u8>);
+
+    /// The value as a form and a pointer.
+    fn into_raw(self) -> (u8, NonNull<u8>);
+
+    /// The value that became this form and pointer.
+    ///
+    /// # Safety
+    /// Both came from [`into_raw`](Self::into_raw), and the value is used and dropped through one handle only.
+    unsafe fn from_raw(form: u8, start: NonNull<u8>) -> Self;
+
+    fn of(object: &Object) -> Option<&Self>;
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+    fn into_object(self) -> Object;
+}
+
+/// The parts of [`Kind`] that are the same for every type.
+macro_rules! kind_of {
+    ($variant:ident) => {
+        fn of(object: &$crate::object::Object) -> Option<&Self> {
+            match object {
+                $crate::object::Object::$variant(value) => Some(value),
+                _ => None,
+            }
+        }
+
+        fn of_mut(object: &mut $crate::object::Object) -> Option<&mut Self> {
+            match object {
+                $crate::object::Object::$variant(value) => Some(value),
+                _ => None,
+            }
+        }
+
+        fn into_object(self) -> $crate::object::Object {
+            $crate::object::Object::$variant(self)
+        }
+    };
+}
+pub(crate) use kind_of;
+
+/// Calls the same method of whichever type it is.
+macro_rules! each {
+    ($object:expr, $value:ident => $result:expr) => {
+        match $object {
+            Object::List($value) => $result,
+            Object::Set($value) => $result,
+            Object::Hash($value) => $result,
+            Object::Zset($value) => $result,
+        }
+    };
+}
+
+impl Object {
+    /// The name that TYPE replies.
+    pub(crate) fn type_name(&self) -> &'static str {
+        fn name<K: Kind>(_: &K) -> &'static str {
+            K::NAME
+        }
+        each!(self, value => name(value))
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        each!(self, value => value.len())
+    }
+
+    /// Without elements: such a key does not exist.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes outside the key's entry.
+    pub(crate) fn bytes(&self) -> usize {
+        each!(self, value => value.bytes())
+    }
+
+    /// Redis's name for the encoding.
+    pub(crate) fn encoding(&self) -> &'static str {
+        each!(self, value => value.encoding())
+    }
+
+    /// A value of its own with the same elements.
+    pub(crate) fn copy(&self) -> Object {
+        each!(self, value => value.copy().into_object())
+    }
+
+    /// Appends the type's number in an RDB file and the object as it stands there.
+    pub(crate) fn dump(&self, out: &mut Vec<u8>) {
+        each!(self, value => value.dump(out));
+    }
+
+    /// The object as an entry keeps it.
+    pub(crate) fn into_raw(self) -> Raw {
+        fn raw<K: Kind>(value: K) -> Raw {
+            let (form, start) = value.into_raw();
+            debug_assert!(form < 16);
+            Raw { tag: K::TAG << 4 | form, start }
+        }
+        each!(self, value => raw(value))
+    }
+
+    /// The object that an entry keeps.
+    ///
+    /// # Safety
+    /// `raw` came from [`into_raw`](Self::into_raw), and the object is used and dropped through one handle only.
+    pub(crate) unsafe fn from_raw(raw: Raw) -> Object {
+        let form = raw.tag & 15;
+        // SAFETY: passed on: the tag says which type's `into_raw` it was.
+        unsafe {
+            match raw.tag >> 4 {
+                List::TAG => Object::List(List::from_raw(form, raw.start)),
+                Set::TAG => Object::Set(Set::from_raw(form, raw.start)),
+                Hash::TAG => Object::Hash(Hash::from_raw(form, raw.start)),
+                _ => Object::Zset(Zset::from_raw(form, raw.start)),
+            }
+        }
+    }
+}
+
+/// An object that an entry keeps, to be looked at.
+pub(crate) struct ObjectRef<'e> {
+    object: ManuallyDrop<Object>,
+    entry: PhantomData<&'e Object>,
+}
+
+impl<'e> ObjectRef<'e> {
+    /// # Safety
+    /// `raw` is kept by an entry that is neither changed nor freed during `'e`.
+    pub(crate) unsafe fn new(raw: Raw) -> ObjectRef<'e> {
+        // SAFETY: the handle is never dropped, and gives out shared references only.
+        let object = ManuallyDrop::new(unsafe { Object::from_raw(raw) });
+        ObjectRef { object, entry: PhantomData }
+    }
+
+    /// The same as the type it is asked for.
+    pub(crate) fn typed<K: Kind>(self) -> Option<Ref<'e, K>> {
+        K::of(&self.object).is_some().then_some(Ref { object: self, kind: PhantomData })
+    }
+}
+
+impl Deref for ObjectRef<'_> {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl std::fmt::Debug for ObjectRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.type_name(), self.len())
+    }
+}
+
+/// An object of a known type.
+pub(crate) struct Ref<'e, K> {
+    object: ObjectRef<'e>,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> Deref for Ref<'_, K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        K::of(&self.object).expect("looked at when this was made")
+    }
+}

@@ -1,0 +1,564 @@
+//! A few elements in one block, in the format of Redis's listpack: what small lists, sets, hashes and sorted sets are
+//! kept in, and what DUMP writes of them, byte for byte.
+//!
+//! ```text
+//! 0..4         4..6      6..                                      end
+//! total bytes  elements  head data length-backwards  …            0xff
+//! ```
+//!
+//! An element's head says whether it is an integer (7, 13, 16, 24, 32 or 64 bits) or a string (length of 6, 12 or 32
+//! bits); behind the data stands the element's length, to be read from the end, so that the way back is as cheap as the
+//! way forward. So a string of up to 63 bytes costs 2 bytes more than itself, and an integer below 128 is 2 bytes.
+//!
+//! A handle is one pointer. The block's size follows from the bytes in use, so no capacity is kept.
+//!
+//! Cost: access by index and search are linear, an insertion moves what follows: for a few KiB at most. Limits: 4 GiB;
+//! from 65,535 elements on they must be counted.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::ptr::NonNull;
+
+use sluicegate_wire::resp::parse_i64;
+
+const HEAD: usize = 6;
+const END: u8 = 0xff;
+const COUNT_UNKNOWN: u16 = u16::MAX;
+
+/// An element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element<'a> {
+    Int(i64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Element<'a> {
+    /// The element as text; an integer's digits go to `digits`.
+    pub(crate) fn text<'b>(self, digits: &'b mut itoa::Buffer) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self {
+            Element::Int(value) => digits.format(value).as_bytes(),
+            Element::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Whether it is this text. `value` is the text's [`integer`], so that a search parses once.
+    pub(crate) fn is(self, text: &[u8], value: Option<i64>) -> bool {
+        match self {
+            Element::Int(int) => value == Some(int),
+            Element::Bytes(bytes) => bytes == text,
+        }
+    }
+}
+
+/// The integer that stands for this text in a block, if there is one: what Redis keeps as such.
+pub(crate) fn integer(text: &[u8]) -> Option<i64> {
+    if text.is_empty() || text.len() > 20 { None } else { parse_i64(text) }
+}
+
+/// Where an element begins; valid until the block changes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct At(u32);
+
+/// A block of elements.
+#[derive(Debug)]
+pub(crate) struct Packed(NonNull<u8>);
+
+// SAFETY: a block belongs to its handle alone.
+unsafe impl Send for Packed {}
+// SAFETY: through a shared handle the block is only read.
+unsafe impl Sync for Packed {}
+
+/// Bytes of the block for so many in use: a step of at most an eighth, so that an insertion seldom moves the block.
+fn block_bytes(used: usize) -> usize {
+    match used {
+        0..=128 => used.next_multiple_of(8),
+        _ => used.next_multiple_of(1 << (usize::BITS - used.leading_zeros() - 4)),
+    }
+}
+
+fn layout(used: usize) -> Layout {
+    Layout::from_size_align(block_bytes(used), 4).expect("a block is at most 4 GiB")
+}
+
+impl Packed {
+    /// A block without elements.
+    pub(crate) fn new() -> Packed {
+        Packed::from_raw_listpack(&[HEAD as u8 + 1, 0, 0, 0, 0, 0, END])
+    }
+
+    /// A block with a copy of these bytes, which are a valid listpack.
+    fn from_raw_listpack(bytes: &[u8]) -> Packed {
+        let layout = layout(bytes.len());
+        // SAFETY: the layout has at least the bytes' size, which is not 0.
+        unsafe {
+            let Some(block) = NonNull::new(alloc(layout)) else { handle_alloc_error(layout) };
+            block.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            Packed(block)
+        }
+    }
+
+    /// A block from a payload that may be anything; [`None`] if it is no listpack.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Packed> {
+        let total = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+        if total != bytes.len() || total < HEAD + 1 || bytes.last() != Some(&END) {
+            return None;
+        }
+        let (mut at, mut count) = (HEAD, 0_usize);
+        while at < total - 1 {
+            let size = Encoded::read(bytes.get(at..total - 1)?)?.size();
+            let end = at.checked_add(size)?.checked_add(backward_bytes(size))?;
+            if end > total - 1 || backward(bytes, end)? != (size, backward_bytes(size)) {
+                return None;
+            }
+            at = end;
+            count += 1;
+        }
+        let told = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if told != COUNT_UNKNOWN && usize::from(told) != count {
+            return None;
+        }
+        let mut packed = Packed::from_raw_listpack(bytes);
+        packed.set_count(count);
+        Some(packed)
+    }
+
+    /// The bytes as a listpack.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the block has `used` initialised bytes, and changes only through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.used()) }
+    }
+
+    fn used(&self) -> usize {
+        // SAFETY: every block begins with its 4 bytes of length, aligned.
+        u32::from_le(unsafe { self.0.as_ptr().cast::<u32>().read() }) as usize
+    }
+
+    /// Bytes of the block.
+    pub(crate) fn bytes(&self) -> usize {
+        block_bytes(self.used())
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        let bytes = self.as_bytes();
+        match u16::from_le_bytes([bytes[4], bytes[5]]) {
+            COUNT_UNKNOWN => self.iter().count(),
+            count => usize::from(count),
+        }
+    }
+
+    /// Without elements.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used() == HEAD + 1
+    }
+
+    fn set_count(&mut self, count: usize) {
+        let count = u16::try_from(count).unwrap_or(COUNT_UNKNOWN);
+        // SAFETY: bytes 4 and 5 of every block are its count.
+        unsafe { self.0.as_ptr().add(4).cast::<[u8; 2]>().write(count.to_le_bytes()) };
+    }
+
+    /// The first element's place.
+    pub(crate) fn first(&self) -> Option<At> {
+        (!self.is_empty()).then_some(At(HEAD as u32))
+    }
+
+    /// The last element's place.
+    pub(crate) fn last(&self) -> Option<At> {
+        self.before(self.used() - 1)
+    }
+
+    /// The place after this element.
+    pub(crate) fn next(&self, at: At) -> Option<At> {
+        let next = self.end_of(at);
+        (next < self.used() - 1).then_some(At(next as u32))
+    }
+
+    /// The place before this element.
+    pub(crate) fn previous(&self, at: At) -> Option<At> {
+        self.before(at.0 as usize)
+    }
+
+    fn before(&self, end: usize) -> Option<At> {
+        if end == HEAD {
+            return None;
+        }
+        let (size, tail) = backward(self.as_bytes(), end).expect("a block is well-formed");
+        Some(At((end - tail - size) as u32))
+    }
+
+    fn end_of(&self, at: At) -> usize {
+        let size = self.encoded(at).size();
+        at.0 as usize + size + backward_bytes(size)
+    }
+
+    fn encoded(&self, at: At) -> Encoded<'_> {
+        Encoded::read(&self.as_bytes()[at.0 as usize..self.used() - 1]).expect("a block is well-formed")
+    }
+
+    /// The element at a place.
+    pub(crate) fn get(&self, at: At) -> Element<'_> {
+        self.encoded(at).element
+    }
+
+    /// The place of the element with this index, from the nearer end; negative indices count from the end.
+    pub(crate) fn seek(&self, index: i64) -> Option<At> {
+        let len = self.len() as i64;
+        let index = if index < 0 { index + len } else { index };
+        if !(0..len).contains(&index) {
+            return None;
+        }
+        if index <= len / 2 {
+            (0..index).try_fold(self.first()?, |at, _| self.next(at))
+        } else {
+            (index + 1..len).try_fold(self.last()?, |at, _| self.previous(at))
+        }
+    }
+
+    /// The elements in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Element<'_>> {
+        self.places().map(|at| self.get(at))
+    }
+
+    /// The places in order.
+    pub(crate) fn places(&self) -> impl Iterator<Item = At> {
+        std::iter::successors(self.first(), |at| self.next(*at))
+    }
+
+    /// The places from the last to the first.
+    pub(crate) fn places_back(&self) -> impl Iterator<Item = At> {
+        std::iter::successors(self.last(), |at| self.previous(*at))
+    }
+
+    /// The place of the first element that is this text, looking at every `step`th element: with 2, the fields of
+    /// field-value pairs.
+    pub(crate) fn find(&self, text: &[u8], step: usize) -> Option<At> {
+        let value = integer(text);
+        self.places().step_by(step).find(|at| self.get(*at).is(text, value))
+    }
+
+    /// Adds an element at the end.
+    pub(crate) fn push_back(&mut self, text: &[u8]) {
+        self.splice(self.used() - 1, 0, &[text], 1);
+    }
+
+    /// Adds an element at the start.
+    pub(crate) fn push_front(&mut self, text: &[u8]) {
+        self.splice(HEAD, 0, &[text], 1);
+    }
+
+    /// Adds elements before the one at `at`, or at the end.
+    pub(crate) fn insert(&mut self, at: Option<At>, texts: &[&[u8]]) {
+        let place = at.map_or(self.used() - 1, |at| at.0 as usize);
+        self.splice(place, 0, texts, texts.len() as isize);
+    }
+
+    /// Puts another element in the place of one.
+    pub(crate) fn replace(&mut self, at: At, text: &[u8]) {
+        let old = self.end_of(at) - at.0 as usize;
+        self.splice(at.0 as usize, old, &[text], 0);
+    }
+
+    /// Removes up to `count` elements from `at` on; the place stays valid as that of what followed, if anything did.
+    pub(crate) fn remove(&mut self, at: At, count: usize) -> Option<At> {
+        let mut end = at.0 as usize;
+        let mut removed = 0;
+        while removed < count && end < self.used() - 1 {
+            end = self.end_of(At(end as u32));
+            removed += 1;
+        }
+        self.splice(at.0 as usize, end - at.0 as usize, &[], -(removed as isize));
+        ((at.0 as usize) < self.used() - 1).then_some(at)
+    }
+
+    /// Replaces `old` bytes at `place` by the encoded `texts`.
+    fn splice(&mut self, place: usize, old: usize, texts: &[&[u8]], change: isize) {
+        let count = self.len();
+        let used = self.used();
+        let new: usize = texts.iter().map(|text| encoded_bytes(text)).sum();
+        let total = used - old + new;
+        assert!(total <= u32::MAX as usize, "a block is at most 4 GiB");
+        // Room first, then the move: no byte is lost if the allocation fails.
+        if total > used {
+            self.resize(used, total);
+        }
+        // SAFETY: the block has room for `max(used, total)` bytes; `place + old` is at most `used`, and what follows it
+        // moves within the block. Texts can't be part of this block, which is borrowed mutably.
+        unsafe {
+            let start = self.0.as_ptr();
+            std::ptr::copy(start.add(place + old), start.add(place + new), used - place - old);
+            start.cast::<u32>().write((total as u32).to_le());
+            let gap = std::slice::from_raw_parts_mut(start.add(place), new);
+            let mut at = 0;
+            for text in texts {
+                at += encode(text, &mut gap[at..]);
+            }
+            debug_assert_eq!(at, new);
+        }
+        if total < used {
+            self.resize(used, total);
+        }
+        self.set_count(count.wrapping_add_signed(change));
+    }
+
+    fn resize(&mut self, from: usize, to: usize) {
+        let (old, new) = (layout(from), layout(to));
+        if old.size() == new.size() {
+            return;
+        }
+        // SAFETY: the block was allocated with `old`, as `used` was `from`; the new size is not 0.
+        let block = unsafe { realloc(self.0.as_ptr(), old, new.size()) };
+        self.0 = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(new));
+    }
+
+    /// The block itself, for who keeps a bare pointer.
+    pub(crate) fn into_raw(self) -> NonNull<u8> {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    /// The handle of a block.
+    ///
+    /// # Safety
+    /// `block` came from [`into_raw`](Self::into_raw) and no other handle of it is used or dropped.
+    pub(crate) unsafe fn from_raw(block: NonNull<u8>) -> Packed {
+        Packed(block)
+    }
+}
+
+impl Clone for Packed {
+    fn clone(&self) -> Packed {
+        Packed::from_raw_listpack(self.as_bytes())
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, which follows from the bytes in use.
+        unsafe { dealloc(self.0.as_ptr(), layout(self.used())) }
+    }
+}
+
+/// An element as it stands in a block.
+struct Encoded<'a> {
+    element: Element<'a>,
+    head: usize,
+    data: usize,
+}
+
+impl<'a> Encoded<'a> {
+    /// Reads the element at the start of `bytes`; [`None`] if they end in it or begin with none.
+    fn read(bytes: &'a [u8]) -> Option<Encoded<'a>> {
+        let first = *bytes.first()?;
+        let string = |head: usize, len: usize| {
+            let data = bytes.get(head..head.checked_add(len)?)?;
+            Some(Encoded { element: Element::Bytes(data), head, data: len })
+        };
+        let int = |len: usize| {
+            let mut wide = [0; 8];
+            wide[..len].copy_from_slice(bytes.get(1..1 + len)?);
+            let shift = 64 - 8 * len as u32;
+            let value = i64::from_le_bytes(wide) << shift >> shift;
+            Some(Encoded { element: Element::Int(value), head: 1, data: len })
+        };
+        match first {
+            0..0x80 => Some(Encoded { element: Element::Int(i64::from(first)), head: 1, data: 0 }),
+            0x80..0xc0 => string(1, usize::from(first & 0x3f)),
+            0xc0..0xe0 => {
+                let value = i64::from(first & 0x1f) << 8 | i64::from(*bytes.get(1)?);
+                Some(Encoded { element: Element::Int(value << 51 >> 51), head: 1, data: 1 })
+            }
+            0xe0..0xf0 => string(2, usize::from(first & 0xf) << 8 | usize::from(*bytes.get(1)?)),
+            0xf0 => string(5, u32::from_le_bytes(*bytes.get(1..)?.first_chunk()?) as usize),
+            0xf1 => int(2),
+            0xf2 => int(3),
+            0xf3 => int(4),
+            0xf4 => int(8),
+            _ => None,
+        }
+    }
+
+    /// Bytes of head and data.
+    fn size(&self) -> usize {
+        self.head + self.data
+    }
+}
+
+/// Bytes of head and data of a text.
+fn size_of_text(text: &[u8]) -> usize {
+    match integer(text) {
+        Some(0..=127) => 1,
+        Some(-4096..=4095) => 2,
+        Some(-0x8000..=0x7fff) => 3,
+        Some(-0x80_0000..=0x7f_ffff) => 4,
+        Some(-0x8000_0000..=0x7fff_ffff) => 5,
+        Some(_) => 9,
+        None if text.len() < 64 => 1 + text.len(),
+        None if text.len() < 4096 => 2 + text.len(),
+        None => 5 + text.len(),
+    }
+}
+
+/// Bytes of a text as an element, everything included.
+pub(crate) fn encoded_bytes(text: &[u8]) -> usize {
+    let size = size_of_text(text);
+    size + backward_bytes(size)
+}
+
+/// Writes a text as an element; gives its bytes.
+fn encode(text: &[u8], out: &mut [u8]) -> usize {
+    let size = size_of_text(text);
+    match integer(text) {
+        Some(value @ 0..=127) => out[0] = value as u8,
+        Some(value @ -4096..=4095) => {
+            out[..2].copy_from_slice(&((value as u16 & 0x1fff) | 0xc000).to_be_bytes());
+        }
+        Some(value) => {
+            out[0] = [0xf1, 0xf2, 0xf3, 0, 0, 0, 0xf4][size - 3];
+            out[1..size].copy_from_slice(&value.to_le_bytes()[..size - 1]);
+        }
+        None => {
+            let head = size - text.len();
+            match head {
+                1 => out[0] = 0x80 | text.len() as u8,
+                2 => out[..2].copy_from_slice(&(0xe000 | text.len() as u16).to_be_bytes()),
+                _ => {
+                    out[0] = 0xf0;
+                    out[1..5].copy_from_slice(&(text.len() as u32).to_le_bytes());
+                }
+            }
+            out[head..size].copy_from_slice(text);
+        }
+    }
+    let tail = backward_bytes(size);
+    // From its end the length is read 7 bits at a time, the lowest last; a set top bit says that more stand before it.
+    for (index, byte) in out[size..size + tail].iter_mut().rev().enumerate() {
+        let more = if index + 1 < tail { 0x80 } else { 0 };
+        *byte = (size >> (7 * index)) as u8 & 0x7f | more;
+    }
+    size + tail
+}
+
+/// Bytes of an element's length behind it.
+fn backward_bytes(size: usize) -> usize {
+    match size {
+        0..=0x7f => 1,
+        0x80..0x3fff => 2,
+        0x3fff..0x1f_ffff => 3,
+        0x1f_ffff..0xfff_ffff => 4,
+        _ => 5,
+    }
+}
+
+/// The size of the element that ends at `end`, and the bytes in which it stands.
+fn backward(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
+    let mut size = 0;
+    for index in 0..5 {
+        let byte = *bytes.get(end.checked_sub(index + 1)?)?;
+        size |= usize::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((size, index + 1));
+        }
+    }
+    None
+}
+
+/// Payloads of any kind are refused or read; what was read is well-formed.
+pub fn fuzz_packed(data: &[u8]) {
+    let Some(mut packed) = Packed::parse(data) else { return };
+    let count = packed.places_back().count();
+    assert_eq!(count, packed.iter().count());
+    assert_eq!(count, packed.len());
+    packed.push_front(data);
+    let first = packed.first().expect("one was added");
+    assert!(packed.get(first).is(data, integer(data)));
+    packed.remove(first, 1);
+    assert_eq!(packed.len(), count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(packed: &Packed) -> Vec<Vec<u8>> {
+        packed.iter().map(|element| element.text(&mut itoa::Buffer::new()).to_vec()).collect()
+    }
+
+    /// Values at every border of the format.
+    fn borders() -> Vec<Vec<u8>> {
+        let mut values: Vec<Vec<u8>> =
+            [0, 1, 62, 63, 64, 125, 126, 127, 128, 4095, 4096, 16_377, 16_378, 16_379, 16_400, 100_000]
+                .iter()
+                .map(|len| vec![b'x'; *len])
+                .collect();
+        for power in [7, 12, 13, 15, 16, 23, 24, 31, 32, 62] {
+            for value in [1_i64 << power, (1 << power) - 1, -(1 << power), -(1 << power) - 1] {
+                values.push(value.to_string().into_bytes());
+            }
+        }
+        values.extend(
+            [i64::MIN.to_string(), i64::MAX.to_string(), "007".into(), "-0".into(), "+1".into()]
+                .map(String::into_bytes),
+        );
+        values
+    }
+
+    #[test]
+    fn every_value_comes_back_and_parses() {
+        let mut packed = Packed::new();
+        for value in borders() {
+            packed.push_back(&value);
+        }
+        assert_eq!(texts(&packed), borders());
+        let back: Vec<_> =
+            packed.places_back().map(|at| packed.get(at).text(&mut itoa::Buffer::new()).to_vec()).collect();
+        assert_eq!(back, borders().into_iter().rev().collect::<Vec<_>>());
+        let parsed = Packed::parse(packed.as_bytes()).expect("what was written is well-formed");
+        assert_eq!(texts(&parsed), borders());
+        for (index, value) in borders().iter().enumerate() {
+            assert_eq!(packed.find(value, 1), packed.seek(index as i64), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_vector_does_the_same() {
+        proptest::proptest!(|(steps in proptest::collection::vec((0_u8..6, 0_usize..40, "[0-9a]{0,70}"), 0..200))| {
+            let (mut packed, mut model) = (Packed::new(), Vec::<Vec<u8>>::new());
+            for (step, index, text) in steps {
+                let text = text.into_bytes();
+                let at = packed.seek(index as i64);
+                assert_eq!(at.is_some(), index < model.len());
+                match (step, at) {
+                    (0, _) => { packed.push_back(&text); model.push(text); }
+                    (1, _) => { packed.push_front(&text); model.insert(0, text); }
+                    (2, Some(at)) => { packed.replace(at, &text); model[index] = text; }
+                    (3, Some(at)) => { packed.insert(Some(at), &[&text, b"1"]); model.splice(index..index, [text, b"1".to_vec()]); }
+                    (4, Some(at)) => {
+                        let end = (index + 2).min(model.len());
+                        let next = packed.remove(at, 2);
+                        model.drain(index..end);
+                        assert_eq!(next.is_some(), index < model.len());
+                    }
+                    _ => { packed.insert(None, &[]); }
+                }
+                assert_eq!(texts(&packed), model);
+                assert!(Packed::parse(packed.as_bytes()).is_some());
+            }
+        });
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_read() {
+        proptest::proptest!(|(mut bytes in proptest::collection::vec(0_u8.., 0..80), change in 0_usize..100, to in 0_u8..)| {
+            fuzz_packed(&bytes);
+            let mut packed = Packed::new();
+            packed.insert(None, &[&bytes, b"12", b"70000"]);
+            bytes = packed.as_bytes().to_vec();
+            fuzz_packed(&bytes);
+            let place = change % bytes.len();
+            bytes[place] = to;
+            fuzz_packed(&bytes);
+        });
+    }
+}
