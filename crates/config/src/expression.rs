@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, known};
+use crate::converter;
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, Position, VarName, VarScope};
 use crate::section::table::is_known;
@@ -24,6 +25,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) patterns: Arc<PatternFiles>,
     /// How others are read; none in tests of words.
     pub(crate) files: Option<&'f dyn Files>,
+    /// Any name is a store's: a script's arguments, which are looked up when they are used.
+    pub(crate) any_store: bool,
     /// What is worth saying about an expression that is no error.
     pub(crate) notices: RefCell<Vec<(Position, String)>>,
     /// What scripts registered.
@@ -75,6 +78,9 @@ impl StoreNames<'_> {
 
     /// Checks that a store can be called.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<str>, (String, Option<String>)> {
+        if self.any_store {
+            return Ok(name.into());
+        }
         if let Some(store) = self.stores.get(name) {
             return Ok(store.clone());
         }
@@ -321,6 +327,11 @@ impl ExpressionReader<'_> {
             return Err(Problem::new(start, message).hint(Some(hint.to_owned())));
         }
         parsed.used = start + name.len();
+        if !parsed.output.casts_to(row.input) {
+            let (from, to) = (parsed.output.name(), row.input.name());
+            return Err(Problem::new(start, format!("converter '{name}' takes {to}, which {from} cannot be cast to")));
+        }
+        let open = parsed.used;
         let mut args = self.args(text, &mut parsed.used, name, row.args, row.required)?;
         if lua {
             if args.is_empty() && text[start + name.len()..].starts_with('(') {
@@ -328,8 +339,17 @@ impl ExpressionReader<'_> {
             }
             args.insert(0, self.stores.lua.find(name, &self.stores.lua.converters, "converter", start)?);
         }
+        let args = converter::finish(row, args, self.stores).map_err(|(index, message)| {
+            Problem::new(open + 1, format!("argument {} of '{name}': {message}", index + 1))
+        })?;
+        if let Some(notice) = converter::notice(&args) {
+            self.stores.notices.borrow_mut().push((parsed.expr.at.clone(), notice));
+        }
         parsed.expr.converters.push(ConverterCall { converter: row.converter, args });
-        parsed.output = row.output;
+        // What passes the sample on gives what it got.
+        if row.output != Output::Any {
+            parsed.output = row.output;
+        }
         parsed.dotted = false;
         Ok(())
     }
@@ -370,6 +390,18 @@ impl ExpressionReader<'_> {
         if text[open..].starts_with('(') {
             *used = arguments(text, open + 1, &mut raw)?;
         }
+        self.typed(raw, open, name, kinds, required)
+    }
+
+    /// Types arguments; `open` is where their parenthesis stands.
+    pub(crate) fn typed(
+        &self,
+        mut raw: Vec<(usize, Vec<u8>)>,
+        open: usize,
+        name: &str,
+        kinds: &[ArgKind],
+        required: usize,
+    ) -> Result<Vec<Arg>, Problem> {
         // `()` is no argument, unless one is required: an empty string is one.
         if raw.len() == 1 && raw[0].1.is_empty() && required == 0 {
             raw.clear();
@@ -456,6 +488,15 @@ impl ExpressionReader<'_> {
                 self.stores.find_proxy(kind, value)?;
                 Arg::Str(value.into())
             }
+            ArgKind::Operand => match variable(value) {
+                Ok(name) => Arg::Var(name),
+                Err(_) => match value.strip_prefix('+').unwrap_or(value).parse() {
+                    Ok(number) => Arg::Int(number),
+                    Err(_) => return Err(plain(format!("'{value}' is neither an integer nor a variable"))),
+                },
+            },
+            ArgKind::Mask4 => Arg::Int(i64::from(unit::mask_v4(value).map_err(plain)?)),
+            ArgKind::Mask6 => Arg::Str(unit::mask_v6(value).map_err(plain)?.to_string().into()),
         })
     }
 }
@@ -628,7 +669,9 @@ mod tests {
         refused(place, "srv_conn(none/s)", "unable to find backend 'none'");
         refused(place, "fc_rtt(s)", "'ms' or 'us'");
         refused(place, "src,lowr", "4: unknown converter 'lowr' did you mean 'lower'?");
-        refused(place, "src,map(x)", "converter 'map' is not supported yet");
+        refused(place, "src,map(x)", "failed to open pattern file 'x'");
+        refused(place, "src,debug", "converter 'debug' is not supported yet");
+        refused(place, "method,add(1)", "cannot be cast to");
         refused(place, "src(1)", "'src' takes no argument");
         refused(place, "hdr(a,b)", "6: argument 2 of 'hdr': a whole number");
         refused(place, "hdr(a,-11)", "between -10 and 32767");
@@ -665,6 +708,8 @@ mod tests {
         }
         // As many rows as variants: the last variant's number counts them.
         assert_eq!(FetchRow::all().len(), Fetch::Lua as usize + 1);
-        assert_eq!(ConverterRow::all().len(), Converter::Lua as usize + 1);
+        for row in ConverterRow::all() {
+            assert_eq!(ConverterRow::of(row.converter).converter, row.converter);
+        }
     }
 }

@@ -24,6 +24,7 @@ mod address;
 pub mod catalogue;
 mod check;
 mod condition;
+mod converter;
 mod diagnostic;
 mod directive;
 mod environment;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
+pub use converter::script_arguments;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use directive::{FEATURES, condition};
 pub use environment::Environment;

@@ -1,5 +1,6 @@
 //! Numbers, durations and sizes as HAProxy writes them (configuration manual 2.4).
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// The unit of a bare number.
@@ -87,6 +88,20 @@ pub(crate) fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
 fn digits(text: &str) -> (&str, &str) {
     let end = text.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
+}
+
+/// An IPv4 mask, dotted or as the number of its bits.
+pub(crate) fn mask_v4(text: &str) -> Result<u32, String> {
+    let bits = text.parse::<u32>().ok().filter(|bits| *bits <= 32);
+    let mask = bits.map(|bits| u32::MAX.checked_shl(32 - bits).unwrap_or(0));
+    mask.or_else(|| text.parse::<Ipv4Addr>().ok().map(u32::from)).ok_or_else(|| format!("'{text}' is no IPv4 mask"))
+}
+
+/// An IPv6 mask, as an address or as the number of its bits.
+pub(crate) fn mask_v6(text: &str) -> Result<Ipv6Addr, String> {
+    let bits = text.parse::<u32>().ok().filter(|bits| *bits <= 128);
+    let mask = bits.map(|bits| Ipv6Addr::from(u128::MAX.checked_shl(128 - bits).unwrap_or(0)));
+    mask.or_else(|| text.parse().ok()).ok_or_else(|| format!("'{text}' is no IPv6 mask"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod fetch_rows;
 pub mod known;
 
 pub use context::Contexts;
-pub use converter::Converter;
+pub use converter::{Converter, converter_for_scripts};
 pub use fetch::Fetch;
 
 pub(crate) use converter::ConverterRow;
@@ -47,6 +47,12 @@ pub enum ArgKind {
     Backend,
     /// `[BACKEND/]SERVER`.
     Server,
+    /// An integer, or a variable that holds one.
+    Operand,
+    /// An IPv4 network mask or the number of its bits; typed as the mask's integer.
+    Mask4,
+    /// The same for IPv6; typed as the text of its address.
+    Mask6,
 }
 
 impl ArgKind {
@@ -67,6 +73,9 @@ impl ArgKind {
             ArgKind::Frontend => "frontend",
             ArgKind::Backend => "backend",
             ArgKind::Server => "server",
+            ArgKind::Operand => "integer or variable",
+            ArgKind::Mask4 => "IPv4 mask",
+            ArgKind::Mask6 => "IPv6 mask",
         }
     }
 }
@@ -86,11 +95,22 @@ pub enum Output {
     Str,
     /// An HTTP method.
     Method,
-    /// Bytes, which print as hexadecimal.
+    /// Bytes.
     Bin,
 }
 
 impl Output {
+    /// Whether HAProxy knows a cast from this type to what a converter takes.
+    pub fn casts_to(self, input: Output) -> bool {
+        match (self, input) {
+            (Output::Any, _) | (_, Output::Any | Output::Str | Output::Bin) => true,
+            (Output::Bool, Output::Ip) => false,
+            (Output::Ip, Output::Bool) => false,
+            (Output::Bin | Output::Method, Output::Bool | Output::Int | Output::Ip) => false,
+            _ => true,
+        }
+    }
+
     /// As the reference names it.
     pub fn name(self) -> &'static str {
         match self {

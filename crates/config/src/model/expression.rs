@@ -127,7 +127,7 @@ pub struct MapUse {
 }
 
 /// What a map gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapGives {
     /// The value, typed.
     Value(ValueType),

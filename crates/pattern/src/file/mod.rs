@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 /// What the values of a map must be for some of its users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueType {
     /// Any text.
     Str,

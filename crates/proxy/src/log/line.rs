@@ -162,7 +162,8 @@ fn expression(
     for converter in converters {
         let Some(input) = value.take() else { break };
         value = match converter.convert(input, cx) {
-            Converted::Value(value) => Some(value),
+            // A line only reads its stream: a variable set here would be of use to nobody.
+            Converted::Value(value) | Converted::Assign(_, _, value) => Some(value),
             // What may wait for a store is refused where the file is checked.
             Converted::Nothing | Converted::Failed(_) | Converted::Pending(_) => None,
         };

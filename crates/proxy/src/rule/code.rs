@@ -15,7 +15,7 @@ use super::action::ActionCode;
 use crate::log::alias::{self, View};
 use crate::lua::LuaCall;
 use crate::sample::{
-    Converted, ConverterCode, Cursor, FetchCode, FormatMode, MatcherCode, Sample, Value, append_value,
+    Converted, ConverterCode, Cursor, FetchCode, FormatMode, MatcherCode, Sample, Value, VarRef, append_value,
 };
 use crate::stream::StreamContext;
 
@@ -158,7 +158,7 @@ impl Machine {
         match ConverterCode::finish(reply) {
             Converted::Value(value) => self.resumed = Some(value.into_sample()),
             Converted::Failed(reason) => return Some(reason),
-            Converted::Nothing | Converted::Pending(_) => {}
+            Converted::Nothing | Converted::Pending(_) | Converted::Assign(..) => {}
         }
         None
     }
@@ -170,6 +170,8 @@ pub(super) enum Step<'a> {
     Done,
     /// An action acts, on the sample where it takes one.
     Act(&'a ActionCode, Option<Sample>),
+    /// A variable gets the sample, or with `false` is unset; give the sample to [`Machine::give`], then go on.
+    Assign(VarRef, bool, Sample),
     /// A converter's store failed; `txn.store_err` gets the reason, then go on.
     StoreFailed(String),
     /// A script's function is to be called, on the sample if it is a converter; give what it gives to
@@ -200,6 +202,10 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 match converter.convert(input, cx) {
                     Converted::Value(converted) => value = Some(converted),
                     Converted::Nothing => {}
+                    Converted::Assign(variable, set, kept) => {
+                        machine.next = at as u32;
+                        return Step::Assign(variable, set, kept.into_sample());
+                    }
                     Converted::Failed(reason) => {
                         machine.next = at as u32;
                         return Step::StoreFailed(reason);

@@ -94,6 +94,14 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 Done::Verdict(verdict) => return Progress::Verdict(verdict),
                 Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
             },
+            Step::Assign(variable, set, sample) => {
+                if set {
+                    cx.variables.set(&variable, sample.clone());
+                } else {
+                    cx.variables.unset(&variable);
+                }
+                machine.give(Some(sample));
+            }
             Step::StoreFailed(reason) => store_failed(reason, cx),
             Step::Wait(reply) => return Progress::Wait(Wait::Sample(reply)),
             Step::Lua(call, input) => return Progress::LuaSample(call, input),

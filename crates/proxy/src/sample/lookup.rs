@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use sluicegate_config::catalogue::{Converter, Fetch};
+use sluicegate_config::catalogue::{Converter, Fetch, converter_for_scripts};
 use sluicegate_config::model::Arg;
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
@@ -39,16 +39,7 @@ pub fn fetch_by_name(name: &str) -> Option<Fetch> {
 
 /// The converter by a script's name, such as `lower`.
 pub fn converter_by_name(name: &str) -> Option<Converter> {
-    Some(match name {
-        "lower" => Converter::Lower,
-        "upper" => Converter::Upper,
-        "concat" => Converter::Concat,
-        "field" => Converter::Field,
-        "word" => Converter::Word,
-        "store_get" => Converter::StoreGet,
-        "store_incr" => Converter::StoreIncr,
-        _ => return None,
-    })
+    converter_for_scripts(name)
 }
 
 /// Calls a fetch with a script's arguments.
@@ -66,7 +57,8 @@ pub fn call_converter(
     cx: &StreamContext,
     engines: &Engines,
 ) -> Result<Called, CallError> {
-    let code = ConverterCode::compile(converter, &typed(args), engines).map_err(CallError)?;
+    let args = sluicegate_config::script_arguments(converter, args).map_err(CallError)?;
+    let code = ConverterCode::compile(converter, &args, engines).map_err(CallError)?;
     Ok(called(code.convert(input.as_value(), cx)))
 }
 
@@ -79,6 +71,8 @@ fn called(converted: Converted<'_>) -> Called {
     match converted {
         Converted::Value(value) => Called::Sample(Some(value.into_sample())),
         Converted::Nothing => Called::Sample(None),
+        // A script sets variables by `set_var`; the converter only passes its sample on.
+        Converted::Assign(_, _, value) => Called::Sample(Some(value.into_sample())),
         Converted::Failed(message) => Called::Failed(message),
         Converted::Pending(reply) => Called::Pending(reply),
     }

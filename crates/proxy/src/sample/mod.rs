@@ -14,7 +14,7 @@ mod matcher;
 mod value;
 mod variables;
 
-pub use converter::{Converted, ConverterCode, reply_value};
+pub use converter::{Converted, ConverterCode, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub use fetch::{fuzz_hello, path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};

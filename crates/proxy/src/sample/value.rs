@@ -141,6 +141,17 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Cast to bytes, always possible: integers are 8 bytes in network order, addresses their own, text its own.
+    pub fn into_bytes(self) -> Cow<'a, [u8]> {
+        match self {
+            Value::Bin(bytes) | Value::Str(bytes) | Value::Method(bytes) => bytes,
+            Value::Int(number) => Cow::Owned(number.to_be_bytes().to_vec()),
+            Value::Bool(truth) => Cow::Owned(i64::from(truth).to_be_bytes().to_vec()),
+            Value::Ip(IpAddr::V4(ip)) => Cow::Owned(ip.octets().to_vec()),
+            Value::Ip(IpAddr::V6(ip)) => Cow::Owned(ip.octets().to_vec()),
+        }
+    }
+
     /// Appends what [`Value::into_text`] gives, without a value in between.
     pub fn append_text(&self, out: &mut Vec<u8>) {
         match self {

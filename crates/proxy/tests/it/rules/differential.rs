@@ -21,9 +21,15 @@ const REQUESTS: &[&str] = &[
     "GET /foo/bar/ HTTP/1.0\r\nX: one two  three,four\tfi\u{1}ve\u{7f}\r\nN:\r\nIp: nonsense\r\n",
 ];
 
-/// Runs every case on every request in both. `{}` in a case is where its own condition goes.
+/// Runs every case on every request of [`REQUESTS`] in both. `{}` in a case is where its own condition goes.
 #[track_caller]
-fn compare(cases: impl IntoIterator<Item = String>) {
+pub(super) fn compare(cases: impl IntoIterator<Item = String>) {
+    compare_on(REQUESTS, cases);
+}
+
+/// Runs every case on every request in both.
+#[track_caller]
+pub(super) fn compare_on(requests: &[impl AsRef<str>], cases: impl IntoIterator<Item = String>) {
     let listening = Listening::new();
     let mut text = format!("frontend f\n bind {}\n", listening.word());
     let mut count = 0;
@@ -33,7 +39,8 @@ fn compare(cases: impl IntoIterator<Item = String>) {
     }
     let haproxy = Haproxy::start(&format!("{DEFAULTS}{text}"), &[&listening]);
     let mut asked = Vec::new();
-    for request in REQUESTS {
+    for request in requests {
+        let request = request.as_ref();
         for index in 0..count {
             let head = format!("{request}case: {index}\r\n\r\n");
             let mut client = Client::connect(&listening.address());
@@ -81,11 +88,11 @@ fn normal(answer: &str) -> String {
 }
 
 /// As a word between double quotes.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn show(format: &str) -> String {
+pub(super) fn show(format: &str) -> String {
     format!(" http-request return status 200 content-type a/b lf-string {} if {{}}\n", quoted(format))
 }
 

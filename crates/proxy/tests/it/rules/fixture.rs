@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::{Instant, SystemTime};
 
-use sluicegate_config::{Config, Environment, MemoryFiles, NoLua};
+use sluicegate_config::{Config, Environment, Files, MemoryFiles, NoLua};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::rule::{Hook, ProxyRules, Verdict, run};
 use sluicegate_proxy::running::{self, Engines, Parts, ProxyRun, Running};
@@ -22,12 +22,37 @@ pub const DEFAULTS: &str = "defaults\n mode http\n timeout client 9s\n timeout c
 /// The configuration that a text says, after [`DEFAULTS`].
 #[track_caller]
 pub fn config(text: &str) -> Config {
-    let files = MemoryFiles::new().with("test.cfg", format!("{DEFAULTS}{text}"));
+    load(&format!("{DEFAULTS}{text}")).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+}
+
+/// Whether a whole text may run, or why not.
+pub fn verdict(text: &str) -> Result<(), String> {
+    let config = load(text)?;
+    let process = Process::new(1, None);
+    let logger = sluicegate_proxy::log::Logger::default();
+    let parts = Parts { engines: Engines::new(), lua: None, logger, process };
+    let said = |errors: Vec<_>| format!("{errors:?}");
+    running::build(Arc::new(config), parts).map(|_| ()).map_err(said)
+}
+
+/// The file under test from memory, maps and ACL files from the disk.
+struct TestFiles(MemoryFiles);
+
+impl Files for TestFiles {
+    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        self.0.read(path).or_else(|_| std::fs::read(path))
+    }
+
+    fn list(&self, path: &Path) -> std::io::Result<Vec<PathBuf>> {
+        self.0.list(path)
+    }
+}
+
+fn load(text: &str) -> Result<Config, String> {
+    let files = TestFiles(MemoryFiles::new().with("test.cfg", text));
     let (config, diagnostics) =
         sluicegate_config::load(&files, &[PathBuf::from("test.cfg")], &mut Environment::new(), &NoLua);
-    config.unwrap_or_else(|| {
-        panic!("{text}\n{}", diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-    })
+    config.ok_or_else(|| diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
 /// A stream whose request is `head`; an empty one is TCP.

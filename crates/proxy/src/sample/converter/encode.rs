@@ -1,0 +1,204 @@
+//! Bytes as text and back: base64, hexadecimal, URLs.
+
+use super::super::value::append_hex;
+
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Which alphabet of RFC 4648.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base64 {
+    /// `+` and `/`, padded.
+    Standard,
+    /// `-` and `_`, not padded.
+    Url,
+}
+
+impl Base64 {
+    /// The text of bytes.
+    pub fn encode(self, bytes: &[u8]) -> Vec<u8> {
+        let alphabet = if self == Base64::Standard { STANDARD } else { URL };
+        let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+        for chunk in bytes.chunks(3) {
+            let word = (u32::from(chunk[0]) << 16)
+                | (u32::from(chunk.get(1).copied().unwrap_or(0)) << 8)
+                | u32::from(chunk.get(2).copied().unwrap_or(0));
+            for place in 0..4 {
+                if place <= chunk.len() {
+                    out.push(alphabet[(word >> (18 - 6 * place)) as usize & 63]);
+                } else if self == Base64::Standard {
+                    out.push(b'=');
+                }
+            }
+        }
+        out
+    }
+
+    /// The bytes of a text; `None` where it is not base64. The standard form must be padded, the other one may be.
+    pub fn decode(self, text: &[u8]) -> Option<Vec<u8>> {
+        let digits = match self {
+            Base64::Standard if !text.len().is_multiple_of(4) => return None,
+            Base64::Standard | Base64::Url => {
+                let body = text.strip_suffix(b"=").unwrap_or(text);
+                let body = body.strip_suffix(b"=").unwrap_or(body);
+                if body.len() < text.len() && !text.len().is_multiple_of(4) {
+                    return None;
+                }
+                body
+            }
+        };
+        if digits.len() % 4 == 1 {
+            return None;
+        }
+        let mut out = Vec::with_capacity(digits.len() * 3 / 4);
+        for chunk in digits.chunks(4) {
+            let mut word = 0;
+            for digit in chunk {
+                word = (word << 6) | u32::from(self.digit(*digit)?);
+            }
+            word <<= 6 * (4 - chunk.len());
+            out.extend_from_slice(&word.to_be_bytes()[1..chunk.len()]);
+        }
+        Some(out)
+    }
+
+    fn digit(self, byte: u8) -> Option<u8> {
+        Some(match (byte, self) {
+            (b'A'..=b'Z', _) => byte - b'A',
+            (b'a'..=b'z', _) => byte - b'a' + 26,
+            (b'0'..=b'9', _) => byte - b'0' + 52,
+            (b'+', Base64::Standard) | (b'-', Base64::Url) => 62,
+            (b'/', Base64::Standard) | (b'_', Base64::Url) => 63,
+            _ => return None,
+        })
+    }
+}
+
+/// The bytes in upper-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() * 2);
+    bytes.iter().for_each(|byte| append_hex(&mut out, *byte));
+    out
+}
+
+/// The integer of hexadecimal digits, whose highest bits are lost beyond 64; `None` at any other character.
+pub fn hex_to_int(text: &[u8]) -> Option<i64> {
+    text.iter()
+        .try_fold(0, |number: u64, byte| Some((number << 4) | u64::from(char::from(*byte).to_digit(16)?)))
+        .map(|number| number as i64)
+}
+
+/// The bytes in binary digits.
+pub fn binary_digits(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| b'0' + (byte >> bit & 1))).collect()
+}
+
+/// How `be2dec` and its kin cut bytes into chunks.
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    /// Between two chunks.
+    pub separator: Box<[u8]>,
+    /// Bytes of a chunk; 0 for all bytes in one.
+    pub size: usize,
+    /// Whether a last chunk that is too short is left out.
+    pub truncate: bool,
+}
+
+impl Chunks {
+    /// Renders each chunk, with separators.
+    pub fn render(&self, bytes: &[u8], mut chunk: impl FnMut(&mut Vec<u8>, &[u8])) -> Vec<u8> {
+        let mut out = Vec::new();
+        let size = if self.size == 0 { bytes.len().max(1) } else { self.size };
+        for (index, part) in bytes.chunks(size).enumerate() {
+            if self.truncate && part.len() < size {
+                break;
+            }
+            if index > 0 {
+                out.extend_from_slice(&self.separator);
+            }
+            chunk(&mut out, part);
+        }
+        out
+    }
+}
+
+/// Decodes `%XX`; `+` is a blank in a query string: everywhere with `form`, else behind the first `?`. `None` where a
+/// `%` is not followed by two hexadecimal digits.
+pub fn url_decode(text: &[u8], form: bool) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut query = form;
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'+' if query => out.push(b' '),
+            b'%' => {
+                let mut digit = || char::from(*bytes.next()?).to_digit(16);
+                out.push((digit()? * 16 + digit()?) as u8);
+            }
+            byte => {
+                query |= *byte == b'?';
+                out.push(*byte);
+            }
+        }
+    }
+    Some(out)
+}
+
+/// Encodes all but the unreserved characters of RFC 3986.
+pub fn url_encode(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + text.len() / 2);
+    for byte in text {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(*byte);
+        } else {
+            out.push(b'%');
+            append_hex(&mut out, *byte);
+        }
+    }
+    out
+}
+
+/// Decodes whatever comes in every way.
+pub fn fuzz_decoders(data: &[u8]) {
+    for base in [Base64::Standard, Base64::Url] {
+        if let Some(bytes) = base.decode(data) {
+            assert!(bytes.len() <= data.len());
+        }
+        assert_eq!(base.decode(&base.encode(data)).as_deref(), Some(data));
+    }
+    for form in [false, true] {
+        if let Some(bytes) = url_decode(data, form) {
+            assert!(bytes.len() <= data.len());
+        }
+        assert_eq!(url_decode(&url_encode(data), form).as_deref(), Some(data));
+    }
+    hex_to_int(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rfc_4648_vectors() {
+        for (text, encoded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(Base64::Standard.encode(text.as_bytes()), encoded.as_bytes());
+            assert_eq!(Base64::Standard.decode(encoded.as_bytes()).as_deref(), Some(text.as_bytes()));
+            assert_eq!(Base64::Url.encode(text.as_bytes()), encoded.trim_end_matches('=').as_bytes());
+        }
+        for wrong in ["Zg", "Zg=", "Z===", "Zm9v\n", "Zm8=Zm8=", "Zm-v"] {
+            assert_eq!(Base64::Standard.decode(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_itself(data in proptest::collection::vec(any::<u8>(), 0..200)) {
+            fuzz_decoders(&data);
+            let digits = String::from_utf8(hex(&data)).expect("ASCII");
+            prop_assert_eq!(digits, data.iter().map(|byte| format!("{byte:02X}")).collect::<String>());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Maps: a value, or a key, from a file by how the sample matches.
+
+use sluicegate_config::model::{MapGives, MapUse};
+use sluicegate_pattern::{Hit, Method, ValueType};
+
+use super::super::matcher::with_key;
+use super::super::value::{Sample, Value};
+
+/// A map converter with its default.
+#[derive(Clone, Debug)]
+pub struct MapCode {
+    uses: MapUse,
+    /// Given where nothing matches.
+    default: Option<Sample>,
+}
+
+impl MapCode {
+    /// Takes a map; the default was checked to be of the map's type when the file was read.
+    pub(super) fn new(uses: &MapUse, default: Option<&[u8]>) -> Result<MapCode, String> {
+        let wrong = || "the default is not of the map's type".to_owned();
+        let default = match (uses.gives, default) {
+            (_, None) => None,
+            (MapGives::Value(ValueType::Int), Some(text)) => {
+                Some(Sample::Int(ValueType::integer(text).ok_or_else(wrong)?))
+            }
+            (MapGives::Value(ValueType::Ip), Some(text)) => {
+                Some(Sample::Ip(ValueType::address(text).ok_or_else(wrong)?))
+            }
+            (_, Some(text)) => Some(Sample::Str(text.to_vec())),
+        };
+        Ok(MapCode { uses: uses.clone(), default })
+    }
+
+    /// Looks a sample up.
+    pub(super) fn find<'a>(&'a self, value: &Value<'_>) -> Option<Value<'a>> {
+        let gives = |hit: Hit<'_>| match self.uses.gives {
+            MapGives::Value(ValueType::Str) => Some(Value::owned_text(hit.value.to_vec())),
+            MapGives::Value(ValueType::Int) => ValueType::integer(hit.value).map(Value::Int),
+            MapGives::Value(ValueType::Ip) => ValueType::address(hit.value).map(Value::Ip),
+            MapGives::Key => Some(Value::owned_text(hit.key.to_vec())),
+            MapGives::Expanded => {
+                let mut text = Vec::new();
+                hit.expand(&mut text);
+                Some(Value::owned_text(text))
+            }
+        };
+        let found = match self.uses.gives {
+            MapGives::Expanded => {
+                value.with_text(|text| self.uses.file.lookup_groups(self.uses.index, text, gives)).flatten()
+            }
+            _ => with_key(value, self.uses.method, |key| self.uses.file.lookup(self.uses.index, key, gives)).flatten(),
+        };
+        debug_assert!(self.uses.method != Method::Bin, "no map compares bytes");
+        found.or_else(|| self.default.as_ref().map(Sample::as_value))
+    }
+}

@@ -1,0 +1,36 @@
+//! Addresses and the values of Host headers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+/// Masks for both families; without one for IPv6 those addresses have no network.
+pub(super) fn mask(ip: IpAddr, v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> Option<IpAddr> {
+    Some(match ip {
+        IpAddr::V4(ip) => IpAddr::V4(ip & v4),
+        IpAddr::V6(ip) => IpAddr::V6(ip & v6?),
+    })
+}
+
+/// Where the host of a Host header's value ends: before the colon of its port, outside any brackets.
+fn host_end(text: &[u8]) -> usize {
+    let from = match text {
+        [b'[', ..] => memchr::memchr(b']', text).map_or(text.len(), |at| at + 1),
+        _ => 0,
+    };
+    memchr::memchr(b':', &text[from..]).map_or(text.len(), |at| from + at)
+}
+
+/// The host.
+pub(super) fn host(text: &[u8]) -> Range<usize> {
+    0..host_end(text)
+}
+
+/// The port, 0 if there is none or it is no number.
+pub(super) fn port(text: &[u8]) -> i64 {
+    let digits = text.get(host_end(text) + 1..).unwrap_or(b"");
+    let number = digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0i64, |number, digit| number.saturating_mul(10).saturating_add(i64::from(digit - b'0')));
+    if number > 65_535 { 0 } else { number }
+}

@@ -1,0 +1,241 @@
+//! Texts: parts, comparisons, choices.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::super::value::Value;
+use super::Converted;
+
+/// Where parts start and end; few texts have more than fit without an allocation.
+type Spans = SmallVec<[(usize, usize); 16]>;
+
+/// Which part `field` and `word` take.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// From 1, negative from the end.
+    pub(super) index: i64,
+    /// Any of these bytes separates.
+    pub(super) delimiters: Box<[u8]>,
+    /// How many parts; 0 means all that follow.
+    pub(super) count: usize,
+}
+
+/// Changes case; text that has nothing to change stays borrowed.
+pub(super) fn map_case(value: Value<'_>, changes: fn(&u8) -> bool, change: fn(&u8) -> u8) -> Value<'_> {
+    let mut text = value.into_text();
+    if text.iter().any(changes) {
+        text.to_mut().iter_mut().for_each(|byte| *byte = change(byte));
+    }
+    Value::Str(text)
+}
+
+/// Cuts a part out; borrowed text stays borrowed.
+pub(super) fn cut_value<'a>(value: Value<'a>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Converted<'a> {
+    part(value.into_text(), cut).map_or(Converted::Nothing, |text| Converted::Value(Value::Str(text)))
+}
+
+/// A part of a text; owned text is cut in place.
+pub(super) fn part<'a>(text: Cow<'a, [u8]>, cut: impl Fn(&[u8]) -> Option<Range<usize>>) -> Option<Cow<'a, [u8]>> {
+    let range = cut(&text)?;
+    Some(match text {
+        Cow::Borrowed(text) => Cow::Borrowed(&text[range]),
+        Cow::Owned(mut text) => {
+            text.truncate(range.end);
+            text.drain(..range.start);
+            Cow::Owned(text)
+        }
+    })
+}
+
+impl Cut {
+    fn separates(&self, byte: u8) -> bool {
+        self.delimiters.contains(&byte)
+    }
+
+    /// Parts between single delimiters; empty parts count.
+    pub(super) fn field(&self, text: &[u8]) -> Option<Range<usize>> {
+        let mut parts = Spans::new();
+        let mut start = 0;
+        for (at, byte) in text.iter().enumerate() {
+            if self.separates(*byte) {
+                parts.push((start, at));
+                start = at + 1;
+            }
+        }
+        parts.push((start, text.len()));
+        self.take(&parts, text.len())
+    }
+
+    /// Parts between runs of delimiters; there are no empty parts.
+    pub(super) fn word(&self, text: &[u8]) -> Option<Range<usize>> {
+        let mut parts = Spans::new();
+        let mut start = None;
+        for (at, byte) in text.iter().enumerate() {
+            match (self.separates(*byte), start) {
+                (true, Some(from)) => {
+                    parts.push((from, at));
+                    start = None;
+                }
+                (false, None) => start = Some(at),
+                _ => {}
+            }
+        }
+        parts.extend(start.map(|from| (from, text.len())));
+        self.take(&parts, text.len())
+    }
+
+    /// From the part by number over as many parts as wanted: rightwards, or leftwards from the end. Where fewer are
+    /// left the cut goes to the text's edge, delimiters included.
+    fn take(&self, parts: &[(usize, usize)], length: usize) -> Option<Range<usize>> {
+        let nth = usize::try_from(self.index.unsigned_abs()).ok()?;
+        if nth > parts.len() {
+            return None;
+        }
+        let more = if self.count == 0 { usize::MAX } else { self.count - 1 };
+        if self.index > 0 {
+            let first = nth - 1;
+            let end = first.checked_add(more).and_then(|last| parts.get(last)).map_or(length, |part| part.1);
+            Some(parts[first].0..end)
+        } else {
+            let last = parts.len() - nth;
+            let start = last.checked_sub(more).map_or(0, |first| parts[first].0);
+            Some(start..parts[last].1)
+        }
+    }
+}
+
+/// The bytes from an offset on, at most as many as given.
+pub(super) fn bytes(text: &[u8], offset: i64, length: Option<i64>) -> Option<Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    if start >= text.len() {
+        return None;
+    }
+    let end = match length {
+        Some(length) => start.saturating_add(usize::try_from(length).ok()?).min(text.len()),
+        None => text.len(),
+    };
+    Some(start..end)
+}
+
+/// Below, at or above 0: the first bytes that differ, or the lengths.
+pub(super) fn compare(a: &[u8], b: &[u8]) -> i64 {
+    let differing = a.iter().zip(b).find(|(a, b)| a != b);
+    match differing {
+        Some((a, b)) => i64::from(*a) - i64::from(*b),
+        None => a.len().cmp(&b.len()) as i64,
+    }
+}
+
+/// Whether two byte strings are equal, in a time that their lengths alone decide.
+pub(super) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
+    let differing = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
+    // The hint keeps the loop from being left early by a clever compiler.
+    a.len() == b.len() && std::hint::black_box(differing) == 0
+}
+
+/// The value of a parameter in a query string.
+pub(super) fn parameter(text: &[u8], name: &[u8], delimiter: u8) -> Option<Range<usize>> {
+    let mut start = 0;
+    for pair in text.split(|byte| *byte == delimiter) {
+        if let Some(rest) = pair.strip_prefix(name)
+            && (rest.is_empty() || rest[0] == b'=')
+        {
+            let end = start + pair.len();
+            return Some((start + name.len() + 1).min(end)..end);
+        }
+        start += pair.len() + 1;
+    }
+    None
+}
+
+/// The language of a list that an Accept-Language header gives the highest weight; among equals the header's first.
+pub(super) fn language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
+    let mut best: Option<(u32, usize)> = None;
+    for element in header.split(|byte| *byte == b',') {
+        let mut parts = element.split(|byte| *byte == b';');
+        let range = parts.next().unwrap_or(b"").trim_ascii();
+        let weight = match parts.next() {
+            None => 1000,
+            Some(parameter) => match weight(parameter.trim_ascii()) {
+                Some(weight) => weight,
+                None => continue,
+            },
+        };
+        if range.is_empty() || weight == 0 || best.is_some_and(|(most, _)| weight <= most) {
+            continue;
+        }
+        // A variant that is not listed counts for its language.
+        let base = range.split(|byte| *byte == b'-').next().unwrap_or(range);
+        let find = |name: &[u8]| known.iter().position(|known| **known == *name);
+        if let Some(index) = find(range).or_else(|| find(base)) {
+            best = Some((weight, index));
+        }
+    }
+    best.map(|(_, index)| index)
+}
+
+/// `q=0.123` in thousandths.
+fn weight(text: &[u8]) -> Option<u32> {
+    let number = std::str::from_utf8(text.strip_prefix(b"q")?.trim_ascii_start().strip_prefix(b"=")?).ok()?;
+    let (whole, fraction) = number.trim().split_once('.').unwrap_or((number.trim(), ""));
+    let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 1)?;
+    if fraction.len() > 3 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let thousandths = format!("{fraction:0<3}").parse::<u32>().ok()?;
+    Some((whole * 1000 + thousandths).min(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a single field or word is, by the parts themselves; several are compared in the differential tests.
+    fn model(text: &[u8], index: i64, words: bool) -> Option<Vec<u8>> {
+        let parts: Vec<&[u8]> = text.split(|byte| *byte == b',').filter(|part| !words || !part.is_empty()).collect();
+        let nth = usize::try_from(index.unsigned_abs()).ok()?;
+        let place = if index > 0 { nth.checked_sub(1)? } else { parts.len().checked_sub(nth)? };
+        parts.get(place).map(|part| part.to_vec())
+    }
+
+    proptest! {
+        #[test]
+        fn one_part_is_that_part(text in "[a,]{0,12}", index in prop_oneof![-5i64..=-1, 1i64..=5], words: bool) {
+            let cut = Cut { index, delimiters: b",".as_slice().into(), count: 1 };
+            let text = text.as_bytes();
+            let range = if words { cut.word(text) } else { cut.field(text) };
+            prop_assert_eq!(range.map(|range| text[range].to_vec()), model(text, index, words));
+        }
+
+        #[test]
+        fn a_cut_stays_inside_any_text(
+            text in proptest::collection::vec(any::<u8>(), 0..40),
+            index in any::<i64>(),
+            count in any::<usize>(),
+            delimiters in proptest::collection::vec(any::<u8>(), 0..3),
+        ) {
+            let cut = Cut { index: if index == 0 { 1 } else { index }, delimiters: delimiters.into(), count };
+            for range in [cut.field(&text), cut.word(&text)].into_iter().flatten() {
+                prop_assert!(text.get(range).is_some());
+            }
+            language(&text, &[b"a".as_slice().into()]);
+            prop_assert!(parameter(&text, b"a", b'&').is_none_or(|range| text.get(range).is_some()));
+        }
+    }
+
+    #[test]
+    fn parameters_of_a_query() {
+        let check = |text: &str, expected: Option<&str>| {
+            let found = parameter(text.as_bytes(), b"a", b'&').map(|range| &text[range]);
+            assert_eq!(found, expected, "{text}");
+        };
+        check("a=1&b=2", Some("1"));
+        check("b=2&a=3", Some("3"));
+        check("aa=2&a&b", Some(""));
+        check("b=a", None);
+    }
+}
