@@ -209,11 +209,11 @@ impl Regex {
             put(out, &replaced);
             let empty = to <= start;
             start = to.max(start);
-            if start >= text.len() {
-                break;
-            }
+            // A match of nothing stands before a character, which is taken over; behind the last one it is the end.
+            // A match that ends there is not, so that `$` may be found once more.
             if empty {
-                put(out, &text[start..=start]);
+                let Some(next) = text.get(start) else { break };
+                put(out, std::slice::from_ref(next));
                 start += 1;
             }
             if !global || room(out) == 0 {

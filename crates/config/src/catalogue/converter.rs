@@ -530,7 +530,7 @@ static ROWS: &[ConverterRow] = &[
         1,
         Output::Any,
         Output::Any,
-        "Sets a variable and passes the sample on, if all conditions hold: `ifexists`, `ifnotexists`, `ifempty`, `ifnotempty`, `ifset`, `ifnotset`, `ifgt`, `iflt`.",
+        "Sets a variable and passes the sample on if all conditions hold, else gives nothing: `ifexists`, `ifnotexists`, `ifempty`, `ifnotempty`, `ifset`, `ifnotset`, `ifgt`, `iflt`.",
     ),
     row(
         "unset-var",

@@ -34,9 +34,8 @@ impl MatcherCode {
     pub fn matches(&self, value: &Value<'_>) -> bool {
         self.matches_inline(value)
             || !self.files.is_empty() && {
-                let found =
-                    |key: Key<'_>| self.files.iter().any(|(file, index)| file.matches(*index, key)).then_some(());
-                with_key(value, self.method(), found).is_some()
+                let found = |key: Key<'_>| self.files.iter().any(|(file, index)| file.matches(*index, key));
+                with_key(value, self.method(), found).unwrap_or(false)
             }
     }
 
@@ -113,13 +112,13 @@ fn with_binary<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> R {
 }
 
 /// The key of a sample for a file's method; `None` where it cannot be cast.
-pub(crate) fn with_key<R>(value: &Value<'_>, method: Method, f: impl FnOnce(Key<'_>) -> Option<R>) -> Option<R> {
-    match method {
+pub(crate) fn with_key<R>(value: &Value<'_>, method: Method, f: impl FnOnce(Key<'_>) -> R) -> Option<R> {
+    Some(match method {
         Method::Int => f(Key::Int(value.to_int()?)),
         Method::Ip => f(Key::Ip(value.to_ip()?)),
         Method::Bin => with_binary(value, |bytes| f(Key::Bytes(bytes))),
         _ => value.with_text(|text| f(Key::Bytes(text))),
-    }
+    })
 }
 
 #[cfg(test)]

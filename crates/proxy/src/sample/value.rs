@@ -19,7 +19,7 @@ pub enum Sample {
     Ip(IpAddr),
     /// Text.
     Str(Vec<u8>),
-    /// Bytes that print as hexadecimal.
+    /// Bytes; `hex` and its kin make them printable.
     Bin(Vec<u8>),
     /// An HTTP method.
     Method(Vec<u8>),
@@ -36,7 +36,7 @@ pub enum Value<'a> {
     Ip(IpAddr),
     /// Text.
     Str(Cow<'a, [u8]>),
-    /// Bytes that print as hexadecimal.
+    /// Bytes; `hex` and its kin make them printable.
     Bin(Cow<'a, [u8]>),
     /// An HTTP method.
     Method(Cow<'a, [u8]>),
@@ -129,10 +129,16 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Cast to text, always possible: numbers in decimal, addresses as usual, bytes in upper-case hexadecimal.
+    /// Cast to text, always possible: numbers in decimal, addresses as usual, bytes
+    /// up to the first that is 0.
     pub fn into_text(self) -> Cow<'a, [u8]> {
         match self {
             Value::Str(s) | Value::Method(s) => s,
+            Value::Bin(Cow::Borrowed(s)) => Cow::Borrowed(text_of(s)),
+            Value::Bin(Cow::Owned(mut s)) => {
+                s.truncate(text_of(&s).len());
+                Cow::Owned(s)
+            }
             other => {
                 let mut text = Vec::new();
                 other.append_text(&mut text);
@@ -156,10 +162,10 @@ impl<'a> Value<'a> {
     pub fn append_text(&self, out: &mut Vec<u8>) {
         match self {
             Value::Str(s) | Value::Method(s) => out.extend_from_slice(s),
+            Value::Bin(s) => out.extend_from_slice(text_of(s)),
             Value::Bool(b) => out.push(if *b { b'1' } else { b'0' }),
             Value::Int(i) => append_int(out, *i),
             Value::Ip(ip) => append_ip(out, *ip),
-            Value::Bin(s) => s.iter().for_each(|byte| append_hex(out, *byte)),
         }
     }
 
@@ -167,6 +173,7 @@ impl<'a> Value<'a> {
     pub fn with_text<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Value::Str(s) | Value::Method(s) => f(s),
+            Value::Bin(s) => f(text_of(s)),
             Value::Bool(b) => f(if *b { b"1" } else { b"0" }),
             Value::Int(i) => f(itoa::Buffer::new().format(*i).as_bytes()),
             other => {
@@ -176,6 +183,11 @@ impl<'a> Value<'a> {
             }
         }
     }
+}
+
+/// The bytes that a cast to text keeps: C's strings end at a zero, and so do HAProxy's here.
+fn text_of(bytes: &[u8]) -> &[u8] {
+    &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }
 
 /// Appends a number in decimal.
@@ -259,7 +271,7 @@ mod tests {
         check(Value::text(b"10.0.0.1"), Some(10), Some("10.0.0.1"), "10.0.0.1");
         check(Value::text(b"99999999999999999999"), Some(i64::MAX), None, "99999999999999999999");
         check(Value::text(b"-99999999999999999999"), Some(i64::MIN), None, "-99999999999999999999");
-        check(Value::Bin(Cow::Borrowed(b"\x00\xfa")), None, None, "00FA");
+        check(Value::Bin(Cow::Borrowed(b"a\x00z")), None, None, "a");
         check(Value::Method(Cow::Borrowed(b"GET")), None, None, "GET");
     }
 }

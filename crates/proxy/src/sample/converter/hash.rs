@@ -35,7 +35,7 @@ pub enum DigestKind {
 }
 
 impl Hash {
-    /// Hashes; `argument` is the seed of the xxh family, and 1 for an avalanche behind the others.
+    /// Hashes; `argument` is the seed of the xxh family, and other than 0 for an avalanche behind the others.
     pub fn of(self, bytes: &[u8], argument: i64) -> i64 {
         let small = match self {
             Hash::Xxh32 => return i64::from(xxhash_rust::xxh32::xxh32(bytes, argument as u32)),
@@ -49,7 +49,7 @@ impl Hash {
             }
             Hash::Wt6 => wt6(bytes),
         };
-        i64::from(if argument == 1 { avalanche(small) } else { small })
+        i64::from(if argument != 0 { avalanche(small) } else { small })
     }
 }
 

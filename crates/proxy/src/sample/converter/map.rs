@@ -44,11 +44,12 @@ impl MapCode {
                 Some(Value::owned_text(text))
             }
         };
+        // A sample that cannot be cast finds nothing, not even the default.
         let found = match self.uses.gives {
             MapGives::Expanded => {
                 value.with_text(|text| self.uses.file.lookup_groups(self.uses.index, text, gives)).flatten()
             }
-            _ => with_key(value, self.uses.method, |key| self.uses.file.lookup(self.uses.index, key, gives)).flatten(),
+            _ => with_key(value, self.uses.method, |key| self.uses.file.lookup(self.uses.index, key, gives))?.flatten(),
         };
         debug_assert!(self.uses.method != Method::Bin, "no map compares bytes");
         found.or_else(|| self.default.as_ref().map(Sample::as_value))

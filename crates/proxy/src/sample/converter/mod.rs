@@ -501,9 +501,7 @@ impl ConverterCode {
             }
             ConverterCode::JwtQuery { part, path, integer } => {
                 let token = value.into_bytes();
-                let parts = token.split(|byte| *byte == b'.');
-                let decoded = (parts.clone().count() == 3).then_some(parts);
-                let decoded = decoded.and_then(|mut parts| Base64::Url.decode(parts.nth(*part)?));
+                let decoded = token.split(|byte| *byte == b'.').nth(*part).and_then(|part| Base64::Url.decode(part));
                 match (decoded, path) {
                     (Some(decoded), Some(path)) => {
                         json::query(&decoded, path, *integer).map_or(Converted::Nothing, Converted::Value)
@@ -512,7 +510,7 @@ impl ConverterCode {
                 }
             }
             ConverterCode::Map(map) => map.find(&value).map_or(Converted::Nothing, Converted::Value),
-            ConverterCode::Mask { v4, v6 } => match value.to_ip().and_then(|ip| net::mask(ip, *v4, *v6)) {
+            ConverterCode::Mask { v4, v6 } => match net::address(&value).and_then(|ip| net::mask(ip, *v4, *v6)) {
                 Some(network) => Converted::Value(Value::Ip(network)),
                 None => Converted::Nothing,
             },
@@ -536,7 +534,7 @@ impl ConverterCode {
                     let old = cx.variables.get(variable);
                     requirements.iter().all(|requirement| requirement.holds(old.as_ref(), &value))
                 };
-                if holds { Converted::Assign(variable.clone(), true, value) } else { Converted::Value(value) }
+                if holds { Converted::Assign(variable.clone(), true, value) } else { Converted::Nothing }
             }
             ConverterCode::UnsetVar(variable) => Converted::Assign(variable.clone(), false, value),
             ConverterCode::StoreGet(engine) => answered(value.with_text(|key| engine.start(0, &[b"GET", key]))),

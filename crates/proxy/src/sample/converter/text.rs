@@ -180,7 +180,7 @@ pub(super) fn language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
 fn weight(text: &[u8]) -> Option<u32> {
     let number = std::str::from_utf8(text.strip_prefix(b"q")?.trim_ascii_start().strip_prefix(b"=")?).ok()?;
     let (whole, fraction) = number.trim().split_once('.').unwrap_or((number.trim(), ""));
-    let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 1)?;
+    let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 9)?;
     if fraction.len() > 3 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }

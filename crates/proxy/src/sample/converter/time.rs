@@ -100,12 +100,17 @@ impl DateFormat {
 pub(super) fn http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (seconds, _) = unit.split(date.saturating_add(offset));
-    let at = calendar(seconds, false)?;
+    let date = date.saturating_add(offset);
+    let at = calendar(unit.split(date).0, false)?;
+    // What is less than a second is shown as HAProxy does: a count, not a decimal fraction.
+    let rest = match unit {
+        Unit::Seconds => String::new(),
+        _ => format!(".{}", date.rem_euclid(unit.per_second())),
+    };
     let day = DAYS.get(usize::try_from(at.tm_wday).ok()?)?;
     let month = MONTHS.get(usize::try_from(at.tm_mon).ok()?)?;
     let (year, hour, minute, second) = (i64::from(at.tm_year) + 1900, at.tm_hour, at.tm_min, at.tm_sec);
-    Some(format!("{day}, {:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT", at.tm_mday).into_bytes())
+    Some(format!("{day}, {:02} {month} {year:04} {hour:02}:{minute:02}:{second:02}{rest} GMT", at.tm_mday).into_bytes())
 }
 
 #[allow(unsafe_code)]
@@ -154,7 +159,7 @@ mod tests {
         let text =
             |date, offset, unit| String::from_utf8(http_date(date, offset, unit).expect("a date")).expect("ASCII");
         assert_eq!(text(784_111_777, 0, Unit::Seconds), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(text(784_111_776_000, 1000, Unit::Milliseconds), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(text(784_111_776_000, 1007, Unit::Milliseconds), "Sun, 06 Nov 1994 08:49:37.7 GMT");
         assert_eq!(http_date(i64::MAX, 0, Unit::Seconds), None);
     }
 }

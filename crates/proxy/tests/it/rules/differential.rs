@@ -89,7 +89,7 @@ fn normal(answer: &str) -> String {
 
 /// As a word between double quotes.
 pub(super) fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"))
 }
 
 pub(super) fn show(format: &str) -> String {
