@@ -730,3 +730,94 @@ fn wrong_arguments_are_refused_where_haproxy_refuses_them() {
     }
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
+
+/// What haproxy 2.6 does not have: the manual of 3.2 says what is given.
+#[test]
+fn newer_converters() {
+    let cases = [
+        ("str(AZ),base2", "0100000101011010"),
+        ("str(AB),hex", "4142"),
+        ("bin(01020304050607),le2dec(:,2)", "513:1027:1541:7"),
+        ("bin(01020304050607),le2dec(-,2,1)", "513-1027-1541"),
+        ("bin(7f000001),le2dec(.,1)", "127.0.0.1"),
+        ("str(a=1&b=2&c),param(b)", "2"),
+        ("str(a=1;b=2),param(b,;)", "2"),
+        ("str(a=1&b=2&c),param(c)", ""),
+        ("str(a=1&b=2&c),param(d)", ""),
+        ("int(1400000000123),ms_utime(%H:%M:%S.%3N)", "16:53:20.123"),
+        ("int(1400000000123456),us_utime(%S.%6N %N)", "20.123456 123456000"),
+        ("int(1400000000123),ms_utime(%s,1000)", "1400000001"),
+        ("int(1400000000123),ms_ltime(%s)", "1400000000"),
+        ("int(1400000000123456),us_ltime(%s)", "1400000000"),
+        ("int(-5),sub(1)", "-6"),
+        ("int(-5),add(-9223372036854775808)", "-9223372036854775808"),
+        ("str([1,2]),json_query('\\$')", "[1,2]"),
+        ("str(eyJhIjoxfQ.eyJiIjoyfQ.x),jwt_header_query", "{\"a\":1}"),
+        ("str(eyJhIjoxfQ.eyJiIjoyfQ.x),jwt_payload_query", "{\"b\":2}"),
+        ("str(YWI=),ub64dec", "ab"),
+        ("str(x/y),map_beg_key(KEYS)", "x/"),
+        ("src,map_ip_key(KEYS)", ""),
+        ("str(xy),map_end(KEYS)", "five"),
+        ("int(0),sub(1),utime(%Y)", "1969"),
+    ];
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keys");
+    std::fs::write(&path, "x/ one\nx two\nb three\ny five\n").expect("written");
+    let networks = directory.path().join("networks");
+    std::fs::write(&networks, "10.0.0.0/8 a\n").expect("written");
+    let mut text = String::from("frontend f\n bind 127.0.0.1:1\n");
+    for (index, (expression, _)) in cases.iter().enumerate() {
+        let file = if expression.starts_with("src") { &networks } else { &path };
+        let expression = expression.replace("KEYS", &file.to_string_lossy());
+        text += &show(&format!("%[{}]", expression.replace("\\$", "$")))
+            .replace("{}", &format!("{{ req.hdr(case) {index} }}"));
+    }
+    let found = super::fixture::in_worker(super::fixture::config(&text), Default::default(), move |worker| {
+        Box::pin(async move {
+            let proxy = &worker.running.proxies[0];
+            let mut found = Vec::new();
+            for index in 0..cases.len() {
+                let head = format!("GET / HTTP/1.1\r\ncase: {index}\r\n\r\n");
+                let mut cx = super::fixture::context(proxy, &head);
+                let answer = super::fixture::answer_of(&proxy.rules, &mut cx, &worker).await;
+                found.push(answer.split_once("\n\n").map(|(_, body)| body.to_owned()).unwrap_or_default());
+            }
+            found
+        })
+    });
+    for ((expression, expected), found) in cases.iter().zip(found) {
+        assert_eq!(found, *expected, "{expression}");
+    }
+}
+
+/// Bytes that strangers send, in every decoder; seeds beside what is generated.
+#[test]
+fn decoders_survive_any_bytes() {
+    let seeds: [&[u8]; 8] = [
+        b"",
+        b"{\"a\":[1,{\"b\":\"\\u00e9\"}]}",
+        b"\"\\ud800\"",
+        b"[[[[",
+        b"%4",
+        b"YQ==",
+        b"\xff\xc0\x80",
+        b"{\"a.b\":1e99}",
+    ];
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    for seed in seeds {
+        for _ in 0..200 {
+            let mut data = seed.to_vec();
+            for _ in 0..3 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let at = (state >> 33) as usize % (data.len() + 1);
+                match state % 3 {
+                    0 => data.insert(at, (state >> 24) as u8),
+                    1 if at < data.len() => _ = data.remove(at),
+                    _ => data.truncate(at.max(1)),
+                }
+            }
+            sluicegate_proxy::sample::fuzz_json(&data);
+            sluicegate_proxy::sample::fuzz_decoders(&data);
+        }
+    }
+}
