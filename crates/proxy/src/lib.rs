@@ -7,6 +7,7 @@ pub mod balance;
 pub mod cli;
 pub mod control;
 pub mod counters;
+pub mod hosts;
 pub mod listener;
 pub mod log;
 pub mod lua;

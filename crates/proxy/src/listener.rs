@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sluicegate_config::model::{Bind, BindAddress, Position};
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
@@ -28,7 +29,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use crate::counters::Figures;
-use crate::process::{Limit, Phase, Process};
+use crate::process::{AcceptLoop, Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
 use crate::server::{self, abstract_address};
 use crate::worker::Worker;
@@ -304,6 +305,8 @@ pub struct Listener {
     pub is_tcp: bool,
     /// What the kernel may complete ahead of `accept`.
     backlog: i32,
+    /// Held while a worker puts the socket aside.
+    putting_aside: Mutex<()>,
 }
 
 /// A listener with the sockets that accept for it.
@@ -388,6 +391,7 @@ fn bind_address(
         local,
         is_tcp: local.is_some(),
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG).min(i32::MAX as u32) as i32,
+        putting_aside: Mutex::new(()),
     };
     Ok(Bound { listener: Arc::new(listener), sockets })
 }
@@ -472,6 +476,7 @@ pub struct Accepted {
 /// Accepts on one socket until the process stops listening.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, socket: OwnedFd) -> io::Result<()> {
     let mut aside = Aside::new(&listener);
+    let mut place = listener.process.accept_loop();
     let mut socket = register(socket)?;
     while worker.phase() == Phase::Serving {
         let mut ready = tokio::select! {
@@ -479,7 +484,7 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
             () = aside.changed() => {
                 // Registered anew: that it was shut down once would be remembered as a readiness that never ends.
                 let raw = socket.into_inner();
-                if !aside.wait(&listener, &raw).await? {
+                if !aside.wait(&listener, &raw, &mut place).await? {
                     return Ok(());
                 }
                 socket = register(raw)?;
@@ -580,7 +585,7 @@ impl Aside {
     /// Stops listening until both resume; `false` once the frontend is shut. The kernel then refuses connections to a
     /// TCP port, or gives them to another process on it; a unix socket can't be put aside, so its clients wait in the
     /// backlog, as with HAProxy.
-    async fn wait(&mut self, listener: &Listener, socket: &OwnedFd) -> io::Result<bool> {
+    async fn wait(&mut self, listener: &Listener, socket: &OwnedFd, place: &mut AcceptLoop) -> io::Result<bool> {
         let raw = SockRef::from(socket);
         loop {
             let (paused, gate) = (*self.process.borrow_and_update(), *self.frontend.borrow_and_update());
@@ -588,9 +593,14 @@ impl Aside {
             if listener.is_tcp && open {
                 raw.listen(listener.backlog)?;
             } else if listener.is_tcp {
-                // It fails where another worker's copy of the same socket was faster.
-                let _ = raw.shutdown(std::net::Shutdown::Read);
+                let _alone = listener.putting_aside.lock();
+                // Of a shared socket only one worker's copy is shut down: what is shut down twice would, once it
+                // listens again, accept connections that can't be read from.
+                if raw.is_listener()? {
+                    raw.shutdown(std::net::Shutdown::Read)?;
+                }
             }
+            place.follow(paused);
             if open || gate == Gate::Shut {
                 return Ok(open);
             }

@@ -49,6 +49,8 @@ pub struct Process {
     sent: Mutex<SentSample>,
     phase: watch::Sender<Phase>,
     paused: watch::Sender<bool>,
+    /// Accept loops: all of them, and those that have stopped listening.
+    accepting: watch::Sender<(u32, u32)>,
 }
 
 /// What one worker tells the others and the control thread. Each lies on cache lines of its own.
@@ -116,6 +118,7 @@ impl Process {
             sent: Mutex::new(SentSample { at: Instant::now(), bytes: 0, per_second: 0 }),
             phase: watch::Sender::new(Phase::Serving),
             paused: watch::Sender::new(false),
+            accepting: watch::Sender::new((0, 0)),
         })
     }
 
@@ -190,9 +193,21 @@ impl Process {
     }
 
     /// Makes all frontends stop listening, so that the system refuses connections or another process gets them
-    /// (SIGTTOU), or listen again (SIGTTIN). Gives whether that changed anything.
-    pub fn set_paused(&self, paused: bool) -> bool {
-        self.paused.send_if_modified(|now| std::mem::replace(now, paused) != paused)
+    /// (SIGTTOU), or listen again (SIGTTIN), and waits until they do. Gives whether that changed anything.
+    pub async fn set_paused(&self, paused: bool) -> bool {
+        let changed = self.paused.send_if_modified(|now| std::mem::replace(now, paused) != paused);
+        if changed {
+            // The sender lives in `self`. A worker that is busy for very long is not waited for: it will follow.
+            let followed = |(all, silent): &(u32, u32)| *silent == if paused { *all } else { 0 };
+            let _ = tokio::time::timeout(PAUSE_LIMIT, self.accepting.subscribe().wait_for(followed)).await;
+        }
+        changed
+    }
+
+    /// An accept loop begins; it counts until the guard is dropped.
+    pub(crate) fn accept_loop(self: &Arc<Self>) -> AcceptLoop {
+        self.accepting.send_modify(|(all, _)| *all += 1);
+        AcceptLoop { process: self.clone(), silent: false }
     }
 
     /// Whether frontends pause, and its changes; a pause that has begun already is a change.
@@ -219,6 +234,31 @@ impl Process {
         if self.sessions.current() == 0 && self.phase() == Phase::Stopping {
             self.advance(Phase::Ended);
         }
+    }
+}
+
+/// How long a change of listening waits for the workers.
+const PAUSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// One accept loop among those that pause together.
+pub(crate) struct AcceptLoop {
+    process: Arc<Process>,
+    silent: bool,
+}
+
+impl AcceptLoop {
+    /// It has done what the process asks for: nothing is listened to, or again.
+    pub(crate) fn follow(&mut self, silent: bool) {
+        if std::mem::replace(&mut self.silent, silent) != silent {
+            self.process.accepting.send_modify(|(_, count)| *count = if silent { *count + 1 } else { *count - 1 });
+        }
+    }
+}
+
+impl Drop for AcceptLoop {
+    fn drop(&mut self) {
+        self.follow(false);
+        self.process.accepting.send_modify(|(all, _)| *all -= 1);
     }
 }
 

@@ -1,51 +1,147 @@
-//! The limit of open descriptors and `maxconn`: one is derived from the other, as in HAProxy.
+//! The limit of open descriptors, and what is derived from it or decides it: `ulimit-n`, `maxconn`, and the stores'
+//! `maxclients`.
 //!
-//! A session needs two descriptors, one to the client and one to the server. What else is open (listeners, logs,
-//! checks, runtimes) is counted beside it.
+//! A session needs two descriptors, one to the client and one to the server; a store's client needs one. What else is
+//! open (listeners, logs, checks, runtimes) is counted beside them. `ulimit-n` sets the limit; otherwise `maxconn` does,
+//! with the stores' clients; without either the system's hard limit is taken and shared out. What the administrator
+//! asked for and can't have is an error with the number that would do; only `maxclients` gives way, as in Redis.
+
+use std::io;
 
 use sluicegate_config::Config;
+use sluicegate_store::config::ServerOptions;
 
 use crate::memory;
 use crate::report::Report;
 
-/// Descriptors that are open whatever the load: runtimes, logs, the stats socket and its clients, the store's clients.
+/// Descriptors that are open whatever the load: runtimes, logs, the stats socket and its clients.
 const BASE: u64 = 200;
 
 /// `maxconn` where the system sets no sensible limit.
 const MAXCONN_DEFAULT_MAX: u64 = 500_000;
 
-/// Raises the limit for the configured `maxconn`, or derives `maxconn` from what the limit allows; gives `maxconn`.
-/// Under `no strict-limits` one that can't be raised is warned of.
-pub fn raise(config: &Config, report: Report) -> Result<u32, String> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a live rlimit that the call fills.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(format!("cannot read the limit of descriptors ({})", std::io::Error::last_os_error()));
-    }
-    let listeners: usize = config.proxies.iter().flat_map(|proxy| &proxy.binds).map(|bind| bind.addresses.len()).sum();
-    let checks: usize = config.proxies.iter().map(|proxy| proxy.servers.len()).sum();
-    let base = BASE + 2 * (listeners + checks) as u64;
-    let wanted = config.global.maxconn.map(|maxconn| base + 2 * u64::from(maxconn));
-    let usable = config.global.fd_hard_limit.map_or(limit.rlim_max, |most| limit.rlim_max.min(most));
-    let raised = wanted.unwrap_or(usable.min(base + 2 * MAXCONN_DEFAULT_MAX).max(limit.rlim_cur.min(usable)));
-    if raised > limit.rlim_cur {
-        let new = libc::rlimit { rlim_cur: raised, rlim_max: limit.rlim_max.max(raised) };
-        // SAFETY: the pointer is to a live rlimit that the call reads. Raising the hard limit needs privileges; without
-        // them the call fails and changes nothing.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const new) } != 0 {
-            let message = format!(
-                "maxconn {} needs {raised} descriptors and the limit is {}\n\nhint: raise it (ulimit -n {raised}) or lower \
-                 'maxconn' in 'global'",
-                config.global.maxconn.unwrap_or(0),
-                limit.rlim_max
-            );
-            if config.global.limits.strict {
-                return Err(message);
-            }
-            report.warning(&message);
+/// What a store keeps at least of its `maxclients`.
+const CLIENTS_MIN: u64 = 16;
+
+/// What a configuration needs, apart from sessions.
+struct Needs {
+    /// Whatever the load.
+    fixed: u64,
+    /// Clients of all stores that listen.
+    clients: u64,
+    /// Stores that listen.
+    stores: u64,
+}
+
+impl Needs {
+    fn of(config: &Config, stores: &[ServerOptions], workers: usize) -> Needs {
+        let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
+        let others = config.stores.iter().flat_map(|store| &store.binds);
+        let others = others.chain(config.origins.iter().flat_map(|origin| &origin.binds));
+        // A socket for each worker; unix sockets, which share one, are duplicated for each.
+        let sockets: usize = proxies.chain(others).map(|bind| bind.addresses.len() * workers).sum();
+        let checks: usize = config.proxies.iter().map(|proxy| proxy.servers.len()).sum();
+        let listening = config.stores.iter().zip(stores).filter(|(section, _)| !section.binds.is_empty());
+        Needs {
+            fixed: BASE + (sockets + 2 * checks) as u64,
+            clients: listening.clone().map(|(_, options)| u64::from(options.maxclients)).sum(),
+            stores: listening.count() as u64,
         }
     }
-    let derived = raised.saturating_sub(base) / 2;
+}
+
+/// Sets the limit and gives `maxconn`; lowers the stores' `maxclients` to what is left for them. Under
+/// `no strict-limits` a limit that can't be raised is warned of.
+pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, report: Report) -> Result<u32, String> {
+    let needs = Needs::of(config, stores, workers);
+    let (soft, hard) = limits().map_err(|error| format!("cannot read the limit of descriptors ({error})"))?;
+    let usable = config.global.fd_hard_limit.map_or(hard, |most| hard.min(most));
+    let maxconn = config.global.maxconn.map(u64::from);
+    let least = needs.fixed + 2 * maxconn.unwrap_or(1) + CLIENTS_MIN * needs.stores;
+    let wanted = match (config.global.ulimit_n, maxconn) {
+        (Some(exactly), _) => exactly,
+        (None, Some(maxconn)) => soft.max(needs.fixed + needs.clients + 2 * maxconn),
+        (None, None) => soft.min(usable).max(usable.min(needs.fixed + needs.clients + 2 * MAXCONN_DEFAULT_MAX)),
+    };
+    let keyword = if config.global.ulimit_n.is_some() { "ulimit-n" } else { "maxconn" };
+    let refuse = |message: String| {
+        let message = format!("{}{message}", place(config, keyword));
+        if config.global.limits.strict {
+            return Err(message);
+        }
+        report.warning(&message);
+        Ok(())
+    };
+    let limit = match set(wanted, hard) {
+        Ok(()) => wanted,
+        Err(error) => {
+            if config.global.ulimit_n.is_some() || hard < least {
+                let needed = if config.global.ulimit_n.is_some() { wanted } else { least };
+                refuse(format!(
+                    "Cannot raise FD limit to {needed}, limit is {hard} ({error})\n\nhint: start it as root, raise the limit \
+                     before (ulimit -n {needed}), or lower '{keyword}' in 'global'"
+                ))?;
+            }
+            set(hard, hard).map_err(|error| format!("cannot raise the limit of descriptors to {hard} ({error})"))?;
+            hard
+        }
+    };
+    if limit < least {
+        refuse(format!(
+            "FD limit ({limit}) too low for maxconn={}\n\nhint: raise it to {least} or more, by 'ulimit-n' in 'global' or \
+             before the start (ulimit -n {least}), or lower 'maxconn'",
+            maxconn.unwrap_or(1),
+        ))?;
+    }
+    let room = limit.saturating_sub(needs.fixed);
+    let for_clients = match maxconn {
+        Some(maxconn) => room.saturating_sub(2 * maxconn),
+        None => room / 2,
+    };
+    if needs.clients > for_clients {
+        lower(config, stores, limit, for_clients / needs.stores.max(1), report);
+    }
+    let derived = (room - needs.clients.min(for_clients)) / 2;
     let within_memory = memory::sessions(&config.global).unwrap_or(u64::MAX);
     Ok(config.global.maxconn.unwrap_or(derived.min(within_memory).clamp(1, MAXCONN_DEFAULT_MAX) as u32))
+}
+
+/// `file:line: ` of a keyword, where the file has it.
+fn place(config: &Config, keyword: &str) -> String {
+    config.global.at(keyword).map(|at| format!("{}:{}: ", at.file, at.line)).unwrap_or_default()
+}
+
+/// Lowers `maxclients` of the stores that listen to `share` each, and says so.
+fn lower(config: &Config, stores: &mut [ServerOptions], limit: u64, share: u64, report: Report) {
+    let share = u32::try_from(share).unwrap_or(u32::MAX);
+    for (section, options) in config.stores.iter().zip(stores) {
+        if !section.binds.is_empty() && options.maxclients > share {
+            report.warning(&format!(
+                "store '{}': the limit of {limit} descriptors leaves no room for 'maxclients {}', it is {share} now; raise \
+                 the limit (ulimit -n)",
+                section.name, options.maxclients
+            ));
+            options.maxclients = share;
+        }
+    }
+}
+
+/// The soft and the hard limit.
+fn limits() -> io::Result<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live rlimit that the call fills.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 => Ok((limit.rlim_cur, limit.rlim_max)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets the soft limit; the hard one follows where it is lower, which needs privileges.
+fn set(soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard.max(soft) };
+    // SAFETY: the pointer is to a live rlimit that the call reads.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

@@ -119,5 +119,7 @@ impl Report {
 fn line(label: &str, part: Option<&str>, message: &str) {
     let part = part.map(|part| format!("{part} : ")).unwrap_or_default();
     let message = message.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n   | ");
-    eprintln!("{label:<10} ({}) : {part}{message}", std::process::id());
+    // In one piece, so that the lines of a master and its worker don't run into each other.
+    let line = format!("{label:<10} ({}) : {part}{message}\n", std::process::id());
+    eprint!("{line}");
 }

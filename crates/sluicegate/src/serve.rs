@@ -96,8 +96,8 @@ fn start(
         let hint = "hint: a 'frontend', 'listen', 'store' or 'origin' section needs a 'bind' line";
         return Err(vec![format!("no enabled listener found (check for 'bind' directives)\n\n{hint}")]);
     }
-    let Loaded { config, stores: options, lua, lua_logger, workers, privileges, .. } = loaded;
-    let maxconn = descriptors::raise(&config, report).map_err(|error| vec![error])?;
+    let Loaded { config, stores: mut options, lua, lua_logger, workers, privileges, .. } = loaded;
+    let maxconn = descriptors::raise(&config, &mut options, workers, report).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
     // While `/dev/log` is still the machine's: `chroot` comes later.
@@ -131,7 +131,6 @@ fn start(
     // From here on the control thread writes what scripts log.
     let _ = lua_logger.set(running.logger.clone());
     shape.pidfile.as_ref().map_or(Ok(()), Pidfile::write).map_err(|error| vec![error])?;
-    privileges.warn(&running, report);
     let served = privileges.drop(report).and_then(|()| {
         if running.config.global.dumpable {
             shape::privileges::allow_core_files(report);

@@ -98,7 +98,9 @@ impl Signals {
 
     /// The next one's number.
     pub async fn next(&mut self) -> i32 {
+        // In this order, so that what came together ends in what was most likely meant: paused, then resumed.
         tokio::select! {
+            biased;
             _ = self.terminate.recv() => libc::SIGTERM,
             _ = self.interrupt.recv() => libc::SIGINT,
             _ = self.soft_stop.recv() => libc::SIGUSR1,
@@ -146,13 +148,13 @@ impl Signals {
                     tell(report, running, Severity::Notice, status_lines::states(running));
                 }
                 libc::SIGQUIT => eprint!("{}", figures(running)),
-                libc::SIGTTOU if process.set_paused(true) => {
-                    tell(report, running, Severity::Warning, status_lines::listening(running, "Paused"));
+                libc::SIGTTOU | libc::SIGTTIN => {
+                    let pause = signal == libc::SIGTTOU;
+                    if process.set_paused(pause).await {
+                        let word = if pause { "Paused" } else { "Resumed" };
+                        tell(report, running, Severity::Warning, status_lines::listening(running, word));
+                    }
                 }
-                libc::SIGTTIN if process.set_paused(false) => {
-                    tell(report, running, Severity::Warning, status_lines::listening(running, "Resumed"));
-                }
-                libc::SIGTTOU | libc::SIGTTIN => {}
                 ending => return Some(ending),
             }
         }

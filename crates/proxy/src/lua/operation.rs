@@ -201,7 +201,7 @@ impl Target {
             Target::Inet(address) => tcp(address).await,
             Target::Name(host, port) => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "no address");
-                for address in tokio::net::lookup_host((host.as_str(), port)).await? {
+                for address in crate::hosts::lookup(&host, port).await? {
                     match tcp(address).await {
                         Ok(stream) => return Ok(stream),
                         Err(error) => last = error,

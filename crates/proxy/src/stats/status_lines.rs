@@ -48,7 +48,7 @@ pub fn states(running: &Running) -> Vec<Line<'_>> {
         let line = format!(
             "SIGHUP: Proxy {} {state} Conn: act(FE+BE): {}+{}, {} pend ({own} unass), tot(FE+BE): {}+{}.",
             proxy.config.name,
-            proxy.frontend.figures.scur.load(Ordering::Relaxed),
+            proxy.frontend.sessions.current(),
             proxy.backend.figures.scur.load(Ordering::Relaxed),
             own + queued,
             proxy.frontend.figures.sum(|counters| &counters.stot),

@@ -9,10 +9,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use sluicegate_config::model::{Global, LogAddress, Position};
+use sluicegate_config::model::{Global, Position};
 use sluicegate_config::{Diagnostics, Severity};
-use sluicegate_proxy::running::Running;
-use sluicegate_proxy::{listener, time_zone};
+use sluicegate_proxy::{hosts, listener, time_zone};
 
 use crate::report::Report;
 
@@ -52,33 +51,13 @@ impl Privileges {
         Privileges { chroot, user, group }
     }
 
-    /// Says what will be missing inside the directory, while the configuration is at hand.
-    pub fn warn(&self, running: &Running, report: Report) {
-        let Some((root, place)) = &self.chroot else { return };
-        let mut told: Vec<&Path> = Vec::new();
-        let proxies = running.config.proxies.iter().flat_map(|proxy| &proxy.log);
-        for target in running.config.global.log.iter().chain(proxies) {
-            let LogAddress::Unix(path) = &target.to else { continue };
-            let inside = root.join(path.strip_prefix("/").unwrap_or(path));
-            if !inside.exists() && !told.contains(&path.as_path()) {
-                told.push(path);
-                report.warning(&format!(
-                    "{}: 'chroot': there is no {} in {}: logs to it are lost as soon as the log daemon restarts; let \
-                     the log daemon listen there too, or bind-mount it",
-                    place.0,
-                    path.display(),
-                    root.display()
-                ));
-            }
-        }
-    }
-
     /// Gives up what is not needed to serve. Before the first thread: a thread keeps its own identity.
     ///
-    /// The time zone, `/etc/hosts` and the source of random numbers are read before, because the directory has none.
+    /// The time zone and `/etc/hosts` are read before, because the directory has neither.
     pub fn drop(&self, report: Report) -> Result<(), String> {
         if let Some((path, place)) = &self.chroot {
             time_zone::local();
+            hosts::remember();
             enter(path).map_err(|error| {
                 let hint = if error.kind() == io::ErrorKind::PermissionDenied {
                     "start it as root, or remove 'chroot'"

@@ -6,6 +6,7 @@ mod http;
 mod keywords;
 mod lua_modules;
 mod robust;
+mod shape;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

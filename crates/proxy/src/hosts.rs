@@ -1,0 +1,65 @@
+//! `/etc/hosts` for a process that can't read it any more.
+//!
+//! Inside a chroot the system's resolver finds neither this file nor, as a rule, `/etc/resolv.conf`. Names of servers
+//! are resolved before; a script that connects to a name later gets what the file said then ([`remember`]). Other names
+//! need an `etc/resolv.conf` inside the directory, as with HAProxy.
+//!
+//! Limit: [`SIZE_MAX`] bytes of the file.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+
+/// What is read of the file; names behind it are not known.
+const SIZE_MAX: u64 = 1 << 20;
+
+type Hosts = HashMap<String, Vec<IpAddr>>;
+
+static HOSTS: OnceLock<Hosts> = OnceLock::new();
+
+/// Reads the file once, before `chroot`; a machine without one has no names in it.
+pub fn remember() {
+    HOSTS.get_or_init(|| {
+        let mut text = Vec::new();
+        let read = std::fs::File::open("/etc/hosts").and_then(|file| file.take(SIZE_MAX).read_to_end(&mut text));
+        if read.is_ok() { parse(&String::from_utf8_lossy(&text)) } else { Hosts::new() }
+    });
+}
+
+/// hosts(5): an address and its names on each line, `#` begins a comment.
+fn parse(text: &str) -> Hosts {
+    let mut hosts = Hosts::new();
+    for line in text.lines() {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        // What is no address is no entry.
+        let Some(Ok(address)) = words.next().map(str::parse::<IpAddr>) else { continue };
+        for name in words {
+            hosts.entry(name.to_ascii_lowercase()).or_default().push(address);
+        }
+    }
+    hosts
+}
+
+/// The addresses of a name: the remembered ones, or what the system's resolver says.
+pub async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let remembered = HOSTS.get().and_then(|hosts| hosts.get(&name.to_ascii_lowercase()));
+    match remembered {
+        Some(addresses) => Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()),
+        None => Ok(tokio::net::lookup_host((name, port)).await?.collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_all_addresses_of_all_lines() {
+        let hosts = parse("127.0.0.1 localhost Gate # gate2\n# 1.2.3.4 no\n::1\tlocalhost\nbad gate3\n\n10.0.0.1\n");
+        let of = |name: &str| hosts.get(name).map_or(Vec::new(), |all| all.iter().map(IpAddr::to_string).collect());
+        assert_eq!(of("localhost"), ["127.0.0.1", "::1"]);
+        assert_eq!(of("gate"), ["127.0.0.1"]);
+        assert_eq!(hosts.len(), 2);
+    }
+}

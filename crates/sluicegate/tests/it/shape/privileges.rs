@@ -1,0 +1,163 @@
+//! Daemons, users, groups, chroot, limits.
+
+use sluicegate_testkit::{Client, Listening, threads, wait_for};
+
+use super::{Site, Stray, ask, child, proc_value, root};
+
+/// The command returns 0 when the service can be used, lets go of its streams, and leaves a process that has given up
+/// everything.
+#[test]
+fn a_daemon_serves_in_its_jail_as_nobody() {
+    if !root() {
+        return;
+    }
+    let front = Listening::new();
+    let global = "    daemon\n    nbthread 2\n    chroot @DIR@/jail\n    user nobody\n    group nogroup\n    \
+                  pidfile @DIR@/pid\n    stats socket @DIR@/stats mode 600\n";
+    let site = Site::serving(global, &front);
+    let mut command = site.ours(&[], &[&front]);
+    // Waits for the end of its output, too.
+    assert_eq!(command.wait(), 0, "{}", command.output());
+    let text = std::fs::read_to_string(site.path("pid")).expect("written before the command ended");
+    let daemon = Stray(text.trim().parse().expect("a number"));
+    assert_eq!(Client::connect(&front.address()).get("/").status, 200);
+    let status = |name: &str| proc_value(daemon.0, "status", name).unwrap();
+    assert_eq!(status("Uid"), "65534 65534 65534 65534");
+    assert_eq!(status("Gid"), "65534 65534 65534 65534");
+    assert_eq!(status("Groups"), "");
+    assert_eq!(status("CapEff"), "0000000000000000");
+    let link = |name: &str| std::fs::read_link(format!("/proc/{}/{name}", daemon.0)).unwrap();
+    assert_eq!(link("root"), std::fs::canonicalize(site.path("jail")).unwrap());
+    assert_eq!(link("cwd"), link("root"));
+    for stream in 0..3 {
+        assert_eq!(link(&format!("fd/{stream}")).to_str(), Some("/dev/null"));
+    }
+    // SAFETY: takes a number.
+    assert_eq!(unsafe { libc::getsid(daemon.0 as i32) }, daemon.0 as i32, "a session of its own");
+    assert!(ask(&site.path("stats"), "show info").contains(&format!("Pid: {}\n", daemon.0)));
+    daemon.signal(libc::SIGTERM);
+    daemon.wait();
+}
+
+/// The same under a master, which stays what it was: root, outside, with one thread.
+#[test]
+fn a_master_keeps_its_privileges_and_one_thread() {
+    if !root() {
+        return;
+    }
+    let front = Listening::new();
+    let global = "    nbthread 2\n    chroot @DIR@/jail\n    uid 65534\n    gid 65533\n    stats socket @DIR@/stats\n";
+    let site = Site::serving(global, &front);
+    let mut command = site.ours(&["-W", "-D", "-p", "@DIR@/pid", "-S", "@DIR@/master,mode,600"], &[&front]);
+    assert_eq!(command.wait(), 0, "{}", command.output());
+    let master = Stray(site.pid("pid"));
+    let worker = Stray(child(master.0));
+    assert_eq!(Client::connect(&front.address()).get("/").status, 200);
+    let status = |pid: u32, name: &str| proc_value(pid, "status", name).unwrap();
+    assert_eq!(status(master.0, "Uid"), "0 0 0 0");
+    assert_eq!(threads(master.0), 1);
+    assert_eq!(status(worker.0, "Uid"), "65534 65534 65534 65534");
+    assert_eq!(status(worker.0, "Gid"), "65533 65533 65533 65533");
+    assert!(threads(worker.0) > 2);
+    let link = |pid: u32, name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).unwrap();
+    assert_eq!(link(master.0, "root").to_str(), Some("/"));
+    assert_eq!(link(worker.0, "root"), std::fs::canonicalize(site.path("jail")).unwrap());
+    let shown = ask(&site.path("master"), "show proc");
+    assert!(shown.contains(&format!("\n{:<16}worker ", worker.0)), "{shown}");
+    master.signal(libc::SIGTERM);
+    master.wait();
+    worker.wait();
+    for socket in ["stats", "master"] {
+        assert!(!site.path(socket).exists(), "who may remove {socket} does");
+    }
+}
+
+/// A worker that nobody watches any more ends, rather than hold its ports against the next start.
+#[test]
+fn a_worker_follows_a_master_that_was_killed() {
+    if !root() {
+        return;
+    }
+    let front = Listening::new();
+    let site = Site::serving("", &front);
+    let mut command = site.ours(&["-W", "-D", "-p", "@DIR@/pid"], &[&front]);
+    assert_eq!(command.wait(), 0);
+    let master = Stray(site.pid("pid"));
+    let worker = Stray(child(master.0));
+    master.signal(libc::SIGKILL);
+    worker.wait();
+}
+
+/// What a script needs from outside was read before: modules, the time zone, `/etc/hosts`.
+#[test]
+fn scripts_work_inside_the_jail() {
+    if !root() {
+        return;
+    }
+    let (front, other) = (Listening::new(), Listening::new());
+    let port = other.port();
+    let site = Site::new(&format!(
+        "global\n    chroot @DIR@/jail\n    user nobody\n    lua-prepend-path @DIR@/?.lua\n    lua-load @DIR@/a.lua\n    \
+         log stderr format raw local0\n{}    bind {}\n    log global\n    option httplog\n    \
+         http-request lua.visit\n    http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n\
+         listen other\n    bind {}\n    http-request return status 204\n",
+        super::DEFAULTS.to_owned() + "frontend f\n",
+        front.word(),
+        other.word()
+    ));
+    std::fs::write(site.path("helper.lua"), "return { word = 'helped' }").unwrap();
+    let script = format!(
+        "local helper = require('helper')\ncore.register_action('visit', {{'http-req'}}, function(txn)\n  \
+         local socket = core.tcp()\n  local ok = socket:connect('localhost', {port})\n  \
+         txn:set_var('txn.said', helper.word .. ' ' .. tostring(ok) .. ' ' .. os.date('%H'))\nend)\n"
+    );
+    std::fs::write(site.path("a.lua"), script).unwrap();
+    let mut command = site.command(&site.path("haproxy"), &["-db"]);
+    command.env("TZ", "Asia/Tokyo");
+    let program = sluicegate_testkit::Program::start(command, &super::fds(&[&front, &other]));
+    let said = Client::connect(&front.address()).get("/").text();
+    assert!(said.starts_with("helped 1 ") || said.starts_with("helped true "), "{said}");
+    let line =
+        wait_for("the log line", || program.output().lines().find(|line| line.contains(" 200 ")).map(str::to_owned));
+    let mut date = std::process::Command::new("date");
+    let tokyo = String::from_utf8(date.env("TZ", "Asia/Tokyo").arg("+%d/%b/%Y:%H").output().unwrap().stdout).unwrap();
+    assert!(line.contains(tokyo.trim()), "{line} is not of {tokyo}");
+}
+
+#[test]
+fn ulimit_n_is_the_limit() {
+    let front = Listening::new();
+    let site = Site::serving("    ulimit-n 1234\n    stats socket @DIR@/stats\n", &front);
+    let program = site.ours(&["-db"], &[&front]);
+    assert_eq!(Client::connect(&front.address()).get("/").status, 200);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", program.pid())).unwrap();
+    let open_files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(open_files.split_whitespace().nth(3), Some("1234"), "{open_files}");
+    let info = ask(&site.path("stats"), "show info");
+    let value = |name: &str| -> u32 {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap().parse().unwrap()
+    };
+    assert_eq!(value("Ulimit-n"), 1234);
+    assert!((400..617).contains(&value("Maxconn")), "derived from it: {}", value("Maxconn"));
+}
+
+/// A store's clients take descriptors, too; like Redis it takes fewer rather than not start.
+#[test]
+fn a_store_makes_room_for_its_clients_or_takes_fewer() {
+    for (limit, maxclients, warned) in [("5000", "1000", false), ("1000", "10000", true)] {
+        let (front, store) = (Listening::new(), Listening::new());
+        let global = format!("    ulimit-n {limit}\n");
+        let text = format!(
+            "global\n{global}{}store main\n    bind {}\n    maxclients {maxclients}\n",
+            super::frontend(&front),
+            store.word()
+        );
+        let site = Site::new(&text);
+        let program = site.ours(&["-db"], &[&front, &store]);
+        let mut client = Client::connect(&store.address());
+        let answer = client.ask(&["CONFIG", "GET", "maxclients"]);
+        let given = client.ask(&["CONFIG", "GET", "maxclients"]).contains(&format!("\r\n{maxclients}\r\n"));
+        assert_eq!(given, !warned, "{answer}");
+        assert_eq!(program.output().contains("leaves no room for 'maxclients 10000'"), warned, "{}", program.output());
+    }
+}
