@@ -289,7 +289,7 @@ pub(crate) fn start_proxy(program: &str, file: &Path) -> Result<Guard, String> {
     }
 }
 
-fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String> {
+pub(crate) fn start(core: usize, program: &str, arguments: &[&str]) -> Result<Guard, String> {
     let core = core.to_string();
     Command::new("taskset")
         .args(["-c", &core, program])

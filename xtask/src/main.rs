@@ -5,6 +5,7 @@
 
 mod bench;
 mod guard;
+mod http_self;
 mod idle;
 mod peers;
 mod run;
@@ -19,6 +20,7 @@ cargo xtask test [--install]    everything: peers, tidy, every suite, with times
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
 cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
+cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench idle          memory and cost of 10,000 idle connections
 cargo xtask soak                what is too slow for `test`
 ";
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
         ["bench", "guard", rest @ ..] => guard::guard(rest),
+        ["bench", "http-self", rest @ ..] => http_self::http_self(rest),
         ["bench", "idle", rest @ ..] => idle::idle(rest),
         ["soak"] => soak::soak(),
         ["help" | "--help" | "-h"] | [] => {

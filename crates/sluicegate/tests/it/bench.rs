@@ -1,0 +1,103 @@
+//! `sluicegate bench` as a program: exit codes, signals, where its output goes. What it measures is tested in its crate.
+
+use std::process::{Command, Stdio};
+
+use sluicegate_bench::origin;
+use sluicegate_testkit::{Listening, Program, free_port};
+
+use crate::BINARY;
+
+fn demo(path: &str) -> String {
+    let listening = Listening::new();
+    let url = format!("http://{}{path}", listening.address());
+    origin::spawn(listening.listener, 1).expect("startable");
+    url
+}
+
+#[test]
+fn exit_codes() {
+    let refused = format!("http://127.0.0.1:{}/", free_port());
+    for (words, code, out, error) in [
+        (vec!["http", "-n", "3", "-c", "1", &demo("/fast")], 0, "3 answered", ""),
+        (vec!["http", "-n", "3", "-c", "1", &demo("/status/500")], 0, "5xx 3 (500: 3)", ""),
+        (vec!["http", "-n", "3", "-c", "1", &refused], 1, "refused 3", "error: no request has worked"),
+        (vec!["http", "-c", "0"], 1, "", "error: -c 0"),
+        (vec!["walk"], 1, "", "unknown generator 'walk'"),
+        (vec![], 0, "usage: sluicegate bench http", ""),
+    ] {
+        let output = Command::new(BINARY).arg("bench").args(&words).output().expect("starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{words:?}\n{stdout}{stderr}");
+        assert!(stdout.contains(out) && stderr.contains(error), "{words:?}\n{stdout}{stderr}");
+        assert_eq!(stderr.is_empty(), error.is_empty(), "{words:?}\n{stderr}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_the_report_is_whole() {
+    for signal in [2, 15] {
+        for words in [&["-r", "500", "-t", "2"][..], &["-c", "3"]] {
+            let mut command = Command::new(BINARY);
+            command.args(["bench", "http", "-d", "600", "-i", "50ms", "--json"]).args(words).arg(demo("/fast"));
+            let mut program = Program::start(command, &[]);
+            program.wait_for_output("answered/s");
+            program.signal(signal);
+            assert_eq!(program.wait(), 130, "{}", program.output());
+            let output = program.output();
+            assert!(output.contains("\"interrupted\": true"), "{output}");
+            assert!(output.contains("\"warnings\": ["), "the last field is there: {output}");
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_ends_waiting_for_answers_that_never_come() {
+    let mut command = Command::new(BINARY);
+    command.args(["bench", "http", "-n", "4", "-c", "4", "-i", "50ms", "--timeout", "1h", &demo("/delay/3000000")]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("answered/s");
+    program.signal(2);
+    assert_eq!(program.wait(), 130, "{}", program.output());
+    let output = program.output();
+    assert!(output.contains("4 sent  0 answered  0 failed  4 cut off by the interrupt"), "{output}");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let child = Command::new(BINARY)
+        .args(["bench", "http", "-n", "1", "-c", "1", &demo("/fast")])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let output = child.wait_with_output().expect("ends");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("the report can't be written"), "{error}");
+}
+
+#[test]
+fn the_guides_examples_are_understood() {
+    let page = crate::workspace().join("docs/guide/load-testing.md");
+    let text = std::fs::read_to_string(page).expect("the guide");
+    let examples: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("    sluicegate bench ")).collect();
+    assert!(examples.len() >= 8, "{examples:?}");
+    for example in examples {
+        // A shell reads the quotes; nothing listens, so what is understood ends with that and not with its words.
+        let line = format!("exec \"$0\" bench {example}");
+        let line = line.replace(":8080", ":1").replace(":6379", ":1").replace("$(pidof haproxy)", "$$");
+        let line = line.replace("urls.txt", "/dev/stdin");
+        let mut command = Command::new("sh");
+        command.args(["-c", &line, BINARY]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("sh");
+        let mut input = child.stdin.take().expect("piped");
+        let _ = std::io::Write::write_all(&mut input, b"http://127.0.0.1:1/a\n");
+        drop(input);
+        let output = child.wait_with_output().expect("ends");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains("no request has worked"), "{example}: {error}");
+    }
+}
