@@ -36,12 +36,13 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Somebody could connect: a section that is enabled has a `bind`.
+    /// Somebody could connect: a section that is enabled has a `bind`, or there is a stats socket, which HAProxy counts.
     pub fn listens(&self) -> bool {
         let config = &self.config;
         config.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
             || config.stores.iter().any(|store| !store.binds.is_empty())
             || config.origins.iter().any(|origin| !origin.binds.is_empty())
+            || !config.global.stats_sockets.is_empty()
     }
 }
 
@@ -68,6 +69,10 @@ pub fn begin(service: &Service) -> Result<Begun, usize> {
     }
     let mut environment = environment(service);
     let source = sluicegate_config::read(&Disk, &service.files).map_err(|found| report.diagnostics(&found))?;
+    if source.files.is_empty() {
+        report.error("no configuration file: the directories have none whose name ends in .cfg");
+        return Err(1);
+    }
     let draft = sluicegate_config::parse(source, &mut environment);
     Ok(Begun { draft, environment, report })
 }

@@ -197,10 +197,10 @@ fn page(bytes: &[u8]) -> Result<ErrorPage, String> {
             break;
         }
         if matches!(line[0], b' ' | b'\t') {
-            // A folded line goes on with the value before it.
+            // A folded line goes on with the value before it; each byte of the line's end between them becomes a blank.
             let Some((_, value)) = message.fields.last_mut() else { return Err(bad_field(bytes, at)) };
-            value.push(b' ');
-            value.extend_from_slice(line.trim_ascii());
+            value.extend_from_slice(if bytes[..at].ends_with(b"\r\n") { b"  " } else { b" " });
+            value.extend_from_slice(line.trim_ascii_end());
             continue;
         }
         let colon = line.iter().position(|byte| *byte == b':').ok_or_else(|| bad_field(bytes, at))?;
@@ -329,7 +329,7 @@ mod tests {
             "HTTP/1.1 200\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\nx",
             r#"200 "" ["content-length=1"] "x" length"#,
         );
-        check("HTTP/1.1 200 OK\r\nA: b\r\n  c\r\n\r\n", r#"200 "OK" ["a=b c"] """#);
+        check("HTTP/1.1 200 OK\r\nA: b\r\n  c\r\n\r\n", r#"200 "OK" ["a=b    c"] """#);
         check("HTTP/1.1 101 Go\r\n\r\n", r#"101 "Go" [] """#);
     }
 

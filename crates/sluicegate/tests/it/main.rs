@@ -1,6 +1,7 @@
 //! The binary from outside: files in, sockets, signals and output.
 
 mod accounting;
+mod as_haproxy;
 mod bench;
 mod command_line;
 mod http;
