@@ -7,6 +7,7 @@ mod command_line;
 mod http;
 mod keywords;
 mod lua_modules;
+mod lua_samples_and_services;
 mod robust;
 mod shape;
 
