@@ -212,6 +212,10 @@ impl State {
     pub fn recycle(&mut self, coroutine: Coroutine) {
         let thread = coroutine.thread;
         let core = self.core();
+        // An error that left a hook (the budget's) leaves hooks forbidden on its coroutine for good, and nothing could
+        // end what runs there next. So a coroutine that failed is never used again.
+        // SAFETY: reading the status of a coroutine that is alive.
+        let failed = !matches!(unsafe { ffi::lua_status(thread) }, ffi::LUA_OK | ffi::LUA_YIELD);
         // SAFETY: the coroutine is alive and not running; closing it is protected.
         unsafe {
             if ffi::lua_status(thread) == ffi::LUA_OK {
@@ -228,7 +232,7 @@ impl State {
                 ffi::lua_settop(thread, 0);
             }
         }
-        if self.core().idle.len() < IDLE_MAX {
+        if !failed && self.core().idle.len() < IDLE_MAX {
             self.core().idle.push(coroutine);
             return;
         }

@@ -464,6 +464,8 @@ unsafe fn received_part(lua: *mut lua_State) -> c_int {
     // SAFETY: as `push_prefixed`.
     unsafe {
         let socket = check(lua);
+        // Argument 3 is the prefix, also where it was not given.
+        ffi::lua_settop(lua, 3);
         refuse(lua, if std::mem::take(&mut socket.timed_out) { c"timeout" } else { c"closed" });
         let len = socket.pending().len();
         push_prefixed(lua, socket.pending());

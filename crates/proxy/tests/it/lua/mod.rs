@@ -5,5 +5,7 @@ mod api;
 mod fixture;
 mod hooks;
 mod load;
+mod proxies;
+mod samples;
 mod socket;
 mod traffic;

@@ -292,3 +292,63 @@ fn redis_lua_works_whole() {
     assert!(quit.starts_with("true false"), "{quit}");
     drop(redis);
 }
+
+/// What `body` gives with LuaSocket's module as `socket`, against a peer that sends pieces and closes.
+fn check_module(pieces: &'static [&'static [u8]], body: &str, expected: &str) {
+    let port = peer(move |mut stream| {
+        for piece in pieces {
+            stream.write_all(piece).expect("sent");
+        }
+    });
+    super::fixture::check(&format!("local socket = require('socket') local port = {port} {body}"), expected);
+}
+
+#[test]
+fn the_module_socket_answers_as_luasocket_does() {
+    check_module(&[], "local s = socket.connect('127.0.0.1', port) result(s:receive())", "nil closed ");
+    check_module(
+        &[b"one\r\ntwo"],
+        "local s = socket.tcp() result(s:connect('localhost', port), s:receive('*l'), s:receive())",
+        "1 one nil closed two",
+    );
+    check_module(
+        &[b"abcdef"],
+        "local s = socket.connect('127.0.0.1', port) result(s:receive(2), s:receive('*a'))",
+        "ab cdef",
+    );
+    check_module(
+        &[b"x"],
+        "local s = socket.connect('127.0.0.1', port)
+        local ip, at = s:getpeername()
+        result(s:setoption('tcp-nodelay', true), s:settimeout(nil), ip, at == port, s:send('abc', 2), s:shutdown('send'), s:close())",
+        "1 1 127.0.0.1 true 3 1 1",
+    );
+    check_module(&[], "result(socket.connect('127.0.0.1', 1))", "nil connection refused");
+    check_module(
+        &[],
+        "result(socket.dns.toip('127.0.0.1') == '127.0.0.1', type(socket.gettime()), socket.sleep(0.001),
+            select(2, pcall(function() return socket.udp end)):gsub('^.-: ', ''))",
+        "true number nil not available in this host: socket.udp 1",
+    );
+    check_module(&[], "local f = socket.protect(function() return socket.try(nil, 'why') end) result(f())", "nil why");
+}
+
+#[test]
+fn a_timeout_of_the_module_socket_leaves_the_connection_open() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let port = peer(move |mut stream| {
+        let mut byte = [0];
+        stream.write_all(b"par").expect("sent");
+        stream.read_exact(&mut byte).expect("the script has timed out");
+        stream.write_all(b"t\n").expect("sent");
+        let _ = wait.recv();
+    });
+    let body = format!(
+        "local s = require('socket').connect('127.0.0.1', {port}) s:settimeout(0.05, 't')
+        local line, why, part = s:receive()
+        s:settimeout(10) s:send('!')
+        result(line, why, part, s:receive('*l', part))"
+    );
+    super::fixture::check(&body, "nil timeout par part");
+    drop(go);
+}

@@ -141,14 +141,14 @@ fn the_store_inside_counts_exactly() {
 
 /// A Redis that answers `:1` to each command, but only as many commands as it was let.
 #[derive(Default)]
-struct Slow {
+pub struct Slow {
     state: Mutex<(usize, usize)>, // commands received, answers allowed
     changed: Condvar,
     connections: AtomicUsize,
 }
 
 impl Slow {
-    fn start() -> (Arc<Slow>, u16) {
+    pub fn start() -> (Arc<Slow>, u16) {
         let slow = Arc::new(Slow::default());
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -185,11 +185,15 @@ impl Slow {
         }
     }
 
-    fn received(&self) -> usize {
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub fn received(&self) -> usize {
         self.state.lock().unwrap().0
     }
 
-    fn answer_up_to(&self, count: usize) {
+    pub fn answer_up_to(&self, count: usize) {
         self.state.lock().unwrap().1 = count;
         self.changed.notify_all();
     }
