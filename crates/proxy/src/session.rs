@@ -118,6 +118,11 @@ impl Session {
         result
     }
 
+    /// There is no room for more before something is consumed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.input.len() == self.worker().buffers.size()
+    }
+
     /// Looks after a client that is waiting for its answer: what it sends meanwhile is kept for later. Ready when it
     /// is gone; with `half` also when it has ended its side.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, half: bool) -> Poll<()> {

@@ -45,8 +45,7 @@ pub const PROXY: &[&str] = &[
     "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response",
     "option allbackups", "option assume-rfc6587-ntf", "option checkcache", "option clitcpka",
     "option contstats", "option disable-h2-upgrade", "option external-check", "option forwarded",
-    "option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-buffer-request",
-    "option http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay",
+    "option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay",
     "option http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header",
     "option http_proxy", "option httpchk", "option httpclog", "option idle-close-on-response",
     "option independent-streams", "option ldap-check", "option log-health-checks", "option mysql-check",
@@ -139,7 +138,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
         "set-fc-mark", "set-fc-tos", "set-headers-bin", "set-map*", "set-mark", "set-method",
         "set-nice", "set-path", "set-pathq", "set-priority-class", "set-priority-offset", "set-query",
         "set-retries", "set-src", "set-src-port", "set-timeout", "set-tos", "set-uri", "silent-drop",
-        "strict-mode", "track-sc*", "wait-for-body", "wait-for-handshake",
+        "strict-mode", "track-sc*", "wait-for-handshake",
     ]),
     ("http-response", &[
         "add-acl*", "cache-store", "del-acl*", "del-map*", "do-log", "ot-group", "pause",

@@ -95,7 +95,7 @@ pub enum Output {
     Str,
     /// An HTTP method.
     Method,
-    /// Bytes.
+    /// Bytes; as text they end at the first NUL.
     Bin,
 }
 

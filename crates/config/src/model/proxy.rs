@@ -129,6 +129,8 @@ pub struct ProxyOptions {
     pub dontlognull: bool,
     /// `option abortonclose` (3.2: off by default).
     pub abortonclose: bool,
+    /// `option http-buffer-request`.
+    pub buffer_request: bool,
     /// `option http-ignore-probes`.
     pub http_ignore_probes: bool,
 }

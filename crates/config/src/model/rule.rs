@@ -1,6 +1,7 @@
 //! Rules: actions, and the variables they set. Conditions and expressions stand in `expression`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Condition, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId};
 
@@ -75,10 +76,21 @@ pub enum Action {
     UnsetVar(VarName),
     /// `store-call STORE COMMAND FORMAT… [set-var(v)]`.
     StoreCall(StoreCall),
+    /// `wait-for-body time T [at-least N]`.
+    WaitForBody(BodyWait),
     /// `lua.NAME ARG…`.
     Lua(LuaAction),
     /// `use-service lua.NAME`: the name without `lua.`.
     UseService(Arc<str>),
+}
+
+/// How long, and for how much, a body is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyWait {
+    /// At most.
+    pub time: Duration,
+    /// So many bytes are enough; 0: the whole body.
+    pub at_least: u64,
 }
 
 /// `lua.NAME` in a rule.

@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostics;
 use crate::expression::{ExpressionReader, Problem, variable};
 use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, Capture, Condition, LogFormat, LuaAction, OnError, Proxy, Redirect, RedirectKind, Return,
+    AclRef, Action, BodyWait, Capture, Condition, LogFormat, LuaAction, OnError, Proxy, Redirect, RedirectKind, Return,
     ReturnBody, Rule, StoreCall, VarName,
 };
 use crate::section::error;
@@ -162,6 +162,13 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         |a| a.service(),
     ),
     row("unset-var", HTTP.or(TCP), "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
+    row(
+        "wait-for-body",
+        Contexts::HTTP_REQUEST,
+        "time TIME [at-least BYTES]",
+        "Waits for the body, or so many bytes of it, until it is complete or the buffer is full; a request whose body is late is answered with 408.",
+        |a| a.wait_for_body(),
+    ),
 ]);
 
 fn context(place: Place) -> Contexts {
@@ -344,6 +351,28 @@ impl ActionReader<'_, '_> {
         }
         let reader = ExpressionReader { stores: self.reader.stores, place: self.place, acl: false };
         format(&reader, self.line, index, self.reader.diagnostics)
+    }
+
+    fn wait_for_body(&mut self) -> Option<Action> {
+        let (mut time, mut at_least) = (None, 0);
+        while matches!(self.line.text(self.next), "time" | "at-least") {
+            let (word, value) = (self.line.text(self.next), self.line.text(self.next + 1));
+            let problem = match word {
+                "time" => unit::time(value, unit::TimeUnit::Milliseconds).map(|found| time = Some(found)).err(),
+                _ => unit::size(value, u64::from(u32::MAX)).map(|found| at_least = found).err(),
+            };
+            if let Some(message) = problem {
+                self.reader.diagnostics.error(self.line.at(self.next + 1), format!("'{word}': {message}"));
+                return None;
+            }
+            self.next += 2;
+        }
+        let Some(time) = time else {
+            let error = self.reader.diagnostics.error(self.line.at(self.next), "'wait-for-body' expects 'time'");
+            error.hint("write 'wait-for-body time 1s'");
+            return None;
+        };
+        Some(Action::WaitForBody(BodyWait { time, at_least }))
     }
 
     fn variable(&mut self) -> Option<VarName> {

@@ -1,6 +1,6 @@
 //! What a rule does once its condition holds.
 
-use sluicegate_config::model::{LogLevel, ProxyId};
+use sluicegate_config::model::{BodyWait, LogLevel, ProxyId};
 use sluicegate_wire::engine::{PendingReply, Started};
 use sluicegate_wire::http::Message;
 
@@ -41,6 +41,8 @@ pub(super) enum ActionCode {
     SetLogLevel(LogLevel),
     /// `store-call`.
     StoreCall(StoreCode),
+    /// `wait-for-body`.
+    WaitForBody(BodyWait),
     /// `lua.NAME`.
     Lua(BoundAction, lua::Hook),
     /// `use-service lua.NAME`.
@@ -59,6 +61,8 @@ pub(super) enum Done {
     Verdict(Verdict),
     /// The store answers later.
     Wait(PendingReply),
+    /// The body is waited for.
+    Body(BodyWait),
 }
 
 impl ActionCode {
@@ -108,6 +112,7 @@ impl ActionCode {
             ActionCode::UnsetVar(variable) => cx.variables.unset(variable),
             ActionCode::Capture { slot, response } => capture(*slot, *response, sample, cx),
             ActionCode::SetLogLevel(level) => cx.log.level = Some(*level),
+            ActionCode::WaitForBody(wait) => return Done::Body(*wait),
             ActionCode::StoreCall(call) => match call.start(machine) {
                 Started::Done(reply) => {
                     if let Some(verdict) = call.finish(reply, hook, cx) {

@@ -37,6 +37,22 @@ pub(super) enum Op {
     JumpIfMatch(MatcherCode, u32),
     /// Jumps.
     Jump(u32),
+    /// A condition of content rules begins, which has three values; see [`Missed`].
+    ConditionBegins,
+    /// A test did not match: notes whether that was for want of data.
+    NoteMissed,
+    /// A term's ACL matched, so what it missed does not matter.
+    TermHolds,
+    /// A negated term's ACL did not match: it holds, or is undecided.
+    NegatedHolds,
+    /// A term fails and its group with it, unless it is undecided.
+    TermFails(u32),
+    /// A negated term fails, and its group with it.
+    NegatedFails(u32),
+    /// No term of the group fails: it holds, or is undecided and the next one decides.
+    GroupEnds(u32),
+    /// No group holds: if one is undecided, rules wait for data.
+    ConditionEnds,
     /// Rendering begins: the text is empty.
     Begin,
     /// Appends to the text.
@@ -91,6 +107,17 @@ impl Program {
     }
 }
 
+/// What is undecided in a condition of content rules, for want of data that may still come.
+///
+/// As HAProxy's, such a condition has a third value. Among and-ed terms one that fails outweighs undecided ones, among
+/// or-ed groups one that holds does; only what is left undecided waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed {
+    term: bool,
+    group: bool,
+    condition: bool,
+}
+
 /// What the evaluator keeps between operations; its memory is reused.
 #[derive(Default)]
 pub(super) struct Machine {
@@ -98,6 +125,8 @@ pub(super) struct Machine {
     next: u32,
     /// How far a condition has looked.
     cursor: Cursor,
+    /// What it left undecided.
+    missed: Missed,
     /// The text that is being rendered, several after each other.
     out: Vec<u8>,
     /// Where each text but the last one being rendered ends in `out`.
@@ -172,6 +201,8 @@ pub(super) enum Step<'a> {
     Act(&'a ActionCode, Option<Sample>),
     /// A variable gets the sample, or with `false` is unset; give the sample to [`Machine::give`], then go on.
     Assign(VarRef, bool, Sample),
+    /// A condition needs data that has not come: run the list again from its start when there is more.
+    Missing,
     /// A converter's store failed; `txn.store_err` gets the reason, then go on.
     StoreFailed(String),
     /// A script's function is to be called, on the sample if it is a converter; give what it gives to
@@ -231,6 +262,41 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 }
             }
             Op::Jump(target) => at = *target as usize,
+            Op::ConditionBegins => {
+                cx.inspection.take_missed();
+                machine.missed = Missed::default();
+            }
+            Op::NoteMissed => machine.missed.term |= cx.inspection.take_missed(),
+            Op::TermHolds => {
+                cx.inspection.take_missed();
+                machine.missed.term = false;
+            }
+            Op::NegatedHolds => machine.missed.group |= std::mem::take(&mut machine.missed.term),
+            Op::TermFails(target) => {
+                if std::mem::take(&mut machine.missed.term) {
+                    machine.missed.group = true;
+                } else {
+                    machine.missed.group = false;
+                    at = *target as usize;
+                }
+            }
+            Op::NegatedFails(target) => {
+                cx.inspection.take_missed();
+                machine.missed.term = false;
+                machine.missed.group = false;
+                at = *target as usize;
+            }
+            Op::GroupEnds(target) => {
+                if std::mem::take(&mut machine.missed.group) {
+                    machine.missed.condition = true;
+                    at = *target as usize;
+                }
+            }
+            Op::ConditionEnds => {
+                if machine.missed.condition {
+                    return Step::Missing;
+                }
+            }
             Op::Begin => machine.begin(),
             Op::Text(text) => machine.out.extend_from_slice(text),
             Op::AppendValue(flags, mode) => {

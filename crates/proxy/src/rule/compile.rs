@@ -95,6 +95,13 @@ impl ProxyRules {
     }
 }
 
+impl ProxyRules {
+    /// What choosing a backend looks at besides heads.
+    pub fn looks_for_backend(&self) -> Looks {
+        self.use_backend.looks()
+    }
+}
+
 /// A place in the code that is not known yet: the operations that jump there.
 #[derive(Default)]
 struct Label {
@@ -136,7 +143,12 @@ impl Builder<'_> {
         let here = self.ops.len() as u32;
         for jump in label.jumps {
             match &mut self.ops[jump] {
-                Op::Jump(target) | Op::JumpIfMatch(_, target) | Op::FetchNext(_, target) => *target = here,
+                Op::Jump(target)
+                | Op::JumpIfMatch(_, target)
+                | Op::FetchNext(_, target)
+                | Op::TermFails(target)
+                | Op::NegatedFails(target)
+                | Op::GroupEnds(target) => *target = here,
                 _ => debug_assert!(false, "an operation that does not jump"),
             }
         }
@@ -168,6 +180,9 @@ impl Builder<'_> {
 
     /// Falls through where the condition holds and jumps to `otherwise` where it does not.
     fn condition(&mut self, condition: &Condition, otherwise: &mut Label) {
+        if matches!(self.hook, Hook::TcpRequestContent | Hook::TcpResponseContent) {
+            return self.content_condition(condition, otherwise);
+        }
         let mut holds = Label::default();
         for group in &condition.any {
             let mut next_group = Label::default();
@@ -196,12 +211,47 @@ impl Builder<'_> {
         self.place(holds);
     }
 
+    /// The same for content rules, where a test may be undecided until more data has come.
+    fn content_condition(&mut self, condition: &Condition, otherwise: &mut Label) {
+        let mut holds = Label::default();
+        self.ops.push(Op::ConditionBegins);
+        for group in &condition.any {
+            let mut next_group = Label::default();
+            for term in group {
+                let mut matched = Label::default();
+                self.acl(&term.acl, &mut matched);
+                if term.negated {
+                    let mut next_term = Label::default();
+                    self.ops.push(Op::NegatedHolds);
+                    self.jump(Op::Jump(0), &mut next_term);
+                    self.place(matched);
+                    self.jump(Op::NegatedFails(0), &mut next_group);
+                    self.place(next_term);
+                } else {
+                    self.jump(Op::TermFails(0), &mut next_group);
+                    self.place(matched);
+                    self.ops.push(Op::TermHolds);
+                }
+            }
+            self.jump(Op::GroupEnds(0), &mut next_group);
+            let target = if condition.unless { &mut *otherwise } else { &mut holds };
+            self.jump(Op::Jump(0), target);
+            self.place(next_group);
+        }
+        self.ops.push(Op::ConditionEnds);
+        if !condition.unless {
+            self.jump(Op::Jump(0), otherwise);
+        }
+        self.place(holds);
+    }
+
     /// Jumps to `matched` if any of the ACL's tests does, and falls through otherwise.
     fn acl(&mut self, acl: &AclRef, matched: &mut Label) {
         let acl: &Acl = match acl {
             AclRef::Named(index) => &self.proxy.acls[*index as usize],
             AclRef::Inline(acl) => acl,
         };
+        let inspects = matches!(self.hook, Hook::TcpRequestContent | Hook::TcpResponseContent);
         for test in &acl.tests {
             let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case).with_files(&test.files);
             let Some(fetch) = self.fetch(&test.expr) else { continue };
@@ -209,6 +259,9 @@ impl Builder<'_> {
                 self.push_fetch(fetch);
                 self.converters(&test.expr);
                 self.jump(Op::JumpIfMatch(matcher, 0), matched);
+                if inspects {
+                    self.ops.push(Op::NoteMissed);
+                }
                 continue;
             }
             let mut end = Label::default();
@@ -219,6 +272,9 @@ impl Builder<'_> {
             self.jump(Op::JumpIfMatch(matcher, 0), matched);
             self.ops.push(Op::Jump(again));
             self.place(end);
+            if inspects {
+                self.ops.push(Op::NoteMissed);
+            }
         }
     }
 
@@ -343,6 +399,7 @@ impl Builder<'_> {
                 let Some(variable) = self.variable(name, at) else { return };
                 ActionCode::UnsetVar(variable)
             }
+            Action::WaitForBody(wait) => ActionCode::WaitForBody(*wait),
             Action::StoreCall(call) => {
                 let Some(code) = self.store_call(call, at) else { return };
                 code

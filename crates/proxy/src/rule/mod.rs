@@ -28,7 +28,8 @@ use crate::sample::FetchCode;
 pub use compile::ProxyRules;
 pub use reply::page_reply;
 pub use run::{
-    Attempt, BackendAttempt, Suspended, choose_backend, resume, resume_backend, run, try_choose_backend, try_run,
+    Attempt, BackendAttempt, Suspended, choose_backend, resume, resume_backend, resume_once, run, try_choose_backend,
+    try_run,
 };
 
 /// What a rule set decided.
@@ -40,6 +41,9 @@ pub enum Verdict {
     Reply(LocalReply),
     /// A script's service answers (`use-service`).
     Service(BoundService),
+    /// Content rules can't be decided before more data has come; run them again then. Only while the stream's
+    /// [`Inspection`](crate::stream::Inspection) is open.
+    Missing,
     /// Close without an answer (`reject`, `silent-drop`).
     Close,
 }
@@ -124,8 +128,8 @@ pub struct Looks {
     pub request: bool,
     /// What came of the response.
     pub response: bool,
-    /// Something that only the end of the inspect delay decides.
-    pub end: bool,
+    /// The head of an HTTP request, which a TCP client may send, too.
+    pub head: bool,
 }
 
 impl Looks {
@@ -133,7 +137,7 @@ impl Looks {
         let more = fetch.looks();
         self.request |= more.request;
         self.response |= more.response;
-        self.end |= more.end;
+        self.head |= more.head;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use sluicegate_config::model::ProxyId;
+use sluicegate_config::model::{BodyWait, ProxyId};
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 
@@ -68,6 +68,18 @@ enum Wait {
     Lua(PendingAction),
     /// A fetch or converter of a script: its sample becomes the accumulator.
     LuaSample(PendingSample),
+    /// A message's body: whoever has the connection reads it.
+    Body(BodyWait),
+}
+
+impl Suspended {
+    /// The body that must come before the list goes on; `None` where [`resume_once`] awaits all that is needed.
+    pub fn body(&self) -> Option<BodyWait> {
+        match self.wait {
+            Wait::Body(wait) => Some(wait),
+            _ => None,
+        }
+    }
 }
 
 /// Why [`advance`] stopped.
@@ -93,6 +105,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 Done::Next => {}
                 Done::Verdict(verdict) => return Progress::Verdict(verdict),
                 Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
+                Done::Body(wait) => return Progress::Wait(Wait::Body(wait)),
             },
             Step::Assign(variable, set, sample) => {
                 if set {
@@ -102,6 +115,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 }
                 machine.give(Some(sample));
             }
+            Step::Missing => return Progress::Verdict(Verdict::Missing),
             Step::StoreFailed(reason) => store_failed(reason, cx),
             Step::Wait(reply) => return Progress::Wait(Wait::Sample(reply)),
             Step::Lua(call, input) => return Progress::LuaSample(call, input),
@@ -180,7 +194,8 @@ fn go_on(
     Attempt::Ready(verdict)
 }
 
-/// Awaits what a rule list waits for, and runs it to its end. `list` and `hook` are those it was suspended with.
+/// Awaits what a rule list waits for, and runs it to its end. `list` and `hook` are those it was suspended with. A body
+/// is not waited for: who can read it asks [`Suspended::body`] and resumes step by step with [`resume_once`].
 pub async fn resume(
     list: &RuleList,
     suspended: Suspended,
@@ -190,31 +205,43 @@ pub async fn resume(
 ) -> Verdict {
     let mut suspended = suspended;
     loop {
-        let Suspended { mut machine, wait } = suspended;
-        let ended = match wait {
-            Wait::Sample(reply) => {
-                answer(&mut machine, reply.await, cx);
-                None
-            }
-            Wait::StoreCall(reply) => {
-                let reply = reply.await;
-                finish_store_call(&list.code, &machine, reply, hook, cx)
-            }
-            Wait::Lua(pending) => lua_verdict(pending.finish(worker, cx).await, hook),
-            Wait::LuaSample(pending) => {
-                machine.give(pending.finish(cx).await);
-                None
-            }
-        };
-        if let Some(verdict) = ended {
-            give_machine(machine);
-            return verdict;
-        }
-        match go_on(&list.code, machine, hook, cx, worker) {
+        match resume_once(list, suspended, hook, cx, worker).await {
             Attempt::Ready(verdict) => return verdict,
             Attempt::Suspended(again) => suspended = again,
         }
     }
+}
+
+/// Awaits one thing that a rule list waits for, and runs the list until it ends or waits again.
+pub async fn resume_once(
+    list: &RuleList,
+    suspended: Suspended,
+    hook: Hook,
+    cx: &mut StreamContext,
+    worker: &Rc<Worker>,
+) -> Attempt {
+    let Suspended { mut machine, wait } = suspended;
+    let ended = match wait {
+        Wait::Sample(reply) => {
+            answer(&mut machine, reply.await, cx);
+            None
+        }
+        Wait::StoreCall(reply) => {
+            let reply = reply.await;
+            finish_store_call(&list.code, &machine, reply, hook, cx)
+        }
+        Wait::Lua(pending) => lua_verdict(pending.finish(worker, cx).await, hook),
+        Wait::LuaSample(pending) => {
+            machine.give(pending.finish(cx).await);
+            None
+        }
+        Wait::Body(_) => None,
+    };
+    if let Some(verdict) = ended {
+        give_machine(machine);
+        return Attempt::Ready(verdict);
+    }
+    go_on(&list.code, machine, hook, cx, worker)
 }
 
 /// Calls a script's fetch or converter; what it gives becomes the accumulator unless it waits.
@@ -323,7 +350,7 @@ pub async fn resume_backend(
         match wait {
             Wait::Sample(reply) => answer(&mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
-            Wait::StoreCall(_) | Wait::Lua(_) => debug_assert!(false, "use_backend acts on nothing"),
+            Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) => debug_assert!(false, "use_backend acts on nothing"),
         }
         match go_on_choosing(frontend, machine, cx, worker) {
             BackendAttempt::Ready(chosen) => return chosen,
@@ -350,6 +377,7 @@ mod tests {
             None => "-".to_owned(),
             Some(Verdict::Continue) => "ok".to_owned(),
             Some(Verdict::Close) => "close".to_owned(),
+            Some(Verdict::Missing) => "missing".to_owned(),
             Some(Verdict::Service(service)) => service.name().to_string(),
             Some(Verdict::Reply(reply)) => format!("{} {:?}", reply.head.status(), reply.source),
         }

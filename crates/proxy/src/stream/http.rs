@@ -30,6 +30,7 @@ use sluicegate_wire::http::{
 
 use super::flow::{Flow, FlowError, Moved, Wait};
 use super::forwardfor::forward_for;
+use super::inspect::{self, BodyCame, Peek};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer};
 use crate::counters::head_size;
@@ -101,6 +102,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
         client_timeout: frontend.config.timeouts.client,
         server_timeout: None,
         up: Flow::new(Vec::new(), head.body, head.body),
+        peek: None,
         up_failed: false,
         answered: false,
         client_active: now,
@@ -175,6 +177,8 @@ struct Exchange<'a> {
     client_timeout: Option<Duration>,
     server_timeout: Option<Duration>,
     up: Flow,
+    /// How far rules have seen the request's body, if any wanted to.
+    peek: Option<Peek>,
     /// The server takes no more of the request; its response may still come.
     up_failed: bool,
     /// Bytes of a final response went to the client.
@@ -240,8 +244,60 @@ impl Exchange<'_> {
     }
 
     async fn request_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
-        self.rules(&proxy.rules.tcp_request_content, Hook::TcpRequestContent).await?;
+        if proxy.config.options.buffer_request {
+            let times = &proxy.config.timeouts;
+            let started = self.stream.cx.log.request_started;
+            let deadline = times.http_request.or(self.client_timeout).map(|timeout| started + timeout);
+            self.await_body(deadline, 0).await?;
+        }
+        let content = &proxy.rules.tcp_request_content;
+        if !content.is_empty() {
+            let delay = proxy.config.inspect_delay;
+            let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, &mut self.stream.cx.request_content));
+            let verdict = inspect::request_content(self.session, &mut self.stream, peek, content, delay).await;
+            self.obey(verdict, Hook::TcpRequestContent).await?;
+        }
+        if proxy.rules.http_request.looks().request {
+            self.peek_request();
+        }
         self.rules(&proxy.rules.http_request, Hook::HttpRequest).await
+    }
+
+    /// Shows rules what is here of the request's body.
+    fn peek_request(&mut self) {
+        let content = &mut self.stream.cx.request_content;
+        let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, content));
+        peek.look(self.session.input.data(), content);
+    }
+
+    /// Waits for the request's body, or so many bytes of it. A client that waits for a word itself gets it.
+    async fn await_body(&mut self, deadline: Option<Instant>, at_least: u64) -> Step<()> {
+        self.peek_request();
+        let Some(peek) = &mut self.peek else { return Ok(()) };
+        if !peek.is_complete() && self.version == Version::Http11 {
+            let request = &mut self.stream.cx.request;
+            if request.first(b"expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
+                request.delete_all(b"expect");
+                // Who does not get it sends the body after a while all the same.
+                let _ = self.session.socket.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
+            }
+        }
+        let came = inspect::body(self.session, &mut self.stream, peek, deadline, at_least).await;
+        self.client_active = Instant::now();
+        match came {
+            BodyCame::Enough => Ok(()),
+            BodyCame::Late => Err(self.page(408, b'c', b'D').await),
+            BodyCame::Malformed => {
+                let index = self.stream.worker().index;
+                self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
+                Err(self.refuse(400, b'P', b'R').await)
+            }
+            BodyCame::Gone => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'D');
+                Err(After::Close)
+            }
+        }
     }
 
     async fn response_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
@@ -256,21 +312,34 @@ impl Exchange<'_> {
         let worker = self.stream.worker().clone();
         let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
             rule::Attempt::Ready(verdict) => verdict,
-            rule::Attempt::Suspended(suspended) => {
-                let verdict = rule::resume(list, suspended, hook, &mut self.stream.cx, &worker).await;
+            rule::Attempt::Suspended(mut suspended) => {
+                let verdict = loop {
+                    if let Some(wait) = suspended.body() {
+                        self.await_body(Some(Instant::now() + wait.time), wait.at_least).await?;
+                    }
+                    match rule::resume_once(list, suspended, hook, &mut self.stream.cx, &worker).await {
+                        rule::Attempt::Ready(verdict) => break verdict,
+                        rule::Attempt::Suspended(again) => suspended = again,
+                    }
+                };
                 // What a rule waited for is nobody's inactivity.
                 self.client_active = Instant::now();
                 self.server_active = self.client_active;
                 verdict
             }
         };
+        self.obey(verdict, hook).await
+    }
+
+    /// What rules decided.
+    async fn obey(&mut self, verdict: Verdict, hook: Hook) -> Step<()> {
         match verdict {
-            Verdict::Continue => Ok(()),
+            Verdict::Continue | Verdict::Missing => Ok(()),
             Verdict::Reply(reply) => Err(self.local(reply, hook).await),
             // Boxed: a service's answer runs rules itself.
             Verdict::Service(service) => Err(Box::pin(self.use_service(&service, hook)).await),
             Verdict::Close => {
-                let index = worker.index;
+                let index = self.stream.worker().index;
                 let counters = self.stream.cx.frontend.frontend.figures.at(index);
                 if hook.is_response() {
                     counters.dresp.add(1)
@@ -532,6 +601,13 @@ impl Exchange<'_> {
         cx.variables.enter_response();
         cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
         self.stream.count(0, size);
+        let looks = |proxy: &ProxyRun| {
+            proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
+        };
+        if looks(backend) || looks(frontend) {
+            let content = &mut self.stream.cx.response_content;
+            Peek::new(head.body, content).look(input.data(), content);
+        }
         self.response_rules(backend).await?;
         if backend.id != frontend.id {
             self.response_rules(frontend).await?;

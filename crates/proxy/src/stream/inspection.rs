@@ -15,6 +15,8 @@ pub struct Content {
     pub data: Vec<u8>,
     /// The length that an HTTP message's head announces.
     pub announced: Option<u64>,
+    /// The bytes of a TCP client are no HTTP request, however many more come.
+    pub no_http: bool,
 }
 
 impl Content {
@@ -22,6 +24,7 @@ impl Content {
     pub fn clear(&mut self) {
         self.data.clear();
         self.announced = None;
+        self.no_http = false;
     }
 }
 

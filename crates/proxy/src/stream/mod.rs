@@ -6,6 +6,7 @@ mod context;
 mod flow;
 mod forwardfor;
 pub(crate) mod http;
+mod inspect;
 mod inspection;
 mod relay;
 mod socket;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::ProxyId;
 
+use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer};
 use crate::lua::{AppletIo, BoundService, Service};
@@ -20,9 +21,12 @@ pub(crate) async fn serve(session: &mut Session) {
     stream.begin();
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
-    match rules(frontend, Hook::TcpRequestContent, &mut stream).await {
-        Ok(()) => {}
-        Err(service) => return answer(service, session, &mut stream).await,
+    if let Err(service) = request_rules(frontend, session, &mut stream).await {
+        return answer(service, session, &mut stream).await;
+    }
+    let looks = frontend.rules.looks_for_backend();
+    if looks.request || looks.head {
+        inspect::see_request(session, &mut stream, looks.head);
     }
     let chosen = rule::choose_backend(frontend, &mut stream.cx, &worker).await;
     let Some(ProxyId(index)) = chosen else {
@@ -33,7 +37,7 @@ pub(crate) async fn serve(session: &mut Session) {
     stream.cx.backend = Some(backend.clone());
     let _stay = backend.backend.enter(worker.index, Instant::now());
     if backend.id != frontend.id
-        && let Err(service) = rules(backend, Hook::TcpRequestContent, &mut stream).await
+        && let Err(service) = request_rules(backend, session, &mut stream).await
     {
         return answer(service, session, &mut stream).await;
     }
@@ -62,10 +66,16 @@ pub(crate) async fn serve(session: &mut Session) {
     }
     stream.cx.in_response = true;
     stream.cx.sockets.set_server(&connection.socket, connection.was_reused());
-    if rules(backend, Hook::TcpResponseContent, &mut stream).await.is_err() {
-        return;
-    }
     let mut input = Buffer::default();
+    let list = &backend.rules.tcp_response_content;
+    if !list.is_empty() {
+        let delay = backend.config.response_inspect_delay;
+        let verdict = inspect::tcp_response(session, &mut stream, &mut connection, &mut input, list, delay).await;
+        if obey(verdict, backend, Hook::TcpResponseContent, &mut stream).is_err() {
+            worker.buffers.reclaim(&mut input);
+            return;
+        }
+    }
     let timeouts = RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts);
     let relay = Relay::new(session, &mut stream, &mut connection.socket, &mut input, Vec::new(), timeouts);
     let ending = relay.run().await;
@@ -74,20 +84,29 @@ pub(crate) async fn serve(session: &mut Session) {
     stream.end(ending.who, ending.phase);
 }
 
-/// Runs content rules. An error ends the stream: a service answers it, or it is refused, counted and its ending said.
-async fn rules(proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> Result<(), Option<BoundService>> {
-    let list = if hook.is_response() { &proxy.rules.tcp_response_content } else { &proxy.rules.tcp_request_content };
+/// Runs the content rules of a request. An error ends the stream: a service answers it, or it is refused, counted and
+/// its ending said.
+async fn request_rules(
+    proxy: &ProxyRun,
+    session: &mut Session,
+    stream: &mut Active,
+) -> Result<(), Option<BoundService>> {
+    let list = &proxy.rules.tcp_request_content;
     if list.is_empty() {
         return Ok(());
     }
-    let worker = stream.worker().clone();
-    let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
+    let verdict = inspect::tcp_request(session, stream, list, proxy.config.inspect_delay).await;
+    obey(verdict, proxy, Hook::TcpRequestContent, stream)
+}
+
+/// What content rules decided.
+fn obey(verdict: Verdict, proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> Result<(), Option<BoundService>> {
     match verdict {
-        Verdict::Continue => return Ok(()),
+        Verdict::Continue | Verdict::Missing => return Ok(()),
         Verdict::Service(service) => return Err(Some(service)),
         Verdict::Reply(_) | Verdict::Close => {}
     }
-    let counters = proxy.frontend.figures.at(worker.index);
+    let counters = proxy.frontend.figures.at(stream.worker().index);
     if hook.is_response() {
         counters.dresp.add(1);
     } else {

@@ -270,6 +270,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.forwardfor(line),
     ),
     option(
+        "option http-buffer-request",
+        PROXY,
+        "The request's body is waited for before any rule runs, until it is complete or the buffer is full, within 'timeout http-request'.",
+        |r, line| r.settings.proxy.options.buffer_request = on(line),
+    ),
+    option(
         "option http-ignore-probes",
         FRONT,
         "Connections that end before a request get no answer and no log line.",
@@ -386,8 +392,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "TIME",
-        "How long content rules may wait for data. What they can ask for today is there in 'mode tcp' at once and in \
-         'mode http' with the head, so it changes nothing.",
+        "How long content rules wait for data: a condition that can't be decided on what came is tried again with \
+         more, until the delay, the client's side or the buffer ends.",
         |r, line| {
             if let Some(time) = r.time(line, 2) {
                 r.settings.proxy.inspect_delay = time;
@@ -411,7 +417,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "TIME",
-        "The same for responses: it changes nothing today.",
+        "The same for what a server sends in 'mode tcp'; in 'mode http' rules see what came with the head.",
         |r, line| {
             if let Some(time) = r.time(line, 2) {
                 r.settings.proxy.response_inspect_delay = time;

@@ -139,6 +139,8 @@ impl Content {
                 cx.inspection.miss();
                 Value::Int((head + received(cx, *direction).data.len()) as i64)
             }
+            // In HTTP mode contents are messages, which have no bytes at offsets.
+            Content::Payload(..) | Content::Prefixed { .. } if http => return None,
             Content::Payload(direction, offset, length) => {
                 let data = &received(cx, *direction).data;
                 let part = match length {
@@ -162,13 +164,18 @@ impl Content {
             }
             Content::ProtoHttp => {
                 if !http && cx.request.method().is_empty() {
-                    cx.inspection.miss();
+                    if !cx.request_content.no_http {
+                        cx.inspection.miss();
+                    }
                     return None;
                 }
                 Value::Bool(true)
             }
             Content::RdpCookie(name) => Value::text(look(cx, rdp_cookie(hello()?, name))?),
-            Content::RdpCookieCount(name) => Value::Int(i64::from(look(cx, rdp_cookie(hello()?, name)).is_some())),
+            Content::RdpCookieCount(name) => {
+                let found = hello().and_then(|data| look(cx, rdp_cookie(data, name)));
+                Value::Int(i64::from(found.is_some()))
+            }
             Content::HelloType(Direction::Request) => Value::Int(i64::from(look(cx, tls::hello_type(hello()?))?)),
             Content::HelloType(Direction::Response) => {
                 let data = Some(&cx.response_content.data[..]).filter(|_| !http)?;
@@ -176,7 +183,7 @@ impl Content {
             }
             Content::ServerName => Value::text(look(cx, tls::server_name(hello()?))?),
             Content::TlsVersion => Value::Int(look(cx, tls::version(hello()?))?),
-            Content::Protocols => Value::owned_text(look(cx, tls::protocols(hello()?))?),
+            Content::Protocols => Value::text(look(cx, tls::first_protocol(hello()?))?),
             Content::Groups => Value::Bool(look(cx, tls::has_groups(hello()?))?),
             Content::SessionTicket => Value::Int(look(cx, tls::session_ticket(hello()?))?),
             Content::Body(direction) => {

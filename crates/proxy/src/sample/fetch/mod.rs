@@ -166,7 +166,9 @@ impl FetchCode {
         let constant = match fetch {
             Fetch::AlwaysTrue => Sample::Bool(true),
             Fetch::AlwaysFalse => Sample::Bool(false),
-            Fetch::SslFc | Fetch::SslBc | Fetch::SslFcIsResumed | Fetch::SslBcIsResumed => Sample::Bool(false),
+            Fetch::SslFc | Fetch::SslBc | Fetch::SslFcIsResumed | Fetch::SslBcIsResumed | Fetch::SslFcHasSni => {
+                Sample::Bool(false)
+            }
             Fetch::Bool => Sample::Bool(match args.0.first() {
                 Some(Arg::Str(text)) if matches!(&**text, "true" | "1") => true,
                 Some(Arg::Str(text)) if matches!(&**text, "false" | "0") => false,
@@ -217,7 +219,7 @@ impl FetchCode {
         Looks {
             request: direction == Some(Request),
             response: direction == Some(Response),
-            end: matches!(self, FetchCode::Internal(Internal::WaitEnd)),
+            head: matches!(self, FetchCode::Http(_) | FetchCode::Content(Content::ProtoHttp)),
         }
     }
 

@@ -312,8 +312,8 @@ fn server(server: &ServerRun, figure: ServerFigure) -> Value<'static> {
             Some(max) => (i64::from(max) - in_use(shared)).max(0),
         },
         ServerFigure::InitialWeight => i64::from(server.config.weight),
-        ServerFigure::UserWeight => i64::from(shared.status().weight),
-        ServerFigure::Weight => i64::from(shared.effective_weight()),
+        // Nothing starts slowly, so both are the same; being down or in maintenance changes neither.
+        ServerFigure::UserWeight | ServerFigure::Weight => i64::from(shared.status().weight),
         ServerFigure::Queue => i64::from(shared.queued.load(Ordering::Relaxed)),
         ServerFigure::Rate => shared.figures.rate(Instant::now(), |counters| &counters.sess_rate) as i64,
     })

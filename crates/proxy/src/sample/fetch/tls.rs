@@ -3,7 +3,7 @@
 //! Routing by server name needs no key: the client's hello is in the clear. Every length that it names is checked
 //! against what holds it. Too little is told from nonsense, because the first waits for more and the second decides.
 //!
-//! Cost: one pass over the hello, nothing allocated but a joined list of protocols.
+//! Cost: one pass over the hello, nothing allocated.
 
 /// What a look at a hello gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,22 +146,11 @@ pub(super) fn server_name(data: &[u8]) -> Look<&[u8]> {
     })
 }
 
-/// The protocol names (extension 16), joined by commas.
-pub(super) fn protocols(data: &[u8]) -> Look<Vec<u8>> {
+/// The first protocol name (extension 16).
+pub(super) fn first_protocol(data: &[u8]) -> Look<&[u8]> {
     extension(data, 16).and_then(|mut part| {
-        let mut list = || {
-            let mut names = part.part(2)?;
-            let mut joined = Vec::with_capacity(names.0.len());
-            while !names.0.is_empty() {
-                let name = names.part(1)?;
-                if !joined.is_empty() {
-                    joined.push(b',');
-                }
-                joined.extend_from_slice(name.0);
-            }
-            Some(joined)
-        };
-        Look::of(list())
+        let mut first = || part.part(2)?.part(1).map(|name| name.0);
+        Look::of(first())
     })
 }
 
@@ -186,8 +175,8 @@ pub fn fuzz_hello(data: &[u8]) {
         if let Look::Found(name) = server_name(data) {
             assert!(data.windows(name.len().max(1)).any(|window| window == name) || name.is_empty());
         }
-        if let Look::Found(list) = protocols(data) {
-            assert!(list.len() <= data.len());
+        if let Look::Found(name) = first_protocol(data) {
+            assert!(name.len() < data.len());
         }
         let _ = (hello_type(data), version(data), has_groups(data), session_ticket(data));
     }
@@ -226,7 +215,7 @@ pub(super) mod tests {
     fn a_hello_is_read_once_it_is_whole() {
         let whole = hello(&[(0, NAME), (10, &[0, 2, 0, 29]), (16, ALPN), (35, b"")]);
         assert_eq!(server_name(&whole), Look::Found(&b"example.com"[..]));
-        assert_eq!(protocols(&whole), Look::Found(b"h2,http/1.1".to_vec()));
+        assert_eq!(first_protocol(&whole), Look::Found(&b"h2"[..]));
         assert_eq!((hello_type(&whole), version(&whole)), (Look::Found(1), Look::Found(0x30003)));
         assert_eq!((has_groups(&whole), session_ticket(&whole)), (Look::Found(true), Look::Found(1)));
         for end in 0..whole.len() {

@@ -30,8 +30,14 @@ pub(super) fn compare(cases: impl IntoIterator<Item = String>) {
 /// Runs every case on every request in both.
 #[track_caller]
 pub(super) fn compare_on(requests: &[impl AsRef<str>], cases: impl IntoIterator<Item = String>) {
+    compare_with(requests, "", cases);
+}
+
+/// The same with more lines in the frontend.
+#[track_caller]
+pub(super) fn compare_with(requests: &[impl AsRef<str>], lines: &str, cases: impl IntoIterator<Item = String>) {
     let listening = Listening::new();
-    let mut text = format!("frontend f\n bind {}\n", listening.word());
+    let mut text = format!("frontend f\n bind {}\n{lines}", listening.word());
     let mut count = 0;
     for case in cases {
         text += &case.replace("{}", &format!("{{ req.hdr(case) {count} }}"));

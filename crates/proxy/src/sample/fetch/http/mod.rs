@@ -366,17 +366,21 @@ impl Cast {
 
 const AUTHORIZATION: &[u8] = b"authorization";
 
-/// The number that a text begins with, 0 without one; as a C `int`, which is what HAProxy reads it into.
+/// The number that a text begins with, as HAProxy reads it: into a C `int`, up to the first byte above `9`. What stands
+/// below `0` counts as the negative digit that it is by its place in ASCII, so `1.5` gives 85.
 fn leading_int(text: &[u8]) -> i64 {
-    let (negative, digits) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        _ => (false, text),
+    let (sign, digits) = match text {
+        [b'-', rest @ ..] => (-1, rest),
+        _ => (1, text),
     };
-    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
-    let number = digits.fold(0i32, |number, digit| {
-        let digit = i32::from(digit - b'0');
-        number.wrapping_mul(10).wrapping_add(if negative { -digit } else { digit })
-    });
+    let mut number = 0i32;
+    for byte in digits {
+        let digit = i32::from(*byte as i8) - i32::from(b'0');
+        if digit > 9 {
+            break;
+        }
+        number = number.wrapping_mul(10).wrapping_add(sign * digit);
+    }
     i64::from(number)
 }
 
@@ -384,7 +388,9 @@ fn leading_int(text: &[u8]) -> i64 {
 #[inline]
 fn request(cx: &StreamContext) -> Option<&Message> {
     if cx.request.method().is_empty() {
-        cx.inspection.miss();
+        if !cx.request_content.no_http {
+            cx.inspection.miss();
+        }
         return None;
     }
     Some(&cx.request)
@@ -453,20 +459,19 @@ fn base(request: &Message, query: bool) -> Option<Value<'_>> {
 
 fn hash(request: &Message, query: bool) -> u32 {
     let path = if query { target::path_and_query(request.target()) } else { target::path(request.target()) };
-    target::hash([host(request), path.unwrap_or_default()].into_iter())
+    // With the query HAProxy takes the field whole, otherwise its first value.
+    let host = if query { field::header_values(request, b"host", true).next() } else { Some(host(request)) };
+    target::hash([host.unwrap_or_default(), path.unwrap_or_default()].into_iter())
 }
 
-/// Each field's name once, in the order of their first lines, in lower case.
+/// The fields' names in their order, in lower case.
 fn field_names(message: &Message, delimiter: u8) -> Vec<u8> {
     let mut joined = Vec::new();
     for (index, (_, name, _)) in message.fields().enumerate() {
-        let seen = message.fields().take(index).any(|(_, earlier, _)| earlier.eq_ignore_ascii_case(name));
-        if !seen {
-            if !joined.is_empty() {
-                joined.push(delimiter);
-            }
-            joined.extend(name.iter().map(u8::to_ascii_lowercase));
+        if index > 0 {
+            joined.push(delimiter);
         }
+        joined.extend(name.iter().map(u8::to_ascii_lowercase));
     }
     joined
 }

@@ -50,18 +50,14 @@ pub(super) fn leading_ipv4(text: &[u8]) -> Option<(Ipv4Addr, usize)> {
     Some((ip, end))
 }
 
-/// A header's value as an address: IPv4 with whatever follows it, IPv6 with or without brackets and a port.
+/// A header's value as an address: IPv4 with or without a port, IPv6 alone.
 pub(super) fn header_address(text: &[u8]) -> Option<IpAddr> {
     if let Some((ip, used)) = leading_ipv4(text)
         && matches!(text.get(used), None | Some(b':'))
     {
         return Some(IpAddr::V4(ip));
     }
-    let inner = match text {
-        [b'[', rest @ ..] => &rest[..memchr::memchr(b']', rest)?],
-        _ => text,
-    };
-    std::str::from_utf8(inner).ok()?.parse().ok().map(IpAddr::V6)
+    std::str::from_utf8(text).ok()?.parse().ok().map(IpAddr::V6)
 }
 
 /// HAProxy's hash of texts for `base32` and `url32`: sdbm over all of them, then Bob Jenkins' full avalanche.
@@ -76,7 +72,9 @@ pub(super) fn hash<'a>(parts: impl Iterator<Item = &'a [u8]>) -> u32 {
     hash = hash.wrapping_add(0x1656_67b1).wrapping_add(hash << 5);
     hash = hash.wrapping_add(0xd3a2_646c) ^ (hash << 9);
     hash = hash.wrapping_add(0xfd70_46c5).wrapping_add(hash << 3);
-    (hash ^ 0xb55a_4f09) ^ (hash >> 16)
+    hash = (hash ^ 0xb55a_4f09) ^ (hash >> 16);
+    // HAProxy spreads its hashes over the upper half once more, by a prime near 3/4 of 2^32.
+    hash.wrapping_mul(3_221_225_473)
 }
 
 #[cfg(test)]

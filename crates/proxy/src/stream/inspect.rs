@@ -1,0 +1,280 @@
+//! Waiting for contents: the inspect delay of content rules, and bodies that rules want to see.
+//!
+//! What comes stays in the session's buffer, from where it is forwarded later; rules see a copy that grows with it, so
+//! no more than `tune.bufsize` is ever held or copied. Rules run once per read, not per byte that a read brings, and at
+//! most as often as a buffer has bytes.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, HeadError, parse_request};
+
+use super::flow::{Flow, FlowError, Moved};
+use super::{Active, Buffer, Content};
+use crate::rule::{self, Hook, RuleList, Verdict};
+use crate::server::ServerConnection;
+use crate::session::Session;
+
+/// How far a body that stays in its buffer has been looked at.
+#[derive(Debug)]
+pub(super) struct Peek {
+    decoder: BodyDecoder,
+    /// Bytes of the buffer that the decoder has seen.
+    seen: usize,
+    complete: bool,
+    malformed: bool,
+}
+
+impl Peek {
+    /// Nothing was looked at of a body framed so.
+    pub(super) fn new(framing: Framing, content: &mut Content) -> Peek {
+        content.announced = match framing {
+            Framing::None => Some(0),
+            Framing::Length(length) => Some(length),
+            Framing::Chunked | Framing::UntilClose => None,
+        };
+        let decoder = BodyDecoder::new(framing);
+        Peek { complete: decoder.is_done(), decoder, seen: 0, malformed: false }
+    }
+
+    /// Copies what came since the last look, without the frames of chunks.
+    pub(super) fn look(&mut self, input: &[u8], content: &mut Content) {
+        while !self.complete && !self.malformed && self.seen < input.len() {
+            let rest = &input[self.seen..];
+            match self.decoder.decode(rest) {
+                Ok((taken, event)) => {
+                    match event {
+                        BodyEvent::Data(range) => content.data.extend_from_slice(&rest[range]),
+                        BodyEvent::End => self.complete = true,
+                        BodyEvent::More if taken == 0 => return,
+                        BodyEvent::More => {}
+                    }
+                    self.seen += taken;
+                    self.complete |= self.decoder.is_done();
+                }
+                Err(_) => self.malformed = true,
+            }
+        }
+    }
+
+    /// The whole body is here.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+}
+
+/// What waiting for a body gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyCame {
+    /// What was wanted, or all there will be: the body is complete, the buffer full or the client's side ended.
+    Enough,
+    /// The deadline passed.
+    Late,
+    /// Its chunks are malformed.
+    Malformed,
+    /// The client broke the connection.
+    Gone,
+}
+
+/// What a wait for bytes gave.
+enum Waited {
+    Bytes,
+    Deadline,
+    Gone,
+}
+
+async fn more(session: &mut Session, deadline: Option<Instant>) -> Waited {
+    session.timer.set(deadline);
+    poll_fn(|cx| match session.poll_fill(cx) {
+        Poll::Ready(Ok(_)) => Poll::Ready(Waited::Bytes),
+        Poll::Ready(Err(_)) => Poll::Ready(Waited::Gone),
+        Poll::Pending => session.timer.poll(cx).map(|()| Waited::Deadline),
+    })
+    .await
+}
+
+/// Waits for a request's body: the whole of it, or `at_least` bytes unless that is 0.
+pub(super) async fn body(
+    session: &mut Session,
+    stream: &mut Active,
+    peek: &mut Peek,
+    deadline: Option<Instant>,
+    at_least: u64,
+) -> BodyCame {
+    loop {
+        let content = &mut stream.cx.request_content;
+        peek.look(session.input.data(), content);
+        if peek.malformed {
+            return BodyCame::Malformed;
+        }
+        let enough = at_least > 0 && content.data.len() as u64 >= at_least;
+        if peek.complete || enough || session.ended || session.is_full() {
+            return BodyCame::Enough;
+        }
+        match more(session, deadline).await {
+            Waited::Bytes => {}
+            Waited::Deadline => return BodyCame::Late,
+            Waited::Gone => return BodyCame::Gone,
+        }
+    }
+}
+
+/// Runs content rules on an HTTP request until they are decided, within the inspect delay.
+pub(super) async fn request_content(
+    session: &mut Session,
+    stream: &mut Active,
+    peek: &mut Peek,
+    list: &RuleList,
+    delay: Option<Duration>,
+) -> Verdict {
+    let deadline = delay.map(|delay| Instant::now() + delay);
+    let mut over = deadline.is_none();
+    loop {
+        peek.look(session.input.data(), &mut stream.cx.request_content);
+        over |= peek.complete || peek.malformed || session.ended || session.is_full();
+        let verdict = run(list, Hook::TcpRequestContent, stream, over).await;
+        if !matches!(verdict, Verdict::Missing) {
+            return verdict;
+        }
+        match more(session, deadline).await {
+            Waited::Bytes => {}
+            Waited::Deadline | Waited::Gone => over = true,
+        }
+    }
+}
+
+/// Runs content rules on what a TCP client sends until they are decided, within the inspect delay.
+pub(super) async fn tcp_request(
+    session: &mut Session,
+    stream: &mut Active,
+    list: &RuleList,
+    delay: Option<Duration>,
+) -> Verdict {
+    let deadline = delay.map(|delay| Instant::now() + delay);
+    let mut over = deadline.is_none();
+    loop {
+        see_request(session, stream, list.looks().head);
+        over |= session.ended || session.is_full();
+        let verdict = run(list, Hook::TcpRequestContent, stream, over).await;
+        if !matches!(verdict, Verdict::Missing) {
+            return verdict;
+        }
+        match more(session, deadline).await {
+            Waited::Bytes => {}
+            Waited::Deadline | Waited::Gone => over = true,
+        }
+    }
+}
+
+/// Shows rules what a TCP client has sent, and where they look at an HTTP request's head, that head.
+pub(super) fn see_request(session: &Session, stream: &mut Active, head: bool) {
+    let input = session.input.data();
+    let limits = stream.worker().limits;
+    let cx = &mut stream.cx;
+    let known = cx.request_content.data.len();
+    if let Some(more) = input.get(known..) {
+        cx.request_content.data.extend_from_slice(more);
+    }
+    if head && !input.is_empty() && cx.request.method().is_empty() && !cx.request_content.no_http {
+        match parse_request(input, &limits, &mut cx.request) {
+            Ok(Some(_)) => {}
+            Ok(None) => cx.request.clear(),
+            Err(error) => {
+                cx.request.clear();
+                // A head that is too large is one all the same: what it would have been is not known.
+                cx.request_content.no_http = error != HeadError::TooLarge;
+            }
+        }
+    }
+}
+
+/// Runs content rules on what a TCP server sends until they are decided, within the inspect delay. What the client
+/// sends goes on to the server meanwhile, who may have to hear it before he answers.
+pub(super) async fn tcp_response(
+    session: &mut Session,
+    stream: &mut Active,
+    connection: &mut ServerConnection,
+    input: &mut Buffer,
+    list: &RuleList,
+    delay: Option<Duration>,
+) -> Verdict {
+    let worker = stream.worker().clone();
+    let deadline = delay.map(|delay| Instant::now() + delay);
+    let mut over = deadline.is_none();
+    let mut up = Flow::new(Vec::new(), Framing::UntilClose, Framing::UntilClose);
+    let mut up_open = true;
+    loop {
+        let known = stream.cx.response_content.data.len();
+        stream.cx.response_content.data.extend_from_slice(&input.data()[known..]);
+        over |= input.len() == worker.buffers.size();
+        let verdict = run(list, Hook::TcpResponseContent, stream, over).await;
+        if !matches!(verdict, Verdict::Missing) {
+            return verdict;
+        }
+        session.timer.set(deadline);
+        let poll = |cx: &mut Context<'_>| {
+            let mut moved = Moved::default();
+            if up_open {
+                let socket = &mut connection.socket;
+                let result = up.poll(cx, &mut session.input, &mut session.socket, socket, &worker.buffers, &mut moved);
+                // The end of a side is the relay's to pass on; here it only means that nothing more goes up.
+                up_open = !matches!(result, Ok(super::flow::Wait::Done) | Err(FlowError::Source | FlowError::Sink));
+                stream.count(moved.body, 0);
+            }
+            worker.buffers.equip(input);
+            match connection.socket.poll_read(cx, input.spare()) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    input.filled(count);
+                    Poll::Ready(Waited::Bytes)
+                }
+                Poll::Ready(_) => Poll::Ready(Waited::Gone),
+                Poll::Pending => {
+                    worker.buffers.retire(input);
+                    session.timer.poll(cx).map(|()| Waited::Deadline)
+                }
+            }
+        };
+        match poll_fn(poll).await {
+            Waited::Bytes => {}
+            Waited::Deadline | Waited::Gone => over = true,
+        }
+        worker.buffers.retire(input);
+    }
+}
+
+/// Runs content rules once; `over`: nothing more is waited for.
+async fn run(list: &RuleList, hook: Hook, stream: &mut Active, over: bool) -> Verdict {
+    let worker = stream.worker().clone();
+    stream.cx.inspection.set_open(!over);
+    let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
+    stream.cx.inspection.set_open(false);
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_looked_at_as_it_comes() {
+        let wire = b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\nGET /";
+        let mut content = Content::default();
+        let mut peek = Peek::new(Framing::Chunked, &mut content);
+        for end in 0..=wire.len() {
+            peek.look(&wire[..end], &mut content);
+            assert!(b"abcde".starts_with(&content.data[..]), "after {end}: {:?}", content.data);
+        }
+        assert!(peek.is_complete() && content.data == b"abcde" && content.announced.is_none());
+        let mut content = Content::default();
+        let mut peek = Peek::new(Framing::Length(3), &mut content);
+        peek.look(b"ab", &mut content);
+        assert!(!peek.is_complete());
+        peek.look(b"abcGET /", &mut content);
+        assert!(peek.is_complete() && content.data == b"abc" && content.announced == Some(3));
+        let mut content = Content::default();
+        let mut peek = Peek::new(Framing::Chunked, &mut content);
+        peek.look(b"zz\r\n", &mut content);
+        assert!(peek.malformed && !peek.is_complete());
+    }
+}

@@ -1,0 +1,314 @@
+//! Contents that rules wait for: the inspect delay and bodies, against a real haproxy on the same bytes.
+//!
+//! What is compared does not depend on how bytes are split on their way, so nothing here waits but for answers. Only
+//! what never comes is waited for, as long as the configuration says.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use sluicegate_config::model::BindAddress;
+use sluicegate_proxy::listener::{self, SystemSockets};
+use sluicegate_proxy::process::Process;
+use sluicegate_proxy::running::{self, Engines, Parts, Running};
+use sluicegate_proxy::worker::{self, Workers};
+use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE};
+
+use super::fixture::{DEFAULTS, config};
+
+/// How long rules here wait for what never comes.
+const DELAY: &str = "300ms";
+
+/// Workers that serve a configuration on sockets of their own.
+struct Served {
+    running: Arc<Running>,
+    addresses: Vec<SocketAddr>,
+    workers: Option<Workers>,
+}
+
+impl Served {
+    fn start(text: &str) -> Served {
+        let process = Process::new(1, None);
+        let parts = Parts { engines: Engines::new(), lua: None, logger: Default::default(), process };
+        let mut config = config(text);
+        for bind in config.proxies.iter_mut().flat_map(|proxy| &mut proxy.binds) {
+            // The kernel chooses the port, which a configuration can't ask for.
+            bind.addresses = vec![BindAddress::Inet(Ipv4Addr::LOCALHOST.into(), 0)];
+        }
+        let running = running::build(Arc::new(config), parts).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let addresses = bound.iter().map(|bound| bound.listener.local.expect("an inet address")).collect();
+        let workers = worker::start(&running, bound, Vec::new()).expect("threads");
+        Served { running, addresses, workers: Some(workers) }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.running.process.stop_now();
+        if let Some(workers) = self.workers.take() {
+            let result = workers.join();
+            if !std::thread::panicking() {
+                result.expect("workers end well");
+            }
+        }
+    }
+}
+
+/// What one client sends and whether it ends its side then; and what it gets.
+fn ask(address: &str, pieces: &[Vec<u8>], ends: bool) -> String {
+    let client = Client::connect(address);
+    let mut stream = client.stream();
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    for piece in pieces {
+        // A peer that refuses at the first bytes does not take the others.
+        if stream.write_all(piece).is_err() {
+            break;
+        }
+    }
+    if ends {
+        client.finish();
+    }
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    String::from_utf8_lossy(&received).into_owned()
+}
+
+/// A status and a body, for what is compared of HTTP answers.
+fn short(answer: &str) -> String {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    format!("{} {body}", head.lines().next().unwrap_or_default())
+}
+
+/// The same conversations with haproxy and with this program: each frontend is its lines, each conversation a
+/// frontend's number with what the client sends.
+fn compare(frontends: &[String], rest: &str, talks: &[(usize, Vec<Vec<u8>>, bool)], show: fn(&str) -> String) {
+    let listening: Vec<Listening> = frontends.iter().map(|_| Listening::new()).collect();
+    let text = |bind: &dyn Fn(usize) -> String| -> String {
+        let sections = frontends.iter().enumerate();
+        let sections = sections.map(|(index, lines)| format!("frontend f{index}\n bind {}\n{lines}", bind(index)));
+        sections.collect::<String>() + rest
+    };
+    let run = |addresses: Vec<String>| -> Vec<String> {
+        let threads: Vec<_> = talks
+            .iter()
+            .cloned()
+            .map(|(frontend, pieces, ends)| {
+                let address = addresses[frontend].clone();
+                std::thread::spawn(move || ask(&address, &pieces, ends))
+            })
+            .collect();
+        threads.into_iter().map(|thread| show(&thread.join().expect("no panic"))).collect()
+    };
+    let theirs = {
+        let configuration = format!("{DEFAULTS}{}", text(&|index| listening[index].word()));
+        let _haproxy = Haproxy::start(&configuration, &listening.iter().collect::<Vec<_>>());
+        run(listening.iter().map(Listening::address).collect())
+    };
+    let served = Served::start(&text(&|_| "127.0.0.1:1".to_owned()));
+    let ours = run(served.addresses.iter().map(SocketAddr::to_string).collect());
+    let mut differences = String::new();
+    for (((frontend, pieces, ends), theirs), ours) in talks.iter().zip(&theirs).zip(&ours) {
+        if theirs != ours {
+            let sent = String::from_utf8_lossy(&pieces.concat()).chars().take(200).collect::<String>();
+            let lines = &frontends[*frontend];
+            differences += &format!("{lines}sent {sent:?}, ends: {ends}\nhaproxy: {theirs:?}\nours:    {ours:?}\n\n");
+        }
+    }
+    assert!(differences.is_empty(), "{differences}");
+}
+
+/// A server that says its name to whoever comes, and hears them out.
+fn banner(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let _ = stream.write_all(name.as_bytes());
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            });
+        }
+    });
+    address
+}
+
+/// A TLS client's hello, with this server name if any.
+fn hello(name: &str) -> Vec<u8> {
+    let mut extensions = Vec::new();
+    let mut extension = |kind: u16, bytes: &[u8]| {
+        extensions.extend_from_slice(&kind.to_be_bytes());
+        extensions.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+        extensions.extend_from_slice(bytes);
+    };
+    if !name.is_empty() {
+        let length = name.len() as u16;
+        let names = [&(length + 3).to_be_bytes()[..], &[0], &length.to_be_bytes(), name.as_bytes()].concat();
+        extension(0, &names);
+    }
+    extension(10, &[0, 2, 0, 29]);
+    extension(16, b"\0\x0c\x02h2\x08http/1.1");
+    let mut body = [&[3, 3][..], &[9; 32], &[0, 0, 2, 0x13, 1, 1, 0]].concat();
+    body.extend_from_slice(&(extensions.len() as u16).to_be_bytes());
+    body.extend_from_slice(&extensions);
+    let message = [&[1, 0][..], &(body.len() as u16).to_be_bytes(), &body].concat();
+    [&[22, 3, 1][..], &(message.len() as u16).to_be_bytes(), &message].concat()
+}
+
+#[test]
+fn content_rules_wait_until_they_are_decided() {
+    let rules = [
+        "accept if { req.ssl_hello_type 1 }\n tcp-request content reject",
+        "accept if { req_ssl_sni -i example.com }\n tcp-request content reject",
+        "reject unless { req.ssl_ver 3.3 }",
+        "reject unless { req.ssl_ver 3.1:3.2 }",
+        "reject unless { req.ssl_ec_ext 1 }",
+        "reject unless { req.ssl_alpn h2 }",
+        "accept if HTTP\n tcp-request content reject",
+        "accept if { hdr(host) b }\n tcp-request content reject",
+        "accept if { path_beg /x }\n tcp-request content reject",
+        "reject if WAIT_END { req.len lt 5 }",
+        "accept if { req.len ge 5 }\n tcp-request content reject",
+        "accept if { req.payload(0,3) -m bin 616263 }\n tcp-request content reject",
+        "accept if { payload(0,0) -m len ge 6 }\n tcp-request content reject",
+        "accept if { req.payload_lv(0,1) -m bin 6162 }\n tcp-request content reject",
+        "accept if { req.payload_lv(0,1,+1) -m bin 6278 }\n tcp-request content reject",
+        "accept if { req.rdp_cookie(mstshash) user }\n tcp-request content reject",
+        "accept if RDP_COOKIE\n tcp-request content reject",
+        "reject if !{ req.payload(0,1) -m bin 61 }",
+        "reject if { req.payload(0,1) -m bin 61 } || { req.payload(0,9) -m found }",
+        "reject if { always_false } || !{ req.ssl_sni -m found }",
+    ];
+    let choose = " default_backend a\n use_backend b if { req.ssl_sni -i example.com } or { req.hdr(host) b }\n";
+    let frontends: Vec<String> = rules
+        .iter()
+        .map(|rule| format!(" mode tcp\n tcp-request inspect-delay {DELAY}\n tcp-request content {rule}\n{choose}"))
+        .collect();
+    let rest = format!(
+        "backend a\n mode tcp\n server s {}\nbackend b\n mode tcp\n server s {}\n",
+        banner("the first"),
+        banner("the second")
+    );
+    let rdp = b"\x03\0\0\x2a\x25\xe0\0\0\0\0\0Cookie: mstshash=user\r\n";
+    let whole = hello("example.com");
+    let sent: [Vec<Vec<u8>>; 12] = [
+        vec![whole.clone()],
+        vec![whole[..20].to_vec(), whole[20..].to_vec()],
+        vec![whole[..20].to_vec()],
+        vec![hello("")],
+        vec![b"GET /x HTTP/1.1\r\nHost: b\r\n\r\n".to_vec()],
+        vec![b"GET / HTT".to_vec(), b"P/1.1\r\nHost: b\r\n\r\nmore".to_vec()],
+        vec![b"GET / HTTP/1.1\r\nHost".to_vec()],
+        vec![b"abcdef".to_vec()],
+        vec![b"a".to_vec()],
+        vec![b"\x02abx".to_vec(), b"y".to_vec()],
+        vec![rdp[..15].to_vec(), rdp[15..].to_vec()],
+        vec![],
+    ];
+    let mut talks = Vec::new();
+    for frontend in 0..frontends.len() {
+        for pieces in &sent {
+            talks.extend([true, false].map(|ends| (frontend, pieces.clone(), ends)));
+        }
+    }
+    compare(&frontends, &rest, &talks, str::to_owned);
+}
+
+#[test]
+fn response_rules_wait_while_the_request_goes_on() {
+    let rules = [
+        "accept if { res.payload(0,3) -m bin 746865 }\n tcp-response content reject",
+        "reject if { res.payload(0,3) -m bin 746865 }",
+        "reject if WAIT_END { res.len lt 5 }",
+        "reject unless { res.len ge 9 }",
+        "reject unless { res.ssl_hello_type 2 }",
+    ];
+    let frontends: Vec<String> =
+        (0..rules.len()).map(|index| format!(" mode tcp\n default_backend b{index}\n")).collect();
+    let address = banner("the first");
+    let rest: String = rules
+        .iter()
+        .enumerate()
+        .map(|(index, rule)| {
+            format!(
+                "backend b{index}\n mode tcp\n tcp-response inspect-delay {DELAY}\n tcp-response content {rule}\n \
+                 server s {address}\n"
+            )
+        })
+        .collect();
+    let talks: Vec<_> = (0..rules.len()).map(|index| (index, vec![b"hello".to_vec()], true)).collect();
+    compare(&frontends, &rest, &talks, str::to_owned);
+}
+
+#[test]
+fn bodies_are_waited_for() {
+    let shown = "[%[req.len] %[req.body_len] %[req.body_size] %[req.body] %[req.body_param(a)] %[req.body_param]]";
+    let answer = format!(" http-request return status 200 content-type a/b lf-string \"{shown}\"\n");
+    let wait = |more: &str| format!(" http-request wait-for-body time {DELAY}{more}\n{answer}");
+    let buffered = format!(" option http-buffer-request\n timeout http-request {DELAY}\n{answer}");
+    let frontends = [wait(""), wait(" at-least 3"), buffered];
+    let head = |lines: &str| format!("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{lines}\r\n").into_bytes();
+    let length = |length: usize| head(&format!("Content-Length: {length}\r\n"));
+    let chunked = || head("Transfer-Encoding: chunked\r\n");
+    let bodies: Vec<Vec<Vec<u8>>> = vec![
+        vec![head("")],
+        vec![length(0)],
+        vec![length(5), b"abcde".to_vec()],
+        vec![length(5), b"ab".to_vec(), b"cde".to_vec()],
+        vec![length(11), b"a=1&b=2;a=3".to_vec()],
+        vec![length(8), b"A=1&a=\0\xff".to_vec()],
+        vec![length(5), b"ab".to_vec()],
+        vec![length(5)],
+        vec![chunked(), b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n".to_vec()],
+        vec![chunked(), b"3\r\na=b\r\n".to_vec(), b"0\r\nT: v\r\n\r\n".to_vec()],
+        vec![chunked(), b"1\r\na\r\n".to_vec()],
+        vec![chunked(), b"zz\r\n".to_vec()],
+    ];
+    let mut talks = Vec::new();
+    for frontend in 0..frontends.len() {
+        // How much has come of a body that is longer than what is waited for depends on luck.
+        let all = bodies.iter().filter(|body| frontend != 1 || body.concat().ends_with(b"abcde"));
+        talks.extend(all.map(|body| (frontend, body.clone(), false)));
+    }
+    let show = |answer: &str| {
+        let answer = short(answer);
+        // What the head counts depends on its own connection field.
+        match answer.split_once('[') {
+            Some((status, text)) => format!("{status}{}", text.split_once(' ').map_or("", |(_, rest)| rest)),
+            None => answer,
+        }
+    };
+    compare(&frontends, "", &talks, show);
+}
+
+#[test]
+fn what_waits_for_a_body_says_so_to_who_waits_for_that() {
+    let answer = " http-request return status 200 content-type a/b lf-string \"%[req.body] %[req.hdr(expect)]\"\n";
+    let served =
+        Served::start(&format!("frontend f\n bind 127.0.0.1:1\n http-request wait-for-body time 9s\n{answer}"));
+    let mut client = Client::connect(&served.addresses[0].to_string());
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+    client.read_until(b"100 Continue\r\n\r\n");
+    client.send("abcGET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.read_response().text(), "abc ");
+    assert_eq!(client.read_response().text(), " ", "the next request has a body of its own");
+}
+
+#[test]
+fn content_rules_of_http_see_a_request_grow() {
+    let rules = ["reject if WAIT_END", "reject if { req.body_len ge 3 }", "reject unless { req.body -m bin 616263 }"];
+    let answer = " http-request return status 200 content-type a/b string ok\n";
+    let frontends: Vec<String> = rules
+        .iter()
+        .map(|rule| format!(" tcp-request inspect-delay {DELAY}\n tcp-request content {rule}\n{answer}"))
+        .collect();
+    let head =
+        |length: usize| format!("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    let mut talks = Vec::new();
+    for frontend in 0..frontends.len() {
+        talks.push((frontend, vec![head(0).into_bytes()], false));
+        talks.push((frontend, vec![head(3).into_bytes(), b"abc".to_vec()], false));
+    }
+    compare(&frontends, "", &talks, short);
+}
