@@ -10,6 +10,7 @@ fn place() -> Place {
     place.write("warn.cfg", "listen l\n bind 127.0.0.1:1\n server s 127.0.0.1:1\n");
     place.write("none.cfg", "backend b\n");
     place.write("quiet.cfg", "global\n quiet\nlisten l\n bind 127.0.0.1:1\n server s 127.0.0.1:1\n");
+    place.write("zero.cfg", "global\n zero-warning\nlisten l\n bind 127.0.0.1:1\n server s 127.0.0.1:1\n");
     place.write("name.cfg", format!("{GOOD}backend b\n server s name.invalid:80\n"));
     place.write("peer.cfg", format!("global\n localpeer here\n{GOOD}"));
     place
@@ -49,6 +50,7 @@ fn exit_codes_and_silence_are_haproxys() {
         "-c -q -f none.cfg",
         "-c -f quiet.cfg",
         "-c -V -f quiet.cfg",
+        "-c -f zero.cfg",
         "-c -f name.cfg",
         "-c -dr -f name.cfg",
         "-c -f gone.cfg",

@@ -4,6 +4,7 @@
 mod command_lines;
 mod environment;
 mod files;
+mod limits;
 mod pages;
 mod stock;
 
