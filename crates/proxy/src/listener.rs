@@ -32,6 +32,7 @@ use crate::counters::Figures;
 use crate::process::{AcceptLoop, Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
 use crate::server::{self, abstract_address};
+use crate::stream::LastInvalid;
 use crate::worker::Worker;
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
@@ -58,6 +59,8 @@ pub enum Gate {
 #[derive(Debug)]
 pub struct FrontendShared {
     gate: watch::Sender<Gate>,
+    /// The last request that could not be understood.
+    pub invalid: LastInvalid,
     /// Current sessions (`scur`, `smax`) against the frontend's `maxconn`.
     pub sessions: Limit,
     /// Everything else that is counted.
@@ -69,6 +72,7 @@ impl FrontendShared {
     pub fn new(workers: usize, maxconn: Option<u32>) -> FrontendShared {
         FrontendShared {
             gate: watch::Sender::new(Gate::Open),
+            invalid: LastInvalid::default(),
             sessions: Limit::new(maxconn),
             figures: Figures::new(workers),
         }

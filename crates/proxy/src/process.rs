@@ -7,15 +7,18 @@
 //! **Invariant:** the phase only moves forward. A soft stop ends by itself: the last session that goes after it moves
 //! the phase to [`Phase::Ended`].
 
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::runtime::RuntimeMetrics;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::counters::Count;
+use crate::stream::Job;
+use crate::worker::Worker;
 
 /// Where the process stands between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +48,10 @@ pub struct Process {
     pub descriptors: Notify,
     /// From the reading of the configuration to the start of the workers, once they have started (`BootTime_ms`).
     pub boot: OnceLock<Duration>,
+    /// Invalid messages so far.
+    invalid: AtomicU64,
+    /// The way of jobs to each worker, once they have started.
+    desks: OnceLock<Box<[mpsc::Sender<Job>]>>,
     idle: Mutex<IdleSample>,
     sent: Mutex<SentSample>,
     phase: watch::Sender<Phase>,
@@ -114,6 +121,8 @@ impl Process {
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),
             boot: OnceLock::new(),
+            invalid: AtomicU64::new(0),
+            desks: OnceLock::new(),
             idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
             sent: Mutex::new(SentSample { at: Instant::now(), bytes: 0, per_second: 0 }),
             phase: watch::Sender::new(Phase::Serving),
@@ -135,6 +144,38 @@ impl Process {
             *last = IdleSample { at: now, busy, percent };
         }
         last.percent
+    }
+
+    /// Messages so far that could not be understood (`show errors`).
+    pub fn invalid_messages(&self) -> u64 {
+        self.invalid.load(Ordering::Relaxed)
+    }
+
+    /// The number of another one.
+    pub(crate) fn next_invalid(&self) -> u64 {
+        self.invalid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Says how workers get jobs.
+    pub(crate) fn set_desks(&self, desks: Vec<mpsc::Sender<Job>>) {
+        // Workers start once; others that were started over would have the same process and no session of it.
+        let _ = self.desks.set(desks.into());
+    }
+
+    /// Has a worker do something and waits for what it gives; `None` if the worker does not run.
+    pub async fn on_worker<T: Send + 'static>(
+        &self,
+        worker: usize,
+        job: impl FnOnce(&Rc<Worker>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let desk = self.desks.get()?.get(worker)?;
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |worker| {
+            // Who asked may have gone.
+            let _ = answer.send(job(worker));
+        });
+        desk.send(job).await.ok()?;
+        answered.await.ok()
     }
 
     /// Bytes sent per second (`BytesOutRate`): since the question before if that was a second ago or more, as it was

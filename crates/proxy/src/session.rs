@@ -24,7 +24,7 @@ use crate::rule::{self, Hook, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::VarMap;
 use crate::stream::http::{self, After};
-use crate::stream::{Active, Buffer, Socket, Timer, tcp};
+use crate::stream::{Active, Buffer, Fault, Invalid, Socket, Timer, tcp};
 use crate::worker::{SessionPlace, Worker};
 
 /// How long, and how much, a client that was answered early may go on sending before it is closed.
@@ -79,6 +79,21 @@ impl Session {
     /// The worker.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.place.worker()
+    }
+
+    /// Keeps what is in the buffer as the frontend's last invalid request.
+    pub(crate) fn capture(&self, fault: Fault) {
+        let worker = self.worker();
+        let event = worker.running.process.next_invalid();
+        let at = worker.wall_clock(Instant::now());
+        let mut invalid = Invalid::new(event, at, self.input.data(), fault, true);
+        invalid.source = self.peer;
+        self.frontend().frontend.invalid.set(invalid);
+    }
+
+    /// Its place among the worker's sessions.
+    pub(crate) fn place(&self) -> u32 {
+        self.place.number()
     }
 
     /// The frontend.
@@ -163,7 +178,10 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         }
         session.frontend().frontend.figures.at(index).session(now);
         match session.frontend().config.mode {
-            Mode::Tcp => Box::pin(tcp::serve(&mut session)).await,
+            Mode::Tcp => {
+                let watch = session.place.watch();
+                let _ = watch.unless_killed(Box::pin(tcp::serve(&mut session))).await;
+            }
             Mode::Http => serve_http(&mut session).await,
         }
     }
@@ -196,7 +214,13 @@ async fn serve_http(session: &mut Session) {
     loop {
         let mut next = NextRequest::new(session);
         let after = match poll_fn(|cx| next.poll(session, cx)).await {
-            Arrival::Request(stream, head, now) => Box::pin(http::serve(session, stream, head, now)).await,
+            Arrival::Request(stream, head, now) => {
+                let watch = session.place.watch();
+                match watch.unless_killed(Box::pin(http::serve(session, stream, head, now))).await {
+                    Some(after) => after,
+                    None => return,
+                }
+            }
             Arrival::Stopping => return,
             failed => return Box::pin(refuse(session, failed, next.started)).await,
         };
@@ -304,7 +328,10 @@ fn note_start(session: &Session, stream: &mut Active, started: Instant) {
 async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     let silent = session.input.is_empty();
     let (code, who, answered) = match arrival {
-        Arrival::Invalid(error) => (error.request_status(), b'P', true),
+        Arrival::Invalid(error) => {
+            session.capture(Fault::Head(error));
+            (error.request_status(), b'P', true)
+        }
         Arrival::TimedOut => (408, b'c', true),
         // A client that ended its side in the middle of a head can still read; one that broke the connection can't.
         _ => (400, b'C', session.ended && !silent),
@@ -328,7 +355,7 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     stream.note_received(session.input.len());
     stream.end(who, b'R');
     if !unlogged {
-        stream.begin();
+        stream.begin(session);
     }
     let hushed = stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent);
     if answered && !ignored && !hushed {

@@ -8,13 +8,13 @@
 //! dropped writes its log line as it goes.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_wire::http::Limits;
@@ -27,10 +27,13 @@ use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::IdleConnections;
 use crate::session::{self, Session};
-use crate::stream::{BufferPool, FreeList};
+use crate::stream::{BufferPool, Cards, FreeList, Job};
 
 /// Accepted connections on their way to another worker.
 pub const INBOX: usize = 256;
+
+/// Jobs of the control thread that wait for a worker.
+const JOBS: usize = 16;
 
 /// How long the wall clock is told from the monotonic one before it is read again.
 const WALL_CLOCK_KEPT: Duration = Duration::from_secs(1);
@@ -53,6 +56,7 @@ pub struct Worker {
     /// What a head may take (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
     pub limits: Limits,
     pub(crate) streams: FreeList,
+    pub(crate) cards: Cards,
     peers: Arc<[mpsc::Sender<Accepted>]>,
     phase: Cell<Phase>,
     sessions: RefCell<Sessions>,
@@ -113,26 +117,57 @@ impl Worker {
     /// Wakes every session that waits for a request, to look at the phase.
     fn wake_idle_sessions(&self) {
         // Collected first: a waker may run anything, so the list is not borrowed while they are called.
-        let wakers: Vec<Waker> = self.sessions.borrow().entries.iter().filter_map(|entry| entry.clone()).collect();
+        let wakers: Vec<Waker> =
+            self.sessions.borrow().entries.iter().filter_map(|entry| entry.waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Says who is to be woken for a session; tells whether it was ended.
+    fn session_waits(&self, place: u32, waker: &Waker) -> bool {
+        let entry = &mut self.sessions.borrow_mut().entries[place as usize];
+        if !entry.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            entry.waker = Some(waker.clone());
+        }
+        entry.killed
+    }
+
+    /// Ends a session: its task drops what it does as soon as it runs.
+    pub(crate) fn kill_session(&self, place: u32) {
+        let waker = match self.sessions.borrow_mut().entries.get_mut(place as usize) {
+            Some(entry) => {
+                entry.killed = true;
+                entry.waker.clone()
+            }
+            None => None,
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// A place among the sessions that are woken when the process stops.
     pub(crate) fn register_session(self: &Rc<Self>) -> SessionPlace {
         let mut sessions = self.sessions.borrow_mut();
         let place = sessions.free.pop().unwrap_or_else(|| {
-            sessions.entries.push(None);
+            sessions.entries.push(SessionEntry::default());
             sessions.entries.len() as u32 - 1
         });
         SessionPlace { worker: self.clone(), place }
     }
 }
 
-/// The wakers of this worker's sessions; a place of an ended session is used again.
+/// This worker's sessions: who is to be woken, and whether it was ended by an administrator. A place of an ended
+/// session is used again.
 #[derive(Default)]
 struct Sessions {
-    entries: Vec<Option<Waker>>,
+    entries: Vec<SessionEntry>,
     free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct SessionEntry {
+    waker: Option<Waker>,
+    killed: bool,
 }
 
 /// A session's place in its worker's list.
@@ -148,17 +183,45 @@ impl SessionPlace {
 
     /// Says who is to be woken. A task's waker doesn't change, so this costs a comparison after the first time.
     pub(crate) fn waits(&self, waker: &Waker) {
-        let entry = &mut self.worker.sessions.borrow_mut().entries[self.place as usize];
-        if !entry.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *entry = Some(waker.clone());
-        }
+        self.worker.session_waits(self.place, waker);
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.place
+    }
+
+    /// Who looks whether it was ended.
+    pub(crate) fn watch(&self) -> SessionWatch {
+        SessionWatch { worker: self.worker.clone(), place: self.place }
+    }
+}
+
+/// Looks whether a session was ended by an administrator; the session itself is borrowed by its own future meanwhile.
+pub(crate) struct SessionWatch {
+    worker: Rc<Worker>,
+    place: u32,
+}
+
+impl SessionWatch {
+    /// Drives `future` until it is done, or drops it and gives nothing when the session is ended.
+    pub(crate) fn unless_killed<F>(self, mut future: F) -> impl Future<Output = Option<F::Output>>
+    where
+        F: Future + Unpin,
+    {
+        poll_fn(move |cx| {
+            if self.worker.session_waits(self.place, cx.waker()) {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut future).poll(cx).map(Some)
+        })
     }
 }
 
 impl Drop for SessionPlace {
     fn drop(&mut self) {
         let mut sessions = self.worker.sessions.borrow_mut();
-        let waker = sessions.entries[self.place as usize].take();
+        let SessionEntry { waker, .. } = std::mem::take(&mut sessions.entries[self.place as usize]);
         sessions.free.push(self.place);
         drop(sessions);
         drop(waker);
@@ -187,6 +250,7 @@ struct Setup {
     listeners: Vec<(Arc<Listener>, OwnedFd)>,
     tasks: Vec<WorkerTask>,
     inbox: mpsc::Receiver<Accepted>,
+    jobs: mpsc::Receiver<Job>,
     peers: Arc<[mpsc::Sender<Accepted>]>,
 }
 
@@ -199,13 +263,17 @@ pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTas
     let count = running.process.workers.len();
     let (peers, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(INBOX)).unzip();
     let peers: Arc<[_]> = peers.into();
+    let (desks, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(JOBS)).unzip();
+    running.process.set_desks(desks);
     let mut tasks = tasks.into_iter();
     let mut setups: Vec<Setup> = inboxes
         .into_iter()
-        .map(|inbox| Setup {
+        .zip(jobs)
+        .map(|(inbox, jobs)| Setup {
             listeners: Vec::new(),
             tasks: tasks.next().unwrap_or_default(),
             inbox,
+            jobs,
             peers: peers.clone(),
         })
         .collect();
@@ -254,6 +322,7 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
         index,
         limits: Limits { max_head: tune.bufsize.saturating_sub(tune.maxrewrite), max_fields: tune.http_maxhdr },
         streams: FreeList::default(),
+        cards: Cards::default(),
         idle: running.idle[index].clone(),
         lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
         buffers: BufferPool::of_worker(tune.bufsize, running.process.clone(), index),
@@ -264,7 +333,7 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
         clocks: Cell::new((Instant::now(), SystemTime::now())),
         running,
     });
-    let result = runtime.block_on(serve(&worker, setup.listeners, setup.tasks, setup.inbox));
+    let result = runtime.block_on(serve(&worker, setup.listeners, setup.tasks, setup.inbox, setup.jobs));
     if result.is_err() {
         // The others can't carry on as if nothing had happened: a listener would silently have lost a worker.
         worker.running.process.stop_now();
@@ -279,6 +348,7 @@ async fn serve(
     listeners: Vec<(Arc<Listener>, OwnedFd)>,
     tasks: Vec<WorkerTask>,
     mut inbox: mpsc::Receiver<Accepted>,
+    mut jobs: mpsc::Receiver<Job>,
 ) -> io::Result<()> {
     lua::start_worker(worker);
     for task in tasks {
@@ -302,6 +372,7 @@ async fn serve(
         }
         tokio::select! {
             Some(accepted) = inbox.recv() => worker.start_session(accepted, worker.index),
+            Some(job) = jobs.recv() => job(worker),
             Some(ended) = accepting.join_next() => ended.unwrap_or_else(|error| Err(error.into()))?,
             changed = phase.changed() => {
                 if changed.is_err() {

@@ -22,7 +22,7 @@ pub const GLOBAL: &[&str] = &[
     "ocsp-update.disable", "ocsp-update.httpproxy", "ocsp-update.maxdelay", "ocsp-update.mindelay",
     "ocsp-update.mode", "oqs", "pp2-never-send-local", "server-state-base", "server-state-file", "set-var",
     "set-var-fmt", "setcap", "shm-stats-file", "ssl-engine", "ssl-propquery", "ssl-provider",
-    "ssl-provider-path", "stats bind-process", "stats maxconn", "stats-file", "tune.fail-alloc",
+    "ssl-provider-path", "stats bind-process", "stats-file", "tune.fail-alloc",
     "tune.glitches.kill.cpu-usage", "tune.http.cookielen", "tune.http.logurilen", "tune.lua.openlibs",
     "tune.notsent-lowat.client", "tune.notsent-lowat.server", "tune.peers.max-updates-at-once",
     "tune.rcvbuf.backend", "tune.rcvbuf.client", "tune.rcvbuf.frontend", "tune.rcvbuf.server",
@@ -79,7 +79,7 @@ pub const BIND_OPTIONS: &[&str] = &[
 /// Options of `stats socket`.
 #[rustfmt::skip]
 pub const STATS_SOCKET_OPTIONS: &[&str] = &[
-    "accept-proxy", "alpn", "backlog", "ca-file", "crt", "expose-fd", "id", "interface", "maxconn", "namespace",
+    "accept-proxy", "alpn", "backlog", "ca-file", "crt", "id", "interface", "maxconn", "namespace",
     "nice", "process", "proto", "severity-output", "shards", "ssl", "tcp-ut", "thread", "v4v6", "v6only", "verify",
 ];
 

@@ -112,6 +112,8 @@ pub struct Global {
     pub log_host: LogHost,
     /// `stats socket` lines.
     pub stats_sockets: Vec<StatsSocket>,
+    /// `stats maxconn`; default 10.
+    pub stats_maxconn: Option<usize>,
     /// `stats timeout`; default 10 s.
     pub stats_timeout: Option<Duration>,
     /// `lua-load` and `lua-load-per-thread`, in order.

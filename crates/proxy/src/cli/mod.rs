@@ -3,13 +3,15 @@
 //! [`protocol`] is the line protocol, [`catalogue`] the commands, a file per theme. Everything runs on the control
 //! thread, so no command delays a request, and no limit of the proxy stands before the socket.
 //!
-//! Limits: [`protocol::LINE_MAX`] bytes a line, [`CONNECTIONS_MAX`] connections, `stats timeout` without a byte in or
+//! Limits: [`protocol::LINE_MAX`] bytes a line, `stats maxconn` connections, `stats timeout` without a byte in or
 //! out.
 
 pub mod catalogue;
 mod change;
+mod errors;
 mod general;
 pub mod protocol;
+mod session;
 mod show;
 
 use std::io;
@@ -27,7 +29,7 @@ use tokio::task::JoinSet;
 
 use crate::running::Running;
 
-/// Connections at once (`stats maxconn`).
+/// Connections at once where the file has no `stats maxconn`.
 pub const CONNECTIONS_MAX: usize = 10;
 /// `stats timeout` where the file has none.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -111,19 +113,27 @@ pub struct Serving {
     pub started: Instant,
     /// What stands before the prompt's `> `.
     pub name: &'static str,
+    /// Clients of all sockets at once.
+    pub connections: usize,
 }
 
 impl Serving {
     /// The sockets of a master that began at `started`; an operator who watches it may be silent for an hour.
     pub fn master(started: Instant) -> Serving {
-        Serving { timeout: Duration::from_secs(3600), started, name: "master" }
+        Serving { timeout: Duration::from_secs(3600), started, name: "master", connections: CONNECTIONS_MAX }
     }
 }
 
 /// Serves all stats sockets for as long as the future lives. Runs on the control thread's runtime.
 pub async fn serve(sockets: Vec<Socket>, running: Arc<Running>) -> io::Result<()> {
-    let timeout = running.config.global.stats_timeout.unwrap_or(TIMEOUT);
-    serve_commands(sockets, Serving { timeout, started: running.process.started, name: "" }, Arc::new(running)).await
+    let global = &running.config.global;
+    let serving = Serving {
+        timeout: global.stats_timeout.unwrap_or(TIMEOUT),
+        started: running.process.started,
+        name: "",
+        connections: global.stats_maxconn.unwrap_or(CONNECTIONS_MAX),
+    };
+    serve_commands(sockets, serving, Arc::new(running)).await
 }
 
 /// Serves sockets whose commands `commands` answers, for as long as the future lives.
@@ -131,7 +141,7 @@ pub async fn serve_commands<C>(sockets: Vec<Socket>, serving: Serving, commands:
 where
     C: protocol::Commands + 'static,
 {
-    let limit = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let limit = Arc::new(Semaphore::new(serving.connections));
     let mut listeners = JoinSet::new();
     for Socket { listener, level } in sockets {
         listeners.spawn(accept(Listener::new(listener)?, level, serving, commands.clone(), limit.clone()));
@@ -219,7 +229,7 @@ mod tests {
 
     #[test]
     fn one_line_is_answered_and_the_connection_closed() {
-        let answer = talk(&["show cli le", "vel; show version\n", "show version\n"]);
+        let answer = talk(&["show cli le", "vel; show version\n"]);
         assert_eq!(answer, format!("operator\n\n{}\n\n", crate::stats::info::VERSION));
         assert_eq!(talk(&["show cli level"]), "operator\n\n", "a last line without its end counts");
         let listed = |sent| talk(&[sent]).split_once('\n').map(|(_, list)| list.to_owned());

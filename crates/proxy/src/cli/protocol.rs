@@ -3,8 +3,8 @@
 //! A line holds commands separated by `;`; a backslash takes the next byte as it is. A line that ends in `<<` or
 //! `<<PATTERN` is followed by a payload, which belongs to the line's last command and ends with an empty line or with
 //! PATTERN alone on one. Every answer is followed by an empty line, and by `> ` once `prompt` was asked for; without
-//! `prompt` the connection ends after one line. Who answers is a [`Commands`], so the stats socket and a master socket
-//! speak the same protocol.
+//! `prompt` the connection ends after one line, or after those that came with it. Who answers is a [`Commands`], so the
+//! stats socket and a master socket speak the same protocol.
 //!
 //! An answer goes through [`Output`], which keeps [`FLUSH_AT`] bytes at most before it waits for the client: whoever
 //! does not read costs one buffer and is closed after the session's timeout.
@@ -212,7 +212,8 @@ where
             out.push(session.prompt());
             out.drain().await?;
         }
-        if session.mode == Mode::Once {
+        // Lines that are there already are answered as well.
+        if session.mode == Mode::Once && received.is_empty() {
             return out.end().await;
         }
         out.flush().await?;
@@ -375,7 +376,8 @@ mod tests {
 
     #[test]
     fn one_line_is_answered_and_modes_keep_the_connection() {
-        assert_eq!(talk("a;b c\nd\n"), "a\n\nb c\n\n");
+        assert_eq!(talk("a;b c\n"), "a\n\nb c\n\n");
+        assert_eq!(talk("a\nb\n"), "a\n\nb\n\n", "what came with the line is answered too");
         assert_eq!(talk("prompt\na;b\nquit\nc\n"), "\n> a\n\n> b\n\n> ");
         assert_eq!(talk("interactive\na\nb"), "\na\n\nb\n\n");
         assert!(talk("long\n").len() > 100_000);
@@ -383,7 +385,7 @@ mod tests {
 
     #[test]
     fn payloads_end_with_an_empty_line_or_their_pattern() {
-        assert_eq!(talk("add <<\nl 1\nl;2\n\nnot read\n"), "addl 1\nl;2\n\n\n");
+        assert_eq!(talk("add <<\nl 1\nl;2\n\n"), "addl 1\nl;2\n\n\n");
         assert_eq!(talk("x; add <<E\n\nl\nE\n"), "x\n\nadd\nl\n\n\n");
         assert_eq!(talk("prompt\nadd <<\nl\n\n"), "\n> + + addl\n\n\n> ");
         assert_eq!(talk("add <<\nl"), "addl\n\n");

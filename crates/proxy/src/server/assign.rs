@@ -21,7 +21,7 @@ use super::{idle, shed_idle};
 use crate::balance::Pick;
 use crate::counters::Counters;
 use crate::running::ProxyRun;
-use crate::stream::{Endings, LogRecord, StreamContext};
+use crate::stream::{Endings, LogRecord, Reached, StreamContext};
 use crate::worker::Worker;
 
 /// The pause before the same server is tried again.
@@ -99,6 +99,13 @@ pub(super) struct Assignment<'a> {
     pub(super) allow_reuse: bool,
 }
 
+/// Lets the stats socket see where the stream is.
+fn note(log: &LogRecord, side: Reached, server: Option<usize>) {
+    if let Some(card) = &log.card {
+        card.set_side(side, server, log.retries);
+    }
+}
+
 async fn sleep(pause: Option<Duration>) {
     if let Some(pause) = pause {
         tokio::time::sleep(pause).await;
@@ -136,9 +143,11 @@ impl Assignment<'_> {
                 log.server = Some(slot.server.clone());
             }
             self.server_counters(&slot.server).session(now);
+            note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
                 Ok((socket, reused)) => {
                     log.connect_done = Some(now);
+                    note(log, Reached::Established, Some(slot.server.shared.index));
                     return Ok(ServerConnection { socket, slot, reused });
                 }
                 Err(error) => error,
@@ -245,6 +254,7 @@ impl Assignment<'_> {
 
     async fn wait(&self, server: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
         let limit = self.config.timeouts.queue.or(self.config.timeouts.connect);
+        note(log, Reached::Queued, server);
         let wait = self.backend.queue.wait(self.backend, server);
         let mut queued = Queued { wait, log, over: false };
         let granted = match limit {

@@ -22,6 +22,7 @@ use super::queue::Queue;
 use crate::balance::{Pick, RoundRobin};
 use crate::counters::Figures;
 use crate::running::ProxyRun;
+use crate::stream::LastInvalid;
 
 /// HAProxy's `rise` and top level of a server without `check`, as `show servers state` prints them.
 pub(super) const UNCHECKED_RISE: u32 = 2;
@@ -250,6 +251,8 @@ pub struct BackendShared {
     pub name: Arc<str>,
     /// What is counted; `scur` is the number of streams in this backend.
     pub figures: Figures,
+    /// The last response that could not be understood.
+    pub invalid: LastInvalid,
     /// Requests that wait for a slot.
     pub queue: Queue,
     /// Its servers in the order of the file.
@@ -299,6 +302,7 @@ impl BackendShared {
         BackendShared {
             name: config.name.clone(),
             figures: Figures::new(workers),
+            invalid: LastInvalid::default(),
             queue: Queue::new(servers.len()),
             servers,
             balancer: Mutex::new(balancer),

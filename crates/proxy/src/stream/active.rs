@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
-use super::{Endings, StreamContext};
+use super::{Card, Endings, StreamContext};
 use crate::log::line::Timers;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
@@ -24,6 +25,7 @@ const KEPT_BYTES: usize = 64 * 1024;
 /// A stream's state: the context that rules see, and memory that the next stream uses again.
 pub(crate) struct Stream {
     pub(crate) cx: StreamContext,
+    card: Rc<Card>,
     pub(crate) request_out: Vec<u8>,
     pub(crate) response_out: Vec<u8>,
 }
@@ -54,9 +56,12 @@ impl Active {
                 stream.cx.begin(session);
                 stream
             }
-            None => {
-                Box::new(Stream { cx: StreamContext::new(session), request_out: Vec::new(), response_out: Vec::new() })
-            }
+            None => Box::new(Stream {
+                cx: StreamContext::new(session),
+                card: Card::new(),
+                request_out: Vec::new(),
+                response_out: Vec::new(),
+            }),
         };
         stream.cx.variables.begin(std::mem::take(&mut session.variables));
         Active { worker, stream: Some(stream), begun: false, counted: (0, 0) }
@@ -68,14 +73,24 @@ impl Active {
     }
 
     /// From here on the stream's end is logged and counted.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, session: &Session) {
         if !std::mem::replace(&mut self.begun, true) {
+            let card = self.card.clone();
+            card.begin(self.cx.id, session);
+            self.worker.cards.add(&card);
+            self.cx.log.card = Some(card);
             let streams = &self.worker.figures().streams;
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if !self.cx.log.no_request {
                 self.worker.running.logger.begun(&self.cx);
             }
         }
+    }
+
+    /// Its backend is chosen.
+    pub(crate) fn set_backend(&mut self, backend: &Arc<ProxyRun>) {
+        self.card.set_backend(backend);
+        self.cx.backend = Some(backend.clone());
     }
 
     /// Gives the session its variables back.
@@ -167,6 +182,25 @@ impl Active {
         }
     }
 
+    /// In which phase the stream is, as the log says it.
+    fn phase(&self) -> u8 {
+        let log = &self.cx.log;
+        if self.cx.frontend.config.mode == Mode::Tcp {
+            // HAProxy names no phase for plain bytes.
+            b'-'
+        } else if log.response_started.is_some() {
+            b'D'
+        } else if log.connect_done.is_some() {
+            b'H'
+        } else if log.queue_done.is_some() {
+            b'C'
+        } else if self.cx.backend.is_some() {
+            b'Q'
+        } else {
+            b'R'
+        }
+    }
+
     /// Says how the stream ended, unless something said so before.
     pub(crate) fn end(&mut self, who: u8, phase: u8) {
         let ending = &mut self.cx.log.ending;
@@ -194,9 +228,15 @@ impl Drop for Active {
     fn drop(&mut self) {
         if self.stream.is_some() {
             self.count_bytes();
+            if self.begun && self.card.is_killed() {
+                let phase = self.phase();
+                self.end(b'K', phase);
+            }
         }
         let Some(mut stream) = self.stream.take() else { return };
         if self.begun {
+            self.worker.cards.remove(&stream.card);
+            stream.cx.log.card = None;
             let ended = Instant::now();
             self.count_end(&stream.cx, ended);
             self.worker.running.logger.stream(&stream.cx, ended);

@@ -5,13 +5,14 @@
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use sluicegate_config::model::{ErrorPage, LogLevel};
 use sluicegate_wire::http::Message;
 
-use super::{Content, Inspection, Sockets};
+use super::{Card, Content, Inspection, Sockets};
 use crate::listener::Listener;
 use crate::log::capture::Captures;
 use crate::lua::StreamLua;
@@ -183,6 +184,8 @@ pub struct LogRecord {
     pub retries: u32,
     /// A retry went to another server.
     pub redispatched: bool,
+    /// What the stats socket sees of the stream while it lives.
+    pub card: Option<Rc<Card>>,
     /// `%sq`.
     pub server_queue: u32,
     /// `%bq`.
@@ -214,6 +217,7 @@ impl LogRecord {
             written: false,
             ending: Endings::default(),
             retries: 0,
+            card: None,
             redispatched: false,
             server_queue: 0,
             backend_queue: 0,

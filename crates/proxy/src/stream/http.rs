@@ -32,7 +32,7 @@ use super::flow::{Flow, FlowError, Moved, Wait};
 use super::forwardfor::forward_for;
 use super::inspect::{self, BodyCame, Peek};
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Buffer};
+use super::{Active, Buffer, Fault, Invalid};
 use crate::counters::head_size;
 use crate::log::line::REQUEST_LINE_MAX;
 use crate::log::unique_id;
@@ -87,7 +87,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     cx.log.request_line.extend_from_slice(&line[..line.len().min(REQUEST_LINE_MAX)]);
     cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
     session.input.consume(head.head_len);
-    stream.begin();
+    stream.begin(session);
     let cx = &stream.cx;
     let counters = cx.frontend.frontend.figures.at(worker.index);
     counters.req_tot.add(1);
@@ -143,7 +143,7 @@ enum Event {
     Head(ResponseHead),
     /// 100, 103 and their kin.
     Interim(ResponseHead),
-    Invalid,
+    Invalid(Fault),
     /// The server closed or broke the connection.
     ServerGone,
     /// The client broke the connection, or ended it under `option abortonclose`.
@@ -198,7 +198,7 @@ impl Exchange<'_> {
             return Err(self.page(503, b'S', b'C').await);
         };
         let backend = &proxies[index as usize];
-        self.stream.cx.backend = Some(backend.clone());
+        self.stream.set_backend(backend);
         let _stay = backend.backend.enter(worker.index, self.client_active);
         self.server_timeout = backend.config.timeouts.server;
         self.mode = stricter(self.mode, backend.config.options.connection);
@@ -667,12 +667,14 @@ impl Exchange<'_> {
             }
             // The body was found malformed behind a head that is not on its way yet: this can be told.
             Finish::BadResponse if !started => {
+                self.capture_response(connection, input, Fault::Chunk);
                 self.answered = false;
                 self.stream.discount_response();
                 self.count_bad_response(connection);
                 return Err(self.page(502, b'P', b'H').await);
             }
             Finish::BadResponse => {
+                self.capture_response(connection, input, Fault::Chunk);
                 self.count_bad_response(connection);
                 (b'S', b'D')
             }
@@ -681,6 +683,7 @@ impl Exchange<'_> {
                 (b'C', b'D')
             }
             Finish::BadBody => {
+                self.session.capture(Fault::Chunk);
                 self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
                 (b'P', b'D')
             }
@@ -751,7 +754,8 @@ impl Exchange<'_> {
                 self.count_bad_response(connection);
                 Err(self.page(502, b'S', b'H').await)
             }
-            Event::Invalid => {
+            Event::Invalid(fault) => {
+                self.capture_response(connection, input, fault);
                 self.count_bad_response(connection);
                 Err(self.page(502, b'P', b'H').await)
             }
@@ -764,6 +768,7 @@ impl Exchange<'_> {
                 Err(self.page(408, b'c', b'H').await)
             }
             Event::BadBody => {
+                self.session.capture(Fault::Chunk);
                 counters.ereq.add(1);
                 // What came with the head counts as part of it, as it does for HAProxy.
                 match self.up.has_written() {
@@ -793,6 +798,21 @@ impl Exchange<'_> {
         if let Some(backend) = &cx.backend {
             count(backend.backend.figures.at(index));
         }
+    }
+
+    /// Keeps what is in the buffer as the backend's last invalid response.
+    fn capture_response(&self, connection: &ServerConnection, input: &Buffer, fault: Fault) {
+        let worker = self.stream.worker();
+        let cx = &self.stream.cx;
+        let Some(backend) = &cx.backend else { return };
+        let event = worker.running.process.next_invalid();
+        let at = worker.wall_clock(Instant::now());
+        let mut invalid = Invalid::new(event, at, input.data(), fault, false);
+        let server = connection.server();
+        invalid.frontend = Some((cx.frontend.config.name.clone(), cx.frontend.config.uid));
+        invalid.server = Some((server.name().clone(), server.config.sid));
+        invalid.source = cx.source;
+        backend.backend.invalid.set(invalid);
     }
 
     fn count_client_abort(&self) {
@@ -830,14 +850,14 @@ impl Exchange<'_> {
                 match parse_response(input.data(), &worker.limits, self.head.method, &mut cx.response) {
                     // A tunnel that the client did not ask for would be read by it as a response.
                     Ok(Some(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
-                        return Poll::Ready(Event::Invalid);
+                        return Poll::Ready(Event::Invalid(Fault::Unexpected));
                     }
                     Ok(Some(head)) => {
                         self.note(&up, read > 0, false);
                         return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
                     }
                     Ok(None) => {}
-                    Err(_) => return Poll::Ready(Event::Invalid),
+                    Err(error) => return Poll::Ready(Event::Invalid(Fault::Head(error))),
                 }
             }
             worker.buffers.equip(input);

@@ -2,12 +2,14 @@
 
 mod active;
 mod buffer;
+mod card;
 mod context;
 mod flow;
 mod forwardfor;
 pub(crate) mod http;
 mod inspect;
 mod inspection;
+mod invalid;
 mod relay;
 mod socket;
 mod sockets;
@@ -16,8 +18,11 @@ mod timer;
 
 pub(crate) use active::{Active, FreeList};
 pub use buffer::{Buffer, BufferPool, allocated};
+pub use card::{Card, Detail, Found, Job, Which};
+pub(crate) use card::{Cards, Reached};
 pub use context::{Endings, LogRecord, StreamContext};
 pub use inspection::{Content, Inspection};
+pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub use socket::Socket;
 pub use sockets::{Side, Sockets, TcpFigure};
 pub(crate) use timer::Timer;

@@ -18,7 +18,7 @@ use crate::session::{Session, drain};
 /// Serves the session.
 pub(crate) async fn serve(session: &mut Session) {
     let mut stream = Active::take(session);
-    stream.begin();
+    stream.begin(session);
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
     if let Err(service) = request_rules(frontend, session, &mut stream).await {
@@ -34,7 +34,7 @@ pub(crate) async fn serve(session: &mut Session) {
         return;
     };
     let backend = &worker.running.proxies[index as usize];
-    stream.cx.backend = Some(backend.clone());
+    stream.set_backend(backend);
     let _stay = backend.backend.enter(worker.index, Instant::now());
     if backend.id != frontend.id
         && let Err(service) = request_rules(backend, session, &mut stream).await

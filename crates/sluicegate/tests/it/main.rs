@@ -4,6 +4,7 @@ mod accounting;
 mod as_haproxy;
 mod bench;
 mod command_line;
+mod hatop;
 mod http;
 mod keywords;
 mod lua_modules;

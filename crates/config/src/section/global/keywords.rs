@@ -173,14 +173,21 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "stats socket",
         1,
         MANY,
-        "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N]",
-        "Listens for commands such as 'show stat'; the lines behind see its address in HAPROXY_CLI.",
+        "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N] [expose-fd listeners]",
+        "Listens for commands such as 'show stat'; the lines behind see its address in HAPROXY_CLI. 'expose-fd \
+         listeners' is read and changes nothing: no descriptors are handed out.",
         |r, line| {
             if let Some(socket) = stats_socket::stats_socket(line, r.diagnostics) {
                 r.env.append("HAPROXY_CLI", &socket.address.with_family());
                 r.reader.global.stats_sockets.push(socket);
             }
         },
+    ),
+    one(
+        "stats maxconn",
+        "N",
+        "Connections that all stats sockets serve at once; 10. Further ones wait.",
+        Parser::Integer(1, 65535, |g, n| g.stats_maxconn = Some(n as usize)),
     ),
     one(
         "stats timeout",

@@ -11,7 +11,7 @@ use crate::section::{bind, table};
 use crate::suggest;
 use crate::word::{self, Line, Scope};
 
-const OPTIONS: &[&str] = &["gid", "group", "level", "mode", "name", "uid", "user"];
+const OPTIONS: &[&str] = &["expose-fd", "gid", "group", "level", "mode", "name", "uid", "user"];
 
 /// Reads `stats socket ADDRESS [OPTION]…`.
 pub(super) fn stats_socket(line: &Line, diagnostics: &mut Diagnostics) -> Option<StatsSocket> {
@@ -104,6 +104,13 @@ fn socket(
                     diagnostics.error(line.at(next + 1), format!("'mode' of '{what}': {message}"));
                 }
             },
+            // Nobody can take descriptors over this socket, so there is nothing to note.
+            "expose-fd" if value == "listeners" => {}
+            "expose-fd" => {
+                let message = format!("'expose-fd' of '{what}' only supports 'listeners' (got '{value}')");
+                diagnostics.error(line.at(next + 1), message);
+                return None;
+            }
             "user" | "uid" => socket.user = Some(value.to_owned()),
             "group" | "gid" => socket.group = Some(value.to_owned()),
             // A socket's name shows in nothing that this process reports.

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use sluicegate_testkit::{Haproxy, Listening, Sluicegate, wait_for};
+use sluicegate_testkit::{Haproxy, Listening, Sluicegate, free_port, wait_for};
 
 use super::fixture::Whole;
 
@@ -21,23 +21,24 @@ struct Both {
     haproxy: Haproxy,
     whole: Whole,
     theirs: PathBuf,
-    front: Listening,
+    front: String,
     _origin: Listening,
     _directory: tempfile::TempDir,
 }
 
 impl Both {
     fn start() -> Both {
-        let (front, origin) = (Listening::new(), Listening::new());
+        // haproxy does not put inherited sockets aside, so it binds its frontend itself.
+        let (front, origin) = (format!("127.0.0.1:{}", free_port()), Listening::new());
         let directory = tempfile::tempdir().expect("a temporary directory");
         let theirs = directory.path().join("stats.sock");
         let global = format!("global\n nbthread 1\n maxconn 1000\n stats socket {} level admin\n", theirs.display());
         let text = TEXT.replace("@SERVER@", &origin.address());
-        let other =
-            text.replace("@ORIGIN@", &origin.word()).replace("@BIND@", &front.word()).replace("@LOG@", "stdout");
-        let haproxy = Haproxy::start(&format!("{global}{other}"), &[&front, &origin]);
+        let other = text.replace("@ORIGIN@", &origin.word()).replace("@BIND@", &front).replace("@LOG@", "stdout");
+        let haproxy = Haproxy::start(&format!("{global}{other}"), &[&origin]);
         wait_for("haproxy's origin", || UnixStream::connect(&theirs).ok());
-        let own = text.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", "127.0.0.1:1");
+        // A port of the kernel's choice would be given up by a pause, and another one chosen afterwards.
+        let own = text.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", &format!("127.0.0.1:{}", free_port()));
         let whole = Whole::start(&format!("global\n nbthread 1\n maxconn 1000\n{own}"), 1);
         let both = Both { haproxy, whole, theirs, front, _origin: origin, _directory: directory };
         for socket in [&both.theirs, &both.whole.stats] {
@@ -252,10 +253,28 @@ fn servers_go_through_haproxys_states() {
 #[test]
 fn frontends_pause_resume_and_shut() {
     let both = Both::start();
-    let addresses = [both.whole.addresses[1].to_string(), both.front.address()];
-    let connects = || addresses.each_ref().map(|address| std::net::TcpStream::connect(address).is_ok());
+    let addresses = [both.whole.addresses[1].to_string(), both.front.clone()];
+    let connects = || {
+        addresses.each_ref().map(|address| {
+            std::net::TcpStream::connect_timeout(
+                &address.parse().expect("an address"),
+                std::time::Duration::from_secs(1),
+            )
+            .is_ok()
+        })
+    };
     let status = |line: &str| line.lines().nth(1).and_then(|row| row.split(',').nth(17)).unwrap_or("").to_owned();
-    let become_ = |refused: bool| wait_for("the listeners", || (connects() == [!refused; 2]).then_some(()));
+    let become_ = |refused: bool| {
+        let mut last = connects();
+        for _ in 0..200 {
+            if last == [!refused; 2] {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            last = connects();
+        }
+        panic!("ours and haproxy's accept: {last:?}, refused should be {refused}");
+    };
     become_(false);
     for (line, refused, state) in [
         ("disable frontend www", true, "PAUSED"),

@@ -3,6 +3,8 @@
 mod balance;
 mod cli;
 mod commands;
+mod errors;
 mod fixture;
 mod logs;
 mod rows;
+mod sessions;

@@ -1,11 +1,11 @@
 //! `global`: environment, workers, the stats socket, buffers, the end.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use sluicegate_testkit::{Client, Listening, Sluicegate, threads, wait_for};
+use sluicegate_testkit::{Client, Listening, PATIENCE, Sluicegate, threads, wait_for};
 
 use super::{DEFAULTS, answer, info, one_proxy};
 use crate::start;
@@ -69,6 +69,53 @@ fn a_stats_socket_has_its_mode_and_level() {
         assert_eq!(Sluicegate::stats(&path, "show cli level").trim(), level, "{options}");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, mode, "{options}");
     }
+}
+
+/// `stats maxconn` connections are served at once; the next one waits until a place is free.
+#[test]
+fn stats_maxconn_bounds_the_clients_of_the_stats_sockets() {
+    for limit in [1, 3] {
+        let gate = Listening::new();
+        let global =
+            format!("    stats maxconn {limit}\n    stats socket @DIR@/stats level admin expose-fd listeners\n");
+        let server = start(&one_proxy(&global, &gate, &answer("ok")), &[&gate]);
+        let path = server.directory().join("stats");
+        let connect = || {
+            let mut stream = wait_for("the stats socket", || std::os::unix::net::UnixStream::connect(&path).ok());
+            stream.write_all(b"prompt\n").expect("writable");
+            stream
+        };
+        let answers = |stream: &mut std::os::unix::net::UnixStream, patience: Duration| {
+            stream.set_read_timeout(Some(patience)).expect("settable");
+            stream.read(&mut [0; 16]).is_ok_and(|count| count > 0)
+        };
+        let mut clients: Vec<_> = (0..limit).map(|_| connect()).collect();
+        assert!(clients.iter_mut().all(|client| answers(client, PATIENCE)));
+        let mut waiting = connect();
+        assert!(!answers(&mut waiting, Duration::from_millis(100)), "{limit} clients are served");
+        clients.pop();
+        assert!(answers(&mut waiting, PATIENCE));
+    }
+}
+
+#[test]
+fn a_server_s_end_is_said_on_stderr_and_sockets_are_listed() {
+    let gate = Listening::new();
+    let global = "    stats socket @DIR@/stats level admin\n    stats socket @DIR@/other level user\n";
+    let mut server = start(&one_proxy(global, &gate, "    server one 127.0.0.1:1\n"), &[&gate]);
+    let path = server.directory().join("stats");
+    assert_eq!(Sluicegate::stats(&path, "disable server gate/one"), "\n");
+    let pid = server.program.pid();
+    server.program.wait_for_output(&format!(
+        "[WARNING]  ({pid}) : Server gate/one is going DOWN for maintenance. 0 active and 0 backup servers left. 0 \
+         sessions active, 0 requeued, 0 remaining in queue.\n[ALERT]    ({pid}) : proxy 'gate' has no server available!\n"
+    ));
+    assert_eq!(Client::connect(&gate.address()).get("/").status, 503);
+    let directory = server.directory();
+    assert_eq!(
+        Sluicegate::stats(&path, "show cli sockets"),
+        format!("# socket lvl processes\nunix@{0}/stats admin all\nunix@{0}/other user all\n\n", directory.display())
+    );
 }
 
 /// Only root may give files away; anybody else is told so, with the line.

@@ -1,0 +1,74 @@
+//! `show errors`: the last invalid request and response of each proxy.
+
+use std::time::SystemTime;
+
+use sluicegate_config::model::StatsLevel;
+
+use super::catalogue::{Call, Command, Run};
+use super::protocol::Answer;
+use crate::log::header::{Clock, append_date};
+use crate::stream::Invalid;
+
+/// The theme's rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: &["show", "errors"],
+    arguments: "[<px>] [request|response]",
+    help: "report last request and/or response errors for each proxy",
+    level: StatsLevel::Operator,
+    run: Run::Long(show_errors),
+}];
+
+fn show_errors(mut call: Call<'_>) -> Answer<'_> {
+    Box::pin(async move {
+        let running = call.running.clone();
+        let only = match call.arg(0) {
+            "" | "-1" => None,
+            name => {
+                let number = name.parse::<u32>().ok();
+                let known = |config: &sluicegate_config::model::Proxy| match number {
+                    Some(number) => config.uid == number,
+                    None => &*config.name == name,
+                };
+                match running.proxies.iter().find(|proxy| known(&proxy.config)) {
+                    Some(proxy) => Some((proxy.id, proxy.config.uid)),
+                    None => {
+                        call.say("No such proxy.");
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let (requests, responses) = match call.arg(1) {
+            "request" => (true, false),
+            "response" => (false, true),
+            _ => (true, true),
+        };
+        let mut date = Vec::new();
+        append_date(SystemTime::now(), Clock::LocalMilliseconds, &mut date);
+        let total = running.process.invalid_messages();
+        call.say(format!("Total events captured on [{}] : {total}", String::from_utf8_lossy(&date)));
+        // A response is shown for the frontend that it was meant for, too.
+        let concerns = |invalid: &Invalid| matches!((&invalid.frontend, only), (Some((_, frontend)), Some((_, uid))) if *frontend == uid);
+        let bufsize = running.config.global.tune.bufsize;
+        for proxy in &running.proxies {
+            let own = only.is_none_or(|(id, _)| id == proxy.id);
+            let named = |side: &str, which: &str| {
+                format!("{side} {} (#{}): invalid {which}", proxy.config.name, proxy.config.uid)
+            };
+            let mut text = String::new();
+            let mut tell = |invalid: Box<Invalid>, side: &str, which: &str, other: &str| {
+                invalid.describe(&named(side, which), other, bufsize, &mut text);
+            };
+            if let Some(invalid) = proxy.frontend.invalid.get().filter(|_| requests && own) {
+                tell(invalid, "frontend", "request", "backend");
+            }
+            if let Some(invalid) = proxy.backend.invalid.get().filter(|invalid| responses && (own || concerns(invalid)))
+            {
+                tell(invalid, "backend", "response", "frontend");
+            }
+            call.out.push(text);
+            call.out.drain().await?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,351 @@
+//! What the stats socket may learn of a stream while it runs (`show sess`), and how it ends one (`shutdown session`).
+//!
+//! A stream belongs to its worker and is borrowed by its own future all the time, so nobody else may look into it. It
+//! keeps a [`Card`] up to date instead, a few plain cells in the worker's list of cards. The control thread sends a
+//! worker a [`Job`], which reads [`BATCH`] cards at most, so that even a list of very many streams holds a worker for
+//! microseconds only, and no more text exists than the client has room for.
+//!
+//! Cost: a few stores and one push per stream; cards are used again with their streams.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use sluicegate_config::model::{Mode, ServerAddress};
+
+use crate::log::header::{Clock, append_date};
+use crate::running::{ProxyRun, Running};
+use crate::session::Session;
+use crate::worker::Worker;
+
+/// Cards that one job looks at.
+pub const BATCH: usize = 64;
+
+/// Something that the control thread has a worker do between two events. It must be short.
+pub type Job = Box<dyn FnOnce(&Rc<Worker>) + Send>;
+
+const NONE: u32 = u32::MAX;
+
+/// How far a stream's server side is, by HAProxy's numbers of a stream connector's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// No server is looked for yet.
+    Initial = 0,
+    /// It waits in a queue.
+    Queued = 2,
+    /// A connection is being made.
+    Connecting = 5,
+    /// There is a connection.
+    Established = 8,
+}
+
+/// A stream as others may see it.
+#[derive(Debug)]
+pub struct Card {
+    id: Cell<u64>,
+    source: Cell<Option<SocketAddr>>,
+    destination: Cell<Option<SocketAddr>>,
+    begun: Cell<Instant>,
+    begun_at: Cell<SystemTime>,
+    fd: Cell<i32>,
+    frontend: Cell<u32>,
+    backend: Cell<u32>,
+    server: Cell<u32>,
+    side: Cell<Reached>,
+    retries: Cell<u32>,
+    /// The place of its session among the worker's.
+    session: Cell<u32>,
+    killed: Cell<bool>,
+    /// Its place in the worker's list of cards.
+    index: Cell<u32>,
+}
+
+impl Card {
+    pub(crate) fn new() -> Rc<Card> {
+        Rc::new(Card {
+            id: Cell::new(0),
+            source: Cell::new(None),
+            destination: Cell::new(None),
+            begun: Cell::new(Instant::now()),
+            begun_at: Cell::new(SystemTime::UNIX_EPOCH),
+            fd: Cell::new(-1),
+            frontend: Cell::new(NONE),
+            backend: Cell::new(NONE),
+            server: Cell::new(NONE),
+            side: Cell::new(Reached::Initial),
+            retries: Cell::new(0),
+            session: Cell::new(NONE),
+            killed: Cell::new(false),
+            index: Cell::new(NONE),
+        })
+    }
+
+    /// Makes it that of a stream of `session`.
+    pub(crate) fn begin(&self, id: u64, session: &Session) {
+        self.id.set(id);
+        self.source.set(session.peer);
+        self.destination.set(session.local);
+        self.begun.set(session.last_active);
+        self.begun_at.set(session.worker().wall_clock(session.last_active));
+        self.fd.set(session.socket.fd().as_raw_fd());
+        self.frontend.set(session.frontend().id.0);
+        self.backend.set(NONE);
+        self.server.set(NONE);
+        self.side.set(Reached::Initial);
+        self.retries.set(0);
+        self.session.set(session.place());
+        self.killed.set(false);
+    }
+
+    pub(crate) fn set_backend(&self, backend: &ProxyRun) {
+        self.backend.set(backend.id.0);
+    }
+
+    /// Where its way to a server stands: the server by its place in the backend, once it is chosen.
+    pub(crate) fn set_side(&self, side: Reached, server: Option<usize>, retries: u32) {
+        self.side.set(side);
+        self.server.set(server.map_or(NONE, |index| index as u32));
+        self.retries.set(retries);
+    }
+
+    /// An administrator ended it.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.get()
+    }
+}
+
+/// The cards of a worker's streams; places of ended ones are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Cards {
+    places: RefCell<Vec<Option<Rc<Card>>>>,
+    free: RefCell<Vec<u32>>,
+}
+
+impl Cards {
+    pub(crate) fn add(&self, card: &Rc<Card>) {
+        let mut places = self.places.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            places.push(None);
+            places.len() as u32 - 1
+        });
+        card.index.set(index);
+        places[index as usize] = Some(card.clone());
+    }
+
+    pub(crate) fn remove(&self, card: &Card) {
+        let index = card.index.replace(NONE);
+        if index != NONE {
+            self.places.borrow_mut()[index as usize] = None;
+            self.free.borrow_mut().push(index);
+        }
+    }
+
+    /// Visits [`BATCH`] places from `from` on; gives where to go on, or `None` at the end.
+    fn visit(&self, from: usize, mut each: impl FnMut(&Card)) -> Option<usize> {
+        let places = self.places.borrow();
+        let until = (from + BATCH).min(places.len());
+        places[from.min(until)..until].iter().flatten().for_each(|card| each(card));
+        (until < places.len()).then_some(until)
+    }
+}
+
+/// How much of a stream is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// One line.
+    Line,
+    /// Several lines.
+    All,
+}
+
+/// Which streams are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Every one.
+    Every,
+    /// The one of this number.
+    Id(u64),
+    /// Those of a server: the backend's place and the server's place in it.
+    OfServer(u32, u32),
+}
+
+impl Which {
+    fn takes(self, card: &Card) -> bool {
+        match self {
+            Which::Every => true,
+            Which::Id(id) => card.id.get() == id,
+            Which::OfServer(backend, server) => (card.backend.get(), card.server.get()) == (backend, server),
+        }
+    }
+}
+
+/// What a job found among some of a worker's streams.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What it tells of them.
+    pub text: String,
+    /// How many there were.
+    pub count: usize,
+    /// Where to go on.
+    pub next: Option<usize>,
+}
+
+impl Worker {
+    /// Tells of the streams that are meant, from one place on.
+    pub fn describe_streams(&self, which: Which, detail: Detail, from: usize) -> Found {
+        let mut found = Found::default();
+        let now = Instant::now();
+        found.next = self.cards.visit(from, |card| {
+            if which.takes(card) {
+                found.count += 1;
+                match detail {
+                    Detail::Line => line(card, &self.running, self.index, now, &mut found.text),
+                    Detail::All => all(card, &self.running, now, &mut found.text),
+                }
+            }
+        });
+        found
+    }
+
+    /// Ends the streams that are meant, with their connections, from one place on.
+    pub fn end_streams(&self, which: Which, from: usize) -> Found {
+        let mut found = Found::default();
+        let mut sessions = Vec::new();
+        found.next = self.cards.visit(from, |card| {
+            if which.takes(card) && !card.killed.replace(true) {
+                found.count += 1;
+                sessions.push(card.session.get());
+            }
+        });
+        sessions.into_iter().for_each(|session| self.kill_session(session));
+        found
+    }
+}
+
+fn protocol(address: Option<SocketAddr>) -> &'static str {
+    match address {
+        Some(SocketAddr::V4(_)) => "tcpv4",
+        Some(SocketAddr::V6(_)) => "tcpv6",
+        None => "unix_stream",
+    }
+}
+
+fn address(address: Option<SocketAddr>) -> String {
+    match address {
+        // HAProxy brackets no address of version 6.
+        Some(address) => format!("{}:{}", address.ip(), address.port()),
+        None => "unix:1".to_owned(),
+    }
+}
+
+/// Its frontend, backend and server by name.
+fn names<'r>(card: &Card, running: &'r Running) -> (&'r str, &'r str, &'r str) {
+    let proxy = |index: u32| running.proxies.get(index as usize);
+    let backend = proxy(card.backend.get());
+    let server = backend.and_then(|backend| backend.servers.get(card.server.get() as usize));
+    (
+        proxy(card.frontend.get()).map_or("<NONE>", |proxy| &proxy.config.name),
+        backend.map_or("<NONE>", |proxy| &proxy.config.name),
+        server.map_or("<none>", |server| server.name()),
+    )
+}
+
+fn line(card: &Card, running: &Running, worker: usize, now: Instant, out: &mut String) {
+    let (frontend, backend, server) = names(card, running);
+    // Writing to a string can't fail.
+    let _ = writeln!(
+        out,
+        "0x{:x}: proto={} src={} fe={frontend} be={backend} srv={server} ts={:02x} age={}s scf=[8,0h,fd={}] \
+         scb=[{},0h] rc={}",
+        card.id.get(),
+        protocol(card.source.get()),
+        address(card.source.get()),
+        1u64.checked_shl(worker as u32).unwrap_or(0),
+        now.saturating_duration_since(card.begun.get()).as_secs(),
+        card.fd.get(),
+        card.side.get() as u32,
+        card.retries.get(),
+    );
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Tcp => "tcp",
+        Mode::Http => "http",
+    }
+}
+
+fn all(card: &Card, running: &Running, now: Instant, out: &mut String) {
+    let (frontend, backend, server) = names(card, running);
+    let proxy = |index: u32| running.proxies.get(index as usize);
+    let mut date = Vec::new();
+    append_date(card.begun_at.get(), Clock::LocalMilliseconds, &mut date);
+    let _ = write!(
+        out,
+        "0x{:x}: [{}] id={} proto={} source={}\n  conn_retries={} age={}s\n",
+        card.id.get(),
+        String::from_utf8_lossy(&date),
+        card.id.get(),
+        protocol(card.source.get()),
+        address(card.source.get()),
+        card.retries.get(),
+        now.saturating_duration_since(card.begun.get()).as_secs(),
+    );
+    let of = |index| proxy(index).map_or((-1, "-"), |proxy| (i64::from(proxy.config.uid), mode(proxy.config.mode)));
+    let (id, kind) = of(card.frontend.get());
+    let _ = writeln!(
+        out,
+        "  frontend={frontend} (id={id} mode={kind}), listener=? (id=1) addr={}",
+        address(card.destination.get())
+    );
+    let (id, kind) = of(card.backend.get());
+    let _ = writeln!(out, "  backend={backend} (id={id} mode={kind})");
+    let run = proxy(card.backend.get()).and_then(|backend| backend.servers.get(card.server.get() as usize));
+    let id = run.map_or(-1, |server| i64::from(server.config.sid));
+    let _ = write!(out, "  server={server} (id={id})");
+    if let Some(server) = run {
+        let place = match (&server.config.address, server.socket_addr(card.destination.get())) {
+            (_, Some(place)) => address(Some(place)),
+            (ServerAddress::Unix(path), _) => format!("unix:{}", path.display()),
+            _ => "?".to_owned(),
+        };
+        let _ = write!(out, " addr={place}");
+    }
+    let _ = writeln!(
+        out,
+        "\n  scf state=EST fd={}\n  scb state={}",
+        card.fd.get(),
+        match card.side.get() {
+            Reached::Initial => "INI",
+            Reached::Queued => "QUE",
+            Reached::Connecting => "CON",
+            Reached::Established => "EST",
+        }
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_visited_in_batches() {
+        let cards = Cards::default();
+        let all: Vec<_> = (0..BATCH + 3).map(|_| Card::new()).collect();
+        all.iter().for_each(|card| cards.add(card));
+        cards.remove(&all[1]);
+        cards.remove(&all[1]);
+        let mut seen = 0;
+        let next = cards.visit(0, |_| seen += 1);
+        assert_eq!((next, seen), (Some(BATCH), BATCH - 1));
+        assert_eq!(cards.visit(BATCH, |_| seen += 1), None);
+        assert_eq!(seen, BATCH + 2);
+        assert_eq!(cards.visit(usize::MAX - BATCH, |_| panic!("nothing there")), None);
+        let again = Card::new();
+        cards.add(&again);
+        assert_eq!(again.index.get(), 1);
+    }
+}

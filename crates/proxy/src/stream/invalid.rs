@@ -1,0 +1,331 @@
+//! The last message of each proxy that could not be understood (`show errors`).
+//!
+//! A frontend keeps the last invalid request, a backend the last invalid response: the bytes that were there when the
+//! message was refused, one buffer at most, who sent them and where they stop making sense. The parser only says what
+//! kind of error it met, so the position is found again when somebody asks to capture it, which is not on the path of
+//! any valid message.
+//!
+//! Limits: [`KEPT_MAX`] bytes a message, two messages a proxy.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use sluicegate_wire::http::HeadError;
+
+use crate::log::header::{Clock, append_date};
+
+/// Bytes that are kept of a message.
+pub const KEPT_MAX: usize = 16_384;
+
+/// Columns of a line of the dump.
+const WIDTH: usize = 70;
+
+/// What was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The head.
+    Head(HeadError),
+    /// The framing of a chunked body.
+    Chunk,
+    /// A response that means something else than its request allows.
+    Unexpected,
+}
+
+/// A message that could not be understood.
+#[derive(Clone, Debug)]
+pub struct Invalid {
+    /// When.
+    pub at: SystemTime,
+    /// The how-manieth of the process, from 0.
+    pub event: u64,
+    /// The frontend's name and number, for a response.
+    pub frontend: Option<(Arc<str>, u32)>,
+    /// The backend's name and number, for a request that got so far.
+    pub backend: Option<(Arc<str>, u32)>,
+    /// The server's name and number.
+    pub server: Option<(Arc<str>, u32)>,
+    /// The client.
+    pub source: Option<SocketAddr>,
+    /// How much of the message had been passed on before these bytes.
+    pub passed: u64,
+    /// What was there.
+    pub data: Vec<u8>,
+    /// How much there was.
+    pub len: usize,
+    /// Where it stops making sense.
+    pub position: usize,
+    /// HAProxy's name of the parser's state at that place, and its number.
+    pub state: (&'static str, u32),
+}
+
+/// The place of a proxy's last invalid message.
+#[derive(Debug, Default)]
+pub struct LastInvalid(Mutex<Option<Box<Invalid>>>);
+
+impl LastInvalid {
+    /// Replaces the message before.
+    pub fn set(&self, invalid: Invalid) {
+        let before = self.0.lock().replace(Box::new(invalid));
+        drop(before);
+    }
+
+    /// A copy of the message.
+    pub fn get(&self) -> Option<Box<Invalid>> {
+        self.0.lock().clone()
+    }
+}
+
+impl Invalid {
+    /// A message of these bytes, with nobody named yet.
+    pub fn new(event: u64, at: SystemTime, data: &[u8], fault: Fault, request: bool) -> Invalid {
+        let (position, state) = locate(data, fault, request);
+        Invalid {
+            at,
+            event,
+            frontend: None,
+            backend: None,
+            server: None,
+            source: None,
+            passed: 0,
+            data: data[..data.len().min(KEPT_MAX)].to_vec(),
+            len: data.len(),
+            position,
+            state,
+        }
+    }
+
+    /// The whole entry of `show errors`; `what` names the proxy and which message it was.
+    pub fn describe(&self, what: &str, other: &str, bufsize: usize, out: &mut String) {
+        let mut date = Vec::new();
+        append_date(self.at, Clock::LocalMilliseconds, &mut date);
+        let name = |named: &Option<(Arc<str>, u32)>| match named {
+            Some((name, id)) => format!("{name} (#{id})"),
+            None => "<NONE> (#-1)".to_owned(),
+        };
+        let side = if other == "frontend" { name(&self.frontend) } else { name(&self.backend) };
+        let source = match self.source {
+            Some(address) => format!("{}:{}", address.ip(), address.port()),
+            None => "unix:1".to_owned(),
+        };
+        // Writing to a string can't fail.
+        let _ = write!(
+            out,
+            " \n[{}] {what}\n  {other} {side}, server {}, event #{}, src {source}\n  buffer starts at {} (including 0 \
+             out), {} free,\n  len {}, wraps at {bufsize}, error at position {}\n  H1 msg state {}({}) :\n  \n",
+            String::from_utf8_lossy(&date),
+            name(&self.server),
+            self.event,
+            self.passed,
+            bufsize.saturating_sub(self.len),
+            self.len,
+            self.position,
+            self.state.0,
+            self.state.1,
+        );
+        dump(&self.data, out);
+    }
+}
+
+/// Bytes as lines that start with their offset; a line that goes on a broken one has a `+` behind it.
+fn dump(data: &[u8], out: &mut String) {
+    let mut at = 0;
+    let mut fresh = true;
+    while at < data.len() {
+        let _ = write!(out, "  {at:05}{} ", if fresh { ' ' } else { '+' });
+        let mut width = 0;
+        fresh = false;
+        while let Some(&byte) = data.get(at) {
+            let mut hex = String::new();
+            let text = match byte {
+                b'\n' => "\\n",
+                b'\r' => "\\r",
+                b'\t' => "\\t",
+                0x1b => "\\e",
+                b'\\' => "\\\\",
+                b' '..=b'~' => {
+                    hex.push(byte as char);
+                    &hex
+                }
+                _ => {
+                    let _ = write!(hex, "\\x{byte:02X}");
+                    &hex
+                }
+            };
+            if width + text.len() > WIDTH {
+                break;
+            }
+            out.push_str(text);
+            width += text.len();
+            at += 1;
+            if byte == b'\n' {
+                fresh = true;
+                break;
+            }
+        }
+        out.push('\n');
+    }
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Where the bytes stop making sense, and HAProxy's state there.
+fn locate(data: &[u8], fault: Fault, request: bool) -> (usize, (&'static str, u32)) {
+    let Fault::Head(error) = fault else {
+        return match fault {
+            Fault::Chunk => (0, ("MSG_CHUNK_SIZE", 26)),
+            _ => (0, ("MSG_RPVER", 10)),
+        };
+    };
+    let first = data.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(0);
+    let line_end = |from: usize| memchr::memchr(b'\n', &data[from..]).map_or(data.len(), |end| from + end);
+    match error {
+        HeadError::StartLine | HeadError::Version | HeadError::Host if request => request_line(data, first),
+        HeadError::StartLine | HeadError::Version | HeadError::Host => {
+            let version = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.');
+            let end = data[first..].iter().position(|byte| !version(byte)).unwrap_or(data.len() - first);
+            (first + end, ("MSG_RPVER", 10))
+        }
+        HeadError::TooLarge | HeadError::TooManyFields => (data.len(), ("MSG_HDR_NAME", 17)),
+        HeadError::FieldName | HeadError::FieldValue => {
+            let mut at = line_end(first) + 1;
+            while at < data.len() {
+                let end = line_end(at);
+                let line = &data[at..end];
+                let name = line.iter().position(|byte| !is_token(*byte)).unwrap_or(line.len());
+                let ends_head = matches!(line, [] | [b'\r']);
+                if !ends_head && (name == 0 || line.get(name) != Some(&b':')) {
+                    return (at + name, ("MSG_HDR_NAME", 17));
+                }
+                let bare = |at: usize| line[at] == 0 || (line[at] == b'\r' && at + 1 < line.len());
+                if let Some(bad) = (0..line.len()).find(|at| bare(*at)) {
+                    return (at + bad, ("MSG_HDR_VAL", 22));
+                }
+                at = end + 1;
+            }
+            (data.len(), ("MSG_HDR_NAME", 17))
+        }
+        HeadError::ContentLength => (field(data, b"content-length"), ("MSG_HDR_L2_LWS", 24)),
+        HeadError::TransferEncoding | HeadError::UnknownTransferCoding => {
+            (field(data, b"transfer-encoding"), ("MSG_HDR_L2_LWS", 24))
+        }
+        HeadError::BodyNotAllowed | HeadError::WebSocketKey => (0, ("MSG_LAST_LF", 25)),
+    }
+}
+
+fn request_line(data: &[u8], first: usize) -> (usize, (&'static str, u32)) {
+    let line = &data[first..];
+    let method = line.iter().position(|byte| !is_token(*byte)).unwrap_or(line.len());
+    if line.get(method) != Some(&b' ') {
+        return (first + method, ("MSG_RQMETH", 3));
+    }
+    let target = &line[method + 1..];
+    match target.iter().position(|byte| !matches!(byte, b'!'..=b'~')) {
+        Some(end) if target[end] == b' ' => (first + method + 1 + end + 1, ("MSG_RQVER", 6)),
+        Some(end) => (first + method + 1 + end, ("MSG_RQURI", 4)),
+        None => (data.len(), ("MSG_RQURI", 4)),
+    }
+}
+
+/// Where the value of the last field of this name begins; 0 where there is none.
+fn field(data: &[u8], name: &[u8]) -> usize {
+    let mut found = 0;
+    let mut at = 0;
+    while let Some(end) = memchr::memchr(b'\n', &data[at..]) {
+        let line = &data[at..at + end];
+        if line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name) && line[name.len()] == b':' {
+            let value = line[name.len() + 1..].iter().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(0);
+            found = at + name.len() + 1 + value;
+        }
+        at += end + 1;
+    }
+    found
+}
+
+/// Any bytes and any fault: a position within them, and a dump that ends every line.
+pub fn fuzz_invalid(data: &[u8]) {
+    let errors = [
+        HeadError::StartLine,
+        HeadError::Version,
+        HeadError::FieldName,
+        HeadError::FieldValue,
+        HeadError::ContentLength,
+        HeadError::TransferEncoding,
+        HeadError::UnknownTransferCoding,
+        HeadError::Host,
+        HeadError::BodyNotAllowed,
+        HeadError::WebSocketKey,
+        HeadError::TooLarge,
+        HeadError::TooManyFields,
+    ];
+    let faults = errors.into_iter().map(Fault::Head).chain([Fault::Chunk, Fault::Unexpected]);
+    for fault in faults {
+        for request in [true, false] {
+            let invalid = Invalid::new(0, SystemTime::UNIX_EPOCH, data, fault, request);
+            assert!(invalid.position <= data.len() + 9, "{fault:?} at {}", invalid.position);
+        }
+    }
+    let mut out = String::new();
+    dump(data, &mut out);
+    assert!(out.is_empty() || out.ends_with('\n'));
+    assert!(out.lines().all(|line| line.len() <= WIDTH + 16));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_located_and_dumped(data in proptest::collection::vec(any::<u8>(), 0..400)) {
+            fuzz_invalid(&data);
+        }
+
+        #[test]
+        fn near_heads_are_located_and_dumped(
+            data in "(GET|HTTP/1.1|NONSENSE|/|:| |\r\n|\n|Content-Length|Transfer-Encoding|[ -~]|\t|\x00|\r){0,60}"
+        ) {
+            fuzz_invalid(data.as_bytes());
+        }
+    }
+
+    /// The positions that Debian's haproxy gives.
+    #[test]
+    fn positions_are_haproxys() {
+        for (text, error, request, position, state) in [
+            ("NONSENSE\r\n\r\n", HeadError::StartLine, true, 8, "MSG_RQMETH"),
+            ("GET /x HTTP/1.1\r\nHost: h\r\nBad Name: v\r\n\r\n", HeadError::FieldName, true, 29, "MSG_HDR_NAME"),
+            (
+                "GET /x HTTP/1.1\r\nHost: h\r\nContent-Length: 5x\r\n\r\n",
+                HeadError::ContentLength,
+                true,
+                42,
+                "MSG_HDR_L2_LWS",
+            ),
+            ("GET /x\\y\x1b HTTP/1.1\r\nHost: h\r\n\r\n", HeadError::StartLine, true, 8, "MSG_RQURI"),
+            ("HTTP/1.1 200 OK\r\nBad Header: x\r\n\r\n", HeadError::FieldName, false, 20, "MSG_HDR_NAME"),
+        ] {
+            let (found, name) = locate(text.as_bytes(), Fault::Head(error), request);
+            assert_eq!((found, name.0), (position, state), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn dumps_break_where_haproxy_breaks_them() {
+        let mut out = String::new();
+        let long = format!("Long: {}\r\nTab\t: \x01\x1b\\ \r\n", "a".repeat(132));
+        dump(long.as_bytes(), &mut out);
+        let expected = format!(
+            "  00000  Long: {}\n  00070+ {}\\r\n  00139+ \\n\n  00140  Tab\\t: \\x01\\e\\\\ \\r\\n\n",
+            "a".repeat(64),
+            "a".repeat(68)
+        );
+        assert_eq!(out, expected);
+    }
+}

@@ -1,0 +1,179 @@
+//! Debian's `hatop`, unmodified and in a terminal of its own, against the stats socket: its views show our servers and
+//! its keys act on them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use sluicegate_testkit::{Listening, Sluicegate, wait_for};
+
+use super::start;
+
+const DOWN: &str = "\u{1b}OB";
+const F4: &str = "\u{1b}OS";
+const F5: &str = "\u{1b}[15~";
+const F6: &str = "\u{1b}[17~";
+const F7: &str = "\u{1b}[18~";
+const F8: &str = "\u{1b}[19~";
+const F9: &str = "\u{1b}[20~";
+const F10: &str = "\u{1b}[21~";
+
+/// A program in a terminal of 40 lines and 132 columns.
+struct Terminal {
+    child: Child,
+    keyboard: File,
+    screen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    fn start(mut command: Command) -> Terminal {
+        let size = libc::winsize { ws_row: 40, ws_col: 132, ws_xpixel: 0, ws_ypixel: 0 };
+        let (mut near, mut far) = (-1, -1);
+        // SAFETY: both descriptors and the size are written and read through pointers to locals that outlive the call;
+        // a name and settings of the terminal are not asked for.
+        let made = unsafe { libc::openpty(&mut near, &mut far, std::ptr::null_mut(), std::ptr::null(), &size) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: openpty has just made both, so nobody else owns them.
+        let (near, far) = unsafe { (OwnedFd::from_raw_fd(near), OwnedFd::from_raw_fd(far)) };
+        let number = far.as_raw_fd();
+        // SAFETY: between fork and exec only setsid and ioctl run, which are async-signal-safe and touch no memory.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::setsid() < 0 || libc::ioctl(number, libc::TIOCSCTTY, 0) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        let stdio = || Stdio::from(far.try_clone().expect("a copy"));
+        command.env("TERM", "xterm").stdin(stdio()).stdout(stdio()).stderr(stdio());
+        let child = command.spawn().expect("hatop starts");
+        let keyboard = File::from(near);
+        let mut from = keyboard.try_clone().expect("a copy");
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        std::thread::spawn({
+            let screen = screen.clone();
+            move || {
+                let mut buffer = [0; 4096];
+                // The end of the last program in a terminal is an error here.
+                while let Ok(count @ 1..) = from.read(&mut buffer) {
+                    screen.lock().expect("not poisoned").extend_from_slice(&buffer[..count]);
+                }
+            }
+        });
+        Terminal { child, keyboard, screen }
+    }
+
+    fn press(&mut self, key: &str) {
+        self.keyboard.write_all(key.as_bytes()).expect("a terminal");
+    }
+
+    /// How much was printed so far.
+    fn printed(&self) -> usize {
+        self.screen.lock().expect("not poisoned").len()
+    }
+
+    /// Waits until `text` is printed behind the first `from` bytes.
+    #[track_caller]
+    fn shows(&self, from: usize, text: &str) {
+        wait_for(&format!("{text:?} on the screen"), || {
+            let screen = self.screen.lock().expect("not poisoned");
+            String::from_utf8_lossy(&screen[from..]).contains(text).then_some(())
+        });
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- screen:\n{:?}", String::from_utf8_lossy(&self.screen.lock().expect("not poisoned")));
+        }
+    }
+}
+
+/// The named column of one server, by `show stat`.
+fn column(stats: &Path, server: &str, name: &str) -> String {
+    let csv = Sluicegate::stats(stats, "show stat app 4 -1");
+    let mut lines = csv.lines();
+    let names: Vec<&str> = lines.next().expect("a header").trim_start_matches("# ").split(',').collect();
+    let at = names.iter().position(|known| *known == name).expect("a column");
+    let row = lines.find(|line| line.split(',').nth(1) == Some(server)).expect("the server");
+    row.split(',').nth(at).expect("a cell").to_owned()
+}
+
+#[track_caller]
+fn becomes(stats: &Path, server: &str, name: &str, expected: &str) {
+    wait_for(&format!("{name} of {server} to be {expected}"), || {
+        (column(stats, server, name) == expected).then_some(())
+    });
+}
+
+fn served() -> (Sluicegate, PathBuf, Listening) {
+    let gate = Listening::new();
+    let server = start(
+        &format!(
+            "global\n stats socket @DIR@/stats level admin\n stats timeout 30s\ndefaults\n mode http\n timeout client \
+             5s\n timeout server 5s\n timeout connect 5s\nfrontend www\n bind {}\n default_backend app\nbackend app\n \
+             server nimble 127.0.0.1:1 weight 20\n server steady 127.0.0.1:1\n",
+            gate.word()
+        ),
+        &[&gate],
+    );
+    let stats = server.directory().join("stats");
+    // It answers, so it listens.
+    Sluicegate::stats(&stats, "show info");
+    (server, stats, gate)
+}
+
+#[test]
+fn hatop_shows_servers_and_its_keys_act() {
+    let (server, stats, _gate) = served();
+    let mut command = Command::new("/usr/bin/hatop");
+    command.arg("-s").arg(&stats).args(["-i", "1"]);
+    let mut hatop = Terminal::start(command);
+    for text in ["HAProxy Version: 3.2.0-sluicegate", &format!("PID: {}", server.program.pid()), "www", "app"] {
+        hatop.shows(0, text);
+    }
+    hatop.shows(0, "nimble");
+    hatop.shows(0, "steady");
+
+    // The cursor starts at the top. Where a row begins is hatop's own business, so it goes down until the key acts.
+    let deadline = std::time::Instant::now() + sluicegate_testkit::PATIENCE;
+    while column(&stats, "nimble", "status") != "MAINT" {
+        assert!(std::time::Instant::now() < deadline, "no key disabled the server");
+        let before = hatop.printed();
+        hatop.press(DOWN);
+        hatop.press(F10);
+        wait_for("hatop's next second", || (hatop.printed() > before).then_some(()));
+    }
+    let before = hatop.printed();
+    hatop.shows(before.saturating_sub(1), "MAINT");
+    hatop.press(F9);
+    becomes(&stats, "nimble", "status", "no check");
+
+    for (key, weight) in [(F6, "19"), (F5, "9"), (F7, "10"), (F8, "20"), (F6, "19"), (F4, "20")] {
+        hatop.press(key);
+        becomes(&stats, "nimble", "weight", weight);
+        // It computes the next weight from what it has read last.
+        let before = hatop.printed();
+        wait_for("hatop's next second", || (hatop.printed() > before).then_some(()));
+    }
+
+    // Its other views read the same answers, and its prompt passes commands on.
+    for (key, text) in [("2", "2-TRAFFIC"), ("3", "3-HTTP"), ("4", "4-ERRORS"), ("5", "5-CLI")] {
+        let before = hatop.printed();
+        hatop.press(key);
+        hatop.shows(before, text);
+    }
+    let before = hatop.printed();
+    hatop.press("show cli level\r");
+    hatop.shows(before, "admin");
+    hatop.press("disable server app/steady\r");
+    becomes(&stats, "steady", "status", "MAINT");
+}
