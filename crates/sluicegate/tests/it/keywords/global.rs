@@ -233,3 +233,23 @@ fn words_without_effect() {
     assert!(server.program.is_running());
     assert_eq!(server.program.output(), "");
 }
+
+#[test]
+fn a_process_has_a_name_and_a_description() {
+    for (lines, node, description) in [
+        ("    node gate7\n    description the first gate\n", "gate7".to_owned(), Some("the first gate")),
+        ("", machine_name(), None),
+    ] {
+        let gate = Listening::new();
+        let server =
+            start(&one_proxy(&format!("{lines}    stats socket @DIR@/stats\n"), &gate, &answer("ok")), &[&gate]);
+        assert_eq!(info(&server, "node"), node);
+        let text = Sluicegate::stats(&server.directory().join("stats"), "show info");
+        assert_eq!(text.lines().find_map(|line| line.strip_prefix("description: ")), description);
+    }
+}
+
+/// What the kernel calls this machine.
+fn machine_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
+}

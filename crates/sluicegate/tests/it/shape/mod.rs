@@ -133,11 +133,14 @@ fn child(pid: u32) -> u32 {
 /// What a command socket answers to one line; the socket may not be there yet.
 fn ask(path: &Path, line: &str) -> String {
     use std::io::{Read, Write};
-    let mut stream = wait_for("the socket", || UnixStream::connect(path).ok());
-    stream.set_read_timeout(Some(sluicegate_testkit::PATIENCE)).expect("settable");
-    writeln!(stream, "{line}").expect("writable");
-    let _ = stream.shutdown(std::net::Shutdown::Write);
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
+    // Debian's haproxy may reset what was connected to a socket before its process has taken it over.
+    wait_for("an answer", || {
+        let mut stream = UnixStream::connect(path).ok()?;
+        stream.set_read_timeout(Some(sluicegate_testkit::PATIENCE)).ok()?;
+        writeln!(stream, "{line}").ok()?;
+        stream.shutdown(std::net::Shutdown::Write).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    })
 }
