@@ -37,23 +37,37 @@ const ACT: [(&CStr, i64); 8] = [
 
 /// Names of HAProxy's `core` that are known and not there yet: a script that uses one gets an error that says so,
 /// instead of a nil that fails somewhere else.
-const NOT_YET: &[&[u8]] = &[
-    b"register_filter",
-    b"wait",
-    b"httpclient",
-    b"set_map",
-    b"del_map",
-    b"add_acl",
-    b"del_acl",
-    b"get_patref",
-    b"set_nice",
-    b"event_sub",
-    b"use_native_mailers_config",
-    b"disable_legacy_mailers",
+pub(super) const NOT_YET: &[&str] = &[
+    "register_filter",
+    "wait",
+    "httpclient",
+    "set_map",
+    "del_map",
+    "add_acl",
+    "del_acl",
+    "get_patref",
+    "set_nice",
+    "event_sub",
+    "use_native_mailers_config",
+    "disable_legacy_mailers",
 ];
 
 /// Classes and tables of HAProxy that are globals and not there yet.
 const GLOBALS_NOT_YET: [&CStr; 6] = [c"Map", c"Patref", c"Regex", c"Queue", c"filter", c"CertCache"];
+
+/// The same for the reference.
+pub(super) const CLASSES_NOT_YET: &[&str] = &[
+    "Map",
+    "Patref",
+    "Regex",
+    "filter",
+    "CertCache",
+    "StickTable",
+    "HTTPClient",
+    "HTTPMessage",
+    "Channel",
+    "EventSub",
+];
 
 /// Makes both tables; `id` is the state's, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
@@ -115,7 +129,7 @@ unsafe fn unknown(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         if let Some(name) = to_bytes(lua, 2)
-            && NOT_YET.contains(&name)
+            && NOT_YET.iter().any(|known| known.as_bytes() == name)
         {
             raise_text(lua, format!("not available yet: core.{}", String::from_utf8_lossy(name)));
         }

@@ -18,6 +18,7 @@ mod http;
 mod native;
 mod operation;
 mod redis;
+mod reference;
 mod reply;
 mod run;
 mod sample;
@@ -32,6 +33,7 @@ use sluicegate_config::model::Position;
 use crate::rule::LocalReply;
 
 pub use applet::AppletIo;
+pub use reference::{names_there, reference};
 pub use run::{
     Attempt, PendingAction, PendingSample, SampleAttempt, Service, WorkerLua, run_action, start_worker, try_run_action,
     try_run_sample,

@@ -63,20 +63,20 @@ impl Drop for StreamLua {
 }
 
 /// Methods of HAProxy's TXN that are not there yet.
-const NOT_YET: &[&[u8]] = &[
-    b"req",
-    b"res",
-    b"http_req",
-    b"http_res",
-    b"set_loglevel",
-    b"set_fc_tos",
-    b"set_fc_mark",
-    b"set_bc_tos",
-    b"set_bc_mark",
-    b"set_tos",
-    b"set_mark",
-    b"set_priority_class",
-    b"set_priority_offset",
+pub(super) const NOT_YET: &[&str] = &[
+    "req",
+    "res",
+    "http_req",
+    "http_res",
+    "set_loglevel",
+    "set_fc_tos",
+    "set_fc_mark",
+    "set_bc_tos",
+    "set_bc_mark",
+    "set_tos",
+    "set_mark",
+    "set_priority_class",
+    "set_priority_offset",
 ];
 
 /// Which object of `txn` a handle is.
@@ -188,7 +188,7 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
                 ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
                 if let Some(name) = name
                     && ffi::lua_type(lua, -1) == ffi::LUA_TNIL
-                    && NOT_YET.contains(&name)
+                    && NOT_YET.iter().any(|known| known.as_bytes() == name)
                 {
                     raise_text(lua, format!("not available yet: TXN.{}", String::from_utf8_lossy(name)));
                 }

@@ -371,3 +371,22 @@ fn arguments_and_hooks() {
     });
     assert_eq!(result, "404xy");
 }
+
+/// The page is what the table says, and what the table says is there is there; `UPDATE_DOCS=1` writes the page.
+#[test]
+fn the_reference_is_in_step() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/lua.md");
+    let page = sluicegate_proxy::lua::reference();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &page).expect("the page can be written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == page, "docs/reference/lua.md is behind the table: run with UPDATE_DOCS=1");
+    for (class, object) in [("core", "core"), ("TXN", "txn")] {
+        for name in sluicegate_proxy::lua::names_there(class) {
+            check(&format!("result({object}.{name} ~= nil)"), "true");
+        }
+    }
+    // A script's own functions are not methods: it can call them itself.
+    check("result(txn.f.lua_NAME, txn.c.lua_NAME)", "nil nil");
+}

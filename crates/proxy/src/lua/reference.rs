@@ -1,0 +1,243 @@
+//! The reference page of the Lua API: what of HAProxy's API is there and what is not, from one table.
+
+use super::core_api;
+use super::txn;
+
+/// A class: its name, what is there, and what HAProxy 3.2 has and this program has not yet.
+type Class = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+const CLASSES: &[Class] = &[
+    (
+        "core",
+        &[
+            "register_action",
+            "register_init",
+            "register_task",
+            "register_fetches",
+            "register_converters",
+            "register_service",
+            "register_cli",
+            "tcp",
+            "redis",
+            "msleep",
+            "sleep",
+            "yield",
+            "now",
+            "log",
+            "Debug",
+            "Info",
+            "Warning",
+            "Alert",
+            "done",
+            "tokenize",
+            "concat",
+            "queue",
+            "get_info",
+            "get_var",
+            "parse_addr",
+            "match_addr",
+            "http_date",
+            "imf_date",
+            "rfc850_date",
+            "asctime_date",
+            "thread",
+            "proxies",
+            "backends",
+            "frontends",
+            "silent",
+            "emerg",
+            "alert",
+            "crit",
+            "err",
+            "warning",
+            "notice",
+            "info",
+            "debug",
+        ],
+        core_api::NOT_YET,
+    ),
+    (
+        "TXN",
+        &[
+            "f",
+            "sf",
+            "c",
+            "sc",
+            "http",
+            "set_var",
+            "get_var",
+            "unset_var",
+            "set_priv",
+            "get_priv",
+            "done",
+            "reply",
+            "log",
+            "deflog",
+            "Debug",
+            "Info",
+            "Warning",
+            "Alert",
+        ],
+        txn::NOT_YET,
+    ),
+    (
+        "AppletHTTP",
+        &[
+            "method",
+            "version",
+            "path",
+            "qs",
+            "length",
+            "headers",
+            "f",
+            "sf",
+            "c",
+            "sc",
+            "set_status",
+            "add_header",
+            "start_response",
+            "getline",
+            "receive",
+            "send",
+            "set_priv",
+            "get_priv",
+            "set_var",
+            "get_var",
+            "unset_var",
+        ],
+        &[],
+    ),
+    (
+        "AppletTCP",
+        &[
+            "f",
+            "sf",
+            "c",
+            "sc",
+            "getline",
+            "receive",
+            "try_receive",
+            "send",
+            "set_priv",
+            "get_priv",
+            "set_var",
+            "get_var",
+            "unset_var",
+        ],
+        &["receive with a timeout"],
+    ),
+    (
+        "Socket",
+        &["connect", "send", "receive", "close", "settimeout", "setoption", "getpeername", "getsockname", "shutdown"],
+        &["connect_ssl"],
+    ),
+    (
+        "Proxy",
+        &[
+            "name",
+            "uuid",
+            "servers",
+            "listeners",
+            "get_name",
+            "get_uuid",
+            "get_cap",
+            "get_mode",
+            "get_srv_act",
+            "get_srv_bck",
+            "get_stats",
+        ],
+        &["pause", "resume", "stop", "shut_bcksess", "get_mailers", "stktable"],
+    ),
+    (
+        "Server",
+        &[
+            "name",
+            "puid",
+            "get_name",
+            "get_puid",
+            "get_addr",
+            "get_stats",
+            "get_cur_sess",
+            "get_pend_conn",
+            "get_maxconn",
+            "set_maxconn",
+            "get_weight",
+            "set_weight",
+            "set_drain",
+            "set_maint",
+            "set_ready",
+            "is_draining",
+            "is_backup",
+            "is_dynamic",
+            "get_proxy",
+        ],
+        &[
+            "set_addr",
+            "shut_sess",
+            "check_enable",
+            "check_disable",
+            "check_force_up",
+            "check_force_nolb",
+            "check_force_down",
+            "agent_enable",
+            "agent_disable",
+            "agent_force_up",
+            "agent_force_down",
+            "get_rid",
+            "tracking",
+            "get_trackers",
+            "event_sub",
+        ],
+    ),
+    ("Listener", &[], &["get_stats"]),
+    ("Queue", &["push", "pop", "pop_wait", "size"], &["alarm"]),
+    ("Concat", &["add", "dump"], &[]),
+];
+
+const HEAD: &str = "\
+# Lua
+
+What of HAProxy's Lua API is there. A name that is not there yet raises an error that says so. Every fetch and
+converter of the [configuration reference](configuration.md) is a method of `f`/`sf` and `c`/`sc`, with `.`, `-` and
+`+` written as `_`.
+
+**Waiting.** Actions, tasks, services and commands of the stats socket may wait for sockets, stores and sleeps, and so
+may fetches and converters in rules (`tcp-request content`, `http-request`, `http-response`, `tcp-response content`,
+`use_backend`). Elsewhere (`tcp-request connection`, log lines) what would wait raises `cannot wait here`: the script's
+error is logged, the sample is missing, and the request goes on. In a log line the stream is only read: what would
+change it raises `the stream cannot be changed here`.
+
+**Fetches and converters** give their last result: a number (whole, or 0), a string or a boolean; any other value is a
+false boolean, and no result is no sample.
+
+**Services** read and write through bounded buffers. Without a Content-Length the answer is chunked (HTTP/1.0: until
+the end of the connection); more bytes than a Content-Length promised are cut off, fewer end the connection. A service
+that fails before `start_response` is answered with 500. Their run time is bounded by `tune.lua.service-timeout`, that
+of fetches and converters by `tune.lua.session-timeout`. Header names keep the case that the script gives them.
+
+**`require \"socket\"`** gives LuaSocket's functions over the proxy's own sockets (`tcp`, `connect`, `gettime`, `sleep`,
+`dns.toip`, `dns.gethostname`, `try`, `newtry`, `protect`, `skip`; `socket.unix`), so that libraries written for
+LuaSocket wait without blocking a worker. It wins over a LuaSocket that is installed. Names it lacks (`udp`, `bind`,
+`select`…) raise.
+";
+
+/// The page as Markdown.
+pub fn reference() -> String {
+    let mut page = HEAD.to_owned();
+    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    for (class, there, not_yet) in CLASSES {
+        page.push_str(&format!("\n## {class}\n"));
+        for (what, names) in [("There", there), ("Not yet", not_yet)] {
+            if !names.is_empty() {
+                page.push_str(&format!("\n{what}: {}.\n", list(names)));
+            }
+        }
+    }
+    page.push_str(&format!("\nClasses that are not there yet: {}.\n", list(core_api::CLASSES_NOT_YET)));
+    page
+}
+
+/// Names of `core` and of `TXN` that a state must have.
+pub fn names_there(class: &str) -> &'static [&'static str] {
+    CLASSES.iter().find(|(name, ..)| *name == class).map_or(&[], |(_, there, _)| there)
+}
