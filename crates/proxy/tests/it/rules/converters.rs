@@ -751,7 +751,7 @@ fn newer_converters() {
         ("int(1400000000123456),us_ltime(%s)", "1400000000"),
         ("int(-5),sub(1)", "-6"),
         ("int(-5),add(-9223372036854775808)", "-9223372036854775808"),
-        ("str([1,2]),json_query('\\$')", "[1,2]"),
+        ("str('[1,2]'),json_query('\\$')", "[1,2]"),
         ("str(eyJhIjoxfQ.eyJiIjoyfQ.x),jwt_header_query", "{\"a\":1}"),
         ("str(eyJhIjoxfQ.eyJiIjoyfQ.x),jwt_payload_query", "{\"b\":2}"),
         ("str(YWI=),ub64dec", "ab"),
