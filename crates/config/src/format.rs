@@ -21,7 +21,7 @@ pub(crate) const HTTP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" 
 /// `option httpslog`, as `HAPROXY_HTTPS_LOG_FMT`. No connection is one of TLS, so what HAProxy fetches about it is
 /// what it prints about a plain connection.
 pub(crate) const HTTPS_LOG: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc \
-                                    %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r 0/-/0/0/0 -/%sslv/%sslc";
+                                    %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r 0/-/-/-/0 -/%sslv/%sslc";
 /// `option tcplog clf`.
 pub(crate) const TCP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%T] \"TCP \" 000 %B \"\" \"\" %cp %ms %ft %b %s \
                                       %Th %Tw %Tc %Tt %U %ts-- %ac %fc %bc %sc %rc %sq %bq \"\" \"\" ";

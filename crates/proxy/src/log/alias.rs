@@ -114,9 +114,9 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::BytesUploaded => append_int(out, log.bytes_uploaded as i64),
         LogAlias::CaptureReqCookie => append_text(log.captures.cookies.get(0).unwrap_or(b""), flags, mode, out),
         LogAlias::CaptureResCookie => append_text(log.captures.cookies.get(1).unwrap_or(b""), flags, mode, out),
-        LogAlias::Ts => append_text(&[log.ending.who, log.ending.phase], flags, mode, out),
+        LogAlias::Ts => out.extend_from_slice(&[log.ending.who, log.ending.phase]),
         // What became of a persistence cookie: there is none to say anything of.
-        LogAlias::Tsc => append_text(&[log.ending.who, log.ending.phase, b'-', b'-'], flags, mode, out),
+        LogAlias::Tsc => out.extend_from_slice(&[log.ending.who, log.ending.phase, b'-', b'-']),
         LogAlias::Ac => append_int(out, i64::from(cx.process.sessions.current())),
         LogAlias::Fc => append_int(out, i64::from(frontend.frontend.sessions.current())),
         LogAlias::Bc => append_int(out, streams(cx.backend.as_ref().map(|backend| &backend.backend.figures))),
@@ -129,6 +129,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         }
         LogAlias::Sq => append_int(out, i64::from(log.server_queue)),
         LogAlias::Bq => append_int(out, i64::from(log.backend_queue)),
+        LogAlias::Hr | LogAlias::Hs | LogAlias::Hrl | LogAlias::Hsl if log.no_request => {}
         LogAlias::Hr => captures(&frontend.config.logging.request_captures, &log.captures.request, flags, out),
         LogAlias::Hs => captures(&frontend.config.logging.response_captures, &log.captures.response, flags, out),
         LogAlias::Hrl => capture_list(&frontend.config.logging.request_captures, &log.captures.request, flags, out),

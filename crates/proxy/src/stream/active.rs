@@ -93,9 +93,28 @@ impl Active {
         self.cx.backend = Some(backend.clone());
     }
 
-    /// Gives the session its variables back.
+    /// Ends the stream, and gives the session its variables back.
     pub(crate) fn finish(mut self, session: &mut Session) {
+        // A log line may print variables that end with the stream.
+        self.conclude();
         session.variables = self.cx.variables.end();
+    }
+
+    /// Counts and logs the end, once.
+    fn conclude(&mut self) {
+        self.count_bytes();
+        if !std::mem::take(&mut self.begun) {
+            return;
+        }
+        if self.card.is_killed() {
+            let phase = self.phase();
+            self.end(b'K', phase);
+        }
+        self.worker.cards.remove(&self.card);
+        self.cx.log.card = None;
+        let ended = Instant::now();
+        self.count_end(&self.cx, ended);
+        self.worker.running.logger.stream(&self.cx, ended);
     }
 
     /// Counts bytes of the request and of the response, by [`head_size`](crate::counters::head_size) and the bodies.
@@ -227,20 +246,9 @@ impl DerefMut for Active {
 impl Drop for Active {
     fn drop(&mut self) {
         if self.stream.is_some() {
-            self.count_bytes();
-            if self.begun && self.card.is_killed() {
-                let phase = self.phase();
-                self.end(b'K', phase);
-            }
+            self.conclude();
         }
         let Some(mut stream) = self.stream.take() else { return };
-        if self.begun {
-            self.worker.cards.remove(&stream.card);
-            stream.cx.log.card = None;
-            let ended = Instant::now();
-            self.count_end(&stream.cx, ended);
-            self.worker.running.logger.stream(&stream.cx, ended);
-        }
         stream.cx.backend = None;
         stream.request_out.clear();
         stream.response_out.clear();

@@ -40,6 +40,9 @@ fn answer(mut stream: TcpStream, response: &[u8]) {
 /// Client port, date and the numbers of milliseconds are replaced; -1 stays, for it says which phases were reached.
 /// So are the counts of sessions, as haproxy may count one that has just ended.
 fn normal(line: &str) -> String {
+    if line.contains('~') {
+        return masked(line);
+    }
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     if line.starts_with("Connect from") {
         let port = line.rfind(':').map_or(line.len(), |at| at);
@@ -56,6 +59,23 @@ fn normal(line: &str) -> String {
     words.join(" ")
 }
 
+/// Between two `~` numbers are replaced, -1 and signs stay.
+fn masked(line: &str) -> String {
+    let parts = line.split('~').enumerate().map(|(place, part)| {
+        if place % 2 == 0 {
+            return part.to_owned();
+        }
+        let words = part.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        let words = words.map(|word| {
+            let end = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+            let number = end.bytes().any(|byte| byte.is_ascii_digit()) && end != "-1";
+            format!("{}{}", if number { "N" } else { end }, &word[end.len()..])
+        });
+        words.collect()
+    });
+    parts.collect()
+}
+
 /// Each step connects, sends its bytes, and reads to the end. Steps go one after the other. In TCP mode the client has to
 /// end; after a malformed request haproxy would tell its end from its nonsense or not, as chance has it.
 fn converse(address: &str, steps: &[&[u8]], mut logged: impl FnMut(usize) -> Vec<String>) -> Vec<String> {
@@ -69,25 +89,51 @@ fn converse(address: &str, steps: &[&[u8]], mut logged: impl FnMut(usize) -> Vec
         client.read_to_end();
         lines = logged(done + 1);
     }
-    lines.iter().map(|line| normal(line)).collect()
+    lines
 }
 
-/// `text` with `@BIND@` and `@LOG@`.
-fn compare(text: &str, steps: &[&[u8]]) {
+/// Log lines of both, ours first; `text` with `@BIND@` and `@LOG@`. A step's lines are waited for before the next:
+/// `lines` says how many there are after so many steps.
+fn both_counting(text: &str, steps: &[&[u8]], lines: impl Fn(usize) -> usize) -> (Vec<String>, Vec<String>) {
     let listening = Listening::new();
     let theirs = text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout");
+    let theirs = theirs.replacen("global\n", "global\n nbthread 1\n", 1);
     let haproxy = Haproxy::start(&theirs, &[&listening]);
     // Lines of the program itself begin with a bracket.
-    let expected = converse(&listening.address(), steps, |count| {
+    let expected = converse(&listening.address(), steps, |done| {
         wait_for("haproxy's log", || {
             let output = haproxy.program.output();
-            let lines: Vec<_> = output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
-            (lines.len() >= count).then_some(lines)
+            let all: Vec<_> = output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
+            (all.len() >= lines(done)).then_some(all)
         })
     });
     let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
-    let ours = converse(&whole.address(), steps, |count| whole.log_lines(count));
-    assert_eq!(ours, expected);
+    let ours = converse(&whole.address(), steps, |done| whole.log_lines(lines(done)));
+    (ours, expected)
+}
+
+fn both(text: &str, steps: &[&[u8]]) -> (Vec<String>, Vec<String>) {
+    both_counting(text, steps, |done| done)
+}
+
+fn compare(text: &str, steps: &[&[u8]]) {
+    compare_last(text, steps, steps.len());
+}
+
+/// The same where not every step leaves a line; after the last one there are `count`.
+fn compare_last(text: &str, steps: &[&[u8]], count: usize) {
+    let lines = |done: usize| {
+        if count == steps.len() {
+            done
+        } else if done == steps.len() {
+            count
+        } else {
+            0
+        }
+    };
+    let (ours, expected) = both_counting(text, steps, lines);
+    let normal = |lines: Vec<String>| -> Vec<String> { lines.iter().map(|line| normal(line)).collect() };
+    assert_eq!(normal(ours), normal(expected), "{text}");
 }
 
 const DEFAULTS: &str = "global\n log @LOG@ format raw local0 info\ndefaults\n log global\n timeout connect 20ms\n \
@@ -137,6 +183,150 @@ fn tcp_and_default_lines_are_haproxys() {
         &[hello],
     );
     compare(&format!("{DEFAULTS}frontend tcp\n bind @BIND@\n default_backend good\n{backends}"), &[hello]);
+}
+
+const ALIVE: &[u8] =
+    b"GET /p/a?q=1 HTTP/1.1\r\nHost: h\r\nX-H: first\r\nx-h: second{|}\"#\\]\r\nCookie: x=1; SID=abcdef; \
+    SIDE=2\r\nConnection: close\r\n\r\n";
+
+/// What every item prints, with every flag that changes it, of good requests and bad ones.
+#[test]
+fn every_item_of_a_format_is_haproxys() {
+    let good = server(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Cap: one\r\nx-cap: two\r\nSet-Cookie: SID=new; path=/\r\n\r\nhello",
+    );
+    let rest = format!(
+        " capture request header X-h len 30\n capture request header None len 9\n capture response header X-Cap len 2\n \
+         capture cookie SID= len 7\n declare capture request len 3\n declare capture response len 20\n http-request \
+         capture path len 4\n http-request capture method id 2\n http-response capture str(later) id 1\n http-request \
+         set-var-fmt(txn.quoted) \"a\\\"b\\\\c]d\" if {{ path_beg /p }}\n http-request return status 204 if {{ path \
+         /local }}\n http-request redirect location / if {{ path /away }}\n http-request deny if {{ path /denied }}\n \
+         server s1 {good}\n"
+    );
+    let steps: &[&[u8]] = &[
+        ALIVE,
+        b"GET http://auth/p2?x?y#z HTTP/1.0\r\n\r\n",
+        b"GET /local HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        b"GET /away HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        b"GET /denied HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        b"BROKEN\r\n\r\n",
+    ];
+    let formats = [
+        // Masks: see [`masked`].
+        "~%ci:%cp~ ~%fi:%fp~ %{+X}ci %{+X}fi ~%bi:%bp~ ~%si:%sp~ %f %ft %b/%s",
+        "~%t~ ~%tr~ ~%T~ ~%Tl~ ~%trg~ ~%trl~ ~%Ts~ ~%ms~ ~%{+X}Ts~",
+        "~%Th %Ti %TR %Tq %Tw %Tc %Tr %Td %Ta %Tt %Tu~ %ST %B %ts %tsc %rc %sq/%bq %bc %sc ~%pid %rt~",
+        "%HM|%HU|%HP|%HQ|%HV|%r ~~",
+        "%{+Q}HM|%{+Q}HU|%{+Q}HP|%{+Q}HQ|%{+Q}HV|%{+Q}r|%{+Q,+E}r ~~",
+        "%hr|%hrl|%hs|%hsl|%CC|%CS ~~",
+        "%{+Q}hr|%{+Q}hrl|%{+Q}hs|%{+Q}hsl|%{+Q}CC|%{+Q}CS|%{+Q,+E}hr ~~",
+        "%[var(txn.quoted)]|%{+Q}[var(txn.quoted)]|%{+E}[var(txn.quoted)]|%{+Q,+E}[var(txn.quoted)] ~~",
+        "%sslc %sslv %ID %{+Q}sslv|%{+Q}ID %lc %U %[status] %[be_name] %[method] ~~",
+        "  two  blanks   %[var(txn.none)]  %{+Q}o %b %{-Q}s %hr  end  ~~",
+        "%H ~%{+X}cp %{+X}pid~",
+    ];
+    for format in formats {
+        let escaped = format.replace('\\', "\\\\").replace('"', "\\\"");
+        let text = format!("{DEFAULTS} mode http\nlisten www\n bind @BIND@\n log-format \"{escaped}\"\n{rest}");
+        compare(&text, steps);
+    }
+}
+
+/// The formats that options stand for.
+#[test]
+fn the_options_formats_are_haproxys() {
+    let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let steps: &[&[u8]] = &[ALIVE, b"BROKEN\r\n\r\n"];
+    let captures = " capture request header X-H len 9\n capture cookie SID= len 7\n";
+    for option in ["option httpslog", "option httplog clf", "option httplog\n option logasap"] {
+        // Words that chance decides stand at the same places in both, so all numbers are masked at once.
+        let text = format!("{DEFAULTS} mode http\nlisten www\n bind @BIND@\n {option}\n{captures} server s1 {good}\n");
+        let (ours, theirs) = both(&text, steps);
+        let masked =
+            |lines: Vec<String>| -> Vec<String> { lines.iter().map(|line| masked(&format!("~{line}~"))).collect() };
+        assert_eq!(masked(ours), masked(theirs), "{option}");
+    }
+}
+
+/// `Connect from …` is written when a stream begins, and not at all for what never became one.
+#[test]
+fn connections_are_named_when_they_begin() {
+    let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let text = format!("{DEFAULTS} mode http\nlisten www\n bind @BIND@\n server s1 {good}\n");
+    let two = b"GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    compare_last(&text, &[two], 2);
+    let (ours, theirs) = both(&text, &[ALIVE]);
+    assert_eq!((ours.len(), theirs.len()), (1, 1));
+}
+
+/// Which lines are written, and with which severity, depends on how a stream ended.
+#[test]
+fn levels_follow_the_ending() {
+    let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let bad = server(b"HTTP/1.1 503 Slow\r\nContent-Length: 5\r\n\r\nhello");
+    let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").into_bytes();
+    let paths = ["/", "/denied", "/bad", "/silent", "/alert", "/response", "/local", "/last"];
+    let mut steps: Vec<Vec<u8>> = paths.iter().map(|path| request(path)).collect();
+    steps.insert(3, b"BROKEN\r\n\r\n".to_vec());
+    let steps: Vec<&[u8]> = steps.iter().map(Vec::as_slice).collect();
+    for (options, count) in [
+        ("", 8),
+        (" option dontlog-normal\n", 4),
+        (" option log-separate-errors\n", 8),
+        (" option log-separate-errors\n option dontlog-normal\n error-log-format \"failed %ST %ts ~~\"\n", 4),
+    ] {
+        let text = format!(
+            "global\n log @LOG@ format priority local3 debug err\ndefaults\n log global\n mode http\n timeout connect 1s\n \
+             timeout client 20s\n timeout server 20s\nlisten www\n bind @BIND@\n{options} log-format \"%HU %ST %ts ~~\"\n \
+             http-request deny if {{ path /denied }}\n http-request return status 200 if {{ path /local }}\n http-request \
+             set-log-level silent if {{ path /silent }}\n http-request set-log-level alert if {{ path /alert }}\n \
+             http-response set-log-level warning if {{ var(txn.w) -m found }}\n http-request set-var(txn.w) bool(true) if \
+             {{ path /response }}\n http-request deny if {{ path /last }}\n use_backend bad if {{ path /bad }}\n server s1 \
+             {good}\nbackend bad\n server s1 {bad}\n"
+        );
+        compare_last(&text, &steps, count);
+    }
+}
+
+/// Every header format, with the tags and host names that change them.
+#[test]
+fn headers_are_haproxys() {
+    let digits = |line: &str| {
+        let mut out = String::new();
+        for c in line.chars() {
+            match c {
+                '0'..='9' if out.ends_with('N') => {}
+                '0'..='9' => out.push('N'),
+                c => out.push(c),
+            }
+        }
+        out
+    };
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    for global in
+        [" log-tag haproxy\n", " log-send-hostname\n log-tag gate\n", " log-send-hostname lb1\n log-tag haproxy\n"]
+    {
+        for (tag, sd) in [("", ""), (" log-tag own\n", " log-format-sd \"[a@1 b=\\\"%HM\\\"]\"\n")] {
+            let formats = ["", "format local", "format rfc3164", "format rfc5424", "format priority", "format short"];
+            let rest = ["format timed", "format iso", "format raw", "len 80 format raw", "len 90", "sample 1,3:3"];
+            let targets: String =
+                formats.iter().chain(&rest).map(|format| format!(" log @LOG@ {format} local5\n")).collect();
+            let text = format!(
+                "global\n{global}{}defaults\n mode http\n timeout client 20s\nfrontend www\n bind @BIND@\n{targets}{tag}{sd} \
+                 log-format \"%HM %HU {}\"\n http-request return status 200\n",
+                if tag.is_empty() { " log @LOG@ local6\n" } else { "" },
+                "x".repeat(120)
+            );
+            let get: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+            let (ours, theirs) =
+                both_counting(&text, &[get, get, get], |done| done * 11 + if done == 3 { 2 } else { 1 });
+            let plain = |lines: Vec<String>| -> Vec<String> {
+                let month = |line: String| months.iter().fold(line, |line, month| line.replace(month, "MON"));
+                lines.iter().map(|line| month(digits(line))).collect()
+            };
+            assert_eq!(plain(ours), plain(theirs), "{global}{tag}");
+        }
+    }
 }
 
 /// A destination that nobody reads fills up; requests go on, and what could not be kept is counted.

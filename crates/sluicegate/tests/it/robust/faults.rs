@@ -163,6 +163,53 @@ fn clients() -> Vec<Case> {
     ]
 }
 
+const UPGRADE: &str = "GET /u HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
+const CONNECT: &str = "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n";
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const TUNNEL_SHORT: &[&str] = &["timeout tunnel 300ms"];
+
+/// Endings that are neither's fault: what rules, queues and tunnels make of a stream.
+#[rustfmt::skip]
+fn endings() -> Vec<Case> {
+    vec![
+        case("is answered", &[], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
+        case("is asked twice", &[], vec![send(GET), Wait("ok"), Finish], vec![head(), send(format!("HTTP/1.1 100 Continue\r\n\r\n{OK}")), Logged]),
+        case("is denied", &["http-request deny"], vec![send(GET), Finish], vec![]),
+        case("is denied with a status", &["http-request deny deny_status 429"], vec![send(GET), Finish], vec![]),
+        case("is rejected", &["http-request reject"], vec![send(GET)], vec![]),
+        case("is refused by content", &["tcp-request content reject"], vec![send(GET)], vec![]),
+        case("is redirected", &["http-request redirect location /x"], vec![send(GET), Finish], vec![]),
+        case("is redirected late", &["redirect prefix /x code 301"], vec![send(GET), Finish], vec![]),
+        case("is returned", &["http-request return status 404"], vec![send(GET), Finish], vec![]),
+        case("has its response denied", &["http-response deny"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
+        case("has its response returned", &["http-response return status 418 content-type text/plain string x"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
+        case("has its response's content refused", &["tcp-response content reject"], vec![send(GET)], vec![head(), send(OK), Logged]),
+        case("is tarpitted", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(GET)], vec![]),
+        case("is tarpitted with a status", &["timeout tarpit 200ms", "http-request tarpit deny_status 429"], vec![send(GET)], vec![]),
+        case("is tarpitted with a body", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(HALF_A_POST), send("12345")], vec![]),
+        case("leaves the tarpit", &["timeout tarpit 20s", "http-request tarpit"], vec![send(GET), Finish], vec![]),
+        // Tunnels.
+        case("switches protocols", &[], vec![send(UPGRADE), Wait("hello"), send("bye"), Finish], vec![head(), send(format!("{SWITCH}hello")), Wait("bye"), Finish]),
+        case("switches and is silent", TUNNEL_SHORT, vec![send(UPGRADE), Wait("hello")], vec![head(), send(format!("{SWITCH}hello")), Logged]),
+        case("switches and closes", &[], vec![send(UPGRADE), Wait("hello")], vec![head(), send(format!("{SWITCH}hello")), Finish, End]).any_size(),
+        case("refuses to switch", &[], vec![send(UPGRADE), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
+        case("connects", &[], vec![send(CONNECT), Wait("\r\n\r\n"), send("x"), Wait("y"), Finish], vec![head(), send("HTTP/1.1 200 OK\r\n\r\n"), Wait("x"), send("y"), Finish]),
+        case("connects and is silent", TUNNEL_SHORT, vec![send(CONNECT), Wait("\r\n\r\n")], vec![head(), send("HTTP/1.1 200 OK\r\n\r\n"), Logged]),
+        // Without HTTP.
+        case("tcp: is refused by content", &["mode tcp", "option tcplog", "tcp-request content reject"], vec![send("x")], vec![]),
+        case("tcp: response refused", &["mode tcp", "option tcplog", "tcp-response content reject"], vec![send("x")], vec![Wait("x"), send("y"), Logged]),
+        case("tcp: client closes first", TCP, vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), End, Finish]),
+        case("tcp: half closed for too long", &["mode tcp", "option tcplog", "timeout server-fin 300ms"], vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), Logged]),
+        case("tcp: server closed for too long", &["mode tcp", "option tcplog", "timeout client-fin 300ms"], vec![send("a"), Wait("b"), Logged], vec![Wait("a"), send("b"), Finish]),
+        // Early lines.
+        case("is logged early", &["option logasap"], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
+        case("tcp: is logged early", &["mode tcp", "option tcplog", "option logasap"], vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), Finish]),
+        // A malformed chunk in the same read as the head.
+        case("has a bad chunk at once", &[], vec![send(GET)], vec![head(), send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), Logged]),
+    ]
+}
+
 /// One side of one conversation.
 struct Side<'a> {
     stream: TcpStream,
@@ -263,7 +310,12 @@ fn shown(received: &[u8]) -> String {
 fn log_line(output: &str, section: &str, any_size: bool) -> Option<String> {
     let line = output.lines().find(|line| line.split(' ').nth(2) == Some(section))?;
     let mut words: Vec<String> = line.split(' ').skip(3).map(str::to_owned).collect();
-    let times = words[1].split('/').map(|time| if time == "-1" { "-1" } else { "N" });
+    // A sign before a number says that it was still growing.
+    let times = words[1].split('/').map(|time| match time {
+        "-1" => "-1",
+        time if time.starts_with('+') => "+N",
+        _ => "N",
+    });
     words[1] = times.collect::<Vec<_>>().join("/");
     // A TCP line has neither a status nor cookies.
     let size = if words.get(3)?.len() == 2 { 2 } else { 3 };
@@ -375,6 +427,11 @@ fn check(cases: &[Case]) {
         }
     }
     assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn every_other_ending_is_told_and_logged_as_haproxy_does() {
+    check(&endings());
 }
 
 #[test]

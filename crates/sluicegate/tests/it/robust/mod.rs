@@ -42,7 +42,7 @@ impl Gate {
 }
 
 /// A figure of `show info` at a stats socket, ours or haproxy's.
-fn info(stats: &Path, name: &str) -> u64 {
+pub(crate) fn info(stats: &Path, name: &str) -> u64 {
     let answer = Sluicegate::stats(stats, "show info");
     let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no {name} in {answer}"))
