@@ -7,6 +7,7 @@ mod bench;
 mod guard;
 mod http_self;
 mod idle;
+mod logs;
 mod peers;
 mod run;
 mod soak;
@@ -22,6 +23,7 @@ cargo xtask bench accounting    figures against Debian's haproxy (see docs/bench
 cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench idle          memory and cost of 10,000 idle connections
+cargo xtask bench logs          what a log line costs of a request
 cargo xtask soak                what is too slow for `test`
 ";
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         ["bench", "guard", rest @ ..] => guard::guard(rest),
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),
         ["bench", "idle", rest @ ..] => idle::idle(rest),
+        ["bench", "logs", rest @ ..] => logs::logs(rest),
         ["soak"] => soak::soak(),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");

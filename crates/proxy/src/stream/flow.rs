@@ -50,7 +50,7 @@ pub(crate) struct Moved {
 }
 
 impl Moved {
-    fn count(&mut self, event: &BodyEvent, decoder: &BodyDecoder) {
+    pub(super) fn count(&mut self, event: &BodyEvent, decoder: &BodyDecoder) {
         match event {
             BodyEvent::End => {
                 if let BodyDecoder::Chunked(decoder) = decoder {

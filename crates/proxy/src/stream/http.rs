@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{ConnectionMode, ErrorPage, ProxyId};
 use sluicegate_wire::http::{
-    ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
+    BodyDecoder, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
     write_request, write_response,
 };
 
@@ -346,7 +346,29 @@ impl Exchange<'_> {
                 } else {
                     counters.dreq.add(1)
                 }
-                self.stream.end(b'P', if hook.is_response() { b'H' } else { b'R' });
+                let unparsed = hook == Hook::TcpRequestContent && self.stream.cx.backend.is_none();
+                if hook == Hook::TcpResponseContent {
+                    self.stream.discount_response();
+                }
+                let log = &mut self.stream.cx.log;
+                let phase = match hook {
+                    // HAProxy looks at these before it parses a request, so it has none to log.
+                    _ if unparsed => {
+                        log.request_line.clear();
+                        log.request_done = None;
+                        b'R'
+                    }
+                    Hook::TcpResponseContent => {
+                        log.status = -1;
+                        b'D'
+                    }
+                    Hook::HttpResponse => b'H',
+                    _ => {
+                        log.request_done = None;
+                        b'R'
+                    }
+                };
+                self.stream.end(b'P', phase);
                 Err(After::Close)
             }
         }
@@ -406,7 +428,10 @@ impl Exchange<'_> {
             Poll::Pending => self.session.timer.poll(cx),
         })
         .await;
-        self.stream.cx.log.queue_done = Some(Instant::now());
+        let log = &mut self.stream.cx.log;
+        // To HAProxy the request never was complete, and all of its time was spent in a queue.
+        log.request_done = None;
+        log.queue_done = Some(Instant::now());
     }
 
     /// The page of a status: the proxies' or the built-in one.
@@ -608,9 +633,17 @@ impl Exchange<'_> {
             let content = &mut self.stream.cx.response_content;
             Peek::new(head.body, content).look(input.data(), content);
         }
-        self.response_rules(backend).await?;
-        if backend.id != frontend.id {
-            self.response_rules(frontend).await?;
+        let mut passed = self.response_rules(backend).await;
+        if passed.is_ok() && backend.id != frontend.id {
+            passed = self.response_rules(frontend).await;
+        }
+        if let Err(after) = passed {
+            // To HAProxy a response that rules refused was none, but what had come of its body is counted.
+            self.stream.cx.log.response_started = None;
+            if self.stream.cx.log.status != -1 {
+                self.stream.count(0, held_body(head.body, input.data()));
+            }
+            return Err(after);
         }
         let cx = &mut self.stream.cx;
         cx.log.status = i32::from(cx.response.status());
@@ -618,7 +651,10 @@ impl Exchange<'_> {
             cx.log.captures.take_cookie(capture, &cx.response, true);
         }
         if frontend.config.logging.asap {
+            let held = held_body(head.body, input.data());
+            self.stream.cx.log.bytes_read += held as u64;
             self.stream.log_so_far(self.stream.cx.log.response_started);
+            self.stream.cx.log.bytes_read -= held as u64;
         }
         if head.tunnel {
             return Ok(self.tunnel(frontend, backend, connection, input).await);
@@ -670,6 +706,7 @@ impl Exchange<'_> {
                 self.capture_response(connection, input, Fault::Chunk);
                 self.answered = false;
                 self.stream.discount_response();
+                self.stream.cx.log.response_started = None;
                 self.count_bad_response(connection);
                 return Err(self.page(502, b'P', b'H').await);
             }
@@ -989,6 +1026,21 @@ enum Outcome {
 enum Side {
     Client,
     Server,
+}
+
+/// What of a body came with its head, as bytes are counted; malformed chunks end it.
+fn held_body(framing: Framing, mut data: &[u8]) -> usize {
+    let mut decoder = BodyDecoder::new(framing);
+    let mut moved = Moved::default();
+    while !data.is_empty() && !decoder.is_done() {
+        let Ok((taken, event)) = decoder.decode(data) else { break };
+        moved.count(&event, &decoder);
+        data = &data[taken..];
+        if taken == 0 {
+            break;
+        }
+    }
+    moved.body
 }
 
 /// A message that says HTTP/1.0 and is chunked all the same: who reads it as 1.0 does not know where it ends, so it is
