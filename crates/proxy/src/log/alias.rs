@@ -28,8 +28,6 @@ pub struct View<'a> {
     pub(super) cx: &'a StreamContext,
     /// When it ended; `None` while it goes on.
     ended: Option<Instant>,
-    /// The line is written before the end (`option logasap`): what still grows is marked with `+`.
-    unfinished: bool,
     /// Every time of a line is of one moment.
     timers: OnceCell<Timers>,
 }
@@ -37,12 +35,12 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// A stream that goes on.
     pub fn running(cx: &'a StreamContext) -> View<'a> {
-        View { cx, ended: None, unfinished: false, timers: OnceCell::new() }
+        View { cx, ended: None, timers: OnceCell::new() }
     }
 
-    /// A stream that ended, or, `unfinished`, whose line is written before.
-    pub fn logged(cx: &'a StreamContext, ended: Instant, unfinished: bool) -> View<'a> {
-        View { cx, ended: Some(ended), unfinished, timers: OnceCell::new() }
+    /// A stream that ended, or whose line is written as if it did.
+    pub fn logged(cx: &'a StreamContext, ended: Instant) -> View<'a> {
+        View { cx, ended: Some(ended), timers: OnceCell::new() }
     }
 
     fn log(&self) -> &'a LogRecord {
@@ -111,6 +109,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::TimerTt => growing(view, view.timers().total, out),
         LogAlias::Status => append_int(out, i64::from(log.status)),
         LogAlias::BytesRead => growing(view, log.bytes_read as i64, out),
+        LogAlias::BytesUploaded if log.no_request => out.push(b'0'),
         LogAlias::BytesUploaded => append_int(out, log.bytes_uploaded as i64),
         LogAlias::CaptureReqCookie => append_text(log.captures.cookies.get(0).unwrap_or(b""), flags, mode, out),
         LogAlias::CaptureResCookie => append_text(log.captures.cookies.get(1).unwrap_or(b""), flags, mode, out),
@@ -164,8 +163,9 @@ fn since_1970(time: SystemTime) -> std::time::Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// With `option logasap` a line may be written while these still grow, and a `+` says so, as in HAProxy on every line.
 fn growing(view: &View<'_>, number: i64, out: &mut Vec<u8>) {
-    if view.unfinished {
+    if view.cx.frontend.config.logging.asap {
         out.push(b'+');
     }
     append_int(out, number);

@@ -226,7 +226,7 @@ impl Logger {
     /// Writes the line of a stream before its end (`option logasap`); what it says is so until `until`.
     pub fn so_far(&self, cx: &mut StreamContext, until: Instant) {
         if !std::mem::replace(&mut cx.log.written, true) {
-            self.line(cx, until, true);
+            self.line(cx, until);
         }
     }
 
@@ -238,11 +238,11 @@ impl Logger {
         let log = &cx.log;
         let silent = log.request_line.is_empty() && log.bytes_uploaded == 0;
         if !(log.written || cx.frontend.config.options.dontlognull && silent) {
-            self.line(cx, ended, false);
+            self.line(cx, ended);
         }
     }
 
-    fn line(&self, cx: &StreamContext, ended: Instant, unfinished: bool) {
+    fn line(&self, cx: &StreamContext, ended: Instant) {
         let (config, codes) = (&cx.frontend.config, &cx.frontend.log);
         let code = match &codes.error_line {
             Some(code) if cx.log.no_request => Some(code),
@@ -257,7 +257,7 @@ impl Logger {
             None if failed && config.logging.separate_errors => Severity::Error,
             None => Severity::Info,
         };
-        let view = View::logged(cx, ended, unfinished);
+        let view = View::logged(cx, ended);
         let structured = |out: &mut Vec<u8>| {
             if let Some(code) = &codes.structured {
                 code.render(&view, out);

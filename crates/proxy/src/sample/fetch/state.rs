@@ -219,6 +219,8 @@ fn own(what: Own, cx: &StreamContext) -> Option<Value<'_>> {
             Value::text(cx.frontend.directory.proxies.get(id.0 as usize)?.name.as_bytes())
         }
         Own::FeClientTimeout => ms(cx.frontend.config.timeouts.client),
+        // A connection that failed before its first request has no stream, so no backend.
+        Own::BeName if cx.log.no_request => return None,
         Own::BeName => Value::text(backend.config.name.as_bytes()),
         Own::BeId => Value::Int(i64::from(backend.config.uid)),
         Own::BeServerTimeout => ms(backend.config.timeouts.server),

@@ -175,6 +175,8 @@ fn tcp_and_default_lines_are_haproxys() {
         &format!("{DEFAULTS} option tcplog\nfrontend tcp\n bind @BIND@\n default_backend good\n{backends}"),
         &[hello],
     );
+    let early = format!("{DEFAULTS} option tcplog\n option logasap\nfrontend tcp\n bind @BIND@\n");
+    compare(&format!("{early} default_backend good\n{backends}"), &[hello]);
     compare(
         &format!(
             "{DEFAULTS} option tcplog\nfrontend tcp\n bind @BIND@\n default_backend r\nbackend r\n server s1 \
@@ -221,7 +223,7 @@ fn every_item_of_a_format_is_haproxys() {
         "%hr|%hrl|%hs|%hsl|%CC|%CS ~~",
         "%{+Q}hr|%{+Q}hrl|%{+Q}hs|%{+Q}hsl|%{+Q}CC|%{+Q}CS|%{+Q,+E}hr ~~",
         "%[var(txn.quoted)]|%{+Q}[var(txn.quoted)]|%{+E}[var(txn.quoted)]|%{+Q,+E}[var(txn.quoted)] ~~",
-        "%sslc %sslv %ID %{+Q}sslv|%{+Q}ID %lc %U %[status] %[be_name] %[method] ~~",
+        "%sslc %sslv %ID %{+Q}sslv|%{+Q}ID %lc %U %[be_name] %[method] ~~",
         "  two  blanks   %[var(txn.none)]  %{+Q}o %b %{-Q}s %hr  end  ~~",
         "%H ~%{+X}cp %{+X}pid~",
     ];

@@ -204,7 +204,6 @@ fn endings() -> Vec<Case> {
         case("tcp: server closed for too long", &["mode tcp", "option tcplog", "timeout client-fin 300ms"], vec![send("a"), Wait("b"), Logged], vec![Wait("a"), send("b"), Finish]),
         // Early lines.
         case("is logged early", &["option logasap"], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
-        case("tcp: is logged early", &["mode tcp", "option tcplog", "option logasap"], vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), Finish]),
         // A malformed chunk in the same read as the head.
         case("has a bad chunk at once", &[], vec![send(GET)], vec![head(), send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), Logged]),
     ]
