@@ -1,8 +1,9 @@
 //! Waiting for sockets and for an instant, one thread's.
 //!
 //! A timeout of `epoll_wait` has millisecond steps, which is as long as what is to be measured, and the kernel adds up
-//! to 50 µs of slack to it. A timerfd in the same epoll set has neither: it costs one more system call for each wait
-//! that has a deadline, and no spinning. It is watched edge-triggered, so its expirations need not be read.
+//! to 50 µs of slack to it. A timerfd in the same epoll set has neither, and no spinning is needed. It is watched
+//! edge-triggered, so its expirations need not be read, and it is left alone while it is set for the deadline or an
+//! earlier moment: a wake-up too many every now and then costs less than setting it for every wait.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,6 +35,8 @@ pub(super) struct Ready {
 pub(super) struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// When the timer fires, in the caller's clock.
+    armed: u64,
 }
 
 impl Poller {
@@ -41,7 +44,7 @@ impl Poller {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
-        Ok(Poller { epoll, timer })
+        Ok(Poller { epoll, timer, armed: 0 })
     }
 
     /// Watches a socket for reading, and for writing too if `write`. Closing it ends that.
@@ -54,19 +57,24 @@ impl Poller {
         epoll::modify(&self.epoll, socket, EventData::new_u64(token), flags(write))
     }
 
-    /// Waits until a socket can be used or `wait_ns` have passed; fills `ready`. 0 only looks.
-    pub(super) fn wait(&self, wait_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
+    /// Waits until a socket can be used or it is `until`, at the latest; fills `ready`. Times in nanoseconds of one
+    /// clock, of which `now` is the present; where `until` is not after it, it only looks.
+    pub(super) fn wait(&mut self, now: u64, until: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let look = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = if wait_ns == 0 {
+        let timeout = if until <= now {
             Some(&look)
+        } else if self.armed > now && self.armed <= until {
+            None
         } else {
+            let wait_ns = until - now;
             let value = Timespec {
                 tv_sec: (wait_ns / 1_000_000_000).cast_signed(),
                 tv_nsec: (wait_ns % 1_000_000_000).cast_signed(),
             };
             let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
             timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+            self.armed = until;
             None
         };
         let mut events = [MaybeUninit::<Event>::uninit(); EVENTS];
@@ -98,32 +106,42 @@ fn flags(write: bool) -> EventFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn waits_for_sockets_and_for_time() {
-        let poller = Poller::new().unwrap();
+        let mut poller = Poller::new().unwrap();
         let (mut a, b) = UnixStream::pair().unwrap();
         poller.add(&b, 7, false).unwrap();
         let mut ready = Vec::new();
-        poller.wait(0, &mut ready).unwrap();
+        let epoch = Instant::now();
+        let now = || epoch.elapsed().as_nanos() as u64;
+        poller.wait(now(), 0, &mut ready).unwrap();
         assert!(ready.is_empty());
         // A deadline again and again: the timer fires each time though nothing reads it.
         for _ in 0..5 {
-            let start = Instant::now();
-            poller.wait(2_000_000, &mut ready).unwrap();
-            assert!(ready.is_empty() && start.elapsed() >= Duration::from_millis(2));
+            let until = now() + 2_000_000;
+            poller.wait(now(), until, &mut ready).unwrap();
+            assert!(ready.is_empty() && now() >= until);
         }
+        // A later deadline leaves the timer alone and is still not missed by those who ask again.
+        let until = now() + 20_000_000;
         a.write_all(b"x").unwrap();
-        poller.wait(20_000_000_000, &mut ready).unwrap();
+        poller.wait(now(), until - 10_000_000, &mut ready).unwrap();
         assert!(ready[0].token == 7 && ready[0].readable && !ready[0].writable);
+        (&b).read_exact(&mut [0]).unwrap();
+        while now() < until {
+            poller.wait(now(), until, &mut ready).unwrap();
+            assert!(ready.is_empty());
+        }
+        let later = now() + 20_000_000_000;
         poller.modify(&b, 7, true).unwrap();
-        poller.wait(20_000_000_000, &mut ready).unwrap();
+        poller.wait(now(), later, &mut ready).unwrap();
         assert!(ready[0].writable);
         drop(b);
-        poller.wait(0, &mut ready).unwrap();
+        poller.wait(now(), 0, &mut ready).unwrap();
         assert!(ready.is_empty());
     }
 }

@@ -313,7 +313,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             if self.given_up == self.connections.len() {
                 break now;
             }
-            self.poller.wait(self.wait_ns(), &mut ready).map_err(|error| format!("waiting for sockets: {error}"))?;
+            let (now, until) = self.wait_until();
+            self.poller.wait(now, until, &mut ready).map_err(|error| format!("waiting for sockets: {error}"))?;
             for event in &ready {
                 self.handle(*event);
             }
@@ -352,7 +353,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         };
         while !self.shared.stop.load(Ordering::Relaxed) && self.connections.iter().any(is_unsettled) {
             self.fire_timers(self.shared.now());
-            self.poller.wait(self.wait_ns(), &mut ready)?;
+            let (now, until) = self.wait_until();
+            self.poller.wait(now, until, &mut ready)?;
             for event in &ready {
                 self.handle(*event);
             }
@@ -927,8 +929,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// How long nothing is to be done unless a socket wants it.
-    fn wait_ns(&self) -> u64 {
+    /// The present, and until when nothing is to be done unless a socket wants it.
+    fn wait_until(&self) -> (u64, u64) {
         let now = self.shared.now();
         let mut until = now.saturating_add(LONGEST_WAIT);
         if let Some((at, _)) = self.timers.first() {
@@ -942,7 +944,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 until = until.min(due);
             }
         }
-        until.saturating_sub(now)
+        (now, until)
     }
 
     /// Hands over the figures of intervals that are over.
