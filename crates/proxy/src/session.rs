@@ -318,10 +318,7 @@ fn note_start(session: &Session, stream: &mut Active, started: Instant) {
     let (worker, log) = (session.worker(), &mut stream.cx.log);
     log.request_started_at = worker.wall_clock(started);
     log.request_started = started;
-    if session.last_active != session.accepted {
-        log.accepted_at = worker.wall_clock(session.last_active);
-        log.accepted = session.last_active;
-    }
+    log.accepted = session.last_active;
 }
 
 /// Answers a request that never became one, as HAProxy's H1 layer does: the page as it is, no rule sees it.

@@ -77,15 +77,15 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::Bp => server_port(log.server_addresses.0, flags, mode, out),
         LogAlias::Si => server_address(log.server_addresses.1, flags, mode, out),
         LogAlias::Sp => server_port(log.server_addresses.1, flags, mode, out),
-        LogAlias::T => append_date(log.accepted_at, Clock::LocalMilliseconds, out),
-        LogAlias::DateGmt => append_date(log.accepted_at, Clock::Utc, out),
-        LogAlias::DateLocal => append_date(log.accepted_at, Clock::Local, out),
+        LogAlias::T => append_date(log.accepted_at(), Clock::LocalMilliseconds, out),
+        LogAlias::DateGmt => append_date(log.accepted_at(), Clock::Utc, out),
+        LogAlias::DateLocal => append_date(log.accepted_at(), Clock::Local, out),
         LogAlias::Tr => append_date(log.request_started_at, Clock::LocalMilliseconds, out),
         LogAlias::TrGmt => append_date(log.request_started_at, Clock::Utc, out),
         LogAlias::TrLocal => append_date(log.request_started_at, Clock::Local, out),
-        LogAlias::Timestamp => number(since_1970(log.accepted_at).as_secs() as i64, 4, flags, out),
+        LogAlias::Timestamp => number(since_1970(log.accepted_at()).as_secs() as i64, 4, flags, out),
         LogAlias::Milliseconds => {
-            let milliseconds = since_1970(log.accepted_at).subsec_millis();
+            let milliseconds = since_1970(log.accepted_at()).subsec_millis();
             // Writing to a vector can't fail.
             let _ = if flags.hex { write!(out, "{milliseconds:02X}") } else { write!(out, "{milliseconds:03}") };
         }

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use sluicegate_config::model::{Mode, ServerAddress};
 
@@ -49,7 +49,6 @@ pub struct Card {
     source: Cell<Option<SocketAddr>>,
     destination: Cell<Option<SocketAddr>>,
     begun: Cell<Instant>,
-    begun_at: Cell<SystemTime>,
     fd: Cell<i32>,
     frontend: Cell<u32>,
     backend: Cell<u32>,
@@ -70,7 +69,6 @@ impl Card {
             source: Cell::new(None),
             destination: Cell::new(None),
             begun: Cell::new(Instant::now()),
-            begun_at: Cell::new(SystemTime::UNIX_EPOCH),
             fd: Cell::new(-1),
             frontend: Cell::new(NONE),
             backend: Cell::new(NONE),
@@ -89,7 +87,6 @@ impl Card {
         self.source.set(session.peer);
         self.destination.set(session.local);
         self.begun.set(session.last_active);
-        self.begun_at.set(session.worker().wall_clock(session.last_active));
         self.fd.set(session.socket.fd().as_raw_fd());
         self.frontend.set(session.frontend().id.0);
         self.backend.set(NONE);
@@ -203,7 +200,7 @@ impl Worker {
                 found.count += 1;
                 match detail {
                     Detail::Line => line(card, &self.running, self.index, now, &mut found.text),
-                    Detail::All => all(card, &self.running, now, &mut found.text),
+                    Detail::All => all(card, self, now, &mut found.text),
                 }
             }
         });
@@ -278,11 +275,12 @@ fn mode(mode: Mode) -> &'static str {
     }
 }
 
-fn all(card: &Card, running: &Running, now: Instant, out: &mut String) {
+fn all(card: &Card, worker: &Worker, now: Instant, out: &mut String) {
+    let running = &worker.running;
     let (frontend, backend, server) = names(card, running);
     let proxy = |index: u32| running.proxies.get(index as usize);
     let mut date = Vec::new();
-    append_date(card.begun_at.get(), Clock::LocalMilliseconds, &mut date);
+    append_date(worker.wall_clock(card.begun.get()), Clock::LocalMilliseconds, &mut date);
     let _ = write!(
         out,
         "0x{:x}: [{}] id={} proto={} source={}\n  conn_retries={} age={}s\n",

@@ -140,9 +140,7 @@ impl StreamContext {
 /// A stream's log record (HAProxy configuration manual 8.2), filled at parse time and written by a plain function.
 #[derive(Clone, Debug)]
 pub struct LogRecord {
-    /// When the session was accepted, for a later request of it when the one before ended (wall clock, for `%t`).
-    pub accepted_at: SystemTime,
-    /// The same on the monotonic clock.
+    /// When the session was accepted, for a later request of it when the one before ended.
     pub accepted: Instant,
     /// When this request's first byte came (`%tr`); a keep-alive session's idle time lies before it.
     pub request_started_at: SystemTime,
@@ -193,10 +191,15 @@ pub struct LogRecord {
 }
 
 impl LogRecord {
+    /// [`accepted`](Self::accepted) by the wall clock (`%t`): told from the two clocks of the request's first byte, so
+    /// that only who asks pays for it.
+    pub fn accepted_at(&self) -> SystemTime {
+        self.request_started_at - self.request_started.saturating_duration_since(self.accepted)
+    }
+
     /// The record of a stream that has reached no phase yet, on a session accepted at this moment of both clocks.
     pub fn new(accepted_at: SystemTime, accepted: Instant) -> LogRecord {
         LogRecord {
-            accepted_at,
             accepted,
             request_started_at: accepted_at,
             request_started: accepted,

@@ -144,7 +144,7 @@ impl Internal {
         Some(match self {
             Internal::Date(offset, unit) => Value::Int(date(SystemTime::now(), *unit).saturating_add(*offset)),
             Internal::DateMicros => Value::Int(i64::from(since_epoch(SystemTime::now()).subsec_micros())),
-            Internal::AcceptDate(unit) => Value::Int(date(cx.log.accepted_at, *unit)),
+            Internal::AcceptDate(unit) => Value::Int(date(cx.log.accepted_at(), *unit)),
             Internal::RequestDate(unit) => Value::Int(date(cx.log.request_started_at, *unit)),
             Internal::Hostname => Value::text(hostname()),
             Internal::Random(range) => Value::Int(random_below(*range) as i64),
