@@ -74,6 +74,8 @@ pub enum Action {
     SetVarFormat(VarName, LogFormat),
     /// `unset-var(scope.name)`.
     UnsetVar(VarName),
+    /// `set-map`, `del-map`, `add-acl`, `del-acl`.
+    EditPatterns(EditPatterns),
     /// `store-call STORE COMMAND FORMAT… [set-var(v)]`.
     StoreCall(StoreCall),
     /// `wait-for-body time T [at-least N]`.
@@ -91,6 +93,30 @@ pub struct BodyWait {
     pub time: Duration,
     /// So many bytes are enough; 0: the whole body.
     pub at_least: u64,
+}
+
+/// A rule that changes a map or ACL file in memory.
+#[derive(Clone, Debug)]
+pub struct EditPatterns {
+    /// The file's name, as those who look into it write it.
+    pub file: Arc<str>,
+    /// What is done.
+    pub edit: PatternEdit,
+    /// The key or pattern.
+    pub key: LogFormat,
+    /// The value, for [`PatternEdit::Set`].
+    pub value: Option<LogFormat>,
+}
+
+/// How a map or ACL file is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatternEdit {
+    /// `set-map`: the key's value is replaced, or the key added.
+    Set,
+    /// `add-acl`: the pattern is added unless it is there.
+    Add,
+    /// `del-map`, `del-acl`: every entry with this key goes.
+    Remove,
 }
 
 /// `lua.NAME` in a rule.

@@ -8,8 +8,8 @@ use crate::diagnostic::Diagnostics;
 use crate::expression::{ExpressionReader, Problem, variable};
 use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, BodyWait, Capture, Condition, LogFormat, LuaAction, OnError, Proxy, Redirect, RedirectKind, Return,
-    ReturnBody, Rule, StoreCall, VarName,
+    AclRef, Action, BodyWait, Capture, Condition, EditPatterns, LogFormat, LuaAction, OnError, PatternEdit, Proxy,
+    Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, VarName,
 };
 use crate::section::error;
 use crate::section::log;
@@ -58,6 +58,9 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         a.next += 2;
         Some(Action::AddHeader(name, format))
     }),
+    row("add-acl", HTTP, "(FILE) FORMAT", "Adds a pattern to an ACL file, in memory, unless it is there.", |a| {
+        a.edit_patterns(PatternEdit::Add)
+    }),
     row("allow", HTTP, "", "Ends the rule set; the message goes on.", |_| Some(Action::Accept)),
     row(
         "capture",
@@ -66,6 +69,12 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "Keeps a sample for the log line: in a slot of its own, or in one that the frontend declares.",
         |a| a.capture(),
     ),
+    row("del-acl", HTTP, "(FILE) FORMAT", "Removes a pattern from an ACL file, in memory.", |a| {
+        a.edit_patterns(PatternEdit::Remove)
+    }),
+    row("del-map", HTTP, "(FILE) FORMAT", "Removes a key from a map file, in memory.", |a| {
+        a.edit_patterns(PatternEdit::Remove)
+    }),
     row("del-header", HTTP, "NAME", "Removes all header fields of a name.", |a| {
         let name = header_name(a.reader, a.line, a.next)?;
         a.next += 1;
@@ -130,6 +139,9 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
             Some(Action::SetLogLevel(level))
         },
     ),
+    row("set-map", HTTP, "(FILE) FORMAT FORMAT", "Sets a key of a map file to a value, in memory.", |a| {
+        a.edit_patterns(PatternEdit::Set)
+    }),
     row("set-var", HTTP.or(TCP), "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
         let name = a.variable()?;
         Some(Action::SetVar(name, a.expression()?))
@@ -205,7 +217,7 @@ pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, plac
     let takes_inside = row.usage.starts_with('(');
     if inside.is_some() != takes_inside {
         let message = if takes_inside {
-            format!("'{name}' expects a variable between parentheses")
+            format!("'{name}' expects something between parentheses")
         } else {
             format!("'{name}' takes nothing between parentheses")
         };
@@ -747,6 +759,26 @@ impl ActionReader<'_, '_> {
                 None
             }
         }
+    }
+
+    /// `(FILE)`, a key, and a value for `set-map`.
+    fn edit_patterns(&mut self, edit: PatternEdit) -> Option<Action> {
+        let file = self.inside.unwrap_or_default();
+        if file.is_empty() {
+            self.missing(self.name_at, "a file's name in parentheses");
+            return None;
+        }
+        let key = self.format(self.next, "a key")?;
+        self.next += 1;
+        let value = match edit {
+            PatternEdit::Set => {
+                self.next += 1;
+                Some(self.format(self.next - 1, "a value")?)
+            }
+            PatternEdit::Add | PatternEdit::Remove => None,
+        };
+        let file = file.strip_prefix("file@").unwrap_or(file).into();
+        Some(Action::EditPatterns(EditPatterns { file, edit, key, value }))
     }
 
     fn store_call(&mut self) -> Option<StoreCall> {

@@ -1,6 +1,9 @@
 //! What a rule does once its condition holds.
 
-use sluicegate_config::model::{BodyWait, LogLevel, ProxyId};
+use std::sync::Arc;
+
+use sluicegate_config::model::{BodyWait, LogLevel, PatternEdit, ProxyId};
+use sluicegate_pattern::PatternFile;
 use sluicegate_wire::engine::{PendingReply, Started};
 use sluicegate_wire::http::Message;
 
@@ -39,6 +42,8 @@ pub(super) enum ActionCode {
     Capture { slot: usize, response: bool },
     /// `set-log-level`.
     SetLogLevel(LogLevel),
+    /// `set-map`, `del-map`, `add-acl`, `del-acl`: the texts are the key and the value.
+    EditPatterns(Arc<PatternFile>, PatternEdit),
     /// `store-call`.
     StoreCall(StoreCode),
     /// `wait-for-body`.
@@ -113,6 +118,7 @@ impl ActionCode {
             ActionCode::Capture { slot, response } => capture(*slot, *response, sample, cx),
             ActionCode::SetLogLevel(level) => cx.log.level = Some(*level),
             ActionCode::WaitForBody(wait) => return Done::Body(*wait),
+            ActionCode::EditPatterns(file, edit) => edit_patterns(file, *edit, machine),
             ActionCode::StoreCall(call) => match call.start(machine) {
                 Started::Done(reply) => {
                     if let Some(verdict) = call.finish(reply, hook, cx) {
@@ -126,6 +132,18 @@ impl ActionCode {
             }
         }
         Done::Next
+    }
+}
+
+/// A key or value that the file's users cannot take, and what does not fit into it, changes nothing, as in HAProxy.
+fn edit_patterns(file: &PatternFile, edit: PatternEdit, machine: &Machine) {
+    let mut texts = machine.texts();
+    let key = texts.next().unwrap_or(b"");
+    match edit {
+        PatternEdit::Set => _ = file.put(key, texts.next().unwrap_or(b"")),
+        PatternEdit::Add if file.contains(key) => {}
+        PatternEdit::Add => _ = file.add(key, b""),
+        PatternEdit::Remove => _ = file.del(key),
     }
 }
 

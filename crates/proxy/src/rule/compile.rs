@@ -7,6 +7,7 @@ use sluicegate_config::model::{
     self, Acl, AclRef, Action, BackendName, Condition, Expr, FormatPart, LogFormat, Position, ProxyId, ProxyKind,
     ReturnBody, Rule,
 };
+use sluicegate_pattern::PatternFiles;
 
 use super::action::ActionCode;
 use super::code::{Op, Program};
@@ -54,6 +55,7 @@ impl ProxyRules {
             let mut builder = Builder {
                 proxy,
                 engines,
+                patterns: &config.patterns,
                 lua,
                 scope,
                 hook,
@@ -77,6 +79,7 @@ impl ProxyRules {
         let mut builder = Builder {
             proxy,
             engines,
+            patterns: &config.patterns,
             lua,
             scope,
             hook: Hook::HttpRequest,
@@ -111,6 +114,8 @@ struct Label {
 struct Builder<'a> {
     proxy: &'a model::Proxy,
     engines: &'a Engines,
+    /// Map and ACL files, for the rules that change them.
+    patterns: &'a PatternFiles,
     lua: Option<&'a Arc<LuaStates>>,
     scope: FetchScope<'a>,
     hook: Hook,
@@ -400,6 +405,17 @@ impl Builder<'_> {
                 ActionCode::UnsetVar(variable)
             }
             Action::WaitForBody(wait) => ActionCode::WaitForBody(*wait),
+            Action::EditPatterns(edit) => {
+                let Some(file) = self.patterns.get(&edit.file) else {
+                    self.error(
+                        at,
+                        format!("no map or acl uses the file '{}', so nothing would see the change", edit.file),
+                    );
+                    return;
+                };
+                self.texts(std::iter::once(&edit.key).chain(&edit.value), FormatMode::Plain);
+                ActionCode::EditPatterns(file, edit.edit)
+            }
             Action::StoreCall(call) => {
                 let Some(code) = self.store_call(call, at) else { return };
                 code

@@ -821,3 +821,37 @@ fn decoders_survive_any_bytes() {
         }
     }
 }
+
+#[test]
+fn rules_change_maps_and_acls_as_haproxys() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_string_lossy().into_owned()
+    };
+    let mut rules = Vec::new();
+    for (index, edit) in [
+        "set-map(MAP) %[req.fhdr(x)] \"<%[path] b>\"",
+        "set-map(MAP) a 1",
+        "set-map(MAP) new 2",
+        "del-map(MAP) a",
+        "del-map(MAP) %[req.fhdr(x)]",
+        "add-acl(ACL) %[req.fhdr(x)]",
+        "add-acl(ACL) b",
+        "del-acl(ACL) a",
+    ]
+    .iter()
+    .enumerate()
+    {
+        // Each has its own files, and the edit is made once per request.
+        let (map, acl) = (file(&format!("map{index}"), "a one\nb two\na three\n"), file(&format!("acl{index}"), "a\n"));
+        let edit = edit.replace("MAP", &map).replace("ACL", &acl);
+        let shown = show(&format!("%[req.fhdr(x),map({map},none)] %[str(a),map({map},none)] %[req.hdr(hit)]"));
+        rules.push(format!(
+            " http-request {edit} if {{}}\n http-request set-header hit yes if {{ req.fhdr(x) -m str -f {acl} }}\n\
+             {shown} http-request del-header hit\n"
+        ));
+    }
+    compare_on(&requests(&["a", "b", "new", "c"]), rules);
+}
