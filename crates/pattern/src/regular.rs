@@ -359,6 +359,7 @@ mod tests {
             "[[a]",
             "a|b|",
             "x*?y??",
+            r"\<a",
         ];
         for pattern in linear {
             check(pattern, Engine::Linear);
@@ -381,7 +382,7 @@ mod tests {
             r"a\Z",
             r"\b{start}a",
             "(?P<n>a)",
-            "[a--b]",
+            "[+--]",
             r"\cA",
         ];
         for pattern in backtracking {

@@ -11,5 +11,9 @@ use jiff::tz::TimeZone;
 /// The zone of local times in log lines and converters.
 pub fn local() -> &'static TimeZone {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
-    ZONE.get_or_init(TimeZone::system)
+    ZONE.get_or_init(|| {
+        // `ltime` asks the C library, which reads the zone when it is first used and never again.
+        crate::sample::read_time_zone();
+        TimeZone::system()
+    })
 }

@@ -118,6 +118,26 @@ impl Index {
         Index { method, fold, hidden: 0, shape }
     }
 
+    /// Room for as many entries, so that a file is loaded without growing and hashing again.
+    pub(super) fn reserve(&mut self, content: &Content) {
+        let (fold, more) = (self.fold, content.len());
+        match &mut self.shape {
+            Shape::Text(table) => {
+                let hasher = |id: &EntryId| folded(content.key(*id), fold, |key| table.hasher.hash_one(key));
+                table.slots.reserve(more, hasher);
+            }
+            Shape::Prefix(prefixes) => {
+                let mut slots = std::mem::take(&mut prefixes.slots);
+                slots.reserve(more, |id| prefixes.hash(content.key(*id), fold));
+                prefixes.slots = slots;
+            }
+            Shape::List(list) => list.reserve_exact(more),
+            Shape::Regular(list) => list.reserve_exact(more),
+            // How their entries spread over the tables is not known before.
+            Shape::Numbers { .. } | Shape::Networks { .. } | Shape::Binary(_) => {}
+        }
+    }
+
     /// Types a key, or says why it is no pattern of this method.
     pub(super) fn parse(&self, key: &[u8]) -> Result<Parsed, String> {
         let text = || String::from_utf8_lossy(key);

@@ -14,6 +14,7 @@ mod matcher;
 mod value;
 mod variables;
 
+pub(crate) use converter::read_time_zone;
 pub use converter::{Converted, ConverterCode, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub use fetch::{fuzz_hello, path, path_and_query, query};

@@ -38,6 +38,7 @@ use variable::Requirement;
 
 pub use encode::fuzz_decoders;
 pub use json::fuzz_json;
+pub(crate) use time::read_time_zone;
 
 /// Bytes that a converter may give. HAProxy's limit is `tune.bufsize`; this one keeps a chain of converters that each
 /// double their text from growing without end.

@@ -113,6 +113,11 @@ pub(super) fn http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
     Some(format!("{day}, {:02} {month} {year:04} {hour:02}:{minute:02}:{second:02}{rest} GMT", at.tm_mday).into_bytes())
 }
 
+/// Lets the C library read the time zone now: inside a chroot it would find none and take UTC.
+pub fn read_time_zone() {
+    calendar(0, true);
+}
+
 #[allow(unsafe_code)]
 fn calendar(seconds: i64, local: bool) -> Option<libc::tm> {
     // SAFETY: `tm` is a plain struct of integers and a pointer that may be null, so all zeros are a value of it.
