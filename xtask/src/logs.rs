@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use crate::bench::{Bench, Setup, binary, busy, free_port, machine, median, spread, start_proxy, wait_for_port, wrk};
+use crate::bench::{Bench, Setup, busy, free_port, machine, median, spread, start_proxy, wait_for_port, wrk};
 use crate::run::{root, run};
 
 const RUNS: usize = 5;
@@ -67,10 +67,9 @@ fn measure_all(bench: &Bench, socket: &Path, runs: usize) -> Result<String, Stri
         ("httplog to nowhere", "log stdout format raw local0\n    option httplog\n    ".to_owned()),
     ];
     let mut report = format!(
-        "# Log lines\n\n`cargo xtask bench logs`\n\n{}\n{}\n\n{runs} alternating runs of {SECONDS} s, 40 keep-alive connections by \
+        "# Log lines\n\n`cargo xtask bench logs`\n\n{}\n\n{runs} alternating runs of {SECONDS} s, 40 keep-alive connections by \
          wrk; medians (lowest–highest) of the proxy's CPU time per request, µs.\n\n| | {} |\n|---|---|---|---|\n",
         machine(),
-        binary().display(),
         targets.each_ref().map(|(name, _)| *name).join(" | ")
     );
     let mut verdicts = String::new();

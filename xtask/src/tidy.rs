@@ -196,6 +196,10 @@ fn name_of(usage: &str) -> String {
     }
     let mut name = Vec::new();
     for word in usage.split(' ') {
+        // A range of numbers is an argument, too.
+        if !name.is_empty() && word.starts_with(|c: char| c.is_ascii_digit()) {
+            break;
+        }
         let end = word.find(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c)));
         match end {
             None => name.push(word),

@@ -16,6 +16,8 @@
 //! Limits: `pipeline` requests in flight on each connection, one answer's head (64 KiB) kept with each, back-off up to
 //! a second between attempts to connect.
 
+mod connection;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +27,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
 use socket2::{SockAddr, Socket, Type};
+
+use connection::{Connection, Request, State, connect_fault, request_fault, token};
 
 use super::cpu;
 use super::plan::Load;
@@ -119,91 +123,6 @@ pub(super) struct ThreadReport {
     /// From when to when requests counted.
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    /// When it was meant to be sent.
-    intended: u64,
-    /// When it was.
-    sent: u64,
-    command: u16,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Without a socket, until a request wants one.
-    Closed,
-    Connecting,
-    /// Connected; while `login_left` answers are missing, not yet for requests.
-    Open,
-    /// Waits before the next attempt to connect.
-    Paused,
-    /// Will not be tried again.
-    GivenUp,
-}
-
-struct Connection<S> {
-    socket: Option<Socket>,
-    state: State,
-    /// Of the socket: an event of an earlier one is not taken for this one's.
-    generation: u32,
-    session: S,
-    /// The beginning of an answer.
-    partial: Vec<u8>,
-    /// What is to be sent, and how much of it has been.
-    out: Vec<u8>,
-    written: usize,
-    watches_write: bool,
-    /// Writing failed with this. Answers that came before may still be there to be read, and then its end.
-    broken: Option<std::io::Error>,
-    in_flight: VecDeque<Request>,
-    /// The request for which the connection is being made, by its intended time.
-    waiting: Option<Request>,
-    login_left: u32,
-    connect_began: u64,
-    /// Attempts since the last answer.
-    attempts: u32,
-    was_open: bool,
-    is_listed: bool,
-    deadline: u64,
-    entry: Option<u64>,
-}
-
-impl<S: Default> Connection<S> {
-    fn new() -> Connection<S> {
-        Connection {
-            socket: None,
-            state: State::Closed,
-            generation: 0,
-            session: S::default(),
-            partial: Vec::new(),
-            out: Vec::new(),
-            written: 0,
-            watches_write: false,
-            broken: None,
-            in_flight: VecDeque::new(),
-            waiting: None,
-            login_left: 0,
-            connect_began: 0,
-            attempts: 0,
-            was_open: false,
-            is_listed: false,
-            deadline: NEVER,
-            entry: None,
-        }
-    }
-}
-
-impl<S> Connection<S> {
-    /// It can take another request now.
-    fn has_room(&self, load: &Load) -> bool {
-        match self.state {
-            State::Open => self.login_left == 0 && self.in_flight.len() < load.pipeline && self.broken.is_none(),
-            State::Closed => self.waiting.is_none() && !load.keep_alive,
-            _ => false,
-        }
-    }
 }
 
 /// One thread of a run.
@@ -977,32 +896,5 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         } else if self.load.requests.is_some() && !is_cut_off && now < self.end {
             self.stats.unsent += self.budget;
         }
-    }
-}
-
-/// A connection's socket, as the poller names it.
-fn token(id: usize, generation: u32) -> u64 {
-    u64::from(generation) << 32 | id as u64
-}
-
-fn connect_fault(error: &std::io::Error) -> ConnectFault {
-    match error.kind() {
-        ErrorKind::ConnectionRefused => ConnectFault::Refused,
-        ErrorKind::TimedOut => ConnectFault::Timeout,
-        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => ConnectFault::Unreachable,
-        ErrorKind::NotFound | ErrorKind::PermissionDenied => ConnectFault::Path,
-        ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => ConnectFault::Resources,
-        _ => match Errno::from_io_error(error) {
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS) => ConnectFault::Resources,
-            _ => ConnectFault::Other,
-        },
-    }
-}
-
-fn request_fault(error: &std::io::Error) -> RequestFault {
-    match error.kind() {
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => RequestFault::Reset,
-        ErrorKind::TimedOut => RequestFault::Timeout,
-        _ => RequestFault::Io,
     }
 }

@@ -8,6 +8,9 @@
 //! Limits: [`DETACHED_MAX`] detached scripts a worker, one more is given up at once; and each for [`DETACHED_TIME`],
 //! because a socket of `core.tcp` has no timeout of its own unless the script sets one.
 
+mod service;
+mod task;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -16,18 +19,21 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
 use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, continuation, function, push_bytes};
 
+pub use service::Service;
+use task::run_task;
+pub use task::start_worker;
+
 use super::applet::AppletIo;
 use super::host::{Host, Phase, TaskReference, host};
 use super::operation::{AppletWait, Operation, Outcome};
 use super::sample::{LuaCall, result_sample};
-use super::states::{ActionCode, BoundAction, BoundService, CliJob, LuaStates, StateCell};
+use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
 use super::{ActionOutcome, Hook, applet, txn};
 use crate::sample::Sample;
 use crate::stream::StreamContext;
@@ -351,85 +357,6 @@ pub fn try_run_sample(
     match worker.lua.try_run(cx, Entry { purpose: call.purpose(), code, hook, input, may_wait }) {
         Tried::Ended(ended) => SampleAttempt::Ready(ended.sample()),
         Tried::Pending(pending) => SampleAttempt::Pending(PendingSample(pending)),
-    }
-}
-
-/// A service on its way. Its stream drives it burst by burst and moves its bytes meanwhile. Dropping it lets the script
-/// go on detached, where its applet says that the client has gone.
-pub struct Service {
-    pending: Pending,
-    /// The last burst ended without anything to wait for.
-    yielded: bool,
-}
-
-impl Service {
-    /// A service that has not begun; `None` where there is no such state.
-    pub fn new(worker: &Rc<Worker>, service: &BoundService) -> Option<Service> {
-        let inner = worker.lua.inner.as_ref()?.clone();
-        let cell = inner.cell(&service.code)?.clone();
-        let purpose = if service.http { Purpose::HttpService } else { Purpose::TcpService };
-        let hook = if service.http { Hook::HttpReq } else { Hook::TcpReq };
-        let stage = Stage::Begin { purpose, code: service.code.clone(), hook, input: None, may_wait: true, cell };
-        Some(Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, yielded: false })
-    }
-
-    /// Runs one burst; `Some` once the script has ended, and whether without an error.
-    pub async fn burst(&mut self, cx: &mut StreamContext) -> Option<bool> {
-        self.burst_with(Lent::Write(cx)).await
-    }
-
-    async fn burst_with(&mut self, lent: Lent<'_>) -> Option<bool> {
-        let ended = match self.pending.stage.as_deref_mut() {
-            Some(Stage::Begin { purpose, code, hook, cell, .. }) => {
-                let cell = cell.clone();
-                let mut state = cell.lock.lock().await;
-                let entry = Entry { purpose: *purpose, code, hook: *hook, input: None, may_wait: true };
-                match begin_with(&self.pending.inner, &cell, &mut state, lent, entry) {
-                    Begun::Ended(ended) => Some(ended),
-                    Begun::Waits(script) => {
-                        drop(state);
-                        self.pending.stage = Some(Box::new(Stage::Running(script)));
-                        None
-                    }
-                }
-            }
-            Some(Stage::Running(script)) => {
-                let cell = script.cell.clone();
-                let mut state = cell.lock.lock().await;
-                match script.burst(&mut state, lent) {
-                    Step::Ended(ended) => Some(ended),
-                    Step::Waits => None,
-                }
-            }
-            None => Some(Ended::Task),
-        };
-        self.yielded = false;
-        let ended = ended?;
-        self.pending.stage = None;
-        Some(matches!(ended, Ended::Service(true)))
-    }
-
-    /// Ready when the next burst makes sense.
-    pub fn poll_ready(&mut self, cx: &mut std::task::Context<'_>, io: &AppletIo) -> Poll<()> {
-        let Some(Stage::Running(script)) = self.pending.stage.as_deref_mut() else { return Poll::Ready(()) };
-        if script.outcome.is_some() {
-            return Poll::Ready(());
-        }
-        let outcome = match (script.applet, &mut script.waiting) {
-            (Some(wait), _) if io.is_ready(wait) => Outcome::Ready,
-            (Some(_), _) => return Poll::Pending,
-            (None, Some(waiting)) => std::task::ready!(waiting.as_mut().poll(cx)),
-            // A slice was used up, or the script yielded: others of this worker come first.
-            (None, None) if !std::mem::replace(&mut self.yielded, true) => {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            (None, None) => Outcome::Ready,
-        };
-        script.waiting = None;
-        script.applet = None;
-        script.outcome = Some(outcome);
-        Poll::Ready(())
     }
 }
 
@@ -904,108 +831,4 @@ unsafe fn enter_task(lua: *mut lua_State) -> c_int {
 
 unsafe fn finish_task(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     0
-}
-
-/// Starts what a worker owes its scripts: the tasks of `core.register_task` and the care of detached scripts. Call it
-/// once per worker, on its thread, inside its `LocalRuntime`.
-pub fn start_worker(worker: &Rc<Worker>) {
-    worker.lua.start();
-}
-
-impl WorkerLua {
-    pub(super) fn start(&self) {
-        let Some(inner) = self.inner.clone() else { return };
-        // One worker answers the stats socket's commands: they are rare, and their state is the same for all or its own.
-        if inner.index == 0
-            && let Some(mut jobs) = inner.states.jobs.1.lock().take()
-        {
-            let inner = inner.clone();
-            tokio::task::spawn_local(async move {
-                while let Some(job) = jobs.recv().await {
-                    tokio::task::spawn_local(run_command(inner.clone(), job));
-                }
-            });
-        }
-        let tasks = std::mem::take(&mut inner.states.tasks.lock()[inner.index]);
-        for (id, task) in tasks {
-            let Some(cell) = inner.states.cells[id].clone() else { continue };
-            tokio::task::spawn_local(run_task(inner.clone(), cell, task));
-        }
-        tokio::task::spawn_local(async move {
-            loop {
-                let mut script = inner.next().await;
-                let leaving = Leaving(inner.clone());
-                tokio::task::spawn_local(async move {
-                    let time = leaving.0.detached_time.get();
-                    if tokio::time::timeout(time, script.drive(None)).await.is_err() {
-                        let message = format!("{}: given up {time:?} after its stream ended.", script.label());
-                        (leaving.0.states.shared.sink)(WARNING, &message);
-                        script.abandon().await;
-                    }
-                });
-            }
-        });
-    }
-}
-
-/// Answers a command of the stats socket; a client that has gone is told to the script as such.
-async fn run_command(inner: Rc<Inner>, job: CliJob) {
-    /// Numbers of commands, downwards from where streams will never be.
-    static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
-    let Some(cell) = inner.cell(&job.code).cloned() else { return };
-    let number = NEXT.fetch_sub(1, Ordering::Relaxed);
-    let mut io = AppletIo::new();
-    io.end_input();
-    let stage = Stage::Begin {
-        purpose: Purpose::Cli,
-        code: job.code.clone(),
-        hook: Hook::TcpReq,
-        input: None,
-        may_wait: true,
-        cell,
-    };
-    let mut service = Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, yielded: false };
-    loop {
-        let ended = service.burst_with(Lent::Applet(&mut io, number)).await.is_some();
-        let piece = std::mem::take(&mut io.output);
-        if !piece.is_empty() && job.outlet.send(piece).await.is_err() {
-            return; // Dropping the service lets the script go on without its client.
-        }
-        if ended {
-            return;
-        }
-        poll_fn(|cx| service.poll_ready(cx, &io)).await;
-    }
-}
-
-/// Runs a task to its end; one that fails is logged and not started again, as in HAProxy.
-async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
-    let coroutine = {
-        let mut state = cell.lock.lock().await;
-        match state.coroutine() {
-            Ok(coroutine) => {
-                // SAFETY: as in `begin`.
-                unsafe { ffi::lua_pushcfunction(coroutine.thread(), function!(enter_task)) };
-                coroutine
-            }
-            Err(error) => {
-                (inner.states.shared.sink)(ALERT, &format!("Lua task: {error}."));
-                return;
-            }
-        }
-    };
-    let shared = &inner.states.shared;
-    let mut script = Script {
-        inner: inner.clone(),
-        cell,
-        coroutine: Some(coroutine),
-        budget: Budget::new(shared.task_timeout, shared.burst_timeout),
-        kind: Kind::Task(task),
-        stream_id: 0,
-        hook: Hook::TcpReq,
-        waiting: None,
-        applet: None,
-        outcome: Some(Outcome::Ready),
-    };
-    script.drive(None).await;
 }

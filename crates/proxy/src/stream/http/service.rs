@@ -1,7 +1,7 @@
 //! A service of a script answers the request (`http-request use-service lua.NAME`).
 //!
 //! The script and the client's socket meet in two bounded buffers
-//! ([`AppletIo`](crate::lua::AppletIo)): between two bursts this loop writes what the script sent, reads what it asked
+//! ([`AppletIo`]): between two bursts this loop writes what the script sent, reads what it asked
 //! for, and waits for whatever else it waits for. The response's head goes through the http-response rules like a
 //! server's. As in HAProxy a service is a target that is reached at once, so the line of the stream has its times and
 //! the service's name where a server's stand, and its ending is `LR`.

@@ -80,17 +80,20 @@ fn figures_are_haproxys_after_the_same_traffic() {
     let text = SERVED.replace("@ORIGIN@", &origin.word()).replace("@SERVER@", &origin.address());
     let haproxy = Haproxy::start(&format!("{global}{}", text.replace("@BIND@", &front.word())), &[&front, &origin]);
     traffic(&front.address());
-    let theirs = table(&Sluicegate::stats(&stats, "show stat"));
+    let settled = |stats: &std::path::Path| {
+        wait_for("the last stream to be counted", || {
+            let table = table(&Sluicegate::stats(stats, "show stat"));
+            (table["www/FRONTEND"]["scur"] == "0").then_some(table)
+        })
+    };
+    let theirs = settled(&stats);
 
     // Our own servers are haproxy's origin too, so only what lies before them is compared.
     let own = format!("global\n nbthread 1\n maxconn 1000\n{SERVED}").replace("@ORIGIN@", "127.0.0.1:1");
     let own = own.replace("@SERVER@", &origin.address()).replace("@BIND@", "127.0.0.1:1");
     let whole = Whole::start(&own, 1);
     traffic(&whole.addresses[1].to_string());
-    let ours = wait_for("the last stream to be counted", || {
-        let ours = table(&Sluicegate::stats(&whole.stats, "show stat"));
-        (ours["www/FRONTEND"]["scur"] == "0").then_some(ours)
-    });
+    let ours = settled(&whole.stats);
     drop(haproxy);
 
     let mut differences = Vec::new();

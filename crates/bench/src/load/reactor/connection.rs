@@ -1,0 +1,123 @@
+//! One connection of a run, and what its errors are counted as.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+
+use rustix::io::Errno;
+use socket2::Socket;
+
+use super::NEVER;
+use crate::load::plan::Load;
+use crate::load::stats::{ConnectFault, RequestFault};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    /// When it was meant to be sent.
+    pub(super) intended: u64,
+    /// When it was.
+    pub(super) sent: u64,
+    pub(super) command: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Without a socket, until a request wants one.
+    Closed,
+    Connecting,
+    /// Connected; while `login_left` answers are missing, not yet for requests.
+    Open,
+    /// Waits before the next attempt to connect.
+    Paused,
+    /// Will not be tried again.
+    GivenUp,
+}
+
+pub(super) struct Connection<S> {
+    pub(super) socket: Option<Socket>,
+    pub(super) state: State,
+    /// Of the socket: an event of an earlier one is not taken for this one's.
+    pub(super) generation: u32,
+    pub(super) session: S,
+    /// The beginning of an answer.
+    pub(super) partial: Vec<u8>,
+    /// What is to be sent, and how much of it has been.
+    pub(super) out: Vec<u8>,
+    pub(super) written: usize,
+    pub(super) watches_write: bool,
+    /// Writing failed with this. Answers that came before may still be there to be read, and then its end.
+    pub(super) broken: Option<std::io::Error>,
+    pub(super) in_flight: VecDeque<Request>,
+    /// The request for which the connection is being made, by its intended time.
+    pub(super) waiting: Option<Request>,
+    pub(super) login_left: u32,
+    pub(super) connect_began: u64,
+    /// Attempts since the last answer.
+    pub(super) attempts: u32,
+    pub(super) was_open: bool,
+    pub(super) is_listed: bool,
+    pub(super) deadline: u64,
+    pub(super) entry: Option<u64>,
+}
+
+impl<S: Default> Connection<S> {
+    pub(super) fn new() -> Connection<S> {
+        Connection {
+            socket: None,
+            state: State::Closed,
+            generation: 0,
+            session: S::default(),
+            partial: Vec::new(),
+            out: Vec::new(),
+            written: 0,
+            watches_write: false,
+            broken: None,
+            in_flight: VecDeque::new(),
+            waiting: None,
+            login_left: 0,
+            connect_began: 0,
+            attempts: 0,
+            was_open: false,
+            is_listed: false,
+            deadline: NEVER,
+            entry: None,
+        }
+    }
+}
+
+impl<S> Connection<S> {
+    /// It can take another request now.
+    pub(super) fn has_room(&self, load: &Load) -> bool {
+        match self.state {
+            State::Open => self.login_left == 0 && self.in_flight.len() < load.pipeline && self.broken.is_none(),
+            State::Closed => self.waiting.is_none() && !load.keep_alive,
+            _ => false,
+        }
+    }
+}
+
+/// A connection's socket, as the poller names it.
+pub(super) fn token(id: usize, generation: u32) -> u64 {
+    u64::from(generation) << 32 | id as u64
+}
+
+pub(super) fn connect_fault(error: &std::io::Error) -> ConnectFault {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => ConnectFault::Refused,
+        ErrorKind::TimedOut => ConnectFault::Timeout,
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => ConnectFault::Unreachable,
+        ErrorKind::NotFound | ErrorKind::PermissionDenied => ConnectFault::Path,
+        ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => ConnectFault::Resources,
+        _ => match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS) => ConnectFault::Resources,
+            _ => ConnectFault::Other,
+        },
+    }
+}
+
+pub(super) fn request_fault(error: &std::io::Error) -> RequestFault {
+    match error.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => RequestFault::Reset,
+        ErrorKind::TimedOut => RequestFault::Timeout,
+        _ => RequestFault::Io,
+    }
+}

@@ -1,0 +1,123 @@
+//! What runs without a stream: tasks, commands of the stats socket, and scripts whose stream has gone.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_script::ffi;
+use sluicegate_script::{Budget, function};
+
+use super::{
+    ALERT, Inner, Kind, Leaving, Lent, Outcome, Pending, Purpose, Script, Service, Stage, WARNING, WorkerLua,
+    enter_task,
+};
+use crate::lua::Hook;
+use crate::lua::applet::AppletIo;
+use crate::lua::host::TaskReference;
+use crate::lua::states::{CliJob, StateCell};
+use crate::worker::Worker;
+
+/// Starts what a worker owes its scripts: the tasks of `core.register_task` and the care of detached scripts. Call it
+/// once per worker, on its thread, inside its `LocalRuntime`.
+pub fn start_worker(worker: &Rc<Worker>) {
+    worker.lua.start();
+}
+
+impl WorkerLua {
+    pub(super) fn start(&self) {
+        let Some(inner) = self.inner.clone() else { return };
+        // One worker answers the stats socket's commands: they are rare, and their state is the same for all or its own.
+        if inner.index == 0
+            && let Some(mut jobs) = inner.states.jobs.1.lock().take()
+        {
+            let inner = inner.clone();
+            tokio::task::spawn_local(async move {
+                while let Some(job) = jobs.recv().await {
+                    tokio::task::spawn_local(run_command(inner.clone(), job));
+                }
+            });
+        }
+        let tasks = std::mem::take(&mut inner.states.tasks.lock()[inner.index]);
+        for (id, task) in tasks {
+            let Some(cell) = inner.states.cells[id].clone() else { continue };
+            tokio::task::spawn_local(run_task(inner.clone(), cell, task));
+        }
+        tokio::task::spawn_local(async move {
+            loop {
+                let mut script = inner.next().await;
+                let leaving = Leaving(inner.clone());
+                tokio::task::spawn_local(async move {
+                    let time = leaving.0.detached_time.get();
+                    if tokio::time::timeout(time, script.drive(None)).await.is_err() {
+                        let message = format!("{}: given up {time:?} after its stream ended.", script.label());
+                        (leaving.0.states.shared.sink)(WARNING, &message);
+                        script.abandon().await;
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Answers a command of the stats socket; a client that has gone is told to the script as such.
+async fn run_command(inner: Rc<Inner>, job: CliJob) {
+    /// Numbers of commands, downwards from where streams will never be.
+    static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
+    let Some(cell) = inner.cell(&job.code).cloned() else { return };
+    let number = NEXT.fetch_sub(1, Ordering::Relaxed);
+    let mut io = AppletIo::new();
+    io.end_input();
+    let stage = Stage::Begin {
+        purpose: Purpose::Cli,
+        code: job.code.clone(),
+        hook: Hook::TcpReq,
+        input: None,
+        may_wait: true,
+        cell,
+    };
+    let mut service = Service { pending: Pending { inner, stage: Some(Box::new(stage)) }, yielded: false };
+    loop {
+        let ended = service.burst_with(Lent::Applet(&mut io, number)).await.is_some();
+        let piece = std::mem::take(&mut io.output);
+        if !piece.is_empty() && job.outlet.send(piece).await.is_err() {
+            return; // Dropping the service lets the script go on without its client.
+        }
+        if ended {
+            return;
+        }
+        poll_fn(|cx| service.poll_ready(cx, &io)).await;
+    }
+}
+
+/// Runs a task to its end; one that fails is logged and not started again, as in HAProxy.
+pub(super) async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
+    let coroutine = {
+        let mut state = cell.lock.lock().await;
+        match state.coroutine() {
+            Ok(coroutine) => {
+                // SAFETY: as in `begin`.
+                unsafe { ffi::lua_pushcfunction(coroutine.thread(), function!(enter_task)) };
+                coroutine
+            }
+            Err(error) => {
+                (inner.states.shared.sink)(ALERT, &format!("Lua task: {error}."));
+                return;
+            }
+        }
+    };
+    let shared = &inner.states.shared;
+    let mut script = Script {
+        inner: inner.clone(),
+        cell,
+        coroutine: Some(coroutine),
+        budget: Budget::new(shared.task_timeout, shared.burst_timeout),
+        kind: Kind::Task(task),
+        stream_id: 0,
+        hook: Hook::TcpReq,
+        waiting: None,
+        applet: None,
+        outcome: Some(Outcome::Ready),
+    };
+    script.drive(None).await;
+}
