@@ -7,7 +7,7 @@
 //! (`DroppedLogs` of `show info`).
 //!
 //! The lines themselves are HAProxy's, byte for byte (configuration manual 8.2), see [`mod@line`] and [`alias`]; the
-//! formats of the wire are in [`header`], the destinations in [`mod@datagram`] and `writer`.
+//! formats of the wire are in [`header`], the destinations in `datagram` and `writer`.
 
 pub mod alias;
 pub mod capture;

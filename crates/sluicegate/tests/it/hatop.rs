@@ -1,5 +1,5 @@
-//! Debian's `hatop`, unmodified and in a terminal of its own, against the stats socket: its first view shows our servers
-//! and its keys F9 and F10 act on them.
+//! Debian's `hatop`, unmodified and in a terminal of its own, against the stats socket: its views show our servers, its
+//! keys act on them, and its prompt passes commands on.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,7 +13,13 @@ use sluicegate_testkit::{Listening, Sluicegate, wait_for};
 
 use super::start;
 
-const DOWN: &str = "\u{1b}OB";
+const END: &str = "\u{1b}OF";
+const UP: &str = "\u{1b}OA";
+const F4: &str = "\u{1b}OS";
+const F5: &str = "\u{1b}[15~";
+const F6: &str = "\u{1b}[17~";
+const F7: &str = "\u{1b}[18~";
+const F8: &str = "\u{1b}[19~";
 const F9: &str = "\u{1b}[20~";
 const F10: &str = "\u{1b}[21~";
 
@@ -67,18 +73,37 @@ impl Terminal {
         self.keyboard.write_all(key.as_bytes()).expect("a terminal");
     }
 
+    /// Presses a key that changes nothing but the screen, and waits until it has.
+    #[track_caller]
+    fn moves(&mut self, key: &str) {
+        let before = self.printed();
+        self.press(key);
+        wait_for("the screen to change", || (self.printed() > before).then_some(()));
+    }
+
+    /// Presses a key that sends a command about this server. Once hatop has the answer it says so in the place of the
+    /// name, which comes back when it has read new figures: from there on the next key works with them.
+    #[track_caller]
+    fn acts(&mut self, key: &str, server: &str) {
+        let before = self.printed();
+        self.press(key);
+        let said = self.shows(before, "updating...");
+        self.shows(said, server);
+    }
+
     /// How much was printed so far.
     fn printed(&self) -> usize {
         self.screen.lock().expect("not poisoned").len()
     }
 
-    /// Waits until `text` is printed behind the first `from` bytes.
+    /// Waits until `text` is printed behind the first `from` bytes; gives how much was printed up to its end.
     #[track_caller]
-    fn shows(&self, from: usize, text: &str) {
+    fn shows(&self, from: usize, text: &str) -> usize {
         wait_for(&format!("{text:?} on the screen"), || {
             let screen = self.screen.lock().expect("not poisoned");
-            String::from_utf8_lossy(&screen[from..]).contains(text).then_some(())
-        });
+            let at = screen[from..].windows(text.len()).position(|bytes| bytes == text.as_bytes())?;
+            Some(from + at + text.len())
+        })
     }
 }
 
@@ -138,17 +163,30 @@ fn hatop_shows_servers_and_its_keys_act() {
     hatop.shows(0, "nimble");
     hatop.shows(0, "steady");
 
-    // The cursor starts at the top. Where a row begins is hatop's own business, so it goes down until the key acts.
-    let deadline = std::time::Instant::now() + sluicegate_testkit::PATIENCE;
-    while column(&stats, "nimble", "status") != "MAINT" {
-        assert!(std::time::Instant::now() < deadline, "no key disabled the server");
-        let before = hatop.printed();
-        hatop.press(DOWN);
-        hatop.press(F10);
-        wait_for("hatop's next second", || (hatop.printed() > before).then_some(()));
+    // The last row is the backend's; above it stand its servers in order.
+    for key in [END, UP, UP] {
+        hatop.moves(key);
     }
+    hatop.acts(F10, "nimble");
+    assert_eq!(column(&stats, "nimble", "status"), "MAINT");
+    hatop.acts(F9, "nimble");
+    assert_eq!(column(&stats, "nimble", "status"), "no check");
+    for (key, weight) in [(F6, "19"), (F5, "9"), (F7, "10"), (F8, "20"), (F6, "19"), (F4, "20")] {
+        hatop.acts(key, "nimble");
+        assert_eq!(column(&stats, "nimble", "weight"), weight);
+    }
+
+    // Its other views read the same answers: each shows columns that no other has.
+    for (key, text) in [("2", "RATE"), ("3", "2xx"), ("4", "ERRORS")] {
+        let before = hatop.printed();
+        hatop.press(key);
+        hatop.shows(before, text);
+    }
+    // Its prompt passes commands on.
+    hatop.moves("5");
     let before = hatop.printed();
-    hatop.shows(before.saturating_sub(1), "MAINT");
-    hatop.press(F9);
-    becomes(&stats, "nimble", "status", "no check");
+    hatop.press("show cli level\r");
+    hatop.shows(before, "admin");
+    hatop.press("disable server app/steady\r");
+    becomes(&stats, "steady", "status", "MAINT");
 }
