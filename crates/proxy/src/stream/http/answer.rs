@@ -1,0 +1,190 @@
+//! Answers that come from here and not from a server: what rules ask for, error pages, refusals.
+
+use super::*;
+
+impl Exchange<'_> {
+    /// A rule's answer.
+    pub(super) async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
+        let index = self.stream.worker().index;
+        let counters = self.stream.cx.frontend.frontend.figures.at(index);
+        let who = match reply.source {
+            ReplySource::Deny if hook.is_response() => {
+                counters.dresp.add(1);
+                b'P'
+            }
+            ReplySource::Deny | ReplySource::Tarpit => {
+                counters.dreq.add(1);
+                b'P'
+            }
+            ReplySource::Return => {
+                counters.intercepted.add(1);
+                b'L'
+            }
+            ReplySource::Internal => {
+                counters.eint.add(1);
+                b'I'
+            }
+        };
+        let phase = match reply.source {
+            ReplySource::Tarpit => b'T',
+            _ if hook.is_response() => b'H',
+            _ => b'R',
+        };
+        self.stream.end(who, phase);
+        if reply.source == ReplySource::Tarpit {
+            self.tarpit().await;
+        }
+        let page = match reply.page {
+            ReplyPage::None => None,
+            ReplyPage::Status(status) => self.stream.cx.error_page(status),
+            ReplyPage::File(page) => Some(page),
+        };
+        if let Some(page) = page {
+            return self.error_page(&page, reply.head.status()).await;
+        }
+        self.stream.cx.response = reply.head;
+        self.answer(&reply.body, Ending::length(reply.close)).await
+    }
+
+    /// Keeps the client waiting for `timeout tarpit`, or until it leaves. The log line counts that as time in a queue.
+    pub(super) async fn tarpit(&mut self) {
+        let cx = &self.stream.cx;
+        let times = &cx.backend.as_ref().unwrap_or(&cx.frontend).config.timeouts;
+        let over = Instant::now() + times.tarpit.or(times.connect).unwrap_or_default();
+        self.session.timer.set(Some(over));
+        poll_fn(|cx| match self.session.poll_gone(cx, true) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.session.timer.poll(cx),
+        })
+        .await;
+        let log = &mut self.stream.cx.log;
+        // To HAProxy the request never was complete, and all of its time was spent in a queue.
+        log.request_done = None;
+        log.queue_done = Some(Instant::now());
+    }
+
+    /// The page of a status: the proxies' or the built-in one.
+    pub(super) async fn page(&mut self, code: u16, who: u8, phase: u8) -> After {
+        self.stream.end(who, phase);
+        if let Some(page) = self.stream.cx.error_page(code) {
+            return self.error_page(&page, code).await;
+        }
+        let body = status::error_page(code).fill(&mut self.stream.cx.response);
+        self.answer(body.as_ref(), Ending::length(matches!(code, 400 | 408))).await
+    }
+
+    /// A page of a file. What is logged is the status that it stands for.
+    pub(super) async fn error_page(&mut self, page: &ErrorPage, code: u16) -> After {
+        let after = match page {
+            ErrorPage::Silent => {
+                self.answered = true;
+                After::Close
+            }
+            ErrorPage::Message(message) => {
+                let response = &mut self.stream.cx.response;
+                response.clear();
+                let version = if message.http_1_0 { Version::Http10 } else { Version::Http11 };
+                response.set_response(version, message.status, &message.reason);
+                for (name, value) in &message.fields {
+                    response.add(name, value);
+                }
+                let (length, said) = (message.has_length, message.close);
+                self.answer(&message.body, Ending { length, close: said || !length, said }).await
+            }
+        };
+        self.stream.cx.log.status = i32::from(code);
+        after
+    }
+
+    /// A built-in page as it is, no rule asked: what follows on the client's connection can't be understood. A page of
+    /// the proxies is not sent here, as in HAProxy, except that an empty one still means silence.
+    pub(super) async fn refuse(&mut self, code: u16, who: u8, phase: u8) -> After {
+        self.stream.end(who, phase);
+        if self.answered {
+            return After::Close;
+        }
+        self.answered = true;
+        self.stream.cx.log.status = i32::from(code);
+        if self.stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent) {
+            return After::Close;
+        }
+        let page = status::error_page(code).raw.as_bytes();
+        // What its start line, four fields and end count against the bytes that they are.
+        self.stream.count(0, page.len() - 1);
+        match self.send(page).await {
+            Ok(()) => After::Drain,
+            Err(()) => After::Close,
+        }
+    }
+
+    /// Sends the response in the context with this body. The connection survives it if the whole request has come.
+    pub(super) async fn answer(&mut self, body: &[u8], ending: Ending) -> After {
+        if self.answered {
+            return After::Close;
+        }
+        self.answered = true;
+        let mut moved = Moved::default();
+        let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
+        let response = &self.stream.cx.response;
+        let silent = self.head.method == Method::Head || matches!(response.status(), 100..=199 | 204 | 304);
+        // The pages that close say so in a field of their own.
+        let field = if ending.said { "connection".len() + "close".len() } else { 0 };
+        let length = if ending.length { length_size(response, body.len()) } else { 0 };
+        let sent = if silent { 0 } else { body.len() };
+        self.stream.count(moved.body, head_size(response) + length + field + sent);
+        let keep = !ending.close && complete && self.keeps_client();
+        let mut out = std::mem::take(&mut self.stream.response_out);
+        let cx = &mut self.stream.cx;
+        cx.log.status = i32::from(cx.response.status());
+        let connection = ConnectionField::for_response(self.version, cx.response.version(), keep);
+        let framing = match (silent, ending.length) {
+            (true, _) => Framing::None,
+            (false, true) => Framing::Length(body.len() as u64),
+            (false, false) => Framing::UntilClose,
+        };
+        write_response(&cx.response, framing, connection, &mut out);
+        if !silent {
+            out.extend_from_slice(body);
+        }
+        let sent = self.send(&out).await;
+        self.stream.response_out = out;
+        match sent {
+            Ok(()) if keep => After::KeepAlive,
+            Ok(()) if complete => After::Close,
+            Ok(()) => After::Drain,
+            Err(()) => After::Close,
+        }
+    }
+
+    pub(super) fn keeps_client(&self) -> bool {
+        // A client that has ended its side may have sent further requests before; they are served.
+        self.head.keep_alive && self.mode != ConnectionMode::Close && !self.session.is_stopping()
+    }
+
+    /// Sends bytes to the client while nothing else moves.
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), ()> {
+        let mut at = 0;
+        self.client_active = Instant::now();
+        let result = poll_fn(|cx| {
+            while at < bytes.len() {
+                match self.session.socket.poll_write(cx, &bytes[at..]) {
+                    Poll::Ready(Ok(count)) => {
+                        at += count;
+                        self.stream.count_sent(count);
+                        if at < bytes.len() {
+                            self.client_active = Instant::now();
+                        }
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(b'C')),
+                    Poll::Pending => {
+                        self.session.timer.set(self.client_timeout.map(|timeout| self.client_active + timeout));
+                        return self.session.timer.poll(cx).map(|()| Err(b'c'));
+                    }
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await;
+        result.map_err(|who| self.stream.end(who, b'D'))
+    }
+}
