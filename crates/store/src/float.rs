@@ -111,6 +111,11 @@ impl Extended {
         (!number.infinite && number.mantissa != 0).then_some(number)
     }
 
+    /// Whether it is infinite.
+    pub(crate) fn is_infinite(self) -> bool {
+        self.infinite
+    }
+
     /// The sum; [`None`] if it is infinite or no number.
     pub(crate) fn add(self, other: Extended) -> Option<Extended> {
         if self.infinite || other.infinite {

@@ -113,7 +113,7 @@ fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             db.lock(stripe).table.scan(from, &mut count, |entry| {
                 let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
                 let wanted = options.pattern.is_none_or(|pattern| glob::matches(pattern, entry.key()))
-                    && options.kind.is_none_or(|kind| is(kind, "string"));
+                    && options.kind.is_none_or(|kind| is(kind, entry.type_name()));
                 if alive && wanted {
                     found.push(entry.key().to_vec());
                 }

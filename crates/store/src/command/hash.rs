@@ -1,58 +1,234 @@
 //! Commands on hashes.
+//!
+//! What names one field is done in a moment whatever the size; HGETALL, HKEYS and HVALS copy a whole hash under its
+//! stripe's lock.
 
-use sluicegate_wire::resp::ReplySink;
+use sluicegate_wire::resp::{ReplySink, parse_i64};
 
-use super::or_error;
+use super::{NOT_INTEGER, Refused, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
+use crate::float::Extended;
 use crate::keys::KeyRule;
-use crate::object::Hash;
+use crate::object::packed::Element;
+use crate::object::{Hash, Kind};
 
-fn hset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+/// Says a field's value.
+fn say(value: Option<Element<'_>>, out: &mut dyn ReplySink) {
+    match value {
+        Some(value) => out.bulk(value.text(&mut itoa::Buffer::new())),
+        None => out.null(),
+    }
+}
+
+/// Sets pairs from word 2 on; gives how many fields are new.
+fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<usize, Refused> {
     let words = ctx.words;
     if !words.len().is_multiple_of(2) {
-        return out.error("ERR wrong number of arguments for 'hset' command");
+        return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
-    let result = ctx.key(0).edit_as(|hash: &mut Hash| {
+    ctx.key(0).edit_as(|hash: &mut Hash| {
         let pairs = words[2..].chunks_exact(2);
         pairs.filter(|pair| hash.insert(pair[0], pair[1])).count()
+    })
+}
+
+fn hset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    or_error(set_pairs(ctx, "hset").map(|added| out.integer(added as i64)), out);
+}
+
+fn hmset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    or_error(set_pairs(ctx, "hmset").map(|_| out.ok()), out);
+}
+
+fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = ctx.key(0).edit_as(|hash: &mut Hash| {
+        let absent = hash.get(words[2]).is_none();
+        absent && hash.insert(words[2], words[3])
     });
-    or_error(result.map(|added| out.integer(added as i64)), out);
+    or_error(result.map(|set| out.integer(i64::from(set))), out);
 }
 
 fn hget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let field = ctx.words[2];
-    let result = ctx.read_as::<Hash>(0).map(|hash| match hash.as_ref().and_then(|hash| hash.get(field)) {
-        Some(value) => out.bulk(value.text(&mut itoa::Buffer::new())),
-        None => out.null(),
+    let result = ctx.read_as::<Hash>(0).map(|hash| say(hash.as_ref().and_then(|hash| hash.get(field)), out));
+    or_error(result, out);
+}
+
+fn hmget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = ctx.read_as::<Hash>(0).map(|hash| {
+        out.array(words.len() - 2);
+        words[2..].iter().for_each(|field| say(hash.as_ref().and_then(|hash| hash.get(field)), out));
     });
     or_error(result, out);
 }
 
-const ROW: CommandSpec = CommandSpec {
-    since: "2.0.0",
-    group: "hash",
-    categories: &[Category::Hash],
-    keys: KeyRule::ONE,
-    cost: Cost::Constant,
-    ..CommandSpec::EMPTY
-};
+fn hgetall(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = ctx.read_as::<Hash>(0).map(|hash| {
+        out.map(hash.as_ref().map_or(0, |hash| hash.len()));
+        if let Some(hash) = hash {
+            hash.each(|field, value| {
+                out.bulk(field);
+                out.bulk(value);
+            });
+        }
+    });
+    or_error(result, out);
+}
+
+/// Says the fields, or the values.
+fn one_side(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, values: bool) {
+    let result = ctx.read_as::<Hash>(0).map(|hash| {
+        out.array(hash.as_ref().map_or(0, |hash| hash.len()));
+        if let Some(hash) = hash {
+            hash.each(|field, value| out.bulk(if values { value } else { field }));
+        }
+    });
+    or_error(result, out);
+}
+
+fn hkeys(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    one_side(ctx, out, false);
+}
+
+fn hvals(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    one_side(ctx, out, true);
+}
+
+fn hlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = ctx.read_as::<Hash>(0).map(|hash| out.integer(hash.map_or(0, |hash| hash.len()) as i64));
+    or_error(result, out);
+}
+
+fn hexists(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let field = ctx.words[2];
+    let result = ctx.read_as::<Hash>(0).map(|hash| {
+        out.integer(i64::from(hash.is_some_and(|hash| hash.get(field).is_some())));
+    });
+    or_error(result, out);
+}
+
+fn hstrlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let field = ctx.words[2];
+    let result = ctx.read_as::<Hash>(0).map(|hash| {
+        let value = hash.as_ref().and_then(|hash| hash.get(field));
+        out.integer(value.map_or(0, |value| value.text(&mut itoa::Buffer::new()).len()) as i64);
+    });
+    or_error(result, out);
+}
+
+fn hdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result =
+        ctx.key(0).edit_existing_as(|hash: &mut Hash| words[2..].iter().filter(|field| hash.remove(field)).count());
+    or_error(result.map(|removed| out.integer(removed.unwrap_or(0) as i64)), out);
+}
+
+fn hincrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = parse_i64(words[3]).ok_or(NOT_INTEGER.into()).and_then(|delta| {
+        ctx.key(0).edit_as(|hash: &mut Hash| {
+            let old = match hash.get(words[2]) {
+                None => Some(0),
+                Some(Element::Int(value)) => Some(value),
+                Some(Element::Bytes(bytes)) => parse_i64(bytes),
+            };
+            let old = old.ok_or("ERR hash value is not an integer")?;
+            let sum = old.checked_add(delta).ok_or("ERR increment or decrement would overflow")?;
+            hash.insert(words[2], itoa::Buffer::new().format(sum).as_bytes());
+            Ok::<i64, Refused>(sum)
+        })?
+    });
+    or_error(result.map(|sum| out.integer(sum)), out);
+}
+
+fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let delta = Extended::parse(words[3]).ok_or(Refused::from("ERR value is not a valid float"));
+    let result = delta.and_then(|delta| {
+        if delta.is_infinite() {
+            return Err("ERR value is NaN or Infinity".into());
+        }
+        ctx.key(0).edit_as(|hash: &mut Hash| {
+            let old = match hash.get(words[2]) {
+                None => Some(Extended::ZERO),
+                Some(value) => Extended::parse(value.text(&mut itoa::Buffer::new())),
+            };
+            let old = old.ok_or("ERR hash value is not a float")?;
+            let sum = old.add(delta).ok_or("ERR increment would produce NaN or Infinity")?.to_text();
+            hash.insert(words[2], &sum);
+            Ok::<_, Refused>(sum)
+        })?
+    });
+    or_error(result.map(|sum| out.bulk(&sum)), out);
+}
+
+const WRITES: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
+const READS: Flags = Flags::READONLY.and(Flags::FAST);
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    summary: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity,
+        flags,
+        summary,
+        keys: KeyRule::ONE,
+        categories: &[Category::Hash],
+        since: "2.0.0",
+        group: "hash",
+        complexity: "O(1)",
+        handler: Handler::Keyspace(handle),
+        ..CommandSpec::EMPTY
+    }
+}
+
+/// A row whose work grows with the hash.
+const fn whole(name: &'static str, summary: &'static str, handle: super::Handle) -> CommandSpec {
+    CommandSpec {
+        cost: Cost::PerElement,
+        complexity: "O(N) where N is the size of the hash.",
+        ..row(name, 2, Flags::READONLY, summary, handle)
+    }
+}
+
+const PER_FIELD: &str = "O(N) where N is the number of fields named.";
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
-        name: "hset",
-        arity: -4,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
-        summary: "Creates or modifies the value of a field in a hash.",
-        handler: Handler::Keyspace(hset),
-        ..ROW
+        complexity: PER_FIELD,
+        ..row(
+            "hdel",
+            -3,
+            Flags::WRITE.and(Flags::FAST),
+            "Deletes fields of a hash, and the hash with its last one.",
+            hdel,
+        )
     },
+    row("hexists", 3, READS, "Tells whether a hash has a field.", hexists),
+    row("hget", 3, READS, "Returns the value of a field.", hget),
+    whole("hgetall", "Returns all fields and values of a hash.", hgetall),
+    row("hincrby", 4, WRITES, "Adds to the integer in a field; 0 if there is none.", hincrby),
     CommandSpec {
-        name: "hget",
-        arity: 3,
-        flags: Flags::READONLY.and(Flags::FAST),
-        summary: "Returns the value of a field in a hash.",
-        handler: Handler::Keyspace(hget),
-        ..ROW
+        since: "2.6.0",
+        ..row("hincrbyfloat", 4, WRITES, "Adds to the number in a field; 0 if there is none.", hincrbyfloat)
     },
+    whole("hkeys", "Returns all fields of a hash.", hkeys),
+    row("hlen", 2, READS, "Returns the number of fields of a hash.", hlen),
+    CommandSpec { complexity: PER_FIELD, ..row("hmget", -3, READS, "Returns the values of some fields.", hmget) },
+    CommandSpec { complexity: PER_FIELD, ..row("hmset", -4, WRITES, "Sets fields of a hash.", hmset) },
+    CommandSpec {
+        complexity: PER_FIELD,
+        ..row("hset", -4, WRITES, "Sets fields of a hash; returns how many are new.", hset)
+    },
+    row("hsetnx", 4, WRITES, "Sets a field that does not exist.", hsetnx),
+    CommandSpec { since: "3.2.0", ..row("hstrlen", 3, READS, "Returns the length of a field's value.", hstrlen) },
+    whole("hvals", "Returns all values of a hash.", hvals),
 ];

@@ -64,10 +64,6 @@ fn lengths(a: &[u8], b: &[u8]) -> Vec<u32> {
 }
 
 fn lcs(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let options = match options(&ctx.words[3..]) {
-        Ok(options) => options,
-        Err(text) => return out.error(&text),
-    };
     let mut text = |index: usize| match ctx.read(index) {
         None => Some(Arc::default()),
         Some(entry) => entry.shared().or_else(|| {
@@ -80,6 +76,10 @@ fn lcs(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         _ => return out.error("ERR The specified keys must contain string values"),
     };
     ctx.unlock();
+    let options = match options(&ctx.words[3..]) {
+        Ok(options) => options,
+        Err(text) => return out.error(&text),
+    };
 
     let width = b.len() + 1;
     if (a.len() + 1).saturating_mul(width).saturating_mul(4) > STRING_MAX {

@@ -202,7 +202,7 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let options = Options::parse(&words[2..], false)?;
         let mut key = ctx.key(0);
         key.note_read();
-        if !key.exists() {
+        if key.string()?.is_none() {
             out.null();
             return Ok(());
         }
@@ -300,8 +300,9 @@ fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR offset is out of range".into());
         }
         let mut key = ctx.key(0);
+        let len = key.string()?.map_or(0, View::len);
         if words[3].is_empty() {
-            out.integer(key.string()?.map_or(0, View::len) as i64);
+            out.integer(len as i64);
             return Ok(());
         }
         if offset.saturating_add(words[3].len() as i64) > STRING_MAX as i64 {

@@ -21,6 +21,7 @@ mod lzf;
 
 use sluicegate_wire::resp::parse_i64;
 
+use crate::object::{Hash, Kind};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 
@@ -34,6 +35,8 @@ const CHECKSUM_BYTES: usize = 8;
 const TYPE_STRING: u8 = 0;
 /// A set as its number of members and the members.
 pub(crate) const TYPE_SET: u8 = 2;
+/// A hash as its number of fields, and fields and values.
+pub(crate) const TYPE_HASH: u8 = 4;
 /// A hash as one listpack.
 pub(crate) const TYPE_HASH_LISTPACK: u8 = 16;
 /// A sorted set as one listpack.
@@ -104,6 +107,12 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
     let mut reader = Reader(object);
     match reader.byte()? {
         TYPE_STRING => Ok(reader.string()?.into_value()),
+        TYPE_HASH => reader.hash(),
+        TYPE_HASH_LISTPACK => {
+            let bytes = reader.string()?.into_bytes();
+            let hash = Hash::of_listpack(&bytes).ok_or(Wrong::Object)?;
+            Ok(Value::Object(hash.into_object()))
+        }
         _ => Err(Wrong::Object),
     }
 }
@@ -176,6 +185,14 @@ enum Text<'a> {
 }
 
 impl Text<'_> {
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Text::Int(value) => itoa::Buffer::new().format(value).as_bytes().to_vec(),
+            Text::Bytes(bytes) => bytes.to_vec(),
+            Text::Own(bytes) => bytes,
+        }
+    }
+
     /// As SET would store it.
     fn into_value(self) -> Value<'static> {
         let bytes = match self {
@@ -236,6 +253,19 @@ impl<'a> Reader<'a> {
             Length::Of(len) => Ok(len),
             Length::Encoded(_) => Err(Wrong::Object),
         }
+    }
+
+    /// Fields and values; a field that is there twice is refused.
+    fn hash(&mut self) -> Result<Value<'static>, Wrong> {
+        let mut hash = Hash::empty();
+        let len = self.plain_length()?;
+        for _ in 0..len {
+            let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
+            if !hash.insert(&field, &value) {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
     }
 
     fn string(&mut self) -> Result<Text<'a>, Wrong> {

@@ -83,7 +83,8 @@ fn check(act: fn(u64) -> Act, words: &str) -> Fields {
 fn requests_without_an_answer_stand_under_their_kind() {
     let fields = check(|number| if number % 4 == 3 { Act::Close("") } else { Act::Answer(OK) }, "");
     assert_eq!((fields.count("failures.closed.count"), fields.count("requests.answered")), (5, 15));
-    assert!(fields.count("connections.made_again") >= 4);
+    // Of the five that were closed, each of the two connections may have been the last one in need.
+    assert!(fields.count("connections.made_again") >= 3);
 
     let fields = check(
         |number| {
