@@ -36,6 +36,19 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
             }
             Reply::Array(items)
         }
+        ("hkeys" | "hvals", Reply::Array(mut items)) => {
+            items.sort_by_key(|item| format!("{item:?}"));
+            Reply::Array(items)
+        }
+        ("hgetall", Reply::Array(items)) => {
+            let mut pairs: Vec<Vec<Reply>> = items.chunks(2).map(<[Reply]>::to_vec).collect();
+            pairs.sort_by_key(|pair| format!("{pair:?}"));
+            Reply::Array(pairs.concat())
+        }
+        ("hgetall", Reply::Map(mut pairs)) => {
+            pairs.sort_by_key(|pair| format!("{pair:?}"));
+            Reply::Map(pairs)
+        }
         (_, reply) => reply,
     }
 }
@@ -316,7 +329,7 @@ fn words<'a>(random: &mut Random) -> Vec<&'a str> {
                 add(random, &["COUNT", "MATCH", "TYPE"]);
                 add(random, &["1000", "1000", "0", "-1", "x", "*", "string", "list"]);
             }
-            if words.len().is_multiple_of(2) && !words.contains(&"1000") {
+            if words.len().is_multiple_of(2) && !words.contains(&"COUNT") {
                 words.extend(["COUNT", "1000"]);
             }
         }
