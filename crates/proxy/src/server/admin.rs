@@ -254,7 +254,8 @@ impl Notice<'_> {
     pub(super) fn goes(&self, what: &str, severity: Severity) {
         let (active, backup, on_backup) = self.usable();
         let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
-        let queue = self.proxy.backend.queue.len();
+        // Its own queue's, as in HAProxy: those in the backend's wait for any server.
+        let queue = self.server.shared.queued.load(Ordering::Relaxed);
         let waiting = self.waiting;
         let line = format!(
             "{} {what}. {active} active and {backup} backup servers left.{on_backup} {current} sessions active, \

@@ -11,6 +11,7 @@ mod lua_modules;
 mod lua_samples_and_services;
 mod robust;
 mod shape;
+mod states;
 mod syslog;
 
 use sluicegate_testkit::{Listening, Sluicegate};
