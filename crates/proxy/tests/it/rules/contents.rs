@@ -308,7 +308,8 @@ fn content_rules_of_http_see_a_request_grow() {
     let mut talks = Vec::new();
     for frontend in 0..frontends.len() {
         talks.push((frontend, vec![head(0).into_bytes()], false));
-        talks.push((frontend, vec![head(3).into_bytes(), b"abc".to_vec()], false));
+        talks.push((frontend, vec![head(3).into_bytes()], false));
+        talks.push((frontend, vec![(head(3) + "abc").into_bytes()], false));
     }
     compare(&frontends, "", &talks, short);
 }
