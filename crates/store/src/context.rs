@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::Inner;
 use crate::command::{Refused, WRONG_TYPE};
 use crate::gate::Pass;
+use crate::notify::{Class, Event, Events};
 use crate::object::{Kind, ObjectRef, Ref};
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
@@ -33,6 +34,8 @@ pub struct Ctx<'p> {
     pub(crate) decoded: Option<Box<Result<Value<'static>, rdb::Wrong>>>,
     /// Memory to be freed after the stripes are unlocked.
     pub(crate) garbage: SmallVec<[Garbage; 1]>,
+    /// What is published after the stripes are unlocked.
+    pub(crate) events: Events,
 }
 
 /// Where one of the command's keys stands.
@@ -108,6 +111,16 @@ impl<'p> Ctx<'p> {
         Value::of(bytes)
     }
 
+    /// Says that something happened to key `index`, by the name that Redis gives it.
+    #[inline]
+    #[allow(dead_code, reason = "the commands say their events one by one")]
+    pub(crate) fn notify(&mut self, index: usize, class: Class, name: &'static str) {
+        if self.inner.notifier.wants(class) {
+            let key = self.words[self.places[index].word as usize];
+            self.events.push(Event { class, name, db: self.db, key: key.into() });
+        }
+    }
+
     /// Unlocks all stripes; no key can be used after that.
     pub(crate) fn unlock(&mut self) {
         self.locks.clear();
@@ -120,6 +133,9 @@ impl Drop for Ctx<'_> {
         // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
         self.locks.clear();
         self.garbage.clear();
+        if !self.events.is_empty() {
+            self.inner.notifier.publish(std::mem::take(&mut self.events));
+        }
     }
 }
 

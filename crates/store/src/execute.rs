@@ -229,6 +229,7 @@ impl Inner {
             prepared: SmallVec::new(),
             decoded: None,
             garbage: SmallVec::new(),
+            events: SmallVec::new(),
         };
         if spec.flags.has(Flags::DENYOOM) {
             if let Some(prepare) = spec.prepare {

@@ -27,6 +27,7 @@ mod glob;
 mod hold;
 mod keys;
 mod keyspace;
+mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
 mod park;
@@ -89,6 +90,7 @@ pub(crate) struct Inner {
     pub(crate) tickets_max: usize,
     pub(crate) next_ticket: AtomicU64,
     pub(crate) sweeper: expiry::Sweeper,
+    pub(crate) notifier: notify::Notifier,
 }
 
 impl Store {
@@ -102,6 +104,7 @@ impl Store {
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),
             sweeper: expiry::Sweeper::default(),
+            notifier: notify::Notifier::default(),
         }))
     }
 

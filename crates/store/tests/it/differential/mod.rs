@@ -1,5 +1,7 @@
 //! The same commands to Debian's redis-server and to the store: replies and final state are compared byte for byte,
-//! except where the clock or the order of a hash table shows.
+//! except where the clock or the order of a hash table shows. Each type has a file that makes its random commands.
+
+mod hashes;
 
 use sluicegate_store::{Caller, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer};
@@ -105,7 +107,7 @@ impl Pair {
                 }
                 self.check(&["OBJECT", "ENCODING", key]);
             }
-            for key in HASHES {
+            for key in hashes::KEYS {
                 for command in ["HGETALL", "HLEN", "TYPE"] {
                     self.check(&[command, key]);
                 }
@@ -137,10 +139,6 @@ const VALUES: [&str; 18] = [
     "mynewtext",
     "a-value-that-is-a-little-longer-than-44-bytes-is",
 ];
-/// Keys of hashes, one of strings among them.
-const HASHES: [&str; 4] = ["h", "hash:1", "b", "k[1]"];
-const FIELDS: [&str; 8] =
-    ["f", "g", "1", "-7", "", "field-name", "a-field-whose-name-is-rather-long-but-not-too-long", "h"];
 const NUMBERS: [&str; 14] = [
     "0",
     "1",
@@ -368,45 +366,7 @@ fn words<'a>(random: &mut Random) -> Vec<&'a str> {
                 }
             }
         }
-        63..=66 => {
-            add(random, &["HSET", "HSET", "HMSET", "hset"]);
-            add(random, &HASHES);
-            for _ in 0..=random.below(3) {
-                add(random, &FIELDS);
-                add(random, &VALUES);
-            }
-            if random.below(10) == 0 {
-                add(random, &FIELDS);
-            }
-        }
-        67..=68 => {
-            add(random, &["HDEL", "HMGET", "HDEL"]);
-            add(random, &HASHES);
-            for _ in 0..=random.below(3) {
-                add(random, &FIELDS);
-            }
-        }
-        69..=70 => {
-            add(random, &["HGET", "HEXISTS", "HSTRLEN"]);
-            add(random, &HASHES);
-            add(random, &FIELDS);
-        }
-        71..=72 => {
-            add(random, &["HGETALL", "HKEYS", "HVALS", "HLEN"]);
-            add(random, &HASHES);
-        }
-        73 => {
-            add(random, &["HSETNX"]);
-            add(random, &HASHES);
-            add(random, &FIELDS);
-            add(random, &VALUES);
-        }
-        74 => {
-            add(random, &["HINCRBY", "HINCRBY", "HINCRBYFLOAT"]);
-            add(random, &HASHES);
-            add(random, &FIELDS);
-            if random.below(2) == 0 { add(random, &NUMBERS) } else { add(random, &FLOATS) }
-        }
+        63..=74 => return hashes::words(random),
         _ => {
             // Any command with any number of words.
             add(
@@ -449,47 +409,6 @@ fn random_commands_are_answered_as_by_redis_in_resp2() {
 #[test]
 fn random_commands_are_answered_as_by_redis_in_resp3() {
     random_commands(Protocol::Resp3, seed(2));
-}
-
-#[test]
-fn large_hashes_hold_what_redis_holds() {
-    let mut pair = Pair::new(Protocol::Resp3);
-    for number in 0..600 {
-        pair.check(&["HSET", "big", &format!("field:{number}"), &"v".repeat(number % 100)]);
-        pair.check(&["HLEN", "big"]);
-    }
-    pair.check(&["OBJECT", "ENCODING", "big"]);
-    pair.check(&["COPY", "big", "again"]);
-    for number in (0..600).step_by(2) {
-        pair.check(&["HDEL", "big", &format!("field:{number}"), &format!("field:{number}")]);
-    }
-    for number in 0..600 {
-        let field = format!("field:{number}");
-        pair.check(&["HGET", "big", &field]);
-        pair.check(&["HSTRLEN", "again", &field]);
-    }
-    pair.check(&["RENAME", "again", "other"]);
-    pair.check(&["OBJECT", "ENCODING", "other"]);
-    // One long value is enough.
-    pair.check(&["HSET", "wide", "f", &"v".repeat(65)]);
-    pair.check(&["OBJECT", "ENCODING", "wide"]);
-    // Both programs read what the other one wrote.
-    for key in ["big", "other", "wide"] {
-        pair.redis.command(&["DUMP", key]);
-        let Reply::Bulk(theirs) = parse(&pair.redis.read_reply()) else { panic!("a payload") };
-        let ours = start(&pair.store, &mut pair.caller, &[b"DUMP", key.as_bytes()]).unwrap_or_else(block_on);
-        let Reply::Bulk(ours) = parse(&ours) else { panic!("a payload") };
-        let restored = [key.as_bytes(), b":2"].concat();
-        let reply = start(&pair.store, &mut pair.caller, &[b"RESTORE", &restored, b"0", &theirs]);
-        assert_eq!(reply.unwrap_or_else(block_on), b"+OK\r\n");
-        let head = format!("*4\r\n$7\r\nRESTORE\r\n${}\r\n{key}:2\r\n$1\r\n0\r\n${}\r\n", restored.len(), ours.len());
-        pair.redis.send([head.as_bytes(), &ours, b"\r\n"].concat());
-        assert_eq!(pair.redis.read_reply(), b"+OK\r\n");
-        for number in 0..600 {
-            pair.check(&["HGET", &format!("{key}:2"), &format!("field:{number}")]);
-        }
-        pair.check(&["HLEN", &format!("{key}:2")]);
-    }
 }
 
 #[test]
