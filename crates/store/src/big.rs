@@ -2,7 +2,8 @@
 //!
 //! A DEL of a million keys under locks would stop the store for a second. So a command of more than [`KEYS_MAX`] keys
 //! becomes a section that holds its keys, and runs as pieces of itself of [`KEYS_MAX`] keys each, yielding its worker
-//! every [`SLICE`]. To others it is as atomic as Redis's.
+//! every [`SLICE`]. To others it is as atomic as Redis's. So does a command whose values are long (`large` in its row),
+//! in one piece, which does its work before it locks the keys that it holds.
 //!
 //! Limit: the holds are entered with all their stripes locked, about 0.2 µs a key. A client that leaves before its
 //! section has begun takes the command with it; once begun it is finished.
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
-use crate::catalogue::CommandSpec;
+use crate::catalogue::{CommandSpec, Cost};
 use crate::keys::KeyRule;
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
 use crate::section::{Section, SectionWait};
@@ -29,7 +30,9 @@ const SLICE: Duration = Duration::from_micros(500);
 /// Whether the command must be worked in slices.
 pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     match spec.keys {
-        KeyRule::Range { first, last, step } if last < 0 => (words.len() - first as usize) / step as usize > KEYS_MAX,
+        KeyRule::Range { first, last, step } if last < 0 && spec.cost == Cost::PerKey => {
+            (words.len() - first as usize) / step as usize > KEYS_MAX
+        }
         _ => false,
     }
 }
@@ -50,6 +53,8 @@ pub(crate) struct Big {
     so_far: Option<Reply>,
     /// MSETNX looks at all keys first.
     looking: bool,
+    /// Carried out in one piece, which works outside of locks.
+    whole: bool,
 }
 
 impl Big {
@@ -71,7 +76,8 @@ impl Big {
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
             return None;
         }
-        let keys = words[1..].iter().step_by(step).map(|key| (db, *key, spec.mode()));
+        let keys = inner.keys_of(spec, words, db);
+        let keys = keys.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
         let wait = Store(inner.clone()).section(keys);
         let mut big = Box::new(Big {
             wait: Some(wait),
@@ -84,6 +90,7 @@ impl Big {
             next: 1,
             so_far: None,
             looking: spec.name == "msetnx",
+            whole: spec.cost != Cost::PerKey,
         });
         match big.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Finished::Value(reply)) => out.reply(&reply),
@@ -135,7 +142,8 @@ impl Big {
         if self.next >= self.words.len() {
             return true;
         }
-        let end = (self.next + KEYS_MAX * self.step).min(self.words.len());
+        let most = if self.whole { usize::MAX } else { self.next + KEYS_MAX * self.step };
+        let end = most.min(self.words.len());
         let name: &[u8] = match (self.spec.name, self.looking) {
             ("msetnx", true) => b"exists",
             ("msetnx", false) => b"mset",

@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::Inner;
 use crate::command::{self, GlobalHandle, Handle};
 use crate::context::Ctx;
+use crate::gate::Pass;
 use crate::keys::KeyRule;
 
 /// Properties of a command, named as in Redis's `COMMAND` reply.
@@ -200,9 +202,14 @@ pub struct CommandSpec {
     /// What is done before its stripes are locked, because it takes too long under locks. A row without it that has
     /// the flag `denyoom` gets its long words copied instead.
     pub prepare: Option<fn(&mut Ctx<'_>)>,
+    /// Whether its values are so long that it must hold its keys while it works outside of their locks.
+    pub(crate) large: Option<IsLarge>,
     /// Who carries it out.
     pub handler: Handler,
 }
+
+/// Looks at the values of a command, whose words and database follow, before anything is locked.
+pub(crate) type IsLarge = fn(&Inner, &Pass<'_>, &[&[u8]], u32) -> bool;
 
 impl CommandSpec {
     /// A row with everything empty that most rows leave empty; rows use it with `..CommandSpec::EMPTY`.
@@ -219,6 +226,7 @@ impl CommandSpec {
         complexity: "O(1)",
         subcommands: &[],
         prepare: None,
+        large: None,
         handler: Handler::Container,
     };
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::Inner;
+use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
 use crate::gate::Pass;
 use crate::notify::{Class, Event, Events};
@@ -32,6 +33,8 @@ pub struct Ctx<'p> {
     pub(crate) prepared: SmallVec<[(u32, Arc<Vec<u8>>); 1]>,
     /// The value of a payload, decoded before the stripes were locked.
     pub(crate) decoded: Option<Box<Result<Value<'static>, rdb::Wrong>>>,
+    /// The result of BITOP, computed before the stripes were locked.
+    pub(crate) combined: Option<Box<Combined>>,
     /// Memory to be freed after the stripes are unlocked.
     pub(crate) garbage: SmallVec<[Garbage; 1]>,
     /// What is published after the stripes are unlocked.

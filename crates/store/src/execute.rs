@@ -157,8 +157,13 @@ impl Inner {
         }
         {
             let pass = self.gate.enter();
-            if self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, None) {
-                return None;
+            if !spec.large.is_some_and(|is_large| is_large(self, &pass, words, db)) {
+                if self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, None) {
+                    return None;
+                }
+            } else {
+                drop(pass);
+                return Big::start(this, spec, words, db, form, out);
             }
         }
         self.start_held(spec, handle, words, db, form, out)
@@ -228,6 +233,7 @@ impl Inner {
             locks: SmallVec::new(),
             prepared: SmallVec::new(),
             decoded: None,
+            combined: None,
             garbage: SmallVec::new(),
             events: SmallVec::new(),
         };

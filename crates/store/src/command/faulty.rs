@@ -10,7 +10,7 @@ use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
-use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::execute::FAILED;
 use crate::gate::Closed;
@@ -51,6 +51,7 @@ fn alone(_: &Keyspace, _: &Closed<'_>, _: &[&[u8]], _: u32, _: &mut dyn ReplySin
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "fault",
+        cost: Cost::PerKey,
         arity: -3,
         flags: Flags::WRITE,
         keys: KeyRule::Range { first: 2, last: -1, step: 1 },

@@ -1,5 +1,7 @@
 //! The commands, a data type per file; each file ends in its catalogue rows.
 
+mod bitfield;
+pub(crate) mod bitmap;
 mod database;
 mod dump;
 mod expire;
@@ -34,6 +36,8 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     lcs::COMMANDS,
     generic::COMMANDS,
     expire::COMMANDS,
+    bitmap::COMMANDS,
+    bitfield::COMMANDS,
     hash::COMMANDS,
     object::COMMANDS,
     dump::COMMANDS,

@@ -265,31 +265,42 @@ fn getrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Puts `bytes` at `offset` of the key's value, which is filled with zeros up to there. Returns the new length.
+/// Lets `change` edit the key's value, which is made at least `end` bytes long with zeros and becomes `raw`; the last `own`
+/// of them are bytes that `change` writes anyway. Returns the new length.
 ///
 /// A value with a vector of its own is edited in place, unless the gap is longer than the value: the zeros of a new
 /// vector come from the system as they are needed, those of a grown one are written here, under the lock.
-fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> Result<usize, Refused> {
-    let end = offset + bytes.len();
+pub(super) fn edit_bytes(
+    key: &mut KeyMut<'_, '_>,
+    end: usize,
+    own: usize,
+    mut change: impl FnMut(&mut [u8]),
+) -> Result<usize, Refused> {
     let old_len = key.string()?.map_or(0, View::len);
     let len = end.max(old_len);
-    let put = |value: &mut Vec<u8>| {
+    let gap = end.saturating_sub(own).saturating_sub(old_len);
+    let in_place = |value: &mut Vec<u8>| {
         if value.len() < end {
             value.resize(end, 0);
         }
-        value[offset..end].copy_from_slice(bytes);
+        change(value);
     };
-    let gap = offset.saturating_sub(old_len);
-    if gap <= old_len && len > crate::value::INLINE_MAX && key.edit(len, put) {
+    if gap <= old_len && len > crate::value::INLINE_MAX && key.edit(len, in_place) {
         return Ok(len);
     }
     let mut value = vec![0; len];
     if let Some(view) = key.string()? {
         value[..old_len].copy_from_slice(view.text(&mut itoa::Buffer::new()));
     }
-    put(&mut value);
+    change(&mut value);
     key.set_value(Value::Vec { bytes: value, raw: true });
     Ok(len)
+}
+
+/// Puts `bytes` at `offset` of the key's value, which is filled with zeros up to there. Returns the new length.
+fn write_at(key: &mut KeyMut<'_, '_>, offset: usize, bytes: &[u8]) -> Result<usize, Refused> {
+    let end = offset + bytes.len();
+    edit_bytes(key, end, bytes.len(), |value| value[offset..end].copy_from_slice(bytes))
 }
 
 fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

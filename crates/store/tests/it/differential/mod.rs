@@ -1,6 +1,7 @@
 //! The same commands to Debian's redis-server and to the store: replies and final state are compared byte for byte,
 //! except where the clock or the order of a hash table shows. Each type has a file that makes its random commands.
 
+mod bits;
 mod hashes;
 
 use sluicegate_store::{Caller, Store, StoreOptions};
@@ -113,6 +114,12 @@ impl Pair {
                 }
                 self.check(&["OBJECT", "ENCODING", key]);
             }
+            for key in bits::KEYS {
+                for command in ["GET", "BITCOUNT", "TYPE"] {
+                    self.check(&[command, key]);
+                }
+                self.check(&["OBJECT", "ENCODING", key]);
+            }
         }
         self.select(0);
     }
@@ -172,7 +179,7 @@ fn distinct_time(round: u64) -> String {
 
 fn words<'a>(random: &mut Random) -> Vec<&'a str> {
     let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(76);
+    let kind = random.below(88);
     let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
     match kind {
         0..=5 => {
@@ -367,6 +374,7 @@ fn words<'a>(random: &mut Random) -> Vec<&'a str> {
             }
         }
         63..=74 => return hashes::words(random),
+        75..=86 => return bits::words(random),
         _ => {
             // Any command with any number of words.
             add(
