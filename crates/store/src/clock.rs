@@ -2,7 +2,7 @@
 //!
 //! A command reads the clock at most once and only if an expiry is involved, so time stands still within it. The exact
 //! clock is a vDSO call of about 25 ns; the coarse one (5 ns, up to 4 ms late) is good enough for access times, which
-//! count seconds.
+//! count ticks of a sixteenth of a second and wrap after 8 years.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -55,13 +55,29 @@ impl Clock {
         }
     }
 
-    /// Unix time in seconds, as a 32-bit number that wraps in 2106.
-    pub fn coarse_s(&self) -> u32 {
+    /// Unix time in ticks of a sixteenth of a second, as a 32-bit number that wraps.
+    pub fn coarse_ticks(&self) -> u32 {
         match self {
-            Clock::System => read(libc::CLOCK_REALTIME_COARSE).tv_sec as u32,
-            Clock::Manual(hand) => (hand.0.load(Ordering::Relaxed) / 1000) as u32,
+            Clock::System => {
+                let time = read(libc::CLOCK_REALTIME_COARSE);
+                (time.tv_sec * TICKS_PER_S + time.tv_nsec / (1_000_000_000 / TICKS_PER_S)) as u32
+            }
+            Clock::Manual(hand) => ticks_of_ms(hand.0.load(Ordering::Relaxed)),
         }
     }
+}
+
+/// Ticks of access times in a second.
+pub(crate) const TICKS_PER_S: i64 = 16;
+
+/// The tick of a Unix time in milliseconds.
+pub(crate) fn ticks_of_ms(now_ms: i64) -> u32 {
+    (now_ms.wrapping_mul(TICKS_PER_S) / 1000) as u32
+}
+
+/// Ticks from an access until now; 0 if the clock went back meanwhile.
+pub(crate) fn idle_ticks(now: u32, access: u32) -> u32 {
+    (now.wrapping_sub(access) as i32).max(0) as u32
 }
 
 fn read(clock: libc::clockid_t) -> libc::timespec {
@@ -79,15 +95,21 @@ mod tests {
     fn the_manual_clock_moves_only_when_told() {
         let hand = ManualClock::new(5_000);
         let clock = Clock::Manual(hand.clone());
-        assert_eq!((clock.now_ms(), clock.now_us(), clock.coarse_s()), (5_000, 5_000_000, 5));
+        assert_eq!((clock.now_ms(), clock.now_us(), clock.coarse_ticks()), (5_000, 5_000_000, 80));
         hand.advance(1_500);
-        assert_eq!((clock.now_ms(), clock.coarse_s()), (6_500, 6));
+        assert_eq!((clock.now_ms(), clock.coarse_ticks()), (6_500, 104));
     }
 
     #[test]
     fn both_system_clocks_show_the_same_time() {
         let clock = Clock::System;
-        let exact_s = clock.now_ms() / 1000;
-        assert!((exact_s - i64::from(clock.coarse_s())).abs() <= 1);
+        let exact = ticks_of_ms(clock.now_ms());
+        assert!((exact.wrapping_sub(clock.coarse_ticks()) as i32).abs() <= 16);
+    }
+
+    #[test]
+    fn idleness_survives_the_wrap_and_a_clock_that_goes_back() {
+        assert_eq!(idle_ticks(5, u32::MAX - 4), 10);
+        assert_eq!(idle_ticks(5, 8), 0);
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! Values live in one [`ServerOptions`], which is replaced as a whole, so a reader never sees half of a change.
 
+use crate::memory::Policy;
+
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerOptions {
@@ -27,6 +29,12 @@ pub struct ServerOptions {
     pub client_query_buffer_limit: u64,
     /// What a client may leave unread: normal, replica and pub/sub clients.
     pub client_output_buffer_limit: [OutputLimit; 3],
+    /// Most bytes of data and clients' buffers; 0: no limit.
+    pub maxmemory: u64,
+    /// What is evicted at `maxmemory`.
+    pub maxmemory_policy: Policy,
+    /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
+    pub lfu_decay_time: u32,
 }
 
 /// A class's row of `client-output-buffer-limit`.
@@ -58,6 +66,9 @@ impl Default for ServerOptions {
                 OutputLimit { hard: 256 << 20, soft: 64 << 20, soft_s: 60 },
                 OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 },
             ],
+            maxmemory: 0,
+            maxmemory_policy: Policy::NoEviction,
+            lfu_decay_time: 1,
         }
     }
 }
@@ -133,6 +144,7 @@ enum Field {
     Switch(fn(&mut ServerOptions) -> &mut bool),
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
+    Policy(fn(&mut ServerOptions) -> &mut Policy),
 }
 
 /// Parameters that act, by name.
@@ -156,10 +168,28 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
     },
     Parameter {
+        name: "lfu-decay-time",
+        live: true,
+        docs: "Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.",
+        field: Field::Integer(|options| &mut options.lfu_decay_time, 0, i32::MAX as u32),
+    },
+    Parameter {
         name: "maxclients",
         live: true,
         docs: "Most clients at a time; further ones get an error and are closed.",
         field: Field::Integer(|options| &mut options.maxclients, 1, u32::MAX),
+    },
+    Parameter {
+        name: "maxmemory",
+        live: true,
+        docs: "Most bytes of data and clients' buffers; beyond, keys are evicted as maxmemory-policy says; 0 for no limit.",
+        field: Field::Memory(|options| &mut options.maxmemory, 0, u64::MAX),
+    },
+    Parameter {
+        name: "maxmemory-policy",
+        live: true,
+        docs: "Which keys are evicted at maxmemory; with noeviction commands that need memory are refused.",
+        field: Field::Policy(|options| &mut options.maxmemory_policy),
     },
     Parameter {
         name: "protected-mode",
@@ -217,8 +247,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("enable-debug-command", "no", NOT_YET),
     fixed("enable-module-command", "no", "modules are not supported"),
     fixed("io-threads", "1", "'nbthread' in the global section sets the workers"),
-    fixed("maxmemory", "0", NOT_YET),
-    fixed("maxmemory-policy", "noeviction", NOT_YET),
     fixed("notify-keyspace-events", "", NOT_YET),
     fixed("replicaof", "", "replication is not supported"),
     fixed("save", "", NOT_YET),
@@ -252,8 +280,7 @@ pub static REFUSED: &[(&str, &str)] = &[
     ("lazyfree-lazy-server-del", "large values are always freed outside the locks"),
     ("lazyfree-lazy-user-del", "large values are always freed outside the locks"),
     ("lazyfree-lazy-user-flush", "large values are always freed outside the locks"),
-    ("lfu-decay-time", NOT_YET),
-    ("lfu-log-factor", NOT_YET),
+    ("lfu-log-factor", "the first accesses are counted one by one, and a counter ends at half a million"),
     ("list-compress-depth", NOT_YET),
     ("list-max-listpack-size", NOT_YET),
     ("logfile", "'log' in the global section decides that"),
@@ -261,9 +288,9 @@ pub static REFUSED: &[(&str, &str)] = &[
     ("lua-time-limit", NOT_YET),
     ("masterauth", "replication is not supported"),
     ("masteruser", "replication is not supported"),
-    ("maxmemory-clients", NOT_YET),
-    ("maxmemory-eviction-tenacity", NOT_YET),
-    ("maxmemory-samples", NOT_YET),
+    ("maxmemory-clients", "clients are not evicted; see client-output-buffer-limit"),
+    ("maxmemory-eviction-tenacity", "a command takes half a millisecond for eviction at most"),
+    ("maxmemory-samples", "the worst of every sixteen keys is evicted; there is nothing to choose"),
     ("pidfile", "'pidfile' in the global section decides that"),
     ("port", "write 'bind ADDRESS:PORT' in the store section"),
     ("repl-backlog-size", "replication is not supported"),
@@ -302,6 +329,7 @@ impl Field {
             Field::Memory(field, ..) => field(options).to_string().into(),
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
             Field::Text(field) => field(options).clone(),
+            Field::Policy(field) => field(options).name().into(),
             Field::Output(field) => {
                 let rows = OUTPUT_CLASSES.iter().zip(field(options).iter());
                 let rows = rows.map(|(class, row)| format!("{class} {} {} {}", row.hard, row.soft, row.soft_s));
@@ -336,6 +364,13 @@ impl Field {
             }
             Field::Text(field) => *field(options) = value.to_vec(),
             Field::Output(field) => parse_output_limits(field(options), value)?,
+            Field::Policy(field) => {
+                let named = |policy: &Policy| policy.name().as_bytes().eq_ignore_ascii_case(value);
+                *field(options) = Policy::ALL.into_iter().find(named).ok_or_else(|| {
+                    let names: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
+                    format!("argument(s) must be one of the following: {}", names.join(", "))
+                })?;
+            }
         }
         Ok(())
     }
@@ -446,10 +481,12 @@ mod tests {
         };
         let options = apply(&words(&[("requirepass", "secret"), ("timeout", "30"), ("proto-max-bulk-len", "1mb")]));
         let options = options.expect("right");
+        let memory = apply(&words(&[("maxmemory", "1gb"), ("maxmemory-policy", "volatile-ttl")])).expect("right");
+        assert_eq!((memory.maxmemory, memory.maxmemory_policy), (1 << 30, Policy::VolatileTtl));
         assert_eq!((options.timeout_s, options.proto_max_bulk_len), (30, 1 << 20));
         assert!(options.needs_password() && !options.refuses_strangers());
 
-        let errors = apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory", "1g"), ("save", "")]));
+        let errors = apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory-clients", "1g"), ("save", "")]));
         let errors = errors.expect_err("wrong");
         let texts: Vec<(usize, &str)> = errors.iter().map(|error| (error.at, error.message.as_str())).collect();
         assert_eq!(
@@ -457,7 +494,7 @@ mod tests {
             [
                 (0, "unknown store parameter 'timout'"),
                 (1, "'maxclients 0': argument must be between 1 and 4294967295 inclusive"),
-                (2, "'maxmemory 1g': not available yet"),
+                (2, "'maxmemory-clients 1g': clients are not evicted; see client-output-buffer-limit"),
             ]
         );
         assert_eq!(errors[0].hint.as_deref(), Some("did you mean 'timeout'?"));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::Inner;
+use crate::clock::TICKS_PER_S;
 use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
 use crate::gate::Pass;
@@ -56,10 +57,10 @@ pub(crate) const NO_DB: u16 = u16::MAX;
 impl<'p> Ctx<'p> {
     /// The entry of key `index`, noting the access.
     pub(crate) fn read(&mut self, index: usize) -> Option<&Entry> {
-        let now_s = self.now.coarse_s();
+        let now = self.now.ticks();
         let (stripe, slot) = self.look(index)?;
         let entry = stripe.table.entry_mut(slot);
-        entry.touch(now_s);
+        entry.touch(now);
         Some(entry)
     }
 
@@ -193,8 +194,8 @@ impl KeyMut<'_, '_> {
         change: impl FnOnce(&mut K) -> R,
     ) -> Result<Option<R>, Refused> {
         let Some(slot) = self.slot else { return Ok(None) };
-        let now_s = self.now.coarse_s();
-        self.stripe.table.entry_mut(slot).touch(now_s);
+        let now = self.now.ticks();
+        self.stripe.table.entry_mut(slot).touch(now);
         let edited = self.stripe.edit_object(slot, |object| {
             K::of_mut(object).map(|value| {
                 let result = change(value);
@@ -224,7 +225,7 @@ impl KeyMut<'_, '_> {
         match self.slot {
             Some(slot) => {
                 self.stripe.hits += 1;
-                self.stripe.table.entry_mut(slot).touch(self.now.coarse_s());
+                self.stripe.table.entry_mut(slot).touch(self.now.ticks());
             }
             None => self.stripe.misses += 1,
         }
@@ -232,8 +233,8 @@ impl KeyMut<'_, '_> {
 
     /// Sets value and expiry.
     pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
-        let now_s = self.now.coarse_s();
-        let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now_s);
+        let now = self.now.ticks();
+        let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now);
         self.garbage.extend(garbage);
         if self.slot.is_none() {
             self.slot = self.stripe.table.find(self.hash, self.key);
@@ -243,8 +244,15 @@ impl KeyMut<'_, '_> {
     /// Makes an existing key look as if it had last been used `idle_s` seconds ago.
     pub(crate) fn set_idle(&mut self, idle_s: i64) {
         if let Some(slot) = self.slot {
-            let idle_s = u32::try_from(idle_s).unwrap_or(u32::MAX);
-            self.stripe.table.entry_mut(slot).touch(self.now.coarse_s().saturating_sub(idle_s));
+            let idle = idle_s.saturating_mul(TICKS_PER_S).clamp(0, i64::from(i32::MAX)) as u32;
+            self.stripe.table.entry_mut(slot).set_access(self.now.ticks().wrapping_sub(idle));
+        }
+    }
+
+    /// Makes an existing key look as if it had been used so often, by Redis's counter.
+    pub(crate) fn set_frequency(&mut self, frequency: u8) {
+        if let Some(slot) = self.slot {
+            self.stripe.table.entry_mut(slot).set_counter(frequency);
         }
     }
 
@@ -264,9 +272,9 @@ impl KeyMut<'_, '_> {
 
     /// Edits a value that has a vector of its own in place; see [`Entry::edit`].
     pub(crate) fn edit(&mut self, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let now_s = self.now.coarse_s();
+        let now = self.now.ticks();
         let Some(slot) = self.slot else { return false };
-        self.stripe.table.entry_mut(slot).touch(now_s);
+        self.stripe.table.entry_mut(slot).touch(now);
         self.stripe.edit(slot, final_len, change)
     }
 

@@ -13,6 +13,7 @@ use crate::context::{Ctx, NO_DB, Place};
 use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
+use crate::memory::OOM;
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
@@ -142,6 +143,10 @@ impl Inner {
     ) -> Option<Parked> {
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
+            return None;
+        }
+        if spec.flags.has(Flags::DENYOOM) && self.memory.is_over() && !self.make_room() {
+            out.error(OOM);
             return None;
         }
         let handle = match spec.handler {

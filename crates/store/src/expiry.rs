@@ -48,6 +48,10 @@ pub(crate) fn tick(inner: &Inner) {
         }
     }
     while inner.keyspace.free_discarded(STRIPES_PER_STEP) && start.elapsed() < BUDGET {}
+    if inner.memory.is_over() {
+        // What a command left to be evicted, or buffers pushed out.
+        inner.make_room_for(BUDGET.saturating_sub(start.elapsed()));
+    }
 }
 
 /// Sweeps one database from stripe `first` on, all around. Returns the stripe at which time ran out.

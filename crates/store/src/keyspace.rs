@@ -6,11 +6,13 @@
 //! are made when something is first written to them: one takes about 300 KiB.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::gate::{Closed, Pass};
+use crate::memory::Memory;
 use crate::stats::Totals;
 use crate::stripe::{Figures, Locked, StripeCell};
 use crate::table::{KeyHasher, ORDER_BITS};
@@ -19,15 +21,34 @@ use crate::table::{KeyHasher, ORDER_BITS};
 pub(crate) struct Db {
     stripes: Box<[StripeCell]>,
     pub(crate) figures: Box<[Figures]>,
+    memory: Arc<Memory>,
+}
+
+/// What a stripe takes by itself, in bytes.
+pub(crate) const STRIPE_BYTES: usize = size_of::<StripeCell>() + size_of::<Figures>();
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        self.memory.add(-((self.stripes.len() * STRIPE_BYTES) as i64));
+    }
 }
 
 impl Db {
-    fn new(hasher: &KeyHasher, stripe_bits: u8) -> Db {
+    fn new(hasher: &KeyHasher, stripe_bits: u8, memory: &Arc<Memory>) -> Db {
         let stripes = 1usize << stripe_bits;
+        memory.add((stripes * STRIPE_BYTES) as i64);
         Db {
-            stripes: (0..stripes).map(|_| StripeCell::new(hasher.clone(), stripe_bits)).collect(),
+            stripes: (0..stripes).map(|_| StripeCell::new(hasher.clone(), stripe_bits, memory.clone())).collect(),
             figures: (0..stripes).map(|_| Figures { earliest_ms: i64::MAX.into(), ..Figures::default() }).collect(),
+            memory: memory.clone(),
         }
+    }
+
+    /// Whether a stripe has keys that may be evicted; with `expiring` those without an expiry may not.
+    pub(crate) fn may_evict(&self, stripe: usize, expiring: bool) -> bool {
+        let figures = &self.figures[stripe];
+        let keys = if expiring { &figures.expires } else { &figures.keys };
+        keys.load(Ordering::Relaxed) > 0
     }
 
     /// Locks a stripe.
@@ -66,29 +87,36 @@ pub struct Keyspace {
     pub(crate) totals: Totals,
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
+    memory: Arc<Memory>,
 }
 
 impl Keyspace {
     /// `stripe_bits` is the logarithm of the number of stripes.
-    pub(crate) fn new(databases: u32, stripe_bits: u8) -> Keyspace {
+    pub(crate) fn new(databases: u32, stripe_bits: u8, memory: Arc<Memory>) -> Keyspace {
         let keyspace = Keyspace {
             databases: (0..databases).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             hasher: KeyHasher::default(),
             stripe_bits,
             totals: Totals::default(),
             discarded: Mutex::new(Vec::new()),
+            memory,
         };
         keyspace.databases[0].store(Box::into_raw(Box::new(keyspace.empty())), Ordering::Release);
         keyspace
     }
 
     fn empty(&self) -> Db {
-        Db::new(&self.hasher, self.stripe_bits)
+        Db::new(&self.hasher, self.stripe_bits, &self.memory)
     }
 
     /// Number of databases.
     pub(crate) fn databases(&self) -> u32 {
         self.databases.len() as u32
+    }
+
+    /// Stripes of each database.
+    pub(crate) fn stripes(&self) -> usize {
+        1 << self.stripe_bits
     }
 
     /// The stripe of a hash.

@@ -5,10 +5,11 @@
 //! on those keys wait. The life of a command:
 //!
 //! 1. [`execute()`] finds its row in the [catalogue] and checks the number of words;
-//! 2. it passes the `gate`, which only FLUSHALL, FLUSHDB and SWAPDB ever close;
-//! 3. its keys are hashed and their stripes locked in order; a held key parks the command;
-//! 4. the handler of the row reads and writes through a [`Ctx`] and says its reply to a sink;
-//! 5. stripes are unlocked, large values freed.
+//! 2. if it needs memory and there is none left, keys are evicted (`evict`);
+//! 3. it passes the `gate`, which only FLUSHALL, FLUSHDB and SWAPDB ever close;
+//! 4. its keys are hashed and their stripes locked in order; a held key parks the command;
+//! 5. the handler of the row reads and writes through a [`Ctx`] and says its reply to a sink;
+//! 6. stripes are unlocked, large values freed.
 //!
 //! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.
 
@@ -19,6 +20,7 @@ mod command;
 pub mod config;
 mod context;
 mod engine;
+mod evict;
 mod execute;
 mod expiry;
 mod float;
@@ -27,6 +29,7 @@ mod glob;
 mod hold;
 mod keys;
 mod keyspace;
+mod memory;
 mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
@@ -52,6 +55,7 @@ pub use execute::{Caller, Executed, execute, fuzz_command};
 pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};
+pub use memory::Policy;
 pub use object::packed::fuzz_packed;
 pub use park::Parked;
 pub use rdb::fuzz_restore;
@@ -91,20 +95,23 @@ pub(crate) struct Inner {
     pub(crate) next_ticket: AtomicU64,
     pub(crate) sweeper: expiry::Sweeper,
     pub(crate) notifier: notify::Notifier,
+    pub(crate) memory: Arc<memory::Memory>,
 }
 
 impl Store {
     /// An empty store.
     pub fn new(options: StoreOptions) -> Store {
         let stripes = options.stripes.clamp(1, 32_768).next_power_of_two();
+        let memory = Arc::new(memory::Memory::new());
         Store(Arc::new(Inner {
             clock: options.clock,
-            keyspace: keyspace::Keyspace::new(options.databases.max(1), stripes.trailing_zeros() as u8),
+            keyspace: keyspace::Keyspace::new(options.databases.max(1), stripes.trailing_zeros() as u8, memory.clone()),
             gate: gate::Gate::new(),
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),
             sweeper: expiry::Sweeper::default(),
             notifier: notify::Notifier::default(),
+            memory,
         }))
     }
 

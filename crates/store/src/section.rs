@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 
 use sluicegate_wire::resp::ReplySink;
 
-use crate::catalogue::Handler;
+use crate::catalogue::{Flags, Handler};
 use crate::execute::{Who, resolve};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::stripe::assert_none_locked;
@@ -121,6 +121,10 @@ impl Section {
             }
         };
         let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
+            // Whether there is room was asked before the section began; it is not refused in the middle.
+            self.inner.make_room();
+        }
         for key in self.inner.keys_of(spec, words, db) {
             self.cover(key.db, words[key.word as usize], spec.mode())?;
         }

@@ -16,6 +16,8 @@ use std::ptr::{self, NonNull};
 
 use parking_lot::Mutex;
 
+use crate::memory::heap_bytes;
+
 /// The largest block that a page serves, in bytes.
 pub(crate) const SMALL_MAX: usize = 128;
 
@@ -56,7 +58,9 @@ impl Page {
 pub(crate) struct Slab {
     /// Pages with room, a list per class.
     partial: [*mut Page; CLASSES],
+    /// Bytes of blocks in use, as they are rounded.
     bytes: usize,
+    page_bytes: usize,
 }
 
 // SAFETY: a slab owns its pages alone; they are reached through it or through blocks that its owner holds under the
@@ -65,12 +69,18 @@ unsafe impl Send for Slab {}
 
 impl Slab {
     pub(crate) const fn new() -> Slab {
-        Slab { partial: [ptr::null_mut(); CLASSES], bytes: 0 }
+        Slab { partial: [ptr::null_mut(); CLASSES], bytes: 0, page_bytes: 0 }
     }
 
-    /// Bytes taken from the pool and the allocator.
+    /// Bytes of blocks in use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of pages, in use or not.
+    #[cfg(test)]
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     /// A block of at least `bytes` bytes, aligned to 8. `bytes` is not 0.
@@ -79,10 +89,11 @@ impl Slab {
             let layout = large(bytes);
             // SAFETY: the layout is not of size 0.
             let block = unsafe { alloc(layout) };
-            self.bytes += layout.size();
+            self.bytes += heap_bytes(bytes);
             return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
         }
         let class = (bytes - 1) / CLASS_BYTES;
+        self.bytes += (class + 1) * CLASS_BYTES;
         if self.partial[class].is_null() {
             self.add_page(class);
         }
@@ -116,7 +127,7 @@ impl Slab {
     pub(crate) unsafe fn free(&mut self, block: NonNull<u8>, bytes: usize) {
         if bytes > SMALL_MAX {
             let layout = large(bytes);
-            self.bytes -= layout.size();
+            self.bytes -= heap_bytes(bytes);
             // SAFETY: the caller says that the block was allocated with this size, hence this layout.
             return unsafe { dealloc(block.as_ptr(), layout) };
         }
@@ -124,6 +135,7 @@ impl Slab {
         // SAFETY: pages are aligned to their size, so the mask finds the header of the page the block was cut from,
         // which lives while one of its blocks does. The block is at least 8 bytes and unused from here on.
         unsafe {
+            self.bytes -= (*head).block_bytes();
             let was_full = (*head).is_full();
             block.cast::<u16>().write((*head).free);
             (*head).free = (block.as_ptr().addr() - head.addr()) as u16;
@@ -134,7 +146,7 @@ impl Slab {
             let alone = (*head).next.is_null() && (*head).prev.is_null();
             if (*head).used == 0 && !alone {
                 self.unlink(head);
-                self.bytes -= PAGE_BYTES;
+                self.page_bytes -= PAGE_BYTES;
                 POOL.lock().give(head.cast());
             }
         }
@@ -142,7 +154,7 @@ impl Slab {
 
     fn add_page(&mut self, class: usize) {
         let page = POOL.lock().take().cast::<Page>();
-        self.bytes += PAGE_BYTES;
+        self.page_bytes += PAGE_BYTES;
         let head = Page {
             next: ptr::null_mut(),
             prev: ptr::null_mut(),
@@ -366,7 +378,7 @@ mod tests {
         assert_eq!(first, second, "50 and 56 bytes are of one class");
         // SAFETY: as above.
         unsafe { slab.free(second, 50) };
-        assert_eq!(slab.bytes(), PAGE_BYTES);
+        assert_eq!((slab.bytes(), slab.page_bytes()), (0, PAGE_BYTES));
     }
 
     #[test]
@@ -389,6 +401,7 @@ mod tests {
                 slab.free(block, bytes);
             }
         }
-        assert!(slab.bytes() <= CLASSES * PAGE_BYTES, "{} bytes are kept", slab.bytes());
+        assert_eq!(slab.bytes(), 0);
+        assert!(slab.page_bytes() <= CLASSES * PAGE_BYTES, "{} bytes are kept", slab.page_bytes());
     }
 }

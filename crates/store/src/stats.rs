@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Store;
-use crate::keyspace::Db;
-use crate::stripe::{Figures, StripeCell};
+use crate::keyspace::{Db, STRIPE_BYTES};
+use crate::memory::Policy;
 
 /// Figures of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct DatabaseStats {
 pub struct Stats {
     /// Databases that have keys, in order.
     pub databases: Vec<DatabaseStats>,
-    /// Bytes of keys, values and tables; connections and buffers are not the store's.
+    /// Bytes of keys, values, tables and clients' buffers.
     pub used_bytes: u64,
     /// Look-ups that found a key, since the start (Redis's `keyspace_hits`).
     pub hits: u64,
@@ -30,6 +30,8 @@ pub struct Stats {
     pub misses: u64,
     /// Keys that expired (`expired_keys`).
     pub expired: u64,
+    /// Keys that were evicted (`evicted_keys`).
+    pub evicted: u64,
     /// Sections that run or wait, and parked commands.
     pub tickets: u64,
 }
@@ -64,6 +66,7 @@ impl Store {
             hits: totals.hits.load(Ordering::Relaxed),
             misses: totals.misses.load(Ordering::Relaxed),
             expired: totals.expired.load(Ordering::Relaxed),
+            evicted: inner.memory.evicted.load(Ordering::Relaxed),
             tickets: inner.gate.tickets() as u64,
             ..Stats::default()
         };
@@ -82,20 +85,28 @@ impl Store {
         stats
     }
 
-    /// Bytes of keys, values and tables, read without a lock.
+    /// Bytes of keys, values, tables and clients' buffers, read without a lock.
     pub fn used_bytes(&self) -> u64 {
-        let mut bytes = 0;
+        let mut bytes = self.0.memory.outside();
         self.each_database(|_, db| {
-            bytes += (db.stripes() * (size_of::<StripeCell>() + size_of::<Figures>())) as u64;
+            bytes += (db.stripes() * STRIPE_BYTES) as u64;
             bytes += db.figures.iter().map(|figures| figures.bytes.load(Ordering::Relaxed) as u64).sum::<u64>();
         });
         bytes
     }
 
-    /// Sets hits, misses and expired keys back to 0 (Redis's CONFIG RESETSTAT).
+    /// Sets the limit of [`used_bytes`](Self::used_bytes), 0 for none, and what happens when it is reached.
+    pub fn limit_memory(&self, bytes: u64, policy: Policy) {
+        self.0.memory.set(bytes, policy);
+        // What stripes kept to themselves under a larger limit.
+        self.each_database(|_, db| (0..db.stripes()).for_each(|stripe| db.lock(stripe).recount()));
+        self.0.make_room();
+    }
+
+    /// Sets hits, misses, expired and evicted keys back to 0 (Redis's CONFIG RESETSTAT).
     pub fn reset_stats(&self) {
         let totals = &self.0.keyspace.totals;
-        for total in [&totals.hits, &totals.misses, &totals.expired] {
+        for total in [&totals.hits, &totals.misses, &totals.expired, &self.0.memory.evicted] {
             total.store(0, Ordering::Relaxed);
         }
         self.each_database(|_, db| {

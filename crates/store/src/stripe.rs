@@ -9,13 +9,15 @@
 //! unlocked after a change, so that DBSIZE, INFO and the expiry sweep read a dense array and lock nothing.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, ticks_of_ms};
 use crate::hold::HoldTable;
+use crate::memory::Memory;
 use crate::object::Object;
 use crate::slab::Slab;
 use crate::table::{KeyHasher, Slot, Table};
@@ -62,11 +64,11 @@ impl<'s> Now<'s> {
         *self.ms.get_or_insert_with(|| self.clock.now_ms())
     }
 
-    /// Unix time in seconds, for access times.
-    pub(crate) fn coarse_s(&self) -> u32 {
+    /// The tick, for access times.
+    pub(crate) fn ticks(&self) -> u32 {
         match self.ms {
-            Some(ms) => (ms / 1000) as u32,
-            None => self.clock.coarse_s(),
+            Some(ms) => ticks_of_ms(ms),
+            None => self.clock.coarse_ticks(),
         }
     }
 }
@@ -91,10 +93,13 @@ pub(crate) struct Stripe {
     /// Whether the figures differ from the published ones.
     changed: bool,
     pub(crate) expired: u64,
+    /// Bytes of this stripe that the store's sum has.
+    counted: i64,
+    memory: Arc<Memory>,
 }
 
 impl StripeCell {
-    pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8) -> StripeCell {
+    pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8, memory: Arc<Memory>) -> StripeCell {
         StripeCell {
             lock: Mutex::new(Stripe {
                 table: Table::new(hasher, stripe_bits),
@@ -109,6 +114,8 @@ impl StripeCell {
                 hits: 0,
                 misses: 0,
                 expired: 0,
+                counted: 0,
+                memory,
             }),
         }
     }
@@ -197,13 +204,30 @@ impl Drop for Locked<'_> {
             self.figures.keys.store(self.stripe.table.len() as u32, Ordering::Relaxed);
             self.figures.expires.store(self.stripe.expires, Ordering::Relaxed);
             self.figures.earliest_ms.store(self.stripe.earliest_ms, Ordering::Relaxed);
-            let bytes = self.stripe.slab.bytes() + self.stripe.outside_bytes + self.stripe.table.bytes();
+            let bytes = self.stripe.bytes();
             self.figures.bytes.store(bytes, Ordering::Relaxed);
+            let drift = bytes as i64 - self.stripe.counted;
+            if drift.abs() > self.stripe.memory.slack() {
+                self.stripe.counted = bytes as i64;
+                self.stripe.memory.add(drift);
+            }
         }
     }
 }
 
 impl Stripe {
+    /// Bytes of entries, values and table.
+    fn bytes(&self) -> usize {
+        self.slab.bytes() + self.outside_bytes + self.table.bytes()
+    }
+
+    /// Makes unlocking publish its figures and tell the store's sum, whether something changed or not.
+    pub(crate) fn recount(&mut self) {
+        self.memory.add(self.bytes() as i64 - self.counted);
+        self.counted = self.bytes() as i64;
+        self.changed = true;
+    }
+
     /// The key's slot, if it has one and has not expired.
     ///
     /// An expired key is removed, unless `reads` and a section holds a key of this stripe: the time of a section is
@@ -230,14 +254,18 @@ impl Stripe {
         slot: Option<Slot>,
         value: Value<'_>,
         expiry: Option<i64>,
-        now_s: u32,
+        now: u32,
     ) -> Option<Garbage> {
         if let Some(slot) = slot
-            && let Some(()) = self.overwrite(slot, &value, expiry, now_s)
+            && let Some(()) = self.overwrite(slot, &value, expiry, now)
         {
             return None;
         }
-        let entry = Entry::new(&mut self.slab, key, value, expiry, now_s);
+        let mut entry = Entry::new(&mut self.slab, key, value, expiry, now);
+        if let Some(slot) = slot {
+            entry.inherit_use(self.table.entry(slot));
+            entry.touch(now);
+        }
         self.changed = true;
         self.outside_bytes += entry.outside_bytes();
         self.expires += u32::from(expiry.is_some());
@@ -257,7 +285,7 @@ impl Stripe {
     }
 
     /// Writes the value over the old one if it has the same shape: no block changes hands.
-    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, now_s: u32) -> Option<()> {
+    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, now: u32) -> Option<()> {
         let entry = self.table.entry_mut(slot);
         if entry.expiry().is_some() != expiry.is_some() {
             return None;
@@ -270,7 +298,7 @@ impl Stripe {
         if !done {
             return None;
         }
-        entry.touch(now_s);
+        entry.touch(now);
         if let Some(at_ms) = expiry {
             entry.set_expiry(at_ms);
             self.expires_at(slot, at_ms);
@@ -327,10 +355,13 @@ impl Stripe {
             }
             _ => {
                 // The head grows or shrinks, so the entry moves to another block with its value.
-                let access_s = entry.access_s();
+                let (access, counter) = (entry.access(), entry.counter());
                 let key = smallvec::SmallVec::<[u8; 128]>::from_slice(entry.key());
                 let value = self.take(slot);
-                drop(self.set((hash, &key), None, value, expiry, access_s));
+                drop(self.set((hash, &key), None, value, expiry, access));
+                if let Some(slot) = self.table.find(hash, &key) {
+                    self.table.entry_mut(slot).set_counter(counter);
+                }
             }
         }
     }
@@ -407,13 +438,13 @@ impl Drop for Edited<'_> {
 impl Drop for Stripe {
     fn drop(&mut self) {
         self.clear();
+        self.memory.add(-self.counted);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
-    use std::sync::Arc;
 
     use super::*;
 
@@ -455,7 +486,7 @@ mod tests {
     /// touched would not be what the model has.
     fn random_work(seed: u64, rounds: u64) {
         let hasher = KeyHasher::default();
-        let cell = StripeCell::new(hasher.clone(), 0);
+        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()));
         let figures = Figures::default();
         let mut random = Random(seed);
         let mut model = Model::new();
@@ -539,7 +570,8 @@ mod tests {
         let earliest_ms = model.values().filter_map(|(_, expiry)| *expiry).min().unwrap_or(i64::MAX);
         assert!(stripe.table.earliest_ms() <= earliest_ms && stripe.earliest_ms <= earliest_ms);
         stripe.clear();
-        assert!(stripe.slab.bytes() <= 16 * 2048, "{} bytes are kept", stripe.slab.bytes());
+        assert_eq!(stripe.slab.bytes(), 0);
+        assert!(stripe.slab.page_bytes() <= 16 * 2048, "{} bytes are kept", stripe.slab.page_bytes());
     }
 
     #[test]
@@ -552,7 +584,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_taken_is_waited_for() {
-        let cell = StripeCell::new(KeyHasher::default(), 0);
+        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()));
         let figures = Figures::default();
         let locked = cell.lock(&figures);
         assert!(cell.try_lock(&figures).is_none());
@@ -568,7 +600,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     fn waking_under_a_lock_is_noticed() {
-        let cell = StripeCell::new(KeyHasher::default(), 0);
+        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()));
         let figures = Figures::default();
         assert_none_locked();
         let locked = cell.lock(&figures);

@@ -49,6 +49,11 @@ pub(crate) trait Item: Sized {
     fn expiry(&self) -> Option<i64> {
         None
     }
+
+    /// Where it points, to ask for that line early.
+    fn address(&self) -> *const u8 {
+        std::ptr::null()
+    }
 }
 
 /// Where an entry stands; valid until the next insertion or removal.
@@ -111,6 +116,13 @@ impl<T: Item> Table<T> {
         let directory = self.index(hash);
         let segment = self.directory.get(directory)?;
         let index = segment.find(hash, |entry| entry.key() == key)?;
+        Some(Slot { directory: directory as u32, index: index as u16 })
+    }
+
+    /// The entry with this hash that `is_it` says it is.
+    pub(crate) fn find_by(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Slot> {
+        let directory = self.index(hash);
+        let index = self.directory.get(directory)?.find(hash, is_it)?;
         Some(Slot { directory: directory as u32, index: index as u16 })
     }
 
@@ -273,6 +285,27 @@ impl<T: Item> Table<T> {
             *count = count.saturating_sub(1);
             last = Some(order);
         }
+        self.next_place(from, index, segment)
+    }
+
+    /// Calls `visit` for the entries of the segment in which the place `from` of SCAN's order is; with `expiring` only
+    /// if one of them may have an expiry. Returns the place at which the next segment begins, or [`None`] at the end of
+    /// the stripe.
+    pub(crate) fn visit(&self, from: u64, expiring: bool, mut visit: impl FnMut(&T)) -> Option<u64> {
+        let index = self.index(from << (64 - ORDER_BITS));
+        let segment = self.directory.get(index)?;
+        if !expiring || segment.head().earliest_ms < i64::MAX {
+            // All lines at once, or each is waited for by itself.
+            for entry in segment.slots().iter().flatten() {
+                prefetch(entry.address());
+            }
+            segment.slots().iter().flatten().for_each(&mut visit);
+        }
+        self.next_place(from, index, segment)
+    }
+
+    /// The place in SCAN's order at which the segment after that at `index` begins.
+    fn next_place(&self, from: u64, index: usize, segment: &Segment<T>) -> Option<u64> {
         let span = self.span(segment);
         let next = (index & !(span - 1)) + span;
         if next >= self.directory.len() {

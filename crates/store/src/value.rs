@@ -5,6 +5,8 @@
 //! form  flags  keylen  vallen  access   expiry    long keylen key    value
 //! ```
 //!
+//! The form takes three bits and the flags five; the other eight of the two bytes count accesses, see
+//! [`Entry::touch`]. `access` is the tick of the last one.
 //! `expiry` (Unix milliseconds) is there if the key has one, the long key length if the key is longer than 255 bytes.
 //! The value is a 64-bit integer, or bytes in place, or (from [`INLINE_MAX`] up) a vector of its own, which from
 //! [`SHARED_MIN`] up is counted by reference: a reader takes a reference under the stripe's lock and copies after it.
@@ -20,7 +22,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::object::{Object, ObjectRef, Raw};
+use crate::clock::{TICKS_PER_S, idle_ticks};
+use crate::memory::heap_bytes;
+use crate::object::{Object, ObjectRef, Raw, limits};
 use crate::slab::Slab;
 use crate::table::Item;
 
@@ -30,10 +34,21 @@ pub(crate) const INLINE_MAX: usize = 192;
 pub(crate) const SHARED_MIN: usize = 4096;
 /// The longest string, in bytes: Redis's default `proto-max-bulk-len`.
 pub(crate) const STRING_MAX: usize = 512 << 20;
+/// Ticks of the shortest time in which a counter goes down by one: a minute.
+const TICKS_PER_DECAY: u32 = 60 * TICKS_PER_S as u32;
 /// Redis shows strings up to this length as `embstr`.
 const EMBSTR_MAX: usize = 44;
 
 const HEAD: usize = 8;
+/// What the form takes of its byte.
+const FORM_BITS: u8 = 0b111;
+/// What a new key's counter shows, as in Redis: no access yet.
+const COUNTER_NEW: u8 = 5;
+/// Up to here accesses are counted one by one, beyond by chance.
+const COUNTER_EXACT: u8 = 32;
+/// Steps of the counter beyond in which the number of accesses doubles.
+const COUNTER_DOUBLES: u8 = 16;
+
 const EXPIRES: u8 = 1;
 const LONG_KEY: u8 = 2;
 const RAW: u8 = 4;
@@ -154,8 +169,8 @@ impl<T> Drop for Editing<'_, T> {
 }
 
 impl Entry {
-    /// Makes an entry. `access_s` is the time of last access in seconds.
-    pub(crate) fn new(slab: &mut Slab, key: &[u8], value: Value<'_>, expiry: Option<i64>, access_s: u32) -> Entry {
+    /// Makes an entry. `access` is the tick of its last access.
+    pub(crate) fn new(slab: &mut Slab, key: &[u8], value: Value<'_>, expiry: Option<i64>, access: u32) -> Entry {
         let raw = match &value {
             Value::Bytes { raw, .. } | Value::Vec { raw, .. } | Value::Shared { raw, .. } => *raw,
             Value::Int(_) | Value::Object(_) => false,
@@ -187,11 +202,11 @@ impl Entry {
         // SAFETY: the block has room for the head, the key and the value, as added up above; every write stays within
         // its part. Parts may be unaligned, hence the unaligned writes.
         unsafe {
-            start.write(form as u8);
-            start.add(1).write(flags);
+            start.write(form as u8 | (COUNTER_NEW & 31) << 3);
+            start.add(1).write(flags | COUNTER_NEW & !31);
             start.add(2).write(if long_key { 0 } else { key.len() as u8 });
             start.add(3).write(if form == Form::Inline { value_bytes as u8 } else { 0 });
-            start.add(4).cast::<u32>().write(access_s);
+            start.add(4).cast::<u32>().write(access);
             if let Some(expiry) = expiry {
                 start.add(HEAD).cast::<i64>().write(expiry);
             }
@@ -288,7 +303,7 @@ impl Entry {
     }
 
     fn form(&self) -> Form {
-        match self.byte(0) {
+        match self.byte(0) & FORM_BITS {
             0 => Form::Int,
             1 => Form::Inline,
             2 => Form::Own,
@@ -344,8 +359,8 @@ impl Entry {
         unsafe {
             match self.form() {
                 Form::Int | Form::Inline => 0,
-                Form::Own => self.value_place().cast::<Own>().read_unaligned().capacity as usize,
-                Form::Shared => (*self.shared_place().read_unaligned()).capacity() + 40,
+                Form::Own => heap_bytes(self.value_place().cast::<Own>().read_unaligned().capacity as usize),
+                Form::Shared => heap_bytes((*self.shared_place().read_unaligned()).capacity()) + 40,
                 Form::Object => ObjectRef::new(self.raw_object()).bytes(),
             }
         }
@@ -500,16 +515,69 @@ impl Entry {
         true
     }
 
-    /// Time of last access in seconds.
-    pub(crate) fn access_s(&self) -> u32 {
+    /// The tick of the last access.
+    pub(crate) fn access(&self) -> u32 {
         // SAFETY: every head has it.
         unsafe { self.0.as_ptr().add(4).cast::<u32>().read() }
     }
 
-    /// Notes an access.
-    pub(crate) fn touch(&mut self, now_s: u32) {
+    /// Notes an access at tick `now`.
+    ///
+    /// The counter begins at 5 and goes down by one for each `lfu-decay-time` without an access, as Redis's. Up to 32 it
+    /// counts one by one; beyond it takes twice as many accesses for every 16 steps, and ends at half a million.
+    #[inline]
+    pub(crate) fn touch(&mut self, now: u32) {
+        let counter = self.counter();
+        let idle = idle_ticks(now, self.access());
+        self.set_access(now);
+        if idle < TICKS_PER_DECAY && counter < COUNTER_EXACT {
+            self.set_counter(counter + 1);
+        } else {
+            self.touch_seldom(idle, counter);
+        }
+    }
+
+    #[cold]
+    fn touch_seldom(&mut self, idle: u32, counter: u8) {
+        let counter = decayed(counter, idle);
+        let odds = match counter.checked_sub(COUNTER_EXACT) {
+            None => 0,
+            Some(beyond) => u32::from(beyond / COUNTER_DOUBLES) + 1,
+        };
+        let chance = random_bits() & ((1 << odds) - 1) == 0;
+        self.set_counter(counter.saturating_add(u8::from(chance)));
+    }
+
+    /// Sets the tick of the last access.
+    pub(crate) fn set_access(&mut self, access: u32) {
         // SAFETY: every head has it.
-        unsafe { self.0.as_ptr().add(4).cast::<u32>().write(now_s) };
+        unsafe { self.0.as_ptr().add(4).cast::<u32>().write(access) };
+    }
+
+    /// The counter of accesses as it was left at the last one.
+    pub(crate) fn counter(&self) -> u8 {
+        self.byte(0) >> 3 | self.byte(1) & !31
+    }
+
+    /// The counter as it is at tick `now`.
+    pub(crate) fn frequency(&self, now: u32) -> u8 {
+        decayed(self.counter(), idle_ticks(now, self.access()))
+    }
+
+    /// Sets the counter.
+    pub(crate) fn set_counter(&mut self, counter: u8) {
+        let (form, flags) = (self.byte(0) & FORM_BITS, self.byte(1) & 31);
+        // SAFETY: every head has both bytes; form and flags stay as they are.
+        unsafe {
+            self.0.as_ptr().write(form | counter << 3);
+            self.0.as_ptr().add(1).write(flags | counter & !31);
+        }
+    }
+
+    /// Takes over what is known of the use of the entry that this one replaces.
+    pub(crate) fn inherit_use(&mut self, old: &Entry) {
+        self.set_access(old.access());
+        self.set_counter(old.counter());
     }
 
     /// Redis's name for the encoding.
@@ -528,9 +596,37 @@ impl Entry {
     }
 }
 
+/// A counter after so many ticks without an access.
+fn decayed(counter: u8, idle: u32) -> u8 {
+    if idle < TICKS_PER_DECAY {
+        return counter;
+    }
+    let minutes = limits::LFU_DECAY.get();
+    if minutes <= 0 {
+        return counter;
+    }
+    let steps = i64::from(idle) / (i64::from(TICKS_PER_DECAY) * minutes);
+    counter.saturating_sub(u8::try_from(steps).unwrap_or(u8::MAX))
+}
+
+/// Bits good enough to count by chance.
+fn random_bits() -> u32 {
+    thread_local!(static STATE: std::cell::Cell<u32> = const { std::cell::Cell::new(0x9e37_79b9) });
+    let mut bits = STATE.get();
+    bits ^= bits << 13;
+    bits ^= bits >> 17;
+    bits ^= bits << 5;
+    STATE.set(bits);
+    bits
+}
+
 impl Item for Entry {
     fn key(&self) -> &[u8] {
         Entry::key(self)
+    }
+
+    fn address(&self) -> *const u8 {
+        self.0.as_ptr()
     }
 
     fn expiry(&self) -> Option<i64> {
@@ -550,14 +646,17 @@ mod tests {
         assert_eq!(entry.key(), key);
         assert_eq!(entry.string().unwrap().text(&mut itoa::Buffer::new()), value);
         assert_eq!(entry.string().unwrap().len(), value.len());
-        assert_eq!((entry.expiry(), entry.access_s()), (expiry, 7));
+        assert_eq!((entry.expiry(), entry.access(), entry.counter()), (expiry, 7, 5));
         assert_eq!((entry.encoding(), entry.block_bytes()), (encoding, block_bytes));
         entry.touch(9);
         assert_eq!(entry.set_expiry(5), expiry.is_some());
-        assert_eq!((entry.expiry(), entry.access_s()), (expiry.map(|_| 5), 9));
+        assert_eq!((entry.expiry(), entry.access(), entry.counter()), (expiry.map(|_| 5), 9, 6));
+        entry.set_counter(u8::MAX);
+        assert_eq!((entry.counter(), entry.encoding(), entry.block_bytes()), (u8::MAX, encoding, block_bytes));
+        assert_eq!(entry.string().unwrap().text(&mut itoa::Buffer::new()), value);
         assert_eq!(entry.key(), key);
         entry.free(&mut slab);
-        assert!(slab.bytes() <= 2048);
+        assert_eq!(slab.bytes(), 0);
     }
 
     #[test]

@@ -29,7 +29,7 @@ struct Options {
     replace: bool,
     absolute: bool,
     idle_s: Option<i64>,
-    /// Only an LFU policy would keep it, as in Redis.
+    /// 0 to 255; only an LFU policy keeps it, as in Redis.
     frequency: Option<i64>,
 }
 
@@ -78,6 +78,7 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let options = Options::parse(&words[PAYLOAD + 1..])?;
         let decoded = ctx.decoded.take();
+        let is_lfu = ctx.inner.memory.policy().is_lfu();
         let mut key = ctx.key(0);
         if !options.replace && key.exists() {
             return Err("BUSYKEY Target key name already exists.".into());
@@ -98,7 +99,11 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             key.remove();
         } else {
             key.set(value, expiry);
-            key.set_idle(options.idle_s.unwrap_or(0));
+            if !is_lfu {
+                key.set_idle(options.idle_s.unwrap_or(0));
+            } else if let Some(frequency) = options.frequency {
+                key.set_frequency(frequency as u8);
+            }
         }
         out.ok();
         Ok(())

@@ -4,6 +4,7 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::help;
 use crate::catalogue::{Category, CommandSpec, Flags, Handler};
+use crate::clock::{TICKS_PER_S, idle_ticks};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::value::{Entry, View};
@@ -19,10 +20,14 @@ fn encoding(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn idletime(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let now_s = ctx.now.coarse_s();
-    match ctx.peek(0).map(Entry::access_s) {
-        Some(access_s) => out.integer(i64::from(now_s.saturating_sub(access_s))),
+    let (now, is_lfu) = (ctx.now.ticks(), ctx.inner.memory.policy().is_lfu());
+    match ctx.peek(0).map(Entry::access) {
         None => out.null(),
+        Some(_) if is_lfu => out.error(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+             policies at runtime LRU and LFU data will take some time to adjust.",
+        ),
+        Some(access) => out.integer(i64::from(idle_ticks(now, access)) / TICKS_PER_S),
     }
 }
 
@@ -35,8 +40,10 @@ fn refcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn freq(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let (now, is_lfu) = (ctx.now.ticks(), ctx.inner.memory.policy().is_lfu());
     match ctx.peek(0) {
         None => out.null(),
+        Some(entry) if is_lfu => out.integer(i64::from(entry.frequency(now))),
         Some(_) => out.error(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
              switching between policies at runtime LRU and LFU data will take some time to adjust.",

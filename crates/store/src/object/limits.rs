@@ -30,6 +30,8 @@ impl Limit {
     }
 }
 
+/// Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.
+pub(crate) static LFU_DECAY: Limit = Limit::new(1);
 /// Fields of a hash.
 pub(crate) static HASH_ENTRIES: Limit = Limit::new(128);
 /// Bytes of a field or value of a hash.

@@ -80,6 +80,7 @@ fn change<'a>(context: &Context<'_>, pairs: &'a [(String, &[u8])]) -> Result<(),
     for (name, value) in pairs {
         options.set(name, value).map_err(|why| Refused::Because(name, why))?;
     }
+    super::apply(&server.store, &options);
     *current = Arc::new(options);
     server.options_version.fetch_add(1, Ordering::Release);
     Ok(())

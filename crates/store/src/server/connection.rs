@@ -23,6 +23,7 @@ use super::Worker;
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Replies, Session};
 use crate::config::ServerOptions;
+use crate::memory::{Memory, Outside};
 use crate::park::Parked;
 
 /// Bytes read at a time, as in Redis.
@@ -78,6 +79,8 @@ pub(super) struct Workspace {
     output: Vec<u8>,
     /// Bytes that the request being read lacks at least.
     need: usize,
+    /// What is counted of these buffers towards `maxmemory`.
+    counted: Outside,
 }
 
 impl Workspace {
@@ -88,6 +91,11 @@ impl Workspace {
 
     pub fn is_modest(&self) -> bool {
         self.input.capacity().max(self.output.capacity()).max(self.parser.memory()) <= KEPT_CAPACITY
+    }
+
+    /// Counts the buffers as they are now towards `maxmemory`.
+    fn count(&mut self, memory: &Arc<Memory>) {
+        self.counted.set(memory, self.input.capacity() + self.output.capacity() + self.parser.memory());
     }
 
     /// Forgets what was run and makes room for what comes.
@@ -178,6 +186,7 @@ impl<S: Socket> Connection<S> {
         let read = pin!(self.stream.read_buf(&mut workspace.input)).poll(cx);
         match read {
             Poll::Ready(Ok(count)) => {
+                workspace.count(&self.worker.server.store.0.memory);
                 self.worker.counters.reads.add(1);
                 self.worker.counters.input_bytes.add(count as u64);
             }
@@ -227,6 +236,7 @@ impl<S: Socket> Connection<S> {
         let goes_on = loop {
             let options = self.worker.options();
             let step = self.step(&mut workspace, &options);
+            workspace.count(&self.worker.server.store.0.memory);
             self.session.stop_clock(&self.worker);
             match step {
                 Step::Drained => break self.flush(&mut workspace.output, &options).await,
@@ -273,7 +283,7 @@ impl<S: Socket> Connection<S> {
         if (workspace.input.len() - workspace.start) as u64 > query_limit {
             return Step::Abort;
         }
-        let Workspace { input, start, parser, output, need } = workspace;
+        let Workspace { input, start, parser, output, need, .. } = workspace;
         self.session.now = Instant::now();
         for _ in 0..TURN_COMMANDS {
             let limits = CommandLimits {

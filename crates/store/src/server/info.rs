@@ -123,16 +123,20 @@ fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let rss = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page_size();
     let total = total_memory();
-    let used = context.worker.server.store.stats().used_bytes;
+    let used = context.worker.server.store.used_bytes();
     writeln!(out, "used_memory:{used}")?;
     writeln!(out, "used_memory_human:{}", human(used))?;
     writeln!(out, "used_memory_rss:{rss}")?;
     writeln!(out, "used_memory_rss_human:{}", human(rss))?;
     writeln!(out, "total_system_memory:{total}")?;
     writeln!(out, "total_system_memory_human:{}", human(total))?;
-    writeln!(out, "maxmemory:0")?;
-    writeln!(out, "maxmemory_human:0B")?;
-    writeln!(out, "maxmemory_policy:noeviction")
+    let options = context.options;
+    writeln!(out, "maxmemory:{}", options.maxmemory)?;
+    writeln!(out, "maxmemory_human:{}", human(options.maxmemory))?;
+    writeln!(out, "maxmemory_policy:{}", options.maxmemory_policy.name())?;
+    writeln!(out, "mem_fragmentation_ratio:{:.2}", rss as f64 / used.max(1) as f64)?;
+    writeln!(out, "mem_clients_normal:{}", context.worker.server.store.0.memory.outside())?;
+    writeln!(out, "mem_allocator:mimalloc")
 }
 
 fn page_size() -> u64 {
@@ -183,7 +187,7 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "sync_partial_ok:0")?;
     writeln!(out, "sync_partial_err:0")?;
     writeln!(out, "expired_keys:{}", store.expired)?;
-    writeln!(out, "evicted_keys:0")?;
+    writeln!(out, "evicted_keys:{}", store.evicted)?;
     writeln!(out, "evicted_clients:0")?;
     writeln!(out, "keyspace_hits:{}", store.hits)?;
     writeln!(out, "keyspace_misses:{}", store.misses)?;

@@ -40,6 +40,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) use rows::COMMANDS;
 
 use crate::config::ServerOptions;
+use crate::object::limits;
 use crate::{Stats, Store};
 use client::{Client, Clients};
 use connection::{Connection, Workspace};
@@ -128,6 +129,7 @@ impl Server {
     /// A server for `store`; it listens nowhere until a worker serves it.
     pub fn new(store: Store, options: ServerOptions) -> Arc<Server> {
         let now = Instant::now();
+        apply(&store, &options);
         Arc::new(Server {
             store,
             options: RwLock::new(Arc::new(options)),
@@ -281,6 +283,7 @@ impl Server {
         stats.hits = stats.hits.saturating_sub(base.hits);
         stats.misses = stats.misses.saturating_sub(base.misses);
         stats.expired = stats.expired.saturating_sub(base.expired);
+        stats.evicted = stats.evicted.saturating_sub(base.evicted);
         stats
     }
 
@@ -381,6 +384,12 @@ impl Worker {
         workers.running.retain(|running| !Arc::ptr_eq(running, &self.counters));
         workers.ended.add(&self.counters);
     }
+}
+
+/// Tells the store what of its parameters is its own.
+fn apply(store: &Store, options: &ServerOptions) {
+    limits::LFU_DECAY.set(options.lfu_decay_time.into());
+    store.limit_memory(options.maxmemory, options.maxmemory_policy);
 }
 
 /// Whether protected mode refuses a client from this address.

@@ -5,6 +5,7 @@ mod concurrency;
 mod differential;
 mod dump;
 mod holds;
+mod memory;
 mod model;
 mod reference;
 mod server;

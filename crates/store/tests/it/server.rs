@@ -58,6 +58,12 @@ const ALIKE: &[&str] = &[
     "CLIENT NO-EVICT foo\r\nCLIENT NO-EVICT on\r\nCLIENT NO-EVICT off\r\n",
     "CLIENT PAUSE x\r\nCLIENT PAUSE -1\r\nCLIENT PAUSE 1 FOO\r\nCLIENT UNPAUSE\r\nCLIENT PAUSE 0\r\nPING\r\n",
     // CONFIG.
+    "CONFIG SET maxmemory-policy foo\r\nCONFIG SET maxmemory x\r\nCONFIG SET maxmemory -1\r\nCONFIG SET lfu-decay-time -1\r\n",
+    "CONFIG SET maxmemory 100mb maxmemory-policy ALLKEYS-LFU lfu-decay-time 2\r\nCONFIG GET maxmemory\r\nCONFIG GET maxmemory-policy\r\n\
+     CONFIG GET lfu-decay-time\r\nSET k v\r\nOBJECT FREQ nokey\r\nOBJECT IDLETIME k\r\nOBJECT IDLETIME nokey\r\n\
+     RESTORE r 0 \"\\x00\\xc0\\x01\\x0a\\x00&x\\xe7\\xb6\\xd1\\x01\\x11\\xfc\" FREQ 100\r\nOBJECT FREQ r\r\n\
+     CONFIG SET maxmemory-policy allkeys-lru\r\nOBJECT FREQ k\r\nCONFIG SET maxmemory 0 maxmemory-policy noeviction\r\n",
+    "CONFIG SET maxmemory 1\r\nSET k v\r\nAPPEND k v\r\nGET k\r\nDEL k\r\nEXPIRE k 5\r\nMSET a b\r\nCONFIG SET maxmemory 0\r\nSET k v\r\nFLUSHALL\r\n",
     "CONFIG GET nosuch\r\nCONFIG GET maxclients\r\nCONFIG GET timeout timeout TIMEOUT\r\n",
     "CONFIG SET nosuch 1\r\nCONFIG SET maxclients x\r\nCONFIG SET maxclients 0\r\nCONFIG SET timeout -1\r\n",
     "CONFIG SET databases 3\r\nCONFIG SET timeout 1 timeout 2\r\nCONFIG SET timeout 1 nosuch 2\r\n",
