@@ -243,7 +243,7 @@ fn clients_buffers_count() {
     let before = used();
     let mut slow = ours.connect();
     slow.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8000000\r\n");
-    slow.send(&vec![b'v'; 4_000_000]);
+    slow.send(vec![b'v'; 4_000_000]);
     wait_for("half a request to be counted", || (used() > before + 4_000_000).then_some(()));
     drop(slow);
     wait_for("it to be given back", || (used() < before + 1_000_000).then_some(()));
