@@ -1,5 +1,6 @@
 //! What a command's handler works with: its words, its keys behind locks, and time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,6 +11,7 @@ use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
 use crate::gate::Pass;
 use crate::notify::{Class, Event, Events};
+use crate::object::elements::TIMELESS;
 use crate::object::{Kind, ObjectRef, Ref};
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
@@ -72,6 +74,45 @@ impl<'p> Ctx<'p> {
     /// The value of key `index`, which is of this type, noting the access.
     pub(crate) fn read_as<K: Kind>(&mut self, index: usize) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.read(index))
+    }
+
+    /// As [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
+    pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
+        let place = self.places[index];
+        let ticks = self.now.ticks();
+        let Some(locked) = self.locks.get_mut(usize::from(place.lock)) else { return Ok(None) };
+        let stripe: &mut Stripe = locked;
+        let Some(slot) = stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
+            stripe.misses += 1;
+            return Ok(None);
+        };
+        stripe.hits += 1;
+        let entry = stripe.table.entry_mut(slot);
+        entry.touch(ticks);
+        let value = typed::<K>(Some(entry))?.expect("there is an entry");
+        // The clock is read only if something may expire.
+        let now_ms = if value.earliest_ms().is_some() { self.now.ms() } else { TIMELESS };
+        Ok(Some((value, now_ms)))
+    }
+
+    /// The values of several keys, all of this type, noting the accesses.
+    pub(crate) fn read_all_as<K: Kind>(&mut self, keys: Range<usize>) -> Result<Vec<Option<Ref<'_, K>>>, Refused> {
+        for index in keys.clone() {
+            if let Some(entry) = self.read(index) {
+                typed::<K>(Some(entry))?;
+            }
+        }
+        let now_ms = self.now.ms();
+        let value = |index: usize| {
+            let place = self.places[index];
+            let stripe: &Stripe = self.locks.get(usize::from(place.lock))?;
+            let slot = stripe.table.find(place.hash, self.words[place.word as usize])?;
+            // One that has expired may still be there if somebody holds it.
+            let entry =
+                Some(stripe.table.entry(slot)).filter(|entry| entry.expiry().is_none_or(|at_ms| at_ms > now_ms))?;
+            Some(typed::<K>(Some(entry)))
+        };
+        keys.map(|index| value(index).transpose().map(Option::flatten)).collect()
     }
 
     /// The entry of key `index`, without noting the access.
@@ -213,6 +254,12 @@ impl KeyMut<'_, '_> {
     #[allow(dead_code, reason = "for commands that look before they change")]
     pub(crate) fn object<K: Kind>(&self) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.entry())
+    }
+
+    /// The time at which to look at elements that may expire on their own; the clock is read only if some do.
+    pub(crate) fn element_time(&mut self) -> i64 {
+        let timed = self.entry().and_then(Entry::object).is_some_and(|object| object.earliest_ms().is_some());
+        if timed { self.now.ms() } else { TIMELESS }
     }
 
     /// Its expiry in Unix milliseconds.
