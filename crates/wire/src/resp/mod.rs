@@ -18,7 +18,7 @@ mod scan;
 mod write;
 
 pub use command::{CommandLimits, CommandParser, CommandStatus, ProtocolError, fuzz_resp_command};
-pub use number::{format_double, parse_i64};
+pub use number::{format_decimal, format_double, parse_i64};
 pub use read::{ReplyLimits, ReplyParseError, ReplyParser, ReplyProgress, fuzz_resp_reply};
 pub use scan::{ReplyKind, ReplyScanner, ScannedReply, fuzz_resp_scan};
 pub use write::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};

@@ -27,8 +27,12 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Appends a double as Redis 7.2 prints it in replies: the shortest digits that read back as the same number, whole
-/// numbers without a point, an exponent only for very large and very small ones, `inf`, `-inf` and `nan`.
+/// Whole numbers up to this one are printed with all their digits.
+const WHOLE_MAX: f64 = (i64::MAX / 2) as f64;
+
+/// Appends a double as Redis 7.2 prints it in replies: whole numbers up to 2^62 as integers, others with the shortest
+/// digits that read back as the same number, and an exponent only for very large and very small ones; `inf`, `-inf` and
+/// `nan`.
 pub fn format_double(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
         return out.extend_from_slice(b"nan");
@@ -40,8 +44,8 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
         out.push(b'-');
     }
     let value = value.abs();
-    if value == 0.0 {
-        return out.push(b'0');
+    if value <= WHOLE_MAX && value == value.trunc() {
+        return out.extend_from_slice(itoa::Buffer::new().format(value as u64).as_bytes());
     }
     // Rust prints the shortest digits as d.ddde[-]x; Redis lays the same digits out differently.
     let mut storage = [0; 32]; // at most 17 digits, a point, "e-" and three digits
@@ -80,6 +84,22 @@ pub fn format_double(value: f64, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a double as Redis prints coordinates: rounded to 17 decimals, zeros at the end cut off, without an exponent.
+pub fn format_decimal(value: f64, out: &mut Vec<u8>) {
+    if !value.is_finite() {
+        return format_double(value, out);
+    }
+    let start = out.len();
+    std::io::Write::write_fmt(out, format_args!("{value:.17}")).expect("a vector takes everything");
+    let text = &out[start..];
+    let zeros = text.iter().rev().take_while(|&&byte| byte == b'0').count();
+    let point = text[text.len() - zeros - 1] == b'.';
+    out.truncate(out.len() - zeros - usize::from(point));
+    if &out[start..] == b"-0" {
+        out.remove(start);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,7 +132,10 @@ mod tests {
         check(1e20, "1e+20");
         check(1234567.0, "1234567");
         check(1e7, "10000000");
-        check(1e8, "1e+8");
+        check(1e8, "100000000");
+        check(-1e18, "-1000000000000000000");
+        check(9007199254740993.0, "9007199254740992");
+        check(1e19, "1e+19");
         check(0.000001, "0.000001");
         check(1e-7, "1e-7");
         check(5e-324, "5e-324");
@@ -120,5 +143,23 @@ mod tests {
         check(f64::INFINITY, "inf");
         check(f64::NEG_INFINITY, "-inf");
         check(f64::NAN, "nan");
+    }
+
+    #[test]
+    fn coordinates_are_printed_with_all_their_digits() {
+        let check = |value: f64, expected: &str| {
+            let mut out = b"=".to_vec();
+            format_decimal(value, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), format!("={expected}"));
+        };
+        check(0.0, "0");
+        check(-0.0, "0");
+        check(100.0, "100");
+        check(13.361389338970184, "13.36138933897018433");
+        check(-1e-17, "-0.00000000000000001");
+        check(1e-18, "0");
+        check(-1e-18, "0");
+        check(1e20, "100000000000000000000");
+        check(f64::NEG_INFINITY, "-inf");
     }
 }

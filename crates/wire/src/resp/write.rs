@@ -1,7 +1,7 @@
 //! Replies: the sink that command code writes to, as wire bytes or as a value.
 
 use crate::reply::Reply;
-use crate::resp::number::format_double;
+use crate::resp::number::{format_decimal, format_double};
 
 /// The protocol that a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,11 @@ pub trait ReplySink {
     fn push(&mut self, len: usize);
     /// A double.
     fn double(&mut self, value: f64);
+    /// A double as coordinates are said: all digits of up to 17 decimals, and never an exponent.
+    fn decimal(&mut self, value: f64);
+    /// An array of `len` pairs follows. If this returns true, each pair is an array of its own, as RESP3 has them, and is
+    /// announced as one; otherwise the elements of all pairs stand in one array.
+    fn pairs(&mut self, len: usize) -> bool;
     /// A truth value.
     fn boolean(&mut self, value: bool);
     /// An integer of any size, in decimal.
@@ -250,6 +255,21 @@ impl ReplySink for ReplyWriter<'_> {
         }
     }
 
+    fn decimal(&mut self, value: f64) {
+        let mut text = Vec::with_capacity(40);
+        format_decimal(value, &mut text);
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(&text),
+            Protocol::Resp3 => self.line(b',', &text),
+        }
+    }
+
+    fn pairs(&mut self, len: usize) -> bool {
+        let nested = self.protocol == Protocol::Resp3;
+        self.array(if nested { len } else { 2 * len });
+        nested
+    }
+
     fn boolean(&mut self, value: bool) {
         self.out.extend_from_slice(match (self.protocol, value) {
             (Protocol::Resp2, false) => b":0\r\n",
@@ -412,6 +432,15 @@ impl ReplySink for ReplyBuilder {
 
     fn double(&mut self, value: f64) {
         self.add(Reply::Double(value));
+    }
+
+    fn decimal(&mut self, value: f64) {
+        self.add(Reply::Double(value));
+    }
+
+    fn pairs(&mut self, len: usize) -> bool {
+        self.array(2 * len);
+        false
     }
 
     fn boolean(&mut self, value: bool) {
