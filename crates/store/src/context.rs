@@ -11,8 +11,7 @@ use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
 use crate::gate::Pass;
 use crate::notify::{Class, Event, Events};
-use crate::object::elements::TIMELESS;
-use crate::object::{Kind, ObjectRef, Ref};
+use crate::object::{Kind, Object, ObjectRef, Ref};
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
@@ -76,30 +75,17 @@ impl<'p> Ctx<'p> {
         typed(self.read(index))
     }
 
-    /// As [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
-    pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
-        let place = self.places[index];
-        let ticks = self.now.ticks();
-        let Some(locked) = self.locks.get_mut(usize::from(place.lock)) else { return Ok(None) };
-        let stripe: &mut Stripe = locked;
-        let Some(slot) = stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
-            stripe.misses += 1;
-            return Ok(None);
-        };
-        stripe.hits += 1;
-        let entry = stripe.table.entry_mut(slot);
-        entry.touch(ticks);
-        let value = typed::<K>(Some(entry))?.expect("there is an entry");
-        // The clock is read only if something may expire.
-        let now_ms = if value.earliest_ms().is_some() { self.now.ms() } else { TIMELESS };
-        Ok(Some((value, now_ms)))
-    }
-
-    /// The values of several keys, all of this type, noting the accesses.
-    pub(crate) fn read_all_as<K: Kind>(&mut self, keys: Range<usize>) -> Result<Vec<Option<Ref<'_, K>>>, Refused> {
+    /// The values of several keys, all of types that `takes` lets pass, noting the accesses.
+    pub(crate) fn read_objects(
+        &mut self,
+        keys: Range<usize>,
+        takes: impl Fn(&Object) -> bool,
+    ) -> Result<Vec<Option<ObjectRef<'_>>>, Refused> {
         for index in keys.clone() {
-            if let Some(entry) = self.read(index) {
-                typed::<K>(Some(entry))?;
+            if let Some(entry) = self.read(index)
+                && !entry.object().is_some_and(|object| takes(&object))
+            {
+                return Err(WRONG_TYPE.into());
             }
         }
         let now_ms = self.now.ms();
@@ -108,11 +94,10 @@ impl<'p> Ctx<'p> {
             let stripe: &Stripe = self.locks.get(usize::from(place.lock))?;
             let slot = stripe.table.find(place.hash, self.words[place.word as usize])?;
             // One that has expired may still be there if somebody holds it.
-            let entry =
-                Some(stripe.table.entry(slot)).filter(|entry| entry.expiry().is_none_or(|at_ms| at_ms > now_ms))?;
-            Some(typed::<K>(Some(entry)))
+            let entry = stripe.table.entry(slot);
+            entry.object().filter(|_| entry.expiry().is_none_or(|at_ms| at_ms > now_ms))
         };
-        keys.map(|index| value(index).transpose().map(Option::flatten)).collect()
+        Ok(keys.map(value).collect())
     }
 
     /// The entry of key `index`, without noting the access.
@@ -254,12 +239,6 @@ impl KeyMut<'_, '_> {
     #[allow(dead_code, reason = "for commands that look before they change")]
     pub(crate) fn object<K: Kind>(&self) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.entry())
-    }
-
-    /// The time at which to look at elements that may expire on their own; the clock is read only if some do.
-    pub(crate) fn element_time(&mut self) -> i64 {
-        let timed = self.entry().and_then(Entry::object).is_some_and(|object| object.earliest_ms().is_some());
-        if timed { self.now.ms() } else { TIMELESS }
     }
 
     /// Its expiry in Unix milliseconds.

@@ -2,21 +2,18 @@
 
 mod bitfield;
 pub(crate) mod bitmap;
-mod combine;
 mod database;
 mod dump;
 mod expire;
 #[cfg(test)]
 mod faulty;
-mod field_expiry;
 mod generic;
 mod hash;
 mod lcs;
 mod object;
-mod scan;
-mod set;
 mod sort;
 mod string;
+mod zset;
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -42,9 +39,11 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     expire::COMMANDS,
     bitmap::COMMANDS,
     bitfield::COMMANDS,
-    set::COMMANDS,
-    combine::COMMANDS,
     hash::COMMANDS,
+    zset::change::COMMANDS,
+    zset::range::COMMANDS,
+    zset::pop::COMMANDS,
+    zset::combine::COMMANDS,
     object::COMMANDS,
     dump::COMMANDS,
     sort::COMMANDS,

@@ -26,7 +26,34 @@ unsafe impl Send for Cell {}
 // SAFETY: through a shared handle the block is only read.
 unsafe impl Sync for Cell {}
 
+/// Another pointer to an element that somebody else owns.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Alias(NonNull<u8>);
+
+// SAFETY: it is as good as a shared reference to what may be sent and shared.
+unsafe impl Send for Alias {}
+// SAFETY: as above.
+unsafe impl Sync for Alias {}
+
+impl Alias {
+    /// The element.
+    ///
+    /// # Safety
+    /// During the borrow the element is neither freed nor changed.
+    pub(crate) unsafe fn cell(&self) -> &Cell {
+        // SAFETY: both types are one pointer to the block; the caller promises the rest. The element is never dropped
+        // through a shared reference.
+        unsafe { &*std::ptr::from_ref(self).cast::<Cell>() }
+    }
+}
+
 impl Cell {
+    /// Another pointer to this element.
+    pub(crate) fn alias(&self) -> Alias {
+        Alias(self.0)
+    }
+
     /// An element with a copy of these parts, each at most 4 GiB.
     pub(crate) fn new(key: &[u8], value: Option<&[u8]>, word: Option<u64>) -> Cell {
         let long = |bytes: &[u8]| bytes.len() > usize::from(u8::MAX);
@@ -109,11 +136,6 @@ impl Cell {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(head + key), value) }
     }
 
-    /// Whether there is a value, be it empty.
-    pub(crate) fn has_value(&self) -> bool {
-        self.flags() & VALUE != 0
-    }
-
     /// The word.
     pub(crate) fn word(&self) -> Option<u64> {
         let head = self.head();
@@ -150,7 +172,7 @@ impl Cell {
 
 impl Clone for Cell {
     fn clone(&self) -> Cell {
-        Cell::new(self.key(), self.has_value().then(|| self.value()), self.word())
+        Cell::new(self.key(), (self.flags() & VALUE != 0).then(|| self.value()), self.word())
     }
 }
 

@@ -21,8 +21,7 @@ mod lzf;
 
 use sluicegate_wire::resp::parse_i64;
 
-use crate::object::elements::TIMELESS;
-use crate::object::{Hash, Kind, Set};
+use crate::object::{Hash, Kind, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 
@@ -36,15 +35,12 @@ const CHECKSUM_BYTES: usize = 8;
 const TYPE_STRING: u8 = 0;
 /// A set as its number of members and the members.
 pub(crate) const TYPE_SET: u8 = 2;
-/// A set of integers as one intset.
-pub(crate) const TYPE_SET_INTSET: u8 = 11;
-/// A set as one listpack, from version 11 on; read only.
-const TYPE_SET_LISTPACK: u8 = 20;
-/// A set with members that expire, which only this store has: its number of members, and each member with 8 bytes,
-/// little endian, of its time in Unix milliseconds, or 0.
-pub(crate) const TYPE_SET_EXPIRING: u8 = 240;
+/// A sorted set as its number of members, and members and scores as texts; only read.
+const TYPE_ZSET: u8 = 3;
 /// A hash as its number of fields, and fields and values.
 pub(crate) const TYPE_HASH: u8 = 4;
+/// A sorted set as its number of members, and members and scores of 8 bytes, little endian.
+pub(crate) const TYPE_ZSET_2: u8 = 5;
 /// A hash as one listpack.
 pub(crate) const TYPE_HASH_LISTPACK: u8 = 16;
 /// A sorted set as one listpack.
@@ -115,18 +111,17 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
     let mut reader = Reader(object);
     match reader.byte()? {
         TYPE_STRING => Ok(reader.string()?.into_value()),
-        TYPE_SET => reader.set(),
-        TYPE_SET_EXPIRING => reader.expiring_set(),
-        kind @ (TYPE_SET_INTSET | TYPE_SET_LISTPACK) => {
-            let bytes = reader.string()?.into_bytes();
-            let read = if kind == TYPE_SET_INTSET { Set::of_intset } else { Set::of_listpack };
-            Ok(Value::Object(read(&bytes).ok_or(Wrong::Object)?.into_object()))
-        }
         TYPE_HASH => reader.hash(),
         TYPE_HASH_LISTPACK => {
             let bytes = reader.string()?.into_bytes();
             let hash = Hash::of_listpack(&bytes).ok_or(Wrong::Object)?;
             Ok(Value::Object(hash.into_object()))
+        }
+        kind @ (TYPE_ZSET | TYPE_ZSET_2) => reader.zset(kind),
+        TYPE_ZSET_LISTPACK => {
+            let bytes = reader.string()?.into_bytes();
+            let zset = Zset::of_listpack(&bytes).ok_or(Wrong::Object)?;
+            Ok(Value::Object(zset.into_object()))
         }
         _ => Err(Wrong::Object),
     }
@@ -270,40 +265,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Members; one that is there twice is refused.
-    fn set(&mut self) -> Result<Value<'static>, Wrong> {
-        let len = self.plain_length()?;
-        let mut set = Set::empty();
-        for index in 0..len {
-            let member = self.string()?.into_bytes();
-            if index == 0 {
-                // A number of members that the payload can't have must not choose the form.
-                set = Set::for_members(&member, len.min(self.0.len() + 1));
-            }
-            if !set.add(&member, TIMELESS) {
-                return Err(Wrong::Object);
-            }
-        }
-        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
-    }
-
-    /// Members with their times.
-    fn expiring_set(&mut self) -> Result<Value<'static>, Wrong> {
-        let len = self.plain_length()?;
-        let mut set = Set::empty();
-        for _ in 0..len {
-            let member = self.string()?.into_bytes();
-            let new = match i64::from_le_bytes(self.array()?) {
-                0 => set.add(&member, TIMELESS),
-                at_ms => set.add_expiring(&member, at_ms, false, TIMELESS),
-            };
-            if !new {
-                return Err(Wrong::Object);
-            }
-        }
-        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
-    }
-
     /// Fields and values; a field that is there twice is refused.
     fn hash(&mut self) -> Result<Value<'static>, Wrong> {
         let mut hash = Hash::empty();
@@ -315,6 +276,30 @@ impl<'a> Reader<'a> {
             }
         }
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+    }
+
+    /// Members and scores; a member that is there twice is refused, and so is a score that is no number.
+    fn zset(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
+        let len = self.plain_length()?;
+        let mut zset = Zset::for_members(len, 0);
+        for _ in 0..len {
+            let member = self.string()?.into_bytes();
+            let score = if kind == TYPE_ZSET { self.score_text()? } else { f64::from_le_bytes(self.array()?) };
+            if score.is_nan() || zset.set(&member, score).is_some() {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
+    }
+
+    /// A score as a text behind its length of one byte, whose highest values are what has no digits.
+    fn score_text(&mut self) -> Result<f64, Wrong> {
+        match self.byte()? {
+            253 => Ok(f64::NAN),
+            254 => Ok(f64::INFINITY),
+            255 => Ok(f64::NEG_INFINITY),
+            len => score::parse(self.take(usize::from(len))?).ok_or(Wrong::Object),
+        }
     }
 
     fn string(&mut self) -> Result<Text<'a>, Wrong> {
@@ -347,24 +332,23 @@ pub fn fuzz_restore(data: &[u8]) {
         assert!(view.len() <= longest);
         round_trip(view);
     }
-    for kind in [TYPE_SET, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_SET_EXPIRING] {
-        fuzz_object(&[&[kind], data].concat());
-        // As one string, which the forms in one block are.
-        let mut object = vec![kind];
-        put_raw(data, &mut object);
-        fuzz_object(&object);
+    for kind in [TYPE_ZSET, TYPE_ZSET_2] {
+        round_trip_object([&[kind], data].concat());
     }
+    let mut listpack = vec![TYPE_ZSET_LISTPACK];
+    put_raw(data, &mut listpack);
+    round_trip_object(listpack);
     round_trip(View::Bytes(data));
     round_trip(View::Bytes(&data.repeat(9)));
 }
 
-/// What was restored of these bytes is dumped and restored again with as many elements.
-fn fuzz_object(object: &[u8]) {
-    let Ok(Value::Object(value)) = restore(&seal(object.to_vec(), VERSION)) else { return };
-    let len = value.len();
-    assert!(len > 0 && len <= object.len().saturating_mul(88));
-    let Ok(Value::Object(again)) = restore(&dump(&Value::Object(value))) else { panic!("a payload of our own") };
-    assert_eq!(again.len(), len);
+/// An object that is restored is whole: what it is dumped as is restored again, as long and the same.
+fn round_trip_object(object: Vec<u8>) {
+    let Ok(value) = restore(&seal(object, VERSION)) else { return };
+    let payload = dump(&value);
+    let again = restore(&payload).expect("a payload of our own");
+    let (Value::Object(object), Value::Object(object_again)) = (value, &again) else { panic!("objects") };
+    assert!(!object.is_empty() && object.len() == object_again.len() && dump(&again) == payload);
 }
 
 fn round_trip(value: View<'_>) {
@@ -376,6 +360,7 @@ fn round_trip(value: View<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Object;
 
     #[track_caller]
     fn check(value: &[u8], object: &[u8]) {
@@ -474,6 +459,45 @@ mod tests {
                 data.get_mut(at).into_iter().for_each(|old| *old = byte);
             }
             fuzz_restore(&data);
+        }
+    }
+
+    #[test]
+    fn sorted_sets_are_read_in_every_form() {
+        let restored = |object: &[u8]| match restore(&seal(object.to_vec(), VERSION)) {
+            Ok(Value::Object(Object::Zset(zset))) => Some(zset),
+            _ => None,
+        };
+        let texts = restored(b"\x03\x04\x01a\x031.5\x01b\xfe\x01c\xff\x01d\x02-7").expect("scores as texts");
+        let scores = [b"a", b"b", b"c", b"d"].map(|member| texts.get(member).expect("a member"));
+        assert_eq!(scores, [1.5, f64::INFINITY, f64::NEG_INFINITY, -7.0]);
+        let one = 1_f64.to_le_bytes();
+        let pair = |member: &[u8], score: [u8; 8]| [b"\x01", member, &score].concat();
+        assert!(restored(&[b"\x05\x01", &pair(b"a", one)[..]].concat()).is_some());
+        for wrong in [
+            [b"\x05\x02", &pair(b"a", one)[..]].concat(),
+            [b"\x05\x02", &pair(b"a", one)[..], &pair(b"a", one)].concat(),
+            [b"\x05\x01", &pair(b"a", f64::NAN.to_le_bytes())[..]].concat(),
+            b"\x05\0".to_vec(),
+            b"\x03\x01\x01a\xfd".to_vec(),
+            b"\x03\x01\x01a\x01x".to_vec(),
+            b"\x03\x01\x01a\x05".to_vec(),
+        ] {
+            assert!(restored(&wrong).is_none(), "{wrong:?}");
+        }
+        for (texts, is_right) in [
+            (&[&b"a"[..], b"1", b"b", b"0.5"][..], true),
+            (&[b"a", b"1", b"b"], false),
+            (&[b"a", b"1", b"a", b"2"], false),
+            (&[b"a", b"x"], false),
+            (&[b"a", b"nan"], false),
+            (&[], false),
+        ] {
+            let mut packed = crate::object::Packed::new();
+            packed.insert(None, texts);
+            let mut object = vec![TYPE_ZSET_LISTPACK];
+            put_raw(packed.as_bytes(), &mut object);
+            assert_eq!(restored(&object).is_some(), is_right, "{texts:?}");
         }
     }
 }

@@ -1,0 +1,347 @@
+//! Commands on several sorted sets: unions, intersections and differences.
+//!
+//! Sources are gone through from the smallest to the largest, as in Redis, because the order in which scores are added
+//! shows in their last digits. An intersection looks the members of the smallest up in the others; a difference looks
+//! the members of the first up in the others, or takes those of the others away, whichever is less work.
+
+use sluicegate_wire::resp::ReplySink;
+
+use super::super::{Refused, SYNTAX, integer, is, or_error};
+use super::{WRITES, per_element, say_pair, score, store};
+use crate::catalogue::{CommandSpec, Flags};
+use crate::context::Ctx;
+use crate::keys::KeyRule;
+use crate::object::{Kind, Object, ObjectRef, Zset};
+
+/// Members with scores, as they are collected.
+type Scores = std::collections::HashMap<Vec<u8>, f64, foldhash::fast::RandomState>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+    /// Only the number of members of an intersection.
+    Count,
+}
+
+/// What becomes of the scores of one member.
+#[derive(Clone, Copy, Debug)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn of(self, old: f64, new: f64) -> f64 {
+        match self {
+            // Infinity and its negative make 0.
+            Aggregate::Sum => number(old + new),
+            Aggregate::Min => {
+                if new < old {
+                    new
+                } else {
+                    old
+                }
+            }
+            Aggregate::Max => {
+                if new > old {
+                    new
+                } else {
+                    old
+                }
+            }
+        }
+    }
+}
+
+/// The score, or 0 if it is no number.
+fn number(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// A command as it was asked for.
+struct Plan {
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+    /// Where counting ends, 0 for never.
+    limit: usize,
+}
+
+/// The number of sources, from word `at`.
+fn sources(words: &[&[u8]], at: usize, name: &str) -> Result<usize, Refused> {
+    let count = integer(words[at])?;
+    if count < 1 {
+        return Err(format!("ERR at least 1 input key is needed for '{name}' command").into());
+    }
+    usize::try_from(count).ok().filter(|count| *count < words.len() - at).ok_or(SYNTAX.into())
+}
+
+impl Plan {
+    /// Reads the options behind the keys.
+    fn parse(words: &[&[u8]], sources: usize, operation: Operation, stores: bool) -> Result<Plan, Refused> {
+        let mut plan = Plan { weights: vec![1.0; sources], aggregate: Aggregate::Sum, with_scores: false, limit: 0 };
+        let weighs = matches!(operation, Operation::Union | Operation::Intersection);
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            let values = rest.as_slice();
+            match values {
+                _ if weighs && values.len() >= sources && is(word, "weights") => {
+                    for (weight, value) in plan.weights.iter_mut().zip(values) {
+                        *weight = score(value).map_err(|_| "ERR weight value is not a float")?;
+                    }
+                    rest = values[sources..].iter();
+                }
+                [value, after @ ..] if weighs && is(word, "aggregate") => {
+                    plan.aggregate = match () {
+                        () if is(value, "sum") => Aggregate::Sum,
+                        () if is(value, "min") => Aggregate::Min,
+                        () if is(value, "max") => Aggregate::Max,
+                        () => return Err(SYNTAX.into()),
+                    };
+                    rest = after.iter();
+                }
+                _ if !stores && operation != Operation::Count && is(word, "withscores") => plan.with_scores = true,
+                [value, after @ ..] if operation == Operation::Count && is(word, "limit") => {
+                    let limit = integer(value).ok().and_then(|limit| usize::try_from(limit).ok());
+                    plan.limit = limit.ok_or("ERR LIMIT can't be negative")?;
+                    rest = after.iter();
+                }
+                _ => return Err(SYNTAX.into()),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// Members that are gone through between looks at whether it is enough.
+const STEP: usize = 64;
+
+/// One of the inputs.
+#[derive(Clone, Copy)]
+enum Source<'s> {
+    Zset(&'s Zset),
+}
+
+impl<'s> Source<'s> {
+    fn of(object: &'s Object) -> Option<Source<'s>> {
+        match object {
+            Object::Zset(zset) => Some(Source::Zset(zset)),
+            _ => None,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Source::Zset(zset) => zset.len(),
+        }
+    }
+
+    /// A member's score.
+    fn get(&self, member: &[u8]) -> Option<f64> {
+        match self {
+            Source::Zset(zset) => zset.get(member),
+        }
+    }
+
+    /// Visits all members until `visit` returns false.
+    fn each(&self, mut visit: impl FnMut(&[u8], f64) -> bool) {
+        match self {
+            Source::Zset(zset) => {
+                let (mut goes_on, mut next) = (true, 0);
+                while goes_on && next < zset.len() {
+                    let end = zset.len().min(next + STEP);
+                    zset.each(next..end, |member, score| goes_on = goes_on && visit(member, score));
+                    next = end;
+                }
+            }
+        }
+    }
+}
+
+/// What the sources make together.
+fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation) -> (Scores, usize) {
+    let mut sources: Vec<(Option<Source<'_>>, f64)> = sources
+        .iter()
+        .zip(&plan.weights)
+        .map(|(object, weight)| (object.as_deref().and_then(Source::of), *weight))
+        .collect();
+    let len = |source: &(Option<Source<'_>>, f64)| source.0.map_or(0, |source| source.len());
+    if operation != Operation::Difference {
+        sources.sort_by_key(len);
+    }
+    let mut scores = Scores::default();
+    let mut count = 0;
+    match operation {
+        Operation::Union => {
+            for (source, weight) in sources.iter().filter_map(|(source, weight)| source.zip(Some(*weight))) {
+                source.each(|member, score| {
+                    let score = number(weight * score);
+                    match scores.get_mut(member) {
+                        Some(old) => *old = plan.aggregate.of(*old, score),
+                        None => drop(scores.insert(member.to_vec(), score)),
+                    }
+                    true
+                });
+            }
+        }
+        Operation::Intersection | Operation::Count => {
+            let Some(((Some(first), weight), others)) = sources.split_first() else { return (scores, 0) };
+            first.each(|member, score| {
+                let mut sum = number(weight * score);
+                for (other, weight) in others {
+                    let Some(score) = other.and_then(|other| other.get(member)) else { return true };
+                    sum = plan.aggregate.of(sum, weight * score);
+                }
+                count += 1;
+                if operation == Operation::Intersection {
+                    scores.insert(member.to_vec(), sum);
+                }
+                plan.limit == 0 || count < plan.limit
+            });
+        }
+        Operation::Difference => {
+            let Some(((Some(first), _), others)) = sources.split_first() else { return (scores, 0) };
+            let others: Vec<Source<'_>> = others.iter().filter_map(|(other, _)| *other).collect();
+            let asks = first.len() * others.len();
+            let takes = others.iter().map(Source::len).sum::<usize>() + first.len();
+            first.each(|member, score| {
+                if asks > takes || others.iter().all(|other| other.get(member).is_none()) {
+                    scores.insert(member.to_vec(), score);
+                }
+                true
+            });
+            if asks > takes {
+                for other in others {
+                    other.each(|member, _| {
+                        scores.remove(member);
+                        true
+                    });
+                }
+            }
+        }
+    }
+    (scores, count)
+}
+
+/// Members and scores in order.
+fn sorted(scores: Scores) -> Vec<(Vec<u8>, f64)> {
+    let mut sorted: Vec<(Vec<u8>, f64)> = scores.into_iter().collect();
+    sorted.sort_unstable_by(|(member, score), (other, other_score)| {
+        score.partial_cmp(other_score).unwrap_or(std::cmp::Ordering::Equal).then_with(|| member.cmp(other))
+    });
+    sorted
+}
+
+/// The sorted set of these members, made in order, which is the fastest way.
+fn zset_of(members: &[(Vec<u8>, f64)]) -> Zset {
+    let longest = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
+    let mut zset = Zset::for_members(members.len(), longest);
+    for (member, score) in members {
+        zset.set(member, *score);
+    }
+    zset
+}
+
+/// Carries a command out. `stores` is the event of one that stores; its key 0 is then the destination.
+fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, name: &str, stores: Option<&'static str>) {
+    let words = ctx.words;
+    let first = 1 + usize::from(stores.is_some());
+    let result = sources(words, first, name).and_then(|count| {
+        let keys = first - 1..first - 1 + count;
+        let objects = ctx.read_objects(keys, |object| Source::of(object).is_some())?;
+        let plan = Plan::parse(&words[first + 1 + count..], count, operation, stores.is_some())?;
+        let (scores, count) = combine(&objects, &plan, operation);
+        drop(objects);
+        match stores {
+            None if operation == Operation::Count => out.integer(count as i64),
+            Some(event) => store(ctx, zset_of(&sorted(scores)), event, out),
+            None if plan.with_scores => {
+                let nested = out.pairs(scores.len());
+                sorted(scores).iter().for_each(|(member, score)| say_pair(member, *score, nested, out));
+            }
+            None => {
+                out.array(scores.len());
+                sorted(scores).iter().for_each(|(member, _)| out.bulk(member));
+            }
+        }
+        Ok(())
+    });
+    or_error(result, out);
+}
+
+fn zunion(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    run(ctx, out, Operation::Union, "zunion", None);
+}
+
+fn zinter(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    run(ctx, out, Operation::Intersection, "zinter", None);
+}
+
+fn zdiff(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    run(ctx, out, Operation::Difference, "zdiff", None);
+}
+
+fn zintercard(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    run(ctx, out, Operation::Count, "zintercard", None);
+}
+
+fn zunionstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    run(ctx, out, Operation::Union, "zunionstore", Some("zunionstore"));
+}
+
+fn zinterstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    run(ctx, out, Operation::Intersection, "zinterstore", Some("zinterstore"));
+}
+
+fn zdiffstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    run(ctx, out, Operation::Difference, "zdiffstore", Some("zdiffstore"));
+}
+
+const SUMS: &str = "O(N)+O(M*log(M)) where N is the number of members of all and M that of the result.";
+const LOOKS: &str = "O(N*K)+O(M*log(M)) where N is the number of members of the smallest, K the number of sorted sets \
+                     and M the number of members of the result.";
+
+const fn reads(
+    name: &'static str,
+    complexity: &'static str,
+    summary: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec {
+        complexity,
+        since: "6.2.0",
+        keys: KeyRule::Counted { count: 1, destination: false },
+        ..per_element(name, -3, Flags::READONLY.and(Flags::MOVABLEKEYS), summary, handle)
+    }
+}
+
+const fn writes(
+    name: &'static str,
+    complexity: &'static str,
+    since: &'static str,
+    summary: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec {
+        complexity,
+        since,
+        keys: KeyRule::Counted { count: 2, destination: true },
+        ..per_element(name, -4, WRITES.and(Flags::MOVABLEKEYS), summary, handle)
+    }
+}
+
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    reads("zdiff", LOOKS, "Returns the members of the first sorted set that no other has.", zdiff),
+    writes("zdiffstore", LOOKS, "6.2.0", "Stores the members of the first sorted set that no other has.", zdiffstore),
+    reads("zinter", LOOKS, "Returns the members that all sorted sets have.", zinter),
+    CommandSpec {
+        since: "7.0.0",
+        ..reads("zintercard", LOOKS, "Counts the members that all sorted sets have.", zintercard)
+    },
+    writes("zinterstore", LOOKS, "2.0.0", "Stores the members that all sorted sets have.", zinterstore),
+    reads("zunion", SUMS, "Returns the members of all sorted sets.", zunion),
+    writes("zunionstore", SUMS, "2.0.0", "Stores the members of all sorted sets.", zunionstore),
+];

@@ -1,0 +1,82 @@
+//! Commands on sorted sets, a theme per file.
+//!
+//! All that names one member costs a lookup and one or two descents of the tree; a command on a range finds its ranks
+//! first, so LIMIT skips for free, and then goes through what it returns under the stripe's lock.
+
+pub(super) mod change;
+pub(super) mod combine;
+pub(super) mod pop;
+pub(super) mod range;
+
+use sluicegate_wire::resp::ReplySink;
+
+use super::{Handle, Refused};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::context::Ctx;
+use crate::keys::KeyRule;
+use crate::notify::Class;
+use crate::object::{Kind, Zset, score};
+use crate::value::Value;
+
+pub(super) const NOT_FLOAT: &str = "ERR value is not a valid float";
+
+/// A score argument.
+pub(super) fn score(word: &[u8]) -> Result<f64, Refused> {
+    score::parse(word).ok_or(NOT_FLOAT.into())
+}
+
+/// Says a member with its score, which RESP3 has as a pair.
+fn say_pair(member: &[u8], score: f64, nested: bool, out: &mut dyn ReplySink) {
+    if nested {
+        out.array(2);
+    }
+    out.bulk(member);
+    out.double(score);
+}
+
+/// Puts what a command made into key 0, or removes the key if it made nothing; says how many members there are.
+pub(super) fn store(ctx: &mut Ctx<'_>, zset: Zset, event: &'static str, out: &mut dyn ReplySink) {
+    let len = zset.len();
+    if len > 0 {
+        ctx.key(0).set(Value::Object(zset.into_object()), None);
+        ctx.notify(0, Class::Zset, event);
+    } else if ctx.key(0).remove() {
+        ctx.notify(0, Class::Generic, "del");
+    }
+    out.integer(len as i64);
+}
+
+/// A row of a command on one key.
+const fn row(name: &'static str, arity: i32, flags: Flags, summary: &'static str, handle: Handle) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity,
+        flags,
+        summary,
+        keys: KeyRule::ONE,
+        categories: &[Category::SortedSet],
+        since: "1.2.0",
+        group: "sorted-set",
+        complexity: "O(log(N)) where N is the number of members.",
+        handler: Handler::Keyspace(handle),
+        ..CommandSpec::EMPTY
+    }
+}
+
+/// A row of a command whose work grows with what it returns, changes or goes through.
+const fn per_element(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    summary: &'static str,
+    handle: Handle,
+) -> CommandSpec {
+    CommandSpec {
+        cost: Cost::PerElement,
+        complexity: "O(log(N)+M) where N is the number of members and M the number of those returned or removed.",
+        ..row(name, arity, flags, summary, handle)
+    }
+}
+
+const WRITES: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const READS: Flags = Flags::READONLY.and(Flags::FAST);

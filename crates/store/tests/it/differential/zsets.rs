@@ -1,0 +1,660 @@
+//! Random commands on sorted sets, edge cases, and large ones.
+
+use sluicegate_store::StoreOptions;
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::Protocol;
+
+use super::{Pair, parse};
+use crate::{Random, ask, block_on, start};
+
+/// Keys of sorted sets, among them one of strings and one of hashes.
+pub const KEYS: [&str; 6] = ["z", "zset:1", "zset:2", "counter", "h", "z"];
+const MEMBERS: [&str; 12] = [
+    "a",
+    "b",
+    "c",
+    "d",
+    "1",
+    "-7",
+    "",
+    "member",
+    "a-member-whose-name-is-longer-than-most-of-the-others",
+    "z",
+    "aa",
+    "B",
+];
+const SCORES: [&str; 22] = [
+    "0",
+    "1",
+    "2",
+    "3",
+    "-1",
+    "1.5",
+    "0.1",
+    "-0.25",
+    "1e17",
+    "1e-7",
+    "inf",
+    "-inf",
+    "+inf",
+    "nan",
+    "x",
+    "1",
+    "2",
+    "-0",
+    "0x1p4",
+    "1e400",
+    "123456789.125",
+    " 1",
+];
+const SCORE_ENDS: [&str; 16] =
+    ["-inf", "+inf", "0", "1", "(1", "2", "(2", "(0", "-1", "(-inf", "x", "(x", "", "1e400", "inf", "0.1"];
+const LEX_ENDS: [&str; 12] = ["-", "+", "[a", "(a", "[c", "(c", "[", "(", "[zz", "x", "", "[aa"];
+const RANKS: [&str; 11] =
+    ["0", "1", "-1", "2", "-3", "100", "-100", "x", "9223372036854775807", "-9223372036854775808", "3"];
+
+/// A reply in which scores that are equal look alike: Redis 7.0 prints 17 digits, 7.2 and this store the shortest that
+/// read back.
+pub fn normalised(command: &str, reply: Reply) -> Reply {
+    fn numbers(reply: Reply) -> Reply {
+        match reply {
+            Reply::Bulk(bytes) => {
+                let text = std::str::from_utf8(&bytes).ok().filter(|text| text.contains(['.', 'e']) || text.len() > 16);
+                let number = text.and_then(|text| text.parse::<f64>().ok());
+                Reply::Bulk(number.map_or(bytes, |number| format!("{number:e}").into_bytes()))
+            }
+            Reply::Array(items) => Reply::Array(items.into_iter().map(numbers).collect()),
+            reply => reply,
+        }
+    }
+    match (command, numbers(reply)) {
+        // One member is one of several.
+        ("zrandmember", Reply::Bulk(_)) => Reply::Bulk(b"a member".to_vec()),
+        (_, reply) => reply,
+    }
+}
+
+/// What both programs keep.
+pub fn check_state(pair: &mut Pair) {
+    for key in &KEYS[..3] {
+        pair.check(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+        pair.check(&["ZREVRANGE", key, "0", "-1"]);
+        for command in ["ZCARD", "TYPE"] {
+            pair.check(&[command, key]);
+        }
+        pair.check(&["OBJECT", "ENCODING", key]);
+    }
+}
+
+/// One command.
+pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
+    let mut words: Vec<&str> = Vec::new();
+    let kind = random.below(34);
+    let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
+    match kind {
+        0..=8 => {
+            add(random, &["ZADD", "ZADD", "zadd"]);
+            add(random, &KEYS);
+            while random.below(3) == 0 {
+                add(random, &["NX", "XX", "GT", "LT", "CH", "ch", "INCR"]);
+            }
+            for _ in 0..=random.below(3) {
+                add(random, &SCORES);
+                add(random, &MEMBERS);
+            }
+            if random.below(20) == 0 {
+                add(random, &MEMBERS);
+            }
+        }
+        9 => {
+            add(random, &["ZINCRBY"]);
+            add(random, &KEYS);
+            add(random, &SCORES);
+            add(random, &MEMBERS);
+        }
+        10 => {
+            add(random, &["ZREM", "ZMSCORE"]);
+            add(random, &KEYS);
+            for _ in 0..=random.below(3) {
+                add(random, &MEMBERS);
+            }
+        }
+        11..=12 => {
+            add(random, &["ZSCORE", "ZRANK", "ZREVRANK", "ZCARD"]);
+            add(random, &KEYS);
+            if words[0] != "ZCARD" {
+                words.push(random.pick(&MEMBERS));
+            }
+        }
+        13..=14 => {
+            add(random, &["ZCOUNT", "ZREMRANGEBYSCORE", "ZCOUNT"]);
+            add(random, &KEYS);
+            add(random, &SCORE_ENDS);
+            add(random, &SCORE_ENDS);
+        }
+        15 => {
+            add(random, &["ZLEXCOUNT", "ZREMRANGEBYLEX", "ZLEXCOUNT"]);
+            add(random, &KEYS);
+            add(random, &LEX_ENDS);
+            add(random, &LEX_ENDS);
+        }
+        16 => {
+            add(random, &["ZREMRANGEBYRANK"]);
+            add(random, &KEYS);
+            add(random, &RANKS);
+            add(random, &RANKS);
+        }
+        17..=19 => {
+            let (command, ends): (&str, &[&str]) = match random.below(3) {
+                0 => ("ZREVRANGE", &RANKS),
+                1 => (random.pick(&["ZRANGEBYSCORE", "ZREVRANGEBYSCORE"]), &SCORE_ENDS),
+                _ => (random.pick(&["ZRANGEBYLEX", "ZREVRANGEBYLEX"]), &LEX_ENDS),
+            };
+            words.push(command);
+            words.push(random.pick(&KEYS));
+            words.push(random.pick(ends));
+            words.push(random.pick(ends));
+            while random.below(3) == 0 {
+                match random.below(4) {
+                    0..=1 => words.push("WITHSCORES"),
+                    2 => words.extend(["LIMIT", random.pick(&RANKS), random.pick(&RANKS)]),
+                    _ => words.push(random.pick(&["REV", "BYLEX", "LIMIT", "junk"])),
+                }
+            }
+        }
+        20..=23 => {
+            let stores = random.below(3) == 0;
+            words.push(if stores { "ZRANGESTORE" } else { "ZRANGE" });
+            if stores {
+                words.push(random.pick(&KEYS));
+            }
+            words.push(random.pick(&KEYS));
+            let (by, ends): (&str, &[&str]) = match random.below(4) {
+                0 => ("", &RANKS),
+                1 => ("BYLEX", &LEX_ENDS),
+                2 => ("byscore", &SCORE_ENDS),
+                _ => (random.pick(&["BYSCORE", "BYLEX", ""]), &["0", "-1", "1", "+", "[a"]),
+            };
+            words.push(random.pick(ends));
+            words.push(random.pick(ends));
+            words.extend((!by.is_empty()).then_some(by));
+            while random.below(3) == 0 {
+                match random.below(5) {
+                    0 => words.push("REV"),
+                    1 => words.extend(["LIMIT", random.pick(&RANKS), random.pick(&RANKS)]),
+                    2 => words.push(random.pick(&["BYLEX", "BYSCORE", "LIMIT", "junk"])),
+                    _ => words.push("WITHSCORES"),
+                }
+            }
+        }
+        24..=25 => {
+            add(random, &["ZPOPMIN", "ZPOPMAX"]);
+            add(random, &KEYS);
+            if random.below(2) == 0 {
+                add(random, &["0", "1", "2", "-1", "x", "100", "2"]);
+            }
+            if random.below(12) == 0 {
+                add(random, &["1"]);
+            }
+        }
+        26 => {
+            words.push("ZMPOP");
+            let count = 1 + random.below(2);
+            words.push(match random.below(10) {
+                0 => random.pick(&["0", "-1", "x", "9"]),
+                _ => ["1", "2"][count - 1],
+            });
+            (0..count).for_each(|_| words.push(random.pick(&KEYS)));
+            words.push(random.pick(&["MIN", "MAX", "min", "junk"]));
+            while random.below(3) == 0 {
+                words.extend(["COUNT", random.pick(&["1", "2", "0", "-1", "x", "100"])]);
+            }
+            if random.below(10) == 0 {
+                words.push("COUNT");
+            }
+        }
+        _ => {
+            let command = random.pick(&[
+                "ZUNION",
+                "ZINTER",
+                "ZDIFF",
+                "ZINTERCARD",
+                "ZUNIONSTORE",
+                "ZINTERSTORE",
+                "ZDIFFSTORE",
+                "zunion",
+                "ZINTER",
+            ]);
+            words.push(command);
+            if command.ends_with("STORE") {
+                words.push(random.pick(&KEYS));
+            }
+            let count = 1 + random.below(3);
+            words.push(match random.below(12) {
+                0 => random.pick(&["0", "-1", "x", "9"]),
+                _ => ["1", "2", "3"][count - 1],
+            });
+            (0..count).for_each(|_| words.push(random.pick(&KEYS)));
+            while random.below(2) == 0 {
+                match random.below(5) {
+                    0 => {
+                        words.push("WEIGHTS");
+                        (0..count).for_each(|_| words.push(random.pick(&["1", "2", "-0.5", "inf", "0", "x"])));
+                    }
+                    1 => words.extend(["AGGREGATE", random.pick(&["SUM", "MIN", "max", "junk"])]),
+                    2 => words.extend(["LIMIT", random.pick(&["0", "1", "2", "-1", "x"])]),
+                    3 => words.push(random.pick(&["WEIGHTS", "AGGREGATE", "LIMIT", "junk"])),
+                    _ => words.push("WITHSCORES"),
+                }
+            }
+        }
+    }
+    words
+}
+
+const SCRIPT: &str = "
+    ZADD z 1 a 2 b 3 c
+    ZADD z 1 a 2.5 b 4 d
+    ZADD z CH 1 a 3.5 b 5 e
+    ZADD z NX CH 9 a 6 f
+    ZADD z XX CH 9 a 6 g
+    ZADD z XX GT CH 8 a 10 b
+    ZADD z LT CH 8 a 11 b
+    ZADD z GT 1 new
+    ZADD z LT CH 1 new2
+    ZADD z NX XX 1 a
+    ZADD z NX GT 1 a
+    ZADD z NX LT 1 a
+    ZADD z GT LT 1 a
+    ZADD z INCR 1 a
+    ZADD z INCR NX 1 a
+    ZADD z INCR XX 1 nobody
+    ZADD z INCR GT -1 a
+    ZADD z INCR LT -1 a
+    ZADD z INCR 1 a 2 b
+    ZADD z INCR inf a
+    ZADD z INCR -inf a
+    ZINCRBY z -inf a
+    ZINCRBY z nan a
+    ZINCRBY z NX a
+    ZINCRBY z 1
+    ZADD z 1
+    ZADD z NX
+    ZADD z 1 a 2
+    ZADD z x a
+    ZADD z nan a
+    ZADD z 1e400 a
+    ZADD z 1e-400 a
+    ZADD z 1 x NX 2
+    ZADD none XX 1 a
+    ZADD none XX INCR 1 a
+    EXISTS none
+    ZADD z 0x1p4 hex -0x.8p1 hex2 1e3 e +5 plus .5 half 5. point
+    ZRANGE z 0 -1 WITHSCORES
+    ZRANGE z 0 -1 REV WITHSCORES
+    ZRANGE z 1 3
+    ZRANGE z 0 -1 LIMIT 0 1
+    ZRANGE z 0 -1 LIMIT 1 -1
+    ZRANGE z 0 -1 BYLEX WITHSCORES
+    ZRANGE z 0 10 BYSCORE LIMIT 1 2
+    ZRANGE z 10 0 BYSCORE REV LIMIT 1 2
+    ZRANGE z 0 10 BYSCORE LIMIT -1 2
+    ZRANGE z 0 10 BYSCORE LIMIT 1 0
+    ZRANGE z 0 10 BYSCORE LIMIT 1
+    ZRANGE z 0 10 BYSCORE LIMIT x 1
+    ZRANGE z 0 10 BYSCORE LIMIT 1 x
+    ZRANGE z x 1
+    ZRANGE z (1 (3 BYSCORE
+    ZRANGE z a b BYSCORE
+    ZRANGE z a b BYLEX
+    ZRANGE z 0 1 junk
+    ZRANGE none x 1
+    ZRANGE none 0 -1 WITHSCORES
+    ZREVRANGE z 0 1 REV
+    ZRANGEBYSCORE z -inf +inf LIMIT 2 3 WITHSCORES
+    ZRANGEBYSCORE z 5 1
+    ZRANGEBYSCORE z (5 5
+    ZREVRANGEBYSCORE z +inf -inf LIMIT 2 3 WITHSCORES
+    ZREVRANGEBYSCORE z -inf +inf
+    ZCOUNT z -inf +inf
+    ZCOUNT z (1 3
+    ZCOUNT z \"\" 3
+    ZCOUNT z ( 3
+    ZCOUNT z x 3
+    ZCOUNT none 1 3
+    ZADD l 0 a 0 b 0 c 0 d 0 aa 0 bb
+    ZRANGEBYLEX l - +
+    ZRANGEBYLEX l + -
+    ZRANGEBYLEX l [b [c
+    ZRANGEBYLEX l (b (c
+    ZRANGEBYLEX l [b (c LIMIT 1 5
+    ZREVRANGEBYLEX l + -
+    ZREVRANGEBYLEX l [c [b
+    ZREVRANGEBYLEX l [c [b LIMIT 1 1
+    ZREVRANGEBYLEX l - +
+    ZLEXCOUNT l - +
+    ZLEXCOUNT l [b [c
+    ZLEXCOUNT l b c
+    ZLEXCOUNT l [bb (bb
+    ZREMRANGEBYLEX l [b [bb
+    ZRANGE l 0 -1
+    ZRANGESTORE s l 0 -1
+    ZRANGE s 0 -1 WITHSCORES
+    ZRANGESTORE s z 1 5 BYSCORE LIMIT 1 2
+    ZRANGE s 0 -1 WITHSCORES
+    ZRANGESTORE s z 5 1 BYSCORE REV
+    ZRANGESTORE s none 0 -1
+    EXISTS s
+    ZRANGESTORE s z 0 -1 WITHSCORES
+    ZRANGESTORE s z 3 1
+    ZRANGESTORE z z 0 5
+    ZRANGESTORE str none 0 -1
+    ZRANK z a
+    ZREVRANK z hex
+    ZRANK z nobody
+    ZRANK none a
+    ZSCORE z a
+    ZSCORE z nobody
+    ZSCORE none a
+    ZMSCORE z a nobody hex a
+    ZMSCORE none a b
+    ZCARD z
+    ZCARD none
+    ZREM z nobody a a hex
+    ZREM none a
+    ZREM l a c d aa
+    EXISTS l
+    ZADD r 1 a 2 b 3 c 4 d 5 e 6 f
+    ZREMRANGEBYRANK r 1 2
+    ZREMRANGEBYRANK r -2 -1
+    ZREMRANGEBYRANK r 5 9
+    ZREMRANGEBYRANK r x 1
+    ZREMRANGEBYSCORE r (1 4
+    ZREMRANGEBYSCORE r -inf inf
+    EXISTS r
+    ZREMRANGEBYSCORE r a b
+    ZADD p 1 a 2 b 3 c 4 d
+    ZPOPMIN p
+    ZPOPMAX p
+    ZPOPMIN p 0
+    ZPOPMIN p -1
+    ZPOPMIN p x
+    ZPOPMIN p 1 1
+    ZPOPMAX p 1
+    ZPOPMIN p 10
+    EXISTS p
+    ZPOPMIN p
+    ZPOPMIN p 5
+    ZADD p 1 a 2 b 3 c 4 d
+    ZMPOP 2 none p MIN
+    ZMPOP 2 none p MAX COUNT 2
+    ZMPOP 1 p MIN COUNT 9
+    ZMPOP 2 none p MIN
+    ZMPOP 0 p MIN
+    ZMPOP x p MIN
+    ZMPOP -1 p MIN
+    ZMPOP 3 p MIN COUNT
+    ZMPOP 1 p junk
+    ZMPOP 1 p MIN COUNT 0
+    ZMPOP 1 p MIN COUNT x
+    ZMPOP 1 p MIN COUNT 1 COUNT 1
+    ZMPOP 1 p MIN junk
+    ZMPOP 9223372036854775807 p MIN
+    ZADD u1 1 a 2 b 3 c
+    ZADD u2 10 b 20 c 30 d
+    ZADD u3 inf c -inf d
+    ZUNION 2 u1 u2
+    ZUNION 2 u1 u2 WITHSCORES
+    ZUNION 3 u1 u2 u3 WITHSCORES
+    ZUNION 2 u1 u2 WEIGHTS 2 0.5 AGGREGATE MAX WITHSCORES
+    ZUNION 2 u1 u2 WEIGHTS 2 AGGREGATE MAX WITHSCORES
+    ZUNION 2 u1 u2 WEIGHTS 2 x
+    ZUNION 2 u1 u2 AGGREGATE avg
+    ZUNION 2 u1 u2 AGGREGATE
+    ZUNION 2 u3 u3 WEIGHTS 1 -1 WITHSCORES
+    ZUNION 1 u3 WEIGHTS 0 WITHSCORES
+    ZINTER 2 u1 u2 WITHSCORES
+    ZINTER 2 u1 u2 WEIGHTS 1 2 AGGREGATE MIN WITHSCORES
+    ZINTER 2 u1 none
+    ZINTER 2 u1 u1 WITHSCORES
+    ZINTER 3 u1 u2 u3 WEIGHTS 1 1 0 WITHSCORES
+    ZDIFF 2 u1 u2 WITHSCORES
+    ZDIFF 1 u1
+    ZDIFF 2 u1 u1
+    ZDIFF 2 none u1
+    ZDIFF 2 u1 none WITHSCORES
+    ZDIFF 2 u1 u2 WEIGHTS 1 2
+    ZINTERCARD 2 u1 u2
+    ZINTERCARD 2 u1 u2 LIMIT 1
+    ZINTERCARD 2 u1 u2 LIMIT 0
+    ZINTERCARD 2 u1 u2 LIMIT -1
+    ZINTERCARD 2 u1 u2 LIMIT x
+    ZINTERCARD 2 u1 u2 LIMIT
+    ZINTERCARD 2 u1 u2 WITHSCORES
+    ZINTERCARD 0 u1
+    ZINTERCARD x u1
+    ZINTERCARD 3 u1 u2
+    ZUNIONSTORE u4 2 u1 u2
+    ZRANGE u4 0 -1 WITHSCORES
+    ZUNIONSTORE u1 2 u1 u2 WEIGHTS 1 10
+    ZRANGE u1 0 -1 WITHSCORES
+    ZUNIONSTORE u4 2 u1 u2 WITHSCORES
+    ZINTERSTORE u4 2 u1 u3 AGGREGATE MAX
+    ZRANGE u4 0 -1 WITHSCORES
+    ZINTERSTORE u4 2 u1 none
+    EXISTS u4
+    ZDIFFSTORE u4 2 u1 u3
+    ZRANGE u4 0 -1 WITHSCORES
+    ZDIFFSTORE u4 2 u1 u1
+    EXISTS u4
+    ZUNIONSTORE u4 0 u1
+    ZUNIONSTORE u4 x u1
+    ZUNIONSTORE u4 5 u1
+    SET str v
+    ZADD str 1 a
+    ZADD str x a
+    ZSCORE str a
+    ZUNION 2 u1 str junk
+    ZUNIONSTORE u4 2 u1 str
+    ZUNIONSTORE str 1 u1
+    TYPE str
+    SET str v
+    ZRANGESTORE str u1 0 0
+    SET str v
+    ZPOPMIN str 0
+    ZMPOP 2 none str MIN
+    ZMPOP 2 u1 str MIN
+    ZRANGE str 0 -1
+    ZREMRANGEBYRANK str 0 -1
+    ZCOUNT str x 1
+    ZCOUNT str 0 1
+    ZRANK str a
+    ZADD neg -0 a
+    ZSCORE neg a
+    ZINCRBY neg 0 a
+    ZINCRBY neg -0 b
+    ZADD neg 1e15 c 123456789012345678 d 9007199254740993 e -1e16 f
+    ZRANGE neg 0 -1 WITHSCORES
+";
+
+fn script(protocol: Protocol) {
+    let mut pair = Pair::new(protocol);
+    for line in SCRIPT.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        pair.check_line(line);
+    }
+}
+
+#[test]
+fn edge_cases_are_answered_as_by_redis_in_resp2() {
+    script(Protocol::Resp2);
+}
+
+#[test]
+fn edge_cases_are_answered_as_by_redis_in_resp3() {
+    script(Protocol::Resp3);
+}
+
+/// Only sorted sets, many commands: what the mixture of all types does seldom.
+fn random_commands(protocol: Protocol, seed: u64) {
+    let mut pair = Pair::new(protocol);
+    let mut random = Random(super::seed(seed));
+    pair.check(&["SET", "counter", "a string"]);
+    pair.check(&["HSET", "h", "a", "hash"]);
+    for round in 0..8_000 {
+        pair.check(&words(&mut random));
+        if round % 500 == 0 {
+            check_state(&mut pair);
+        }
+    }
+    check_state(&mut pair);
+}
+
+#[test]
+fn random_commands_are_answered_as_by_redis_in_resp2() {
+    random_commands(Protocol::Resp2, 11);
+}
+
+#[test]
+fn random_commands_are_answered_as_by_redis_in_resp3() {
+    random_commands(Protocol::Resp3, 12);
+}
+
+#[test]
+fn large_sorted_sets_hold_what_redis_holds() {
+    let mut pair = Pair::new(Protocol::Resp2);
+    let mut random = Random(5);
+    for number in 0..400 {
+        let score = format!("{}", random.below(50) as f64 / 8.0);
+        pair.check(&["ZADD", "big", &score, &format!("member:{number}")]);
+        pair.check(&["ZADD", "lex", "7", &format!("{:03}", number * 7 % 1000)]);
+        if number % 40 == 0 || (125..135).contains(&number) {
+            pair.check(&["OBJECT", "ENCODING", "big"]);
+        }
+    }
+    for (start, end) in [("0", "-1"), ("10", "200"), ("-100", "-5"), ("127", "129"), ("390", "500")] {
+        pair.check(&["ZRANGE", "big", start, end, "WITHSCORES"]);
+        pair.check(&["ZREVRANGE", "big", start, end]);
+    }
+    for (min, max) in [("1", "2"), ("(1", "(2"), ("-inf", "(0.5"), ("6.125", "inf"), ("(3", "3"), ("9", "10")] {
+        for limit in [["0", "1000"], ["3", "5"], ["100", "-1"], ["-1", "5"]] {
+            pair.check(&["ZRANGEBYSCORE", "big", min, max, "LIMIT", limit[0], limit[1]]);
+            pair.check(&["ZREVRANGEBYSCORE", "big", max, min, "WITHSCORES", "LIMIT", limit[0], limit[1]]);
+        }
+        pair.check(&["ZCOUNT", "big", min, max]);
+    }
+    for (min, max) in [("-", "+"), ("[1", "(2"), ("(007", "[014"), ("[5", "+"), ("-", "(01"), ("[9", "[1")] {
+        for limit in [["0", "1000"], ["3", "5"], ["100", "-1"]] {
+            pair.check(&["ZRANGEBYLEX", "lex", min, max, "LIMIT", limit[0], limit[1]]);
+            pair.check(&["ZREVRANGEBYLEX", "lex", max, min, "LIMIT", limit[0], limit[1]]);
+        }
+        pair.check(&["ZLEXCOUNT", "lex", min, max]);
+    }
+    for number in (0..400).step_by(9) {
+        let member = format!("member:{number}");
+        for command in ["ZRANK", "ZREVRANK", "ZSCORE"] {
+            pair.check(&[command, "big", &member]);
+        }
+        pair.check(&["ZINCRBY", "big", "0.125", &member]);
+        pair.check(&["ZADD", "big", "XX", "GT", "CH", "3", &member]);
+        pair.check(&["ZADD", "big", "-0", &member]);
+    }
+    pair.check(&["COPY", "big", "copy"]);
+    pair.check(&["ZUNIONSTORE", "sum", "2", "big", "lex", "WEIGHTS", "1", "2"]);
+    pair.check(&["ZINTERSTORE", "same", "2", "big", "copy"]);
+    pair.check(&["ZDIFFSTORE", "less", "2", "sum", "big"]);
+    pair.check(&["ZRANGESTORE", "part", "big", "10", "60"]);
+    pair.check(&["ZINTERCARD", "2", "big", "copy", "LIMIT", "333"]);
+    pair.check(&["ZREMRANGEBYRANK", "copy", "5", "300"]);
+    pair.check(&["ZREMRANGEBYSCORE", "big", "1", "3"]);
+    pair.check(&["ZREMRANGEBYLEX", "lex", "[2", "(6"]);
+    pair.check(&["ZPOPMIN", "sum", "20"]);
+    pair.check(&["ZPOPMAX", "sum", "20"]);
+    // One long member is enough.
+    pair.check(&["ZADD", "wide", "1", &"m".repeat(65), "2", "b", "0.1", "c", "-0", "d"]);
+    for key in ["big", "copy", "sum", "same", "less", "part", "lex", "wide"] {
+        pair.check(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+        pair.check(&["OBJECT", "ENCODING", key]);
+    }
+    // Both programs read what the other one wrote.
+    pair.check(&["ZADD", "small", "1", "a", "0.1", "b", "-inf", "c", "1e17", "d", "70000", "e"]);
+    for key in ["big", "lex", "wide", "part", "small"] {
+        pair.redis.command(&["DUMP", key]);
+        let Reply::Bulk(theirs) = parse(&pair.redis.read_reply()) else { panic!("a payload") };
+        let ours = start(&pair.store, &mut pair.caller, &[b"DUMP", key.as_bytes()]).unwrap_or_else(block_on);
+        let Reply::Bulk(ours) = parse(&ours) else { panic!("a payload") };
+        let restored = format!("{key}:2");
+        let reply = start(&pair.store, &mut pair.caller, &[b"RESTORE", restored.as_bytes(), b"0", &theirs]);
+        assert_eq!(reply.unwrap_or_else(block_on), b"+OK\r\n");
+        let head =
+            format!("*4\r\n$7\r\nRESTORE\r\n${}\r\n{restored}\r\n$1\r\n0\r\n${}\r\n", restored.len(), ours.len());
+        pair.redis.send([head.as_bytes(), &ours, b"\r\n"].concat());
+        assert_eq!(pair.redis.read_reply(), b"+OK\r\n");
+        pair.check(&["ZRANGE", &restored, "0", "-1", "WITHSCORES"]);
+        pair.check(&["OBJECT", "ENCODING", &restored]);
+    }
+}
+
+/// What Redis 7.2 brought, or says otherwise than 7.0, by its documentation.
+#[test]
+fn what_redis_7_2_says_otherwise() {
+    let store = sluicegate_store::Store::new(StoreOptions::default());
+    ask(&store, "ZADD z 1 a 0.1 b 1e17 c 1e-7 d");
+    assert_eq!(ask(&store, "ZRANK z a WITHSCORE"), "*2\r\n:2\r\n$1\r\n1\r\n");
+    assert_eq!(ask(&store, "ZREVRANK z b withscore"), "*2\r\n:2\r\n$3\r\n0.1\r\n");
+    assert_eq!(ask(&store, "ZRANK z nobody WITHSCORE"), "*-1\r\n");
+    assert_eq!(ask(&store, "ZRANK none a WITHSCORE"), "*-1\r\n");
+    assert_eq!(ask(&store, "ZRANK z nobody"), "$-1\r\n");
+    assert_eq!(ask(&store, "ZRANK z a WITHSCORES"), "-ERR syntax error\r\n");
+    assert_eq!(ask(&store, "ZREVRANK z a WITHSCORE x"), "-ERR wrong number of arguments for 'zrevrank' command\r\n");
+    assert_eq!(ask(&store, "ZSCORE z c"), "$18\r\n100000000000000000\r\n");
+    assert_eq!(ask(&store, "ZSCORE z d"), "$4\r\n1e-7\r\n");
+}
+
+/// The rows of the catalogue are those of Redis 7.0, but for those that 7.2 changed.
+#[test]
+fn the_catalogue_has_the_rows_of_redis() {
+    let ours = crate::support::Running::start();
+    let redis = sluicegate_testkit::RedisServer::start(&[]);
+    let (mut ours, mut theirs) = (ours.connect(), sluicegate_testkit::Client::connect(&redis.address()));
+    for name in COMMANDS {
+        let [ours, theirs] = [&mut ours, &mut theirs].map(|client| {
+            client.command(&["COMMAND", "INFO", name]);
+            let Reply::Array(mut rows) = parse(&client.read_reply()) else { panic!("an array") };
+            let Some(Reply::Array(row)) = rows.pop() else { panic!("{name} is unknown") };
+            // Name, arity, flags, keys and categories.
+            row[..7].to_vec()
+        });
+        assert_eq!(ours, theirs, "{name}");
+    }
+}
+
+const COMMANDS: [&str; 28] = [
+    "zadd",
+    "zcard",
+    "zcount",
+    "zdiff",
+    "zdiffstore",
+    "zincrby",
+    "zinter",
+    "zintercard",
+    "zinterstore",
+    "zlexcount",
+    "zmpop",
+    "zmscore",
+    "zpopmax",
+    "zpopmin",
+    "zrange",
+    "zrangebylex",
+    "zrangebyscore",
+    "zrangestore",
+    "zrem",
+    "zremrangebylex",
+    "zremrangebyrank",
+    "zremrangebyscore",
+    "zrevrange",
+    "zrevrangebylex",
+    "zrevrangebyscore",
+    "zscore",
+    "zunion",
+    "zunionstore",
+];
