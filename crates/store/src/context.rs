@@ -11,6 +11,7 @@ use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
 use crate::gate::Pass;
 use crate::notify::{Class, Event, Events};
+use crate::object::elements::TIMELESS;
 use crate::object::{Kind, Object, ObjectRef, Ref};
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
@@ -73,6 +74,31 @@ impl<'p> Ctx<'p> {
     /// The value of key `index`, which is of this type, noting the access.
     pub(crate) fn read_as<K: Kind>(&mut self, index: usize) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.read(index))
+    }
+
+    /// As [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
+    pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
+        let place = self.places[index];
+        let ticks = self.now.ticks();
+        let Some(locked) = self.locks.get_mut(usize::from(place.lock)) else { return Ok(None) };
+        let stripe: &mut Stripe = locked;
+        let Some(slot) = stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
+            stripe.misses += 1;
+            return Ok(None);
+        };
+        stripe.hits += 1;
+        let entry = stripe.table.entry_mut(slot);
+        entry.touch(ticks);
+        let value = typed::<K>(Some(entry))?.expect("there is an entry");
+        // The clock is read only if something may expire.
+        let now_ms = if value.earliest_ms().is_some() { self.now.ms() } else { TIMELESS };
+        Ok(Some((value, now_ms)))
+    }
+
+    /// The values of several keys, all of this type, noting the accesses.
+    pub(crate) fn read_all_as<K: Kind>(&mut self, keys: Range<usize>) -> Result<Vec<Option<Ref<'_, K>>>, Refused> {
+        let objects = self.read_objects(keys, |object| K::of(object).is_some())?;
+        Ok(objects.into_iter().map(|object| object.and_then(ObjectRef::typed)).collect())
     }
 
     /// The values of several keys, all of types that `takes` lets pass, noting the accesses.
@@ -239,6 +265,12 @@ impl KeyMut<'_, '_> {
     #[allow(dead_code, reason = "for commands that look before they change")]
     pub(crate) fn object<K: Kind>(&self) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.entry())
+    }
+
+    /// The time at which to look at elements that may expire on their own; the clock is read only if some do.
+    pub(crate) fn element_time(&mut self) -> i64 {
+        let timed = self.entry().and_then(Entry::object).is_some_and(|object| object.earliest_ms().is_some());
+        if timed { self.now.ms() } else { TIMELESS }
     }
 
     /// Its expiry in Unix milliseconds.

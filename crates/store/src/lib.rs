@@ -34,6 +34,7 @@ mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
 mod park;
+mod random;
 mod rdb;
 mod reference;
 mod section;

@@ -13,6 +13,7 @@ use crate::context::Ctx;
 use crate::gate::Closed;
 use crate::glob;
 use crate::keyspace::Keyspace;
+use crate::random::random;
 use crate::table::ORDER_BITS;
 
 fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -71,7 +72,7 @@ impl<'a> ScanOptions<'a> {
 }
 
 /// Reads a cursor as Redis does, which takes nothing for 0 and lets negative numbers wrap.
-fn parse_cursor(word: &[u8]) -> Option<u64> {
+pub(super) fn parse_cursor(word: &[u8]) -> Option<u64> {
     let (negative, digits) = match word {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),
@@ -157,18 +158,6 @@ fn randomkey(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
     }
     out.null();
-}
-
-/// Random bits: a counter through the hash's random seed is enough to choose keys.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    thread_local!(static SEED: (RandomState, std::cell::Cell<u64>) = (RandomState::new(), 0.into()));
-    SEED.with(|(state, counter)| {
-        counter.set(counter.get() + 1);
-        let mut hasher = state.build_hasher();
-        hasher.write_u64(counter.get());
-        hasher.finish()
-    })
 }
 
 fn time(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

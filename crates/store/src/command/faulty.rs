@@ -51,10 +51,10 @@ fn alone(_: &Keyspace, _: &Closed<'_>, _: &[&[u8]], _: u32, _: &mut dyn ReplySin
 pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "fault",
-        cost: Cost::PerKey,
         arity: -3,
         flags: Flags::WRITE,
         keys: KeyRule::Range { first: 2, last: -1, step: 1 },
+        cost: Cost::PerKey,
         group: "test",
         summary: "Panics.",
         handler: Handler::Keyspace(fault),

@@ -2,15 +2,19 @@
 
 mod bitfield;
 pub(crate) mod bitmap;
+mod combine;
 mod database;
 mod dump;
 mod expire;
 #[cfg(test)]
 mod faulty;
+mod field_expiry;
 mod generic;
 mod hash;
 mod lcs;
 mod object;
+mod scan;
+mod set;
 mod sort;
 mod string;
 mod zset;
@@ -39,6 +43,8 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     expire::COMMANDS,
     bitmap::COMMANDS,
     bitfield::COMMANDS,
+    set::COMMANDS,
+    combine::COMMANDS,
     hash::COMMANDS,
     zset::change::COMMANDS,
     zset::range::COMMANDS,

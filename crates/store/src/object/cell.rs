@@ -136,6 +136,11 @@ impl Cell {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(head + key), value) }
     }
 
+    /// Whether there is a value, be it empty.
+    pub(crate) fn has_value(&self) -> bool {
+        self.flags() & VALUE != 0
+    }
+
     /// The word.
     pub(crate) fn word(&self) -> Option<u64> {
         let head = self.head();
@@ -172,7 +177,7 @@ impl Cell {
 
 impl Clone for Cell {
     fn clone(&self) -> Cell {
-        Cell::new(self.key(), (self.flags() & VALUE != 0).then(|| self.value()), self.word())
+        Cell::new(self.key(), self.has_value().then(|| self.value()), self.word())
     }
 }
 

@@ -9,7 +9,9 @@
 //! is accounted when it ends, also if it panics.
 
 pub(crate) mod cell;
+pub(crate) mod elements;
 pub(crate) mod hash;
+pub(crate) mod intset;
 pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod packed;
@@ -84,6 +86,11 @@ pub(crate) trait Kind: Sized {
 
     /// Appends the type's number in an RDB file and the value as it stands there.
     fn dump(&self, out: &mut Vec<u8>);
+
+    /// If elements expire on their own: none of them does before this, in Unix milliseconds.
+    fn earliest_ms(&self) -> Option<i64> {
+        None
+    }
 
     /// The value as a form and a pointer.
     fn into_raw(self) -> (u8, NonNull<u8>);
@@ -162,6 +169,11 @@ impl Object {
     /// Redis's name for the encoding.
     pub(crate) fn encoding(&self) -> &'static str {
         each!(self, value => value.encoding())
+    }
+
+    /// If elements expire on their own: none of them does before this, in Unix milliseconds.
+    pub(crate) fn earliest_ms(&self) -> Option<i64> {
+        each!(self, value => value.earliest_ms())
     }
 
     /// A value of its own with the same elements.

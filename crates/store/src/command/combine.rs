@@ -1,0 +1,209 @@
+//! Commands that combine several sets: SINTER, SUNION, SDIFF, and their kin that store or count.
+//!
+//! An intersection goes through the smallest set and asks the others, the next smallest first. A difference either goes
+//! through the first set and asks the others, the largest first, or takes the members of all others out of a copy,
+//! whichever Redis expects to look at fewer members. All sets are locked for as long as that takes.
+
+use sluicegate_wire::resp::{ReplySink, parse_i64};
+
+use super::{Refused, SYNTAX, is, or_error};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::context::Ctx;
+use crate::keys::KeyRule;
+use crate::notify::Class;
+use crate::object::{Kind, Ref, Set};
+use crate::value::Value;
+
+type Sets<'s> = Vec<Option<Ref<'s, Set>>>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Intersection,
+    Union,
+    Difference,
+}
+
+/// Visits the members that all sets have, up to `limit` of them; returns how many they are.
+fn intersect(sets: &Sets<'_>, limit: usize, now_ms: i64, mut visit: impl FnMut(&[u8])) -> usize {
+    let Some(mut sets) = sets.iter().map(Option::as_deref).collect::<Option<Vec<&Set>>>() else { return 0 };
+    sets.sort_by_key(|set| set.len());
+    let Some((smallest, others)) = sets.split_first() else { return 0 };
+    let mut found = 0;
+    smallest.each_while(now_ms, |member| {
+        if others.iter().all(|other| std::ptr::eq(*other, *smallest) || other.has(member, now_ms)) {
+            visit(member.text(&mut itoa::Buffer::new()));
+            found += 1;
+        }
+        found < limit
+    });
+    found
+}
+
+/// The combined set, in the form in which it is stored.
+fn combine(sets: &Sets<'_>, operation: Operation, now_ms: i64) -> Set {
+    let mut result = Set::empty();
+    match operation {
+        Operation::Intersection => {
+            intersect(sets, usize::MAX, now_ms, |member| {
+                result.add(member, now_ms);
+            });
+        }
+        Operation::Union => {
+            for set in sets.iter().flatten() {
+                set.each(now_ms, |member| {
+                    result.add(member.text(&mut itoa::Buffer::new()), now_ms);
+                });
+            }
+        }
+        Operation::Difference => {
+            let Some((Some(first), others)) = sets.split_first() else { return result };
+            let mut others: Vec<&Set> = others.iter().flatten().map(|set| &**set).collect();
+            // Asking is two times as good as it looks, because it ends with the first set that has the member.
+            let asked = first.len() * sets.len() / 2;
+            let taken_out = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
+            if asked <= taken_out {
+                others.sort_by_key(|set| std::cmp::Reverse(set.len()));
+                first.each(now_ms, |member| {
+                    if !others.iter().any(|other| other.has(member, now_ms)) {
+                        result.add(member.text(&mut itoa::Buffer::new()), now_ms);
+                    }
+                });
+            } else {
+                first.each(now_ms, |member| {
+                    result.add(member.text(&mut itoa::Buffer::new()), now_ms);
+                });
+                for other in others {
+                    other.each(now_ms, |member| {
+                        result.remove(member.text(&mut itoa::Buffer::new()), now_ms);
+                    });
+                }
+            }
+        }
+    }
+    result
+}
+
+fn replied(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation) {
+    let keys = ctx.places.len();
+    let now_ms = ctx.now.ms();
+    let result = ctx.read_all_as::<Set>(0..keys).map(|sets| combine(&sets, operation, now_ms)).map(|set| {
+        ctx.unlock();
+        out.set(set.len());
+        set.each(now_ms, |member| out.bulk(member.text(&mut itoa::Buffer::new())));
+    });
+    or_error(result, out);
+}
+
+fn stored(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, event: &'static str) {
+    let keys = ctx.places.len();
+    let now_ms = ctx.now.ms();
+    let result = ctx.read_all_as::<Set>(1..keys).map(|sets| combine(&sets, operation, now_ms)).map(|set| {
+        let len = set.len();
+        if len > 0 {
+            ctx.key(0).set(Value::Object(set.into_object()), None);
+            ctx.notify(0, Class::Set, event);
+        } else if ctx.key(0).remove() {
+            ctx.notify(0, Class::Generic, "del");
+        }
+        out.integer(len as i64);
+    });
+    or_error(result, out);
+}
+
+fn sinter(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    replied(ctx, out, Operation::Intersection);
+}
+
+fn sunion(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    replied(ctx, out, Operation::Union);
+}
+
+fn sdiff(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    replied(ctx, out, Operation::Difference);
+}
+
+fn sinterstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    stored(ctx, out, Operation::Intersection, "sinterstore");
+}
+
+fn sunionstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    stored(ctx, out, Operation::Union, "sunionstore");
+}
+
+fn sdiffstore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    stored(ctx, out, Operation::Difference, "sdiffstore");
+}
+
+/// The number of keys that a word tells, of which there must be as many.
+fn numkeys(words: &[&[u8]]) -> Result<usize, Refused> {
+    let count = parse_i64(words[1]).and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+    let count = count.ok_or("ERR numkeys should be greater than 0")?;
+    if count > words.len() - 2 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    Ok(count)
+}
+
+fn sintercard(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let keys = numkeys(ctx.words)?;
+        let mut limit = 0;
+        let mut options = ctx.words[2 + keys..].iter();
+        while let Some(option) = options.next() {
+            let (true, Some(value)) = (is(option, "limit"), options.next()) else { return Err(SYNTAX.into()) };
+            limit =
+                parse_i64(value).and_then(|limit| usize::try_from(limit).ok()).ok_or("ERR LIMIT can't be negative")?;
+        }
+        let now_ms = ctx.now.ms();
+        let sets = ctx.read_all_as::<Set>(0..keys)?;
+        let found = intersect(&sets, if limit == 0 { usize::MAX } else { limit }, now_ms, |_| {});
+        out.integer(found as i64);
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+const INTERSECTS: &str =
+    "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.";
+const ALL_MEMBERS: &str = "O(N) where N is the total number of members in all given sets.";
+
+const fn row(
+    name: &'static str,
+    complexity: &'static str,
+    summary: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity: -2,
+        flags: Flags::READONLY,
+        summary,
+        keys: KeyRule::ALL,
+        categories: &[Category::Set],
+        cost: Cost::PerElement,
+        group: "set",
+        complexity,
+        handler: Handler::Keyspace(handle),
+        ..CommandSpec::EMPTY
+    }
+}
+
+const fn stores(row: CommandSpec) -> CommandSpec {
+    CommandSpec { arity: -3, flags: Flags::WRITE.and(Flags::DENYOOM), ..row }
+}
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    row("sdiff", ALL_MEMBERS, "Returns the members of the first set that no other set has.", sdiff),
+    stores(row("sdiffstore", ALL_MEMBERS, "Stores the members of the first set that no other set has.", sdiffstore)),
+    row("sinter", INTERSECTS, "Returns the members that all sets have.", sinter),
+    CommandSpec {
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        keys: KeyRule::Counted { count: 1, destination: false },
+        since: "7.0.0",
+        ..row("sintercard", INTERSECTS, "Returns how many members all sets have.", sintercard)
+    },
+    stores(row("sinterstore", INTERSECTS, "Stores the members that all sets have.", sinterstore)),
+    row("sunion", ALL_MEMBERS, "Returns the members of all sets.", sunion),
+    stores(row("sunionstore", ALL_MEMBERS, "Stores the members of all sets.", sunionstore)),
+];

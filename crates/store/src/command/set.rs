@@ -1,0 +1,360 @@
+//! Commands on sets, those that combine several apart.
+//!
+//! What names its members is done in a moment whatever the size; SMEMBERS and SPOP or SRANDMEMBER with a large count
+//! copy what they reply under the stripe's lock.
+
+use sluicegate_wire::resp::{ReplySink, parse_i64};
+
+use super::scan::{self, Options};
+use super::{Refused, SYNTAX, integer, is, or_error};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::context::Ctx;
+use crate::keys::KeyRule;
+use crate::notify::Class;
+use crate::object::packed::Element;
+use crate::object::{Kind, Set};
+use crate::random::random;
+
+/// A member on its own.
+fn owned(member: Element<'_>) -> Vec<u8> {
+    member.text(&mut itoa::Buffer::new()).to_vec()
+}
+
+fn say(member: Element<'_>, out: &mut dyn ReplySink) {
+    out.bulk(member.text(&mut itoa::Buffer::new()));
+}
+
+/// Says that members went, and if none is left, that the key did.
+fn notify_removal(ctx: &mut Ctx<'_>, name: &'static str) {
+    ctx.notify(0, Class::Set, name);
+    if !ctx.key(0).exists() {
+        ctx.notify(0, Class::Generic, "del");
+    }
+}
+
+fn sadd(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let members = &ctx.words[2..];
+    let mut key = ctx.key(0);
+    let now_ms = key.element_time();
+    let result = key.edit_as(|set: &mut Set| {
+        match set.len() {
+            0 => *set = Set::for_members(members[0], members.len()),
+            _ => set.expect(members.len()),
+        }
+        members.iter().filter(|member| set.add(member, now_ms)).count()
+    });
+    let result = result.map(|added| {
+        if added > 0 {
+            ctx.notify(0, Class::Set, "sadd");
+        }
+        out.integer(added as i64);
+    });
+    or_error(result, out);
+}
+
+/// `SADDEX key [KEEPTTL] seconds member…`, as in Dragonfly.
+fn saddex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let keep = is(ctx.words[2], "keepttl");
+        let words = &ctx.words[2 + usize::from(keep)..];
+        let [seconds, members @ ..] = words else { return Err(SYNTAX.into()) };
+        if members.is_empty() {
+            return Err("ERR wrong number of arguments for 'saddex' command".into());
+        }
+        let at_ms = super::field_expiry::seconds_from_now(seconds, ctx.now.ms())?;
+        let now_ms = ctx.now.ms();
+        let mut key = ctx.key(0);
+        let added = key.edit_as(|set: &mut Set| {
+            members.iter().filter(|member| set.add_expiring(member, at_ms, keep, now_ms)).count()
+        })?;
+        if added > 0 || !keep {
+            ctx.notify(0, Class::Set, "sadd");
+        }
+        out.integer(added as i64);
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+fn srem(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let members = &ctx.words[2..];
+    let mut key = ctx.key(0);
+    let now_ms = key.element_time();
+    let result =
+        key.edit_existing_as(|set: &mut Set| members.iter().filter(|member| set.remove(member, now_ms)).count());
+    let result = result.map(|removed| {
+        let removed = removed.unwrap_or(0);
+        if removed > 0 {
+            notify_removal(ctx, "srem");
+        }
+        out.integer(removed as i64);
+    });
+    or_error(result, out);
+}
+
+fn sismember(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let member = ctx.words[2];
+    let result = ctx.read_timed::<Set>(0).map(|set| {
+        out.integer(i64::from(set.is_some_and(|(set, now_ms)| set.contains(member, now_ms))));
+    });
+    or_error(result, out);
+}
+
+fn smismember(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let members = &ctx.words[2..];
+    let result = ctx.read_timed::<Set>(0).map(|set| {
+        out.array(members.len());
+        for member in members {
+            out.integer(i64::from(set.as_ref().is_some_and(|(set, now_ms)| set.contains(member, *now_ms))));
+        }
+    });
+    or_error(result, out);
+}
+
+fn scard(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = ctx.read_as::<Set>(0).map(|set| out.integer(set.map_or(0, |set| set.len()) as i64));
+    or_error(result, out);
+}
+
+fn smembers(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = ctx.read_timed::<Set>(0).map(|set| {
+        let Some((set, now_ms)) = set else { return out.set(0) };
+        out.set(set.living(now_ms));
+        set.each(now_ms, |member| say(member, out));
+    });
+    or_error(result, out);
+}
+
+/// A count of 0 or more.
+fn positive(word: &[u8]) -> Result<usize, Refused> {
+    let count = parse_i64(word).and_then(|count| usize::try_from(count).ok());
+    count.ok_or("ERR value is out of range, must be positive".into())
+}
+
+/// From this share of what stays to what goes on, SPOP makes a new set of what stays, as Redis does.
+const STAYING_SHARE: usize = 5;
+
+/// Takes members out by chance.
+fn pop(set: &mut Set, count: usize, now_ms: i64) -> Vec<Vec<u8>> {
+    let total = set.living(now_ms);
+    let mut popped = Vec::with_capacity(count.min(total));
+    let staying = total.saturating_sub(count);
+    if staying > 0 && staying * STAYING_SHARE <= count && set.earliest_ms().is_none() {
+        let mut rest = if let Set::Ints(_) = set { Set::empty() } else { Set::for_members(b"a", staying) };
+        set.some(staying, now_ms, &mut random, |member| {
+            rest.add(member.text(&mut itoa::Buffer::new()), now_ms);
+        });
+        set.each(now_ms, |member| {
+            if !rest.has(member, now_ms) {
+                popped.push(owned(member));
+            }
+        });
+        *set = rest;
+        return popped;
+    }
+    set.some(count, now_ms, &mut random, |member| popped.push(owned(member)));
+    popped.iter().for_each(|member| {
+        set.remove(member, now_ms);
+    });
+    popped
+}
+
+fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let count = match ctx.words {
+            [_, _] => None,
+            [_, _, count] => Some(positive(count)?),
+            _ => return Err(SYNTAX.into()),
+        };
+        let mut key = ctx.key(0);
+        key.note_read();
+        let now_ms = key.element_time();
+        let popped = key.edit_existing_as(|set: &mut Set| pop(set, count.unwrap_or(1), now_ms))?.unwrap_or_default();
+        if !popped.is_empty() {
+            notify_removal(ctx, "spop");
+        }
+        match (count, popped.first()) {
+            (Some(_), _) => {
+                out.set(popped.len());
+                popped.iter().for_each(|member| out.bulk(member));
+            }
+            (None, Some(member)) => out.bulk(member),
+            (None, None) => out.null(),
+        }
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+/// Elements that one command replies at most when it may repeat them: Redis has no limit and dies of it.
+pub(super) const DRAWN_MAX: usize = 1 << 24;
+
+/// The count of SRANDMEMBER and HRANDFIELD: how many, and whether they must be different.
+pub(super) fn count_to_draw(word: &[u8]) -> Result<(usize, bool), Refused> {
+    let count = integer(word)?;
+    match usize::try_from(count) {
+        Ok(count) => Ok((count, true)),
+        Err(_) => match count.checked_neg().and_then(|count| usize::try_from(count).ok()) {
+            Some(count) if count <= DRAWN_MAX => Ok((count, false)),
+            Some(_) => Err("ERR value is out of range".into()),
+            None => {
+                Err("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807".into())
+            }
+        },
+    }
+}
+
+fn srandmember(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let count = match ctx.words {
+            [_, _] => None,
+            [_, _, count] => Some(count_to_draw(count)?),
+            _ => return Err(SYNTAX.into()),
+        };
+        let set = ctx.read_timed::<Set>(0)?;
+        // A set of which everything has expired is none.
+        let set = set.map(|(set, now_ms)| (set.living(now_ms), set, now_ms)).filter(|(living, ..)| *living > 0);
+        match (set, count) {
+            (None, None) => out.null(),
+            (None, Some(_)) => out.array(0),
+            (Some((_, set, now_ms)), None) => set.draw(1, now_ms, &mut random, |member| say(member, out)),
+            (Some((living, set, now_ms)), Some((count, true))) => {
+                out.array(count.min(living));
+                set.some(count, now_ms, &mut random, |member| say(member, out));
+            }
+            (Some((_, set, now_ms)), Some((count, false))) => {
+                out.array(count);
+                set.draw(count, now_ms, &mut random, |member| say(member, out));
+            }
+        }
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+fn smove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let member = words[3];
+    let result = (|| {
+        let mut source = ctx.key(0);
+        source.note_read();
+        let from_ms = source.element_time();
+        let Some(is_there) = source.object::<Set>().map(|set| set.map(|set| set.contains(member, from_ms)))? else {
+            // As in Redis, the destination is not looked at.
+            out.integer(0);
+            return Ok(());
+        };
+        ctx.key(1).note_read();
+        ctx.key(1).object::<Set>()?;
+        if words[1] == words[2] || !is_there {
+            out.integer(i64::from(is_there));
+            return Ok(());
+        }
+        ctx.key(0).edit_existing_as(|set: &mut Set| set.remove(member, from_ms))?;
+        notify_removal(ctx, "srem");
+        let mut destination = ctx.key(1);
+        let to_ms = destination.element_time();
+        let added = destination.edit_as(|set: &mut Set| {
+            if set.len() == 0 {
+                *set = Set::for_members(member, 1);
+            }
+            set.add(member, to_ms)
+        })?;
+        if added {
+            ctx.notify(1, Class::Set, "sadd");
+        }
+        out.integer(1);
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+fn sscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = (|| {
+        let cursor = scan::cursor(words)?;
+        let Some((set, now_ms)) = ctx.read_timed::<Set>(0)? else {
+            scan::say(None, &[], out);
+            return Ok(());
+        };
+        let options = Options::parse(&words[3..], false)?;
+        let mut found = Vec::new();
+        let next = set.scan(cursor, options.count, now_ms, |member| {
+            let mut digits = itoa::Buffer::new();
+            let member = member.text(&mut digits);
+            if options.wants(member) {
+                found.push(member.to_vec());
+            }
+        });
+        scan::say(next, &found, out);
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+const READS: Flags = Flags::READONLY.and(Flags::FAST);
+const REMOVES: Flags = Flags::WRITE.and(Flags::FAST);
+const ADDS: Flags = REMOVES.and(Flags::DENYOOM);
+const PER_MEMBER: &str = "O(N) where N is the number of members named.";
+const PER_COUNT: &str = "O(1) without a count, otherwise O(N) where N is the count.";
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    summary: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity,
+        flags,
+        summary,
+        keys: KeyRule::ONE,
+        categories: &[Category::Set],
+        group: "set",
+        handler: Handler::Keyspace(handle),
+        ..CommandSpec::EMPTY
+    }
+}
+
+const fn costs(row: CommandSpec, complexity: &'static str) -> CommandSpec {
+    CommandSpec { cost: Cost::PerElement, complexity, ..row }
+}
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        complexity: PER_MEMBER,
+        ..row("sadd", -3, ADDS, "Adds members to a set; returns how many are new.", sadd)
+    },
+    CommandSpec {
+        since: "7.2.0",
+        complexity: PER_MEMBER,
+        ..row("saddex", -4, ADDS, "Adds members that expire to a set; a command of Dragonfly's.", saddex)
+    },
+    row("scard", 2, READS, "Returns the number of members of a set.", scard),
+    row("sismember", 3, READS, "Tells whether a set has a member.", sismember),
+    costs(
+        row("smembers", 2, Flags::READONLY, "Returns all members of a set.", smembers),
+        "O(N) where N is the size of the set.",
+    ),
+    CommandSpec {
+        since: "6.2.0",
+        complexity: PER_MEMBER,
+        ..row("smismember", -3, READS, "Tells for each of some members whether a set has it.", smismember)
+    },
+    CommandSpec { keys: KeyRule::TWO, ..row("smove", 4, REMOVES, "Moves a member from one set to another.", smove) },
+    costs(row("spop", -2, REMOVES, "Removes and returns members chosen by chance.", spop), PER_COUNT),
+    costs(row("srandmember", -2, Flags::READONLY, "Returns members chosen by chance.", srandmember), PER_COUNT),
+    CommandSpec {
+        complexity: PER_MEMBER,
+        ..row("srem", -3, REMOVES, "Removes members from a set, and the set with its last one.", srem)
+    },
+    CommandSpec {
+        since: "2.8.0",
+        ..costs(
+            row("sscan", -3, Flags::READONLY, "Goes through the members of a set, a few at each call.", sscan),
+            "O(1) for every call. O(N) for a complete iteration, where N is the size of the set.",
+        )
+    },
+];
