@@ -11,7 +11,7 @@ use super::{WRITES, per_element, say_pair, score, store};
 use crate::catalogue::{CommandSpec, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
-use crate::object::{Kind, Object, ObjectRef, Zset};
+use crate::object::{Kind, Object, ObjectRef, Set, Zset};
 
 /// Members with scores, as they are collected.
 type Scores = std::collections::HashMap<Vec<u8>, f64, foldhash::fast::RandomState>;
@@ -123,12 +123,15 @@ const STEP: usize = 64;
 #[derive(Clone, Copy)]
 enum Source<'s> {
     Zset(&'s Zset),
+    /// A set, at a time; its members have the score 1.
+    Set(&'s Set, i64),
 }
 
 impl<'s> Source<'s> {
-    fn of(object: &'s Object) -> Option<Source<'s>> {
+    fn of(object: &'s Object, now_ms: i64) -> Option<Source<'s>> {
         match object {
             Object::Zset(zset) => Some(Source::Zset(zset)),
+            Object::Set(set) => Some(Source::Set(set, now_ms)),
             _ => None,
         }
     }
@@ -136,6 +139,7 @@ impl<'s> Source<'s> {
     fn len(&self) -> usize {
         match self {
             Source::Zset(zset) => zset.len(),
+            Source::Set(set, now_ms) => set.living(*now_ms),
         }
     }
 
@@ -143,6 +147,7 @@ impl<'s> Source<'s> {
     fn get(&self, member: &[u8]) -> Option<f64> {
         match self {
             Source::Zset(zset) => zset.get(member),
+            Source::Set(set, now_ms) => set.contains(member, *now_ms).then_some(1.0),
         }
     }
 
@@ -157,16 +162,19 @@ impl<'s> Source<'s> {
                     next = end;
                 }
             }
+            Source::Set(set, now_ms) => {
+                set.each_while(*now_ms, |member| visit(member.text(&mut itoa::Buffer::new()), 1.0));
+            }
         }
     }
 }
 
 /// What the sources make together.
-fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation) -> (Scores, usize) {
+fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation, now_ms: i64) -> (Scores, usize) {
     let mut sources: Vec<(Option<Source<'_>>, f64)> = sources
         .iter()
         .zip(&plan.weights)
-        .map(|(object, weight)| (object.as_deref().and_then(Source::of), *weight))
+        .map(|(object, weight)| (object.as_deref().and_then(|object| Source::of(object, now_ms)), *weight))
         .collect();
     let len = |source: &(Option<Source<'_>>, f64)| source.0.map_or(0, |source| source.len());
     if operation != Operation::Difference {
@@ -251,9 +259,10 @@ fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, name: &
     let first = 1 + usize::from(stores.is_some());
     let result = sources(words, first, name).and_then(|count| {
         let keys = first - 1..first - 1 + count;
-        let objects = ctx.read_objects(keys, |object| Source::of(object).is_some())?;
+        let now_ms = ctx.now.ms();
+        let objects = ctx.read_objects(keys, |object| Source::of(object, now_ms).is_some())?;
         let plan = Plan::parse(&words[first + 1 + count..], count, operation, stores.is_some())?;
-        let (scores, count) = combine(&objects, &plan, operation);
+        let (scores, count) = combine(&objects, &plan, operation, now_ms);
         drop(objects);
         match stores {
             None if operation == Operation::Count => out.integer(count as i64),
