@@ -126,6 +126,17 @@ impl<'p> Ctx<'p> {
         Ok(keys.map(value).collect())
     }
 
+    /// Key `index` of a command that reads and may note something in the value that no reader sees; [`None`] if there is
+    /// none. Notes the access.
+    pub(crate) fn key_of_reader(&mut self, index: usize) -> Option<KeyMut<'_, 'p>> {
+        let place = self.places[index];
+        let slot = self.look(index)?.1;
+        let stripe: &mut Stripe = &mut self.locks[usize::from(place.lock)];
+        stripe.table.entry_mut(slot).touch(self.now.ticks());
+        let key = self.words[place.word as usize];
+        Some(KeyMut { stripe, slot: Some(slot), hash: place.hash, key, now: &mut self.now, garbage: &mut self.garbage })
+    }
+
     /// The entry of key `index`, without noting the access.
     pub(crate) fn peek(&mut self, index: usize) -> Option<&Entry> {
         let (stripe, slot) = self.look(index)?;

@@ -11,6 +11,7 @@ mod faulty;
 mod field_expiry;
 mod generic;
 mod hash;
+mod hyperloglog;
 mod lcs;
 mod object;
 mod scan;
@@ -50,6 +51,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     zset::range::COMMANDS,
     zset::pop::COMMANDS,
     zset::combine::COMMANDS,
+    hyperloglog::COMMANDS,
     object::COMMANDS,
     dump::COMMANDS,
     sort::COMMANDS,

@@ -48,3 +48,5 @@ pub(crate) static ZSET_ENTRIES: Limit = Limit::new(128);
 pub(crate) static ZSET_VALUE: Limit = Limit::new(64);
 /// Elements of a list's node, or from -1 to -5 its size of 4, 8, 16, 32 or 64 KiB.
 pub(crate) static LIST_SIZE: Limit = Limit::new(-2);
+/// Bytes of a sparse HyperLogLog (`hll-sparse-max-bytes`).
+pub(crate) static HLL_SPARSE: Limit = Limit::new(3000);

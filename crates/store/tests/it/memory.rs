@@ -163,7 +163,9 @@ fn held_keys_are_no_victims() {
     assert_eq!(left(&store, "held", 100), 100);
     drop(section);
     (0..20_000).for_each(|n| assert_eq!(set(&store, &format!("k:{n}"), None), "+OK\r\n"));
-    assert_eq!(left(&store, "held", 100), 0);
+    // Chance spares a few.
+    let stay = left(&store, "held", 100);
+    assert!(stay <= 30, "{stay} of 100 keys that nobody holds any more");
 }
 
 #[test]

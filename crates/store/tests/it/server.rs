@@ -82,7 +82,7 @@ const ALIKE: &[&str] = &[
     "COMMAND INFO echo quit reset hello auth select client|id client|getname client|setname client|kill\r\n",
     "COMMAND INFO client|reply client|no-evict client|pause client|unpause client|help config|get config|help nosuch|x\r\n",
     "COMMAND INFO config|resetstat config|rewrite command|count command|getkeys command|help\r\n",
-    "COMMAND INFO setbit getbit bitcount bitpos bitfield_ro\r\n",
+    "COMMAND INFO setbit getbit bitcount bitpos bitfield_ro pfselftest\r\n",
     "COMMAND GETKEYS bitop and d a b\r\n",
     "COMMAND GETKEYS get\r\nCOMMAND GETKEYS set k v\r\nCOMMAND GETKEYS nosuch a\r\nCOMMAND GETKEYS ping a\r\n",
     "COMMAND GETKEYS sort k by x store d get y\r\nCOMMAND GETKEYS sort k limit 1 store store d store e\r\n",

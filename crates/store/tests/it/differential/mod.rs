@@ -3,6 +3,7 @@
 
 mod bits;
 mod hashes;
+mod hll;
 mod sets;
 mod zsets;
 
@@ -169,6 +170,11 @@ impl Pair {
                 self.check(&["OBJECT", "ENCODING", key]);
             }
             zsets::check_state(self);
+            for key in hll::KEYS {
+                for command in ["GET", "PFCOUNT", "TYPE"] {
+                    self.check(&[command, key]);
+                }
+            }
         }
         self.select(0);
     }
@@ -228,7 +234,7 @@ fn distinct_time(round: u64) -> String {
 
 fn words<'a>(random: &mut Random) -> Vec<&'a str> {
     let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(120);
+    let kind = random.below(128);
     let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
     match kind {
         0..=5 => {
@@ -426,6 +432,7 @@ fn words<'a>(random: &mut Random) -> Vec<&'a str> {
         75..=86 => return bits::words(random),
         87..=98 => return sets::words(random),
         99..=118 => return zsets::words(random),
+        119..=126 => return hll::words(random),
         _ => {
             // Any command with any number of words.
             add(
