@@ -119,7 +119,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::Ac => append_int(out, i64::from(cx.process.sessions.current())),
         LogAlias::Fc => append_int(out, i64::from(frontend.frontend.sessions.current())),
         LogAlias::Bc => append_int(out, streams(cx.backend.as_ref().map(|backend| &backend.backend.figures))),
-        LogAlias::Sc => append_int(out, streams(log.server.as_ref().map(|server| &server.shared.figures))),
+        LogAlias::Sc => append_int(out, log.server.as_ref().map_or(0, |server| i64::from(server.shared.sessions()))),
         LogAlias::Rc => {
             if log.redispatched {
                 out.push(b'+');

@@ -46,6 +46,8 @@ pub enum Verdict {
     Missing,
     /// Close without an answer (`reject`, `silent-drop`).
     Close,
+    /// A script ended the stream without an answer (`txn:done()`): close, and the log says that it was served here.
+    End,
 }
 
 /// An answer made here.
@@ -85,6 +87,8 @@ pub enum ReplySource {
     Return,
     /// Internal error (IR, IH).
     Internal,
+    /// A script found the message invalid (PR, PH): it counts as one that could not be read.
+    Invalid,
 }
 
 /// Where in a stream's life a rule list runs.

@@ -145,9 +145,10 @@ fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
         ActionOutcome::Reply(reply) => Some(Verdict::Reply(*reply)),
         ActionOutcome::Deny => page(403, 502, ReplySource::Deny),
         ActionOutcome::Error => page(500, 500, ReplySource::Internal),
-        ActionOutcome::Invalid => page(400, 502, ReplySource::Deny),
+        ActionOutcome::Invalid => page(400, 502, ReplySource::Invalid),
         ActionOutcome::Abort if hook == Hook::HttpRequest => page(503, 503, ReplySource::Deny),
-        ActionOutcome::Abort | ActionOutcome::Close => Some(Verdict::Close),
+        ActionOutcome::Abort => Some(Verdict::Close),
+        ActionOutcome::Close => Some(Verdict::End),
     }
 }
 
@@ -371,12 +372,13 @@ pub async fn choose_backend(frontend: &ProxyRun, cx: &mut StreamContext, worker:
 mod tests {
     use super::*;
 
-    /// `-` goes on, `ok` ends the list, `close` closes, else the status and the source.
+    /// `-` goes on, `ok` ends the list, `close` refuses, `end` closes, else the status and the source.
     fn shown(verdict: Option<Verdict>) -> String {
         match verdict {
             None => "-".to_owned(),
             Some(Verdict::Continue) => "ok".to_owned(),
             Some(Verdict::Close) => "close".to_owned(),
+            Some(Verdict::End) => "end".to_owned(),
             Some(Verdict::Missing) => "missing".to_owned(),
             Some(Verdict::Service(service)) => service.name().to_string(),
             Some(Verdict::Reply(reply)) => format!("{} {:?}", reply.head.status(), reply.source),
@@ -393,9 +395,9 @@ mod tests {
         check(|| ActionOutcome::Stop, ["ok", "ok", "ok"]);
         check(|| ActionOutcome::Deny, ["403 Deny", "502 Deny", "close"]);
         check(|| ActionOutcome::Error, ["500 Internal", "500 Internal", "close"]);
-        check(|| ActionOutcome::Invalid, ["400 Deny", "502 Deny", "close"]);
+        check(|| ActionOutcome::Invalid, ["400 Invalid", "502 Invalid", "close"]);
         check(|| ActionOutcome::Abort, ["503 Deny", "close", "close"]);
-        check(|| ActionOutcome::Close, ["close", "close", "close"]);
+        check(|| ActionOutcome::Close, ["end", "end", "end"]);
         let reply = || ActionOutcome::Reply(Box::new(page_reply(404, ReplySource::Return)));
         check(reply, ["404 Return", "404 Return", "404 Return"]);
     }

@@ -125,8 +125,7 @@ impl Drop for Queued<'_> {
         // The time in the queue is logged even where the wait ended without a server.
         self.log.queue_done = Some(Instant::now());
         if !self.over {
-            // Nobody but a client that left drops a wait that goes on.
-            self.log.ending = Endings { who: b'C', phase: b'Q' };
+            self.log.left_queue = true;
         }
         self.log.server_queue += positions.server;
         self.log.backend_queue += positions.backend;

@@ -313,6 +313,7 @@ impl Queue {
         let list = state.nodes[node as usize].list;
         state.list(list).passed = state.list(list).passed.wrapping_add(1);
         self.count(backend, (list != NONE).then_some(list as usize), -1);
+        backend.servers[server].granted.fetch_add(1, Ordering::Relaxed);
         let granted = NodeState::Granted(server, positions);
         let before = std::mem::replace(&mut state.nodes[node as usize].state, granted);
         if let NodeState::Waiting(Some(waker)) = before {
@@ -365,6 +366,7 @@ impl Future for Wait<'_> {
         };
         state.release(node);
         drop(state);
+        self.backend.servers[granted].granted.fetch_sub(1, Ordering::Relaxed);
         self.ended = Some(positions);
         Poll::Ready(granted)
     }
@@ -381,6 +383,7 @@ impl Drop for Wait<'_> {
             match state.nodes[self.node as usize].state {
                 NodeState::Granted(server, _) => {
                     state.release(self.node);
+                    self.backend.servers[server].granted.fetch_sub(1, Ordering::Relaxed);
                     self.backend.servers[server].give_slot();
                     self.queue.serve(&mut state, self.backend, server, &mut wakers);
                 }

@@ -109,6 +109,8 @@ pub struct ServerShared {
     pub queued: AtomicU32,
     /// Highest value of `queued`.
     pub queued_max: AtomicU32,
+    /// Slots that were given to requests which have not left the queue's care yet.
+    pub(super) granted: AtomicU32,
     /// `maxconn`; 0 means none.
     maxconn: AtomicU32,
     /// `maxqueue`; 0 means none.
@@ -143,6 +145,7 @@ impl ServerShared {
             figures: Figures::new(workers),
             queued: AtomicU32::new(0),
             queued_max: AtomicU32::new(0),
+            granted: AtomicU32::new(0),
             maxconn: AtomicU32::new(config.maxconn.unwrap_or(0)),
             maxqueue: config.maxqueue.unwrap_or(0),
             weight: AtomicU32::new(status.effective_weight()),
@@ -208,6 +211,12 @@ impl ServerShared {
             0 => false,
             max => self.queued.load(Ordering::Relaxed) >= max,
         }
+    }
+
+    /// Requests that are being served or connected to it. A slot that went straight to the next in line, who does not
+    /// know yet, is not one: HAProxy logs and counts it only once that request connects.
+    pub fn sessions(&self) -> u32 {
+        self.figures.scur.load(Ordering::Relaxed).saturating_sub(self.granted.load(Ordering::Relaxed))
     }
 
     /// Takes a slot if one is free.

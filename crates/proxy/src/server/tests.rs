@@ -341,7 +341,7 @@ fn a_client_that_leaves_the_queue_is_logged_as_such() {
         assert!(futures_now(waiting.as_mut()).is_pending());
         drop(waiting);
     });
-    assert_eq!(log.ending, Endings { who: b'C', phase: b'Q' });
+    assert_eq!(log.phase_before_server(), b'Q');
     assert_eq!(log.backend_queue, 1);
     assert!(!proxy.backend.queue.has_waiters());
 }

@@ -211,10 +211,8 @@ impl Active {
             b'D'
         } else if log.connect_done.is_some() {
             b'H'
-        } else if log.queue_done.is_some() {
-            b'C'
         } else if self.cx.backend.is_some() {
-            b'Q'
+            log.phase_before_server()
         } else {
             b'R'
         }

@@ -150,6 +150,8 @@ pub struct LogRecord {
     pub request_done: Option<Instant>,
     /// Left the queue.
     pub queue_done: Option<Instant>,
+    /// It ended while it waited in a queue.
+    pub left_queue: bool,
     /// Connected to the server.
     pub connect_done: Option<Instant>,
     /// Response head received.
@@ -197,6 +199,11 @@ impl LogRecord {
         self.request_started_at - self.request_started.saturating_duration_since(self.accepted)
     }
 
+    /// In which phase a stream is that has a backend and no connection yet, as lines say it.
+    pub fn phase_before_server(&self) -> u8 {
+        if self.left_queue || self.queue_done.is_none() { b'Q' } else { b'C' }
+    }
+
     /// The record of a stream that has reached no phase yet, on a session accepted at this moment of both clocks.
     pub fn new(accepted_at: SystemTime, accepted: Instant) -> LogRecord {
         LogRecord {
@@ -205,6 +212,7 @@ impl LogRecord {
             request_started: accepted,
             request_done: None,
             queue_done: None,
+            left_queue: false,
             connect_done: None,
             response_started: None,
             request_line: Vec::new(),

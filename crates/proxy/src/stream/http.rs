@@ -23,7 +23,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{ConnectionMode, ErrorPage, ProxyId};
+use sluicegate_config::model::{ConnectionMode, ErrorPage, LogLevel, ProxyId};
 use sluicegate_wire::http::{
     BodyDecoder, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
     write_request, write_response,
@@ -287,7 +287,11 @@ impl Exchange<'_> {
         self.client_active = Instant::now();
         match came {
             BodyCame::Enough => Ok(()),
-            BodyCame::Late => Err(self.page(408, b'c', b'D').await),
+            BodyCame::Late => {
+                // To HAProxy a request whose body it waited for in vain never was complete.
+                self.stream.cx.log.request_done = None;
+                Err(self.page(408, b'c', b'R').await)
+            }
             BodyCame::Malformed => {
                 let index = self.stream.worker().index;
                 self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
@@ -295,7 +299,7 @@ impl Exchange<'_> {
             }
             BodyCame::Gone => {
                 self.count_client_abort();
-                self.stream.end(b'C', b'D');
+                self.stream.end(b'C', b'R');
                 Err(After::Close)
             }
         }
@@ -339,13 +343,14 @@ impl Exchange<'_> {
             Verdict::Reply(reply) => Err(self.local(reply, hook).await),
             // Boxed: a service's answer runs rules itself.
             Verdict::Service(service) => Err(Box::pin(self.use_service(&service, hook)).await),
-            Verdict::Close => {
+            Verdict::Close | Verdict::End => {
+                let refused = matches!(verdict, Verdict::Close);
                 let index = self.stream.worker().index;
                 let counters = self.stream.cx.frontend.frontend.figures.at(index);
-                if hook.is_response() {
-                    counters.dresp.add(1)
-                } else {
-                    counters.dreq.add(1)
+                match hook.is_response() {
+                    _ if !refused => {}
+                    true => counters.dresp.add(1),
+                    false => counters.dreq.add(1),
                 }
                 let unparsed = hook == Hook::TcpRequestContent && self.stream.cx.backend.is_none();
                 if hook == Hook::TcpResponseContent {
@@ -365,11 +370,15 @@ impl Exchange<'_> {
                     }
                     Hook::HttpResponse => b'H',
                     _ => {
-                        log.request_done = None;
+                        log.request_done = log.request_done.filter(|_| !refused);
                         b'R'
                     }
                 };
-                self.stream.end(b'P', phase);
+                if !refused && matches!(hook, Hook::HttpRequest | Hook::HttpResponse) {
+                    log.status = 0;
+                }
+                self.stream.end(if refused { b'P' } else { b'L' }, phase);
+                self.session.socket.discard();
                 Err(After::Close)
             }
         }
@@ -379,7 +388,8 @@ impl Exchange<'_> {
     async fn connect(&mut self, backend: &std::sync::Arc<ProxyRun>, reuse: bool) -> Step<ServerConnection> {
         let worker = self.stream.worker().clone();
         let half = backend.config.options.abortonclose;
-        let gone = self.session.socket.gone(half);
+        let session = &mut *self.session;
+        let gone = poll_fn(|cx| session.poll_gone(cx, half));
         let result = tokio::select! {
             biased;
             result = server::assign_and_connect(backend, &mut self.stream.cx, &worker, reuse) => Some(result),
@@ -395,7 +405,7 @@ impl Exchange<'_> {
                 Err(self.page(failure.status(), ending.who, ending.phase).await)
             }
             None => {
-                let phase = if self.stream.cx.log.queue_done.is_none() { b'Q' } else { b'C' };
+                let phase = self.stream.cx.log.phase_before_server();
                 self.stream.end(b'C', phase);
                 self.count_client_abort();
                 Err(After::Close)
@@ -598,6 +608,8 @@ impl Exchange<'_> {
                     return Ok(Outcome::Repeat);
                 }
                 if self.session.requests > 1 {
+                    // The client repeats it, and that is the request which is logged, as in HAProxy.
+                    self.stream.cx.log.level = Some(LogLevel::Silent);
                     self.stream.end(b'S', b'H');
                     return Ok(Outcome::Done { after: After::Close, keep_server: false });
                 }

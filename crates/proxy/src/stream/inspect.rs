@@ -67,13 +67,13 @@ impl Peek {
 /// What waiting for a body gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyCame {
-    /// What was wanted, or all there will be: the body is complete, the buffer full or the client's side ended.
+    /// What was wanted, or all there will be before something is forwarded: the body is complete or the buffer full.
     Enough,
     /// The deadline passed.
     Late,
     /// Its chunks are malformed.
     Malformed,
-    /// The client broke the connection.
+    /// The client ended or broke the connection.
     Gone,
 }
 
@@ -109,8 +109,11 @@ pub(super) async fn body(
             return BodyCame::Malformed;
         }
         let enough = at_least > 0 && content.data.len() as u64 >= at_least;
-        if peek.complete || enough || session.ended || session.is_full() {
+        if peek.complete || enough || session.is_full() {
             return BodyCame::Enough;
+        }
+        if session.ended {
+            return BodyCame::Gone;
         }
         match more(session, deadline).await {
             Waited::Bytes => {}

@@ -1,8 +1,10 @@
 //! Plain bytes both ways: TCP mode, and what an upgrade or CONNECT turns an HTTP connection into.
 //!
 //! The end of one direction is passed on as a FIN and the other goes on, until both have ended, a side breaks, or a
-//! timeout passes. A side can time out while it is waited for: its bytes while it has not ended, or room for what is
-//! sent to it; traffic in either direction keeps it alive. `timeout tunnel` replaces both sides' timeouts, and a side
+//! second timeout passes. A side can time out while it is waited for: its bytes while it has not ended, or room for what is
+//! sent to it; traffic in either direction keeps it alive. A side whose bytes did not come in time is taken to have ended,
+//! as HAProxy does it, so the other one hears a FIN and may still answer; that first timeout is what is logged. One that
+//! takes nothing ends the relay. `timeout tunnel` replaces both sides' timeouts, and a side
 //! that was sent a FIN and has not answered with its own is under `client-fin` or `server-fin`.
 
 use std::future::poll_fn;
@@ -54,7 +56,12 @@ pub(crate) struct Relay<'a> {
     down_blocked: bool,
     client_active: Instant,
     server_active: Instant,
+    /// The first timeout.
+    late: Option<Endings>,
 }
+
+const CLIENT_LATE: Endings = Endings { who: b'c', phase: b'D' };
+const SERVER_LATE: Endings = Endings { who: b's', phase: b'D' };
 
 impl<'a> Relay<'a> {
     /// A relay that sends `head` to the client before what the server says.
@@ -81,12 +88,14 @@ impl<'a> Relay<'a> {
             down_blocked: false,
             client_active: now,
             server_active: now,
+            late: None,
         }
     }
 
     /// Runs to the end; says how it ended.
     pub(crate) async fn run(mut self) -> Endings {
-        poll_fn(|cx| self.poll(cx)).await
+        let ending = poll_fn(|cx| self.poll(cx)).await;
+        self.late.unwrap_or(ending)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Endings> {
@@ -98,10 +107,7 @@ impl<'a> Relay<'a> {
             let session = &mut *self.session;
             let step = self.up.poll(cx, &mut session.input, &mut session.socket, self.server, &worker.buffers, &mut up);
             match step {
-                Ok(Wait::Done) => {
-                    self.up_ended = true;
-                    self.server.shutdown_write();
-                }
+                Ok(Wait::Done) => self.end_up(),
                 Ok(waiting) => self.up_blocked = waiting == Wait::Sink,
                 Err(FlowError::Sink) => result = ending(b'S', b'D'),
                 Err(_) => result = ending(b'C', b'D'),
@@ -112,10 +118,7 @@ impl<'a> Relay<'a> {
             let step =
                 self.down.poll(cx, self.server_input, self.server, &mut session.socket, &worker.buffers, &mut down);
             match step {
-                Ok(Wait::Done) => {
-                    self.down_ended = true;
-                    self.session.socket.shutdown_write();
-                }
+                Ok(Wait::Done) => self.end_down(),
                 Ok(waiting) => self.down_blocked = waiting == Wait::Sink,
                 Err(FlowError::Sink) => result = ending(b'C', b'D'),
                 Err(_) => result = ending(b'S', b'D'),
@@ -143,6 +146,16 @@ impl<'a> Relay<'a> {
         self.poll_timeouts(cx)
     }
 
+    fn end_up(&mut self) {
+        self.up_ended = true;
+        self.server.shutdown_write();
+    }
+
+    fn end_down(&mut self) {
+        self.down_ended = true;
+        self.session.socket.shutdown_write();
+    }
+
     fn poll_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<Endings> {
         let times = &self.timeouts;
         let both_open = !self.up_ended && !self.down_ended;
@@ -163,7 +176,13 @@ impl<'a> Relay<'a> {
         };
         self.session.timer.set(first);
         std::task::ready!(self.session.timer.poll(cx));
-        let who = if client.is_some() && client == first { b'c' } else { b's' };
-        Poll::Ready(Endings { who, phase: b'D' })
+        let of_client = client.is_some() && client == first;
+        let late = *self.late.get_or_insert(if of_client { CLIENT_LATE } else { SERVER_LATE });
+        match of_client {
+            true if !self.down_blocked => self.end_up(),
+            false if !self.up_blocked => self.end_down(),
+            _ => return Poll::Ready(late),
+        }
+        if self.up_ended && self.down_ended { Poll::Ready(late) } else { self.poll_timeouts(cx) }
     }
 }

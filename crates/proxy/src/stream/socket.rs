@@ -3,7 +3,7 @@
 //! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
 //! socket was readable, which saves the read that would only say `EAGAIN`.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
@@ -11,6 +11,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
+
+/// What a peer may have sent before its connection is closed on it, bytes; more than that is reset.
+const DISCARDED: usize = 256 * 1024;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -145,6 +148,18 @@ impl Socket {
     pub fn shutdown_write(&self) {
         // A connection that is already gone has nothing left to shut; nobody can act on that error.
         let _ = socket2::SockRef::from(self).shutdown(Shutdown::Write);
+    }
+
+    /// Reads and forgets what has come, up to a limit and without waiting. The kernel resets a connection that is closed
+    /// over bytes nobody read, and the peer then loses what was sent to it before.
+    pub fn discard(&self) {
+        let mut buffer = [0; 4096];
+        let socket = socket2::SockRef::from(self);
+        for _ in 0..DISCARDED / buffer.len() {
+            if !(&*socket).read(&mut buffer).is_ok_and(|count| count > 0) {
+                return;
+            }
+        }
     }
 
     /// Makes the close that follows a reset instead of a FIN.

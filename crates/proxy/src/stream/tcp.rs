@@ -8,7 +8,7 @@ use sluicegate_config::model::ProxyId;
 
 use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
-use super::{Active, Buffer};
+use super::{Active, Buffer, Endings};
 use crate::lua::{AppletIo, BoundService, Service};
 use crate::rule::{self, Hook, Verdict};
 use crate::running::ProxyRun;
@@ -17,6 +17,13 @@ use crate::session::{Session, drain};
 
 /// Serves the session.
 pub(crate) async fn serve(session: &mut Session) {
+    if !serve_stream(session).await {
+        session.socket.discard();
+    }
+}
+
+/// `false`: the client may have sent what nobody read.
+async fn serve_stream(session: &mut Session) -> bool {
     let mut stream = Active::take(session);
     stream.begin(session);
     let worker = stream.worker().clone();
@@ -31,7 +38,7 @@ pub(crate) async fn serve(session: &mut Session) {
     let chosen = rule::choose_backend(frontend, &mut stream.cx, &worker).await;
     let Some(ProxyId(index)) = chosen else {
         stream.end(b'S', b'C');
-        return;
+        return false;
     };
     let backend = &worker.running.proxies[index as usize];
     stream.set_backend(backend);
@@ -41,7 +48,8 @@ pub(crate) async fn serve(session: &mut Session) {
     {
         return answer(service, session, &mut stream).await;
     }
-    let gone = session.socket.gone(backend.config.options.abortonclose);
+    let half = backend.config.options.abortonclose;
+    let gone = poll_fn(|cx| session.poll_gone(cx, half));
     let result = tokio::select! {
         biased;
         result = server::assign_and_connect(backend, &mut stream.cx, &worker, false) => Some(result),
@@ -52,12 +60,13 @@ pub(crate) async fn serve(session: &mut Session) {
         Some(Err(failure)) => {
             let ending = failure.ending();
             stream.end(ending.who, ending.phase);
-            return;
+            return false;
         }
         None => {
-            let phase = if stream.cx.log.queue_done.is_none() { b'Q' } else { b'C' };
+            // HAProxy tells a broken connection from one that was ended.
+            let phase = if session.ended { stream.cx.log.phase_before_server() } else { b'D' };
             stream.end(b'C', phase);
-            return;
+            return false;
         }
     };
     stream.note_addresses(&connection);
@@ -73,7 +82,7 @@ pub(crate) async fn serve(session: &mut Session) {
         let verdict = inspect::tcp_response(session, &mut stream, &mut connection, &mut input, list, delay).await;
         if obey(verdict, backend, Hook::TcpResponseContent, &mut stream).is_err() {
             worker.buffers.reclaim(&mut input);
-            return;
+            return false;
         }
     }
     let timeouts = RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts);
@@ -82,6 +91,7 @@ pub(crate) async fn serve(session: &mut Session) {
     worker.buffers.reclaim(&mut input);
     stream.cx.sockets.clear_server();
     stream.end(ending.who, ending.phase);
+    ending == Endings::default()
 }
 
 /// Runs the content rules of a request. An error ends the stream: a service answers it, or it is refused, counted and
@@ -104,6 +114,10 @@ fn obey(verdict: Verdict, proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> 
     match verdict {
         Verdict::Continue | Verdict::Missing => return Ok(()),
         Verdict::Service(service) => return Err(Some(service)),
+        Verdict::End => {
+            stream.end(b'L', if hook.is_response() { b'D' } else { b'R' });
+            return Err(None);
+        }
         Verdict::Reply(_) | Verdict::Close => {}
     }
     let counters = proxy.frontend.figures.at(stream.worker().index);
@@ -117,14 +131,14 @@ fn obey(verdict: Verdict, proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> 
 }
 
 /// Lets a script's service talk with the client, until it returns; then the connection is closed.
-async fn answer(service: Option<BoundService>, session: &mut Session, stream: &mut Active) {
-    let Some(service) = service else { return };
+async fn answer(service: Option<BoundService>, session: &mut Session, stream: &mut Active) -> bool {
+    let Some(service) = service else { return false };
     let worker = stream.worker().clone();
     let now = Instant::now();
     stream.cx.log.queue_done = Some(now);
     stream.cx.log.connect_done = Some(now);
     stream.cx.log.applet = Some(service.name());
-    let Some(mut running) = Service::new(&worker, &service) else { return };
+    let Some(mut running) = Service::new(&worker, &service) else { return false };
     stream.cx.lua.applet = Some(Box::new(AppletIo::new()));
     let mut talk = Talk { active: now, timeout: stream.cx.frontend.config.timeouts.client };
     loop {
@@ -136,6 +150,7 @@ async fn answer(service: Option<BoundService>, session: &mut Session, stream: &m
     }
     stream.cx.lua.applet = None;
     drain(session).await;
+    true
 }
 
 /// A service's conversation with its client.

@@ -85,22 +85,31 @@ fn a_client_that_stops_in_its_body_uses_up_the_servers_time() {
     drop(origin);
 }
 
+/// A side that says nothing is taken to have ended, as in HAProxy: the other one hears that, and may still answer.
 #[test]
 fn tcp_sides_have_their_timeouts() {
-    for change in [
-        (|proxy: &mut Proxy| proxy.timeouts.client = SHORT) as fn(&mut Proxy),
-        |proxy| proxy.timeouts.server = SHORT,
-        |proxy| proxy.timeouts.tunnel = SHORT,
-    ] {
+    let start = |change: fn(&mut Proxy)| {
         let origin = Origin::new();
         let mut proxy = listen(Mode::Tcp, &[origin.address]);
         change(&mut proxy);
         let gate = Gate::start(1, proxy);
-        let mut client = gate.client();
-        let mut peer = origin.accept();
-        assert_eq!(client.read_to_end(), b"");
-        assert_eq!(peer.read_to_end(), b"");
-    }
+        let client = gate.client();
+        let peer = origin.accept();
+        (gate, client, peer)
+    };
+    let (_gate, mut client, mut peer) = start(|proxy| proxy.timeouts.client = SHORT);
+    assert_eq!(peer.read_to_end(), b"");
+    peer.send("answer");
+    drop(peer);
+    assert_eq!(client.read_to_end(), b"answer");
+    let (_gate, mut client, mut peer) = start(|proxy| proxy.timeouts.server = SHORT);
+    assert_eq!(client.read_to_end(), b"");
+    client.send("last");
+    drop(client);
+    assert_eq!(peer.read_to_end(), b"last");
+    let (_gate, mut client, mut peer) = start(|proxy| proxy.timeouts.tunnel = SHORT);
+    assert_eq!(client.read_to_end(), b"");
+    assert_eq!(peer.read_to_end(), b"");
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn left(sides: &Sides, of: impl Fn(&ServerShared, u32) -> Option<i64>) -> i64 {
 }
 
 fn in_use(server: &ServerShared) -> i64 {
-    i64::from(server.figures.scur.load(Ordering::Relaxed))
+    i64::from(server.sessions())
 }
 
 fn server(server: &ServerRun, figure: ServerFigure) -> Value<'static> {

@@ -24,6 +24,14 @@ impl Exchange<'_> {
                 counters.eint.add(1);
                 b'I'
             }
+            ReplySource::Invalid if hook.is_response() => {
+                counters.eresp.add(1);
+                b'P'
+            }
+            ReplySource::Invalid => {
+                counters.ereq.add(1);
+                b'P'
+            }
         };
         let phase = match reply.source {
             ReplySource::Tarpit => b'T',
@@ -31,6 +39,10 @@ impl Exchange<'_> {
             _ => b'R',
         };
         self.stream.end(who, phase);
+        if matches!(reply.source, ReplySource::Internal | ReplySource::Invalid) && !hook.is_response() {
+            // To HAProxy such a request never was complete.
+            self.stream.cx.log.request_done = None;
+        }
         if reply.source == ReplySource::Tarpit {
             self.tarpit().await;
         }

@@ -108,6 +108,7 @@ pub async fn answer_of(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<W
         Verdict::Continue => "continue".to_owned(),
         Verdict::Service(service) => format!("service {}", service.name()),
         Verdict::Close => "close".to_owned(),
+        Verdict::End => "end".to_owned(),
         Verdict::Missing => "missing".to_owned(),
         Verdict::Reply(reply) => {
             let mut text = format_args!(

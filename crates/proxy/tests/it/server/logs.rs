@@ -68,7 +68,9 @@ fn masked(line: &str) -> String {
         let words = part.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
         let words = words.map(|word| {
             let end = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-            let number = end.bytes().any(|byte| byte.is_ascii_digit()) && end != "-1";
+            // Hexadecimal ones may lack digits.
+            let hex = end.len() > 1 && end.bytes().all(|byte| matches!(byte, b'A'..=b'F' | b'0'..=b'9'));
+            let number = hex || end.bytes().any(|byte| byte.is_ascii_digit()) && end != "-1";
             format!("{}{}", if number { "N" } else { end }, &word[end.len()..])
         });
         words.collect()
@@ -76,14 +78,14 @@ fn masked(line: &str) -> String {
     parts.collect()
 }
 
-/// Each step connects, sends its bytes, and reads to the end. Steps go one after the other. In TCP mode the client has to
+/// Each step connects, sends its bytes (one without bytes only ends), and reads to the end. Steps go one after the other. In TCP mode the client has to
 /// end; after a malformed request haproxy would tell its end from its nonsense or not, as chance has it.
 fn converse(address: &str, steps: &[&[u8]], mut logged: impl FnMut(usize) -> Vec<String>) -> Vec<String> {
     let mut lines = Vec::new();
     for (done, step) in steps.iter().enumerate() {
         let mut client = Client::connect(address);
         client.send(step);
-        if step.starts_with(b"GET / HTTP/1.0") {
+        if step.is_empty() || step.starts_with(b"GET / HTTP/1.0") {
             client.finish();
         }
         client.read_to_end();
@@ -248,6 +250,96 @@ fn the_options_formats_are_haproxys() {
             |lines: Vec<String>| -> Vec<String> { lines.iter().map(|line| masked(&format!("~{line}~"))).collect() };
         assert_eq!(masked(ours), masked(theirs), "{option}");
     }
+}
+
+/// A server that tells in a field of its answer which unique id it was sent.
+fn told() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            std::thread::spawn(move || tell(stream));
+        }
+    });
+    address
+}
+
+fn tell(mut stream: TcpStream) {
+    use std::io::{BufRead, BufReader, Write};
+    let mut lines = BufReader::new(stream.try_clone().expect("a second handle")).lines();
+    let mut ids = Vec::new();
+    while let Some(Ok(line)) = lines.next() {
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("x-id")
+        {
+            ids.push(value.trim().to_owned());
+        }
+        if line.is_empty() {
+            let told = std::mem::take(&mut ids).join(" and ");
+            if write!(stream, "HTTP/1.1 200 OK\r\nX-Told: {told}\r\nContent-Length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// One id per request: in the line, in the request to the server beside what the client made up.
+#[test]
+fn unique_ids_are_haproxys() {
+    let told = told();
+    let two: &[u8] =
+        b"GET /1 HTTP/1.1\r\nHost: h\r\nX-Id: own\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let rest = format!(" capture response header X-Told len 200\n log-format \"~~%HP %ID %hsl\"\n server s1 {told}\n");
+    for format in [
+        "~%{+X}o%ci:%cp_%fi:%fp_%Ts_%rt:%pid~",
+        "~%ci:%cp~%HM%HU-%[path]-%[req.hdr(x-none)]",
+        "%[str(x),concat(y)]",
+        &"x".repeat(200),
+    ] {
+        for header in ["", " unique-id-header X-Id\n"] {
+            let format = format.replace("%{+X}o", "%{+X}o\\ ");
+            let text =
+                format!("{DEFAULTS} mode http\nlisten www\n bind @BIND@\n unique-id-format {format}\n{header}{rest}");
+            compare_last(&text, &[two], 2);
+        }
+    }
+    // What chance decides is the same wherever it is printed, and another for the next request.
+    let text = format!(
+        "{DEFAULTS} mode http\nlisten www\n bind @BIND@\n unique-id-format %[rand]-%rt\n unique-id-header X-Id\n{rest}"
+    );
+    let (ours, theirs) = both_counting(&text, &[two], |_| 2);
+    for lines in [&ours, &theirs] {
+        let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).collect();
+        assert_eq!(words[0][2..], ["own", "and", words[0][1]], "{lines:?}");
+        assert_eq!(words[1][2..], [words[1][1]], "{lines:?}");
+        assert_ne!(words[0][1], words[1][1]);
+    }
+}
+
+/// A connection that says nothing leaves a line, unless `option dontlognull` is set.
+#[test]
+fn silent_connections_are_logged_as_haproxy_does() {
+    let good = server(b"HTTP/1.0 200 OK\r\n\r\nhello");
+    let hello: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
+    for (option, count) in [("", 2), (" option dontlognull\n", 1)] {
+        let listen = format!("{option}listen www\n bind @BIND@\n server s1 {good}\n");
+        compare_last(&format!("{DEFAULTS} mode http\n option httplog\n{listen}"), &[b"", hello], count);
+        compare_last(&format!("{DEFAULTS} option tcplog\n{listen}"), &[b"", hello], count);
+    }
+}
+
+/// `no log` drops what was inherited, and what follows it counts alone.
+#[test]
+fn inherited_targets_can_be_dropped() {
+    let steps: &[&[u8]] = &[ALIVE, b"GET /local HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"];
+    let text = format!(
+        "{DEFAULTS} mode http\nlisten www\n bind @BIND@\n no log\n log @LOG@ format priority local1\n log-format \"%HU %ST \
+         ~~\"\n http-request return status 200\n"
+    );
+    let (ours, theirs) = both(&text, steps);
+    assert_eq!(ours, theirs);
+    assert_eq!(ours, ["<142>/p/a?q=1 200 ~~", "<142>/local 200 ~~"]);
 }
 
 /// `Connect from …` is written when a stream begins, and not at all for what never became one.

@@ -1,0 +1,64 @@
+//! Endings that are neither's fault: rules, tunnels, early lines.
+
+use super::*;
+
+const SMALL: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const UPGRADE: &str = "GET /u HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
+const CONNECT: &str = "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n";
+const TUNNEL_SHORT: &[&str] = &["timeout tunnel 300ms"];
+
+/// Endings that are neither's fault: what rules, queues and tunnels make of a stream.
+#[rustfmt::skip]
+fn endings() -> Vec<Case> {
+    vec![
+        case("is answered", &[], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
+        case("is asked twice", &[], vec![send(GET), Wait("ok"), Finish], vec![head(), send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"), Logged]),
+        case("is denied", &["http-request deny"], vec![send(GET), Finish], vec![]),
+        case("is denied with a status", &["http-request deny deny_status 429"], vec![send(GET), Finish], vec![]),
+        case("is rejected", &["http-request reject"], vec![send(GET)], vec![]),
+        case("is refused by content", &["tcp-request content reject"], vec![send(GET)], vec![]),
+        case("is redirected", &["http-request redirect location /x"], vec![send(GET), Finish], vec![]),
+        case("is redirected late", &["redirect prefix /x code 301"], vec![send(GET), Finish], vec![]),
+        case("is returned", &["http-request return status 404"], vec![send(GET), Finish], vec![]),
+        case("has its response denied", &["http-response deny"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
+        case("has its response returned", &["http-response return status 418 content-type text/plain string x"], vec![send(GET), Finish], vec![head(), send(OK), Logged]),
+        case("has its response's content refused", &["tcp-response content reject"], vec![send(GET)], vec![head(), send(OK), Logged]),
+        case("is tarpitted", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(GET)], vec![]),
+        case("is tarpitted with a status", &["timeout tarpit 200ms", "http-request tarpit deny_status 429"], vec![send(GET)], vec![]),
+        case("is tarpitted with a body", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(HALF_A_POST), send("12345")], vec![]),
+        case("leaves the tarpit", &["timeout tarpit 1s", "http-request tarpit"], vec![send(GET), Finish], vec![]),
+        case("has its body waited for", &["http-request wait-for-body time 300ms"], vec![send(HALF_A_POST)], vec![]),
+        case("has its body buffered", &["option http-buffer-request", "timeout http-request 300ms"], vec![send(HALF_A_POST)], vec![]),
+        case("closes while its body is waited for", &["http-request wait-for-body time 10s"], vec![send(HALF_A_POST), Finish], vec![]),
+        case("breaks off while its body is waited for", &["http-request wait-for-body time 10s"], vec![send(HALF_A_POST), Finish, Reset], vec![]),
+        case("is rejected with a body", &["http-request reject"], vec![send(HALF_A_POST)], vec![]),
+        case("is denied with half a body", &["http-request deny"], vec![send(HALF_A_POST), Finish], vec![]),
+        case("is denied silently", &["http-request deny", "errorfile 403 /dev/null"], vec![send(GET), Finish], vec![]),
+        case("is refused by content with a body", &["tcp-request content reject"], vec![send(HALF_A_POST)], vec![]),
+        case("asks twice on one connection", &[], vec![send(GET), Wait("ok"), send("GET /b HTTP/1.1\r\nHost: h\r\n\r\n"), Wait("ok"), Finish], vec![head(), send(SMALL), head(), send(SMALL), Logged]).lines(2),
+        case("is alone on a used connection", &[], vec![send(GET), Wait("ok"), send(HALF_A_POST), send("12345")], vec![head(), send(OK), head(), Finish, End]),
+        // Tunnels.
+        case("switches protocols", &[], vec![send(UPGRADE), Wait("hello"), send("bye"), Finish], vec![head(), send(format!("{SWITCH}hello")), Wait("bye"), Finish]),
+        case("switches and is silent", TUNNEL_SHORT, vec![send(UPGRADE), Wait("hello")], vec![head(), send(format!("{SWITCH}hello")), Logged]),
+        case("switches and closes", &[], vec![send(UPGRADE), Wait("hello")], vec![head(), send(format!("{SWITCH}hello")), Finish, End]).any_size(),
+        case("refuses to switch", &[], vec![send(UPGRADE), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
+        case("connects", &[], vec![send(CONNECT), Wait("\r\n\r\n"), send("x"), Wait("y"), Finish], vec![head(), send("HTTP/1.1 200 OK\r\n\r\n"), Wait("x"), send("y"), Finish]),
+        case("connects and is silent", TUNNEL_SHORT, vec![send(CONNECT), Wait("\r\n\r\n")], vec![head(), send("HTTP/1.1 200 OK\r\n\r\n"), Logged]),
+        // Without HTTP.
+        case("tcp: is refused by content", &["mode tcp", "option tcplog", "tcp-request content reject"], vec![], vec![]),
+        case("tcp: response refused", &["mode tcp", "option tcplog", "tcp-response content reject"], vec![], vec![send("y"), Logged]),
+        case("tcp: client closes first", TCP, vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), End, Finish]),
+        case("tcp: half closed for too long", &["mode tcp", "option tcplog", "timeout server-fin 300ms"], vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), Logged]),
+        case("tcp: server closed for too long", &["mode tcp", "option tcplog", "timeout client-fin 300ms"], vec![send("a"), Wait("b"), Logged], vec![Wait("a"), send("b"), Finish]),
+        // Early lines.
+        case("is logged early", &["option logasap"], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
+        // A malformed chunk in the same read as the head.
+        case("has a bad chunk at once", &[], vec![send(GET)], vec![head(), send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), Logged]),
+    ]
+}
+
+#[test]
+fn every_other_ending_is_told_and_logged_as_haproxy_does() {
+    check(&endings());
+}
