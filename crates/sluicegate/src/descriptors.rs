@@ -127,7 +127,7 @@ fn lower(config: &Config, stores: &mut [ServerOptions], limit: u64, share: u64, 
 }
 
 /// The soft and the hard limit.
-fn limits() -> io::Result<(u64, u64)> {
+pub fn limits() -> io::Result<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live rlimit that the call fills.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
@@ -137,7 +137,7 @@ fn limits() -> io::Result<(u64, u64)> {
 }
 
 /// Sets the soft limit; the hard one follows where it is lower, which needs privileges.
-fn set(soft: u64, hard: u64) -> io::Result<()> {
+pub fn set(soft: u64, hard: u64) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard.max(soft) };
     // SAFETY: the pointer is to a live rlimit that the call reads.
     match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {

@@ -3,6 +3,7 @@
 //! This crate is the only one that sees all the others. It wires them together and holds no logic of its own: reading
 //! files is `config`'s, serving is `proxy`'s and `store`'s.
 
+mod alone;
 mod arguments;
 mod check;
 mod demo;
@@ -28,10 +29,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
-    // A link or a copy called `haproxy` is HAProxy to those who call it.
+    // A link or a copy called `haproxy` is HAProxy to those who call it, and one called `redis-server` Redis.
     let name = words.next().map(PathBuf::from).and_then(|path| path.file_name().map(|name| name.to_owned()));
     match name {
         Some(name) if name == "haproxy" => haproxy::main(&name.to_string_lossy(), words),
+        Some(name) if name == "redis-server" => alone::main(&name.to_string_lossy(), words),
         _ => own(words),
     }
 }
@@ -56,6 +58,7 @@ fn own(words: std::env::ArgsOs) -> ExitCode {
         }
         Command::Check(service) => check::check(&service),
         Command::Run(service) => serve::run(&service),
+        Command::Store(words) => alone::main(arguments::NAME, words.into_iter()),
         Command::Origin { listen } => demo::origin(&listen),
         Command::Bench(words) => sluicegate_bench::load::command(words),
     }

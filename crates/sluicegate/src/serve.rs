@@ -36,7 +36,7 @@ use crate::signals::{self, Signals, end_by};
 use crate::{descriptors, hints};
 
 /// How often expired keys are looked for.
-const STORE_TICK: Duration = Duration::from_millis(100);
+pub const STORE_TICK: Duration = Duration::from_millis(100);
 
 /// Serves until a signal ends it.
 pub fn run(service: &Service) -> ExitCode {
@@ -245,7 +245,8 @@ fn tasks(stores: Vec<Vec<(Arc<Server>, OwnedFd)>>, origins: Vec<Vec<OwnedFd>>) -
         .collect()
 }
 
-async fn serve_store(server: Arc<Server>, socket: OwnedFd) -> io::Result<()> {
+/// Serves a socket of either kind until the server stops.
+pub async fn serve_store(server: Arc<Server>, socket: OwnedFd) -> io::Result<()> {
     if SockRef::from(&socket).local_addr()?.is_unix() {
         server.serve_unix(UnixListener::from(socket)).await
     } else {

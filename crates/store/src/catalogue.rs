@@ -46,6 +46,7 @@ flags! {
     MOVABLEKEYS = 12, "movablekeys";
     ALLOW_BUSY = 13, "allow_busy";
     NO_MULTI = 14, "no_multi";
+    NO_ASYNC_LOADING = 15, "no_async_loading";
 }
 
 impl Flags {
@@ -94,6 +95,10 @@ pub enum Category {
     Scripting,
     /// `@dangerous`
     Dangerous,
+    /// `@admin`, of a row without the flag
+    Admin,
+    /// `@read`, of a row of the server
+    Read,
 }
 
 impl Category {
@@ -114,6 +119,8 @@ impl Category {
             Category::Transaction => "@transaction",
             Category::Scripting => "@scripting",
             Category::Dangerous => "@dangerous",
+            Category::Admin => "@admin",
+            Category::Read => "@read",
         }
     }
 }
@@ -139,10 +146,12 @@ pub enum Cost {
 pub enum ConnectionCommand {
     Auth,
     Client,
+    Cluster,
     Command,
     Config,
     Echo,
     Hello,
+    Host,
     Info,
     Ping,
     Quit,
@@ -261,7 +270,11 @@ impl CommandSpec {
             }
         };
         add(own(Category::Keyspace), "@keyspace");
-        add(self.flags.has(Flags::READONLY) && self.group != "server" && self.group != "connection", "@read");
+        add(
+            self.flags.has(Flags::READONLY) && self.group != "server" && self.group != "connection"
+                || own(Category::Read),
+            "@read",
+        );
         add(self.flags.has(Flags::WRITE), "@write");
         add(own(Category::Set), "@set");
         add(own(Category::SortedSet), "@sortedset");
@@ -273,7 +286,7 @@ impl CommandSpec {
         add(own(Category::Geo), "@geo");
         add(own(Category::Stream), "@stream");
         add(self.flags.has(Flags::PUBSUB), "@pubsub");
-        add(self.flags.has(Flags::ADMIN), "@admin");
+        add(self.flags.has(Flags::ADMIN) || own(Category::Admin), "@admin");
         add(self.flags.has(Flags::FAST), "@fast");
         add(!self.flags.has(Flags::FAST), "@slow");
         add(self.flags.has(Flags::BLOCKING), "@blocking");

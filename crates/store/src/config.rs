@@ -1,12 +1,22 @@
 //! The parameters of a store: CONFIG GET and SET, and the keywords of a `store` section.
 //!
-//! One catalogue serves all three. A parameter either acts ([`Parameter`]), or is a plain truth about this store that
-//! can be read but not changed ([`FIXED`]), or is refused by its name with the reason ([`REFUSED`]); no name is
-//! accepted and then ignored. Names, ranges, units and error texts are Redis's.
+//! One catalogue serves all three. A parameter either acts ([`Parameter`], or [`ProcessParameter`] where the store has
+//! a process of its own), or is a plain truth about this store that can be read but not changed ([`FIXED`]), or belongs
+//! to something that is not there ([`Idle`]: a file may have it, as it changes nothing in Redis either while that is
+//! off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error texts are Redis's.
 //!
 //! Values live in one [`ServerOptions`], which is replaced as a whole, so a reader never sees half of a change.
 
+mod file;
+mod tables;
+
+use std::collections::BTreeMap;
+
+pub use file::{FileError, fuzz_file, lines_of_words, read, split};
+pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, canonical};
+
 use crate::memory::Policy;
+use crate::object::limits;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +45,37 @@ pub struct ServerOptions {
     pub maxmemory_policy: Policy,
     /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
     pub lfu_decay_time: u32,
+    /// Microseconds of execution from which a command is kept in the slow log; negative: none is.
+    pub slowlog_slower_than_us: i64,
+    /// Entries of the slow log.
+    pub slowlog_max_len: i64,
+    /// Milliseconds from which an event is kept for LATENCY; 0: none is.
+    pub latency_threshold_ms: i64,
+    /// Whether the time of every command goes into a histogram.
+    pub latency_tracking: bool,
+    /// Percentiles that `INFO latencystats` shows.
+    pub latency_percentiles: Vec<f64>,
+    /// Up to where values are kept small; of the process, by the order of `limits::ALL`.
+    pub limits: [i64; limits::COUNT],
+    /// The store has this process for itself, so [`PROCESS`] acts.
+    pub standalone: bool,
+    /// What is in [`PROCESS`].
+    pub process: ProcessOptions,
+    /// What a file set of [`IDLE`].
+    pub idle: BTreeMap<&'static str, Vec<u8>>,
+}
+
+/// Most workers that `threads` can ask for.
+pub const THREADS_MAX: u32 = 1024;
+
+const UNKNOWN: &str = "unknown parameter";
+const WRONG_WORDS: &str = "wrong number of arguments";
+const NOT_SWITCH: &str = "argument must be 'yes' or 'no'";
+const NOT_NUMBER: &str = "argument couldn't be parsed into an integer";
+const NOT_MEMORY: &str = "argument must be a memory value";
+
+fn not_a_choice(choices: &[&str]) -> String {
+    format!("argument(s) must be one of the following: {}", choices.join(", "))
 }
 
 /// A class's row of `client-output-buffer-limit`.
@@ -69,6 +110,15 @@ impl Default for ServerOptions {
             maxmemory: 0,
             maxmemory_policy: Policy::NoEviction,
             lfu_decay_time: 1,
+            slowlog_slower_than_us: 10_000,
+            slowlog_max_len: 128,
+            latency_threshold_ms: 0,
+            latency_tracking: true,
+            latency_percentiles: vec![50.0, 99.0, 99.9],
+            limits: limits::DEFAULTS,
+            standalone: false,
+            process: ProcessOptions::default(),
+            idle: BTreeMap::new(),
         }
     }
 }
@@ -76,27 +126,56 @@ impl Default for ServerOptions {
 impl ServerOptions {
     /// The value of a parameter as `CONFIG GET` shows it; [`None`] for a name without a value.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
-        if let Some(parameter) = find(name) {
-            return Some(parameter.field.text(&mut self.clone()));
+        let name = canonical(name);
+        if let Some(field) = self.field(name) {
+            return Some(field.text(&mut self.clone()));
         }
-        FIXED.iter().find(|fixed| fixed.name == name).map(|fixed| fixed.value.into())
+        if let Some(fixed) = FIXED.iter().find(|fixed| fixed.name == name) {
+            return Some(fixed.value.into());
+        }
+        tables::find_idle(name).map(|idle| idle.value(self))
     }
 
     /// Sets a parameter from its text; the error is the part of Redis's message behind the dash.
     pub fn set(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
-        if let Some(parameter) = find(name) {
-            return parameter.field.parse(self, value);
+        let name = canonical(name);
+        if let Some(field) = self.field(name) {
+            return field.parse(self, value);
         }
         if let Some(fixed) = FIXED.iter().find(|fixed| fixed.name == name) {
-            return match value.eq_ignore_ascii_case(fixed.value.as_bytes()) {
-                true => Ok(()),
-                false => Err(fixed.why.to_owned()),
+            let is_switch = matches!(fixed.value, "yes" | "no");
+            return match value.to_ascii_lowercase() {
+                value if value == fixed.value.as_bytes() => Ok(()),
+                value if is_switch && !matches!(&value[..], b"yes" | b"no") => Err(NOT_SWITCH.into()),
+                _ => Err(fixed.why.to_owned()),
             };
+        }
+        if let Some(idle) = tables::find_idle(name) {
+            return match idle.parse(&[value.to_vec()])?.eq_ignore_ascii_case(&idle.value(self)) {
+                true => Ok(()),
+                false => Err(idle.why.to_owned()),
+            };
+        }
+        if let Some(parameter) = PROCESS.iter().find(|parameter| parameter.name == name) {
+            return Err(parameter.in_section.to_owned());
         }
         match REFUSED.iter().find(|refused| refused.0 == name) {
             Some(refused) => Err(refused.1.to_owned()),
-            None => Err("unknown parameter".to_owned()),
+            None => Err(UNKNOWN.to_owned()),
         }
+    }
+
+    /// Where the value of a parameter that acts lives.
+    fn field(&self, name: &str) -> Option<&'static Field> {
+        let own = || PROCESS.iter().find(|parameter| parameter.name == name).map(|parameter| &parameter.field);
+        find(name).map(|parameter| &parameter.field).or_else(|| own().filter(|_| self.standalone))
+    }
+
+    /// Whether a parameter that acts is read at start alone.
+    pub fn is_immutable(&self, name: &str) -> bool {
+        let name = canonical(name);
+        let process = PROCESS.iter().find(|parameter| self.standalone && parameter.name == name);
+        find(name).is_some_and(|parameter| !parameter.live) || process.is_some_and(|parameter| !parameter.live)
     }
 
     /// Whether a client must authenticate.
@@ -145,6 +224,20 @@ enum Field {
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
     Policy(fn(&mut ServerOptions) -> &mut Policy),
+    Signed(fn(&mut ServerOptions) -> &mut i64, i64, i64),
+    Octal(fn(&mut ServerOptions) -> &mut u32),
+    Choice(fn(&mut ServerOptions) -> &mut &'static str, &'static [&'static str]),
+    Words(fn(&mut ServerOptions) -> &mut Vec<Vec<u8>>),
+    Percentiles(fn(&mut ServerOptions) -> &mut Vec<f64>),
+}
+
+const fn limit(
+    name: &'static str,
+    field: fn(&mut ServerOptions) -> &mut i64,
+    min: i64,
+    docs: &'static str,
+) -> Parameter {
+    Parameter { name, live: true, docs, field: Field::Signed(field, min, i64::MAX) }
 }
 
 /// Parameters that act, by name.
@@ -166,6 +259,33 @@ pub static PARAMETERS: &[Parameter] = &[
         live: false,
         docs: "How many databases SELECT can choose.",
         field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
+    },
+    limit("hash-max-listpack-entries", |o| &mut o.limits[0], 0, "Fields of a hash in its small form; of the process."),
+    limit("hash-max-listpack-value", |o| &mut o.limits[1], 0, "Longest field or value there; of the process."),
+    limit("hll-sparse-max-bytes", |o| &mut o.limits[8], 0, "Bytes of a HyperLogLog in its small form; of the process."),
+    Parameter {
+        name: "latency-monitor-threshold",
+        live: true,
+        docs: "Milliseconds from which an event is kept for LATENCY; 0 for none.",
+        field: Field::Signed(|options| &mut options.latency_threshold_ms, 0, i64::MAX),
+    },
+    Parameter {
+        name: "latency-tracking",
+        live: true,
+        docs: "Whether LATENCY HISTOGRAM and INFO latencystats know the time of every command.",
+        field: Field::Switch(|options| &mut options.latency_tracking),
+    },
+    Parameter {
+        name: "latency-tracking-info-percentiles",
+        live: true,
+        docs: "Percentiles that INFO latencystats shows.",
+        field: Field::Percentiles(|options| &mut options.latency_percentiles),
+    },
+    Parameter {
+        name: "list-max-listpack-size",
+        live: true,
+        docs: "Elements of a list's node, or from -1 to -5 its size of 4 to 64 KiB; of the process.",
+        field: Field::Signed(|options| &mut options.limits[7], i32::MIN as i64, i32::MAX as i64),
     },
     Parameter {
         name: "lfu-decay-time",
@@ -209,6 +329,21 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "The password of the default user; empty for none.",
         field: Field::Text(|options| &mut options.requirepass),
     },
+    limit("set-max-intset-entries", |o| &mut o.limits[2], 0, "Members of a set of integers; of the process."),
+    limit("set-max-listpack-entries", |o| &mut o.limits[3], 0, "Members of a set in its small form; of the process."),
+    limit("set-max-listpack-value", |o| &mut o.limits[4], 0, "Longest member there; of the process."),
+    Parameter {
+        name: "slowlog-log-slower-than",
+        live: true,
+        docs: "Microseconds of execution from which a command is kept in the slow log; negative for none.",
+        field: Field::Signed(|options| &mut options.slowlog_slower_than_us, -1, i64::MAX),
+    },
+    Parameter {
+        name: "slowlog-max-len",
+        live: true,
+        docs: "Entries of the slow log.",
+        field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
+    },
     Parameter {
         name: "tcp-keepalive",
         live: true,
@@ -221,6 +356,8 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "Seconds after which an idle client is disconnected; 0 for never.",
         field: Field::Integer(|options| &mut options.timeout_s, 0, i32::MAX as u32),
     },
+    limit("zset-max-listpack-entries", |o| &mut o.limits[5], 0, "Members of a sorted set in its small form."),
+    limit("zset-max-listpack-value", |o| &mut o.limits[6], 0, "Longest member there; of the process."),
 ];
 
 /// A truth about this store that Redis makes a parameter of: it can be read, and "set" to what it is.
@@ -241,72 +378,31 @@ const fn fixed(name: &'static str, value: &'static str, why: &'static str) -> Fi
 
 /// Truths, by name.
 pub static FIXED: &[Fixed] = &[
-    fixed("appendonly", "no", NOT_YET),
-    fixed("cluster-enabled", "no", "an embedded store is not a cluster node"),
-    fixed("daemonize", "no", "'daemon' in the global section decides that"),
+    fixed("aclfile", "", "ACLs are not available yet"),
+    fixed("activedefrag", "no", "the allocator here does not fragment that way"),
+    fixed("aof_rewrite_cpulist", "", "processors are left to the system"),
+    fixed("appendonly", "no", "nothing is persisted yet"),
+    fixed("bgsave_cpulist", "", "processors are left to the system"),
+    fixed("bind-source-addr", "", "replication is not available yet"),
+    fixed("bio_cpulist", "", "processors are left to the system"),
+    fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-debug-command", "no", NOT_YET),
     fixed("enable-module-command", "no", "modules are not supported"),
-    fixed("io-threads", "1", "'nbthread' in the global section sets the workers"),
+    fixed("enable-protected-configs", "no", "no parameter is protected here"),
+    fixed("list-compress-depth", "0", "lists are not compressed"),
+    fixed("min-replicas-to-write", "0", "replication is not available yet"),
     fixed("notify-keyspace-events", "", NOT_YET),
-    fixed("replicaof", "", "replication is not supported"),
-    fixed("save", "", NOT_YET),
-    fixed("slaveof", "", "replication is not supported"),
+    fixed("oom-score-adj", "no", "the process leaves that to the system"),
+    fixed("replicaof", "", "replication is not available yet"),
+    fixed("save", "", "nothing is persisted yet"),
+    fixed("server_cpulist", "", "processors are left to the system"),
+    fixed("socket-mark-id", "0", "sockets carry no mark"),
+    fixed("syslog-enabled", "no", "the log is a file or standard output"),
+    fixed("tls-port", "0", "TLS is not available yet"),
 ];
 
 /// Names that Redis has and this store refuses, with the reason.
-pub static REFUSED: &[(&str, &str)] = &[
-    ("aclfile", NOT_YET),
-    ("active-expire-effort", "expiry adapts by itself"),
-    ("activedefrag", "the allocator here does not fragment that way"),
-    ("activerehashing", "tables here never rehash as a whole"),
-    ("appenddirname", NOT_YET),
-    ("appendfilename", NOT_YET),
-    ("appendfsync", NOT_YET),
-    ("auto-aof-rewrite-min-size", NOT_YET),
-    ("auto-aof-rewrite-percentage", NOT_YET),
-    ("bind", "write 'bind ADDRESS:PORT' in the store section"),
-    ("busy-reply-threshold", NOT_YET),
-    ("dbfilename", NOT_YET),
-    ("dir", NOT_YET),
-    ("dynamic-hz", "expiry adapts by itself"),
-    ("hash-max-listpack-entries", NOT_YET),
-    ("hash-max-listpack-value", NOT_YET),
-    ("hll-sparse-max-bytes", NOT_YET),
-    ("hz", "expiry adapts by itself"),
-    ("latency-monitor-threshold", NOT_YET),
-    ("latency-tracking", NOT_YET),
-    ("lazyfree-lazy-eviction", "large values are always freed outside the locks"),
-    ("lazyfree-lazy-expire", "large values are always freed outside the locks"),
-    ("lazyfree-lazy-server-del", "large values are always freed outside the locks"),
-    ("lazyfree-lazy-user-del", "large values are always freed outside the locks"),
-    ("lazyfree-lazy-user-flush", "large values are always freed outside the locks"),
-    ("lfu-log-factor", "the first accesses are counted one by one, and a counter ends at half a million"),
-    ("list-compress-depth", NOT_YET),
-    ("list-max-listpack-size", NOT_YET),
-    ("logfile", "'log' in the global section decides that"),
-    ("loglevel", "'log' in the global section decides that"),
-    ("lua-time-limit", NOT_YET),
-    ("masterauth", "replication is not supported"),
-    ("masteruser", "replication is not supported"),
-    ("maxmemory-clients", "clients are not evicted; see client-output-buffer-limit"),
-    ("maxmemory-eviction-tenacity", "a command takes half a millisecond for eviction at most"),
-    ("maxmemory-samples", "the worst of every sixteen keys is evicted; there is nothing to choose"),
-    ("pidfile", "'pidfile' in the global section decides that"),
-    ("port", "write 'bind ADDRESS:PORT' in the store section"),
-    ("repl-backlog-size", "replication is not supported"),
-    ("set-max-intset-entries", NOT_YET),
-    ("slowlog-log-slower-than", NOT_YET),
-    ("slowlog-max-len", NOT_YET),
-    ("stream-node-max-bytes", NOT_YET),
-    ("stream-node-max-entries", NOT_YET),
-    ("tcp-backlog", "'backlog' belongs to the bind line"),
-    ("tls-port", NOT_YET),
-    ("tracking-table-max-keys", NOT_YET),
-    ("unixsocket", "write 'bind PATH' in the store section"),
-    ("unixsocketperm", "'mode' belongs to the bind line"),
-    ("zset-max-listpack-entries", NOT_YET),
-    ("zset-max-listpack-value", NOT_YET),
-];
+pub static REFUSED: &[(&str, &str)] = &[];
 
 /// The parameter that acts under this name, in lower case.
 pub fn find(name: &str) -> Option<&'static Parameter> {
@@ -320,6 +416,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
         .map(|parameter| parameter.name)
         .chain(FIXED.iter().map(|fixed| fixed.name))
         .chain(REFUSED.iter().map(|refused| refused.0))
+        .chain(PROCESS.iter().map(|parameter| parameter.name))
+        .chain(IDLE.iter().map(|idle| idle.name))
+        .chain(ALIASES.iter().map(|alias| alias.0))
 }
 
 impl Field {
@@ -335,6 +434,11 @@ impl Field {
                 let rows = rows.map(|(class, row)| format!("{class} {} {} {}", row.hard, row.soft, row.soft_s));
                 rows.collect::<Vec<_>>().join(" ").into()
             }
+            Field::Signed(field, ..) => field(options).to_string().into(),
+            Field::Octal(field) => format!("{:o}", field(options)).into(),
+            Field::Choice(field, _) => (*field(options)).into(),
+            Field::Words(field) => field(options).join(&b' '),
+            Field::Percentiles(field) => field(options).iter().map(f64::to_string).collect::<Vec<_>>().join(" ").into(),
         }
     }
 
@@ -342,14 +446,14 @@ impl Field {
         match self {
             Field::Integer(field, min, max) => {
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<i64>().ok());
-                let number = number.ok_or("argument couldn't be parsed into an integer")?;
+                let number = number.ok_or(NOT_NUMBER)?;
                 match u32::try_from(number) {
                     Ok(number) if (*min..=*max).contains(&number) => *field(options) = number,
                     _ => return Err(format!("argument must be between {min} and {max} inclusive")),
                 }
             }
             Field::Memory(field, min, max) => {
-                let bytes = parse_memory(value).ok_or("argument must be a memory value")?;
+                let bytes = parse_memory(value).ok_or(NOT_MEMORY)?;
                 if !(*min..=*max).contains(&bytes) {
                     return Err(format!("argument must be between {min} and {max} inclusive"));
                 }
@@ -359,7 +463,7 @@ impl Field {
                 *field(options) = match value {
                     value if value.eq_ignore_ascii_case(b"yes") => true,
                     value if value.eq_ignore_ascii_case(b"no") => false,
-                    _ => return Err("argument must be 'yes' or 'no'".into()),
+                    _ => return Err(NOT_SWITCH.into()),
                 }
             }
             Field::Text(field) => *field(options) = value.to_vec(),
@@ -371,9 +475,43 @@ impl Field {
                     format!("argument(s) must be one of the following: {}", names.join(", "))
                 })?;
             }
+            Field::Signed(field, min, max) => {
+                let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<i64>().ok());
+                let number = number.ok_or(NOT_NUMBER)?;
+                if !(*min..=*max).contains(&number) {
+                    return Err(format!("argument must be between {min} and {max} inclusive"));
+                }
+                *field(options) = number;
+            }
+            Field::Octal(field) => {
+                let mode = std::str::from_utf8(value).ok().and_then(|text| u32::from_str_radix(text, 8).ok());
+                *field(options) = match mode {
+                    Some(mode) if mode <= 0o777 => mode,
+                    Some(_) => return Err("argument must be between 0 and 777 inclusive".into()),
+                    None => return Err("argument couldn't be parsed as an octal number".into()),
+                };
+            }
+            Field::Choice(field, choices) => {
+                let choice = choices.iter().find(|choice| value.eq_ignore_ascii_case(choice.as_bytes()));
+                *field(options) = choice.ok_or_else(|| not_a_choice(choices))?;
+            }
+            Field::Words(field) => *field(options) = words(value),
+            Field::Percentiles(field) => {
+                let each = words(value).into_iter().map(|word| {
+                    let number = std::str::from_utf8(&word).ok()?.parse::<f64>().ok()?;
+                    (0.0..=100.0).contains(&number).then_some(number)
+                });
+                *field(options) = each
+                    .collect::<Option<_>>()
+                    .ok_or("argument(s) must be a valid double within 0 and 100 inclusive")?;
+            }
         }
         Ok(())
     }
+}
+
+fn words(value: &[u8]) -> Vec<Vec<u8>> {
+    value.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
 fn parse_output_limits(rows: &mut [OutputLimit; 3], value: &[u8]) -> Result<(), String> {
@@ -502,6 +640,12 @@ mod tests {
 
     #[test]
     fn every_parameter_reads_back_what_it_shows_and_no_name_stands_twice() {
+        let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
+        for name in names() {
+            let Some(value) = options.get(name) else { continue };
+            assert_eq!(options.set(name, &value), Ok(()), "{name}");
+        }
+        assert_eq!(options, ServerOptions { standalone: true, ..ServerOptions::default() });
         let mut options = ServerOptions::default();
         for name in PARAMETERS.iter().map(|parameter| parameter.name).chain(FIXED.iter().map(|fixed| fixed.name)) {
             let value = options.get(name).expect("a value");

@@ -71,7 +71,10 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
 /// Finds a command's row and checks the number of its words. An error is Redis's text, code included.
 pub(crate) fn resolve(words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> {
     let name = words.first().copied().unwrap_or_default();
-    let spec = catalogue::find(name).ok_or_else(|| unknown_command(words))?;
+    let spec = catalogue::find(name).ok_or_else(|| match crate::redis::refusal(name) {
+        Some(text) => text.into(),
+        None => unknown_command(words),
+    })?;
     if let Handler::Container = spec.handler
         && words.len() >= 2
     {

@@ -37,6 +37,7 @@ mod object;
 mod park;
 mod random;
 mod rdb;
+mod redis;
 mod reference;
 mod section;
 pub mod server;

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use crate::catalogue::{self, CommandSpec};
-use crate::config::{FIXED, PARAMETERS, REFUSED, ServerOptions};
+use crate::config::{ALIASES, FIXED, IDLE, PARAMETERS, PROCESS, REFUSED, ServerOptions};
+use crate::redis;
 
 const HEAD: &str = "\
 # Store commands and parameters
 
-What the embedded store answers, over RESP and as a function. Commands, replies and error texts are Redis 7's; what is \
-not listed is answered as an unknown command. `arity` counts the words with the command's name; a negative one is the \
+What the embedded store answers, over RESP and as a function. Commands, replies and error texts are Redis 7's. `arity` counts the words with the command's name; a negative one is the \
 least number. `COMMAND DOCS` says the same at run time.
 
 This page is made from the catalogues (`crates/store`); a test keeps them in step.
@@ -20,6 +20,18 @@ This page is made from the catalogues (`crates/store`); a test keeps them in ste
 |---|---|---|---|---|
 ";
 
+const REDIS_HEAD: &str = "
+## Every command of Redis 7.2
+
+*yes*: as in Redis; *differs*: how; *no*: why. A command that is not here is answered as an unknown one, with the reason.
+
+| command | here | |
+|---|---|---|
+";
+
+const OWN_HEAD: &str = "
+Commands here that Redis 7.2 has not: ";
+
 const PARAMETERS_HEAD: &str = "
 ## Parameters
 
@@ -27,6 +39,20 @@ Keywords of a `store` section, and parameters of `CONFIG GET` and `CONFIG SET`. 
 
 | parameter | default | `CONFIG SET` | |
 |---|---|---|---|
+";
+
+const PROCESS_HEAD: &str = "
+Those of the process, where the store stands alone (`sluicegate store`, or called as `redis-server`); a `store` section \
+refuses them, with what to write instead:
+
+| parameter | default | `CONFIG SET` | |
+|---|---|---|---|
+";
+
+const IDLE_HEAD: &str = "
+Those of what is not there. A redis.conf may have them, as they change nothing in Redis either while that is off; \
+`CONFIG GET` shows them, `CONFIG SET` refuses to change them:
+
 ";
 
 const FIXED_HEAD: &str = "
@@ -52,6 +78,7 @@ pub fn reference() -> String {
         subcommands.sort_unstable_by_key(|row| row.name);
         subcommands.into_iter().for_each(|sub| command(&mut page, &format!("{} ", row.name), sub));
     }
+    every_command_of_redis(&mut page);
     page += PARAMETERS_HEAD;
     let defaults = ServerOptions::default();
     for parameter in PARAMETERS {
@@ -59,20 +86,59 @@ pub fn reference() -> String {
         let live = if parameter.live { "at once" } else { "no, only in the file" };
         line(&mut page, parameter.name, &[&quoted(&String::from_utf8_lossy(&value)), live, parameter.docs]);
     }
+    page += PROCESS_HEAD;
+    let alone = ServerOptions { standalone: true, ..ServerOptions::default() };
+    for parameter in PROCESS {
+        let value = alone.get(parameter.name).unwrap_or_default();
+        let live = if parameter.live { "at once" } else { "no, only at start" };
+        line(&mut page, parameter.name, &[&quoted(&String::from_utf8_lossy(&value)), live, parameter.docs]);
+    }
     page += FIXED_HEAD;
     for fixed in FIXED {
         line(&mut page, fixed.name, &[&quoted(fixed.value), fixed.why]);
     }
+    page += IDLE_HEAD;
+    by_reason(&mut page, &IDLE.iter().map(|idle| (idle.name, idle.why)).collect::<Vec<_>>());
     page += REFUSED_HEAD;
-    let mut reasons: Vec<&str> = REFUSED.iter().map(|refused| refused.1).collect();
+    by_reason(&mut page, REFUSED);
+    let aliases: Vec<String> = ALIASES.iter().map(|(old, new)| format!("`{old}` is `{new}`")).collect();
+    let _ = writeln!(page, "\nRedis's older names are known: {}.", aliases.join(", "));
+    page
+}
+
+/// Whether each command of Redis is here, and which ones Redis has not.
+fn every_command_of_redis(page: &mut String) {
+    let mut own: Vec<String> = Vec::new();
+    for row in catalogue::all() {
+        own.push(row.name.to_owned());
+        own.extend(row.subcommands.iter().map(|sub| format!("{}|{}", row.name, sub.name)));
+    }
+    *page += REDIS_HEAD;
+    for name in redis::names() {
+        let difference = redis::DIFFERENCES.iter().find(|row| row.0 == name).map(|row| row.1);
+        let cells = match (own.iter().any(|known| known == name), difference) {
+            (true, None) => ["yes", ""],
+            (true, Some(how)) => ["differs", how],
+            (false, _) => ["no", redis::reason(name).unwrap_or_default()],
+        };
+        line(page, &name.replace('|', " "), &cells);
+    }
+    own.retain(|name| !redis::names().any(|known| known == name));
+    own.sort_unstable();
+    *page += OWN_HEAD;
+    let own: Vec<String> = own.iter().map(|name| quoted(&name.replace('|', " "))).collect();
+    let _ = writeln!(page, "{}.", if own.is_empty() { "none".to_owned() } else { own.join(", ") });
+}
+
+/// A line for each reason with the names it stands for.
+fn by_reason(page: &mut String, rows: &[(&str, &str)]) {
+    let mut reasons: Vec<&str> = rows.iter().map(|row| row.1).collect();
     reasons.sort_unstable();
     reasons.dedup();
     for reason in reasons {
-        let names: Vec<String> =
-            REFUSED.iter().filter(|refused| refused.1 == reason).map(|refused| quoted(refused.0)).collect();
+        let names: Vec<String> = rows.iter().filter(|row| row.1 == reason).map(|row| quoted(row.0)).collect();
         let _ = writeln!(page, "- {reason}: {}", names.join(", "));
     }
-    page
 }
 
 fn command(page: &mut String, container: &str, row: &CommandSpec) {

@@ -27,6 +27,8 @@ pub enum Command {
         /// Where it listens.
         listen: Vec<SocketAddr>,
     },
+    /// A store on its own, which reads these words itself.
+    Store(Vec<OsString>),
     /// A load generator, which reads these words itself.
     Bench(Vec<OsString>),
 }
@@ -42,6 +44,7 @@ usage: sluicegate COMMAND
 commands:
   run FILE…               start with these configuration files
   check FILE…             report every error and warning of these files, touch nothing
+  store [FILE] [--port N] a store on its own, for Redis clients; redis.conf and its options
   origin --listen ADDR…   a demo server: /fast /slow /bytes/N /echo /status/N /delay/MS
   bench http|redis …      generate load and measure it
   version                 print the version
@@ -99,6 +102,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
         "run" => files(&mut parser, RUN, Command::Run),
         "check" => files(&mut parser, CHECK, Command::Check),
         "origin" => origin(&mut parser),
+        "store" => Ok(Command::Store(parser.raw_args()?.collect())),
         "bench" => Ok(Command::Bench(parser.raw_args()?.collect())),
         other => Err(format!("unknown command '{other}'").into()),
     }
@@ -162,6 +166,7 @@ mod tests {
             Ok(Command::Check(service)) => format!("check {:?}", service.files),
             Ok(Command::Run(service)) => format!("run {:?}", service.files),
             Ok(Command::Origin { listen }) => format!("origin {listen:?}"),
+            Ok(Command::Store(words)) => format!("store {words:?}"),
             Ok(Command::Bench(words)) => format!("bench {words:?}"),
             Err(error) => error.to_string(),
         };
@@ -181,6 +186,7 @@ mod tests {
         check("run", "no configuration file");
         check("run -x", "invalid option '-x'");
         check("walk", "unknown command 'walk'");
+        check("store a.conf --port 1", r#"store ["a.conf", "--port", "1"]"#);
         check("origin --listen 127.0.0.1:80", "origin [127.0.0.1:80]");
         check("origin", "--listen ADDRESS:PORT is missing");
         check("bench http -c 1 --help", r#"bench ["http", "-c", "1", "--help"]"#);

@@ -15,9 +15,9 @@
 //!
 //! **Invariant:** [`take`] is called while the process has one thread ([`fork`] asserts it).
 
-mod background;
+pub mod background;
 mod master;
-mod notify;
+pub mod notify;
 pub mod pidfile;
 pub mod privileges;
 

@@ -32,21 +32,45 @@ impl Limit {
 
 /// Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.
 pub(crate) static LFU_DECAY: Limit = Limit::new(1);
+/// How many there are.
+pub(crate) const COUNT: usize = 9;
+
+/// Redis's defaults, in the order of [`ALL`].
+pub(crate) const DEFAULTS: [i64; COUNT] = [512, 64, 512, 128, 64, 128, 64, -2, 3000];
+
+/// All of them, as the parameters number them.
+static ALL: [&Limit; COUNT] = [
+    &HASH_ENTRIES,
+    &HASH_VALUE,
+    &SET_INTSET,
+    &SET_ENTRIES,
+    &SET_VALUE,
+    &ZSET_ENTRIES,
+    &ZSET_VALUE,
+    &LIST_SIZE,
+    &HLL_SPARSE,
+];
+
+/// Makes values the process's.
+pub(crate) fn publish(values: &[i64; COUNT]) {
+    ALL.iter().zip(values).for_each(|(limit, value)| limit.set(*value));
+}
+
 /// Fields of a hash.
-pub(crate) static HASH_ENTRIES: Limit = Limit::new(128);
+pub(crate) static HASH_ENTRIES: Limit = Limit::new(DEFAULTS[0]);
 /// Bytes of a field or value of a hash.
-pub(crate) static HASH_VALUE: Limit = Limit::new(64);
+pub(crate) static HASH_VALUE: Limit = Limit::new(DEFAULTS[1]);
 /// Members of a set of integers.
-pub(crate) static SET_INTSET: Limit = Limit::new(512);
+pub(crate) static SET_INTSET: Limit = Limit::new(DEFAULTS[2]);
 /// Members of a set.
-pub(crate) static SET_ENTRIES: Limit = Limit::new(128);
+pub(crate) static SET_ENTRIES: Limit = Limit::new(DEFAULTS[3]);
 /// Bytes of a member of a set.
-pub(crate) static SET_VALUE: Limit = Limit::new(64);
+pub(crate) static SET_VALUE: Limit = Limit::new(DEFAULTS[4]);
 /// Members of a sorted set.
-pub(crate) static ZSET_ENTRIES: Limit = Limit::new(128);
+pub(crate) static ZSET_ENTRIES: Limit = Limit::new(DEFAULTS[5]);
 /// Bytes of a member of a sorted set.
-pub(crate) static ZSET_VALUE: Limit = Limit::new(64);
+pub(crate) static ZSET_VALUE: Limit = Limit::new(DEFAULTS[6]);
 /// Elements of a list's node, or from -1 to -5 its size of 4, 8, 16, 32 or 64 KiB.
-pub(crate) static LIST_SIZE: Limit = Limit::new(-2);
+pub(crate) static LIST_SIZE: Limit = Limit::new(DEFAULTS[7]);
 /// Bytes of a sparse HyperLogLog (`hll-sparse-max-bytes`).
-pub(crate) static HLL_SPARSE: Limit = Limit::new(3000);
+pub(crate) static HLL_SPARSE: Limit = Limit::new(DEFAULTS[8]);

@@ -66,10 +66,10 @@ fn change<'a>(context: &Context<'_>, pairs: &'a [(String, &[u8])]) -> Result<(),
         if !config::names().any(|known| known == name) {
             return Err(Refused::Unknown(at));
         }
-        if config::find(name).is_some_and(|parameter| !parameter.live) {
+        if context.options.is_immutable(name) {
             return Err(Refused::Because(name, "can't set immutable config".into()));
         }
-        if pairs[..at].iter().any(|(earlier, _)| earlier == name) {
+        if pairs[..at].iter().any(|(earlier, _)| config::canonical(earlier) == config::canonical(name)) {
             return Err(Refused::Because(name, "duplicate parameter".into()));
         }
     }
@@ -81,6 +81,9 @@ fn change<'a>(context: &Context<'_>, pairs: &'a [(String, &[u8])]) -> Result<(),
         options.set(name, value).map_err(|why| Refused::Because(name, why))?;
     }
     super::apply(&server.store, &options);
+    if options.limits != current.limits {
+        crate::object::limits::publish(&options.limits);
+    }
     *current = Arc::new(options);
     server.options_version.fetch_add(1, Ordering::Release);
     Ok(())

@@ -9,7 +9,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
@@ -135,6 +135,8 @@ enum Step {
     Share,
     /// The command's reply comes later.
     Parked(Parked),
+    /// The command's reply comes at a time.
+    Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
     /// The next command waits for the end of a pause.
     Paused { is_write: bool },
     /// Write what there is and close.
@@ -255,6 +257,14 @@ impl<S: Socket> Connection<S> {
                     let Some(bytes) = self.unless_killed(reply).await else { break false };
                     self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
                 }
+                Step::Later(reply) => {
+                    if !self.flush(&mut workspace.output, &options).await {
+                        break false;
+                    }
+                    self.tell(true, workspace.input.len() - workspace.start, 0);
+                    let Some(bytes) = self.unless_killed(reply).await else { break false };
+                    self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
+                }
                 Step::Paused { is_write } => {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
@@ -317,6 +327,7 @@ impl<S: Socket> Connection<S> {
             *start += consumed;
             match outcome {
                 Outcome::Parked(reply) => return Step::Parked(reply),
+                Outcome::Later(reply) => return Step::Later(reply),
                 Outcome::Close => return Step::Close,
                 Outcome::Abort => return Step::Abort,
                 _ if limit.hard > 0 && output.len() as u64 > limit.hard => return Step::Abort,

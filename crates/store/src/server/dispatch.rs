@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::Worker;
 use super::client::Client;
+use super::{admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info};
 use crate::catalogue::{self, CommandSpec, Flags};
 use crate::config::ServerOptions;
@@ -29,6 +31,8 @@ pub(super) enum Outcome {
     Abort,
     /// Its reply comes later, encoded in the connection's protocol.
     Parked(Parked),
+    /// Its reply comes later, encoded, by time alone.
+    Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
     /// It has not been run: CLIENT PAUSE.
     Paused { is_write: bool },
 }
@@ -150,6 +154,7 @@ pub(super) struct Row {
 
 /// Who carries out what isn't about keys.
 const LOCAL: &[(&str, Local)] = &[
+    ("asking", admin::of_clusters),
     ("auth", handshake::auth),
     ("client|getname", client_command::getname),
     ("client|help", client_command::help),
@@ -163,6 +168,20 @@ const LOCAL: &[(&str, Local)] = &[
     ("client|setinfo", client_command::setinfo),
     ("client|setname", client_command::setname),
     ("client|unpause", client_command::unpause),
+    ("cluster|count-failure-reports", cluster::failure_reports),
+    ("cluster|countkeysinslot", cluster::count_keys),
+    ("cluster|getkeysinslot", cluster::get_keys),
+    ("cluster|help", cluster::help),
+    ("cluster|info", cluster::info),
+    ("cluster|keyslot", cluster::keyslot),
+    ("cluster|links", cluster::links),
+    ("cluster|myid", cluster::myid),
+    ("cluster|myshardid", cluster::myid),
+    ("cluster|nodes", cluster::nodes),
+    ("cluster|replicas", cluster::replicas),
+    ("cluster|shards", cluster::shards),
+    ("cluster|slaves", cluster::replicas),
+    ("cluster|slots", cluster::slots),
     ("command", command_info::all),
     ("command|count", command_info::count),
     ("command|docs", command_info::docs),
@@ -178,10 +197,19 @@ const LOCAL: &[(&str, Local)] = &[
     ("echo", handshake::echo),
     ("hello", handshake::hello),
     ("info", info::info),
+    ("lolwut", admin::lolwut),
     ("ping", handshake::ping),
     ("quit", handshake::quit),
+    ("readonly", admin::of_clusters),
+    ("readwrite", admin::of_clusters),
+    ("replicaof", admin::replicaof),
     ("reset", handshake::reset),
+    ("role", admin::role),
     ("select", handshake::select),
+    ("shutdown", admin::shutdown),
+    ("slaveof", admin::replicaof),
+    ("wait", admin::wait),
+    ("waitaof", admin::waitaof),
 ];
 
 /// Every command by name, with the number under which it is counted.
@@ -312,7 +340,7 @@ impl Context<'_> {
                 })
             }
         };
-        if let Outcome::Parked(_) = outcome {
+        if let Outcome::Parked(_) | Outcome::Later(_) = outcome {
             self.session.timed = None;
             self.session.parked = Some(row);
         } else {
@@ -372,6 +400,9 @@ fn c_string(bytes: &[u8], max: usize) -> &[u8] {
 }
 
 pub(super) fn unknown_command(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
+    if let Some(text) = crate::redis::refusal(args[0]) {
+        return out.error(&text);
+    }
     let mut quoted = Vec::new();
     for arg in &args[1..] {
         if quoted.len() >= QUOTED_MAX {
@@ -390,6 +421,9 @@ pub(super) fn unknown_command(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
 }
 
 fn unknown_subcommand(args: &[&[u8]], out: &mut ReplyWriter<'_>) {
+    if let Some(text) = crate::redis::refusal(&[args[0], b"|", args[1]].concat()) {
+        return out.error(&text);
+    }
     let mut text = b"ERR unknown subcommand '".to_vec();
     text.extend_from_slice(c_string(args[1], QUOTED_MAX));
     text.extend_from_slice(b"'. Try ");

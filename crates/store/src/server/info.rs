@@ -6,7 +6,6 @@
 
 use std::fmt::Write;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
@@ -82,12 +81,12 @@ fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "multiplexing_api:epoll")?;
     writeln!(out, "process_id:{}", std::process::id())?;
     writeln!(out, "run_id:{}", server.run_id)?;
-    writeln!(out, "tcp_port:{}", server.tcp_port.load(Ordering::Relaxed))?;
+    writeln!(out, "tcp_port:{}", server.tcp_port())?;
     writeln!(out, "server_time_usec:{now_us}")?;
     writeln!(out, "uptime_in_seconds:{uptime_s}")?;
     writeln!(out, "uptime_in_days:{}", uptime_s / 86_400)?;
     writeln!(out, "executable:{}", std::env::current_exe().unwrap_or_default().display())?;
-    writeln!(out, "config_file:")
+    writeln!(out, "config_file:{}", server.config_file.get().map_or("", |path| path))
 }
 
 /// System, release and machine, as `uname` tells them.

@@ -13,8 +13,10 @@
 //! **Limits**: `maxclients`, `client-query-buffer-limit`, `proto-max-bulk-len`, `client-output-buffer-limit`, and the
 //! turn's own bounds in `connection`.
 
+mod admin;
 mod client;
 mod client_command;
+mod cluster;
 mod command_info;
 mod config_command;
 mod connection;
@@ -30,8 +32,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
@@ -92,6 +94,10 @@ pub struct Server {
     pause: Pause,
     rate: Mutex<Rate>,
     stopping: watch::Sender<bool>,
+    /// A client has sent SHUTDOWN.
+    shutdown: watch::Sender<bool>,
+    /// The file that the parameters came from; empty: none.
+    config_file: OnceLock<String>,
     started: Instant,
     run_id: String,
     tcp_port: AtomicU64,
@@ -128,6 +134,10 @@ struct Worker {
 impl Server {
     /// A server for `store`; it listens nowhere until a worker serves it.
     pub fn new(store: Store, options: ServerOptions) -> Arc<Server> {
+        // Of the process, so a server that changes nothing leaves what another one set.
+        if options.limits != limits::DEFAULTS {
+            limits::publish(&options.limits);
+        }
         let now = Instant::now();
         apply(&store, &options);
         Arc::new(Server {
@@ -143,6 +153,8 @@ impl Server {
             pause: Pause::default(),
             rate: Mutex::new(Rate { at: now, commands: 0, input: 0, output: 0, per_second: [0.0; 3] }),
             stopping: watch::Sender::new(false),
+            shutdown: watch::Sender::new(false),
+            config_file: OnceLock::new(),
             started: now,
             run_id: random_id(),
             tcp_port: AtomicU64::new(0),
@@ -157,6 +169,27 @@ impl Server {
     /// Clients connected now.
     pub fn client_count(&self) -> usize {
         self.clients.count()
+    }
+
+    /// Names the file that the parameters came from, for INFO.
+    pub fn set_config_file(&self, path: &str) {
+        // Told once, at start.
+        let _ = self.config_file.set(path.to_owned());
+    }
+
+    /// Waits until a client sends SHUTDOWN.
+    pub async fn shutdown_asked(&self) {
+        // The sender lives as long as the server, so waiting can't fail.
+        let _ = self.shutdown.subscribe().wait_for(|asked| *asked).await;
+    }
+
+    fn ask_shutdown(&self) {
+        self.shutdown.send_replace(true);
+    }
+
+    /// The TCP port; 0 without one.
+    fn tcp_port(&self) -> u64 {
+        self.tcp_port.load(Ordering::Relaxed)
     }
 
     /// Ends all `serve_*` calls: nobody is accepted any more, and each connection is closed once the commands that it

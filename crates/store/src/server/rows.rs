@@ -65,6 +65,57 @@ const CLIENT: &[CommandSpec] = &[
     costs(row("unpause", 2, By::Client, ADMIN, "6.2.0", "Ends a pause."), N_CLIENTS),
 ];
 
+/// About a cluster that is one node.
+const fn of_cluster(row: CommandSpec) -> CommandSpec {
+    CommandSpec { group: "cluster", categories: &[], ..row }
+}
+
+const N_KEYS: &str = "O(N), N keys of the database";
+
+const CLUSTER: &[CommandSpec] = &[
+    of_cluster(row(
+        "count-failure-reports",
+        3,
+        By::Cluster,
+        Flags::ADMIN.and(Flags::STALE),
+        "3.0.0",
+        "Counts the reports that a node fails: none.",
+    )),
+    of_cluster(costs(
+        row("countkeysinslot", 3, By::Cluster, Flags::STALE, "3.0.0", "Counts the keys of a slot."),
+        N_KEYS,
+    )),
+    of_cluster(costs(row("getkeysinslot", 4, By::Cluster, Flags::STALE, "3.0.0", "Returns keys of a slot."), N_KEYS)),
+    of_cluster(row("help", 2, By::Cluster, ALWAYS, "5.0.0", "Lists the subcommands.")),
+    of_cluster(row("info", 2, By::Cluster, Flags::STALE, "3.0.0", "Describes the cluster.")),
+    of_cluster(row("keyslot", 3, By::Cluster, Flags::STALE, "3.0.0", "Returns the slot of a key.")),
+    of_cluster(row("links", 2, By::Cluster, Flags::STALE, "7.0.0", "Lists links to other nodes: none.")),
+    of_cluster(row("myid", 2, By::Cluster, Flags::STALE, "3.0.0", "Returns the node's id.")),
+    of_cluster(row("myshardid", 2, By::Cluster, Flags::STALE, "7.2.0", "Returns the shard's id: the node's.")),
+    of_cluster(row("nodes", 2, By::Cluster, Flags::STALE, "3.0.0", "Describes the one node.")),
+    of_cluster(row(
+        "replicas",
+        3,
+        By::Cluster,
+        Flags::ADMIN.and(Flags::STALE),
+        "5.0.0",
+        "Lists the replicas of a node: none.",
+    )),
+    of_cluster(row("shards", 2, By::Cluster, Flags::STALE, "7.0.0", "Lists slots and nodes.")),
+    of_cluster(row(
+        "slaves",
+        3,
+        By::Cluster,
+        Flags::ADMIN.and(Flags::STALE),
+        "3.0.0",
+        "Lists the replicas of a node: none.",
+    )),
+    of_cluster(row("slots", 2, By::Cluster, Flags::STALE, "3.0.0", "Lists slots with their node.")),
+];
+
+/// Of a server that might have replicas.
+const REPLICATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
+
 const COMMAND: &[CommandSpec] = &[
     of_server(row("count", 2, By::Command, ALWAYS, "2.8.13", "Counts the commands."), CONNECTION),
     of_server(costs(row("docs", -2, By::Command, ALWAYS, "7.0.0", "Documents commands."), N_NAMES), CONNECTION),
@@ -84,18 +135,60 @@ const CONFIG: &[CommandSpec] = &[
 
 /// The rows.
 pub(crate) const COMMANDS: &[CommandSpec] = &[
+    of_cluster(CommandSpec {
+        categories: CONNECTION,
+        ..row("asking", 1, By::Cluster, Flags::FAST, "3.0.0", "Announces a redirected command.")
+    }),
     row("auth", -2, By::Auth, DOOR, "1.0.0", "Authenticates the connection."),
     CommandSpec {
         categories: &[],
         ..holds(row("client", -2, By::Client, Flags::NONE, "2.4.0", "Tells about connections, and ends them."), CLIENT)
     },
+    of_cluster(holds(row("cluster", -2, By::Cluster, Flags::NONE, "3.0.0", "One node with every slot."), CLUSTER)),
     of_server(holds(row("command", -1, By::Command, ALWAYS, "2.8.13", "Describes all commands."), COMMAND), CONNECTION),
     of_server(holds(row("config", -2, By::Config, Flags::NONE, "2.0.0", "Reads and sets parameters."), CONFIG), &[]),
     row("echo", 2, By::Echo, QUICK, "1.0.0", "Returns its argument."),
     row("hello", -1, By::Hello, DOOR, "6.0.0", "Agrees on the protocol, and authenticates."),
     of_server(row("info", -1, By::Info, ALWAYS, "1.0.0", "Tells about the server, in sections."), DANGEROUS),
+    of_server(
+        row("lolwut", -1, By::Host, Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."),
+        &[Category::Read],
+    ),
     row("ping", -1, By::Ping, Flags::FAST, "1.0.0", "Answers PONG."),
     row("quit", -1, By::Quit, DOOR, "1.0.0", "Closes the connection."),
+    of_cluster(CommandSpec {
+        categories: CONNECTION,
+        ..row("readonly", 1, By::Cluster, QUICK, "3.0.0", "Allows reads from a replica.")
+    }),
+    of_cluster(CommandSpec {
+        categories: CONNECTION,
+        ..row("readwrite", 1, By::Cluster, QUICK, "3.0.0", "Takes READONLY back.")
+    }),
+    of_server(row("replicaof", 3, By::Host, REPLICATION, "5.0.0", "NO ONE: what this server is."), &[]),
     row("reset", 1, By::Reset, DOOR, "6.2.0", "Makes the connection as it was when it was new."),
+    of_server(
+        row("role", 1, By::Host, QUICK.and(Flags::NOSCRIPT), "2.8.12", "Tells that this is a master."),
+        &[Category::Admin, Category::Dangerous],
+    ),
     row("select", 2, By::Select, QUICK, "1.0.0", "Chooses the database."),
+    of_server(
+        row(
+            "shutdown",
+            -1,
+            By::Host,
+            ADMIN.and(Flags::NO_MULTI).and(Flags::ALLOW_BUSY),
+            "1.0.0",
+            "Ends the process of a store of its own.",
+        ),
+        &[],
+    ),
+    of_server(row("slaveof", 3, By::Host, REPLICATION, "1.0.0", "REPLICAOF by its older name."), &[]),
+    CommandSpec {
+        group: "generic",
+        ..row("wait", 3, By::Host, Flags::NOSCRIPT, "3.0.0", "Waits for replicas: until the timeout.")
+    },
+    CommandSpec {
+        group: "generic",
+        ..row("waitaof", 4, By::Host, Flags::NOSCRIPT, "7.2.0", "Waits for files of replicas: until the timeout.")
+    },
 ];

@@ -1,5 +1,6 @@
 //! The store from outside: beside a real Redis, over RESP and as a function, against a model, and under many threads.
 
+mod admin;
 mod bitmaps;
 mod concurrency;
 mod differential;

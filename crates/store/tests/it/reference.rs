@@ -1,10 +1,11 @@
 //! The manual's page, and every parameter seen acting or refused over RESP.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use sluicegate_store::config::{FIXED, PARAMETERS, REFUSED, ServerOptions};
+use sluicegate_store::config::{FIXED, Form, IDLE, PARAMETERS, PROCESS, REFUSED, ServerOptions};
 use sluicegate_store::{Store, StoreOptions};
-use sluicegate_testkit::wait_for;
+use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::support::Running;
 
@@ -149,31 +150,57 @@ fn tcp_keepalive_acts_on_new_connections() {
 fn what_does_not_act_is_refused() {
     let ours = Running::start();
     let mut client = ours.connect();
-    let fixed = [
-        ("appendonly", "no", "yes"),
-        ("cluster-enabled", "no", "yes"),
-        ("daemonize", "no", "yes"),
-        ("enable-debug-command", "no", "local"),
-        ("enable-module-command", "no", "yes"),
-        ("io-threads", "1", "4"),
-        ("notify-keyspace-events", "", "KEA"),
-        ("replicaof", "", "127.0.0.1 6379"),
-        ("save", "", "3600 1"),
-        ("slaveof", "", "127.0.0.1 6379"),
-    ];
-    assert_eq!(fixed.map(|row| row.0).to_vec(), FIXED.iter().map(|fixed| fixed.name).collect::<Vec<_>>());
-    for (name, value, other) in fixed {
-        let pair = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
-        assert_eq!(client.ask(&["CONFIG", "GET", name]), pair);
-        assert_eq!(client.ask(&["CONFIG", "SET", name, value]), "+OK\r\n", "{name}");
-        let refused = client.ask(&["CONFIG", "SET", name, other]);
-        assert!(refused.starts_with(&format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - ")));
-        assert_eq!(client.ask(&["CONFIG", "GET", name]), pair, "a refused change changes nothing");
+    let pair = |name: &str, value: &str| format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
+    let refused =
+        |name: &str, why: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n");
+    for row in FIXED {
+        assert_eq!(client.ask(&["CONFIG", "GET", row.name]), pair(row.name, row.value));
+        assert_eq!(client.ask(&["CONFIG", "SET", row.name, row.value]), "+OK\r\n", "{}", row.name);
+        let other = if row.value == "no" { "yes" } else { "other" };
+        assert_eq!(client.ask(&["CONFIG", "SET", row.name, other]), refused(row.name, row.why));
+        assert_eq!(client.ask(&["CONFIG", "GET", row.name]), pair(row.name, row.value), "nothing has changed");
+    }
+    for row in IDLE {
+        assert_eq!(client.ask(&["CONFIG", "GET", row.name]), pair(row.name, row.default));
+        assert_eq!(client.ask(&["CONFIG", "SET", row.name, row.default]), "+OK\r\n", "{}", row.name);
+        let other = match row.form {
+            Form::Text | Form::Words => "other",
+            Form::Number | Form::Memory => "77",
+            Form::Switch if row.default == "yes" => "no",
+            Form::Switch => "yes",
+            Form::Choice(choices) => choices.iter().find(|choice| **choice != row.default).expect("a second choice"),
+        };
+        assert_eq!(client.ask(&["CONFIG", "SET", row.name, other]), refused(row.name, row.why));
     }
     for (name, why) in REFUSED {
-        let refused = format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n");
-        assert_eq!(client.ask(&["CONFIG", "SET", name, "1"]), refused);
+        assert_eq!(client.ask(&["CONFIG", "SET", name, "1"]), refused(name, why));
         assert_eq!(client.ask(&["CONFIG", "GET", name]), "*0\r\n");
+    }
+    // A section of a proxy's file has no process of its own.
+    for row in PROCESS {
+        assert_eq!(client.ask(&["CONFIG", "SET", row.name, "1"]), refused(row.name, row.in_section));
+        assert_eq!(client.ask(&["CONFIG", "GET", row.name]), "*0\r\n");
+    }
+}
+
+/// The parameters that redis-server has are known here, and those that both show have Redis's defaults.
+#[test]
+fn parameters_are_those_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::with(ServerOptions { standalone: true, ..ServerOptions::default() }, 1);
+    let all = |address: String| -> BTreeMap<String, String> {
+        let reply = Client::connect(&address).ask(&["CONFIG", "GET", "*"]);
+        let words: Vec<&str> = reply.split("\r\n").skip(1).collect();
+        words.chunks(4).filter(|four| four.len() == 4).map(|four| (four[1].into(), four[3].into())).collect()
+    };
+    let (expected, found) = (all(redis.address()), all(ours.address()));
+    assert!(expected.len() > 150);
+    let by_start = ["bind", "port", "dir", "io-threads", "logfile", "pidfile", "tls-port", "save"];
+    for (name, value) in &expected {
+        if by_start.contains(&name.as_str()) || REFUSED.iter().any(|refused| refused.0 == name) {
+            continue;
+        }
+        assert_eq!(found.get(name), Some(value), "{name}");
     }
 }
 

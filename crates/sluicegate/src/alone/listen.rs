@@ -1,0 +1,136 @@
+//! The sockets of a store of its own.
+//!
+//! Workers accept from sockets of their own on the same address, so the kernel shares connections out. That needs
+//! `SO_REUSEPORT`, by which a second store on the same port would share them too, in silence; so the address is bound
+//! once without it first, which fails if anybody is there.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+
+use sluicegate_store::config::ProcessOptions;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::log::{Level, Log};
+use super::{path_of, reason};
+
+/// What was bound.
+pub struct Sockets {
+    /// For each worker, its own.
+    pub of_workers: Vec<Vec<OwnedFd>>,
+    /// The TCP port, if there is one.
+    pub port: Option<u16>,
+    /// An address that other machines may reach.
+    pub public: Option<IpAddr>,
+    /// There is a unix socket.
+    pub has_unix: bool,
+}
+
+/// Binds everything that is asked for; the error is the last line of the log.
+pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Sockets, String> {
+    let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
+    sockets.of_workers.resize_with(workers, Vec::new);
+    if process.port != 0 {
+        for word in &process.bind {
+            tcp(&mut sockets, word, process, log)?;
+        }
+    }
+    if !process.unixsocket.is_empty() {
+        let socket = unix(process).map_err(|error| format!("Failed opening Unix socket: bind: {}", reason(&error)))?;
+        for worker in &mut sockets.of_workers {
+            let copy = socket.try_clone().map_err(|error| format!("Failed opening Unix socket: {}", reason(&error)))?;
+            worker.push(copy.into());
+        }
+        sockets.has_unix = true;
+    }
+    if sockets.port.is_none() && !sockets.has_unix {
+        return Err("Configured to not listen anywhere, exiting.".into());
+    }
+    Ok(sockets)
+}
+
+/// One word of `bind`.
+fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, log: &Log) -> Result<(), String> {
+    let text = String::from_utf8_lossy(word);
+    let (may_fail, host) = match text.strip_prefix('-') {
+        Some(host) => (true, host),
+        None => (false, &*text),
+    };
+    let port = process.port as u16;
+    let bound = resolve(host, port).and_then(|address| {
+        let probe = bind(address, false)?;
+        let local = probe.local_addr()?;
+        drop(probe);
+        for worker in &mut sockets.of_workers {
+            let socket = bind(address, true)?;
+            socket.listen(process.backlog as i32)?;
+            worker.push(socket.into());
+        }
+        Ok((address, local))
+    });
+    match bound {
+        Ok((address, local)) => {
+            sockets.port = local.as_socket().map(|local| local.port());
+            if !address.ip().to_canonical().is_loopback() {
+                sockets.public = Some(address.ip());
+            }
+            Ok(())
+        }
+        // What the machine does not have, an optional address may lack.
+        Err(error)
+            if may_fail
+                && matches!(
+                    error.raw_os_error(),
+                    Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT)
+                ) =>
+        {
+            Ok(())
+        }
+        Err(error) => {
+            let text = reason(&error);
+            log.say(
+                Level::Warning,
+                &format!("Warning: Could not create server TCP listening socket {host}:{port}: bind: {text}"),
+            );
+            Err(format!("Failed listening on port {port} (tcp), aborting."))
+        }
+    }
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+    match host {
+        "*" => return Ok((Ipv4Addr::UNSPECIFIED, port).into()),
+        "::*" => return Ok((Ipv6Addr::UNSPECIFIED, port).into()),
+        _ => {}
+    }
+    let mut found = (host, port).to_socket_addrs()?;
+    found.next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// As Redis, which removes whatever lies there: who starts a second store on the path of a first one means it.
+fn unix(process: &ProcessOptions) -> io::Result<Socket> {
+    let path = path_of(&process.unixsocket);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(&path)?)?;
+    if process.unixsocketperm != 0 {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(process.unixsocketperm))?;
+    }
+    socket.listen(process.backlog as i32)?;
+    Ok(socket)
+}

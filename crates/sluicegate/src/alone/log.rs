@@ -1,0 +1,77 @@
+//! The log in Redis's form, which those who start a redis-server wait for and search:
+//!
+//! ```text
+//! 1234:M 22 Nov 2026 02:00:00.123 * Ready to accept connections tcp
+//! ```
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+/// How much a line matters, in Redis's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// `*`
+    Notice,
+    /// `#`
+    Warning,
+    /// None is.
+    Nothing,
+}
+
+/// Where lines go.
+pub struct Log {
+    file: Option<Mutex<File>>,
+    least: Level,
+}
+
+impl Log {
+    /// Standard output.
+    pub fn to_stdout() -> Log {
+        Log { file: None, least: Level::Notice }
+    }
+
+    /// A file that is appended to; an empty path is standard output.
+    pub fn open(path: &[u8], level: &str) -> io::Result<Log> {
+        let file = match path {
+            b"" => None,
+            path => Some(File::options().append(true).create(true).open(super::path_of(path))?),
+        };
+        let least = match level {
+            "nothing" => Level::Nothing,
+            "warning" => Level::Warning,
+            _ => Level::Notice,
+        };
+        Ok(Log { file: file.map(Mutex::new), least })
+    }
+
+    /// Writes a line. One that can't be written is lost, as there is nobody left to tell.
+    pub fn say(&self, level: Level, text: &str) {
+        if level < self.least || self.least == Level::Nothing {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mark = if level == Level::Notice { '*' } else { '#' };
+        let when = local(now.as_secs() as i64);
+        let line = format!("{}:M {when}.{:03} {mark} {text}\n", std::process::id(), now.subsec_millis());
+        let _ = match &self.file {
+            Some(file) => file.lock().write_all(line.as_bytes()),
+            None => io::stdout().lock().write_all(line.as_bytes()),
+        };
+    }
+}
+
+/// `22 Nov 2026 02:00:00` in the machine's zone.
+fn local(seconds: i64) -> String {
+    // SAFETY: a tm is plain data for which all zeroes are valid; both pointers are to live values.
+    let tm = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        libc::localtime_r(&raw const seconds, &raw mut tm);
+        tm
+    };
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = MONTHS[tm.tm_mon.clamp(0, 11) as usize];
+    format!("{:02} {month} {} {:02}:{:02}:{:02}", tm.tm_mday, tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec)
+}

@@ -1,0 +1,302 @@
+//! The store on its own: `sluicegate store`, and the program under the name `redis-server`.
+//!
+//! Words, files, messages and exit codes are Redis's (`redis.conf`, `redis-server --help`), so that unit files, scripts
+//! and test suites that start a redis-server start this. The order of start: the command line and the file; the
+//! background, while there is one thread; descriptors; sockets; the workers, each with a runtime and sockets of its own.
+//! The thread that started becomes the control thread: signals, expiry, the end.
+//!
+//! Exit codes: 0 after a signal or SHUTDOWN, 1 for everything that keeps the store from serving.
+
+mod listen;
+mod log;
+mod words;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sluicegate_store::config::{self, ServerOptions};
+use sluicegate_store::server::{REDIS_VERSION, SLUICEGATE_VERSION, Server};
+use sluicegate_store::{Store, StoreOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::serve::{STORE_TICK, serve_store};
+use crate::shape::background::{self, Background, Waiting};
+use crate::shape::notify::Notifier;
+use log::{Level, Log};
+use words::Request;
+
+/// Descriptors beside those of clients: listeners, runtimes, the log. Redis keeps 32.
+const DESCRIPTORS: u64 = 32;
+
+/// Where a store in the background that names no pidfile writes its number, as Redis.
+const PIDFILE: &str = "/var/run/redis.pid";
+
+/// How long clients get to be closed at the end.
+const LAST_MOMENT: Duration = Duration::from_secs(5);
+
+/// Does what the words ask for.
+pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
+    let words: Vec<Vec<u8>> = words.map(|word| word.as_bytes().to_vec()).collect();
+    let run = match words::parse(name, words) {
+        Request::Print(text) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Request::Refuse(text) => {
+            eprint!("{text}");
+            return ExitCode::FAILURE;
+        }
+        Request::Run(run) => run,
+    };
+    let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
+    if let Err(error) = config::read(&mut options, run.file.as_deref(), &run.lines) {
+        match error {
+            config::FileError::Line { .. } => eprint!("{error}"),
+            config::FileError::Open(..) => Log::to_stdout().say(Level::Warning, &error.to_string()),
+        }
+        return ExitCode::FAILURE;
+    }
+    match start(options, run.file.as_deref()) {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What has been said by the time it fails is in the log; the error is what is left to be said.
+fn start(mut options: ServerOptions, file: Option<&Path>) -> Result<ExitCode, String> {
+    let file = file.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    let process = options.process.clone();
+    if !process.dir.is_empty() {
+        let path = path_of(&process.dir);
+        std::env::set_current_dir(&path)
+            .map_err(|error| format!("Can't chdir to '{}': {}", path.display(), reason(&error)))?;
+    }
+    // What CONFIG GET dir shows is where the process is.
+    if let Ok(directory) = std::env::current_dir() {
+        options.process.dir = directory.as_os_str().as_bytes().to_vec();
+    }
+    let log = Log::open(&process.logfile, process.loglevel)
+        .map_err(|error| format!("Can't open the log file: {}", reason(&error)))?;
+    let supervised = supervised(process.supervised);
+    let mut waiting = None;
+    if process.daemonize && supervised.is_none() {
+        match background::enter().map_err(|error| format!("Can't go to the background: {}", reason(&error)))? {
+            Background::Command(code) => return Ok(code),
+            Background::Daemon(command, null) => waiting = Some((command, null)),
+        }
+    }
+    // As Redis: a terminal that goes away does not take the store with it.
+    // SAFETY: takes numbers only; the process has one thread.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    let workers = match process.threads {
+        0 => std::thread::available_parallelism().map_or(1, |count| count.get()),
+        count => count as usize,
+    };
+    log.say(Level::Warning, "oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo");
+    log.say(
+        Level::Warning,
+        &format!(
+            "Redis version={REDIS_VERSION}, bits=64, commit=00000000, modified=0, pid={}, just started (Sluicegate \
+             {SLUICEGATE_VERSION})",
+            std::process::id()
+        ),
+    );
+    log.say(Level::Warning, if file.is_some() { "Configuration loaded" } else { words::NO_FILE });
+    let fail = |message: String| {
+        log.say(Level::Warning, &message);
+        Ok(ExitCode::FAILURE)
+    };
+    for warning in descriptors(&mut options, workers) {
+        log.say(Level::Warning, &warning);
+    }
+    let sockets = match listen::listen(&options.process, workers, &log) {
+        Ok(sockets) => sockets,
+        Err(message) => return fail(message),
+    };
+    log.say(Level::Notice, &format!("Running mode=standalone, port={}.", sockets.port.unwrap_or(0)));
+    if let Some(warning) = sockets.public.and_then(|address| options.public_bind_warning(address)) {
+        log.say(Level::Warning, &format!("WARNING: {warning}"));
+    }
+    if options.process.saves {
+        log.say(
+            Level::Warning,
+            "WARNING: nothing is persisted: this store keeps its data in memory alone, whatever 'save' says; 'save \"\"' \
+             silences this",
+        );
+    }
+    let pidfile = match (&options.process.pidfile[..], waiting.is_some()) {
+        (b"", false) => None,
+        (b"", true) => Some(PathBuf::from(PIDFILE)),
+        (path, _) => Some(path_of(path)),
+    };
+    if let Some(path) = &pidfile
+        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+    {
+        // Redis goes on without one, too.
+        log.say(Level::Warning, &format!("Failed to write PID file {}: {}", path.display(), reason(&error)));
+    }
+    let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
+    let unixsocket = options.process.unixsocket.clone();
+    let server = Server::new(store.clone(), options);
+    if let Some(file) = &file {
+        server.set_config_file(&file.display().to_string());
+    }
+    log.say(Level::Warning, "Server initialized");
+    let ended = serve(&log, &store, &server, sockets, waiting, supervised);
+    if let Some(path) = &pidfile {
+        log.say(Level::Notice, "Removing the pid file.");
+        let _ = std::fs::remove_file(path);
+    }
+    if !unixsocket.is_empty() {
+        log.say(Level::Notice, "Removing the unix socket file.");
+        let _ = std::fs::remove_file(path_of(&unixsocket));
+    }
+    match ended {
+        Ok(()) => {
+            log.say(Level::Warning, "Redis is now ready to exit, bye bye...");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => fail(format!("Fatal error, the store can't serve: {}", reason(&error))),
+    }
+}
+
+/// From the start of the workers to the end of the process.
+fn serve(
+    log: &Log,
+    store: &Store,
+    server: &Arc<Server>,
+    sockets: listen::Sockets,
+    waiting: Option<(Waiting, std::fs::File)>,
+    supervised: Option<Notifier>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::LocalRuntime::new()?;
+    runtime.block_on(async {
+        // Caught before there is anything to stop, so that an early signal is not lost.
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let ticking = store.clone();
+        tokio::task::spawn_local(async move {
+            let mut interval = tokio::time::interval(STORE_TICK);
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                interval.tick().await;
+                ticking.tick();
+            }
+        });
+        let (port, has_unix) = (sockets.port, sockets.has_unix);
+        let workers = work(server, sockets.of_workers)?;
+        if port.is_some() {
+            log.say(Level::Notice, "Ready to accept connections tcp");
+        }
+        if has_unix {
+            log.say(Level::Notice, "Ready to accept connections unix");
+        }
+        if let Some((command, null)) = waiting {
+            background::silence(&null)?;
+            command.release();
+        }
+        if let Some(manager) = &supervised {
+            manager.send("READY=1\nSTATUS=Ready to accept connections\n");
+        }
+        let name = tokio::select! {
+            _ = terminate.recv() => Some("SIGTERM"),
+            _ = interrupt.recv() => Some("SIGINT"),
+            () = server.shutdown_asked() => None,
+        };
+        if let Some(name) = name {
+            log.say(Level::Warning, &format!("Received {name} scheduling shutdown..."));
+        }
+        log.say(Level::Warning, "User requested shutdown...");
+        if let Some(manager) = &supervised {
+            manager.send("STOPPING=1\n");
+        }
+        server.stop();
+        server.close_clients();
+        let join = tokio::task::spawn_blocking(move || workers.into_iter().for_each(|worker| drop(worker.join())));
+        tokio::select! {
+            _ = join => {}
+            // Somebody who asks twice gets no more patience.
+            _ = interrupt.recv() => {
+                log.say(Level::Warning, "You insist... exiting now.");
+                std::process::exit(1);
+            }
+            () = tokio::time::sleep(LAST_MOMENT) => {}
+        }
+        Ok(())
+    })
+}
+
+/// Starts the workers; each serves sockets of its own.
+fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<Vec<JoinHandle<()>>> {
+    let start = |(index, sockets): (usize, Vec<OwnedFd>)| {
+        let server = server.clone();
+        std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            let served = tokio::runtime::LocalRuntime::new().map(|runtime| {
+                runtime.block_on(async move {
+                    let tasks: Vec<_> = sockets
+                        .into_iter()
+                        .map(|socket| tokio::task::spawn_local(serve_store(server.clone(), socket)))
+                        .collect();
+                    for task in tasks {
+                        if let Ok(Err(error)) = task.await {
+                            eprintln!("error: a listener stopped: {error}");
+                        }
+                    }
+                });
+            });
+            if let Err(error) = served {
+                eprintln!("error: a worker can't start: {error}");
+            }
+        })
+    };
+    sockets.into_iter().enumerate().map(start).collect()
+}
+
+/// Raises the limit of descriptors to what `maxclients` needs; lowers `maxclients` where that can't be, in Redis's
+/// words.
+fn descriptors(options: &mut ServerOptions, workers: usize) -> Vec<String> {
+    // Each worker has its listeners and its runtime.
+    let reserved = DESCRIPTORS + 8 * workers as u64;
+    let wanted = u64::from(options.maxclients) + reserved;
+    let Ok((soft, hard)) = crate::descriptors::limits() else { return Vec::new() };
+    if soft >= wanted || crate::descriptors::set(wanted, hard.max(soft)).is_ok() {
+        return Vec::new();
+    }
+    let limit = if crate::descriptors::set(hard, hard).is_ok() { hard } else { soft };
+    let asked = options.maxclients;
+    options.maxclients = u32::try_from(limit.saturating_sub(reserved)).unwrap_or(u32::MAX).max(1);
+    vec![
+        format!("You requested maxclients of {asked} requiring at least {wanted} max file descriptors."),
+        format!(
+            "Current maximum open files is {limit}. maxclients has been reduced to {} to compensate for low ulimit. If \
+             you need higher maxclients increase 'ulimit -n'.",
+            options.maxclients
+        ),
+    ]
+}
+
+/// Who is told that the store serves. `auto` tells whoever there is; without a manager nobody is told.
+fn supervised(mode: &str) -> Option<Notifier> {
+    match mode {
+        "systemd" | "auto" => Notifier::from_environment().ok().flatten(),
+        _ => None,
+    }
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// An error as the C library words it.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,119 @@
+//! The command line of redis-server: a file, options in the file's language, and a few words that end at once.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use sluicegate_store::config::lines_of_words;
+use sluicegate_store::server::{REDIS_VERSION, SLUICEGATE_VERSION};
+
+/// Said in the log by a store that nobody gave a file.
+pub const NO_FILE: &str = "Warning: no config file specified, using the default config. In order to specify a config \
+file use redis-server /path/to/redis.conf";
+
+/// `sluicegate store --help`, and that of redis-server.
+pub const USAGE: &str = "\
+usage: sluicegate store [/path/to/redis.conf] [--OPTION VALUE…]… [-]
+       redis-server     the same, where the program is called by that name
+
+A store on its own, for every Redis client. Options are the directives of redis.conf with two dashes before them; those
+on the command line come after the file's. A single '-' at the end reads directives from standard input.
+
+  --port N              the TCP port (6379; 0 for none)
+  --bind ADDRESS…       where to listen (* -::*)
+  --unixsocket PATH     a unix socket, with --unixsocketperm MODE
+  --threads N           workers (0: as many as the machine has cores)
+  --requirepass WORD    the password; without one, protected mode refuses other machines (--protected-mode no)
+  --maxclients N, --timeout SECONDS, --databases N, --daemonize yes, --pidfile PATH, --logfile PATH, --loglevel LEVEL …
+  -v, --version         print the version
+  -h, --help            print this
+
+Nothing is persisted: 'save' is warned of, 'appendonly yes' and 'replicaof' are refused.
+docs/reference/commands.md lists all commands and parameters.
+
+signals:
+  TERM, INT   stop; the exit code is 0
+";
+
+/// What the words ask for.
+#[derive(Debug)]
+pub enum Request {
+    /// Print this and end well.
+    Print(String),
+    /// Print this on stderr and fail.
+    Refuse(String),
+    /// Serve.
+    Run(Run),
+}
+
+/// What a store is started with.
+#[derive(Debug)]
+pub struct Run {
+    /// The file.
+    pub file: Option<PathBuf>,
+    /// Lines that come after it.
+    pub lines: Vec<u8>,
+}
+
+/// Reads the words after the program's name. `-` reads standard input.
+pub fn parse(name: &str, mut words: Vec<Vec<u8>>) -> Request {
+    let first = words.first().cloned().unwrap_or_default();
+    match &first[..] {
+        b"-v" | b"--version" => {
+            return Request::Print(format!(
+                "Redis server v={REDIS_VERSION} sha=00000000:0 malloc=mimalloc bits=64 build=sluicegate-{SLUICEGATE_VERSION}\n"
+            ));
+        }
+        b"-h" | b"--help" => return Request::Print(USAGE.to_owned()),
+        b"--check-system" | b"--test-memory" | b"--check-rdb" | b"--check-aof" => {
+            return Request::Refuse(format!("{name}: {} is not available here\n", String::from_utf8_lossy(&first)));
+        }
+        _ => {}
+    }
+    if name == "redis-sentinel" || words.iter().any(|word| word == b"--sentinel") {
+        return Request::Refuse(format!("{name}: sentinel mode is not supported\n"));
+    }
+    let file = match &first[..] {
+        b"" if words.is_empty() => None,
+        word if word.starts_with(b"-") => None,
+        _ => Some(PathBuf::from(std::ffi::OsStr::from_bytes(&words.remove(0)))),
+    };
+    let mut lines = Vec::new();
+    if words.last().is_some_and(|word| word == b"-") {
+        words.pop();
+        if let Err(error) = std::io::stdin().lock().read_to_end(&mut lines) {
+            return Request::Refuse(format!("{name}: can't read standard input: {error}\n"));
+        }
+        lines.push(b'\n');
+    }
+    lines.extend_from_slice(&lines_of_words(&words));
+    Request::Run(Run { file, lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: &str) {
+        let words = line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect();
+        let shown = match parse("redis-server", words) {
+            Request::Print(text) => text.split(' ').next().unwrap_or_default().to_owned(),
+            Request::Refuse(text) => text,
+            Request::Run(run) => format!("{:?} {}", run.file, String::from_utf8_lossy(&run.lines).escape_debug()),
+        };
+        assert_eq!(shown, expected, "{line}");
+    }
+
+    #[test]
+    fn a_file_comes_first_and_options_become_lines() {
+        check("", "None ");
+        check("a.conf", "Some(\"a.conf\") ");
+        check("a.conf --port 0 --save", "Some(\"a.conf\") port \\\"0\\\" \\nsave \\\"\\\"");
+        check("--port 1", "None port \\\"1\\\" ");
+        check("-v", "Redis");
+        check("--help", "usage:");
+        check("--check-system", "redis-server: --check-system is not available here\n");
+        check("a.conf --sentinel", "redis-server: sentinel mode is not supported\n");
+    }
+}

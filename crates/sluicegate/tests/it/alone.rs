@@ -1,0 +1,323 @@
+//! The store on its own: as `sluicegate store` and as `redis-server`, beside Debian's redis-server.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use sluicegate_testkit::{Client, Program, free_port, threads, wait_for};
+
+use crate::BINARY;
+
+/// A folder with our binary under Redis's name.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(BINARY, directory.path().join("redis-server")).unwrap();
+        Place(directory)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Our binary as redis-server, in this folder.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.path("redis-server"));
+        command.args(words).current_dir(self.0.path());
+        command
+    }
+
+    /// A store on a port; gives it once it serves.
+    fn start(&self, words: &[&str]) -> (Program, String) {
+        let port = free_port();
+        let mut command = self.command(&["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+        command.args(words);
+        let mut program = Program::start(command, &[]);
+        program.wait_for_output("Ready to accept connections tcp");
+        (program, format!("127.0.0.1:{port}"))
+    }
+}
+
+fn output(mut command: Command, input: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// What a configuration is refused with.
+fn refusal(mut command: Command, file: &std::path::Path, text: &str) -> (Option<i32>, String) {
+    std::fs::write(file, text).unwrap();
+    command.arg(file);
+    let output = output(command, "");
+    let text =
+        String::from_utf8_lossy(&output.stderr).replace("Redis 7.0.15", "VERSION").replace("Redis 7.2.5", "VERSION");
+    (output.status.code(), text)
+}
+
+#[test]
+fn files_are_refused_in_the_words_of_redis() {
+    let place = Place::new();
+    for line in [
+        "foo bar",
+        "port",
+        "port x",
+        "port 70000",
+        "port 1 2",
+        "hz",
+        "maxmemory x",
+        "requirepass \"a",
+        "appendonly maybe",
+        "client-output-buffer-limit normal 1",
+        "client-output-buffer-limit foo 1 1 1",
+        "save 1",
+        "save",
+        "unixsocketperm 999",
+        "databases 0",
+        "daemonize 1",
+        "timeout -1",
+        "tcp-keepalive x",
+        "rdbcompression maybe",
+        "appendfsync sometimes",
+        "hash-max-listpack-entries x",
+        "slowlog-max-len -1",
+        "latency-tracking-info-percentiles 101",
+        "include",
+    ] {
+        let text = format!("# a comment\n\n   {line}  \nport 1");
+        let redis = refusal(Command::new("redis-server"), &place.path("a.conf"), &text);
+        assert_eq!(redis.0, Some(1), "{line}: {redis:?}");
+        assert_eq!(refusal(place.command(&[]), &place.path("a.conf"), &text), redis, "{line}");
+    }
+    // On the command line, lines are counted in the same way.
+    for words in [&["--foo"][..], &["--port", "1", "--foo", "bar baz"], &["--timeout"], &["--save", "--foo"]] {
+        let mut redis = Command::new("redis-server");
+        redis.args(words);
+        let text = |output: Output| {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.code(), text.replace("7.0.15", "VERSION").replace("7.2.5", "VERSION"))
+        };
+        assert_eq!(text(output(place.command(words), "")), text(output(redis, "")), "{words:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_refused_by_name() {
+    let place = Place::new();
+    for (line, why) in [
+        ("appendonly yes", "nothing is persisted yet"),
+        ("replicaof 127.0.0.1 6379", "replication is not available yet"),
+        ("slaveof 127.0.0.1 6379", "replication is not available yet"),
+        ("tls-port 6380", "TLS is not available yet"),
+        ("cluster-enabled yes", "the store is one node that has every slot, without a cluster around it"),
+        ("aclfile /etc/redis/users.acl", "ACLs are not available yet"),
+        ("user default on nopass ~* +@all", "ACLs are not available yet: 'requirepass' protects the default user"),
+        ("loadmodule x.so", "modules are not supported"),
+    ] {
+        let (code, text) = refusal(place.command(&[]), &place.path("a.conf"), line);
+        assert_eq!(code, Some(1));
+        assert!(text.contains(&format!(">>> '{line}'\n{why}\n")), "{text}");
+    }
+    let missing = output(place.command(&["nosuch.conf"]), "");
+    assert_eq!(missing.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&missing.stdout).into_owned();
+    assert!(said.contains("# Fatal error, can't open config file 'nosuch.conf': No such file"), "{said}");
+    let refused = output(place.command(&["--check-system"]), "");
+    assert_eq!(refused.status.code(), Some(1));
+    let refused = output(place.command(&["--sentinel"]), "");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("sentinel mode is not supported"));
+}
+
+#[test]
+fn version_and_help_end_at_once() {
+    let place = Place::new();
+    for word in ["-v", "--version"] {
+        let said = output(place.command(&[word]), "");
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(text.starts_with("Redis server v=7.2.5 sha=") && text.contains(" bits=64 "), "{text}");
+        assert_eq!(said.status.code(), Some(0));
+    }
+    for command in [place.command(&["--help"]), Command::new(BINARY)] {
+        let mut command = command;
+        if command.get_program() == BINARY {
+            command.args(["store", "-h"]);
+        }
+        let said = output(command, "");
+        assert!(String::from_utf8_lossy(&said.stdout).starts_with("usage: sluicegate store"));
+    }
+}
+
+#[test]
+fn the_own_verb_takes_flags_and_threads() {
+    let place = Place::new();
+    let port = free_port().to_string();
+    let socket = place.text("s");
+    let mut command = Command::new(BINARY);
+    command.args(["store", "--port", &port, "--bind", "127.0.0.1", "-::1", "--threads", "3", "--save", ""]);
+    command.args(["--unixsocket", &socket, "--unixsocketperm", "700", "--requirepass", "secret", "--databases", "3"]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("Ready to accept connections unix");
+    assert!(!program.output().contains("WARNING"), "{}", program.output());
+    // The control thread and three workers.
+    assert_eq!(threads(program.pid()), 4);
+    let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+    assert_eq!(client.ask(&["PING"]), "-NOAUTH Authentication required.\r\n");
+    assert_eq!(client.ask(&["AUTH", "secret"]), "+OK\r\n");
+    assert_eq!(client.ask(&["SELECT", "3"]), "-ERR DB index is out of range\r\n");
+    for (name, value) in [("port", &port[..]), ("threads", "3"), ("unixsocket", &socket), ("bind", "127.0.0.1 -::1")] {
+        let pair = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
+        assert_eq!(client.ask(&["CONFIG", "GET", name]), pair);
+        assert!(client.ask(&["CONFIG", "SET", name, "1"]).contains("can't set immutable config"), "{name}");
+    }
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(UnixStream::connect(&socket).is_ok());
+    // Nobody shares the port in silence.
+    let second = output(place.command(&["--port", &port, "--bind", "127.0.0.1"]), "");
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&second.stdout).into_owned();
+    assert!(said.contains(&format!("listening socket 127.0.0.1:{port}: bind: Address already in use")), "{said}");
+    program.signal(libc::SIGTERM);
+    assert_eq!(program.wait(), 0);
+    assert!(program.output().contains("Received SIGTERM scheduling shutdown..."));
+    assert!(!place.path("s").exists(), "the socket's file goes with it");
+}
+
+#[test]
+fn a_file_standard_input_and_flags_follow_each_other() {
+    let place = Place::new();
+    std::fs::write(place.path("more.conf"), "timeout 33\n").unwrap();
+    std::fs::write(
+        place.path("a.conf"),
+        format!(
+            "port 1\nmaxclients 77\ninclude {}\nlogfile {}\ndir {}\n",
+            place.text("more.conf"),
+            place.text("log"),
+            place.text("")
+        ),
+    )
+    .unwrap();
+    let port = free_port().to_string();
+    let mut command = place.command(&["a.conf", "--port", &port, "--bind", "127.0.0.1", "--pidfile", "pid", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"tcp-keepalive 44\nport 2\n").unwrap();
+    let ready =
+        || std::fs::read_to_string(place.path("log")).ok().filter(|log| log.contains("Ready to accept")).map(drop);
+    wait_for("the store", ready);
+    let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+    for (name, value) in [("maxclients", "77"), ("timeout", "33"), ("tcp-keepalive", "44")] {
+        assert!(client.ask(&["CONFIG", "GET", name]).ends_with(&format!("\r\n{value}\r\n")), "{name}");
+    }
+    assert!(client.ask(&["INFO", "server"]).contains(&format!("config_file:{}\r\n", place.text("a.conf"))));
+    assert_eq!(std::fs::read_to_string(place.path("pid")).unwrap(), format!("{}\n", child.id()));
+    client.command(&["SHUTDOWN", "NOSAVE"]);
+    assert_eq!(client.read_to_end(), b"");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!place.path("pid").exists());
+    assert!(std::fs::read_to_string(place.path("log")).unwrap().contains("bye bye"));
+}
+
+#[test]
+fn shutdown_is_that_of_redis() {
+    let place = Place::new();
+    let (mut program, address) = place.start(&["--save", ""]);
+    let redis = sluicegate_testkit::RedisServer::start(&[]);
+    for words in [
+        &["SHUTDOWN", "foo"][..],
+        &["SHUTDOWN", "ABORT"],
+        &["SHUTDOWN", "ABORT", "NOW"],
+        &["SHUTDOWN", "SAVE", "NOSAVE"],
+    ] {
+        let expected = Client::connect(&redis.address()).ask(words);
+        assert_eq!(Client::connect(&address).ask(words), expected, "{words:?}");
+    }
+    let mut client = Client::connect(&address);
+    assert_eq!(client.ask(&["SHUTDOWN", "SAVE"]), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
+    client.send("PING\r\nSHUTDOWN NOW FORCE\r\nPING\r\n");
+    assert_eq!(client.read_to_end(), b"+PONG\r\n");
+    assert_eq!(program.wait(), 0);
+}
+
+#[test]
+fn the_background_serves_before_the_command_ends() {
+    let place = Place::new();
+    let port = free_port().to_string();
+    let words = ["--port", &port, "--bind", "127.0.0.1", "--daemonize", "yes", "--pidfile", "pid", "--logfile", "log"];
+    assert_eq!(place.command(&words).status().unwrap().code(), Some(0));
+    let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+    assert_eq!(client.ask(&["PING"]), "+PONG\r\n");
+    assert!(std::fs::read_to_string(place.path("log")).unwrap().contains("Ready to accept connections"));
+    client.command(&["SHUTDOWN"]);
+    assert_eq!(client.read_to_end(), b"");
+    wait_for("its end", || (!place.path("pid").exists()).then_some(()));
+    // One that fails says so with its exit code.
+    let taken = sluicegate_testkit::Listening::new();
+    let port = taken.port().to_string();
+    let words = ["--port", &port, "--bind", "127.0.0.1", "--daemonize", "yes", "--pidfile", "pid", "--logfile", "log"];
+    assert_eq!(place.command(&words).status().unwrap().code(), Some(1));
+}
+
+#[test]
+fn small_forms_end_where_the_parameters_say() {
+    let place = Place::new();
+    let (_program, address) = place.start(&["--hash-max-ziplist-entries", "3"]);
+    let mut client = Client::connect(&address);
+    let encoding = |client: &mut Client| client.ask(&["OBJECT", "ENCODING", "h"]);
+    assert_eq!(client.ask(&["HSET", "h", "a", "1", "b", "2", "c", "3"]), ":3\r\n");
+    assert_eq!(encoding(&mut client), "$8\r\nlistpack\r\n");
+    assert_eq!(client.ask(&["HSET", "h", "d", "4"]), ":1\r\n");
+    assert_eq!(encoding(&mut client), "$9\r\nhashtable\r\n");
+    assert_eq!(
+        client.ask(&["CONFIG", "SET", "hash-max-listpack-value", "2", "hash-max-listpack-entries", "9"]),
+        "+OK\r\n"
+    );
+    assert_eq!(client.ask(&["DEL", "h"]), ":1\r\n");
+    assert_eq!(client.ask(&["HSET", "h", "a", "12", "b", "2", "c", "3", "d", "4"]), ":4\r\n");
+    assert_eq!(encoding(&mut client), "$8\r\nlistpack\r\n");
+    assert_eq!(client.ask(&["HSET", "h", "a", "123"]), ":0\r\n");
+    assert_eq!(encoding(&mut client), "$9\r\nhashtable\r\n");
+}
+
+fn root() -> bool {
+    // SAFETY: takes nothing and always succeeds.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Debian's own file, unmodified, in namespaces where its folders are empty and the port is free.
+#[test]
+fn the_stock_file_starts_with_one_warning() {
+    if !root() {
+        return;
+    }
+    let place = Place::new();
+    let script = format!(
+        "set -e; ip link set lo up; ip addr add 10.9.9.1/24 dev lo; mount --make-rprivate /
+         for folder in /run /var/log/redis /var/lib/redis; do mount -t tmpfs none $folder; done; mkdir /run/redis
+         {server} /etc/redis/redis.conf; echo code $?
+         cat /run/redis/redis-server.pid; redis-cli ping; redis-cli config get dir
+         cat /var/log/redis/redis-server.log
+         redis-cli shutdown; while test -f /run/redis/redis-server.pid; do sleep 0.01; done; echo gone
+         {server} --save '' --bind '*' --daemonize yes --pidfile /run/p --logfile /run/l
+         redis-cli -h 10.9.9.1 ping; redis-cli config set protected-mode no; redis-cli -h 10.9.9.1 ping
+         redis-cli shutdown; while test -f /run/p; do sleep 0.01; done",
+        server = place.text("redis-server")
+    );
+    let mut shell = Command::new("unshare");
+    shell.args(["-m", "-n", "bash", "-c", &script]);
+    let mut shell = Program::start(shell, &[]);
+    assert_eq!(shell.wait(), 0, "{}", shell.output());
+    let said = shell.output();
+    for expected in ["code 0\n", "PONG\n", "/var/lib/redis", "Ready to accept connections tcp", "gone\n", "DENIED "] {
+        assert!(said.contains(expected), "no {expected:?} in:\n{said}");
+    }
+    let warnings: Vec<&str> = said.lines().filter(|line| line.contains("WARNING")).collect();
+    assert!(matches!(warnings[..], [one] if one.contains("nothing is persisted")), "{warnings:?}");
+}

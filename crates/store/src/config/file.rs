@@ -1,0 +1,409 @@
+//! redis.conf and command lines in its language.
+//!
+//! Lines are read one after the other, the last of several counts, as in Redis; the command line's options are lines
+//! after those of the file. The first line that can't be taken ends the start, in Redis's words.
+
+use std::path::Path;
+
+use super::tables::{PROCESS, canonical, find_idle};
+use super::{FIXED, Field, ServerOptions, WRONG_WORDS, find};
+
+/// Files that include each other are followed this deep.
+const INCLUDES_MAX: usize = 16;
+
+/// What a `redis.conf` holds that is no parameter, and why it is refused.
+const DIRECTIVES: &[(&str, &str)] = &[
+    ("loadmodule", "modules are not supported"),
+    ("rename-command", "commands keep their names here: ACLs, which would restrict them, are not available yet"),
+    ("sentinel", "sentinel mode is not supported"),
+    ("user", "ACLs are not available yet: 'requirepass' protects the default user"),
+];
+
+/// A line that can't be taken.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FileError {
+    /// Line, its text, what is wrong.
+    Line {
+        /// From 1.
+        number: usize,
+        /// Without blanks around it.
+        text: Vec<u8>,
+        /// Redis's words where it has some.
+        message: String,
+    },
+    /// A file that can't be read: its path and why.
+    Open(String, String),
+}
+
+impl std::fmt::Display for FileError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FileError::Line { number, text, message } => write!(
+                out,
+                "\n*** FATAL CONFIG FILE ERROR (Redis {}) ***\nReading the configuration file, at line {number}\n\
+                 >>> '{}'\n{message}\n",
+                crate::server::REDIS_VERSION,
+                String::from_utf8_lossy(text)
+            ),
+            FileError::Open(path, why) => write!(out, "Fatal error, can't open config file '{path}': {why}"),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Reads a file and lines that come after it (standard input, the command line) into `options`.
+pub fn read(options: &mut ServerOptions, file: Option<&Path>, more: &[u8]) -> Result<(), FileError> {
+    let mut text = match file {
+        Some(path) => load(path)?,
+        None => Vec::new(),
+    };
+    text.push(b'\n');
+    text.extend_from_slice(more);
+    read_lines(options, &text, 0)
+}
+
+fn load(path: &Path) -> Result<Vec<u8>, FileError> {
+    std::fs::read(path).map_err(|error| {
+        let why = error.raw_os_error().map_or(error.to_string(), |code| {
+            let text = std::io::Error::from_raw_os_error(code).to_string();
+            text.split(" (os error").next().unwrap_or_default().to_owned()
+        });
+        FileError::Open(path.display().to_string(), why)
+    })
+}
+
+fn read_lines(options: &mut ServerOptions, text: &[u8], depth: usize) -> Result<(), FileError> {
+    for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line[0] == b'#' {
+            continue;
+        }
+        let fail = |message: String| FileError::Line { number: index + 1, text: line.to_vec(), message };
+        let words = split(line).ok_or_else(|| fail("Unbalanced quotes in configuration line".into()))?;
+        let Some((name, values)) = words.split_first() else { continue };
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if name == "include" {
+            let [path] = values else { return Err(fail("Bad directive or wrong number of arguments".into())) };
+            if depth == INCLUDES_MAX {
+                return Err(fail(format!("files include each other more than {INCLUDES_MAX} deep")));
+            }
+            for path in included(&String::from_utf8_lossy(path)) {
+                read_lines(options, &load(Path::new(&path))?, depth + 1)?;
+            }
+            continue;
+        }
+        directive(options, &name, values).map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// The files that a pattern's last part stands for, in order; a name without pattern characters stands for itself.
+fn included(pattern: &str) -> Vec<String> {
+    if !pattern.contains(['*', '?', '[']) {
+        return vec![pattern.to_owned()];
+    }
+    let (folder, name) = pattern.rsplit_once('/').unwrap_or((".", pattern));
+    let Ok(entries) = std::fs::read_dir(if folder.is_empty() { "/" } else { folder }) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut found: Vec<String> = names
+        .filter(|found| !found.starts_with('.') && crate::glob::matches(name.as_bytes(), found.as_bytes()))
+        .map(|found| format!("{folder}/{found}"))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Result<(), String> {
+    let name = canonical(name);
+    if let Some((_, why)) = DIRECTIVES.iter().find(|(known, _)| *known == name) {
+        return Err((*why).into());
+    }
+    match name {
+        "save" => return save(options, values),
+        "replicaof" if matches!(values, [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one")) =>
+        {
+            return Ok(());
+        }
+        _ => {}
+    }
+    let field = PROCESS.iter().find(|parameter| parameter.name == name).map(|parameter| &parameter.field);
+    let field = field.or_else(|| find(name).map(|parameter| &parameter.field));
+    let takes_several = matches!(field, Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_)))
+        || matches!(name, "replicaof" | "notify-keyspace-events");
+    if let Some(idle) = find_idle(name) {
+        let value = idle.parse(values)?;
+        options.idle.insert(idle.name, value);
+        return Ok(());
+    }
+    let is_known = field.is_some() || FIXED.iter().any(|fixed| fixed.name == name);
+    if is_known && values.len() != 1 && !takes_several {
+        return Err(WRONG_WORDS.into());
+    }
+    if let Some(field) = field {
+        return field.parse(options, &values.join(&b' '));
+    }
+    match options.set(name, &values.join(&b' ')) {
+        Err(message) if message == super::UNKNOWN => Err("Bad directive or wrong number of arguments".into()),
+        result => result,
+    }
+}
+
+/// `save ""` asks for no snapshots; `save seconds changes…` and no line at all ask for some, which there are none of.
+fn save(options: &mut ServerOptions, values: &[Vec<u8>]) -> Result<(), String> {
+    const WRONG: &str = "Invalid save parameters";
+    if values.is_empty() {
+        return Err(WRONG_WORDS.into());
+    }
+    if matches!(values, [empty] if empty.is_empty()) {
+        options.process.saves = false;
+        return Ok(());
+    }
+    let words: Vec<&[u8]> =
+        values.iter().flat_map(|value| value.split(|b| *b == b' ')).filter(|w| !w.is_empty()).collect();
+    let numbers: Option<Vec<u64>> = words.iter().map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect();
+    match numbers {
+        Some(numbers) if numbers.len() % 2 == 0 && numbers.iter().step_by(2).all(|seconds| *seconds >= 1) => {
+            options.process.saves = true;
+            Ok(())
+        }
+        _ => Err(WRONG.into()),
+    }
+}
+
+/// The words of a line: blanks part them, `"…"` may have escapes (`\n`, `\xff`), `'…'` only `\'`. None if a quote is not
+/// closed, or closed in the middle of a word.
+pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut words = Vec::new();
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == 0x0b) {
+            at += 1;
+        }
+        if at >= line.len() {
+            return Some(words);
+        }
+        let mut word = Vec::new();
+        loop {
+            match line.get(at) {
+                None => break,
+                Some(byte) if byte.is_ascii_whitespace() => break,
+                Some(quote @ (b'"' | b'\'')) => {
+                    at = quoted(line, at + 1, *quote, &mut word)?;
+                    // A word ends where its quotes do.
+                    if line.get(at).is_some_and(|byte| !byte.is_ascii_whitespace()) {
+                        return None;
+                    }
+                    break;
+                }
+                Some(byte) => word.push(*byte),
+            }
+            at += 1;
+        }
+        words.push(word);
+    }
+}
+
+/// Reads up to the closing quote; gives the place behind it.
+fn quoted(line: &[u8], mut at: usize, quote: u8, word: &mut Vec<u8>) -> Option<usize> {
+    let hex = |byte: u8| char::from(byte).to_digit(16);
+    loop {
+        let byte = *line.get(at)?;
+        match byte {
+            _ if byte == quote => return Some(at + 1),
+            b'\\' if quote == b'"' => {
+                let next = *line.get(at + 1)?;
+                if let (b'x', Some(high), Some(low)) =
+                    (next, line.get(at + 2).and_then(|byte| hex(*byte)), line.get(at + 3).and_then(|byte| hex(*byte)))
+                {
+                    word.push((high * 16 + low) as u8);
+                    at += 4;
+                    continue;
+                }
+                word.push(match next {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => other,
+                });
+                at += 2;
+            }
+            b'\\' if line.get(at + 1) == Some(&b'\'') => {
+                word.push(b'\'');
+                at += 2;
+            }
+            _ => {
+                word.push(byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// A word as it may stand in a line.
+pub fn quote(word: &[u8]) -> Vec<u8> {
+    let mut line = vec![b'"'];
+    for byte in word {
+        match byte {
+            b'"' | b'\\' => line.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            b'\t' => line.extend_from_slice(b"\\t"),
+            b' '..=b'~' => line.push(*byte),
+            _ => line.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    line.push(b'"');
+    line
+}
+
+/// Lines from the words of a command line: a word that begins with two dashes is a name, what follows are its values.
+/// Redis's rules: a word with a blank in it, as in `--port 6380` in quotes, is a name with its value; `--save` before
+/// another name or at the end means none.
+pub fn lines_of_words(words: &[Vec<u8>]) -> Vec<u8> {
+    let mut lines = Vec::new();
+    let mut expects_value = false;
+    for (index, word) in words.iter().enumerate() {
+        if !expects_value && word.starts_with(b"--") {
+            if !lines.is_empty() {
+                lines.push(b'\n');
+            }
+            lines.extend_from_slice(&word[2..]);
+            lines.push(b' ');
+            expects_value = split(word).is_none_or(|parts| parts.len() == 1);
+            let next_is_name = words.get(index + 1).is_none_or(|next| next.starts_with(b"--"));
+            if expects_value && next_is_name && word.eq_ignore_ascii_case(b"--save") {
+                lines.extend_from_slice(b"\"\"");
+                expects_value = false;
+            }
+        } else {
+            lines.extend_from_slice(&quote(word));
+            lines.push(b' ');
+            expects_value = false;
+        }
+    }
+    lines
+}
+
+/// Arbitrary bytes as a configuration, for fuzzing: any error is right, a panic is not.
+pub fn fuzz_file(bytes: &[u8]) {
+    let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
+    // What includes files would read the machine's.
+    if !bytes.to_ascii_lowercase().windows(7).any(|window| window == b"include") {
+        let _ = read(&mut options, None, bytes);
+    }
+    for name in super::names() {
+        let _ = options.get(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<ServerOptions, FileError> {
+        let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
+        read(&mut options, None, text.as_bytes()).map(|()| options)
+    }
+
+    #[test]
+    fn words_are_split_as_redis_does() {
+        let check = |line: &str, expected: Option<&[&str]>| {
+            let expected = expected.map(|words| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>());
+            assert_eq!(split(line.as_bytes()), expected, "{line}");
+        };
+        check("a b  c", Some(&["a", "b", "c"]));
+        check(r#"a "" 'x y'"#, Some(&["a", "", "x y"]));
+        check(r#""\x41\n\"" '\''"#, Some(&["A\n\"", "'"]));
+        check(r#"a"b""#, Some(&["ab"]));
+        check(r#""a"b"#, None);
+        check(r#""a"#, None);
+        check("'a", None);
+        for word in ["", "a b", "\"\\\n\r\tx\u{1}"] {
+            assert_eq!(split(&quote(word.as_bytes())), Some(vec![word.as_bytes().to_vec()]));
+        }
+    }
+
+    #[test]
+    fn the_last_line_counts_and_every_class_of_name_is_taken() {
+        let read =
+            options("port 1\n# a comment\nPORT 2\nsave \"\"\nhz 20\nappendonly no\nbind 127.0.0.1 -::1\n").unwrap();
+        assert_eq!((read.process.port, read.process.saves), (2, false));
+        assert_eq!(read.get("hz"), Some(b"20".to_vec()));
+        assert_eq!(read.get("bind"), Some(b"127.0.0.1 -::1".to_vec()));
+        assert!(options("").unwrap().process.saves);
+        assert!(options("save 3600 1 60 2\n").unwrap().process.saves);
+        assert!(options("replicaof no one\nslave-priority 5").is_ok());
+    }
+
+    #[test]
+    fn errors_name_line_text_and_reason() {
+        let check = |text: &str, line: usize, reason: &str| match options(text) {
+            Err(FileError::Line { number, message, .. }) => assert_eq!((number, message.as_str()), (line, reason)),
+            other => panic!("{text:?}: {other:?}"),
+        };
+        check("foo bar", 2, "Bad directive or wrong number of arguments");
+        check("port 1\n\n port", 4, "wrong number of arguments");
+        check("port 70000", 2, "argument must be between 0 and 65535 inclusive");
+        check("loglevel foo", 2, "argument(s) must be one of the following: debug, verbose, notice, warning, nothing");
+        check("hz", 2, "wrong number of arguments");
+        check("requirepass \"a", 2, "Unbalanced quotes in configuration line");
+        check("appendonly yes", 2, "nothing is persisted yet");
+        check("replicaof 127.0.0.1 1", 2, "replication is not available yet");
+        check("cluster-enabled yes", 2, "the store is one node that has every slot, without a cluster around it");
+        check("tls-port 6380", 2, "TLS is not available yet");
+        check("aclfile /x", 2, "ACLs are not available yet");
+        check("save 1", 2, "Invalid save parameters");
+        check("loadmodule x", 2, "modules are not supported");
+        check("unixsocketperm 999", 2, "argument couldn't be parsed as an octal number");
+        check("include a b", 2, "Bad directive or wrong number of arguments");
+    }
+
+    #[test]
+    fn files_include_files_and_end_somewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("a.part"), "port 1\n").unwrap();
+        std::fs::write(path("b.part"), "port 2\ntimeout 9\n").unwrap();
+        let read = options(&format!("include {}", path("*.part").display())).unwrap();
+        assert_eq!((read.process.port, read.timeout_s), (2, 9));
+        assert!(options(&format!("include {}", path("*.none").display())).is_ok());
+        let missing = options(&format!("include {}", path("none").display())).unwrap_err().to_string();
+        assert!(missing.ends_with("none': No such file or directory"), "{missing}");
+        std::fs::write(path("loop"), format!("include {}\n", path("loop").display())).unwrap();
+        let looping = options(&format!("include {}", path("loop").display())).unwrap_err().to_string();
+        assert!(looping.contains("16 deep"), "{looping}");
+    }
+
+    #[test]
+    fn a_command_line_becomes_lines() {
+        let check = |words: &[&str], expected: &str| {
+            let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+            assert_eq!(String::from_utf8(lines_of_words(&words)).unwrap(), expected, "{words:?}");
+        };
+        check(&["--port", "1", "--bind", "a", "b"], "port \"1\" \nbind \"a\" \"b\" ");
+        check(&["--port 1", "--timeout", "2"], "port 1 \ntimeout \"2\" ");
+        check(&["--save", "--port", "1"], "save \"\"\nport \"1\" ");
+        check(&["--save"], "save \"\"");
+        check(&["--requirepass", "--x"], "requirepass \"--x\" ");
+    }
+
+    #[test]
+    fn arbitrary_files_never_panic() {
+        let seeds = [
+            "port 1",
+            "bind \"\\x",
+            "save '",
+            "client-output-buffer-limit normal 1 1 1",
+            "unixsocketperm 7777777777777",
+        ];
+        for seed in seeds {
+            for cut in 0..=seed.len() {
+                fuzz_file(&seed.as_bytes()[..cut]);
+                fuzz_file(&[&seed.as_bytes()[cut..], b"\n\xff \x00"].concat());
+            }
+        }
+    }
+}

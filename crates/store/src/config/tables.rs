@@ -1,0 +1,398 @@
+//! Parameters of the process around a store that stands alone, and those of what is not there.
+
+use super::{Field, ServerOptions};
+
+/// A parameter of the process: it acts where the store stands alone (`sluicegate store`, `redis-server`). In a `store`
+/// section of a proxy's file it is refused, with what to write instead.
+pub struct ProcessParameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether `CONFIG SET` may change it; otherwise it is read at start.
+    pub live: bool,
+    /// One sentence.
+    pub docs: &'static str,
+    /// Why a `store` section can't have it.
+    pub in_section: &'static str,
+    pub(super) field: Field,
+}
+
+const fn process(name: &'static str, field: Field, docs: &'static str, in_section: &'static str) -> ProcessParameter {
+    ProcessParameter { name, live: false, docs, in_section, field }
+}
+
+const BIND: &str = "write 'bind ADDRESS:PORT' in the store section";
+const LOG: &str = "'log' in the global section decides that";
+const THREADS: &str = "'nbthread' in the global section sets the workers";
+
+/// What the process of a store of its own is told, by name.
+pub static PROCESS: &[ProcessParameter] = &[
+    process(
+        "bind",
+        Field::Words(|options| &mut options.process.bind),
+        "Addresses to listen on; one that begins with a dash may fail, '*' is every one.",
+        BIND,
+    ),
+    process(
+        "daemonize",
+        Field::Switch(|options| &mut options.process.daemonize),
+        "Goes to the background; the command ends once the store serves.",
+        "'daemon' in the global section decides that",
+    ),
+    process(
+        "dir",
+        Field::Text(|options| &mut options.process.dir),
+        "The working directory; relative paths start there.",
+        "a proxy's process has no directory of its own",
+    ),
+    process(
+        "io-threads",
+        Field::Integer(|options| &mut options.process.threads, 0, super::THREADS_MAX),
+        "Redis's name for 'threads'.",
+        THREADS,
+    ),
+    process("logfile", Field::Text(|options| &mut options.process.logfile), "Where the log goes; empty: stdout.", LOG),
+    ProcessParameter {
+        name: "loglevel",
+        live: true,
+        docs: "What is logged.",
+        in_section: LOG,
+        field: Field::Choice(
+            |options| &mut options.process.loglevel,
+            &["debug", "verbose", "notice", "warning", "nothing"],
+        ),
+    },
+    process(
+        "pidfile",
+        Field::Text(|options| &mut options.process.pidfile),
+        "Where the process's number is written.",
+        "'pidfile' in the global section decides that",
+    ),
+    process("port", Field::Integer(|options| &mut options.process.port, 0, 65_535), "The TCP port; 0 for none.", BIND),
+    process(
+        "supervised",
+        Field::Choice(|options| &mut options.process.supervised, &["upstart", "systemd", "auto", "no"]),
+        "Who is told that the store serves.",
+        "-Ws on the command line decides that",
+    ),
+    process(
+        "tcp-backlog",
+        Field::Integer(|options| &mut options.process.backlog, 0, i32::MAX as u32),
+        "Connections that wait to be accepted.",
+        "'backlog' belongs to the bind line",
+    ),
+    process(
+        "threads",
+        Field::Integer(|options| &mut options.process.threads, 0, super::THREADS_MAX),
+        "Workers; 0 for as many as the machine has cores. Not a parameter of Redis.",
+        THREADS,
+    ),
+    process(
+        "unixsocket",
+        Field::Text(|options| &mut options.process.unixsocket),
+        "The path of a unix socket; empty for none.",
+        "write 'bind PATH' in the store section",
+    ),
+    process(
+        "unixsocketperm",
+        Field::Octal(|options| &mut options.process.unixsocketperm),
+        "Its permissions; 0: what the umask leaves.",
+        "'mode' belongs to the bind line",
+    ),
+];
+
+/// Where and how the process of a store of its own runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessOptions {
+    /// Addresses as they are written; a leading `-` allows one to be missing.
+    pub bind: Vec<Vec<u8>>,
+    /// TCP port; 0: none.
+    pub port: u32,
+    /// Path; empty: none.
+    pub unixsocket: Vec<u8>,
+    /// Permissions; 0: those of the umask.
+    pub unixsocketperm: u32,
+    /// Connections that the kernel holds ready.
+    pub backlog: u32,
+    /// Workers; 0: one for each core.
+    pub threads: u32,
+    /// Goes to the background.
+    pub daemonize: bool,
+    /// `no`, `systemd`, `upstart`, `auto`.
+    pub supervised: &'static str,
+    /// Path; empty: none.
+    pub pidfile: Vec<u8>,
+    /// Path; empty: standard output.
+    pub logfile: Vec<u8>,
+    /// `debug`, `verbose`, `notice`, `warning`, `nothing`.
+    pub loglevel: &'static str,
+    /// Working directory; empty: where it was started.
+    pub dir: Vec<u8>,
+    /// Snapshots are asked for, by Redis's default or by `save`; there are none, which is warned of.
+    pub saves: bool,
+}
+
+impl Default for ProcessOptions {
+    fn default() -> ProcessOptions {
+        ProcessOptions {
+            bind: vec![b"*".to_vec(), b"-::*".to_vec()],
+            port: 6379,
+            unixsocket: Vec::new(),
+            unixsocketperm: 0,
+            backlog: 511,
+            threads: 0,
+            daemonize: false,
+            supervised: "no",
+            pidfile: Vec::new(),
+            logfile: Vec::new(),
+            loglevel: "notice",
+            dir: Vec::new(),
+            saves: true,
+        }
+    }
+}
+
+/// A parameter of something that is not there: a file may have it, at any value that Redis takes, because it changes
+/// nothing in Redis either while that thing is off. `CONFIG GET` shows it, `CONFIG SET` refuses to change it.
+pub struct Idle {
+    /// Its name.
+    pub name: &'static str,
+    /// Redis's default.
+    pub default: &'static str,
+    /// Which values a file may give it.
+    pub form: Form,
+    /// Why it changes nothing.
+    pub why: &'static str,
+}
+
+/// Values that an [`Idle`] parameter takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// Any one word.
+    Text,
+    /// `yes` or `no`.
+    Switch,
+    /// A number from 0.
+    Number,
+    /// A number of bytes, or of percent.
+    Memory,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// Several words.
+    Words,
+}
+
+const fn idle(name: &'static str, default: &'static str, form: Form, why: &'static str) -> Idle {
+    Idle { name, default, form, why }
+}
+
+const SAVING: &str = "nothing is persisted yet";
+const REPLICATION: &str = "replication is not available yet";
+const CLUSTER: &str = "the store is one node that has every slot";
+const TLS: &str = "TLS is not available yet";
+const SCRIPTS: &str = "scripts are not available yet";
+const STREAMS: &str = "streams are not available yet";
+const TRACKING: &str = "client tracking is not available yet";
+const ACL: &str = "ACLs are not available yet";
+const EXPIRY: &str = "expiry adapts by itself";
+const FREEING: &str = "large values are always freed outside the locks";
+const DEFRAG: &str = "the allocator here does not fragment that way";
+const TABLES: &str = "tables here never rehash as a whole";
+const SYSTEM: &str = "the process leaves that to the system";
+
+use Form::{Choice, Memory, Number, Switch, Text, Words};
+
+/// Parameters of what is not there, by what that is.
+pub static IDLE: &[Idle] = &[
+    idle("acl-pubsub-default", "resetchannels", Choice(&["allchannels", "resetchannels"]), ACL),
+    idle("acllog-max-len", "128", Number, ACL),
+    idle("active-defrag-cycle-max", "25", Number, DEFRAG),
+    idle("active-defrag-cycle-min", "1", Number, DEFRAG),
+    idle("active-defrag-ignore-bytes", "104857600", Memory, DEFRAG),
+    idle("active-defrag-max-scan-fields", "1000", Number, DEFRAG),
+    idle("active-defrag-threshold-lower", "10", Number, DEFRAG),
+    idle("active-defrag-threshold-upper", "100", Number, DEFRAG),
+    idle("jemalloc-bg-thread", "yes", Switch, DEFRAG),
+    idle("active-expire-effort", "1", Number, EXPIRY),
+    idle("dynamic-hz", "yes", Switch, EXPIRY),
+    idle("hz", "10", Number, EXPIRY),
+    idle("activerehashing", "yes", Switch, TABLES),
+    idle("always-show-logo", "no", Switch, SYSTEM),
+    idle("crash-log-enabled", "yes", Switch, SYSTEM),
+    idle("crash-memcheck-enabled", "yes", Switch, SYSTEM),
+    idle("disable-thp", "yes", Switch, SYSTEM),
+    idle("ignore-warnings", "", Text, SYSTEM),
+    idle("io-threads-do-reads", "no", Switch, "every worker reads, runs and writes for its own clients"),
+    idle("locale-collate", "", Text, "the C locale orders strings"),
+    idle("oom-score-adj-values", "0 200 800", Words, SYSTEM),
+    idle("proc-title-template", "{title} {listen-addr} {server-mode}", Text, SYSTEM),
+    idle("set-proc-title", "yes", Switch, SYSTEM),
+    idle("syslog-facility", "local0", Text, "the log is a file or standard output"),
+    idle("syslog-ident", "redis", Text, "the log is a file or standard output"),
+    idle("aof-disable-auto-gc", "no", Switch, SAVING),
+    idle("aof-load-truncated", "yes", Switch, SAVING),
+    idle("aof-rewrite-incremental-fsync", "yes", Switch, SAVING),
+    idle("aof-timestamp-enabled", "no", Switch, SAVING),
+    idle("aof-use-rdb-preamble", "yes", Switch, SAVING),
+    idle("appenddirname", "appendonlydir", Text, SAVING),
+    idle("appendfilename", "appendonly.aof", Text, SAVING),
+    idle("appendfsync", "everysec", Choice(&["everysec", "always", "no"]), SAVING),
+    idle("auto-aof-rewrite-min-size", "67108864", Memory, SAVING),
+    idle("auto-aof-rewrite-percentage", "100", Number, SAVING),
+    idle("dbfilename", "dump.rdb", Text, SAVING),
+    idle("no-appendfsync-on-rewrite", "no", Switch, SAVING),
+    idle("rdb-del-sync-files", "no", Switch, SAVING),
+    idle("rdb-save-incremental-fsync", "yes", Switch, SAVING),
+    idle("rdbchecksum", "yes", Switch, SAVING),
+    idle("rdbcompression", "yes", Switch, SAVING),
+    idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
+    idle("shutdown-on-sigint", "default", Words, SAVING),
+    idle("shutdown-on-sigterm", "default", Words, SAVING),
+    idle("stop-writes-on-bgsave-error", "yes", Switch, SAVING),
+    idle("masterauth", "", Text, REPLICATION),
+    idle("masteruser", "", Text, REPLICATION),
+    idle("min-replicas-max-lag", "10", Number, REPLICATION),
+    idle("propagation-error-behavior", "ignore", Choice(&["ignore", "panic", "panic-on-replicas"]), REPLICATION),
+    idle("repl-backlog-size", "1048576", Memory, REPLICATION),
+    idle("repl-backlog-ttl", "3600", Number, REPLICATION),
+    idle("repl-disable-tcp-nodelay", "no", Switch, REPLICATION),
+    idle("repl-diskless-load", "disabled", Choice(&["disabled", "on-empty-db", "swapdb"]), REPLICATION),
+    idle("repl-diskless-sync", "yes", Switch, REPLICATION),
+    idle("repl-diskless-sync-delay", "5", Number, REPLICATION),
+    idle("repl-diskless-sync-max-replicas", "0", Number, REPLICATION),
+    idle("repl-ping-replica-period", "10", Number, REPLICATION),
+    idle("repl-timeout", "60", Number, REPLICATION),
+    idle("replica-announce-ip", "", Text, REPLICATION),
+    idle("replica-announce-port", "0", Number, REPLICATION),
+    idle("replica-announced", "yes", Switch, REPLICATION),
+    idle("replica-ignore-disk-write-errors", "no", Switch, REPLICATION),
+    idle("replica-ignore-maxmemory", "yes", Switch, REPLICATION),
+    idle("replica-lazy-flush", "no", Switch, REPLICATION),
+    idle("replica-priority", "100", Number, REPLICATION),
+    idle("replica-read-only", "yes", Switch, REPLICATION),
+    idle("replica-serve-stale-data", "yes", Switch, REPLICATION),
+    idle("shutdown-timeout", "10", Number, REPLICATION),
+    idle("cluster-allow-pubsubshard-when-down", "yes", Switch, CLUSTER),
+    idle("cluster-allow-reads-when-down", "no", Switch, CLUSTER),
+    idle("cluster-allow-replica-migration", "yes", Switch, CLUSTER),
+    idle("cluster-announce-bus-port", "0", Number, CLUSTER),
+    idle("cluster-announce-hostname", "", Text, CLUSTER),
+    idle("cluster-announce-human-nodename", "", Text, CLUSTER),
+    idle("cluster-announce-ip", "", Text, CLUSTER),
+    idle("cluster-announce-port", "0", Number, CLUSTER),
+    idle("cluster-announce-tls-port", "0", Number, CLUSTER),
+    idle("cluster-config-file", "nodes.conf", Text, CLUSTER),
+    idle("cluster-link-sendbuf-limit", "0", Memory, CLUSTER),
+    idle("cluster-migration-barrier", "1", Number, CLUSTER),
+    idle("cluster-node-timeout", "15000", Number, CLUSTER),
+    idle("cluster-port", "0", Number, CLUSTER),
+    idle("cluster-preferred-endpoint-type", "ip", Choice(&["ip", "hostname", "unknown-endpoint"]), CLUSTER),
+    idle("cluster-replica-no-failover", "no", Switch, CLUSTER),
+    idle("cluster-replica-validity-factor", "10", Number, CLUSTER),
+    idle("cluster-require-full-coverage", "yes", Switch, CLUSTER),
+    idle("tls-auth-clients", "yes", Choice(&["no", "yes", "optional"]), TLS),
+    idle("tls-ca-cert-dir", "", Text, TLS),
+    idle("tls-ca-cert-file", "", Text, TLS),
+    idle("tls-cert-file", "", Text, TLS),
+    idle("tls-ciphers", "", Text, TLS),
+    idle("tls-ciphersuites", "", Text, TLS),
+    idle("tls-client-cert-file", "", Text, TLS),
+    idle("tls-client-key-file", "", Text, TLS),
+    idle("tls-client-key-file-pass", "", Text, TLS),
+    idle("tls-cluster", "no", Switch, TLS),
+    idle("tls-dh-params-file", "", Text, TLS),
+    idle("tls-key-file", "", Text, TLS),
+    idle("tls-key-file-pass", "", Text, TLS),
+    idle("tls-prefer-server-ciphers", "no", Switch, TLS),
+    idle("tls-protocols", "", Text, TLS),
+    idle("tls-replication", "no", Switch, TLS),
+    idle("tls-session-cache-size", "20480", Number, TLS),
+    idle("tls-session-cache-timeout", "300", Number, TLS),
+    idle("tls-session-caching", "yes", Switch, TLS),
+    idle(
+        "lfu-log-factor",
+        "10",
+        Number,
+        "the first accesses are counted one by one, and a counter ends at half a million",
+    ),
+    idle("maxmemory-clients", "0", Memory, "clients are not evicted; see client-output-buffer-limit"),
+    idle("maxmemory-eviction-tenacity", "10", Number, "a command takes half a millisecond for eviction at most"),
+    idle("maxmemory-samples", "5", Number, "the worst of every sixteen keys is evicted; there is nothing to choose"),
+    idle("busy-reply-threshold", "5000", Number, SCRIPTS),
+    idle("stream-node-max-bytes", "4096", Memory, STREAMS),
+    idle("stream-node-max-entries", "100", Number, STREAMS),
+    idle("tracking-table-max-keys", "1000000", Number, TRACKING),
+    idle("lazyfree-lazy-eviction", "no", Switch, FREEING),
+    idle("lazyfree-lazy-expire", "no", Switch, FREEING),
+    idle("lazyfree-lazy-server-del", "no", Switch, FREEING),
+    idle("lazyfree-lazy-user-del", "no", Switch, FREEING),
+    idle("lazyfree-lazy-user-flush", "no", Switch, FREEING),
+];
+
+/// Redis's older names of the same parameters.
+pub static ALIASES: &[(&str, &str)] = &[
+    ("cluster-slave-no-failover", "cluster-replica-no-failover"),
+    ("cluster-slave-validity-factor", "cluster-replica-validity-factor"),
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("lua-time-limit", "busy-reply-threshold"),
+    ("min-slaves-max-lag", "min-replicas-max-lag"),
+    ("min-slaves-to-write", "min-replicas-to-write"),
+    ("repl-ping-slave-period", "repl-ping-replica-period"),
+    ("slave-announce-ip", "replica-announce-ip"),
+    ("slave-announce-port", "replica-announce-port"),
+    ("slave-ignore-maxmemory", "replica-ignore-maxmemory"),
+    ("slave-lazy-flush", "replica-lazy-flush"),
+    ("slave-priority", "replica-priority"),
+    ("slave-read-only", "replica-read-only"),
+    ("slave-serve-stale-data", "replica-serve-stale-data"),
+    ("slaveof", "replicaof"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
+];
+
+/// The name that a parameter has in the tables.
+pub fn canonical(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, known)| known)
+}
+
+/// The idle parameter of this name.
+pub(super) fn find_idle(name: &str) -> Option<&'static Idle> {
+    IDLE.iter().find(|idle| idle.name == name)
+}
+
+impl Idle {
+    /// Its value, as a file set it or by default.
+    pub(super) fn value(&self, options: &ServerOptions) -> Vec<u8> {
+        options.idle.get(self.name).cloned().unwrap_or_else(|| self.default.into())
+    }
+
+    /// A value as Redis takes it and shows it again.
+    pub(super) fn parse(&self, words: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+        let [word] = words else {
+            return match self.form {
+                Words if !words.is_empty() => Ok(words.join(&b' ')),
+                _ => Err(super::WRONG_WORDS.into()),
+            };
+        };
+        let text = word.to_ascii_lowercase();
+        match self.form {
+            Text => Ok(word.clone()),
+            Words => Ok(word.clone()),
+            Switch if matches!(&text[..], b"yes" | b"no") => Ok(text),
+            Switch => Err(super::NOT_SWITCH.into()),
+            Number => match std::str::from_utf8(word).ok().and_then(|text| text.parse::<u64>().ok()) {
+                Some(_) => Ok(word.clone()),
+                None => Err(super::NOT_NUMBER.into()),
+            },
+            Memory => match super::parse_memory(word) {
+                Some(bytes) => Ok(bytes.to_string().into()),
+                None => Err(super::NOT_MEMORY.into()),
+            },
+            Choice(choices) => match choices.iter().find(|choice| choice.as_bytes() == text) {
+                Some(choice) => Ok((*choice).into()),
+                None => Err(super::not_a_choice(choices)),
+            },
+        }
+    }
+}

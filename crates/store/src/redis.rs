@@ -1,0 +1,141 @@
+//! The commands of Redis 7.2, and why some are not here.
+//!
+//! Names are facts: redis-server's own `COMMAND LIST`, with what 7.2 added to 7.0. The reference manual says of each
+//! whether it is here; a client that sends one that isn't is told the reason, behind the words that clients know an
+//! unknown command by.
+
+/// Every command of Redis 7.2, those of containers behind a bar.
+const NAMES: &str = "\
+acl acl|cat acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save \
+acl|setuser acl|users acl|whoami append asking auth bgrewriteaof bgsave bitcount bitfield bitfield_ro bitop \
+bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin client client|caching client|getname \
+client|getredir client|help client|id client|info client|kill client|list client|no-evict client|no-touch \
+client|pause client|reply client|setinfo client|setname client|tracking client|trackinginfo client|unblock \
+client|unpause cluster cluster|addslots cluster|addslotsrange cluster|bumpepoch cluster|count-failure-reports \
+cluster|countkeysinslot cluster|delslots cluster|delslotsrange cluster|failover cluster|flushslots \
+cluster|forget cluster|getkeysinslot cluster|help cluster|info cluster|keyslot cluster|links cluster|meet \
+cluster|myid cluster|myshardid cluster|nodes cluster|replicas cluster|replicate cluster|reset cluster|saveconfig \
+cluster|set-config-epoch cluster|setslot cluster|shards cluster|slaves cluster|slots command command|count \
+command|docs command|getkeys command|getkeysandflags command|help command|info command|list config config|get \
+config|help config|resetstat config|rewrite config|set copy dbsize debug decr decrby del discard dump echo eval \
+eval_ro evalsha evalsha_ro exec exists expire expireat expiretime failover fcall fcall_ro flushall flushdb \
+function function|delete function|dump function|flush function|help function|kill function|list function|load \
+function|restore function|stats geoadd geodist geohash geopos georadius georadius_ro georadiusbymember \
+georadiusbymember_ro geosearch geosearchstore get getbit getdel getex getrange getset hdel hello hexists hget \
+hgetall hincrby hincrbyfloat hkeys hlen hmget hmset hrandfield hscan hset hsetnx hstrlen hvals incr incrby \
+incrbyfloat info keys lastsave latency latency|doctor latency|graph latency|help latency|histogram \
+latency|history latency|latest latency|reset lcs lindex linsert llen lmove lmpop lolwut lpop lpos lpush lpushx \
+lrange lrem lset ltrim memory memory|doctor memory|help memory|malloc-stats memory|purge memory|stats \
+memory|usage mget migrate module module|help module|list module|load module|loadex module|unload monitor move \
+mset msetnx multi object object|encoding object|freq object|help object|idletime object|refcount persist pexpire \
+pexpireat pexpiretime pfadd pfcount pfdebug pfmerge pfselftest ping psetex psubscribe psync pttl publish pubsub \
+pubsub|channels pubsub|help pubsub|numpat pubsub|numsub pubsub|shardchannels pubsub|shardnumsub punsubscribe \
+quit randomkey readonly readwrite rename renamenx replconf replicaof reset restore restore-asking role rpop \
+rpoplpush rpush rpushx sadd save scan scard script script|debug script|exists script|flush script|help \
+script|kill script|load sdiff sdiffstore select set setbit setex setnx setrange shutdown sinter sintercard \
+sinterstore sismember slaveof slowlog slowlog|get slowlog|help slowlog|len slowlog|reset smembers smismember \
+smove sort sort_ro spop spublish srandmember srem sscan ssubscribe strlen subscribe substr sunion sunionstore \
+sunsubscribe swapdb sync time touch ttl type unlink unsubscribe unwatch wait waitaof watch xack xadd xautoclaim \
+xclaim xdel xgroup xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|help \
+xgroup|setid xinfo xinfo|consumers xinfo|groups xinfo|help xinfo|stream xlen xpending xrange xread xreadgroup \
+xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop \
+zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex \
+zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion \
+zunionstore";
+
+const STREAMS: &str = "streams are not available yet";
+const SCRIPTS: &str = "scripts are not available yet";
+const ACL: &str = "ACLs are not available yet";
+const SAVING: &str = "nothing is persisted yet";
+const REPLICATION: &str = "replication is not available yet";
+const CLUSTER: &str = "the store is one node that has every slot";
+const MODULES: &str = "modules are not supported";
+const TRACKING: &str = "client tracking is not available yet";
+const INTERNAL: &str = "Redis has it for itself alone";
+
+/// Why a command is not here, by the beginning of its name; the first row that fits.
+const REASONS: &[(&str, &str)] = &[
+    ("acl", ACL),
+    ("bgrewriteaof", SAVING),
+    ("bgsave", SAVING),
+    ("client|caching", TRACKING),
+    ("client|tracking", TRACKING),
+    ("cluster|", CLUSTER),
+    ("eval", SCRIPTS),
+    ("failover", REPLICATION),
+    ("fcall", SCRIPTS),
+    ("function", SCRIPTS),
+    ("lastsave", SAVING),
+    ("migrate", CLUSTER),
+    ("module", MODULES),
+    ("pfdebug", INTERNAL),
+    ("pfselftest", INTERNAL),
+    ("psync", REPLICATION),
+    ("replconf", REPLICATION),
+    ("restore-asking", CLUSTER),
+    ("save", SAVING),
+    ("script", SCRIPTS),
+    ("sync", REPLICATION),
+    ("x", STREAMS),
+];
+
+/// Every name, in alphabetical order, those of a container behind it.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.split(' ')
+}
+
+/// Why this command of Redis is not here; none for a name that Redis doesn't know either. Asked only about names that
+/// the catalogue does not have.
+pub(crate) fn reason(name: &str) -> Option<&'static str> {
+    names().find(|known| *known == name)?;
+    Some(REASONS.iter().find(|(start, _)| name.starts_with(start)).map_or("not available yet", |row| row.1))
+}
+
+/// The reply to a command that Redis has and this store has not; `name` as the client wrote it.
+pub(crate) fn refusal(name: &[u8]) -> Option<String> {
+    let shown = std::str::from_utf8(name).ok()?;
+    let (container, name) = match shown.split_once('|') {
+        Some((container, name)) => (Some(container), name),
+        None => (None, shown),
+    };
+    let reason = reason(&shown.to_ascii_lowercase())?;
+    Some(match container {
+        None => format!("ERR unknown command '{name}': {reason}"),
+        Some(container) => {
+            format!("ERR unknown subcommand '{name}' of {}: {reason}", container.to_ascii_uppercase())
+        }
+    })
+}
+
+/// How a command that is here differs from Redis's, for the reference manual.
+pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
+    ("asking", "answers OK without a cluster, too"),
+    ("cluster", "answers as the one node of a cluster, though `INFO` says that there is none"),
+    ("command|docs", "without argument lists and history"),
+    ("config|rewrite", "refused: the file is the operator's"),
+    ("latency|doctor", "a report of its own words"),
+    ("lolwut", "the version line alone"),
+    ("readonly", "answers OK without a cluster, too"),
+    ("readwrite", "answers OK without a cluster, too"),
+    ("replicaof", "`NO ONE` alone"),
+    ("shutdown", "nothing is saved; refused where the store lives in a proxy"),
+    ("slaveof", "`NO ONE` alone"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_not_here_is_refused_by_name() {
+        let check = |name: &str, expected: Option<&str>| assert_eq!(refusal(name.as_bytes()).as_deref(), expected);
+        check("XAdd", Some("ERR unknown command 'XAdd': streams are not available yet"));
+        check("SAVE", Some("ERR unknown command 'SAVE': nothing is persisted yet"));
+        check(
+            "client|TRACKING",
+            Some("ERR unknown subcommand 'TRACKING' of CLIENT: client tracking is not available yet"),
+        );
+        check("xnone", None);
+        assert!(names().count() > 350);
+    }
+}

@@ -1,0 +1,150 @@
+//! Commands about the server as a member of something larger: SHUTDOWN, ROLE, REPLICAOF, WAIT, LOLWUT, READONLY.
+//!
+//! The store is a master without replicas. What asks for more is refused by name.
+
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
+
+use super::REDIS_VERSION;
+use super::dispatch::{Context, Outcome};
+
+const SYNTAX: &str = "ERR syntax error";
+const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+
+fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
+    out.error(text);
+    Outcome::Done
+}
+
+/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`: the connection ends without a reply.
+pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let (mut save, mut nosave, mut other, mut abort) = (false, false, false, false);
+    for word in &args[1..] {
+        match &word.to_ascii_lowercase()[..] {
+            b"nosave" => nosave = true,
+            b"save" => save = true,
+            b"now" | b"force" => other = true,
+            b"abort" => abort = true,
+            _ => return fail(SYNTAX, out),
+        }
+    }
+    if (save && nosave) || (abort && (save || nosave || other)) {
+        return fail(SYNTAX, out);
+    }
+    if abort {
+        return fail("ERR No shutdown in progress.", out);
+    }
+    if !context.options.standalone {
+        return fail("ERR SHUTDOWN is refused: this store lives in a proxy's process, which is ended by a signal", out);
+    }
+    if save {
+        // Redis's words where it cannot save.
+        return fail("ERR Errors trying to SHUTDOWN. Check logs.", out);
+    }
+    context.worker.server.ask_shutdown();
+    Outcome::Close
+}
+
+/// `ROLE`.
+pub(super) fn role(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.array(3);
+    out.bulk(b"master");
+    out.integer(0);
+    out.array(0);
+    Outcome::Done
+}
+
+/// `REPLICAOF NO ONE`: which it is already.
+pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if args[1].eq_ignore_ascii_case(b"no") && args[2].eq_ignore_ascii_case(b"one") {
+        out.ok();
+    } else {
+        out.error("ERR REPLICAOF is refused: replication is not available yet");
+    }
+    Outcome::Done
+}
+
+/// `WAIT replicas timeout`: there are none, so it waits for as long as it may, and longer for a timeout of 0.
+pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
+    let protocol = context.session.protocol;
+    match timeout(args[2]) {
+        Err(text) => fail(text, out),
+        Ok(_) if replicas <= 0 => {
+            out.integer(0);
+            Outcome::Done
+        }
+        Ok(until) => later(until, protocol, |out| out.integer(0)),
+    }
+}
+
+/// `WAITAOF local replicas timeout` (Redis 7.2).
+pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let (Some(local), Some(replicas)) = (parse_i64(args[1]), parse_i64(args[2])) else { return fail(NOT_INTEGER, out) };
+    if !(0..=1).contains(&local) {
+        return fail("ERR value is out of range, value must between 0 and 1", out);
+    }
+    if replicas < 0 {
+        return fail("ERR value is out of range, must be positive", out);
+    }
+    let until = match timeout(args[3]) {
+        Ok(until) => until,
+        Err(text) => return fail(text, out),
+    };
+    if local > 0 {
+        return fail("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", out);
+    }
+    fn reply(out: &mut ReplyWriter<'_>) {
+        out.array(2);
+        out.integer(0);
+        out.integer(0);
+    }
+    if replicas == 0 {
+        reply(out);
+        return Outcome::Done;
+    }
+    later(until, context.session.protocol, reply)
+}
+
+/// When a wait of so many milliseconds ends; never for 0.
+fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
+    match parse_i64(word).map(u64::try_from) {
+        None => Err("ERR timeout is not an integer or out of range"),
+        Some(Err(_)) => Err("ERR timeout is negative"),
+        Some(Ok(0)) => Ok(None),
+        // A century is long enough, and keeps the sum in range.
+        Some(Ok(time_ms)) => Ok(Some(Instant::now() + Duration::from_millis(time_ms.min(100 * 365 * 86_400_000)))),
+    }
+}
+
+/// A reply that comes at a time, or never.
+fn later(until: Option<Instant>, protocol: Protocol, write: fn(&mut ReplyWriter<'_>)) -> Outcome {
+    Outcome::Later(Box::pin(async move {
+        match until {
+            Some(until) => tokio::time::sleep_until(until.into()).await,
+            None => std::future::pending().await,
+        }
+        let mut bytes = Vec::new();
+        write(&mut ReplyWriter::new(&mut bytes, protocol));
+        bytes
+    }))
+}
+
+/// `LOLWUT [VERSION n] […]`: no picture, only the line that ends one.
+pub(super) fn lolwut(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if let [_, version, number, ..] = args
+        && version.eq_ignore_ascii_case(b"version")
+        && parse_i64(number).is_none()
+    {
+        return fail(NOT_INTEGER, out);
+    }
+    out.verbatim(*b"txt", format!("Redis ver. {REDIS_VERSION}\n").as_bytes());
+    Outcome::Done
+}
+
+/// `READONLY`, `READWRITE`, `ASKING`: cluster clients send them; every key is here.
+pub(super) fn of_clusters(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.ok();
+    Outcome::Done
+}
