@@ -5,6 +5,7 @@ mod bitmaps;
 mod concurrency;
 mod differential;
 mod dump;
+mod garbage;
 mod holds;
 mod memory;
 mod model;
