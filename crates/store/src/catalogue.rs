@@ -41,6 +41,7 @@ flags! {
     LOADING = 7, "loading";
     STALE = 8, "stale";
     SKIP_MONITOR = 9, "skip_monitor";
+    SKIP_SLOWLOG = 15, "skip_slowlog";
     FAST = 10, "fast";
     NO_AUTH = 11, "no_auth";
     MOVABLEKEYS = 12, "movablekeys";
@@ -157,6 +158,8 @@ pub enum ConnectionCommand {
     Quit,
     Reset,
     Select,
+    Subscription,
+    Transaction,
 }
 
 /// Who carries a command out.
@@ -251,6 +254,7 @@ impl CommandSpec {
     pub fn key_positions(&self) -> (i64, i64, i64) {
         match self.keys {
             KeyRule::None => (0, 0, 0),
+            KeyRule::Channels { last } => (1, i64::from(last), 1),
             KeyRule::Range { first, last, step } => (i64::from(first), i64::from(last), i64::from(step)),
             KeyRule::WithDatabase { last, .. } => (1, i64::from(last), 1),
             // What can be said without the words.

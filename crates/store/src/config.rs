@@ -16,6 +16,7 @@ pub use file::{FileError, fuzz_file, lines_of_words, read, split};
 pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, canonical};
 
 use crate::memory::Policy;
+use crate::notify::{parse_classes, show_classes};
 use crate::object::limits;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
@@ -63,6 +64,8 @@ pub struct ServerOptions {
     pub process: ProcessOptions,
     /// What a file set of [`IDLE`].
     pub idle: BTreeMap<&'static str, Vec<u8>>,
+    /// Classes of keyspace events that are published, as bits.
+    pub notify_keyspace_events: u32,
 }
 
 /// Most workers that `threads` can ask for.
@@ -119,6 +122,7 @@ impl Default for ServerOptions {
             standalone: false,
             process: ProcessOptions::default(),
             idle: BTreeMap::new(),
+            notify_keyspace_events: 0,
         }
     }
 }
@@ -229,6 +233,7 @@ enum Field {
     Choice(fn(&mut ServerOptions) -> &mut &'static str, &'static [&'static str]),
     Words(fn(&mut ServerOptions) -> &mut Vec<Vec<u8>>),
     Percentiles(fn(&mut ServerOptions) -> &mut Vec<f64>),
+    Events(fn(&mut ServerOptions) -> &mut u32),
 }
 
 const fn limit(
@@ -312,6 +317,12 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Policy(|options| &mut options.maxmemory_policy),
     },
     Parameter {
+        name: "notify-keyspace-events",
+        live: true,
+        docs: "Publishes what happens to keys: K and E choose the channels, g$lshzxetdmn the classes, A most of them.",
+        field: Field::Events(|options| &mut options.notify_keyspace_events),
+    },
+    Parameter {
         name: "protected-mode",
         live: true,
         docs: "Refuses clients from other machines while there is no password.",
@@ -391,7 +402,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("enable-protected-configs", "no", "no parameter is protected here"),
     fixed("list-compress-depth", "0", "lists are not compressed"),
     fixed("min-replicas-to-write", "0", "replication is not available yet"),
-    fixed("notify-keyspace-events", "", NOT_YET),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("replicaof", "", "replication is not available yet"),
     fixed("save", "", "nothing is persisted yet"),
@@ -429,6 +439,7 @@ impl Field {
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
             Field::Text(field) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
+            Field::Events(field) => show_classes(*field(options)).into(),
             Field::Output(field) => {
                 let rows = OUTPUT_CLASSES.iter().zip(field(options).iter());
                 let rows = rows.map(|(class, row)| format!("{class} {} {} {}", row.hard, row.soft, row.soft_s));
@@ -467,6 +478,10 @@ impl Field {
                 }
             }
             Field::Text(field) => *field(options) = value.to_vec(),
+            Field::Events(field) => {
+                *field(options) =
+                    parse_classes(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            }
             Field::Output(field) => parse_output_limits(field(options), value)?,
             Field::Policy(field) => {
                 let named = |policy: &Policy| policy.name().as_bytes().eq_ignore_ascii_case(value);

@@ -9,10 +9,12 @@ use crate::Inner;
 use crate::clock::TICKS_PER_S;
 use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
+use crate::effect::{Collected, Effect, Effects};
 use crate::gate::Pass;
-use crate::notify::{Class, Event, Events};
+use crate::notify::{Class, Event, Notifier};
 use crate::object::elements::TIMELESS;
 use crate::object::{Kind, Object, ObjectRef, Ref};
+use crate::pubsub::Kind as ChannelKind;
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
@@ -40,8 +42,12 @@ pub struct Ctx<'p> {
     pub(crate) combined: Option<Box<Combined>>,
     /// Memory to be freed after the stripes are unlocked.
     pub(crate) garbage: SmallVec<[Garbage; 1]>,
-    /// What is published after the stripes are unlocked.
-    pub(crate) events: Events,
+    /// What happens outside the keyspace after the stripes are unlocked.
+    pub(crate) effects: Effects,
+    /// Where effects wait for the end of a section, if one runs the command.
+    pub(crate) collected: Option<&'p Collected>,
+    /// Whether the stripes stay locked for further commands: [`unlock`](Ctx::unlock) does nothing then.
+    pub(crate) keeps_locks: bool,
 }
 
 /// Where one of the command's keys stands.
@@ -51,6 +57,7 @@ pub(crate) struct Place {
     /// Index of its lock; [`NO_DB`] if its database does not exist, which only a command that reads can meet.
     pub(crate) lock: u16,
     pub(crate) word: u32,
+    pub(crate) db: u32,
 }
 
 /// The lock of a key whose database does not exist.
@@ -78,16 +85,9 @@ impl<'p> Ctx<'p> {
 
     /// As [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
     pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
-        let place = self.places[index];
         let ticks = self.now.ticks();
-        let Some(locked) = self.locks.get_mut(usize::from(place.lock)) else { return Ok(None) };
-        let stripe: &mut Stripe = locked;
-        let Some(slot) = stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
-            stripe.misses += 1;
-            return Ok(None);
-        };
-        stripe.hits += 1;
-        let entry = stripe.table.entry_mut(slot);
+        let Some((lock, slot)) = self.find_to_read(index) else { return Ok(None) };
+        let entry = self.locks[lock].table.entry_mut(slot);
         entry.touch(ticks);
         let value = typed::<K>(Some(entry))?.expect("there is an entry");
         // The clock is read only if something may expire.
@@ -134,7 +134,17 @@ impl<'p> Ctx<'p> {
         let stripe: &mut Stripe = &mut self.locks[usize::from(place.lock)];
         stripe.table.entry_mut(slot).touch(self.now.ticks());
         let key = self.words[place.word as usize];
-        Some(KeyMut { stripe, slot: Some(slot), hash: place.hash, key, now: &mut self.now, garbage: &mut self.garbage })
+        Some(KeyMut {
+            stripe,
+            slot: Some(slot),
+            hash: place.hash,
+            key,
+            db: place.db,
+            now: &mut self.now,
+            garbage: &mut self.garbage,
+            effects: &mut self.effects,
+            notifier: &self.inner.notifier,
+        })
     }
 
     /// The entry of key `index`, without noting the access.
@@ -143,18 +153,53 @@ impl<'p> Ctx<'p> {
         Some(stripe.table.entry(slot))
     }
 
+    /// The entry of key `index`, without noting the access nor, as for OBJECT, saying that it is missing.
+    pub(crate) fn inspect(&mut self, index: usize) -> Option<&Entry> {
+        let (lock, slot) = self.find(index)?;
+        Some(self.locks[lock].table.entry(slot))
+    }
+
     fn look(&mut self, index: usize) -> Option<(&mut Stripe, Slot)> {
+        self.find_to_read(index).map(|(lock, slot)| (&mut *self.locks[lock], slot))
+    }
+
+    /// As [`find`](Self::find); a key that is missing is an event.
+    #[inline]
+    fn find_to_read(&mut self, index: usize) -> Option<(usize, Slot)> {
+        let found = self.find(index);
+        if found.is_none() && self.inner.notifier.wants(Class::KeyMiss) {
+            self.say(Class::KeyMiss, "keymiss", self.places[index]);
+        }
+        found
+    }
+
+    /// The lock of key `index` and its slot, if it exists.
+    #[inline]
+    fn find(&mut self, index: usize) -> Option<(usize, Slot)> {
         let place = self.places[index];
-        let stripe: &mut Stripe = self.locks.get_mut(usize::from(place.lock))?;
+        let lock = usize::from(place.lock);
+        let stripe: &mut Stripe = self.locks.get_mut(lock)?;
         match stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) {
             Some(slot) => {
                 stripe.hits += 1;
-                Some((stripe, slot))
+                Some((lock, slot))
             }
             None => {
                 stripe.misses += 1;
+                if self.now.take_removed() {
+                    self.say(Class::Expired, "expired", place);
+                }
                 None
             }
+        }
+    }
+
+    /// Says an event of a key, if somebody wants its class.
+    #[cold]
+    fn say(&mut self, class: Class, name: &'static str, place: Place) {
+        if self.inner.notifier.wants(class) {
+            let key = self.words[place.word as usize];
+            self.effects.push(Effect::Event(Event { name, db: place.db, key: key.into() }));
         }
     }
 
@@ -164,7 +209,20 @@ impl<'p> Ctx<'p> {
         let key = self.words[place.word as usize];
         let stripe: &mut Stripe = &mut self.locks[usize::from(place.lock)];
         let slot = stripe.find(place.hash, key, &mut self.now, false);
-        KeyMut { stripe, slot, hash: place.hash, key, now: &mut self.now, garbage: &mut self.garbage }
+        if self.now.take_removed() {
+            self.say(Class::Expired, "expired", place);
+        }
+        KeyMut {
+            stripe: &mut self.locks[usize::from(place.lock)],
+            slot,
+            hash: place.hash,
+            key,
+            db: place.db,
+            now: &mut self.now,
+            garbage: &mut self.garbage,
+            effects: &mut self.effects,
+            notifier: &self.inner.notifier,
+        }
     }
 
     /// Word `word` as SET stores it; a large one has been copied before the stripes were locked.
@@ -178,19 +236,44 @@ impl<'p> Ctx<'p> {
         Value::of(bytes)
     }
 
-    /// Says that something happened to key `index`, by the name that Redis gives it.
+    /// Says that something happened to key `index`, by the name that Redis gives it. Clients that watch the key learn
+    /// of it, so a handler that changes a key must call this, before it unlocks, and one that changes nothing must not.
     #[inline]
-    #[allow(dead_code, reason = "the commands say their events one by one")]
     pub(crate) fn notify(&mut self, index: usize, class: Class, name: &'static str) {
+        let place = self.places[index];
+        if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
+            stripe.touch(self.words[place.word as usize]);
+        }
         if self.inner.notifier.wants(class) {
-            let key = self.words[self.places[index].word as usize];
-            self.events.push(Event { class, name, db: self.db, key: key.into() });
+            self.say(class, name, place);
         }
     }
 
-    /// Unlocks all stripes; no key can be used after that.
+    /// Tells those who watch key `index` that it changed, where Redis says no event.
+    #[allow(dead_code, reason = "few commands change a key in silence")]
+    pub(crate) fn touch(&mut self, index: usize) {
+        let place = self.places[index];
+        if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
+            stripe.touch(self.words[place.word as usize]);
+        }
+    }
+
+    /// Publishes a message; returns how many clients it reaches. In a section it leaves at the end.
+    pub(crate) fn publish(&mut self, kind: ChannelKind, channel: &[u8], message: &[u8]) -> usize {
+        let pubsub = &self.inner.pubsub;
+        if self.collected.is_none() && self.locks.is_empty() {
+            return pubsub.publish(kind, channel, message);
+        }
+        let count = pubsub.count(kind, channel);
+        self.effects.push(Effect::Message { kind, channel: channel.into(), message: message.into() });
+        count
+    }
+
+    /// Unlocks all stripes; no key can be used after that. In a transaction of few keys they stay locked.
     pub(crate) fn unlock(&mut self) {
-        self.locks.clear();
+        if !self.keeps_locks {
+            self.locks.clear();
+        }
         self.places.clear();
     }
 }
@@ -200,8 +283,12 @@ impl Drop for Ctx<'_> {
         // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
         self.locks.clear();
         self.garbage.clear();
-        if !self.events.is_empty() {
-            self.inner.notifier.publish(std::mem::take(&mut self.events));
+        if !self.effects.is_empty() {
+            let effects = std::mem::take(&mut self.effects);
+            match self.collected {
+                Some(collected) => collected.borrow_mut().extend(effects),
+                None => self.inner.emit(effects),
+            }
         }
     }
 }
@@ -217,8 +304,11 @@ pub(crate) struct KeyMut<'c, 'p> {
     slot: Option<Slot>,
     hash: u64,
     key: &'c [u8],
+    db: u32,
     pub(crate) now: &'c mut Now<'p>,
     garbage: &'c mut SmallVec<[Garbage; 1]>,
+    effects: &'c mut Effects,
+    notifier: &'p Notifier,
 }
 
 impl KeyMut<'_, '_> {
@@ -300,6 +390,21 @@ impl KeyMut<'_, '_> {
         }
     }
 
+    /// As [`note_read`](Self::note_read), for commands that answer with the old value: a missing key is an event.
+    pub(crate) fn note_read_aloud(&mut self) {
+        self.note_read();
+        if self.slot.is_none() {
+            self.say(Class::KeyMiss, "keymiss");
+        }
+    }
+
+    #[inline]
+    fn say(&mut self, class: Class, name: &'static str) {
+        if self.notifier.wants(class) {
+            self.effects.push(Effect::Event(Event { name, db: self.db, key: self.key.into() }));
+        }
+    }
+
     /// Sets value and expiry.
     pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
         let now = self.now.ticks();
@@ -307,6 +412,7 @@ impl KeyMut<'_, '_> {
         self.garbage.extend(garbage);
         if self.slot.is_none() {
             self.slot = self.stripe.table.find(self.hash, self.key);
+            self.say(Class::New, "new");
         }
     }
 

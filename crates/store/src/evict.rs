@@ -19,10 +19,9 @@
 
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use crate::Inner;
 use crate::clock::idle_ticks;
+use crate::effect::Effect;
 use crate::memory::Policy;
 use crate::notify::{Class, Event};
 use crate::stripe::Stripe;
@@ -195,7 +194,7 @@ impl Inner {
     /// Evicts a key that was found, if it is as it was.
     fn evict_this(&self, candidate: Candidate, policy: Policy) -> bool {
         let Candidate { hash, stamp: seen, db: index, .. } = candidate;
-        let mut events = SmallVec::new();
+        let mut told = None;
         {
             let pass = self.gate.enter();
             let Some(db) = self.keyspace.db(&pass, index) else { return false };
@@ -209,16 +208,17 @@ impl Inner {
                 return false;
             }
             if self.notifier.wants(Class::Evicted) {
-                events.push(Event { class: Class::Evicted, name: "evicted", db: index, key: entry.key().into() });
+                told = Some(Effect::Event(Event { name: "evicted", db: index, key: entry.key().into() }));
+            }
+            if let Some(watched) = &mut stripe.watched {
+                watched.touch(entry.key());
             }
             let garbage = stripe.remove(slot);
             drop(locked);
             drop(garbage);
         }
         self.memory.evicted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        if !events.is_empty() {
-            self.notifier.publish(events);
-        }
+        self.emit(told);
         true
     }
 }

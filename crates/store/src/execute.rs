@@ -10,6 +10,7 @@ use crate::big::{self, Big};
 use crate::catalogue::{self, CommandSpec, ConnectionCommand, Flags, Handler};
 use crate::command::{DB_RANGE, Handle};
 use crate::context::{Ctx, NO_DB, Place};
+use crate::effect::Collected;
 use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
@@ -115,15 +116,17 @@ fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
 
 /// Who runs a command.
 #[derive(Clone, Copy)]
-pub(crate) struct Who {
+pub(crate) struct Who<'c> {
     /// A section's or a parked command's ticket, or [`NOBODY`].
     pub(crate) id: u64,
     /// The time a section has frozen.
     pub(crate) now_ms: Option<i64>,
+    /// Where a section's effects are collected.
+    pub(crate) collected: Option<&'c Collected>,
 }
 
-impl Who {
-    pub(crate) const PLAIN: Who = Who { id: NOBODY, now_ms: None };
+impl Who<'_> {
+    pub(crate) const PLAIN: Who<'static> = Who { id: NOBODY, now_ms: None, collected: None };
 }
 
 impl CommandSpec {
@@ -224,7 +227,7 @@ impl Inner {
         handle: Handle,
         words: &[&[u8]],
         db: u32,
-        who: Who,
+        who: Who<'_>,
         out: &mut dyn ReplySink,
         ticket: Option<&Arc<Ticket>>,
     ) -> bool {
@@ -243,7 +246,9 @@ impl Inner {
             decoded: None,
             combined: None,
             garbage: SmallVec::new(),
-            events: SmallVec::new(),
+            effects: SmallVec::new(),
+            collected: who.collected,
+            keeps_locks: false,
         };
         if spec.flags.has(Flags::DENYOOM) {
             if let Some(prepare) = spec.prepare {
@@ -289,14 +294,14 @@ impl Inner {
             } else {
                 NO_DB
             };
-            ctx.places.push(Place { hash, lock, word: first as u32 });
+            ctx.places.push(Place { hash, lock, word: first as u32, db: ctx.db });
             return;
         }
         let keys = self.keys_of(spec, ctx.words, ctx.db);
         let mut stripes: SmallVec<[(u32, u32); 8]> = SmallVec::new();
         for key in &keys {
             let hash = self.keyspace.hasher.hash(ctx.words[key.word as usize]);
-            ctx.places.push(Place { hash, lock: 0, word: key.word });
+            ctx.places.push(Place { hash, lock: 0, word: key.word, db: key.db });
             stripes.push((key.db, self.keyspace.stripe_of(hash) as u32));
         }
         let of_key = stripes.clone();
@@ -313,7 +318,7 @@ impl Inner {
 
     /// Whether holds let the command pass; queues its ticket if not.
     #[cold]
-    fn admit(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, who: Who, ticket: Option<&Arc<Ticket>>) -> bool {
+    fn admit(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, who: Who<'_>, ticket: Option<&Arc<Ticket>>) -> bool {
         let mode = spec.mode();
         let (words, places) = (ctx.words, &ctx.places);
         let free = places.iter().all(|place| {

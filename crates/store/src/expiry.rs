@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Inner;
+use crate::effect::Effect;
+use crate::notify::{Class, Event};
 
 /// Time a tick takes at most.
 const BUDGET: Duration = Duration::from_millis(25);
@@ -61,6 +63,8 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
         inner.keyspace.db(&pass, index)?.stripes()
     };
     let mut garbage = Vec::new();
+    let mut effects = Vec::new();
+    let tells = inner.notifier.wants(Class::Expired);
     for _ in 0..ROUNDS {
         let mut missed = false;
         for step in 0..stripes {
@@ -69,6 +73,9 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
             while !done {
                 // Freed here, where nothing is locked.
                 garbage.clear();
+                if !effects.is_empty() {
+                    inner.emit(effects.drain(..));
+                }
                 let pass = inner.gate.enter();
                 let db = inner.keyspace.db(&pass, index)?;
                 if db.figures[stripe].earliest_ms.load(Ordering::Relaxed) > now_ms {
@@ -78,9 +85,14 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
                     missed = true;
                     break;
                 };
-                done = locked.sweep(now_ms, SLOTS_PER_LOCK, &mut garbage);
+                done = locked.sweep(now_ms, SLOTS_PER_LOCK, &mut garbage, |key| {
+                    if tells {
+                        effects.push(Effect::Event(Event { name: "expired", db: index, key: key.into() }));
+                    }
+                });
                 drop(locked);
                 if start.elapsed() >= BUDGET {
+                    inner.emit(effects);
                     return Some(stripe);
                 }
             }
@@ -91,6 +103,7 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
         // Who has a stripe for so long is not running, and needs the processor more.
         std::thread::yield_now();
     }
+    inner.emit(effects);
     None
 }
 

@@ -17,6 +17,11 @@ pub enum KeyRule {
         /// Distance from key to key.
         step: i8,
     },
+    /// Words 1 to `last`, from the end if negative, name channels: `COMMAND` shows them, but they are no keys.
+    Channels {
+        /// Word of the last channel.
+        last: i8,
+    },
     /// Word `count` says how many keys follow it; with `destination` word 1 is a key, too. A number that makes no
     /// sense finds nothing more: the handler will say so.
     Counted {
@@ -57,7 +62,7 @@ impl KeyRule {
     /// The keys of a command whose number of words has been checked.
     pub fn keys(self, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
         match self {
-            KeyRule::None => SmallVec::new(),
+            KeyRule::None | KeyRule::Channels { .. } => SmallVec::new(),
             KeyRule::Range { first, last, step } => {
                 let last = if last < 0 { words.len() as i64 + i64::from(last) } else { i64::from(last) };
                 (i64::from(first)..=last)

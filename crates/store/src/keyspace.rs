@@ -7,15 +7,17 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
 use crate::memory::Memory;
 use crate::stats::Totals;
 use crate::stripe::{Figures, Locked, StripeCell};
 use crate::table::{KeyHasher, ORDER_BITS};
+use crate::watch::WatchTable;
 
 /// One database.
 pub(crate) struct Db {
@@ -88,11 +90,14 @@ pub struct Keyspace {
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
     memory: Arc<Memory>,
+    /// Clients that watch keys.
+    pub(crate) watching: Arc<AtomicUsize>,
+    clock: Clock,
 }
 
 impl Keyspace {
     /// `stripe_bits` is the logarithm of the number of stripes.
-    pub(crate) fn new(databases: u32, stripe_bits: u8, memory: Arc<Memory>) -> Keyspace {
+    pub(crate) fn new(databases: u32, stripe_bits: u8, memory: Arc<Memory>, clock: Clock) -> Keyspace {
         let keyspace = Keyspace {
             databases: (0..databases).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             hasher: KeyHasher::default(),
@@ -100,6 +105,8 @@ impl Keyspace {
             totals: Totals::default(),
             discarded: Mutex::new(Vec::new()),
             memory,
+            watching: Arc::default(),
+            clock,
         };
         keyspace.databases[0].store(Box::into_raw(Box::new(keyspace.empty())), Ordering::Release);
         keyspace
@@ -160,22 +167,65 @@ impl Keyspace {
 
     /// Empties a database.
     pub(crate) fn flush(&self, _closed: &Closed<'_>, index: u32) {
-        let new = if index == 0 { Box::into_raw(Box::new(self.empty())) } else { ptr::null_mut() };
-        let old = self.databases[index as usize].swap(new, Ordering::AcqRel);
+        let place = &self.databases[index as usize];
+        let old = place.swap(ptr::null_mut(), Ordering::AcqRel);
+        let mut watched = Vec::new();
         if !old.is_null() {
             // SAFETY: the pointer came from `Box::into_raw`, is no longer in the array, and with the gate closed
             // nobody has a reference.
             let old = unsafe { Box::from_raw(old) };
+            watched = self.take_watched(&old);
+            for (stripe, table) in &mut watched {
+                table.replace(&old.lock(*stripe), None, |key| self.hasher.hash(key), 0);
+            }
+            watched.retain(|(_, table)| !table.is_empty());
             self.totals.add(&old);
             self.discarded.lock().push((old, 0));
+        }
+        if index == 0 || !watched.is_empty() {
+            let new = self.empty();
+            put_watched(&new, watched);
+            place.store(Box::into_raw(Box::new(new)), Ordering::Release);
         }
     }
 
     /// Exchanges two databases, which differ.
     pub(crate) fn swap(&self, _closed: &Closed<'_>, a: u32, b: u32) {
-        let (a, b) = (&self.databases[a as usize], &self.databases[b as usize]);
+        let places = [a, b].map(|index| &self.databases[index as usize]);
+        if self.watching.load(Ordering::SeqCst) > 0 {
+            for place in places {
+                if place.load(Ordering::Acquire).is_null() {
+                    place.store(Box::into_raw(Box::new(self.empty())), Ordering::Release);
+                }
+            }
+            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed nobody takes them away.
+            let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
+            // The tables change sides, because clients watch keys of numbered databases.
+            let now_ms = self.clock.now_ms();
+            let moved = [(a, b), (b, a)].map(|(old, new)| {
+                let mut watched = self.take_watched(old);
+                for (stripe, table) in &mut watched {
+                    let (old, new) = (old.lock(*stripe), new.lock(*stripe));
+                    table.replace(&old, Some(&new), |key| self.hasher.hash(key), now_ms);
+                }
+                watched.retain(|(_, table)| !table.is_empty());
+                watched
+            });
+            for (db, watched) in [b, a].into_iter().zip(moved) {
+                put_watched(db, watched);
+            }
+        }
+        let [a, b] = places;
         let first = a.load(Ordering::Acquire);
         a.store(b.swap(first, Ordering::AcqRel), Ordering::Release);
+    }
+
+    /// Takes the tables of watched keys out of a database's stripes.
+    fn take_watched(&self, db: &Db) -> Vec<(usize, Box<WatchTable>)> {
+        if self.watching.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).watched.take()?))).collect()
     }
 
     /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free.
@@ -191,6 +241,13 @@ impl Keyspace {
             self.discarded.lock().push((db, next));
         }
         !self.discarded.lock().is_empty()
+    }
+}
+
+/// Puts tables of watched keys into the stripes of a database.
+fn put_watched(db: &Db, watched: Vec<(usize, Box<WatchTable>)>) {
+    for (stripe, table) in watched {
+        db.lock(stripe).watched = Some(table);
     }
 }
 

@@ -19,6 +19,7 @@ mod clock;
 mod command;
 pub mod config;
 mod context;
+mod effect;
 mod engine;
 mod evict;
 mod execute;
@@ -35,6 +36,7 @@ mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
 mod park;
+mod pubsub;
 mod random;
 mod rdb;
 mod redis;
@@ -47,6 +49,8 @@ mod stripe;
 mod table;
 mod turn;
 mod value;
+#[allow(dead_code, reason = "the commands that watch come next")]
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -100,6 +104,7 @@ pub(crate) struct Inner {
     pub(crate) sweeper: expiry::Sweeper,
     pub(crate) notifier: notify::Notifier,
     pub(crate) memory: Arc<memory::Memory>,
+    pub(crate) pubsub: pubsub::PubSub,
 }
 
 impl Store {
@@ -107,15 +112,22 @@ impl Store {
     pub fn new(options: StoreOptions) -> Store {
         let stripes = options.stripes.clamp(1, 32_768).next_power_of_two();
         let memory = Arc::new(memory::Memory::new());
+        let stripe_bits = stripes.trailing_zeros() as u8;
         Store(Arc::new(Inner {
+            keyspace: keyspace::Keyspace::new(
+                options.databases.max(1),
+                stripe_bits,
+                memory.clone(),
+                options.clock.clone(),
+            ),
             clock: options.clock,
-            keyspace: keyspace::Keyspace::new(options.databases.max(1), stripes.trailing_zeros() as u8, memory.clone()),
             gate: gate::Gate::new(),
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),
             sweeper: expiry::Sweeper::default(),
             notifier: notify::Notifier::default(),
             memory,
+            pubsub: pubsub::PubSub::default(),
         }))
     }
 

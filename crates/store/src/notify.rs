@@ -1,11 +1,13 @@
-//! Keyspace events: what happened to which key, said after the stripes are unlocked.
+//! Keyspace events: what happened to which key, published to `__keyspace@N__:key` and `__keyevent@N__:event`.
 //!
 //! A handler says an event where Redis does, by [`Ctx::notify`](crate::Ctx). If nobody asked for its class, which
-//! `notify-keyspace-events` decides, that is one load of a word that hardly ever changes.
+//! `notify-keyspace-events` decides, that is one load of a word that hardly ever changes. Events leave after the
+//! stripes are unlocked: those of one client stand in the order of its commands, as do those of a section; two clients
+//! that change a key within the same microsecond may be told of in the other order.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use smallvec::SmallVec;
+use crate::pubsub::{Kind, PubSub};
 
 /// The classes of events, as the letters of `notify-keyspace-events` name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,22 +30,65 @@ pub(crate) enum Class {
     Expired = 1 << 8,
     /// `e`: a key was evicted.
     Evicted = 1 << 9,
+    /// `m`: a key that is read does not exist.
+    KeyMiss = 1 << 11,
     /// `n`: a key was made.
     New = 1 << 14,
 }
 
+const KEYSPACE: u32 = 1 << 0;
+const KEYEVENT: u32 = 1 << 1;
+
+/// Letters and their bits, in the order in which Redis shows them; `t` and `d`, streams and modules, are kept though
+/// nothing says them yet.
+const LETTERS: [(u8, u32); 14] = [
+    (b'g', 1 << 2),
+    (b'$', 1 << 3),
+    (b'l', 1 << 4),
+    (b's', 1 << 5),
+    (b'h', 1 << 6),
+    (b'z', 1 << 7),
+    (b'x', 1 << 8),
+    (b'e', 1 << 9),
+    (b't', 1 << 10),
+    (b'd', 1 << 13),
+    (b'n', 1 << 14),
+    (b'K', KEYSPACE),
+    (b'E', KEYEVENT),
+    (b'm', 1 << 11),
+];
+
+/// `A`: everything but `m`, `n`, `K` and `E`.
+const ALL: u32 = 0b10_0111_1111_1100;
+
+/// Reads `notify-keyspace-events`.
+pub(crate) fn parse_classes(text: &[u8]) -> Option<u32> {
+    text.iter().try_fold(0, |classes, letter| match letter {
+        b'A' => Some(classes | ALL),
+        _ => LETTERS.iter().find(|(known, _)| known == letter).map(|(_, bit)| classes | bit),
+    })
+}
+
+/// Shows classes as Redis 7.0 does: its `A` swallows the `n`.
+pub(crate) fn show_classes(classes: u32) -> String {
+    let everything = classes & ALL == ALL;
+    let mut text = String::from(if everything { "A" } else { "" });
+    for (letter, bit) in LETTERS {
+        let in_all = bit & (ALL | Class::New as u32) != 0;
+        if classes & bit != 0 && !(everything && in_all) {
+            text.push(char::from(letter));
+        }
+    }
+    text
+}
+
 /// One event, waiting for the stripes to be unlocked.
 #[derive(Clone, Debug)]
-#[allow(dead_code, reason = "read by who publishes them")]
 pub(crate) struct Event {
-    pub(crate) class: Class,
     pub(crate) name: &'static str,
     pub(crate) db: u32,
     pub(crate) key: Box<[u8]>,
 }
-
-/// Events of one command, in the order in which they happened.
-pub(crate) type Events = SmallVec<[Event; 1]>;
 
 /// Which classes somebody asked for.
 #[derive(Debug, Default)]
@@ -52,15 +97,61 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
+    /// Chooses the classes, and whether events are published by key, by event, or both; neither means none.
+    pub(crate) fn set_classes(&self, classes: u32) {
+        let said = if classes & (KEYSPACE | KEYEVENT) == 0 { 0 } else { classes };
+        self.classes.store(said, Ordering::Relaxed);
+    }
+
     /// Whether events of this class are wanted.
     #[inline]
     pub(crate) fn wants(&self, class: Class) -> bool {
         self.classes.load(Ordering::Relaxed) & class as u32 != 0
     }
 
-    /// Publishes events. The caller has no stripe locked.
-    pub(crate) fn publish(&self, events: Events) {
-        crate::stripe::assert_none_locked();
-        drop(events);
+    /// Publishes an event. The caller has no stripe locked.
+    pub(crate) fn publish(&self, pubsub: &PubSub, event: &Event) {
+        let classes = self.classes.load(Ordering::Relaxed);
+        let mut number = itoa::Buffer::new();
+        let db = number.format(event.db).as_bytes();
+        if classes & KEYSPACE != 0 {
+            let channel = [b"__keyspace@", db, b"__:", &event.key].concat();
+            pubsub.publish(Kind::Channel, &channel, event.name.as_bytes());
+        }
+        if classes & KEYEVENT != 0 {
+            let channel = [b"__keyevent@", db, b"__:", event.name.as_bytes()].concat();
+            pubsub.publish(Kind::Channel, &channel, &event.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_read_and_shown_as_redis_does() {
+        let check = |text: &str, shown: &str| {
+            let classes = parse_classes(text.as_bytes()).expect("classes");
+            assert_eq!(show_classes(classes), shown, "{text}");
+        };
+        check("", "");
+        check("KEA", "AKE");
+        check("KEAmn", "AKEm");
+        check("g$x", "g$x");
+        check("Kx", "xK");
+        check("g$lshzxetdnmKE", "AKEm");
+        check("ntdmKEe", "etdnKEm");
+        check("nd", "dn");
+        assert_eq!(parse_classes(b"KQ"), None);
+    }
+
+    #[test]
+    fn without_k_and_e_nothing_is_said() {
+        let notifier = Notifier::default();
+        notifier.set_classes(parse_classes(b"A").expect("classes"));
+        assert!(!notifier.wants(Class::Generic));
+        notifier.set_classes(parse_classes(b"Kg").expect("classes"));
+        assert!(notifier.wants(Class::Generic) && !notifier.wants(Class::New));
     }
 }

@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use sluicegate_wire::resp::ReplySink;
 
 use crate::catalogue::{Flags, Handler};
+use crate::effect::{Collected, Effect};
 use crate::execute::{Who, resolve};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::stripe::assert_none_locked;
@@ -54,7 +55,7 @@ pub struct Section {
     /// Keys taken after the start.
     extra: Vec<HeldKey>,
     now_ms: i64,
-    effects: Vec<Box<dyn FnOnce() + Send>>,
+    effects: Vec<Effect>,
 }
 
 impl Store {
@@ -128,9 +129,14 @@ impl Section {
         for key in self.inner.keys_of(spec, words, db) {
             self.cover(key.db, words[key.word as usize], spec.mode())?;
         }
-        let who = Who { id: self.ticket.id, now_ms: Some(self.now_ms) };
-        let pass = self.inner.gate.enter();
-        match self.inner.attempt(&pass, spec, handle, words, db, who, out, None) {
+        let collected = Collected::new(std::mem::take(&mut self.effects));
+        let ran = {
+            let who = Who { id: self.ticket.id, now_ms: Some(self.now_ms), collected: Some(&collected) };
+            let pass = self.inner.gate.enter();
+            self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
+        };
+        self.effects = collected.into_inner();
+        match ran {
             true => Ok(()),
             false => Err(SectionError::Held),
         }
@@ -164,7 +170,7 @@ impl Section {
 
     /// Keeps something to be done outside the keyspace until the section's end.
     pub fn defer(&mut self, effect: impl FnOnce() + Send + 'static) {
-        self.effects.push(Box::new(effect));
+        self.effects.push(Effect::Other(Box::new(effect)));
     }
 }
 
@@ -180,7 +186,7 @@ impl Drop for Section {
         assert_none_locked();
         let effects = std::mem::take(&mut self.effects);
         let _end = End(self);
-        effects.into_iter().for_each(|effect| effect());
+        self.inner.emit(effects);
     }
 }
 

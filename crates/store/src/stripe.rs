@@ -22,6 +22,7 @@ use crate::object::Object;
 use crate::slab::Slab;
 use crate::table::{KeyHasher, Slot, Table};
 use crate::value::{Entry, Garbage, Value};
+use crate::watch::WatchTable;
 
 const SPIN: Duration = Duration::from_micros(2);
 const YIELDS: usize = 8;
@@ -47,21 +48,29 @@ pub(crate) struct Figures {
 pub(crate) struct Now<'s> {
     clock: &'s Clock,
     ms: Option<i64>,
+    /// Whether a key was just found expired and removed.
+    removed: bool,
 }
 
 impl<'s> Now<'s> {
     pub(crate) fn new(clock: &'s Clock) -> Now<'s> {
-        Now { clock, ms: None }
+        Now { clock, ms: None, removed: false }
     }
 
     /// A time that a section has frozen.
     pub(crate) fn frozen(clock: &'s Clock, ms: i64) -> Now<'s> {
-        Now { clock, ms: Some(ms) }
+        Now { clock, ms: Some(ms), removed: false }
     }
 
     /// Unix time in milliseconds.
     pub(crate) fn ms(&mut self) -> i64 {
         *self.ms.get_or_insert_with(|| self.clock.now_ms())
+    }
+
+    /// Whether the last look-up removed a key that had expired; asked once.
+    #[inline]
+    pub(crate) fn take_removed(&mut self) -> bool {
+        std::mem::take(&mut self.removed)
     }
 
     /// The tick, for access times.
@@ -78,6 +87,8 @@ impl<'s> Now<'s> {
 pub(crate) struct Stripe {
     /// Held keys; [`None`] tells the fast path that there are none.
     pub(crate) holds: Option<Box<HoldTable>>,
+    /// Watched keys; [`None`] tells commands that write that there are none.
+    pub(crate) watched: Option<Box<WatchTable>>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) table: Table<Entry>,
@@ -105,6 +116,7 @@ impl StripeCell {
                 table: Table::new(hasher, stripe_bits),
                 slab: Slab::new(),
                 holds: None,
+                watched: None,
                 expires: 0,
                 outside_bytes: 0,
                 earliest_ms: i64::MAX,
@@ -238,12 +250,47 @@ impl Stripe {
         match self.table.entry(slot).expiry() {
             Some(at_ms) if at_ms <= now.ms() => {
                 if !reads || self.holds.is_none() {
-                    self.expired += 1;
-                    drop(self.remove(slot));
+                    self.expire(slot, key, at_ms);
+                    now.removed = true;
                 }
                 None
             }
             _ => Some(slot),
+        }
+    }
+
+    /// Removes a key that has expired.
+    #[cold]
+    fn expire(&mut self, slot: Slot, key: &[u8], at_ms: i64) {
+        self.expired += 1;
+        drop(self.remove(slot));
+        self.touch_expired(key, at_ms);
+    }
+
+    /// Tells those who watch the key that it was changed.
+    #[inline]
+    pub(crate) fn touch(&mut self, key: &[u8]) {
+        if self.watched.is_some() {
+            self.touch_watched(key);
+        }
+    }
+
+    #[cold]
+    fn touch_watched(&mut self, key: &[u8]) {
+        if let Some(watched) = &mut self.watched {
+            watched.touch(key);
+            if watched.is_empty() {
+                self.watched = None;
+            }
+        }
+    }
+
+    fn touch_expired(&mut self, key: &[u8], at_ms: i64) {
+        if let Some(watched) = &mut self.watched {
+            watched.touch_expired(key, at_ms);
+            if watched.is_empty() {
+                self.watched = None;
+            }
         }
     }
 
@@ -384,7 +431,14 @@ impl Stripe {
 
     /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`. Returns
     /// whether it came to the end; the next call begins anew then.
-    pub(crate) fn sweep(&mut self, now_ms: i64, limit: usize, garbage: &mut Vec<Garbage>) -> bool {
+    /// `note` is told their names.
+    pub(crate) fn sweep(
+        &mut self,
+        now_ms: i64,
+        limit: usize,
+        garbage: &mut Vec<Garbage>,
+        mut note: impl FnMut(&[u8]),
+    ) -> bool {
         if self.sweep_from == 0 {
             self.swept_earliest_ms = i64::MAX;
         }
@@ -394,6 +448,10 @@ impl Stripe {
         let swept = self.table.sweep(now_ms, self.sweep_from, limit, free, |entry| gone.push(entry));
         self.expired += gone.len() as u64;
         for entry in gone {
+            note(entry.key());
+            if let Some(at_ms) = entry.expiry() {
+                self.touch_expired(entry.key(), at_ms);
+            }
             garbage.extend(self.dispose(entry));
         }
         self.changed = true;
@@ -538,15 +596,15 @@ mod tests {
             if round % 5_000 == 4_999 {
                 let now_ms = random.below(1000) as i64;
                 // The first end may be that of a sweep under way, which began elsewhere.
-                while !stripe.sweep(now_ms, 100, &mut Vec::new()) {}
-                while !stripe.sweep(now_ms, 100, &mut Vec::new()) {}
+                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_| {}) {}
+                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_| {}) {}
                 model.retain(|_, (_, expiry)| expiry.is_none_or(|at_ms| at_ms > now_ms));
                 readers.retain(|_| random.below(2) == 0);
             }
             if round % 500 == 499 {
                 // A step of a sweep, which work goes between.
                 let now_ms = random.below(300) as i64;
-                stripe.sweep(now_ms, 200, &mut Vec::new());
+                stripe.sweep(now_ms, 200, &mut Vec::new(), |_| {});
                 model.retain(|key, (_, expiry)| {
                     let is_there = stripe.table.find(hasher.hash(key), key).is_some();
                     assert!(is_there || expiry.is_some_and(|at_ms| at_ms <= now_ms), "a key vanished");

@@ -157,7 +157,7 @@ impl Inner {
             unreachable!("only commands with keys are queued on keys")
         };
         let words = command.words.to_vec();
-        let who = Who { id: ticket.id, now_ms: None };
+        let who = Who { id: ticket.id, now_ms: None, collected: None };
         let reply = caught(command.form, |out| {
             let pass = self.gate.enter();
             let ran = self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None);

@@ -10,6 +10,7 @@ use super::{Refused, SYNTAX, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
+use crate::notify::Class;
 use crate::rdb;
 use crate::value::Entry;
 
@@ -96,14 +97,18 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             ttl_ms => Some(ttl_ms.wrapping_add(key.now.ms())),
         };
         if expiry.is_some_and(|at_ms| at_ms <= key.now.ms()) {
-            key.remove();
+            if key.remove() {
+                ctx.notify(0, Class::Generic, "del");
+            }
         } else {
+            key.remove();
             key.set(value, expiry);
             if !is_lfu {
                 key.set_idle(options.idle_s.unwrap_or(0));
             } else if let Some(frequency) = options.frequency {
                 key.set_frequency(frequency as u8);
             }
+            ctx.notify(0, Class::Generic, "restore");
         }
         out.ok();
         Ok(())

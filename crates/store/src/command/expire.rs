@@ -6,6 +6,7 @@ use super::{Refused, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
+use crate::notify::Class;
 
 /// How a time is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +108,10 @@ fn expire_in(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &s
         }
         if at_ms <= key.now.ms() {
             key.remove();
+            ctx.notify(0, Class::Generic, "del");
         } else {
             key.set_expiry(Some(at_ms));
+            ctx.notify(0, Class::Generic, "expire");
         }
         out.integer(1);
         Ok(())
@@ -163,6 +166,7 @@ fn persist(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let had_expiry = key.expiry().is_some();
     if had_expiry {
         key.set_expiry(None);
+        ctx.notify(0, Class::Generic, "persist");
     }
     out.integer(i64::from(had_expiry));
 }

@@ -6,11 +6,18 @@ use super::{DB_RANGE, NO_SUCH_KEY, Refused, SYNTAX, is, or_error, small_integer}
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
+use crate::notify::Class;
 use crate::value::Entry;
 
 fn del(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let count = (0..ctx.places.len()).filter(|index| ctx.key(*index).remove()).count();
-    out.integer(count as i64);
+    let mut count = 0;
+    for index in 0..ctx.places.len() {
+        if ctx.key(index).remove() {
+            ctx.notify(index, Class::Generic, "del");
+            count += 1;
+        }
+    }
+    out.integer(count);
 }
 
 fn exists(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -36,7 +43,12 @@ fn rename_to(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, only_if_absent: bool) {
     let done = same || {
         let free = !(only_if_absent && ctx.key(1).exists());
         if free && let Some((value, expiry)) = ctx.key(0).take() {
-            ctx.key(1).set(value, expiry);
+            // The destination is a new key, also if there was one before.
+            let mut destination = ctx.key(1);
+            destination.remove();
+            destination.set(value, expiry);
+            ctx.notify(0, Class::Generic, "rename_from");
+            ctx.notify(1, Class::Generic, "rename_to");
         }
         free
     };
@@ -103,7 +115,7 @@ fn copy(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR source and destination objects are the same".into());
         }
         let mut source = ctx.key(0);
-        source.note_read();
+        source.note_read_aloud();
         let value = source.entry().map(|entry| (entry.copy_value(), entry.expiry()));
         let Some((value, expiry)) = value else {
             out.integer(0);
@@ -112,7 +124,9 @@ fn copy(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let mut destination = ctx.key(1);
         let free = options.replace || !destination.exists();
         if free {
+            destination.remove();
             destination.set(value, expiry);
+            ctx.notify(1, Class::Generic, "copy_to");
         }
         out.integer(i64::from(free));
         Ok(())
@@ -133,6 +147,8 @@ fn move_key(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let free = ctx.key(0).exists() && !ctx.key(1).exists();
         if free && let Some((value, expiry)) = ctx.key(0).take() {
             ctx.key(1).set(value, expiry);
+            ctx.notify(0, Class::Generic, "move_from");
+            ctx.notify(1, Class::Generic, "move_to");
         }
         out.integer(i64::from(free));
         Ok(())

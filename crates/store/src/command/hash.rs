@@ -10,6 +10,7 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::float::Extended;
 use crate::keys::KeyRule;
+use crate::notify::Class;
 use crate::object::packed::Element;
 use crate::object::{Hash, Kind};
 
@@ -27,10 +28,12 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<usize, Refused> {
     if !words.len().is_multiple_of(2) {
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
-    ctx.key(0).edit_as(|hash: &mut Hash| {
+    let added = ctx.key(0).edit_as(|hash: &mut Hash| {
         let pairs = words[2..].chunks_exact(2);
         pairs.filter(|pair| hash.insert(pair[0], pair[1])).count()
-    })
+    })?;
+    ctx.notify(0, Class::Hash, "hset");
+    Ok(added)
 }
 
 fn hset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -47,6 +50,9 @@ fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let absent = hash.get(words[2]).is_none();
         absent && hash.insert(words[2], words[3])
     });
+    if result == Ok(true) {
+        ctx.notify(0, Class::Hash, "hset");
+    }
     or_error(result.map(|set| out.integer(i64::from(set))), out);
 }
 
@@ -121,9 +127,17 @@ fn hstrlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn hdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
-    let result =
-        ctx.key(0).edit_existing_as(|hash: &mut Hash| words[2..].iter().filter(|field| hash.remove(field)).count());
-    or_error(result.map(|removed| out.integer(removed.unwrap_or(0) as i64)), out);
+    let mut key = ctx.key(0);
+    let result = key.edit_existing_as(|hash: &mut Hash| words[2..].iter().filter(|field| hash.remove(field)).count());
+    let is_gone = !key.exists();
+    let result = result.map(|removed| removed.unwrap_or(0));
+    if result.as_ref().is_ok_and(|removed| *removed > 0) {
+        ctx.notify(0, Class::Hash, "hdel");
+        if is_gone {
+            ctx.notify(0, Class::Generic, "del");
+        }
+    }
+    or_error(result.map(|removed| out.integer(removed as i64)), out);
 }
 
 fn hincrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -141,6 +155,9 @@ fn hincrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Ok::<i64, Refused>(sum)
         })?
     });
+    if result.is_ok() {
+        ctx.notify(0, Class::Hash, "hincrby");
+    }
     or_error(result.map(|sum| out.integer(sum)), out);
 }
 
@@ -162,6 +179,9 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Ok::<_, Refused>(sum)
         })?
     });
+    if result.is_ok() {
+        ctx.notify(0, Class::Hash, "hincrbyfloat");
+    }
     or_error(result.map(|sum| out.bulk(&sum)), out);
 }
 

@@ -14,6 +14,7 @@ mod hash;
 mod hyperloglog;
 mod lcs;
 mod object;
+mod publish;
 mod scan;
 mod set;
 mod sort;
@@ -55,6 +56,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     object::COMMANDS,
     dump::COMMANDS,
     sort::COMMANDS,
+    publish::COMMANDS,
     database::COMMANDS,
     crate::server::COMMANDS,
     #[cfg(test)]

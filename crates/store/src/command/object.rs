@@ -13,7 +13,7 @@ use crate::value::{Entry, View};
 const SHARED_INTEGERS: i64 = 10_000;
 
 fn encoding(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    match ctx.peek(0) {
+    match ctx.inspect(0) {
         Some(entry) => out.bulk(entry.encoding().as_bytes()),
         None => out.null(),
     }
@@ -21,7 +21,7 @@ fn encoding(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn idletime(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let (now, is_lfu) = (ctx.now.ticks(), ctx.inner.memory.policy().is_lfu());
-    match ctx.peek(0).map(Entry::access) {
+    match ctx.inspect(0).map(Entry::access) {
         None => out.null(),
         Some(_) if is_lfu => out.error(
             "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
@@ -32,7 +32,7 @@ fn idletime(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn refcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    match ctx.peek(0).map(Entry::string) {
+    match ctx.inspect(0).map(Entry::string) {
         None => out.null(),
         Some(Some(View::Int(0..SHARED_INTEGERS))) => out.integer(i64::from(i32::MAX)),
         Some(_) => out.integer(1),
@@ -41,7 +41,7 @@ fn refcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn freq(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let (now, is_lfu) = (ctx.now.ticks(), ctx.inner.memory.policy().is_lfu());
-    match ctx.peek(0) {
+    match ctx.inspect(0) {
         None => out.null(),
         Some(entry) if is_lfu => out.integer(i64::from(entry.frequency(now))),
         Some(_) => out.error(

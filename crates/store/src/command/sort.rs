@@ -10,6 +10,7 @@ use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
+use crate::notify::Class;
 
 /// Checks the options; true if one is STORE, which only a command that writes may have.
 fn stores(words: &[&[u8]], may_store: bool) -> Result<bool, Refused> {
@@ -58,12 +59,14 @@ fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = stores(&words[2..], true).and_then(|stores| {
         let mut source = ctx.key(0);
-        source.note_read();
+        source.note_read_aloud();
         if source.exists() {
             return Err(WRONG_TYPE.into());
         }
         if stores {
-            ctx.key(1).remove();
+            if ctx.key(1).remove() {
+                ctx.notify(1, Class::Generic, "del");
+            }
             out.integer(0);
         } else {
             out.array(0);

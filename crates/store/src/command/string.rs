@@ -10,6 +10,7 @@ use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
 use crate::float::Extended;
 use crate::keys::KeyRule;
+use crate::notify::Class;
 use crate::value::{Entry, STRING_MAX, Value, View};
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
@@ -113,6 +114,7 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     if words.len() == 3 {
         let value = ctx.value(2);
         ctx.key(0).set(value, None);
+        ctx.notify(0, Class::String, "set");
         return out.ok();
     }
     let result = (|| {
@@ -125,13 +127,17 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let mut key = ctx.key(0);
         let mut long = None;
         if options.get {
-            key.note_read();
+            key.note_read_aloud();
             long = say_old(&key, out)?;
         }
         let goes = !(options.nx && key.exists() || options.xx && !key.exists());
         if goes {
-            let expiry = if options.keep_ttl { key.expiry() } else { expiry };
-            key.set(value, expiry);
+            let kept = if options.keep_ttl { key.expiry() } else { None };
+            key.set(value, expiry.or(kept));
+            ctx.notify(0, Class::String, "set");
+            if expiry.is_some() {
+                ctx.notify(0, Class::Generic, "expire");
+            }
         }
         match (options.get, goes) {
             (true, _) => say_late(ctx, long, out),
@@ -148,6 +154,8 @@ fn set_for(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &str
     let result = unit.expiry(time, command, || ctx.now.ms()).map(|at_ms| {
         let value = ctx.value(3);
         ctx.key(0).set(value, Some(at_ms));
+        ctx.notify(0, Class::String, "set");
+        ctx.notify(0, Class::Generic, "expire");
         out.ok();
     });
     or_error(result, out);
@@ -167,6 +175,7 @@ fn setnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let absent = !key.exists();
     if absent {
         key.set(value, None);
+        ctx.notify(0, Class::String, "set");
     }
     out.integer(i64::from(absent));
 }
@@ -174,10 +183,11 @@ fn setnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let value = ctx.value(2);
     let mut key = ctx.key(0);
-    key.note_read();
+    key.note_read_aloud();
     match say_old(&key, out) {
         Ok(long) => {
             key.set(value, None);
+            ctx.notify(0, Class::String, "set");
             say_late(ctx, long, out);
         }
         Err(text) => out.error(&text),
@@ -186,10 +196,12 @@ fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn getdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let mut key = ctx.key(0);
-    key.note_read();
+    key.note_read_aloud();
     match say_old(&key, out) {
         Ok(long) => {
-            key.remove();
+            if key.remove() {
+                ctx.notify(0, Class::Generic, "del");
+            }
             say_late(ctx, long, out);
         }
         Err(text) => out.error(&text),
@@ -201,7 +213,7 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let options = Options::parse(&words[2..], false)?;
         let mut key = ctx.key(0);
-        key.note_read();
+        key.note_read_aloud();
         if key.string()?.is_none() {
             out.null();
             return Ok(());
@@ -214,9 +226,16 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         match expiry {
             Some(at_ms) if at_ms <= key.now.ms() => {
                 key.remove();
+                ctx.notify(0, Class::Generic, "del");
             }
-            Some(at_ms) => key.set_expiry(Some(at_ms)),
-            None if options.persist => key.set_expiry(None),
+            Some(at_ms) => {
+                key.set_expiry(Some(at_ms));
+                ctx.notify(0, Class::Generic, "expire");
+            }
+            None if options.persist && key.expiry().is_some() => {
+                key.set_expiry(None);
+                ctx.notify(0, Class::Generic, "persist");
+            }
             None => {}
         }
         say_late(ctx, long, out);
@@ -319,7 +338,9 @@ fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if offset.saturating_add(words[3].len() as i64) > STRING_MAX as i64 {
             return Err(TOO_LONG.into());
         }
-        out.integer(write_at(&mut key, offset as usize, words[3])? as i64);
+        let len = write_at(&mut key, offset as usize, words[3])?;
+        ctx.notify(0, Class::String, "setrange");
+        out.integer(len as i64);
         Ok(())
     })();
     or_error(result, out);
@@ -338,7 +359,10 @@ fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         Some(len) => write_at(&mut key, len, words[2]),
     });
     match result {
-        Ok(len) => out.integer(len as i64),
+        Ok(len) => {
+            ctx.notify(0, Class::String, "append");
+            out.integer(len as i64);
+        }
         Err(text) => out.error(&text),
     }
 }
@@ -357,6 +381,7 @@ fn add(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, delta: i64) {
         return out.error("ERR increment or decrement would overflow");
     };
     key.set_value(Value::Int(sum));
+    ctx.notify(0, Class::String, "incrby");
     out.integer(sum);
 }
 
@@ -385,8 +410,8 @@ fn decrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn incrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
-    let mut key = ctx.key(0);
     let result = (|| {
+        let mut key = ctx.key(0);
         let old = match key.string()? {
             None => Some(Extended::ZERO),
             Some(view) => Extended::parse(view.text(&mut itoa::Buffer::new())),
@@ -395,6 +420,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let sum = old.add(delta).ok_or("ERR increment would produce NaN or Infinity")?;
         let text = sum.to_text();
         key.set_value(Value::Bytes { bytes: &text, raw: false });
+        ctx.notify(0, Class::String, "incrbyfloat");
         out.bulk(&text);
         Ok(())
     })();
@@ -446,6 +472,7 @@ fn set_pairs(ctx: &mut Ctx<'_>) {
     for index in 0..ctx.places.len() {
         let value = ctx.value(2 + 2 * index);
         ctx.key(index).set(value, None);
+        ctx.notify(index, Class::String, "set");
     }
 }
 

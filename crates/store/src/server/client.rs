@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sluicegate_wire::resp::Protocol;
 
+use super::subscription::Listening;
+use crate::config::OutputLimit;
+use crate::pubsub::Outbox;
+
 /// What a client is to others.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -27,6 +31,10 @@ pub(super) struct Client {
     pub since: Instant,
     pub names: Mutex<Names>,
     pub activity: Mutex<Activity>,
+    /// Messages for it.
+    pub outbox: Outbox,
+    /// How much it listens to.
+    pub listening: Listening,
     killed: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -50,6 +58,10 @@ pub(super) struct Activity {
     pub is_blocked: bool,
     pub closes: bool,
     pub no_evict: bool,
+    /// Commands that wait for EXEC, and the bytes they take.
+    pub queued: Option<(usize, usize)>,
+    /// Whether a watched key was touched.
+    pub is_dirty: bool,
     /// Bytes of requests that are not run yet, and room behind them.
     pub query: usize,
     pub query_free: usize,
@@ -68,6 +80,8 @@ impl Client {
             is_blocked: false,
             closes: false,
             no_evict: false,
+            queued: None,
+            is_dirty: false,
             query: 0,
             query_free: 0,
             output: 0,
@@ -81,6 +95,8 @@ impl Client {
             since: now,
             names: Mutex::default(),
             activity: Mutex::new(activity),
+            outbox: Outbox::default(),
+            listening: Listening::default(),
             killed: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
@@ -113,14 +129,22 @@ impl Client {
         }
     }
 
+    fn client_type(&self) -> ClientType {
+        if self.listening.is_any() { ClientType::PubSub } else { ClientType::Normal }
+    }
+
     /// The line of CLIENT LIST, without line end.
     pub fn line(&self) -> String {
         let now = Instant::now();
         let names = self.names.lock().clone();
         let activity = self.activity.lock().clone();
         let mut flags = String::new();
+        let [channels, patterns, shards] = self.listening.counts();
         for (set, letter) in [
+            (self.listening.is_any(), 'P'),
+            (activity.queued.is_some(), 'x'),
             (activity.is_blocked, 'b'),
+            (activity.is_dirty, 'd'),
             (activity.closes, 'c'),
             (self.is_killed(), 'A'),
             (self.is_unix, 'U'),
@@ -134,8 +158,8 @@ impl Client {
             flags.push('N');
         }
         format!(
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi=-1 \
-             qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} psub={patterns} \
+             ssub={shards} multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
              user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
@@ -145,9 +169,11 @@ impl Client {
             now.duration_since(self.since).as_secs(),
             now.duration_since(activity.at).as_secs(),
             activity.db,
+            activity.queued.map_or(-1, |(commands, _)| commands as i64),
             activity.query,
             activity.query_free,
-            activity.output,
+            activity.queued.map_or(0, |(_, bytes)| bytes),
+            activity.output + self.outbox.len(),
             self.memory(&activity),
             activity.command,
             match activity.protocol {
@@ -167,6 +193,29 @@ impl Client {
             + activity.query
             + activity.query_free
             + activity.output
+            + activity.queued.map_or(0, |(_, bytes)| bytes)
+            + self.outbox.len()
+    }
+}
+
+/// Types of clients as CLIENT LIST and CLIENT KILL name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientType {
+    Normal,
+    PubSub,
+    /// One that no client here has: master, replica.
+    Other,
+}
+
+impl ClientType {
+    /// The type of this name, if Redis knows one.
+    pub fn parse(name: &[u8]) -> Option<ClientType> {
+        match &name.to_ascii_lowercase()[..] {
+            b"normal" => Some(ClientType::Normal),
+            b"pubsub" => Some(ClientType::PubSub),
+            b"master" | b"replica" | b"slave" => Some(ClientType::Other),
+            _ => None,
+        }
     }
 }
 
@@ -176,14 +225,13 @@ pub(super) struct Filter {
     pub ids: Option<Vec<u64>>,
     pub address: Option<Vec<u8>>,
     pub local: Option<Vec<u8>>,
-    /// A type that no client here has yet (master, replica, pubsub).
-    pub no_type: bool,
+    pub client_type: Option<ClientType>,
     pub skip: Option<u64>,
 }
 
 impl Filter {
     pub fn matches(&self, client: &Client) -> bool {
-        !self.no_type
+        self.client_type.is_none_or(|wanted| wanted == client.client_type())
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && self.address.as_ref().is_none_or(|address| client.address.as_bytes() == address)
             && self.local.as_ref().is_none_or(|local| client.local.as_bytes() == local)
@@ -218,12 +266,22 @@ impl Clients {
         self.0.lock().values().filter(|client| filter.matches(client)).cloned().collect()
     }
 
-    /// Kills clients that have been silent for longer than `limit` and are not waiting for a reply.
+    /// Kills clients that have left more messages unread than the soft limit for too long.
+    pub fn kill_overdue(&self, limit: &OutputLimit) {
+        for client in self.matching(&Filter { client_type: Some(ClientType::PubSub), ..Filter::default() }) {
+            if client.outbox.is_overdue(limit) {
+                client.kill();
+            }
+        }
+    }
+
+    /// Kills clients that have been silent for longer than `limit`, do not wait for a reply and do not listen.
     pub fn kill_idle(&self, limit: Duration) {
         let now = Instant::now();
         for client in self.matching(&Filter::default()) {
             let activity = client.activity.lock();
-            let idle = !activity.is_blocked && now.duration_since(activity.at) > limit;
+            let waits = activity.is_blocked || client.listening.is_any();
+            let idle = !waits && now.duration_since(activity.at) > limit;
             drop(activity);
             if idle {
                 client.kill();
@@ -258,7 +316,9 @@ mod tests {
         assert_eq!(found(Filter { skip: Some(1), ..Filter::default() }), [2]);
         assert_eq!(found(Filter { ids: Some(vec![1, 9]), skip: Some(1), ..Filter::default() }), [] as [u64; 0]);
         assert_eq!(found(Filter { address: Some(b"127.0.0.1:2".to_vec()), ..Filter::default() }), [2]);
-        assert_eq!(found(Filter { no_type: true, ..Filter::default() }), [] as [u64; 0]);
+        for (client_type, expected) in [(ClientType::Normal, &[1, 2][..]), (ClientType::PubSub, &[])] {
+            assert_eq!(found(Filter { client_type: Some(client_type), ..Filter::default() }), expected);
+        }
         clients.remove(1);
         assert_eq!(clients.count(), 1);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
-use super::client::{Filter, is_plain};
+use super::client::{ClientType, Filter, is_plain};
 use super::dispatch::{self, Context, Outcome, Replies};
 
 pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
@@ -92,15 +92,7 @@ fn show_own_state(context: &Context<'_>) {
     activity.db = context.session.db;
     activity.protocol = context.session.protocol;
     activity.no_evict = context.session.no_evict;
-}
-
-/// Whether clients of this type exist here; none if Redis doesn't know the type.
-fn is_normal(client_type: &[u8]) -> Option<bool> {
-    match &client_type.to_ascii_lowercase()[..] {
-        b"normal" => Some(true),
-        b"master" | b"replica" | b"slave" | b"pubsub" => Some(false),
-        _ => None,
-    }
+    (activity.queued, activity.is_dirty) = context.session.transaction();
 }
 
 /// `CLIENT LIST [TYPE type | ID id…]`.
@@ -108,8 +100,8 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     let mut filter = Filter::default();
     match args {
         [_, _] => {}
-        [_, _, option, client_type] if option.eq_ignore_ascii_case(b"type") => match is_normal(client_type) {
-            Some(normal) => filter.no_type = !normal,
+        [_, _, option, client_type] if option.eq_ignore_ascii_case(b"type") => match ClientType::parse(client_type) {
+            Some(wanted) => filter.client_type = Some(wanted),
             None => return quote("ERR Unknown client type", client_type, out),
         },
         [_, _, option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
@@ -147,8 +139,8 @@ pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
                     Some(id) if id > 0 => filter.ids = Some(vec![id as u64]),
                     _ => return fail("ERR client-id should be greater than 0", out),
                 },
-                b"type" => match is_normal(value) {
-                    Some(normal) => filter.no_type |= !normal,
+                b"type" => match ClientType::parse(value) {
+                    Some(wanted) => filter.client_type = Some(wanted),
                     None => return quote("ERR Unknown client type", value, out),
                 },
                 b"addr" => filter.address = Some(value.to_vec()),

@@ -74,7 +74,12 @@ fn key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
     out.set(1);
     out.map(3);
     out.bulk(b"flags");
-    let flags: &[&str] = if row.spec.flags.has(Flags::WRITE) { &["RW", "access", "update"] } else { &["RO", "access"] };
+    let flags: &[&str] = match row.spec.keys {
+        KeyRule::Channels { .. } => &["not_key"],
+        _ if row.spec.flags.has(Flags::WRITE) => &["RW", "access", "update"],
+        _ if row.spec.group == "transactions" => &["RO"],
+        _ => &["RO", "access"],
+    };
     statuses(flags, out);
     out.bulk(b"begin_search");
     map_of_type("index", &[("index", first)], out);
@@ -165,7 +170,9 @@ pub(super) fn getkeys(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter
     }
     match row.map(|row| row.spec) {
         None => out.error("ERR Invalid command specified"),
-        Some(spec) if matches!(spec.keys, KeyRule::None) => out.error("ERR The command has no key arguments"),
+        Some(spec) if matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) => {
+            out.error("ERR The command has no key arguments")
+        }
         Some(spec) if !spec.takes(words.len()) => {
             out.error("ERR Invalid number of arguments specified for command");
         }

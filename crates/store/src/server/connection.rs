@@ -127,6 +127,14 @@ pub(super) struct Connection<S> {
     workspace: Option<Box<Workspace>>,
 }
 
+/// What a connection that waits has got.
+enum Came {
+    /// Bytes of requests; none at the end of the stream.
+    Bytes(usize),
+    /// Messages of channels that it listens to.
+    Messages,
+}
+
 /// Why a turn can't go on by itself.
 enum Step {
     /// All complete requests are run.
@@ -155,7 +163,14 @@ impl<S: Socket> Connection<S> {
         loop {
             let mut last = false;
             match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
-                Ok(count) if count > 0 => {}
+                Ok(Came::Bytes(count)) if count > 0 => {}
+                Ok(Came::Messages) => {
+                    if !self.deliver().await {
+                        return;
+                    }
+                    self.settle();
+                    continue;
+                }
                 _ => return,
             }
             let filled =
@@ -173,14 +188,16 @@ impl<S: Socket> Connection<S> {
 
     /// Reads what is there; 0 at the end of the stream and when the connection has to end. `last` is set when the
     /// server stops: what has come already is answered, and no more is read.
-    fn poll_read(&mut self, cx: &mut TaskContext<'_>, last: &mut bool) -> Poll<io::Result<usize>> {
+    fn poll_read(&mut self, cx: &mut TaskContext<'_>, last: &mut bool) -> Poll<io::Result<Came>> {
         self.client.register(cx.waker());
         if self.client.is_killed() {
-            return Poll::Ready(Ok(0));
+            return Poll::Ready(Ok(Came::Bytes(0)));
         }
         *last = self.worker.server.is_stopping();
         match self.stream.poll_readable(cx) {
-            Poll::Pending if *last => return Poll::Ready(Ok(0)),
+            Poll::Pending if *last => return Poll::Ready(Ok(Came::Bytes(0))),
+            // After requests, so that a flood of messages doesn't keep the client from unsubscribing.
+            Poll::Pending if self.has_messages() => return Poll::Ready(Ok(Came::Messages)),
             readable => ready!(readable)?,
         }
         let workspace = self.workspace.get_or_insert_with(|| self.worker.take_workspace());
@@ -195,7 +212,26 @@ impl<S: Socket> Connection<S> {
             Poll::Pending if workspace.is_idle() => self.give_back(),
             _ => {}
         }
-        read
+        read.map_ok(Came::Bytes)
+    }
+
+    /// Whether messages wait to be sent.
+    fn has_messages(&self) -> bool {
+        self.session.listens() && self.client.outbox.is_filled()
+    }
+
+    /// Sends the messages that came while nothing was asked; false if the connection is to be closed.
+    async fn deliver(&mut self) -> bool {
+        let mut workspace = self.workspace.take().unwrap_or_else(|| self.worker.take_workspace());
+        self.client.outbox.drain(&mut workspace.output);
+        let options = self.worker.options();
+        let goes_on = self.flush(&mut workspace.output, &options).await;
+        self.workspace = Some(workspace);
+        if self.has_messages() {
+            // The others on this worker go first.
+            tokio::task::yield_now().await;
+        }
+        goes_on
     }
 
     fn give_back(&mut self) {
@@ -227,6 +263,7 @@ impl<S: Socket> Connection<S> {
         activity.protocol = self.session.protocol;
         activity.no_evict = self.session.no_evict;
         activity.is_blocked = is_blocked;
+        (activity.queued, activity.is_dirty) = self.session.transaction();
         activity.query = query;
         activity.query_free = query_free;
         activity.output = 0;
@@ -254,7 +291,7 @@ impl<S: Socket> Connection<S> {
                         break false;
                     }
                     self.tell(true, workspace.input.len() - workspace.start, 0);
-                    let Some(bytes) = self.unless_killed(reply).await else { break false };
+                    let Some(bytes) = self.reply_of(reply, &mut workspace.output, &options).await else { break false };
                     self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
                 }
                 Step::Later(reply) => {
@@ -288,7 +325,7 @@ impl<S: Socket> Connection<S> {
 
     /// Runs requests until something has to be awaited.
     fn step(&mut self, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> Step {
-        let limit = &options.client_output_buffer_limit[0];
+        let limit = &options.client_output_buffer_limit[self.output_class()];
         let query_limit = options.client_query_buffer_limit;
         if (workspace.input.len() - workspace.start) as u64 > query_limit {
             return Step::Abort;
@@ -325,6 +362,9 @@ impl<S: Socket> Connection<S> {
             }
             drop(args);
             *start += consumed;
+            if self.session.listens() && self.client.outbox.is_filled() && !matches!(outcome, Outcome::Abort) {
+                self.client.outbox.drain(output);
+            }
             match outcome {
                 Outcome::Parked(reply) => return Step::Parked(reply),
                 Outcome::Later(reply) => return Step::Later(reply),
@@ -363,8 +403,9 @@ impl<S: Socket> Connection<S> {
                     self.worker.counters.output_bytes.add(count as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let limit = options.client_output_buffer_limit[0];
+                    let limit = options.client_output_buffer_limit[self.output_class()];
                     let waiting = (output.len() - sent) as u64;
+                    self.client.outbox.left(waiting as usize);
                     self.client.activity.lock().output = waiting as usize;
                     let soft = (limit.soft > 0 && waiting > limit.soft).then(|| Duration::from_secs(limit.soft_s));
                     if !self.wait_writable(soft).await {
@@ -376,7 +417,34 @@ impl<S: Socket> Connection<S> {
             }
         }
         output.clear();
+        self.client.outbox.left(0);
         true
+    }
+
+    /// Which row of `client-output-buffer-limit` is its own.
+    fn output_class(&self) -> usize {
+        if self.session.listens() { 2 } else { 0 }
+    }
+
+    /// The reply of a parked command; messages are sent meanwhile. None if the connection is to be closed.
+    async fn reply_of(&mut self, mut reply: Parked, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Vec<u8>> {
+        loop {
+            let came = poll_fn(|cx| match pin!(&mut reply).poll(cx) {
+                Poll::Ready(bytes) => Poll::Ready(Some(bytes)),
+                // The waker of the connection is registered below.
+                Poll::Pending => {
+                    self.client.register(cx.waker());
+                    if self.has_messages() { Poll::Ready(None) } else { Poll::Pending }
+                }
+            });
+            if let Some(bytes) = self.unless_killed(Box::pin(came)).await? {
+                return Some(bytes);
+            }
+            self.client.outbox.drain(output);
+            if !Box::pin(self.flush(output, options)).await {
+                return None;
+            }
+        }
     }
 
     async fn wait_writable(&self, at_most: Option<Duration>) -> bool {
@@ -409,6 +477,7 @@ impl<S: Socket> Connection<S> {
 
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
+        self.session.leave(&self.client, &self.worker.server.store.0);
         self.worker.gone(self.client.id);
     }
 }

@@ -11,8 +11,10 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::Worker;
 use super::client::Client;
+use super::subscription::{self, Subscriptions};
 use super::{admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info};
+use crate::Inner;
 use crate::catalogue::{self, CommandSpec, Flags};
 use crate::config::ServerOptions;
 use crate::execute::FAILED;
@@ -56,6 +58,10 @@ pub(super) struct Session {
     pub authenticated: bool,
     pub replies: Replies,
     pub no_evict: bool,
+    /// What it listens to.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// Whether the commands of a transaction are being run.
+    pub in_exec: bool,
     /// The last command, for CLIENT LIST.
     pub command: &'static str,
     /// When the commands that are being timed began.
@@ -74,11 +80,28 @@ impl Session {
             authenticated,
             replies: Replies::On,
             no_evict: false,
+            subscriptions: None,
+            in_exec: false,
             command: "NULL",
             now: Instant::now(),
             timed: None,
             parked: None,
         }
+    }
+
+    /// Whether it listens to anything.
+    pub fn listens(&self) -> bool {
+        self.subscriptions.is_some()
+    }
+
+    /// The commands queued for EXEC with their bytes, and whether a watched key was touched, for CLIENT LIST.
+    pub fn transaction(&self) -> (Option<(usize, usize)>, bool) {
+        (None, false)
+    }
+
+    /// Ends subscriptions: RESET, and a connection's end.
+    pub fn leave(&mut self, client: &Client, inner: &Inner) {
+        subscription::leave_all(self, client, &inner.pubsub);
     }
 
     /// Ends the time of the commands before this moment: at a turn's end, and when another command follows.
@@ -112,7 +135,8 @@ impl Session {
             counters.failed.add(1);
             count_error(worker, output, before);
         }
-        self.filter(output, before);
+        let kept = INDEX.rows[usize::from(row)].pushes.then_some(output.len());
+        self.filter(output, kept.unwrap_or(before));
     }
 
     /// Drops a reply that CLIENT REPLY suppresses.
@@ -150,6 +174,10 @@ pub(super) struct Row {
     /// Rows of a container's commands.
     pub subcommands: std::ops::Range<u16>,
     local: Option<Local>,
+    /// Whether its reply is a push, which CLIENT REPLY doesn't suppress.
+    pushes: bool,
+    /// Whether a RESP2 client may call it while it listens.
+    beside_listening: bool,
 }
 
 /// Who carries out what isn't about keys.
@@ -199,6 +227,8 @@ const LOCAL: &[(&str, Local)] = &[
     ("info", info::info),
     ("lolwut", admin::lolwut),
     ("ping", handshake::ping),
+    ("psubscribe", subscription::psubscribe),
+    ("punsubscribe", subscription::punsubscribe),
     ("quit", handshake::quit),
     ("readonly", admin::of_clusters),
     ("readwrite", admin::of_clusters),
@@ -210,6 +240,10 @@ const LOCAL: &[(&str, Local)] = &[
     ("slaveof", admin::replicaof),
     ("wait", admin::wait),
     ("waitaof", admin::waitaof),
+    ("ssubscribe", subscription::ssubscribe),
+    ("subscribe", subscription::subscribe),
+    ("sunsubscribe", subscription::sunsubscribe),
+    ("unsubscribe", subscription::unsubscribe),
 ];
 
 /// Every command by name, with the number under which it is counted.
@@ -231,6 +265,8 @@ impl Commands {
         let row = |spec: &'static CommandSpec, full_name: String| Row {
             spec,
             local: local(&full_name),
+            pushes: full_name.ends_with("subscribe"),
+            beside_listening: full_name.ends_with("subscribe") || ["ping", "quit", "reset"].contains(&&*full_name),
             full_name,
             subcommands: 0..0,
         };
@@ -316,6 +352,14 @@ impl Context<'_> {
         }
         if !self.session.authenticated && !command.spec.flags.has(Flags::NO_AUTH) {
             return self.reject(Some(row), output, before, |out| out.error("NOAUTH Authentication required."));
+        }
+        if self.session.listens() && self.session.protocol == Protocol::Resp2 && !command.beside_listening {
+            let text = format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+                 this context",
+                command.full_name
+            );
+            return self.reject(Some(row), output, before, |out| out.error(&text));
         }
         let is_write = command.spec.flags.has(Flags::WRITE);
         if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {

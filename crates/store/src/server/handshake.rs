@@ -105,6 +105,7 @@ pub(super) fn hello(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     }
     if let Some(protocol) = protocol {
         context.session.protocol = protocol;
+        context.client.outbox.set_pushes(protocol == Protocol::Resp3);
         out.set_protocol(protocol);
     }
     out.map(7);
@@ -146,9 +147,15 @@ pub(super) fn select(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyW
     Outcome::Done
 }
 
-/// `PING [message]`.
-pub(super) fn ping(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+/// `PING [message]`. A RESP2 client that listens gets an array, because it reads nothing else.
+pub(super) fn ping(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let listens = context.session.protocol == Protocol::Resp2 && context.session.listens();
     match args {
+        [_] | [_, _] if listens => {
+            out.array(2);
+            out.bulk(b"pong");
+            out.bulk(args.get(1).copied().unwrap_or_default());
+        }
         [_] => out.simple("PONG"),
         [_, message] => out.bulk(message),
         _ => super::dispatch::wrong_arity("ping", out),
@@ -170,7 +177,14 @@ pub(super) fn quit(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) 
 
 /// `RESET`: the connection as it was when it was new.
 pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let inner = &context.worker.server.store.0;
     let session = &mut *context.session;
+    session.leave(context.client, inner);
+    if context.client.outbox.is_filled() {
+        let mut messages = Vec::new();
+        context.client.outbox.drain(&mut messages);
+        out.raw(&messages);
+    }
     session.db = 0;
     session.protocol = Protocol::Resp2;
     session.replies = Replies::On;

@@ -190,9 +190,10 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "evicted_clients:0")?;
     writeln!(out, "keyspace_hits:{}", store.hits)?;
     writeln!(out, "keyspace_misses:{}", store.misses)?;
-    writeln!(out, "pubsub_channels:0")?;
-    writeln!(out, "pubsub_patterns:0")?;
-    writeln!(out, "pubsubshard_channels:0")?;
+    let [channels, patterns, shard_channels] = server.store.0.pubsub.counts();
+    writeln!(out, "pubsub_channels:{channels}")?;
+    writeln!(out, "pubsub_patterns:{patterns}")?;
+    writeln!(out, "pubsubshard_channels:{shard_channels}")?;
     writeln!(out, "latest_fork_usec:0")?;
     writeln!(out, "total_forks:0")?;
     writeln!(out, "tracking_total_keys:0")?;

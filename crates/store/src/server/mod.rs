@@ -26,6 +26,7 @@ mod handshake;
 mod info;
 mod pause;
 mod rows;
+mod subscription;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -290,6 +291,9 @@ impl Server {
                 output: now.output_bytes,
             };
         }
+        if self.store.0.pubsub.counts().iter().any(|count| *count > 0) {
+            self.clients.kill_overdue(&self.options.read().client_output_buffer_limit[2]);
+        }
         let timeout_s = self.options.read().timeout_s;
         if timeout_s > 0 {
             self.clients.kill_idle(Duration::from_secs(timeout_s.into()));
@@ -423,6 +427,8 @@ impl Worker {
 fn apply(store: &Store, options: &ServerOptions) {
     limits::LFU_DECAY.set(options.lfu_decay_time.into());
     store.limit_memory(options.maxmemory, options.maxmemory_policy);
+    store.0.notifier.set_classes(options.notify_keyspace_events);
+    store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }
 
 /// Whether protected mode refuses a client from this address.

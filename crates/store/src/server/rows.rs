@@ -1,6 +1,7 @@
 //! Catalogue rows of the commands that the server carries out: about the connection, the parameters, the catalogue.
 
 use crate::catalogue::{Category, CommandSpec, ConnectionCommand as By, Flags, Handler};
+use crate::keys::KeyRule;
 
 /// May be asked while a store is loading or behind: all of these.
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
@@ -133,6 +134,25 @@ const CONFIG: &[CommandSpec] = &[
     of_server(costs(row("set", -4, By::Config, ADMIN, "2.0.0", "Sets parameters, all or none."), N_NAMES), &[]),
 ];
 
+/// Subscribes or unsubscribes.
+const fn listens(
+    name: &'static str,
+    arity: i32,
+    keys: KeyRule,
+    since: &'static str,
+    summary: &'static str,
+) -> CommandSpec {
+    CommandSpec {
+        group: "pubsub",
+        categories: &[],
+        keys,
+        complexity: "O(N) where N is the number of channels or patterns named.",
+        ..row(name, arity, By::Subscription, OWN.and(Flags::PUBSUB), since, summary)
+    }
+}
+
+const SHARDS: KeyRule = KeyRule::Channels { last: -1 };
+
 /// The rows.
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     of_cluster(CommandSpec {
@@ -154,6 +174,12 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         row("lolwut", -1, By::Host, Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."),
         &[Category::Read],
     ),
+    listens("psubscribe", -2, KeyRule::None, "2.0.0", "Listens to channels whose names match patterns."),
+    listens("punsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to patterns, or to all of them."),
+    listens("ssubscribe", -2, SHARDS, "7.0.0", "Listens to shard channels."),
+    listens("subscribe", -2, KeyRule::None, "2.0.0", "Listens to channels."),
+    listens("sunsubscribe", -1, SHARDS, "7.0.0", "Stops listening to shard channels, or to all of them."),
+    listens("unsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to channels, or to all of them."),
     row("ping", -1, By::Ping, Flags::FAST, "1.0.0", "Answers PONG."),
     row("quit", -1, By::Quit, DOOR, "1.0.0", "Closes the connection."),
     of_cluster(CommandSpec {

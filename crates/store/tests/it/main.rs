@@ -9,6 +9,7 @@ mod garbage;
 mod holds;
 mod memory;
 mod model;
+mod pubsub;
 mod reference;
 mod server;
 mod support;

@@ -87,6 +87,22 @@ fn maxclients_acts_at_once() {
 }
 
 #[test]
+fn notify_keyspace_events_acts_at_once() {
+    let ours = Running::start();
+    let mut listener = ours.connect();
+    listener.ask(&["SUBSCRIBE", "__keyspace@0__:k"]);
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["SET", "k", "untold"]), "+OK\r\n");
+    assert_eq!(client.ask(&["CONFIG", "SET", "notify-keyspace-events", "$K"]), "+OK\r\n");
+    assert_eq!(
+        client.ask(&["CONFIG", "GET", "notify-keyspace-events"]),
+        "*2\r\n$22\r\nnotify-keyspace-events\r\n$2\r\n$K\r\n"
+    );
+    assert_eq!(client.ask(&["APPEND", "k", "told"]), ":10\r\n");
+    assert_eq!(listener.read_reply(), b"*3\r\n$7\r\nmessage\r\n$16\r\n__keyspace@0__:k\r\n$6\r\nappend\r\n");
+}
+
+#[test]
 fn proto_max_bulk_len_acts_at_once() {
     let ours = Running::start();
     set(&ours, "proto-max-bulk-len", "1mb", "1048576");
@@ -245,6 +261,12 @@ fn every_subcommand_answers() {
         ("config resetstat", "+OK"),
         ("config rewrite", "-ERR The server is running without a config file"),
         ("config set timeout 0", "+OK"),
+        ("pubsub channels", "*0"),
+        ("pubsub help", "*"),
+        ("pubsub numpat", ":0"),
+        ("pubsub numsub a", "*2"),
+        ("pubsub shardchannels", "*0"),
+        ("pubsub shardnumsub a", "*2"),
         ("object encoding none", "$-1"),
         ("object freq none", "$-1"),
         ("object help", "*"),

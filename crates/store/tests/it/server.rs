@@ -96,7 +96,7 @@ const ALIKE: &[&str] = &[
 
 /// Sends each script to both, in this order, and reports every reply that differs.
 #[track_caller]
-fn check_alike(scripts: &[&str], redis: &RedisServer, ours: &Running) {
+pub fn check_alike(scripts: &[&str], redis: &RedisServer, ours: &Running) {
     let mut differences = String::new();
     for script in scripts {
         let expected = exchange(&redis.address(), script.as_bytes());

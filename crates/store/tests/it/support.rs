@@ -11,6 +11,7 @@ use sluicegate_testkit::{Client, Listening};
 /// A server with its workers; ended when this is dropped.
 pub struct Running {
     pub server: Arc<Server>,
+    store: Store,
     pub port: u16,
     workers: Vec<JoinHandle<()>>,
 }
@@ -29,7 +30,7 @@ impl Running {
     /// A store that the test also calls directly.
     pub fn serving(store: Store, options: ServerOptions, workers: usize) -> Running {
         let listening = Listening::new();
-        let server = Server::new(store, options);
+        let server = Server::new(store.clone(), options);
         let workers = (0..workers)
             .map(|_| {
                 let server = server.clone();
@@ -37,7 +38,12 @@ impl Running {
                 std::thread::spawn(move || on_runtime(async move { server.serve_tcp(listener).await.expect("served") }))
             })
             .collect();
-        Running { server, port: listening.port(), workers }
+        Running { server, store, port: listening.port(), workers }
+    }
+
+    /// The store that is served.
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     pub fn address(&self) -> String {

@@ -2,6 +2,7 @@
 //! except where the clock or the order of a hash table shows. Each type has a file that makes its random commands.
 
 mod bits;
+mod events;
 mod hashes;
 mod hll;
 mod sets;

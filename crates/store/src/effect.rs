@@ -1,0 +1,45 @@
+//! What a command does outside the keyspace: keyspace events and messages.
+//!
+//! They leave after the stripes are unlocked. Those of a section (a transaction, a script) are collected and leave in
+//! order at its end, before its holds go, so that nobody hears of a section that is half done.
+
+use std::cell::RefCell;
+
+use smallvec::SmallVec;
+
+use crate::Inner;
+use crate::notify::Event;
+use crate::pubsub::Kind;
+use crate::stripe::assert_none_locked;
+
+/// Something to be done outside the keyspace.
+pub(crate) enum Effect {
+    /// A keyspace event.
+    Event(Event),
+    /// A message that was published.
+    Message { kind: Kind, channel: Box<[u8]>, message: Box<[u8]> },
+    /// Anything else.
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+/// Effects of one command, in the order in which they came about.
+pub(crate) type Effects = SmallVec<[Effect; 1]>;
+
+/// Where a section's commands leave their effects.
+pub(crate) type Collected = RefCell<Vec<Effect>>;
+
+impl Inner {
+    /// Lets effects happen. The caller has no stripe locked.
+    pub(crate) fn emit(&self, effects: impl IntoIterator<Item = Effect>) {
+        assert_none_locked();
+        for effect in effects {
+            match effect {
+                Effect::Event(event) => self.notifier.publish(&self.pubsub, &event),
+                Effect::Message { kind, channel, message } => {
+                    self.pubsub.publish(kind, &channel, &message);
+                }
+                Effect::Other(effect) => effect(),
+            }
+        }
+    }
+}

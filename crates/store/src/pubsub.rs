@@ -1,0 +1,474 @@
+//! Publish and subscribe: who listens to which channel, and how a message reaches a client of another worker.
+//!
+//! A message is appended to the *outbox* of each subscriber by the publisher's own thread, and the owner of the
+//! connection is woken to send it; no message goes through a thread in between. Channels are spread over locks by
+//! their hash. The lock of a channel is held while its message is handed out, pattern subscribers included, so all
+//! subscribers of a channel see its messages in the same order, and those of one publisher in the order in which it
+//! sent them. Owners are woken after the lock is released.
+//!
+//! Limits: an outbox that grows beyond `client-output-buffer-limit pubsub` loses its client, as in Redis: a publisher
+//! never waits for a subscriber. A channel without subscribers costs nothing but the look.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+
+use crate::config::OutputLimit;
+use crate::glob;
+use crate::stripe::assert_none_locked;
+use std::hash::BuildHasher;
+
+/// Locks over which the channels are spread.
+const LOCKS: usize = 64;
+
+/// A capacity that an emptied outbox keeps.
+const KEPT_CAPACITY: usize = 4096;
+
+/// What can be subscribed to by its whole name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// SUBSCRIBE and PUBLISH.
+    Channel,
+    /// SSUBSCRIBE and SPUBLISH.
+    Shard,
+}
+
+/// A client that listens.
+pub(crate) trait Subscriber: Send + Sync {
+    /// Its number.
+    fn id(&self) -> u64;
+    /// Where its messages go.
+    fn outbox(&self) -> &Outbox;
+    /// Makes the owner look into the outbox.
+    fn wake(&self);
+    /// Makes the owner close the connection.
+    fn kill(&self);
+}
+
+/// Messages that wait for the owner of a connection to send them, encoded.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// Whether there is something inside; the owner looks at it after each command.
+    filled: AtomicBool,
+    /// Whether messages are RESP3's pushes.
+    pushes: AtomicBool,
+    /// Bytes that the owner has taken and not sent yet: they count for the limit.
+    unsent: AtomicUsize,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    bytes: Vec<u8>,
+    /// Since when the soft limit is exceeded.
+    over_since: Option<Instant>,
+    /// The client reads too slowly and is being closed: nothing more is kept for it.
+    given_up: bool,
+}
+
+/// What a message did to an outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Put {
+    /// The owner knows already that something is there.
+    More,
+    /// The owner is to be woken.
+    First,
+    /// The client has left too much unread.
+    TooMuch,
+}
+
+impl Outbox {
+    /// Whether a message waits.
+    #[inline]
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// Chooses between RESP3's pushes and RESP2's arrays.
+    pub(crate) fn set_pushes(&self, pushes: bool) {
+        self.pushes.store(pushes, Ordering::Relaxed);
+    }
+
+    /// Moves all messages to the end of `output`.
+    pub(crate) fn drain(&self, output: &mut Vec<u8>) {
+        let mut inside = self.inside.lock();
+        self.filled.store(false, Ordering::Release);
+        self.unsent.fetch_add(inside.bytes.len(), Ordering::Relaxed);
+        if output.is_empty() && inside.bytes.len() > KEPT_CAPACITY {
+            std::mem::swap(output, &mut inside.bytes);
+        } else {
+            output.append(&mut inside.bytes);
+        }
+        if inside.bytes.capacity() > KEPT_CAPACITY {
+            inside.bytes = Vec::new();
+        }
+    }
+
+    /// The owner has sent so much of its output that `unsent` bytes are left.
+    pub(crate) fn left(&self, unsent: usize) {
+        self.unsent.fetch_min(unsent, Ordering::Relaxed);
+    }
+
+    /// Bytes that wait here.
+    pub(crate) fn len(&self) -> usize {
+        self.inside.lock().bytes.len()
+    }
+
+    /// Whether the soft limit has been exceeded for too long, also if no more messages come.
+    pub(crate) fn is_overdue(&self, limit: &OutputLimit) -> bool {
+        self.is_filled() && self.inside.lock().exceeds(limit, self.unsent.load(Ordering::Relaxed))
+    }
+
+    fn put(&self, frame: &[u8], limit: &OutputLimit) -> Put {
+        let mut inside = self.inside.lock();
+        if inside.given_up {
+            return Put::More;
+        }
+        inside.bytes.push(if self.pushes.load(Ordering::Relaxed) { b'>' } else { b'*' });
+        inside.bytes.extend_from_slice(frame);
+        if inside.exceeds(limit, self.unsent.load(Ordering::Relaxed)) {
+            inside.given_up = true;
+            inside.bytes = Vec::new();
+            return Put::TooMuch;
+        }
+        match self.filled.swap(true, Ordering::AcqRel) {
+            true => Put::More,
+            false => Put::First,
+        }
+    }
+}
+
+impl Inside {
+    fn exceeds(&mut self, limit: &OutputLimit, unsent: usize) -> bool {
+        let waiting = (self.bytes.len() + unsent) as u64;
+        if limit.soft > 0 && waiting >= limit.soft {
+            let since = *self.over_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > Duration::from_secs(limit.soft_s) {
+                return true;
+            }
+        } else {
+            self.over_since = None;
+        }
+        limit.hard > 0 && waiting >= limit.hard
+    }
+}
+
+/// Those who listen to one channel, by number.
+type Listeners = BTreeMap<u64, Arc<dyn Subscriber>>;
+type Channels = HashMap<Box<[u8]>, Listeners, RandomState>;
+
+/// All subscriptions of a store.
+pub(crate) struct PubSub {
+    hasher: RandomState,
+    channels: Box<[Mutex<Channels>]>,
+    shards: Box<[Mutex<Channels>]>,
+    /// In the order in which they came; each is looked at for each message, as in Redis.
+    patterns: RwLock<Vec<(Box<[u8]>, Listeners)>>,
+    /// Channels and patterns, and channels of shards, that somebody listens to.
+    channel_count: AtomicUsize,
+    shard_count: AtomicUsize,
+    pattern_count: AtomicUsize,
+    /// `client-output-buffer-limit pubsub`: hard, soft, seconds.
+    limit: [AtomicU64; 3],
+}
+
+impl Default for PubSub {
+    fn default() -> PubSub {
+        let empty = || (0..LOCKS).map(|_| Mutex::default()).collect();
+        let pubsub = PubSub {
+            hasher: RandomState::default(),
+            channels: empty(),
+            shards: empty(),
+            patterns: RwLock::default(),
+            channel_count: AtomicUsize::new(0),
+            shard_count: AtomicUsize::new(0),
+            pattern_count: AtomicUsize::new(0),
+            limit: Default::default(),
+        };
+        pubsub.set_limit(&crate::config::ServerOptions::default().client_output_buffer_limit[2]);
+        pubsub
+    }
+}
+
+/// Owners to wake and to end once nothing is locked.
+#[derive(Default)]
+struct Due {
+    wake: SmallVec<[Arc<dyn Subscriber>; 8]>,
+    kill: SmallVec<[Arc<dyn Subscriber>; 1]>,
+}
+
+impl PubSub {
+    /// Changes what a subscriber may leave unread.
+    pub(crate) fn set_limit(&self, limit: &OutputLimit) {
+        for (place, value) in self.limit.iter().zip([limit.hard, limit.soft, limit.soft_s]) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// What a subscriber may leave unread.
+    pub(crate) fn limit(&self) -> OutputLimit {
+        let [hard, soft, soft_s] = [0, 1, 2].map(|at: usize| self.limit[at].load(Ordering::Relaxed));
+        OutputLimit { hard, soft, soft_s }
+    }
+
+    /// Hands a message to everybody who listens; returns how many that are, a client once for its channel and once for
+    /// each of its patterns that match. The caller has no stripe locked.
+    pub(crate) fn publish(&self, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+        assert_none_locked();
+        if self.is_idle(kind) {
+            return 0;
+        }
+        let limit = self.limit();
+        let mut due = Due::default();
+        let mut count = 0;
+        let mut hand_out = |frame: &[u8], listeners: &Listeners| {
+            count += listeners.len();
+            for listener in listeners.values() {
+                match listener.outbox().put(frame, &limit) {
+                    Put::More => {}
+                    Put::First => due.wake.push(listener.clone()),
+                    Put::TooMuch => due.kill.push(listener.clone()),
+                }
+            }
+        };
+        let locked = self.lock_of(kind, channel).lock();
+        if let Some(listeners) = locked.get(channel) {
+            let name: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };
+            hand_out(&frame(&[name, channel, message]), listeners);
+        }
+        if kind == Kind::Channel && self.pattern_count.load(Ordering::Relaxed) > 0 {
+            for (pattern, listeners) in &*self.patterns.read() {
+                if glob::matches(pattern, channel) {
+                    hand_out(&frame(&[b"pmessage", pattern, channel, message]), listeners);
+                }
+            }
+        }
+        drop(locked);
+        due.wake.iter().for_each(|listener| listener.wake());
+        due.kill.iter().for_each(|listener| listener.kill());
+        count
+    }
+
+    /// How many [`publish`](Self::publish) would reach now.
+    pub(crate) fn count(&self, kind: Kind, channel: &[u8]) -> usize {
+        if self.is_idle(kind) {
+            return 0;
+        }
+        let mut count = self.listeners(kind, channel);
+        if kind == Kind::Channel {
+            let patterns = self.patterns.read();
+            let matching = patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel));
+            count += matching.map(|(_, listeners)| listeners.len()).sum::<usize>();
+        }
+        count
+    }
+
+    fn is_idle(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Channel => {
+                self.channel_count.load(Ordering::Relaxed) + self.pattern_count.load(Ordering::Relaxed) == 0
+            }
+            Kind::Shard => self.shard_count.load(Ordering::Relaxed) == 0,
+        }
+    }
+
+    fn locks(&self, kind: Kind) -> (&[Mutex<Channels>], &AtomicUsize) {
+        match kind {
+            Kind::Channel => (&self.channels, &self.channel_count),
+            Kind::Shard => (&self.shards, &self.shard_count),
+        }
+    }
+
+    fn lock_of(&self, kind: Kind, channel: &[u8]) -> &Mutex<Channels> {
+        &self.locks(kind).0[self.hasher.hash_one(channel) as usize % LOCKS]
+    }
+
+    /// Adds a client to a channel. It is there once, however often it asks.
+    pub(crate) fn subscribe(&self, kind: Kind, channel: &[u8], client: &Arc<dyn Subscriber>) {
+        let mut locked = self.lock_of(kind, channel).lock();
+        let listeners = locked.entry(channel.into()).or_insert_with(|| {
+            self.locks(kind).1.fetch_add(1, Ordering::Relaxed);
+            Listeners::new()
+        });
+        listeners.insert(client.id(), client.clone());
+    }
+
+    /// Takes a client off a channel.
+    pub(crate) fn unsubscribe(&self, kind: Kind, channel: &[u8], id: u64) {
+        let mut locked = self.lock_of(kind, channel).lock();
+        let Some(listeners) = locked.get_mut(channel) else { return };
+        listeners.remove(&id);
+        if listeners.is_empty() {
+            locked.remove(channel);
+            self.locks(kind).1.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds a client to a pattern.
+    pub(crate) fn subscribe_pattern(&self, pattern: &[u8], client: &Arc<dyn Subscriber>) {
+        let mut patterns = self.patterns.write();
+        let place = patterns.iter().position(|(known, _)| **known == *pattern).unwrap_or_else(|| {
+            self.pattern_count.fetch_add(1, Ordering::Relaxed);
+            patterns.push((pattern.into(), Listeners::new()));
+            patterns.len() - 1
+        });
+        patterns[place].1.insert(client.id(), client.clone());
+    }
+
+    /// Takes a client off a pattern.
+    pub(crate) fn unsubscribe_pattern(&self, pattern: &[u8], id: u64) {
+        let mut patterns = self.patterns.write();
+        let Some(place) = patterns.iter().position(|(known, _)| **known == *pattern) else { return };
+        patterns[place].1.remove(&id);
+        if patterns[place].1.is_empty() {
+            patterns.remove(place);
+            self.pattern_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Channels that somebody listens to, of those that match.
+    pub(crate) fn active(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        let mut found = Vec::new();
+        for lock in self.locks(kind).0 {
+            let locked = lock.lock();
+            let wanted = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+            found.extend(locked.keys().filter(|name| wanted(name)).cloned());
+        }
+        found
+    }
+
+    /// Clients that listen to a channel by its name.
+    pub(crate) fn listeners(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.lock_of(kind, channel).lock().get(channel).map_or(0, BTreeMap::len)
+    }
+
+    /// Channels, patterns, and channels of shards that somebody listens to.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        [&self.channel_count, &self.pattern_count, &self.shard_count].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// A message as it goes out, without the mark that tells arrays from pushes.
+fn frame(parts: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16 + parts.iter().map(|part| part.len() + 16).sum::<usize>());
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(number.format(parts.len()).as_bytes());
+    for part in parts {
+        out.extend_from_slice(b"\r\n$");
+        out.extend_from_slice(number.format(part.len()).as_bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Peer {
+        id: u64,
+        outbox: Outbox,
+        woken: AtomicUsize,
+        killed: AtomicUsize,
+    }
+
+    impl Subscriber for Peer {
+        fn id(&self) -> u64 {
+            self.id
+        }
+
+        fn outbox(&self) -> &Outbox {
+            &self.outbox
+        }
+
+        fn wake(&self) {
+            self.woken.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn kill(&self) {
+            self.killed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn peer(id: u64) -> (Arc<Peer>, Arc<dyn Subscriber>) {
+        let peer = Arc::new(Peer { id, ..Peer::default() });
+        (peer.clone(), peer)
+    }
+
+    fn text(peer: &Peer) -> String {
+        let mut output = Vec::new();
+        peer.outbox.drain(&mut output);
+        peer.outbox.left(0);
+        String::from_utf8(output).expect("text")
+    }
+
+    #[test]
+    fn a_message_reaches_channels_and_patterns_and_wakes_once() {
+        let pubsub = PubSub::default();
+        let (one, one_as) = peer(1);
+        let (two, two_as) = peer(2);
+        assert_eq!(pubsub.publish(Kind::Channel, b"news", b"nobody"), 0);
+        pubsub.subscribe(Kind::Channel, b"news", &one_as);
+        pubsub.subscribe(Kind::Channel, b"news", &one_as);
+        pubsub.subscribe_pattern(b"n*", &one_as);
+        pubsub.subscribe_pattern(b"n*", &two_as);
+        pubsub.subscribe(Kind::Shard, b"news", &two_as);
+        two.outbox.set_pushes(true);
+        assert_eq!(pubsub.count(Kind::Channel, b"news"), 3);
+        assert_eq!(pubsub.publish(Kind::Channel, b"news", b"x"), 3);
+        assert_eq!(pubsub.publish(Kind::Shard, b"news", b"y"), 1);
+        assert_eq!(pubsub.publish(Kind::Shard, b"n", b"z"), 0);
+        assert_eq!(one.woken.load(Ordering::Relaxed), 1, "the second message finds the owner woken");
+        assert_eq!(
+            text(&one),
+            "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$1\r\nx\r\n*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$4\r\nnews\r\n$1\r\nx\r\n"
+        );
+        assert!(text(&two).starts_with(">4\r\n$8\r\npmessage\r\n"));
+        assert_eq!(pubsub.counts(), [1, 1, 1]);
+        pubsub.unsubscribe(Kind::Channel, b"news", 1);
+        pubsub.unsubscribe(Kind::Shard, b"news", 2);
+        pubsub.unsubscribe_pattern(b"n*", 1);
+        pubsub.unsubscribe_pattern(b"n*", 2);
+        pubsub.unsubscribe_pattern(b"n*", 2);
+        assert_eq!(pubsub.counts(), [0, 0, 0]);
+        assert!(!one.outbox.is_filled());
+    }
+
+    #[test]
+    fn who_reads_too_slowly_is_given_up_and_keeps_nothing() {
+        let pubsub = PubSub::default();
+        let (slow, slow_as) = peer(1);
+        pubsub.subscribe(Kind::Channel, b"c", &slow_as);
+        pubsub.set_limit(&OutputLimit { hard: 1000, soft: 0, soft_s: 0 });
+        while slow.killed.load(Ordering::Relaxed) == 0 {
+            pubsub.publish(Kind::Channel, b"c", &[b'x'; 100]);
+            assert!(slow.outbox.len() < 1000);
+        }
+        pubsub.publish(Kind::Channel, b"c", &[b'x'; 100]);
+        assert_eq!((slow.outbox.len(), slow.killed.load(Ordering::Relaxed)), (0, 1));
+        // What the owner has taken and not sent counts, too.
+        let (busy, busy_as) = peer(2);
+        pubsub.subscribe(Kind::Channel, b"d", &busy_as);
+        pubsub.publish(Kind::Channel, b"d", &[b'x'; 800]);
+        let mut output = Vec::new();
+        busy.outbox.drain(&mut output);
+        pubsub.publish(Kind::Channel, b"d", &[b'x'; 800]);
+        assert_eq!(busy.killed.load(Ordering::Relaxed), 1);
+        // The soft limit is one of time.
+        let (late, late_as) = peer(3);
+        pubsub.subscribe(Kind::Channel, b"e", &late_as);
+        pubsub.set_limit(&OutputLimit { hard: 0, soft: 10, soft_s: 1000 });
+        pubsub.publish(Kind::Channel, b"e", &[b'x'; 800]);
+        assert_eq!(late.killed.load(Ordering::Relaxed), 0);
+        assert!(!late.outbox.is_overdue(&pubsub.limit()));
+        assert!(late.outbox.is_overdue(&OutputLimit { hard: 0, soft: 10, soft_s: 0 }));
+    }
+}

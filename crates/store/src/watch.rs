@@ -1,0 +1,197 @@
+//! WATCH: which clients want to know whether a key was touched before their EXEC.
+//!
+//! A stripe with watched keys has a table of them beside its holds, under its lock; a command that changes a key says
+//! so by [`Ctx::notify`](crate::Ctx), where the absence of the table is one branch. What is touched marks its watchers
+//! *dirty* and forgets them: a client is dirty until its next EXEC, DISCARD or UNWATCH.
+//!
+//! Whether a key that expires makes its watchers dirty depends on when they came: to those who came later it never
+//! existed. FLUSHALL and SWAPDB replace databases as a whole; the tables then move to the database that takes the
+//! place, because a client watches a key of a numbered database.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+
+use crate::Inner;
+use crate::stripe::{Now, Stripe};
+
+/// Whether one of a client's watched keys was touched.
+#[derive(Debug, Default)]
+pub(crate) struct Mark(AtomicBool);
+
+impl Mark {
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn soil(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A client that watches a key.
+struct Watcher {
+    mark: Arc<Mark>,
+    /// When it began, in Unix milliseconds.
+    since_ms: i64,
+}
+
+/// The watched keys of one stripe; it exists only while there is one.
+#[derive(Default)]
+pub(crate) struct WatchTable {
+    keys: HashMap<Box<[u8]>, SmallVec<[Watcher; 1]>, RandomState>,
+}
+
+impl WatchTable {
+    /// The key was changed.
+    pub(crate) fn touch(&mut self, key: &[u8]) {
+        if let Some(watchers) = self.keys.remove(key) {
+            watchers.iter().for_each(|watcher| watcher.mark.soil());
+        }
+    }
+
+    /// The key is removed because it expired at `at_ms`.
+    pub(crate) fn touch_expired(&mut self, key: &[u8], at_ms: i64) {
+        let Some(watchers) = self.keys.get_mut(key) else { return };
+        watchers.retain(|watcher| {
+            let later = at_ms <= watcher.since_ms;
+            if !later {
+                watcher.mark.soil();
+            }
+            later
+        });
+        if watchers.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) {
+        let watcher = Watcher { mark: mark.clone(), since_ms };
+        match self.keys.get_mut(key) {
+            Some(watchers) => watchers.push(watcher),
+            None => {
+                self.keys.insert(key.into(), SmallVec::from_iter([watcher]));
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &[u8], mark: &Arc<Mark>) {
+        let Some(watchers) = self.keys.get_mut(key) else { return };
+        watchers.retain(|watcher| !Arc::ptr_eq(&watcher.mark, mark));
+        if watchers.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// The stripe `old` is replaced by `new`: whoever watches a key that one of them has is dirty.
+    pub(crate) fn replace(&mut self, old: &Stripe, new: Option<&Stripe>, hash: impl Fn(&[u8]) -> u64, now_ms: i64) {
+        let expiry_in = |stripe: &Stripe, key: &[u8]| {
+            let slot = stripe.table.find(hash(key), key)?;
+            Some(stripe.table.entry(slot).expiry())
+        };
+        self.keys.retain(|key, watchers| {
+            let before = expiry_in(old, key);
+            let after = new.and_then(|stripe| expiry_in(stripe, key));
+            let comes = after.is_some_and(|expiry| expiry.is_none_or(|at_ms| at_ms > now_ms));
+            watchers.retain(|watcher| {
+                let goes = before.is_some_and(|expiry| expiry.is_none_or(|at_ms| at_ms > watcher.since_ms));
+                if comes || goes {
+                    watcher.mark.soil();
+                } else if after.is_some() {
+                    // What takes the place has expired already, so its removal changes nothing.
+                    watcher.since_ms = now_ms;
+                }
+                !(comes || goes)
+            });
+            !watchers.is_empty()
+        });
+    }
+}
+
+/// The keys that a client watches.
+pub(crate) struct Watching {
+    pub(crate) mark: Arc<Mark>,
+    pub(crate) keys: Vec<WatchedKey>,
+    /// Clients that watch something; lets FLUSHALL pass by when there are none.
+    clients: Arc<AtomicUsize>,
+}
+
+/// A key that a client watches.
+pub(crate) struct WatchedKey {
+    pub(crate) db: u32,
+    pub(crate) hash: u64,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) since_ms: i64,
+}
+
+impl Watching {
+    pub(crate) fn new(inner: &Inner) -> Watching {
+        inner.keyspace.watching.fetch_add(1, Ordering::SeqCst);
+        Watching { mark: Arc::default(), keys: Vec::new(), clients: inner.keyspace.watching.clone() }
+    }
+
+    /// Watches one more key, unless it is watched already.
+    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) {
+        if self.keys.iter().any(|known| known.db == db && *known.key == *key) {
+            return;
+        }
+        let since_ms = inner.clock.now_ms();
+        let hash = inner.keyspace.hasher.hash(key);
+        self.keys.push(WatchedKey { db, hash, key: key.into(), since_ms });
+        let pass = inner.gate.enter();
+        let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
+        stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms);
+    }
+
+    /// Takes the client off one key's stripe, which is locked.
+    pub(crate) fn leave(&self, stripe: &mut Stripe, watched: &WatchedKey) {
+        if let Some(table) = &mut stripe.watched {
+            table.remove(&watched.key, &self.mark);
+            if table.is_empty() {
+                stripe.watched = None;
+            }
+        }
+    }
+
+    /// Ends the watch on all keys.
+    pub(crate) fn end(self, inner: &Inner) {
+        for watched in &self.keys {
+            let pass = inner.gate.enter();
+            if let Some(db) = inner.keyspace.db(&pass, watched.db) {
+                self.leave(&mut db.lock(inner.keyspace.stripe_of(watched.hash)), watched);
+            }
+        }
+    }
+
+    /// Whether this key, whose stripe is locked, expired since it is watched.
+    pub(crate) fn has_expired(stripe: &Stripe, watched: &WatchedKey, now: &mut Now<'_>) -> bool {
+        let Some(slot) = stripe.table.find(watched.hash, &watched.key) else { return false };
+        let expiry = stripe.table.entry(slot).expiry();
+        expiry.is_some_and(|at_ms| at_ms > watched.since_ms && at_ms <= now.ms())
+    }
+
+    /// Whether a key was touched, or has expired.
+    pub(crate) fn is_dirty(&self, inner: &Inner, now: &mut Now<'_>) -> bool {
+        self.mark.is_dirty()
+            || self.keys.iter().any(|watched| {
+                let pass = inner.gate.enter();
+                let db = inner.keyspace.db(&pass, watched.db);
+                db.is_some_and(|db| {
+                    Watching::has_expired(&db.lock(inner.keyspace.stripe_of(watched.hash)), watched, now)
+                })
+            })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.clients.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,253 @@
+//! Keyspace events: one subscriber on each side, the same commands, the same sequence of events.
+
+use sluicegate_store::config::ServerOptions;
+use sluicegate_testkit::{Client, RedisServer};
+
+use super::{DISTINCT, distinct_time, seed, words};
+use crate::Random;
+use crate::support::Running;
+
+/// A server with somebody who gives commands and somebody who listens.
+struct Side {
+    commands: Client,
+    listener: Client,
+}
+
+impl Side {
+    fn new(address: &str, classes: &str) -> Side {
+        let mut commands = Client::connect(address);
+        assert_eq!(commands.ask(&["CONFIG", "SET", "notify-keyspace-events", classes]), "+OK\r\n");
+        let mut listener = Client::connect(address);
+        listener.ask(&["PSUBSCRIBE", "__key*__:*"]);
+        listener.ask(&["SUBSCRIBE", "end"]);
+        Side { commands, listener }
+    }
+
+    /// Runs a command; the events that it caused.
+    fn events(&mut self, words: &[&str]) -> Vec<String> {
+        self.commands.command(words);
+        self.commands.read_reply();
+        self.commands.ask(&["PUBLISH", "end", ""]);
+        let mut events = Vec::new();
+        loop {
+            let message = String::from_utf8_lossy(&self.listener.read_reply()).into_owned();
+            if message.starts_with("*3\r\n$7\r\nmessage\r\n$3\r\nend\r\n") {
+                return events;
+            }
+            let fields: Vec<&str> = message.split("\r\n").collect();
+            events.push(format!("{} {}", fields[6], fields.get(8).unwrap_or(&"")));
+        }
+    }
+}
+
+struct Sides {
+    _redis: RedisServer,
+    _ours: Running,
+    redis: Side,
+    ours: Side,
+}
+
+impl Sides {
+    fn new(classes: &str) -> Sides {
+        let redis = RedisServer::start(&[]);
+        let ours = Running::with(ServerOptions::default(), 2);
+        let (theirs, own) = (Side::new(&redis.address(), classes), Side::new(&ours.address(), classes));
+        Sides { _redis: redis, _ours: ours, redis: theirs, ours: own }
+    }
+
+    #[track_caller]
+    fn check(&mut self, words: &[&str]) -> Vec<String> {
+        let (mut ours, mut theirs) = (self.ours.events(words), self.redis.events(words));
+        // When a key that nobody touches is found expired is each program's own affair.
+        for events in [&mut ours, &mut theirs] {
+            events.retain(|event| !event.contains("expired"));
+        }
+        assert_eq!(ours, theirs, "ours, then Redis's, after {:?}", &words[..words.len().min(12)]);
+        ours
+    }
+
+    #[track_caller]
+    fn check_line(&mut self, line: &str) -> Vec<String> {
+        self.check(&line.split(' ').collect::<Vec<_>>())
+    }
+}
+
+fn random_events(classes: &str, fixed_seed: u64) {
+    let mut sides = Sides::new(classes);
+    let mut random = Random(seed(fixed_seed));
+    let mut count = 0;
+    for round in 0..2_500 {
+        if round % 50 == 0 {
+            let db = random.below(3).to_string();
+            sides.check(&["SELECT", &db]);
+        }
+        let distinct = distinct_time(round);
+        let words: Vec<&str> =
+            words(&mut random).into_iter().map(|word| if word == DISTINCT { &distinct } else { word }).collect();
+        count += sides.check(&words).len();
+    }
+    assert!(count > 1_000, "{count} events");
+}
+
+#[test]
+fn random_commands_say_the_events_of_redis() {
+    random_events("KEA", 11);
+}
+
+#[test]
+fn random_commands_say_misses_and_new_keys_as_redis_does() {
+    random_events("EAmn", 12);
+}
+
+#[test]
+fn each_command_says_the_events_of_redis() {
+    let mut sides = Sides::new("KEAmn");
+    let script = "
+        SET a 1
+        SET a 2 EX 100
+        SET a 3 KEEPTTL
+        SET a 4 NX
+        SET new v GET
+        SETNX a 5
+        SETNX b 5
+        SETEX a 100 v
+        PSETEX a 100000 v
+        GETSET a v
+        GETEX a
+        GETEX a EX 100
+        GETEX a PERSIST
+        GETEX a PERSIST
+        GETEX b PXAT 1
+        GETDEL a
+        GETDEL a
+        GET none
+        MGET none a new
+        EXISTS none
+        TYPE none
+        TTL none
+        STRLEN none
+        OBJECT ENCODING none
+        TOUCH none
+        DUMP none
+        SETRANGE r 0 x
+        SETRANGE r 0
+        APPEND r x
+        INCR n
+        INCRBY n 5
+        DECR n
+        INCRBYFLOAT n 1.5
+        INCR r
+        MSET x 1 y 2
+        MSETNX x 1 z 2
+        MSETNX z 1 z2 2
+        RENAME x x1
+        RENAME x1 y
+        RENAME y y
+        RENAMENX y z
+        RENAMENX y y1
+        RENAME none y
+        COPY y1 c
+        COPY y1 c
+        COPY y1 c REPLACE
+        COPY y1 c DB 1
+        COPY none c DB 1
+        MOVE c 1
+        MOVE y1 1
+        MOVE none 1
+        EXPIRE z 100
+        EXPIRE z 50 GT
+        PEXPIRE z 100000
+        EXPIREAT z 99999999999
+        PERSIST z
+        PERSIST z
+        EXPIRE z -1
+        EXPIRE none -1
+        DEL n none r
+        UNLINK z2
+        HSET h f v
+        HSET h f v g w
+        HSETNX h f v
+        HSETNX h k v
+        HMSET h f 1
+        HINCRBY h f 1
+        HINCRBY h g 1
+        HINCRBYFLOAT h f 1.5
+        HDEL h none
+        HDEL h f g
+        HDEL h k
+        HDEL h k
+        HGET none f
+        HGETALL none
+        SORT none STORE new
+        FLUSHDB
+        SWAPDB 0 1
+        FLUSHALL
+    ";
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        sides.check_line(line);
+    }
+    // RESTORE, with and without something to replace.
+    let mut own = Client::connect(&sides._ours.address());
+    sides.check_line("SET dumped v");
+    own.command(&["DUMP", "dumped"]);
+    let reply = own.read_reply();
+    let payload = reply.splitn(2, |byte| *byte == b'\n').nth(1).expect("a payload");
+    let payload = &payload[..payload.len() - 2];
+    let mut requests = vec![own];
+    requests.push(Client::connect(&sides._redis.address()));
+    for arguments in [&["0"][..], &["0"], &["0", "REPLACE"], &["1", "REPLACE", "ABSTTL"], &["1", "REPLACE", "ABSTTL"]] {
+        for client in &mut requests {
+            let words: Vec<&[u8]> = [&b"RESTORE"[..], b"restored", arguments[0].as_bytes(), payload]
+                .into_iter()
+                .chain(arguments[1..].iter().map(|word| word.as_bytes()))
+                .collect();
+            let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+            for word in words {
+                bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+                bytes.extend_from_slice(word);
+                bytes.extend_from_slice(b"\r\n");
+            }
+            client.send(bytes);
+            client.read_reply();
+        }
+        assert!(!sides.check(&["PING"]).is_empty() || arguments.len() != 2, "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_expires_is_told_when_it_is_touched_or_found() {
+    let mut sides = Sides::new("Ex");
+    // Touched: the reading command says it, before anything else.
+    for command in ["GET", "DEL", "INCR", "HGETALL", "PERSIST"] {
+        for side in [&mut sides.redis, &mut sides.ours] {
+            side.commands.ask(&["SET", "short", "v", "PX", "1"]);
+            sluicegate_testkit::wait_for("the key to expire", || {
+                (side.commands.ask(&["EXISTS", "short"]) == ":0\r\n").then_some(())
+            });
+        }
+        let mut events = [Vec::new(), Vec::new()];
+        for (side, events) in [&mut sides.redis, &mut sides.ours].into_iter().zip(&mut events) {
+            *events = side.events(&[command, "short"]);
+            side.commands.ask(&["DEL", "short"]);
+        }
+        assert_eq!(events[0], ["__keyevent@0__:expired short"]);
+        assert_eq!(events[1], events[0], "{command}");
+    }
+}
+
+#[test]
+fn what_the_sweep_finds_is_told_too() {
+    let ours = Running::start();
+    let mut side = Side::new(&ours.address(), "Kx");
+    side.commands.ask(&["SELECT", "3"]);
+    side.commands.ask(&["SET", "forgotten", "v", "PX", "1"]);
+    let (sender, received) = std::sync::mpsc::channel();
+    let waits = std::thread::spawn(move || sender.send(side.listener.read_reply()));
+    let store = ours.store().clone();
+    let event = sluicegate_testkit::wait_for("the event", || {
+        store.tick();
+        received.try_recv().ok()
+    });
+    assert!(String::from_utf8_lossy(&event).contains("__keyspace@3__:forgotten\r\n$7\r\nexpired\r\n"));
+    waits.join().expect("it ended").expect("it was received");
+}
