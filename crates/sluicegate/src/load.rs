@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection};
 use sluicegate_config::{Config, Diagnostics, Draft, Environment, LuaNames, NoLua};
+use sluicegate_pattern::Kind;
 use sluicegate_proxy::log::{self, Logger};
-use sluicegate_proxy::lua::{LogSink, LuaStates};
+use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates};
 use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::ServerOptions;
 
@@ -104,7 +105,11 @@ impl Begun {
         } else {
             export(&environment);
             let sink = lua_sink(draft.global(), lua_logger.clone());
-            match LuaStates::load(draft.global(), workers, sink) {
+            let files = draft.patterns().clone();
+            let known = files.clone();
+            let load_map: LoadMap =
+                Arc::new(move |name| sluicegate_config::load_patterns(&Disk, &known, name, Kind::Map));
+            match LuaStates::load(draft.global(), workers, sink, LuaPatterns { files, load_map }) {
                 Ok(states) => Some(states),
                 Err(error) => {
                     draft.lua_failed(error.at, error.message);

@@ -45,14 +45,19 @@ impl Listening {
         Listening { listener: TcpListener::bind("127.0.0.1:0").expect("a loopback port") }
     }
 
+    /// The same on `::1`.
+    pub fn v6() -> Listening {
+        Listening { listener: TcpListener::bind("[::1]:0").expect("a loopback port") }
+    }
+
     /// The port.
     pub fn port(&self) -> u16 {
         self.listener.local_addr().expect("bound").port()
     }
 
-    /// `127.0.0.1:PORT`.
+    /// `127.0.0.1:PORT`, or `[::1]:PORT`.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port())
+        self.listener.local_addr().expect("bound").to_string()
     }
 
     /// The descriptor that a child started by this crate inherits under the same number.

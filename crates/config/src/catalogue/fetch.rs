@@ -262,6 +262,23 @@ impl Fetch {
     pub fn name(self) -> &'static str {
         FetchRow::of(self).names[0]
     }
+
+    /// Whether it asks something of the connection to the server that nothing else remembers.
+    pub fn asks_server_connection(self) -> bool {
+        matches!(
+            self,
+            Fetch::BcSrc
+                | Fetch::BcSrcPort
+                | Fetch::BcDst
+                | Fetch::BcDstPort
+                | Fetch::BcReused
+                | Fetch::BcHttpMajor
+                | Fetch::BcErr
+                | Fetch::BcErrStr
+                | Fetch::BcRtt
+                | Fetch::BcRttvar
+        )
+    }
 }
 
 /// A catalogue's name as scripts write it.

@@ -271,15 +271,17 @@ fn portless(address: &ServerAddress) -> bool {
     matches!(address, ServerAddress::Inet(_, ServerPort::Offset(_)) | ServerAddress::Name(_, ServerPort::Offset(_)))
 }
 
-/// Gives every server without an `id` the least number that is free.
+/// Gives every server without an `id` the number of its place, or the next one that is free.
 pub(crate) fn number(servers: &mut [Server]) {
     let used: std::collections::HashSet<u32> = servers.iter().map(|s| s.sid).filter(|id| *id != 0).collect();
     let mut next = 1;
-    for server in servers.iter_mut().filter(|s| s.sid == 0) {
-        while used.contains(&next) {
-            next += 1;
+    for server in servers {
+        if server.sid == 0 {
+            while used.contains(&next) {
+                next += 1;
+            }
+            server.sid = next;
         }
-        server.sid = next;
         next += 1;
     }
 }

@@ -181,6 +181,8 @@ pub struct ProxyLog {
     unique_id: Option<LineCode>,
     /// The addresses of server connections are looked up.
     pub(crate) wants_server_addresses: bool,
+    /// Some expression asks for the server's connection, which is gone when the line is written.
+    pub(crate) wants_server_connection: bool,
     /// Some line prints the count of lines, so they are counted.
     counts_lines: bool,
     lines: AtomicU64,
@@ -205,6 +207,13 @@ impl ProxyLog {
         let (addresses, counter) = (uses(alias::wants_server_addresses), uses(|alias| alias == LogAlias::LogCounter));
         log.wants_server_addresses = addresses;
         log.counts_lines = counter;
+        let line = logging.line.as_ref().map(|line| &*line.format);
+        let formats = [line, logging.error_line.as_deref(), logging.structured.as_deref()];
+        let mut parts = formats.into_iter().flatten().flat_map(|format| &format.parts);
+        log.wants_server_connection = parts.any(|part| match part {
+            FormatPart::Expr(expression, _) => expression.fetch.asks_server_connection(),
+            _ => false,
+        });
         if errors.is_empty() { Ok(log) } else { Err(errors) }
     }
 

@@ -41,10 +41,6 @@ pub(super) const NOT_YET: &[&str] = &[
     "register_filter",
     "wait",
     "httpclient",
-    "set_map",
-    "del_map",
-    "add_acl",
-    "del_acl",
     "get_patref",
     "set_nice",
     "event_sub",
@@ -53,21 +49,11 @@ pub(super) const NOT_YET: &[&str] = &[
 ];
 
 /// Classes and tables of HAProxy that are globals and not there yet.
-const GLOBALS_NOT_YET: [&CStr; 6] = [c"Map", c"Patref", c"Regex", c"Queue", c"filter", c"CertCache"];
+const GLOBALS_NOT_YET: [&CStr; 4] = [c"Patref", c"Queue", c"filter", c"CertCache"];
 
 /// The same for the reference.
-pub(super) const CLASSES_NOT_YET: &[&str] = &[
-    "Map",
-    "Patref",
-    "Regex",
-    "filter",
-    "CertCache",
-    "StickTable",
-    "HTTPClient",
-    "HTTPMessage",
-    "Channel",
-    "EventSub",
-];
+pub(super) const CLASSES_NOT_YET: &[&str] =
+    &["Patref", "filter", "CertCache", "StickTable", "HTTPClient", "HTTPMessage", "Channel", "EventSub"];
 
 /// Makes both tables; `id` is the state's, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {

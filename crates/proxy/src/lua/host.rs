@@ -13,6 +13,7 @@ use sluicegate_wire::reply::Reply;
 
 use super::applet::AppletIo;
 use super::operation::{Operation, Outcome};
+use super::patterns::MapHandle;
 use super::states::{ActionCode, Shared, StateCell};
 use crate::rule::LocalReply;
 use crate::sample::Sample;
@@ -132,6 +133,8 @@ pub(super) struct Host {
     pub(super) outcome: Option<Outcome>,
     /// By the index that `core.redis` objects hold.
     pub(super) redis: Vec<RedisHandle>,
+    /// By the index that `Map` objects hold.
+    pub(super) maps: Vec<MapHandle>,
     /// Owned values on their way into the state.
     pub(super) text: Vec<u8>,
     /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle. Boxed,
@@ -158,6 +161,7 @@ impl Host {
             operation: None,
             outcome: None,
             redis: Vec::new(),
+            maps: Vec::new(),
             text: Vec::new(),
             answers: Vec::new(),
         }
@@ -290,4 +294,8 @@ pub(super) mod key {
     pub(in crate::lua) static PUBLISH: u8 = 8;
     /// Private values of streams by id.
     pub(in crate::lua) static PRIVATE: u8 = 4;
+    /// Metatable of maps.
+    pub(in crate::lua) static MAP: u8 = 9;
+    /// Metatable of regular expressions.
+    pub(in crate::lua) static REGEX: u8 = 10;
 }

@@ -17,6 +17,7 @@ mod host;
 mod http;
 mod native;
 mod operation;
+mod patterns;
 mod redis;
 mod reference;
 mod reply;
@@ -33,6 +34,7 @@ use sluicegate_config::model::Position;
 use crate::rule::LocalReply;
 
 pub use applet::AppletIo;
+pub use patterns::{LoadMap, LuaPatterns};
 pub use reference::{names_there, reference};
 pub use run::{
     Attempt, PendingAction, PendingSample, SampleAttempt, Service, WorkerLua, run_action, start_worker, try_run_action,

@@ -17,6 +17,10 @@ const CLASSES: &[Class] = &[
             "register_converters",
             "register_service",
             "register_cli",
+            "set_map",
+            "del_map",
+            "add_acl",
+            "del_acl",
             "tcp",
             "redis",
             "msleep",
@@ -191,6 +195,8 @@ const CLASSES: &[Class] = &[
     ),
     ("Listener", &[], &["get_stats"]),
     ("Queue", &["push", "pop", "pop_wait", "size"], &["alarm"]),
+    ("Map", &["new", "lookup", "slookup"], &[]),
+    ("Regex", &["new", "exec", "match"], &[]),
     ("Concat", &["add", "dump"], &[]),
 ];
 

@@ -15,8 +15,9 @@ use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLi
 use tokio::sync::{mpsc, oneshot};
 
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
+use super::patterns::LuaPatterns;
 use super::run::Purpose;
-use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, redis, socket, txn};
+use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, redis, socket, txn};
 use crate::cli::catalogue::{Dynamic, Handler, Outlet};
 use crate::running::{Engines, Running};
 
@@ -25,6 +26,7 @@ pub(super) struct Shared {
     pub(super) sink: LogSink,
     pub(super) engines: OnceLock<Engines>,
     pub(super) running: OnceLock<Weak<Running>>,
+    pub(super) patterns: LuaPatterns,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
     pub(super) bufsize: usize,
     pub(super) session_timeout: Option<Duration>,
@@ -177,13 +179,19 @@ impl BoundService {
 
 impl LuaStates {
     /// Runs the bodies of every script on the calling thread, in the order of the file: `lua-load` in the shared
-    /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what scripts log.
-    pub fn load(global: &model::Global, nbthread: usize, sink: LogSink) -> Result<Arc<LuaStates>, LoadError> {
+    /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what scripts log; `patterns` are the files that rules use, too.
+    pub fn load(
+        global: &model::Global,
+        nbthread: usize,
+        sink: LogSink,
+        patterns: LuaPatterns,
+    ) -> Result<Arc<LuaStates>, LoadError> {
         let tune = &global.tune;
         let shared = Arc::new(Shared {
             sink,
             engines: OnceLock::new(),
             running: OnceLock::new(),
+            patterns,
             bufsize: tune.bufsize,
             session_timeout: tune.lua_session_timeout,
             service_timeout: tune.lua_service_timeout,
@@ -352,6 +360,7 @@ fn make_state(
                 txn::open(lua);
                 applet::open(lua);
                 native::open(lua);
+                patterns::open(lua);
             })
             .map_err(failed)?;
     }

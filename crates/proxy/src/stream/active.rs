@@ -113,6 +113,7 @@ impl Active {
         self.worker.cards.remove(&self.card);
         self.cx.log.card = None;
         let ended = Instant::now();
+        self.cx.log.ended = Some(ended);
         self.count_end(&self.cx, ended);
         self.worker.running.logger.stream(&self.cx, ended);
     }
@@ -158,6 +159,12 @@ impl Active {
         if self.cx.frontend.log.wants_server_addresses {
             self.cx.log.server_addresses = (connection.socket.local_addr(), connection.socket.peer_addr());
         }
+    }
+
+    /// The server connection goes, and what a log line asks of it is kept.
+    pub(crate) fn server_gone(&mut self) {
+        let keep = self.cx.frontend.log.wants_server_connection;
+        self.cx.sockets.clear_server(keep);
     }
 
     /// Writes the log line before the stream's end (`option logasap`).

@@ -154,6 +154,8 @@ pub struct LogRecord {
     pub left_queue: bool,
     /// Connected to the server.
     pub connect_done: Option<Instant>,
+    /// The end, once the stream's log line is about to be written.
+    pub ended: Option<Instant>,
     /// Response head received.
     pub response_started: Option<Instant>,
     /// `%r`: the request line as received; empty logs `<BADREQ>`.
@@ -214,6 +216,7 @@ impl LogRecord {
             queue_done: None,
             left_queue: false,
             connect_done: None,
+            ended: None,
             response_started: None,
             request_line: Vec::new(),
             status: -1,

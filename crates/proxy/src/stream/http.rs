@@ -214,7 +214,7 @@ impl Exchange<'_> {
             let mut input = Buffer::default();
             self.stream.cx.sockets.set_server(&connection.socket, connection.was_reused());
             let result = self.converse(frontend, backend, &mut connection, &mut input).await;
-            self.stream.cx.sockets.clear_server();
+            self.stream.server_gone();
             let extra = !input.is_empty();
             worker.buffers.reclaim(&mut input);
             match result? {

@@ -3,6 +3,8 @@
 //! The sockets belong to the session and to the server connection; a context outlives both in the free list. So it
 //! notes their descriptors only, while they are open, and every question is a system call made when it is asked.
 //!
+//! A log line is written when the server's connection has gone already, so what it asks of that is kept when it goes.
+//!
 //! Invariant: a descriptor stands here only while its owner lives: the stream's driver sets it when it has the
 //! connection and takes it away before it gives the connection up. A wrong one could tell wrong figures, nothing worse.
 
@@ -38,16 +40,27 @@ pub enum TcpFigure {
 }
 
 /// The sockets of a stream, by descriptor.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Sockets {
     client: Option<RawFd>,
     server: Option<(RawFd, bool)>,
+    gone: Option<Box<Gone>>,
+}
+
+/// What is known of the last server connection after its end.
+#[derive(Debug)]
+struct Gone {
+    reused: bool,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    /// `rtt` and `rttvar`.
+    round_trip: Option<(u32, u32)>,
 }
 
 impl Sockets {
     /// The client's, for as long as its stream is in use.
     pub(crate) fn of_client(socket: &Socket) -> Sockets {
-        Sockets { client: Some(socket.fd().as_raw_fd()), server: None }
+        Sockets { client: Some(socket.fd().as_raw_fd()), ..Sockets::default() }
     }
 
     /// The stream has a server connection, which served another before or not.
@@ -55,8 +68,14 @@ impl Sockets {
         self.server = Some((socket.fd().as_raw_fd(), reused));
     }
 
-    /// The server connection goes.
-    pub(crate) fn clear_server(&mut self) {
+    /// The server connection goes; with `keep`, what a log line may ask of it stays.
+    pub(crate) fn clear_server(&mut self, keep: bool) {
+        if keep && let Some((_, reused)) = self.server {
+            let figure = |figure| self.tcp(Side::Server, figure);
+            let round_trip = figure(TcpFigure::Rtt).zip(figure(TcpFigure::RttVariation));
+            let gone = Gone { reused, local: self.server_local(), peer: self.server_peer(), round_trip };
+            self.gone = Some(Box::new(gone));
+        }
         self.server = None;
     }
 
@@ -64,23 +83,29 @@ impl Sockets {
     pub fn is_there(&self, side: Side) -> bool {
         match side {
             Side::Client => self.client.is_some(),
-            Side::Server => self.server.is_some(),
+            Side::Server => self.server.is_some() || self.gone.is_some(),
         }
     }
 
     /// Whether the server's connection was used before; `None` without one.
     pub fn server_reused(&self) -> Option<bool> {
-        self.server.map(|(_, reused)| reused)
+        self.server.map(|(_, reused)| reused).or_else(|| self.gone.as_deref().map(|gone| gone.reused))
     }
 
     /// This end of the server's connection.
     pub fn server_local(&self) -> Option<SocketAddr> {
-        self.with_server(|socket| socket.local_addr().ok()?.as_socket())
+        match (self.server, &self.gone) {
+            (None, Some(gone)) => gone.local,
+            _ => self.with_server(|socket| socket.local_addr().ok()?.as_socket()),
+        }
     }
 
     /// The other end of the server's connection.
     pub fn server_peer(&self) -> Option<SocketAddr> {
-        self.with_server(|socket| socket.peer_addr().ok()?.as_socket())
+        match (self.server, &self.gone) {
+            (None, Some(gone)) => gone.peer,
+            _ => self.with_server(|socket| socket.peer_addr().ok()?.as_socket()),
+        }
     }
 
     fn with_server<T>(&self, ask: impl FnOnce(SockRef<'_>) -> Option<T>) -> Option<T> {
@@ -92,9 +117,17 @@ impl Sockets {
 
     /// A figure of the kernel's; `None` where the connection is no TCP.
     pub fn tcp(&self, side: Side, figure: TcpFigure) -> Option<u32> {
-        let fd = match side {
-            Side::Client => self.client?,
-            Side::Server => self.server?.0,
+        let fd = match (side, self.server) {
+            (Side::Client, _) => self.client?,
+            (Side::Server, Some((fd, _))) => fd,
+            (Side::Server, None) => {
+                let (rtt, variation) = self.gone.as_deref()?.round_trip?;
+                return match figure {
+                    TcpFigure::Rtt => Some(rtt),
+                    TcpFigure::RttVariation => Some(variation),
+                    _ => None,
+                };
+            }
         };
         // SAFETY: `tcp_info` is plain numbers, for which all zeroes is a value.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

@@ -89,7 +89,7 @@ async fn serve_stream(session: &mut Session) -> bool {
     let relay = Relay::new(session, &mut stream, &mut connection.socket, &mut input, Vec::new(), timeouts);
     let ending = relay.run().await;
     worker.buffers.reclaim(&mut input);
-    stream.cx.sockets.clear_server();
+    stream.server_gone();
     stream.end(ending.who, ending.phase);
     ending == Endings::default()
 }

@@ -180,7 +180,7 @@ pub(crate) fn all(
             Some(_) => proxies.push(settings.finish(global)),
         }
     }
-    number(&mut proxies, diagnostics);
+    number(&mut proxies, global, diagnostics);
     let defaults = proxies.iter().map(|finished| finished.default_backend_at.clone()).collect();
     for (at, message) in store_names.notices.take() {
         diagnostics.add(Severity::Notice, Some(at), message);
@@ -270,8 +270,8 @@ fn proxy_names(sections: &[Section], diagnostics: &mut Diagnostics) -> ProxyName
     names
 }
 
-/// Gives every proxy without an `id` the least number that is free, in the order of the file.
-fn number(proxies: &mut [Finished], diagnostics: &mut Diagnostics) {
+/// Gives every proxy without an `id` the number of its place in the file, or the next one that is free.
+fn number(proxies: &mut [Finished], global: &Global, diagnostics: &mut Diagnostics) {
     let mut used: HashMap<u32, Arc<str>> = HashMap::new();
     for Finished { proxy, explicit_uid, .. } in proxies.iter() {
         if let Some(id) = explicit_uid
@@ -281,8 +281,8 @@ fn number(proxies: &mut [Finished], diagnostics: &mut Diagnostics) {
                 .error(proxy.at.clone(), format!("the id {id} of '{}' is already used by '{other}'", proxy.name));
         }
     }
-    // HAProxy's own HTTP client comes first and takes the number 1, so users know 2 as the first proxy's.
-    let mut next = 2;
+    // The stats sockets are a frontend of their own, GLOBAL, which comes first. One with an `id` takes a place, too.
+    let mut next = if global.stats_sockets.is_empty() { 1 } else { 2 };
     for Finished { proxy, explicit_uid, .. } in proxies.iter_mut() {
         proxy.uid = match explicit_uid {
             Some(id) => *id,
@@ -290,10 +290,10 @@ fn number(proxies: &mut [Finished], diagnostics: &mut Diagnostics) {
                 while used.contains_key(&next) {
                     next += 1;
                 }
-                next += 1;
-                next - 1
+                next
             }
         };
+        next += 1;
     }
 }
 

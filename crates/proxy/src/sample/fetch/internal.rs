@@ -165,7 +165,7 @@ impl Internal {
             },
             Internal::BytesIn => Value::Int(cx.log.bytes_uploaded as i64),
             Internal::BytesOut => Value::Int(cx.log.bytes_read as i64),
-            Internal::Timer(timer) => Value::Int(time(&cx.log, *timer, Instant::now())),
+            Internal::Timer(timer) => Value::Int(time(&cx.log, *timer, cx.log.ended.unwrap_or_else(Instant::now))),
         })
     }
 }
@@ -196,22 +196,18 @@ fn date(at: SystemTime, unit: DateUnit) -> i64 {
 /// A phase's milliseconds; -1 where it was not reached. What has not ended is told as if it ended now.
 fn time(log: &LogRecord, timer: Timer, now: Instant) -> i64 {
     let times = Timers::of(log, now);
-    let idle = log.request_started.saturating_duration_since(log.accepted).as_millis() as i64;
     match timer {
         Timer::Connect => times.connect,
         Timer::Handshake => 0,
         Timer::Session => times.total,
         Timer::RequestHead => times.request,
-        Timer::Idle => idle,
+        Timer::Idle => times.idle,
         Timer::Queue => times.queue,
-        Timer::RequestTotal if times.request < 0 => -1,
-        Timer::RequestTotal => idle + times.request,
-        Timer::ResponseData => match log.response_started {
-            Some(started) => now.saturating_duration_since(started).as_millis() as i64,
-            None => -1,
-        },
+        Timer::RequestTotal => times.request_total,
+        Timer::ResponseData => times.data,
         Timer::ResponseHead => times.response,
-        Timer::User | Timer::Total => times.active,
+        Timer::User => times.user,
+        Timer::Total => times.active,
     }
 }
 

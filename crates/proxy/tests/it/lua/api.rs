@@ -224,24 +224,15 @@ fn names_that_are_not_there_yet_say_so() {
         "result(select(2, pcall(function() return core.httpclient() end)):gsub('^.-: ', ''))",
         "not available yet: core.httpclient 1",
     );
-    check(
-        "result(select(2, pcall(function() return Map.new('x') end)):gsub('^.-: ', ''))",
-        "not available yet: Map.new 1",
-    );
     // Everything that HAProxy's manual has and this does not, by the way it is named.
     for name in [
         "core.register_filter",
         "core.wait",
         "core.httpclient",
-        "core.set_map",
-        "core.del_map",
-        "core.add_acl",
-        "core.del_acl",
         "core.get_patref",
         "core.set_nice",
         "core.event_sub",
         "Patref.new",
-        "Regex.new",
         "Queue.new",
     ] {
         let body = format!("result(select(2, pcall(function() return {name} end)):gsub('^.-: ', ''))");

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use sluicegate_config::model::{Global, LuaAction, LuaLoad, LuaPath, Position, Tune};
-use sluicegate_proxy::lua::{ActionOutcome, BoundAction, Hook, LuaStates, run_action};
+use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
+use sluicegate_proxy::lua::{ActionOutcome, BoundAction, Hook, LoadMap, LuaPatterns, LuaStates, run_action};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::running::{self, Engines, Parts};
 use sluicegate_proxy::stream::StreamContext;
@@ -25,6 +26,17 @@ pub type Lines = Arc<Mutex<Vec<(u8, String)>>>;
 pub fn sink(lines: &Lines) -> sluicegate_proxy::lua::LogSink {
     let lines = lines.clone();
     Arc::new(move |level, text| lines.lock().unwrap().push((level, text.to_owned())))
+}
+
+/// No files but what scripts read, from the disk.
+pub fn patterns() -> LuaPatterns {
+    let files = Arc::new(PatternFiles::default());
+    let known = files.clone();
+    let load_map: LoadMap = Arc::new(move |name| {
+        let bytes = std::fs::read(name).map_err(|error| format!("failed to open pattern file <{name}>: {error}"))?;
+        PatternFile::parse(name, Kind::Map, &bytes).map(|file| known.insert(file)).map_err(|error| error.to_string())
+    });
+    LuaPatterns { files, load_map }
 }
 
 /// A store of counters: INCRBY, GET and ECHO at once, LATER an echo after a turn of the loop, NEVER no answer, PANIC
@@ -110,7 +122,7 @@ impl Scripts {
     }
 
     pub fn load(&self, workers: usize, lines: &Lines) -> Result<Arc<LuaStates>, String> {
-        LuaStates::load(&self.global, workers, sink(lines)).map_err(|error| error.to_string())
+        LuaStates::load(&self.global, workers, sink(lines), patterns()).map_err(|error| error.to_string())
     }
 }
 

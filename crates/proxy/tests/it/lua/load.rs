@@ -43,7 +43,12 @@ fn errors_of_bodies_say_where() {
     let missing = Scripts::new();
     let mut global = missing.global.clone();
     global.lua_loads = shared("").global.lua_loads;
-    let error = sluicegate_proxy::lua::LuaStates::load(&global, 1, super::fixture::sink(&Lines::default()));
+    let error = sluicegate_proxy::lua::LuaStates::load(
+        &global,
+        1,
+        super::fixture::sink(&Lines::default()),
+        super::fixture::patterns(),
+    );
     assert!(error.expect_err("the file is gone").to_string().contains("cannot open"));
 }
 

@@ -1,0 +1,402 @@
+//! `Map`, `Regex` and the functions of `core` that change map and ACL files.
+//!
+//! A file is shared with the rules that name it and with the stats socket, so what one of them changes the others see.
+//! It is read while the configuration is, never at run time. A `Map` holds an index into the host's list, so it needs no
+//! finalizer; a `Regex` owns its compiled form.
+
+use std::ffi::{CStr, c_int};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use sluicegate_pattern::{Captures, EditError, IndexId, Key, Kind, Method, PatternFile, PatternFiles, Regex};
+use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
+use sluicegate_script::{check_bytes, function, push_bytes, raise};
+
+use super::host::{Phase, host, key, push_text, raise_text, set_functions};
+
+/// Reads a map file, or finds it among those that were read; the error is said to the script.
+pub type LoadMap = Arc<dyn Fn(&str) -> Result<Arc<PatternFile>, String> + Send + Sync>;
+
+/// The map and ACL files of a configuration, as scripts reach them.
+#[derive(Clone)]
+pub struct LuaPatterns {
+    /// Every file that was read.
+    pub files: Arc<PatternFiles>,
+    /// Reads one more.
+    pub load_map: LoadMap,
+}
+
+/// A map as one script uses it.
+pub(super) struct MapHandle {
+    file: Arc<PatternFile>,
+    index: IndexId,
+    method: Method,
+}
+
+/// Maps of one state.
+const MAPS_MAX: usize = 1024;
+
+/// Methods by the names that `Map` has for them.
+const METHODS: [(&CStr, Method); 9] = [
+    (c"int", Method::Int),
+    (c"ip", Method::Ip),
+    (c"str", Method::Str),
+    (c"beg", Method::Beg),
+    (c"sub", Method::Sub),
+    (c"dir", Method::Dir),
+    (c"dom", Method::Dom),
+    (c"end", Method::End),
+    (c"reg", Method::Reg),
+];
+
+/// Makes both classes and their functions; the table `core` is a global.
+pub(super) unsafe fn open(lua: *mut lua_State) {
+    const CORE: [(&CStr, lua_CFunction); 4] = [
+        (c"set_map", function!(set_map)),
+        (c"del_map", function!(del_map)),
+        (c"add_acl", function!(add_acl)),
+        (c"del_acl", function!(del_acl)),
+    ];
+    // SAFETY: called inside a protected call; nothing is held.
+    unsafe {
+        ffi::lua_getglobal(lua, c"core".as_ptr());
+        set_functions(lua, &CORE);
+        ffi::lua_settop(lua, -2);
+
+        class(lua, c"Map", &raw const key::MAP, &[(c"lookup", function!(lookup)), (c"slookup", function!(slookup))]);
+        ffi::lua_createtable(lua, 0, 20);
+        for (number, (name, _)) in METHODS.iter().enumerate() {
+            for underscore in [c"", c"_"] {
+                ffi::lua_pushstring(lua, underscore.as_ptr());
+                ffi::lua_pushstring(lua, name.as_ptr());
+                ffi::lua_concat(lua, 2);
+                ffi::lua_pushinteger(lua, number as i64);
+                ffi::lua_rawset(lua, -3);
+            }
+        }
+        set_functions(lua, &[(c"new", function!(new_map))]);
+        ffi::lua_setglobal(lua, c"Map".as_ptr());
+
+        let methods = [(c"exec", function!(exec)), (c"match", function!(r#match))];
+        class(lua, c"Regex", &raw const key::REGEX, &methods);
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REGEX).cast());
+        set_functions(lua, &[(c"__gc", function!(collect_regex))]);
+        ffi::lua_settop(lua, -2);
+        ffi::lua_createtable(lua, 0, 3);
+        set_functions(lua, &methods);
+        set_functions(lua, &[(c"new", function!(new_regex))]);
+        ffi::lua_setglobal(lua, c"Regex".as_ptr());
+    }
+}
+
+/// Makes a metatable with these methods, and names it as HAProxy prints its objects.
+unsafe fn class(lua: *mut lua_State, name: &CStr, key: *const u8, methods: &[(&CStr, lua_CFunction)]) {
+    // SAFETY: as `open`.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 4);
+        ffi::lua_createtable(lua, 0, methods.len() as c_int);
+        set_functions(lua, methods);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_pushstring(lua, name.as_ptr());
+        ffi::lua_setfield(lua, -2, c"__name".as_ptr());
+        ffi::lua_pushstring(lua, c"HAProxy class ".as_ptr());
+        ffi::lua_pushstring(lua, name.as_ptr());
+        ffi::lua_concat(lua, 2);
+        ffi::lua_pushcclosure(lua, function!(name_of), 1);
+        ffi::lua_setfield(lua, -2, c"__tostring".as_ptr());
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, key.cast());
+    }
+}
+
+/// `__tostring`: upvalue 1.
+unsafe fn name_of(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(1));
+        1
+    }
+}
+
+/// Argument 1 as a block of the class `key`; raises otherwise.
+unsafe fn check_object<T>(lua: *mut lua_State, key: *const u8, expected: &CStr) -> *mut T {
+    // SAFETY: the metatable proves what the block holds; scripts cannot set it.
+    unsafe {
+        let block = ffi::lua_touserdata(lua, 1) as *mut T;
+        let mut ours = false;
+        if !block.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
+            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, key.cast());
+            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
+            ffi::lua_settop(lua, -3);
+        }
+        if !ours {
+            ffi::luaL_argerror(lua, 1, expected.as_ptr());
+        }
+        block
+    }
+}
+
+/// `Map.new(file [, method])`.
+unsafe fn new_map(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; what owns memory is made after the last call that may raise.
+    unsafe {
+        let top = ffi::lua_gettop(lua);
+        if !(1..=2).contains(&top) {
+            raise(lua, c"'new' needs at least 1 argument.");
+        }
+        let name = check_bytes(lua, 1);
+        let number = if top == 2 { ffi::luaL_checkinteger(lua, 2) } else { 2 };
+        let Some((_, method)) = usize::try_from(number).ok().and_then(|number| METHODS.get(number)) else {
+            raise(lua, c"'new' needs a valid match method.")
+        };
+        let Ok(name) = std::str::from_utf8(name) else { raise(lua, c"'new': the file's name is not UTF-8.") };
+        if host(lua).phase == Phase::Run {
+            raise(lua, c"'new': map: cannot load map at runtime.");
+        }
+        let slot = ffi::lua_newuserdatauv(lua, size_of::<u32>(), 0) as *mut u32;
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::MAP).cast());
+        ffi::lua_setmetatable(lua, -2);
+        match add_map(lua, name, *method) {
+            Ok(index) => *slot = index,
+            // The text itself moves into the call: nothing that owns memory is left behind by what it raises.
+            Err(mut message) => {
+                message.insert_str(0, "'new': ");
+                message.push('.');
+                raise_text(lua, message)
+            }
+        }
+        1
+    }
+}
+
+/// The number of a map in the host's list, where it is put if it is new.
+unsafe fn add_map(lua: *mut lua_State, name: &str, method: Method) -> Result<u32, String> {
+    // SAFETY: nothing of Lua's is called.
+    let host = unsafe { host(lua) };
+    let file = (host.shared.patterns.load_map)(name)?;
+    let index = file.index(method, false).map_err(|error| error.to_string())?;
+    let known = host.maps.iter().position(|map| Arc::ptr_eq(&map.file, &file) && map.index == index);
+    let place = match known {
+        Some(place) => place,
+        None if host.maps.len() >= MAPS_MAX => return Err("too many maps".to_owned()),
+        None => {
+            host.maps.push(MapHandle { file, index, method });
+            host.maps.len() - 1
+        }
+    };
+    Ok(place as u32)
+}
+
+/// Leaves the value that argument 2 has in the map of argument 1 in the host's text; false if there is none.
+unsafe fn find(lua: *mut lua_State) -> bool {
+    // SAFETY: a C function's usual stack; the block holds an index that `new_map` made.
+    unsafe {
+        if ffi::lua_gettop(lua) != 2 {
+            raise(lua, c"'lookup' needs 2 arguments");
+        }
+        let slot = check_object::<u32>(lua, &raw const key::MAP, c"Map expected");
+        let Some(map) = host(lua).maps.get(*slot as usize) else { raise(lua, c"the map was not made") };
+        let method = map.method;
+        let key = match method {
+            // Scripts pass the object, so what Lua calls the first argument is the second one here.
+            Method::Int => Some(Key::Int(ffi::luaL_checkinteger(lua, 2))),
+            Method::Ip => address(check_bytes(lua, 2)).map(Key::Ip),
+            _ => Some(Key::Bytes(check_bytes(lua, 2))),
+        };
+        let host = host(lua);
+        let (Some(key), Some(map)) = (key, host.maps.get(*slot as usize)) else { return false };
+        let text = &mut host.text;
+        map.file
+            .lookup(map.index, key, |hit| {
+                text.clear();
+                text.extend_from_slice(hit.value);
+            })
+            .is_some()
+    }
+}
+
+fn address(text: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+unsafe fn lookup(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `find`; the text is copied by Lua before anything can change it.
+    unsafe {
+        match find(lua) {
+            true => push_bytes(lua, &host(lua).text),
+            false => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+unsafe fn slookup(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `lookup`.
+    unsafe {
+        match find(lua) {
+            true => push_bytes(lua, &host(lua).text),
+            false => push_bytes(lua, b""),
+        }
+        1
+    }
+}
+
+/// The file that argument 1 names; raises if there is none.
+unsafe fn known_file(lua: *mut lua_State, function: &str, what: &str) -> Arc<PatternFile> {
+    // SAFETY: a C function's usual stack; the file is got after the last call that may raise.
+    unsafe {
+        let name = check_bytes(lua, 1);
+        let file = std::str::from_utf8(name).ok().and_then(|name| host(lua).shared.patterns.files.get(name));
+        match file {
+            Some(file) => file,
+            None => {
+                let text = format!("'{function}': unknown {what} file '{}'", String::from_utf8_lossy(name));
+                raise_text(lua, text)
+            }
+        }
+    }
+}
+
+/// `core.set_map(file, key, value)`.
+unsafe fn set_map(lua: *mut lua_State) -> c_int {
+    // SAFETY: both words are read before the file is got, and nothing of Lua's is called while it is held.
+    unsafe {
+        if ffi::lua_gettop(lua) != 3 {
+            raise(lua, c"'set_map' needs 3 arguments");
+        }
+        let (key, value) = (check_bytes(lua, 2), check_bytes(lua, 3));
+        let file = known_file(lua, "set_map", "map");
+        let set = file.put(key, value);
+        drop(file);
+        if let Err(EditError(mut message)) = set {
+            message.insert_str(0, "'set_map': ");
+            raise_text(lua, message);
+        }
+        0
+    }
+}
+
+/// `core.add_acl(file, key)`.
+unsafe fn add_acl(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `set_map`.
+    unsafe {
+        if ffi::lua_gettop(lua) != 2 {
+            raise(lua, c"'add_acl' needs 2 arguments");
+        }
+        let key = check_bytes(lua, 2);
+        let file = known_file(lua, "add_acl", "acl");
+        let is_map = file.kind() == Kind::Map;
+        // What is there already is not added again.
+        let added = if is_map || file.contains(key) { Ok(()) } else { file.add(key, b"") };
+        drop(file);
+        if is_map {
+            raise(lua, c"'add_acl': the file is a map: core.set_map adds to it");
+        }
+        if let Err(EditError(mut message)) = added {
+            message.insert_str(0, "'add_acl': ");
+            raise_text(lua, message);
+        }
+        0
+    }
+}
+
+unsafe fn del_map(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `delete`.
+    unsafe { delete(lua, "del_map", c"'del_map' needs 2 arguments") }
+}
+
+unsafe fn del_acl(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `delete`.
+    unsafe { delete(lua, "del_acl", c"'del_acl' needs 2 arguments") }
+}
+
+/// `core.del_map(file, key)` and `core.del_acl(file, key)`, which are one in HAProxy, too.
+unsafe fn delete(lua: *mut lua_State, function: &str, usage: &CStr) -> c_int {
+    // SAFETY: as `set_map`.
+    unsafe {
+        if ffi::lua_gettop(lua) != 2 {
+            raise(lua, usage);
+        }
+        let key = check_bytes(lua, 2);
+        known_file(lua, function, "acl").del(key);
+        0
+    }
+}
+
+/// `Regex.new(pattern, case_sensitive)`: true and an object, or false and why.
+unsafe fn new_regex(lua: *mut lua_State) -> c_int {
+    // SAFETY: the expression is put into its block, whose metatable frees it, with no call that may raise between.
+    unsafe {
+        let pattern = check_bytes(lua, 1);
+        ffi::luaL_checktype(lua, 2, ffi::LUA_TBOOLEAN);
+        let sensitive = ffi::lua_toboolean(lua, 2) != 0;
+        ffi::lua_pushboolean(lua, 1);
+        let slot = ffi::lua_newuserdatauv(lua, size_of::<*mut Regex>(), 0) as *mut *mut Regex;
+        *slot = std::ptr::null_mut();
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REGEX).cast());
+        ffi::lua_setmetatable(lua, -2);
+        match Regex::new(pattern, !sensitive) {
+            Ok(regex) => *slot = Box::into_raw(Box::new(regex)),
+            Err(error) => {
+                let text = error.to_string().into_bytes();
+                ffi::lua_pushboolean(lua, 0);
+                push_text(lua, text);
+            }
+        }
+        2
+    }
+}
+
+unsafe fn collect_regex(lua: *mut lua_State) -> c_int {
+    // SAFETY: the pointer is cleared before the expression goes, so a finalizer that is called by hand is harmless.
+    unsafe {
+        let slot = check_object::<*mut Regex>(lua, &raw const key::REGEX, c"Regex expected");
+        let regex = std::mem::replace(&mut *slot, std::ptr::null_mut());
+        if !regex.is_null() {
+            drop(Box::from_raw(regex));
+        }
+        0
+    }
+}
+
+/// Argument 1; raises if it is no expression.
+unsafe fn check_regex<'a>(lua: *mut lua_State) -> &'a Regex {
+    // SAFETY: the object stands on the stack while its expression is used.
+    unsafe {
+        let slot = check_object::<*mut Regex>(lua, &raw const key::REGEX, c"Regex expected");
+        match (*slot).as_ref() {
+            Some(regex) => regex,
+            None => raise(lua, c"the Regex was collected"),
+        }
+    }
+}
+
+/// `regex:exec(text)`: whether it matches.
+unsafe fn exec(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `check_regex`.
+    unsafe {
+        let regex = check_regex(lua);
+        let text = check_bytes(lua, 2);
+        ffi::lua_pushboolean(lua, c_int::from(regex.is_match(text)));
+        1
+    }
+}
+
+/// `regex:match(text)`: whether it matches, and a table of what its groups matched, the whole match first.
+unsafe fn r#match(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `check_regex`; captures have no destructor that matters, being plain places.
+    unsafe {
+        let regex = check_regex(lua);
+        let text = check_bytes(lua, 2);
+        let mut captures = Captures::default();
+        let found = regex.captures(text, &mut captures);
+        ffi::lua_pushboolean(lua, c_int::from(found));
+        ffi::lua_createtable(lua, 0, 0);
+        if found {
+            for (group, place) in (0..).map_while(|group| captures.get(group)).enumerate() {
+                push_bytes(lua, text.get(place.0..place.1).unwrap_or_default());
+                ffi::lua_rawseti(lua, -2, group as i64 + 1);
+            }
+        }
+        2
+    }
+}
