@@ -86,7 +86,21 @@ fn backends_are_found_by_name() {
     assert!(matches!(proxy.use_backend[0].target, BackendName::Static(ProxyId(1))));
     assert!(matches!(proxy.use_backend[1].target, BackendName::Dynamic(_)));
     assert_eq!(proxy.default_backend, Some(ProxyId(2)));
-    assert_eq!(config.proxies.iter().map(|p| p.uid).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(config.proxies.iter().map(|p| p.uid).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn sections_and_servers_are_numbered_by_their_place() {
+    let numbers = |global: &str| {
+        let config = good(&format!(
+            "{global}{BASE}frontend f\n id 70\n bind :1\n default_backend b\nbackend b\n server x 127.0.0.1:1\n server y 127.0.0.1:1 id 3\n server z 127.0.0.1:1\n server w 127.0.0.1:1\nbackend c\n id 5\nbackend d\n"
+        ));
+        let servers = config.proxies[1].servers.iter().map(|server| server.sid).collect::<Vec<_>>();
+        (config.proxies.iter().map(|p| p.uid).collect::<Vec<_>>(), servers)
+    };
+    assert_eq!(numbers(""), (vec![70, 2, 5, 4], vec![1, 3, 4, 5]));
+    // The stats sockets' own frontend is the first.
+    assert_eq!(numbers("global\n stats socket /run/s\n"), (vec![70, 3, 5, 6], vec![1, 3, 4, 5]));
 }
 
 #[test]
