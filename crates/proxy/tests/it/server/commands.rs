@@ -39,7 +39,8 @@ impl Both {
         wait_for("haproxy's origin", || UnixStream::connect(&theirs).ok());
         // A port of the kernel's choice would be given up by a pause, and another one chosen afterwards.
         let own = text.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", &format!("127.0.0.1:{}", free_port()));
-        let whole = Whole::start(&format!("global\n nbthread 1\n maxconn 1000\n{own}"), 1);
+        let whole =
+            Whole::start(&format!("global\n nbthread 1\n maxconn 1000\n stats socket /nowhere level admin\n{own}"), 1);
         let both = Both { haproxy, whole, theirs, front, _origin: origin, _directory: directory };
         for socket in [&both.theirs, &both.whole.stats] {
             wait_for("the first check", || {

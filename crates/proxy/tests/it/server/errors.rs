@@ -61,7 +61,8 @@ fn the_last_invalid_messages_are_shown_as_by_haproxy() {
     let global = format!("global\n nbthread 1\n stats socket {} level admin\n", theirs.display());
     let _haproxy = Haproxy::start(&format!("{global}{}", text.replace("@BIND@", &front.word())), &[&front]);
     wait_for("haproxy's socket", || UnixStream::connect(&theirs).ok());
-    let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
+    let own = format!("global\n stats socket /nowhere level admin\n{text}");
+    let whole = Whole::start(&own.replace("@BIND@", "127.0.0.1:1"), 1);
     let ask = |line: &str| [&whole.stats, &theirs].map(|socket| masked(&Sluicegate::stats(socket, line)));
     let mut count = 0;
     let [ours, other] = ask("show errors");
