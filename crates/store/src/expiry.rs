@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::Inner;
 use crate::effect::Effect;
-use crate::notify::{Class, Event};
+use crate::notify::Event;
 
 /// Time a tick takes at most.
 const BUDGET: Duration = Duration::from_millis(25);
@@ -64,7 +64,6 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
     };
     let mut garbage = Vec::new();
     let mut effects = Vec::new();
-    let tells = inner.notifier.wants(Class::Expired);
     for _ in 0..ROUNDS {
         let mut missed = false;
         for step in 0..stripes {
@@ -85,9 +84,9 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
                     missed = true;
                     break;
                 };
-                done = locked.sweep(now_ms, SLOTS_PER_LOCK, &mut garbage, |key| {
-                    if tells {
-                        effects.push(Effect::Event(Event { name: "expired", db: index, key: key.into() }));
+                done = locked.sweep(now_ms, SLOTS_PER_LOCK, &mut garbage, |class, name, key| {
+                    if inner.notifier.wants(class) {
+                        effects.push(Effect::Event(Event { name, db: index, key: key.into() }));
                     }
                 });
                 drop(locked);

@@ -18,9 +18,10 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::clock::{Clock, ticks_of_ms};
 use crate::hold::HoldTable;
 use crate::memory::Memory;
-use crate::object::Object;
+use crate::notify::Class;
+use crate::object::{Kind, Object, Set};
 use crate::slab::Slab;
-use crate::table::{KeyHasher, Slot, Table};
+use crate::table::{Due, Item, KeyHasher, Slot, Table};
 use crate::value::{Entry, Garbage, Value};
 use crate::watch::WatchTable;
 
@@ -316,7 +317,7 @@ impl Stripe {
         self.changed = true;
         self.outside_bytes += entry.outside_bytes();
         self.expires += u32::from(expiry.is_some());
-        if let Some(at_ms) = expiry {
+        if let Some(at_ms) = entry.due() {
             self.note_expiry(at_ms);
         }
         match slot {
@@ -426,31 +427,65 @@ impl Stripe {
         let Stripe { table, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
         let before = entry.outside_bytes();
-        Edited { entry, before, outside_bytes, changed }.entry.edit_object(change)
+        let result = Edited { entry, before, outside_bytes, changed }.entry.edit_object(change);
+        if let Some(at_ms) = self.table.entry(slot).elements_due() {
+            self.expires_at(slot, at_ms);
+        }
+        result
     }
 
-    /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`. Returns
-    /// whether it came to the end; the next call begins anew then.
-    /// `note` is told their names.
+    /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and
+    /// elements that did. `tell` hears what becomes of which key. Returns whether it came to the end; the next call
+    /// begins anew then.
     pub(crate) fn sweep(
         &mut self,
         now_ms: i64,
         limit: usize,
         garbage: &mut Vec<Garbage>,
-        mut note: impl FnMut(&[u8]),
+        mut tell: impl FnMut(Class, &'static str, &[u8]),
     ) -> bool {
         if self.sweep_from == 0 {
             self.swept_earliest_ms = i64::MAX;
         }
         let mut gone = Vec::new();
-        let holds = self.holds.as_deref();
-        let free = |entry: &Entry| !holds.is_some_and(|holds| holds.concerns(entry.key()));
-        let swept = self.table.sweep(now_ms, self.sweep_from, limit, free, |entry| gone.push(entry));
-        self.expired += gone.len() as u64;
+        let Stripe { table, holds, outside_bytes, watched, .. } = self;
+        let is_watched = watched.is_some();
+        let mut purged_keys: Vec<Box<[u8]>> = Vec::new();
+        let due = |entry: &mut Entry| {
+            if holds.as_deref().is_some_and(|holds| holds.concerns(entry.key())) {
+                return Due::Keep { next_ms: entry.due().unwrap_or(i64::MAX), removed: 0 };
+            }
+            if entry.expiry().is_some_and(|at_ms| at_ms <= now_ms) {
+                return Due::Remove;
+            }
+            let before = entry.outside_bytes();
+            let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_empty()));
+            *outside_bytes = *outside_bytes + entry.outside_bytes() - before;
+            let ((removed, done), is_empty) = purged.unwrap_or(((0, true), false));
+            if removed > 0 {
+                let is_set = entry.type_name() == Set::NAME;
+                let (class, name) = if is_set { (Class::Set, "srem") } else { (Class::Hash, "hexpired") };
+                tell(class, name, entry.key());
+                if is_watched {
+                    purged_keys.push(entry.key().into());
+                }
+            }
+            match (is_empty, done) {
+                (true, _) => Due::Remove,
+                (false, true) => Due::Keep { next_ms: entry.due().unwrap_or(i64::MAX), removed },
+                (false, false) => Due::Unfinished,
+            }
+        };
+        let swept = table.sweep(now_ms, self.sweep_from, limit, due, |entry| gone.push(entry));
+        purged_keys.iter().for_each(|key| self.touch(key));
         for entry in gone {
-            note(entry.key());
-            if let Some(at_ms) = entry.expiry() {
-                self.touch_expired(entry.key(), at_ms);
+            match entry.expiry() {
+                Some(at_ms) if at_ms <= now_ms => {
+                    self.expired += 1;
+                    tell(Class::Expired, "expired", entry.key());
+                    self.touch_expired(entry.key(), at_ms);
+                }
+                _ => tell(Class::Generic, "del", entry.key()),
             }
             garbage.extend(self.dispose(entry));
         }
@@ -596,15 +631,15 @@ mod tests {
             if round % 5_000 == 4_999 {
                 let now_ms = random.below(1000) as i64;
                 // The first end may be that of a sweep under way, which began elsewhere.
-                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_| {}) {}
-                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_| {}) {}
+                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}) {}
+                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}) {}
                 model.retain(|_, (_, expiry)| expiry.is_none_or(|at_ms| at_ms > now_ms));
                 readers.retain(|_| random.below(2) == 0);
             }
             if round % 500 == 499 {
                 // A step of a sweep, which work goes between.
                 let now_ms = random.below(300) as i64;
-                stripe.sweep(now_ms, 200, &mut Vec::new(), |_| {});
+                stripe.sweep(now_ms, 200, &mut Vec::new(), |_, _, _| {});
                 model.retain(|key, (_, expiry)| {
                     let is_there = stripe.table.find(hasher.hash(key), key).is_some();
                     assert!(is_there || expiry.is_some_and(|at_ms| at_ms <= now_ms), "a key vanished");

@@ -50,6 +50,11 @@ pub(crate) trait Item: Sized {
         None
     }
 
+    /// When something of it expires first: it itself, or a part of it.
+    fn due(&self) -> Option<i64> {
+        self.expiry()
+    }
+
     /// Where it points, to ask for that line early.
     fn address(&self) -> *const u8 {
         std::ptr::null()
@@ -71,6 +76,16 @@ const CAPACITIES: [usize; 4] = [8, 24, 48, 112];
 const FULL: usize = CAPACITIES[CAPACITIES.len() - 1];
 /// Beyond this depth segments grow instead of splitting: only hashes that agree in their upper bits lead here.
 const DEPTH_MAX: u8 = 20;
+
+/// What becomes of an entry that is due in a [`sweep`](Table::sweep).
+pub(crate) enum Due {
+    /// It has expired and is removed.
+    Remove,
+    /// It stays, and nothing of it expires before this, in Unix milliseconds; so many parts of it were removed.
+    Keep { next_ms: i64, removed: usize },
+    /// It stays, but more parts of it are due than may be removed in one go: the sweep stops here and comes back.
+    Unfinished,
+}
 
 /// What a [`sweep`](Table::sweep) found.
 pub(crate) struct Swept {
@@ -140,7 +155,7 @@ impl<T: Item> Table<T> {
 
     /// Puts another entry with the same key at `slot` and returns the old one.
     pub(crate) fn replace(&mut self, slot: Slot, entry: T) -> T {
-        if let Some(at_ms) = entry.expiry() {
+        if let Some(at_ms) = entry.due() {
             self.note_expiry(slot, at_ms);
         }
         std::mem::replace(self.entry_mut(slot), entry)
@@ -367,24 +382,27 @@ impl<T: Item> Table<T> {
         self.segments().map(|(_, segment)| segment.head().earliest_ms).min().unwrap_or(i64::MAX)
     }
 
-    /// Removes entries that are due at `now_ms` and that `is_due` lets go, handing them to `expired`; begins with the
-    /// segment of the hash `from` and goes on in hash order. It stops after the segment in which `limit` was reached,
-    /// where an entry counts as one and so does a segment in which nothing is due.
+    /// Asks `due` what becomes of each entry that is due at `now_ms`, and hands those that it removes to `expired`; begins
+    /// with the segment of the hash `from` and goes on in hash order. It stops after the segment in which `limit` was
+    /// reached, where an entry counts as one and so does a segment in which nothing is due.
     pub(crate) fn sweep(
         &mut self,
         now_ms: i64,
         from: u64,
         limit: usize,
-        mut is_due: impl FnMut(&T) -> bool,
+        mut due: impl FnMut(&mut T) -> Due,
         mut expired: impl FnMut(T),
     ) -> Swept {
         let mut swept = Swept { next: None, earliest_ms: i64::MAX };
         let (mut seen, mut place) = (0, self.index(from));
         while place < self.directory.len() {
+            // The directory may have doubled until the sweep goes on, but not the order of hashes.
+            let here = match self.depth {
+                0 => 0,
+                depth => ((place as u64) << (64 - depth)) >> self.stripe_bits,
+            };
             if seen >= limit {
-                // The directory may have doubled until the sweep goes on, but not the order of hashes. (A directory
-                // of one has no second place, so its depth is not 0 here.)
-                swept.next = Some(((place as u64) << (64 - self.depth)) >> self.stripe_bits);
+                swept.next = Some(here);
                 break;
             }
             let span = self.span(&self.directory[place]);
@@ -397,14 +415,28 @@ impl<T: Item> Table<T> {
             }
             let mut earliest_ms = i64::MAX;
             for index in 0..segment.capacity() {
-                let Some(entry) = &segment.slots()[index] else { continue };
+                let Some(entry) = &mut segment.slots_mut()[index] else { continue };
                 seen += 1;
-                let Some(at_ms) = entry.expiry() else { continue };
-                if at_ms <= now_ms && is_due(entry) {
-                    expired(segment.take(index));
-                    self.len -= 1;
-                } else {
+                let Some(at_ms) = entry.due() else { continue };
+                if at_ms > now_ms {
                     earliest_ms = earliest_ms.min(at_ms);
+                    continue;
+                }
+                match due(entry) {
+                    Due::Remove => {
+                        expired(segment.take(index));
+                        self.len -= 1;
+                    }
+                    Due::Keep { next_ms, removed } => {
+                        earliest_ms = earliest_ms.min(next_ms);
+                        seen += removed;
+                    }
+                    Due::Unfinished => {
+                        // What the segment knows of its earliest expiry stays true.
+                        swept.next = Some(here);
+                        swept.earliest_ms = swept.earliest_ms.min(at_ms);
+                        return swept;
+                    }
                 }
             }
             segment.head_mut().earliest_ms = earliest_ms;
@@ -592,7 +624,7 @@ impl<T: Item> Segment<T> {
             group = if group + 1 == groups { 0 } else { group + 1 };
         };
         let was_empty = self.prints()[index] == EMPTY;
-        let at_ms = entry.expiry().unwrap_or(i64::MAX);
+        let at_ms = entry.due().unwrap_or(i64::MAX);
         self.set_print(index, fingerprint(hash));
         self.slots_mut()[index] = Some(entry);
         let head = self.head_mut();
@@ -731,7 +763,7 @@ mod tests {
         (0..1_000).for_each(|n| fixture.insert(&format!("{n}"), (n % 2 == 0).then_some(n)));
         assert_eq!(fixture.table.earliest_ms(), 0);
         let slab = &mut fixture.slab;
-        let swept = fixture.table.sweep(499, 0, usize::MAX, |_| true, |entry| drop(entry.free(slab)));
+        let swept = fixture.table.sweep(499, 0, usize::MAX, |_| Due::Remove, |entry| drop(entry.free(slab)));
         assert!(swept.next.is_none());
         assert_eq!((fixture.table.len(), fixture.table.earliest_ms(), swept.earliest_ms), (750, 500, 500));
     }
@@ -743,7 +775,7 @@ mod tests {
         let (mut from, mut steps) = (Some(0), 0);
         while let Some(at) = from {
             let slab = &mut fixture.slab;
-            from = fixture.table.sweep(999, at, 100, |_| true, |entry| drop(entry.free(slab))).next;
+            from = fixture.table.sweep(999, at, 100, |_| Due::Remove, |entry| drop(entry.free(slab))).next;
             (0..50).for_each(|n| fixture.insert(&format!("more:{steps}:{n}"), Some(5_000)));
             steps += 1;
         }

@@ -397,6 +397,14 @@ impl Entry {
         Raw::new(self.byte(3), unsafe { self.value_place().cast::<NonNull<u8>>().read_unaligned() })
     }
 
+    /// If elements of the value expire on their own: none of them does before this, in Unix milliseconds.
+    pub(crate) fn elements_due(&self) -> Option<i64> {
+        if self.form() != Form::Object || !self.raw_object().is_timed() {
+            return None;
+        }
+        self.object().and_then(|object| object.earliest_ms())
+    }
+
     /// Lets `change` edit an object. [`None`], and nothing is done, if the value is a string.
     pub(crate) fn edit_object<R>(&mut self, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
         if self.form() != Form::Object {
@@ -623,6 +631,13 @@ fn random_bits() -> u32 {
 impl Item for Entry {
     fn key(&self) -> &[u8] {
         Entry::key(self)
+    }
+
+    fn due(&self) -> Option<i64> {
+        match (self.expiry(), self.elements_due()) {
+            (Some(at_ms), Some(element_ms)) => Some(at_ms.min(element_ms)),
+            (at_ms, element_ms) => at_ms.or(element_ms),
+        }
     }
 
     fn address(&self) -> *const u8 {

@@ -5,14 +5,18 @@
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
-use super::{NOT_INTEGER, Refused, or_error};
+use super::scan::{self, Options};
+use super::set::count_to_draw;
+use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
+use crate::object::elements::Expiry;
 use crate::object::packed::Element;
 use crate::object::{Hash, Kind};
+use crate::random::random;
 
 /// Says a field's value.
 fn say(value: Option<Element<'_>>, out: &mut dyn ReplySink) {
@@ -28,9 +32,11 @@ fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<usize, Refused> {
     if !words.len().is_multiple_of(2) {
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
-    let added = ctx.key(0).edit_as(|hash: &mut Hash| {
+    let mut key = ctx.key(0);
+    let now_ms = key.element_time();
+    let added = key.edit_as(|hash: &mut Hash| {
         let pairs = words[2..].chunks_exact(2);
-        pairs.filter(|pair| hash.insert(pair[0], pair[1])).count()
+        pairs.filter(|pair| hash.insert(pair[0], pair[1], Expiry::None, now_ms)).count()
     })?;
     ctx.notify(0, Class::Hash, "hset");
     Ok(added)
@@ -46,9 +52,11 @@ fn hmset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
-    let result = ctx.key(0).edit_as(|hash: &mut Hash| {
-        let absent = hash.get(words[2]).is_none();
-        absent && hash.insert(words[2], words[3])
+    let mut key = ctx.key(0);
+    let now_ms = key.element_time();
+    let result = key.edit_as(|hash: &mut Hash| {
+        let absent = hash.get(words[2], now_ms).is_none();
+        absent && hash.insert(words[2], words[3], Expiry::None, now_ms)
     });
     if result == Ok(true) {
         ctx.notify(0, Class::Hash, "hset");
@@ -58,39 +66,39 @@ fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn hget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let field = ctx.words[2];
-    let result = ctx.read_as::<Hash>(0).map(|hash| say(hash.as_ref().and_then(|hash| hash.get(field)), out));
+    let result = ctx
+        .read_timed::<Hash>(0)
+        .map(|hash| say(hash.as_ref().and_then(|(hash, now_ms)| hash.get(field, *now_ms)), out));
     or_error(result, out);
 }
 
 fn hmget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
-    let result = ctx.read_as::<Hash>(0).map(|hash| {
+    let result = ctx.read_timed::<Hash>(0).map(|hash| {
         out.array(words.len() - 2);
-        words[2..].iter().for_each(|field| say(hash.as_ref().and_then(|hash| hash.get(field)), out));
+        words[2..].iter().for_each(|field| say(hash.as_ref().and_then(|(hash, now_ms)| hash.get(field, *now_ms)), out));
     });
     or_error(result, out);
 }
 
 fn hgetall(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let result = ctx.read_as::<Hash>(0).map(|hash| {
-        out.map(hash.as_ref().map_or(0, |hash| hash.len()));
-        if let Some(hash) = hash {
-            hash.each(|field, value| {
-                out.bulk(field);
-                out.bulk(value);
-            });
-        }
+    let result = ctx.read_timed::<Hash>(0).map(|hash| {
+        let Some((hash, now_ms)) = hash else { return out.map(0) };
+        out.map(hash.living(now_ms));
+        hash.each(now_ms, |field, value| {
+            out.bulk(field);
+            out.bulk(value);
+        });
     });
     or_error(result, out);
 }
 
 /// Says the fields, or the values.
 fn one_side(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, values: bool) {
-    let result = ctx.read_as::<Hash>(0).map(|hash| {
-        out.array(hash.as_ref().map_or(0, |hash| hash.len()));
-        if let Some(hash) = hash {
-            hash.each(|field, value| out.bulk(if values { value } else { field }));
-        }
+    let result = ctx.read_timed::<Hash>(0).map(|hash| {
+        let Some((hash, now_ms)) = hash else { return out.array(0) };
+        out.array(hash.living(now_ms));
+        hash.each(now_ms, |field, value| out.bulk(if values { value } else { field }));
     });
     or_error(result, out);
 }
@@ -110,16 +118,16 @@ fn hlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn hexists(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let field = ctx.words[2];
-    let result = ctx.read_as::<Hash>(0).map(|hash| {
-        out.integer(i64::from(hash.is_some_and(|hash| hash.get(field).is_some())));
+    let result = ctx.read_timed::<Hash>(0).map(|hash| {
+        out.integer(i64::from(hash.is_some_and(|(hash, now_ms)| hash.get(field, now_ms).is_some())));
     });
     or_error(result, out);
 }
 
 fn hstrlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let field = ctx.words[2];
-    let result = ctx.read_as::<Hash>(0).map(|hash| {
-        let value = hash.as_ref().and_then(|hash| hash.get(field));
+    let result = ctx.read_timed::<Hash>(0).map(|hash| {
+        let value = hash.as_ref().and_then(|(hash, now_ms)| hash.get(field, *now_ms));
         out.integer(value.map_or(0, |value| value.text(&mut itoa::Buffer::new()).len()) as i64);
     });
     or_error(result, out);
@@ -128,7 +136,9 @@ fn hstrlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn hdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let mut key = ctx.key(0);
-    let result = key.edit_existing_as(|hash: &mut Hash| words[2..].iter().filter(|field| hash.remove(field)).count());
+    let now_ms = key.element_time();
+    let result =
+        key.edit_existing_as(|hash: &mut Hash| words[2..].iter().filter(|field| hash.remove(field, now_ms)).count());
     let is_gone = !key.exists();
     let result = result.map(|removed| removed.unwrap_or(0));
     if result.as_ref().is_ok_and(|removed| *removed > 0) {
@@ -143,15 +153,17 @@ fn hdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn hincrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = parse_i64(words[3]).ok_or(NOT_INTEGER.into()).and_then(|delta| {
-        ctx.key(0).edit_as(|hash: &mut Hash| {
-            let old = match hash.get(words[2]) {
+        let mut key = ctx.key(0);
+        let now_ms = key.element_time();
+        key.edit_as(|hash: &mut Hash| {
+            let old = match hash.get(words[2], now_ms) {
                 None => Some(0),
                 Some(Element::Int(value)) => Some(value),
                 Some(Element::Bytes(bytes)) => parse_i64(bytes),
             };
             let old = old.ok_or("ERR hash value is not an integer")?;
             let sum = old.checked_add(delta).ok_or("ERR increment or decrement would overflow")?;
-            hash.insert(words[2], itoa::Buffer::new().format(sum).as_bytes());
+            hash.insert(words[2], itoa::Buffer::new().format(sum).as_bytes(), Expiry::Keep, now_ms);
             Ok::<i64, Refused>(sum)
         })?
     });
@@ -168,14 +180,16 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if delta.is_infinite() {
             return Err("ERR value is NaN or Infinity".into());
         }
-        ctx.key(0).edit_as(|hash: &mut Hash| {
-            let old = match hash.get(words[2]) {
+        let mut key = ctx.key(0);
+        let now_ms = key.element_time();
+        key.edit_as(|hash: &mut Hash| {
+            let old = match hash.get(words[2], now_ms) {
                 None => Some(Extended::ZERO),
                 Some(value) => Extended::parse(value.text(&mut itoa::Buffer::new())),
             };
             let old = old.ok_or("ERR hash value is not a float")?;
             let sum = old.add(delta).ok_or("ERR increment would produce NaN or Infinity")?.to_text();
-            hash.insert(words[2], &sum);
+            hash.insert(words[2], &sum, Expiry::Keep, now_ms);
             Ok::<_, Refused>(sum)
         })?
     });
@@ -183,6 +197,88 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         ctx.notify(0, Class::Hash, "hincrbyfloat");
     }
     or_error(result.map(|sum| out.bulk(&sum)), out);
+}
+
+fn hscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = (|| {
+        let cursor = scan::cursor(words)?;
+        let Some((hash, now_ms)) = ctx.read_timed::<Hash>(0)? else {
+            scan::say(None, &[], out);
+            return Ok(());
+        };
+        let options = Options::parse(&words[3..], true)?;
+        let mut found = Vec::new();
+        let next = hash.scan(cursor, options.count, now_ms, |field, value| {
+            if options.wants(field) {
+                found.push(field.to_vec());
+                if !options.only_fields {
+                    found.push(value.to_vec());
+                }
+            }
+        });
+        scan::say(next, &found, out);
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+/// Says a chosen field, with its value if asked for: RESP3 has such pairs as arrays of their own, because a map would lose
+/// those that are there twice.
+fn say_chosen(field: &[u8], value: &[u8], (with_values, nested): (bool, bool), out: &mut dyn ReplySink) {
+    if nested {
+        out.array(2);
+    }
+    out.bulk(field);
+    if with_values {
+        out.bulk(value);
+    }
+}
+
+fn hrandfield(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let (count, with_values) = match ctx.words {
+            [_, _] => (None, false),
+            [_, _, count] => (Some(count_to_draw(count)?), false),
+            [_, _, count, option] => {
+                let (magnitude, different) = count_to_draw(count)?;
+                if !is(option, "withvalues") {
+                    return Err(SYNTAX.into());
+                }
+                if magnitude > i64::MAX as usize / 2 {
+                    return Err("ERR value is out of range".into());
+                }
+                (Some((magnitude, different)), true)
+            }
+            [_, _, count, ..] => {
+                count_to_draw(count)?;
+                return Err(SYNTAX.into());
+            }
+            _ => unreachable!("the arity is checked"),
+        };
+        let hash = ctx.read_timed::<Hash>(0)?;
+        // A hash of which everything has expired is none.
+        let hash = hash.map(|(hash, now_ms)| (hash.living(now_ms), hash, now_ms)).filter(|(living, ..)| *living > 0);
+        match (hash, count) {
+            (None, None) => out.null(),
+            (None, Some(_)) => out.array(0),
+            (Some((_, hash, now_ms)), None) => hash.draw(1, now_ms, &mut random, |field, _| out.bulk(field)),
+            (Some((living, hash, now_ms)), Some((count, different))) => {
+                let said = if different { count.min(living) } else { count };
+                let nested = with_values && out.pairs(said);
+                if !with_values {
+                    out.array(said);
+                }
+                let say = |field: &[u8], value: &[u8]| say_chosen(field, value, (with_values, nested), out);
+                match different {
+                    true => hash.some(count, now_ms, &mut random, say),
+                    false => hash.draw(count, now_ms, &mut random, say),
+                }
+            }
+        }
+        Ok(())
+    })();
+    or_error(result, out);
 }
 
 const WRITES: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
@@ -247,6 +343,18 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         complexity: PER_FIELD,
         ..row("hset", -4, WRITES, "Sets fields of a hash; returns how many are new.", hset)
+    },
+    CommandSpec {
+        since: "6.2.0",
+        cost: Cost::PerElement,
+        complexity: "O(N) where N is the number of fields returned.",
+        ..row("hrandfield", -2, Flags::READONLY, "Returns fields chosen by chance.", hrandfield)
+    },
+    CommandSpec {
+        since: "2.8.0",
+        cost: Cost::PerElement,
+        complexity: "O(1) for every call. O(N) for a complete iteration, where N is the size of the hash.",
+        ..row("hscan", -3, Flags::READONLY, "Goes through the fields of a hash, a few at each call.", hscan)
     },
     row("hsetnx", 4, WRITES, "Sets a field that does not exist.", hsetnx),
     CommandSpec { since: "3.2.0", ..row("hstrlen", 3, READS, "Returns the length of a field's value.", hstrlen) },

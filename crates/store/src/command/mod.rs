@@ -48,6 +48,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     set::COMMANDS,
     combine::COMMANDS,
     hash::COMMANDS,
+    field_expiry::COMMANDS,
     zset::change::COMMANDS,
     zset::range::COMMANDS,
     zset::pop::COMMANDS,

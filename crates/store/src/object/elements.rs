@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use super::cell::Cell;
 use crate::random::Selection;
-use crate::table::{Item, KeyHasher, Slot, Table};
+use crate::table::{Due, Item, KeyHasher, Slot, Table};
 
 /// Seeded once for all large values.
 static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
@@ -236,7 +236,7 @@ impl Elements {
             now_ms,
             timing.purge_from,
             limit,
-            |_| true,
+            |_| Due::Remove,
             |element| {
                 removed += 1;
                 bytes += element.0.bytes();

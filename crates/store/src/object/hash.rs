@@ -1,170 +1,343 @@
-//! Hashes: fields and their values.
+//! Hashes: fields and their values, each perhaps with a time at which it expires.
 //!
 //! A small one is a block of fields and values, one after the other; beyond the limits of `hash-max-listpack-*` it is a
-//! [`Table`] of cells, which grows one segment at a time like a stripe's. It never goes back, as in Redis.
+//! table of [`Elements`]. It never goes back, as in Redis.
+//!
+//! A small one whose fields expire is a block of fields, values and times, which Redis calls `listpackex`: what expires
+//! comes first, the earliest foremost, and fields without a time have a 0 there. So what is due is found at the front,
+//! and a hash in which nothing expires pays nothing.
+//!
+//! Reading takes the time at which it reads, because a field that has expired is not there;
+//! [`TIMELESS`] does for a hash in which nothing expires. Counting does not: Redis's HLEN has
+//! expired fields in it until they are removed.
 
 use std::ptr::NonNull;
-use std::sync::LazyLock;
 
-use super::cell::Cell;
-use super::packed::Element;
+use smallvec::SmallVec;
+
+use super::elements::{Elements, Expiry, TIMELESS};
+use super::packed::{At, Element};
 use super::{Kind, Packed, kind_of, limits};
+use crate::random::{Selection, below};
 use crate::rdb;
-use crate::table::{Item, KeyHasher, Table};
 
 const PACKED: u8 = 0;
 const FIELDS: u8 = 1;
+pub(super) const TIMED: u8 = 2;
+/// A large one in which something expires.
+pub(super) const TIMED_FIELDS: u8 = 3;
 
-/// Seeded once for all large values.
-static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
-
-/// A field of a large hash.
-#[derive(Debug)]
-#[repr(transparent)]
-struct Field(Cell);
-
-impl Item for Field {
-    fn key(&self) -> &[u8] {
-        self.0.key()
-    }
-}
-
-/// The fields of a large hash.
-pub(crate) struct Fields {
-    table: Table<Field>,
-    /// Bytes of the cells.
-    bytes: usize,
-}
-
-impl Fields {
-    fn new() -> Fields {
-        Fields { table: Table::new(HASHER.clone(), 0), bytes: 0 }
-    }
-
-    fn get(&self, field: &[u8]) -> Option<&Field> {
-        self.table.find(HASHER.hash(field), field).map(|slot| self.table.entry(slot))
-    }
-
-    fn insert(&mut self, field: &[u8], value: &[u8]) -> bool {
-        let hash = HASHER.hash(field);
-        let Some(slot) = self.table.find(hash, field) else {
-            let cell = Cell::new(field, Some(value), None);
-            self.bytes += cell.bytes();
-            self.table.insert(hash, Field(cell));
-            return true;
-        };
-        if !self.table.entry_mut(slot).0.set_value(value) {
-            let cell = Cell::new(field, Some(value), None);
-            self.bytes += cell.bytes();
-            self.bytes -= self.table.replace(slot, Field(cell)).0.bytes();
-        }
-        false
-    }
-
-    fn remove(&mut self, field: &[u8]) -> bool {
-        let Some(slot) = self.table.find(HASHER.hash(field), field) else { return false };
-        self.bytes -= self.table.remove(slot).0.bytes();
-        true
-    }
-}
-
-impl Drop for Fields {
-    fn drop(&mut self) {
-        self.table.clear(drop);
-    }
-}
-
-impl std::fmt::Debug for Fields {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} fields", self.table.len())
-    }
-}
+/// The time of a field that has none, in a block.
+const NO_TIME: i64 = 0;
+/// Redis keeps times of fields in 48 bits: none is later, in Unix milliseconds.
+pub(crate) const EXPIRY_MAX: i64 = (1 << 48) - 2;
 
 /// A hash.
 #[derive(Debug)]
 pub(crate) enum Hash {
     /// A small one: field, value, field, value…
     Packed(Packed),
+    /// A small one: field, value, time, field, value, time…
+    Timed(Packed),
     /// A large one.
-    Fields(Box<Fields>),
+    Fields(Box<Elements>),
+}
+
+/// The place of a field's time.
+fn time_place(packed: &Packed, at: At) -> At {
+    packed.next(at).and_then(|value| packed.next(value)).expect("a field has a value and a time")
+}
+
+/// A field's time in a block with times.
+fn time_of(packed: &Packed, at: At) -> i64 {
+    match packed.get(time_place(packed, at)) {
+        Element::Int(at_ms) => at_ms,
+        Element::Bytes(_) => NO_TIME,
+    }
+}
+
+fn lives(at_ms: i64, now_ms: i64) -> bool {
+    at_ms == NO_TIME || at_ms > now_ms
+}
+
+/// Puts a field where its time has it: before those that expire later, and before those that don't.
+fn insert_timed(packed: &mut Packed, field: &[u8], value: &[u8], at_ms: i64) {
+    let place = match at_ms {
+        NO_TIME => None,
+        _ => packed.places().step_by(3).find(|at| {
+            let other = time_of(packed, *at);
+            other == NO_TIME || other > at_ms
+        }),
+    };
+    packed.insert(place, &[field, value, itoa::Buffer::new().format(at_ms).as_bytes()]);
 }
 
 impl Hash {
     /// The value of a field.
-    pub(crate) fn get(&self, field: &[u8]) -> Option<Element<'_>> {
+    pub(crate) fn get(&self, field: &[u8], now_ms: i64) -> Option<Element<'_>> {
         match self {
             Hash::Packed(packed) => packed.find(field, 2).and_then(|at| packed.next(at)).map(|at| packed.get(at)),
-            Hash::Fields(fields) => fields.get(field).map(|field| Element::Bytes(field.0.value())),
+            Hash::Timed(packed) => {
+                let at = packed.find(field, 3).filter(|at| lives(time_of(packed, *at), now_ms))?;
+                packed.next(at).map(|at| packed.get(at))
+            }
+            Hash::Fields(fields) => fields.get(field, now_ms).map(|field| Element::Bytes(field.value())),
         }
     }
 
-    /// Sets a field; true if it is new.
-    pub(crate) fn insert(&mut self, field: &[u8], value: &[u8]) -> bool {
-        if let Hash::Packed(packed) = self {
-            let place = packed.find(field, 2).and_then(|at| packed.next(at));
-            let fits = limits::HASH_VALUE.allows(field.len().max(value.len()))
-                && (place.is_some() || limits::HASH_ENTRIES.allows(packed.len() / 2 + 1));
-            if fits {
-                match place {
-                    Some(at) => packed.replace(at, value),
-                    None => packed.insert(None, &[field, value]),
-                }
-                return place.is_none();
+    /// When a field expires, if it does; [`None`] if there is no such field.
+    pub(crate) fn expiry_of(&self, field: &[u8], now_ms: i64) -> Option<Option<i64>> {
+        match self {
+            Hash::Packed(packed) => packed.find(field, 2).map(|_| None),
+            Hash::Timed(packed) => {
+                let at_ms = time_of(packed, packed.find(field, 3)?);
+                lives(at_ms, now_ms).then_some(Some(at_ms).filter(|at_ms| *at_ms != NO_TIME))
             }
-            self.grow();
+            Hash::Fields(fields) => fields.get(field, now_ms).map(|field| field.expiry()),
+        }
+    }
+
+    /// Sets a field; true if it is new, or the old one had expired.
+    pub(crate) fn insert(&mut self, field: &[u8], value: &[u8], expiry: Expiry, now_ms: i64) -> bool {
+        if let (Hash::Packed(_), Expiry::At(_)) = (&*self, expiry) {
+            self.add_times();
+        }
+        let fits = |fields: usize| limits::HASH_ENTRIES.allows(fields);
+        let short = limits::HASH_VALUE.allows(field.len().max(value.len()));
+        match self {
+            Hash::Packed(packed) if short => {
+                let place = packed.find(field, 2).and_then(|at| packed.next(at));
+                match place {
+                    Some(at) => {
+                        packed.replace(at, value);
+                        return false;
+                    }
+                    None if fits(packed.len() / 2 + 1) => {
+                        packed.insert(None, &[field, value]);
+                        return true;
+                    }
+                    None => {}
+                }
+            }
+            Hash::Timed(packed) if short => {
+                let place = packed.find(field, 3);
+                let old = place.map(|at| time_of(packed, at));
+                let lived = old.is_some_and(|at_ms| lives(at_ms, now_ms));
+                let at_ms = match expiry {
+                    Expiry::None => NO_TIME,
+                    Expiry::Keep => old.filter(|_| lived).unwrap_or(NO_TIME),
+                    Expiry::At(at_ms) => at_ms,
+                };
+                match place {
+                    Some(at) if old == Some(at_ms) => {
+                        packed.replace(packed.next(at).expect("a field has a value"), value);
+                        return !lived;
+                    }
+                    Some(at) => {
+                        packed.remove(at, 3);
+                        insert_timed(packed, field, value, at_ms);
+                        return !lived;
+                    }
+                    None if fits(packed.len() / 3 + 1) => {
+                        insert_timed(packed, field, value, at_ms);
+                        return true;
+                    }
+                    None => {}
+                }
+            }
+            _ => {}
+        }
+        self.grow().insert(field, Some(value), expiry, now_ms)
+    }
+
+    /// Gives a field another time, or none; false if there is no such field.
+    pub(crate) fn set_expiry(&mut self, field: &[u8], expiry: Option<i64>, now_ms: i64) -> bool {
+        if let (Hash::Packed(packed), Some(_)) = (&*self, expiry) {
+            if packed.find(field, 2).is_none() {
+                return false;
+            }
+            self.add_times();
         }
         match self {
-            Hash::Fields(fields) => fields.insert(field, value),
-            Hash::Packed(_) => unreachable!("it has just grown"),
+            Hash::Packed(packed) => packed.find(field, 2).is_some(),
+            Hash::Timed(packed) => {
+                let Some(at) = packed.find(field, 3) else { return false };
+                let (old, at_ms) = (time_of(packed, at), expiry.unwrap_or(NO_TIME));
+                if !lives(old, now_ms) {
+                    return false;
+                }
+                if old != at_ms {
+                    let value = packed.get(packed.next(at).expect("a field has a value"));
+                    let value = value.text(&mut itoa::Buffer::new()).to_vec();
+                    packed.remove(at, 3);
+                    insert_timed(packed, field, &value, at_ms);
+                }
+                true
+            }
+            Hash::Fields(fields) => fields.set_expiry(field, expiry, now_ms),
+        }
+    }
+
+    /// Brings a small one to the form with times.
+    fn add_times(&mut self) {
+        if let Hash::Packed(_) = self {
+            let mut packed = Packed::new();
+            self.each(TIMELESS, |field, value| packed.insert(None, &[field, value, b"0"]));
+            *self = Hash::Timed(packed);
         }
     }
 
     /// Brings it to its large form.
-    fn grow(&mut self) {
-        let mut fields = Fields::new();
-        self.each(|field, value| {
-            fields.insert(field, value);
-        });
-        *self = Hash::Fields(Box::new(fields));
+    fn grow(&mut self) -> &mut Elements {
+        if !matches!(self, Hash::Fields(_)) {
+            let mut fields = Elements::new();
+            self.each_timed(TIMELESS, |field, value, expiry| {
+                fields.insert(field, Some(value), expiry.map_or(Expiry::None, Expiry::At), TIMELESS);
+            });
+            *self = Hash::Fields(Box::new(fields));
+        }
+        match self {
+            Hash::Fields(fields) => fields,
+            _ => unreachable!("it has just grown"),
+        }
     }
 
-    /// Removes a field; false if there is none.
-    pub(crate) fn remove(&mut self, field: &[u8]) -> bool {
+    /// Removes a field; true if it was there.
+    pub(crate) fn remove(&mut self, field: &[u8], now_ms: i64) -> bool {
         match self {
-            Hash::Packed(packed) => {
-                let place = packed.find(field, 2);
-                place.is_some_and(|at| {
-                    packed.remove(at, 2);
-                    true
-                })
+            Hash::Packed(packed) => packed.find(field, 2).map(|at| packed.remove(at, 2)).is_some(),
+            Hash::Timed(packed) => {
+                let Some(at) = packed.find(field, 3) else { return false };
+                let lived = lives(time_of(packed, at), now_ms);
+                packed.remove(at, 3);
+                lived
             }
-            Hash::Fields(fields) => fields.remove(field),
+            Hash::Fields(fields) => fields.remove(field, now_ms),
         }
     }
 
     /// Visits all fields with their values; a large hash's in no order.
-    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], &[u8])) {
+    pub(crate) fn each(&self, now_ms: i64, mut visit: impl FnMut(&[u8], &[u8])) {
+        self.each_timed(now_ms, |field, value, _| visit(field, value));
+    }
+
+    /// As [`each`](Self::each), with the fields' times.
+    fn each_timed(&self, now_ms: i64, mut visit: impl FnMut(&[u8], &[u8], Option<i64>)) {
         match self {
-            Hash::Packed(packed) => {
+            Hash::Packed(packed) | Hash::Timed(packed) => {
+                let timed = matches!(self, Hash::Timed(_));
                 let mut elements = packed.iter();
                 while let (Some(field), Some(value)) = (elements.next(), elements.next()) {
-                    visit(field.text(&mut itoa::Buffer::new()), value.text(&mut itoa::Buffer::new()));
+                    let at_ms = match timed.then(|| elements.next()).flatten() {
+                        Some(Element::Int(at_ms)) => at_ms,
+                        _ => NO_TIME,
+                    };
+                    if lives(at_ms, now_ms) {
+                        let expiry = Some(at_ms).filter(|at_ms| *at_ms != NO_TIME);
+                        visit(field.text(&mut itoa::Buffer::new()), value.text(&mut itoa::Buffer::new()), expiry);
+                    }
                 }
             }
-            Hash::Fields(fields) => fields.table.entries().for_each(|field| visit(field.key(), field.0.value())),
+            Hash::Fields(fields) => {
+                fields.iter(now_ms).for_each(|field| visit(field.key(), field.value(), field.expiry()));
+            }
         }
     }
 
-    /// The hash that an RDB listpack is; [`None`] if a field has no value or is there twice.
-    pub(crate) fn of_listpack(bytes: &[u8]) -> Option<Hash> {
+    /// How many fields there are at this time.
+    pub(crate) fn living(&self, now_ms: i64) -> usize {
+        match self.earliest_ms() {
+            Some(at_ms) if at_ms <= now_ms => {
+                let mut count = 0;
+                self.each(now_ms, |_, _| count += 1);
+                count
+            }
+            _ => self.len(),
+        }
+    }
+
+    /// Visits fields as HSCAN does: a small hash whole, a large one from the cursor on, about `count` of them. Returns
+    /// the next cursor.
+    pub(crate) fn scan(
+        &self,
+        cursor: u64,
+        count: usize,
+        now_ms: i64,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Option<u64> {
+        match self {
+            Hash::Fields(fields) => fields.scan(cursor, count, now_ms, |field| visit(field.key(), field.value())),
+            _ => {
+                self.each(now_ms, visit);
+                None
+            }
+        }
+    }
+
+    /// `count` fields chosen by chance one after the other, each of them perhaps several times.
+    pub(crate) fn draw(
+        &self,
+        count: usize,
+        now_ms: i64,
+        random: &mut dyn FnMut() -> u64,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) {
+        match self {
+            Hash::Packed(packed) | Hash::Timed(packed) => {
+                let timed = matches!(self, Hash::Timed(_));
+                let fields = packed.places().step_by(if timed { 3 } else { 2 });
+                let places: SmallVec<[At; 128]> =
+                    fields.filter(|at| !timed || lives(time_of(packed, *at), now_ms)).collect();
+                for _ in 0..if places.is_empty() { 0 } else { count } {
+                    let at = places[below(places.len(), random)];
+                    let value = packed.get(packed.next(at).expect("a field has a value"));
+                    let mut digits = (itoa::Buffer::new(), itoa::Buffer::new());
+                    visit(packed.get(at).text(&mut digits.0), value.text(&mut digits.1));
+                }
+            }
+            Hash::Fields(fields) => {
+                (0..count).map_while(|_| fields.any(now_ms, random)).for_each(|field| visit(field.key(), field.value()))
+            }
+        }
+    }
+
+    /// `count` different fields chosen by chance, or all of them.
+    pub(crate) fn some(
+        &self,
+        count: usize,
+        now_ms: i64,
+        random: &mut dyn FnMut() -> u64,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) {
+        if let Hash::Fields(fields) = self {
+            return fields.some(count, now_ms, random).into_iter().for_each(|field| visit(field.key(), field.value()));
+        }
+        let mut selection = Selection::new(count, self.living(now_ms), random);
+        self.each(now_ms, |field, value| {
+            if selection.takes() {
+                visit(field, value);
+            }
+        });
+    }
+
+    /// The hash that an RDB listpack is, with times or without; [`None`] if a field has no value or is there twice.
+    pub(crate) fn of_listpack(bytes: &[u8], timed: bool) -> Option<Hash> {
         let packed = Packed::parse(bytes)?;
-        if packed.is_empty() || !packed.len().is_multiple_of(2) {
+        if packed.is_empty() || !packed.len().is_multiple_of(if timed { 3 } else { 2 }) {
             return None;
         }
-        let mut hash = Hash::empty();
-        let small = Hash::Packed(packed);
+        // Times are looked at as they are, before anything takes what is no number for none.
+        let wrong = |time: Element<'_>| !matches!(time, Element::Int(NO_TIME..=EXPIRY_MAX));
+        if timed && packed.iter().skip(2).step_by(3).any(wrong) {
+            return None;
+        }
+        let small = if timed { Hash::Timed(packed) } else { Hash::Packed(packed) };
+        // Made anew, in the order in which it must be and within the limits that are set here.
+        let mut hash = if timed { Hash::Timed(Packed::new()) } else { Hash::empty() };
         let mut twice = false;
-        small.each(|field, value| twice |= !hash.insert(field, value));
+        small.each_timed(TIMELESS, |field, value, expiry| {
+            twice |= !hash.insert(field, value, expiry.map_or(Expiry::None, Expiry::At), TIMELESS);
+        });
         (!twice).then_some(hash)
     }
 }
@@ -180,20 +353,22 @@ impl Kind for Hash {
     fn len(&self) -> usize {
         match self {
             Hash::Packed(packed) => packed.len() / 2,
-            Hash::Fields(fields) => fields.table.len(),
+            Hash::Timed(packed) => packed.len() / 3,
+            Hash::Fields(fields) => fields.len(),
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Hash::Packed(packed) => packed.bytes(),
-            Hash::Fields(fields) => size_of::<Fields>() + fields.table.bytes() + fields.bytes,
+            Hash::Packed(packed) | Hash::Timed(packed) => packed.bytes(),
+            Hash::Fields(fields) => fields.bytes(),
         }
     }
 
     fn encoding(&self) -> &'static str {
         match self {
             Hash::Packed(_) => "listpack",
+            Hash::Timed(_) => "listpackex",
             Hash::Fields(_) => "hashtable",
         }
     }
@@ -201,26 +376,37 @@ impl Kind for Hash {
     fn copy(&self) -> Hash {
         match self {
             Hash::Packed(packed) => Hash::Packed(packed.clone()),
-            Hash::Fields(_) => {
-                let mut fields = Fields::new();
-                self.each(|field, value| {
-                    fields.insert(field, value);
-                });
-                Hash::Fields(Box::new(fields))
-            }
+            Hash::Timed(packed) => Hash::Timed(packed.clone()),
+            Hash::Fields(fields) => Hash::Fields(Box::new(fields.copy())),
         }
     }
 
+    /// As Redis 7.4 writes it; where nothing expires, in a form that Redis 7.0 reads.
     fn dump(&self, out: &mut Vec<u8>) {
+        let earliest_ms = self.earliest_ms();
         match self {
             Hash::Packed(packed) => {
                 out.push(rdb::TYPE_HASH_LISTPACK);
                 rdb::put_string(packed.as_bytes(), out);
             }
-            Hash::Fields(_) => {
-                out.push(rdb::TYPE_HASH);
+            Hash::Timed(packed) if let Some(earliest_ms) = earliest_ms => {
+                out.push(rdb::TYPE_HASH_LISTPACK_EX);
+                out.extend(earliest_ms.to_le_bytes());
+                rdb::put_string(packed.as_bytes(), out);
+            }
+            _ => {
+                // The bound that the table keeps may be below the earliest time, which is what stands here.
+                let mut base_ms = i64::MAX;
+                self.each_timed(TIMELESS, |_, _, expiry| base_ms = base_ms.min(expiry.unwrap_or(i64::MAX)));
+                out.push(if earliest_ms.is_some() { rdb::TYPE_HASH_METADATA } else { rdb::TYPE_HASH });
+                if earliest_ms.is_some() {
+                    out.extend(base_ms.to_le_bytes());
+                }
                 rdb::put_len(self.len(), out);
-                self.each(|field, value| {
+                self.each_timed(TIMELESS, |field, value, expiry| {
+                    if earliest_ms.is_some() {
+                        rdb::put_len(expiry.map_or(0, |at_ms| (at_ms - base_ms) as usize + 1), out);
+                    }
                     rdb::put_string(field, out);
                     rdb::put_string(value, out);
                 });
@@ -228,10 +414,36 @@ impl Kind for Hash {
         }
     }
 
+    fn earliest_ms(&self) -> Option<i64> {
+        match self {
+            Hash::Packed(_) => None,
+            Hash::Timed(packed) => packed.first().map(|at| time_of(packed, at)).filter(|at_ms| *at_ms != NO_TIME),
+            Hash::Fields(fields) => fields.earliest_ms(),
+        }
+    }
+
+    fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
+        match self {
+            Hash::Packed(_) => (0, true),
+            Hash::Timed(packed) => {
+                let due = packed.places().step_by(3).take_while(|at| !lives(time_of(packed, *at), now_ms)).count();
+                if let (Some(first), 1..) = (packed.first(), due) {
+                    packed.remove(first, 3 * due);
+                }
+                (due, true)
+            }
+            Hash::Fields(fields) => fields.purge(now_ms, limit),
+        }
+    }
+
     fn into_raw(self) -> (u8, NonNull<u8>) {
         match self {
             Hash::Packed(packed) => (PACKED, packed.into_raw()),
-            Hash::Fields(fields) => (FIELDS, NonNull::from(Box::leak(fields)).cast()),
+            Hash::Timed(packed) => (TIMED, packed.into_raw()),
+            Hash::Fields(fields) => {
+                let form = if fields.earliest_ms().is_some() { TIMED_FIELDS } else { FIELDS };
+                (form, NonNull::from(Box::leak(fields)).cast())
+            }
         }
     }
 
@@ -240,6 +452,7 @@ impl Kind for Hash {
         unsafe {
             match form {
                 PACKED => Hash::Packed(Packed::from_raw(start)),
+                TIMED => Hash::Timed(Packed::from_raw(start)),
                 _ => Hash::Fields(Box::from_raw(start.cast().as_ptr())),
             }
         }
@@ -254,29 +467,98 @@ mod tests {
 
     use super::*;
 
+    type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+
+    #[track_caller]
+    fn check(hash: &Hash, model: &Model, now_ms: i64) {
+        let mut found = Model::new();
+        hash.each_timed(now_ms, |field, value, expiry| {
+            found.insert(field.to_vec(), (value.to_vec(), expiry));
+        });
+        let lives = |at_ms: Option<i64>| at_ms.is_none_or(|at_ms| at_ms > now_ms);
+        let expected: Model =
+            model.iter().filter(|(_, (_, at_ms))| lives(*at_ms)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(found, expected);
+        assert_eq!(hash.living(now_ms), expected.len());
+    }
+
+    /// Small hashes and large ones, with times and without, and what lies between.
+    fn random_work(seed: u64, fields: u64, times: bool, steps: u64) -> Hash {
+        let (mut hash, mut model, mut state, mut now_ms) = (Hash::empty(), Model::new(), seed, 1);
+        let mut random = move |limit: u64| {
+            let bits;
+            (state, bits) = crate::random::step(state);
+            bits % limit
+        };
+        for step in 0..steps {
+            let field = format!("f{}", random(fields)).into_bytes();
+            let old = model.get(&field).cloned().filter(|(_, at_ms)| at_ms.is_none_or(|at_ms| at_ms > now_ms));
+            let at_ms = now_ms + 1 + random(500) as i64;
+            match random(if times { 8 } else { 5 }) {
+                0 => {
+                    assert_eq!(hash.remove(&field, now_ms), old.is_some());
+                    model.remove(&field);
+                }
+                1..5 => {
+                    let value = vec![b'v'; random(if fields < 100 || step < steps / 2 { 60 } else { 400 }) as usize];
+                    let expiry = match random(3) {
+                        0 if times => Expiry::At(at_ms),
+                        1 if times => Expiry::Keep,
+                        _ => Expiry::None,
+                    };
+                    assert_eq!(hash.insert(&field, &value, expiry, now_ms), old.is_none());
+                    let at_ms = match expiry {
+                        Expiry::None => None,
+                        Expiry::Keep => old.and_then(|(_, at_ms)| at_ms),
+                        Expiry::At(at_ms) => Some(at_ms),
+                    };
+                    model.insert(field, (value, at_ms));
+                }
+                5..7 => {
+                    let expiry = (random(3) > 0).then_some(at_ms);
+                    assert_eq!(hash.set_expiry(&field, expiry, now_ms), old.is_some());
+                    if old.is_some() {
+                        model.get_mut(&field).expect("it is there").1 = expiry;
+                    }
+                }
+                _ => {
+                    now_ms += random(30) as i64;
+                    let before = hash.len();
+                    let (removed, _) = hash.purge(now_ms, 50);
+                    assert_eq!(before - removed, hash.len());
+                }
+            }
+            if step % 500 == 0 {
+                check(&hash, &model, now_ms);
+                check(&hash.copy(), &model, now_ms);
+            }
+        }
+        check(&hash, &model, now_ms);
+        hash
+    }
+
     #[test]
     fn a_map_does_the_same_through_growth() {
-        let (mut hash, mut model) = (Hash::empty(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
-        let mut seed = 1_u64;
-        for step in 0..20_000 {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let field = format!("f{}", (seed >> 40) % 700).into_bytes();
-            if step % 5 == 0 {
-                assert_eq!(hash.remove(&field), model.remove(&field).is_some());
-            } else {
-                let value = vec![b'v'; (seed >> 20) as usize % if step < 5_000 { 60 } else { 400 }];
-                assert_eq!(hash.insert(&field, &value), model.insert(field, value).is_none());
-            }
-            assert_eq!(hash.len(), model.len());
+        for seed in 1..=3 {
+            assert_eq!(random_work(seed, 700, false, 10_000).encoding(), "hashtable");
+            assert_eq!(random_work(seed, 700, true, 10_000).encoding(), "hashtable");
+            assert_eq!(random_work(seed, 40, true, 500).encoding(), "listpackex");
+            assert_eq!(random_work(seed, 40, false, 100).encoding(), "listpack");
         }
-        assert_eq!(hash.encoding(), "hashtable");
-        let mut found = BTreeMap::new();
-        hash.copy().each(|field, value| {
-            found.insert(field.to_vec(), value.to_vec());
-        });
-        assert_eq!(found, model);
-        let cells: usize = model.iter().map(|(field, value)| Cell::new(field, Some(value), None).bytes()).sum();
-        let Hash::Fields(fields) = &hash else { panic!("it grew") };
-        assert_eq!(fields.bytes, cells);
+    }
+
+    #[test]
+    fn a_small_one_has_what_expires_in_front() {
+        let mut hash = Hash::empty();
+        for (field, expiry) in [("a", Expiry::None), ("b", Expiry::At(30)), ("c", Expiry::At(10)), ("d", Expiry::None)]
+        {
+            hash.insert(field.as_bytes(), b"v", expiry, TIMELESS);
+        }
+        assert!(hash.set_expiry(b"d", Some(20), TIMELESS) && hash.set_expiry(b"c", None, TIMELESS));
+        let mut order = Vec::new();
+        hash.each_timed(TIMELESS, |field, _, expiry| order.push((field[0], expiry)));
+        assert_eq!(order, [(b'd', Some(20)), (b'b', Some(30)), (b'a', None), (b'c', None)]);
+        assert_eq!((hash.earliest_ms(), hash.purge(25, 1), hash.len()), (Some(20), (1, true), 3));
+        assert_eq!((hash.purge(30, 1), hash.earliest_ms(), hash.encoding()), ((1, true), None, "listpackex"));
     }
 }

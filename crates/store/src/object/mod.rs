@@ -60,6 +60,16 @@ impl Raw {
     pub(crate) fn start(self) -> NonNull<u8> {
         self.start
     }
+
+    /// Whether elements of it may expire on their own: told by its form, without looking at it.
+    pub(crate) fn is_timed(self) -> bool {
+        let form = self.tag & 15;
+        match self.tag >> 4 {
+            Set::TAG => form == set::TIMED,
+            Hash::TAG => form == hash::TIMED || form == hash::TIMED_FIELDS,
+            _ => false,
+        }
+    }
 }
 
 /// What the four types have in common. `FORM`s are numbered within a type, 0 to 15.
@@ -90,6 +100,12 @@ pub(crate) trait Kind: Sized {
     /// If elements expire on their own: none of them does before this, in Unix milliseconds.
     fn earliest_ms(&self) -> Option<i64> {
         None
+    }
+
+    /// Removes elements that have expired by `now_ms`, looking at about `limit` of them from where the last call
+    /// stopped. Returns how many it removed, and whether it came to the end.
+    fn purge(&mut self, _now_ms: i64, _limit: usize) -> (usize, bool) {
+        (0, true)
     }
 
     /// The value as a form and a pointer.
@@ -174,6 +190,11 @@ impl Object {
     /// If elements expire on their own: none of them does before this, in Unix milliseconds.
     pub(crate) fn earliest_ms(&self) -> Option<i64> {
         each!(self, value => value.earliest_ms())
+    }
+
+    /// Removes elements that have expired; see [`Kind::purge`].
+    pub(crate) fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
+        each!(self, value => value.purge(now_ms, limit))
     }
 
     /// A value of its own with the same elements.

@@ -22,7 +22,7 @@ const INTS: u8 = 0;
 const PACKED: u8 = 1;
 const MEMBERS: u8 = 2;
 /// A large one in which something expires.
-const TIMED: u8 = 3;
+pub(super) const TIMED: u8 = 3;
 
 /// A set.
 #[derive(Debug)]
@@ -257,14 +257,6 @@ impl Set {
         });
     }
 
-    /// Removes expired members; see [`Elements::purge`].
-    pub(crate) fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
-        match self {
-            Set::Members(members) => members.purge(now_ms, limit),
-            _ => (0, true),
-        }
-    }
-
     /// The set that an RDB intset is.
     pub(crate) fn of_intset(bytes: &[u8]) -> Option<Set> {
         let mut set = Set::Ints(Intset::parse(bytes)?);
@@ -360,6 +352,13 @@ impl Kind for Set {
         match self {
             Set::Members(members) => members.earliest_ms(),
             _ => None,
+        }
+    }
+
+    fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
+        match self {
+            Set::Members(members) => members.purge(now_ms, limit),
+            _ => (0, true),
         }
     }
 

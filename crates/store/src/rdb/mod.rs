@@ -21,7 +21,8 @@ mod lzf;
 
 use sluicegate_wire::resp::parse_i64;
 
-use crate::object::elements::TIMELESS;
+use crate::object::elements::{Expiry, TIMELESS};
+use crate::object::hash::EXPIRY_MAX;
 use crate::object::{Hash, Kind, Set, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
@@ -51,6 +52,12 @@ pub(crate) const TYPE_HASH: u8 = 4;
 pub(crate) const TYPE_ZSET_2: u8 = 5;
 /// A hash as one listpack.
 pub(crate) const TYPE_HASH_LISTPACK: u8 = 16;
+/// A hash with fields that expire, from version 12 on: 8 bytes, little endian, of the earliest time in Unix
+/// milliseconds, the number of fields, and of each its time, field and value. The time is 0 for none, otherwise one more
+/// than what it is later than the earliest.
+pub(crate) const TYPE_HASH_METADATA: u8 = 24;
+/// The same as one listpack of fields, values and times, behind the earliest of them.
+pub(crate) const TYPE_HASH_LISTPACK_EX: u8 = 25;
 /// A sorted set as one listpack.
 pub(crate) const TYPE_ZSET_LISTPACK: u8 = 17;
 /// A list as its number of nodes, each a container (1: one plain element, 2: a listpack) with its bytes.
@@ -88,7 +95,8 @@ pub(crate) fn dump(value: &Value<'_>) -> Vec<u8> {
         (Value::Object(object), _) => {
             let mut out = Vec::new();
             object.dump(&mut out);
-            seal(out, VERSION)
+            let late = matches!(out[0], TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING);
+            seal(out, if late { VERSION_MAX } else { VERSION })
         }
         (_, view) => dump_string(view.unwrap_or(View::Bytes(b""))),
     }
@@ -129,7 +137,15 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
         TYPE_HASH => reader.hash(),
         TYPE_HASH_LISTPACK => {
             let bytes = reader.string()?.into_bytes();
-            let hash = Hash::of_listpack(&bytes).ok_or(Wrong::Object)?;
+            let hash = Hash::of_listpack(&bytes, false).ok_or(Wrong::Object)?;
+            Ok(Value::Object(hash.into_object()))
+        }
+        TYPE_HASH_METADATA => reader.expiring_hash(),
+        TYPE_HASH_LISTPACK_EX => {
+            // Which time is the earliest shows in the listpack.
+            reader.array::<8>()?;
+            let bytes = reader.string()?.into_bytes();
+            let hash = Hash::of_listpack(&bytes, true).ok_or(Wrong::Object)?;
             Ok(Value::Object(hash.into_object()))
         }
         kind @ (TYPE_ZSET | TYPE_ZSET_2) => reader.zset(kind),
@@ -320,7 +336,29 @@ impl<'a> Reader<'a> {
         let len = self.plain_length()?;
         for _ in 0..len {
             let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
-            if !hash.insert(&field, &value) {
+            if !hash.insert(&field, &value, Expiry::None, TIMELESS) {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+    }
+
+    /// Fields and values with their times.
+    fn expiring_hash(&mut self) -> Result<Value<'static>, Wrong> {
+        let mut hash = Hash::empty();
+        let base_ms = i64::from_le_bytes(self.array()?);
+        let len = self.plain_length()?;
+        for _ in 0..len {
+            let expiry = match self.plain_length()? {
+                0 => Expiry::None,
+                later => {
+                    let at_ms = i64::try_from(later - 1).ok().and_then(|later| later.checked_add(base_ms));
+                    let at_ms = at_ms.filter(|at_ms| (1..=EXPIRY_MAX).contains(at_ms));
+                    Expiry::At(at_ms.ok_or(Wrong::Object)?)
+                }
+            };
+            let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
+            if !hash.insert(&field, &value, expiry, TIMELESS) {
                 return Err(Wrong::Object);
             }
         }
@@ -381,12 +419,16 @@ pub fn fuzz_restore(data: &[u8]) {
         assert!(view.len() <= longest);
         round_trip(view);
     }
-    for kind in
-        [TYPE_SET, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_SET_EXPIRING, TYPE_ZSET, TYPE_ZSET_2, TYPE_ZSET_LISTPACK]
-    {
+    let sets = [TYPE_SET, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_SET_EXPIRING];
+    let zsets = [TYPE_ZSET, TYPE_ZSET_2, TYPE_ZSET_LISTPACK];
+    let hashes = [TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_METADATA, TYPE_HASH_LISTPACK_EX];
+    for kind in sets.into_iter().chain(zsets).chain(hashes) {
         fuzz_object(&[&[kind], data].concat());
         // As one string, which the forms in one block are.
         let mut object = vec![kind];
+        if kind == TYPE_HASH_LISTPACK_EX {
+            object.extend([0; 8]);
+        }
         put_raw(data, &mut object);
         fuzz_object(&object);
     }

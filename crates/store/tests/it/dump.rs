@@ -122,7 +122,7 @@ fn crc64(bytes: &[u8]) -> u64 {
 }
 
 /// A payload with a right checksum, whatever its object.
-fn sealed(object: &[u8], version: u16) -> Vec<u8> {
+pub fn sealed(object: &[u8], version: u16) -> Vec<u8> {
     let mut payload = [object, &version.to_le_bytes()].concat();
     payload.extend(crc64(&payload).to_le_bytes());
     payload

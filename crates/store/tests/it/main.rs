@@ -5,6 +5,7 @@ mod bitmaps;
 mod concurrency;
 mod differential;
 mod dump;
+mod field_expiry;
 mod garbage;
 mod holds;
 mod memory;

@@ -14,7 +14,7 @@ const FIELDS: [&str; 8] =
 /// One command.
 pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
     let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(12);
+    let kind = random.below(14);
     let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
     match kind {
         0..=3 => {
@@ -44,6 +44,30 @@ pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
             add(random, &["HGETALL", "HKEYS", "HVALS", "HLEN"]);
             add(random, &KEYS);
         }
+        12 => {
+            add(random, &["HSCAN"]);
+            add(random, &KEYS);
+            add(random, &["0", "0", "0", "x", ""]);
+            add(random, &["COUNT"]);
+            add(random, &["1000", "1000", "1000", "0", "-1", "x"]);
+            for _ in 0..random.below(2) {
+                add(random, &["MATCH", "match", "TYPE", "COUNT"]);
+                add(random, &["*", "f*", "[0-9]*", "1000"]);
+            }
+        }
+        13 => {
+            add(random, &["HRANDFIELD"]);
+            add(random, &KEYS);
+            if random.below(4) > 0 {
+                add(random, &["0", "100", "-1", "-5", "x", "9223372036854775807", "-9223372036854775808"]);
+                if random.below(2) == 0 {
+                    add(random, &["WITHVALUES", "withvalues", "WITHVALUES", "junk"]);
+                }
+            }
+            if random.below(8) == 0 {
+                add(random, &["77", "WITHVALUES"]);
+            }
+        }
         10 => {
             add(random, &["HSETNX"]);
             add(random, &KEYS);
@@ -58,6 +82,68 @@ pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
         }
     }
     words
+}
+
+#[test]
+fn scans_and_draws_are_answered_as_by_redis() {
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let mut pair = Pair::new(protocol);
+        let script = "
+            HSCAN none 0
+            HSCAN none 0 junk
+            HSCAN none x
+            HSET h f 1 g 2 g2 3
+            HSCAN h 0
+            HSCAN h 0 MATCH g*
+            HSCAN h 0 MATCH none
+            HSCAN h 0 COUNT 2
+            HSCAN h 7
+            HSCAN h x
+            HSCAN h 0 COUNT
+            HSCAN h 0 COUNT 0
+            HSCAN h 0 COUNT x
+            HSCAN h 0 TYPE hash
+            HSCAN h 0 junk
+            SET string v
+            HSCAN string 0
+            HRANDFIELD none
+            HRANDFIELD none 1
+            HRANDFIELD none -1 WITHVALUES
+            HRANDFIELD none 1 WITHVALUES x
+            HRANDFIELD h
+            HRANDFIELD h 0
+            HRANDFIELD h 0 WITHVALUES
+            HRANDFIELD h 3
+            HRANDFIELD h 9 WITHVALUES
+            HRANDFIELD h -9
+            HRANDFIELD h -9 WITHVALUES
+            HRANDFIELD h x
+            HRANDFIELD h x WITHVALUES
+            HRANDFIELD h 1 junk
+            HRANDFIELD h x junk
+            HRANDFIELD h 1 WITHVALUES 1
+            HRANDFIELD h 9223372036854775807
+            HRANDFIELD h 9223372036854775807 WITHVALUES
+            HRANDFIELD h 4611686018427387904 WITHVALUES
+            HRANDFIELD h -4611686018427387904 WITHVALUES
+            HRANDFIELD h -9223372036854775808
+            HRANDFIELD string
+            HRANDFIELD string 1
+            HRANDFIELD
+            HSCAN h
+        ";
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            pair.check_line(line);
+        }
+        let fields: Vec<String> = (0..600).map(|n| format!("field:{n}")).collect();
+        fields.iter().for_each(|field| pair.check(&["HSET", "large", field, &field[6..]]));
+        pair.check(&["HSCAN", "large", "0", "COUNT", "100000"]);
+        pair.check(&["HSCAN", "large", "0", "COUNT", "100000", "MATCH", "*9"]);
+        pair.check(&["HRANDFIELD", "large", "600"]);
+        pair.check(&["HRANDFIELD", "large", "600", "WITHVALUES"]);
+        pair.check(&["HRANDFIELD", "large", "-700", "WITHVALUES"]);
+    }
+    super::sets::check_rows(&["hscan", "hrandfield", "hset", "hget", "hgetall", "hdel", "hincrbyfloat", "hmset"]);
 }
 
 #[test]

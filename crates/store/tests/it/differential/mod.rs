@@ -53,6 +53,25 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
             }
             Reply::Array(items)
         }
+        ("hscan", Reply::Array(mut items)) => {
+            if let Some(Reply::Array(fields)) = items.get_mut(1) {
+                *fields = in_pairs(std::mem::take(fields));
+            }
+            Reply::Array(items)
+        }
+        ("hrandfield", Reply::Array(mut items)) => {
+            match words.get(3) {
+                // RESP2 has fields and values in one row.
+                Some(_) if !matches!(items.first(), Some(Reply::Array(_))) => items = in_pairs(items),
+                _ => items.sort_by_key(|item| format!("{item:?}")),
+            }
+            if words[2].starts_with('-') {
+                let form = |item: &Reply| if let Reply::Array(pair) = item { pair.len() } else { 0 };
+                items = items.iter().map(|item| Reply::Integer(form(item) as i64)).collect();
+            }
+            Reply::Array(items)
+        }
+        ("hrandfield", Reply::Bulk(_)) => Reply::Simple("any".into()),
         // Chance decides which, but not how many.
         ("srandmember", Reply::Array(items)) if words.get(2).is_some_and(|count| count.starts_with('-')) => {
             Reply::Array(vec![Reply::Null; items.len()])
@@ -77,6 +96,13 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
         (command, reply) if command.starts_with('z') => zsets::normalised(command, reply),
         (_, reply) => reply,
     }
+}
+
+/// Pairs of elements, sorted.
+fn in_pairs(items: Vec<Reply>) -> Vec<Reply> {
+    let mut pairs: Vec<Vec<Reply>> = items.chunks(2).map(<[Reply]>::to_vec).collect();
+    pairs.sort_by_key(|pair| format!("{pair:?}"));
+    pairs.concat()
 }
 
 impl Pair {

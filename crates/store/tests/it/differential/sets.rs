@@ -107,7 +107,7 @@ pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
                 add(random, &["0", "100", "-1", "-5", "x", "9223372036854775807", "-9223372036854775808"]);
             }
             if random.below(8) == 0 {
-                add(random, &["7", "-7", "1.5"]);
+                add(random, &["77", "-7", "1.5"]);
             }
         }
         _ => {
