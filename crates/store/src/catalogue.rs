@@ -41,7 +41,7 @@ flags! {
     LOADING = 7, "loading";
     STALE = 8, "stale";
     SKIP_MONITOR = 9, "skip_monitor";
-    SKIP_SLOWLOG = 15, "skip_slowlog";
+    SKIP_SLOWLOG = 20, "skip_slowlog";
     FAST = 10, "fast";
     NO_AUTH = 11, "no_auth";
     MOVABLEKEYS = 12, "movablekeys";

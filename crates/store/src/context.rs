@@ -250,7 +250,6 @@ impl<'p> Ctx<'p> {
     }
 
     /// Tells those who watch key `index` that it changed, where Redis says no event.
-    #[allow(dead_code, reason = "few commands change a key in silence")]
     pub(crate) fn touch(&mut self, index: usize) {
         let place = self.places[index];
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {

@@ -34,6 +34,8 @@ pub(crate) struct Gate {
     /// Set while a global section is alone.
     closed: AtomicBool,
     inside: Box<[Counter]>,
+    /// Counts passes of who has closed the gate, and stops nobody.
+    alone: AtomicU32,
     /// Sections and parked commands that exist.
     tickets: AtomicUsize,
     /// Held by the global section that closes the gate.
@@ -102,6 +104,15 @@ pub struct Closed<'s> {
     _turn: MutexGuard<'s, ()>,
 }
 
+impl Closed<'_> {
+    /// A pass for a command that is run while the gate is closed, by who closed it. It is dropped before a database is
+    /// flushed or swapped.
+    pub(crate) fn pass(&self) -> Pass<'_> {
+        self.gate.alone.fetch_add(1, Ordering::Relaxed);
+        Pass { gate: self.gate, counter: &self.gate.alone }
+    }
+}
+
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         self.gate.closed.store(false, Ordering::SeqCst);
@@ -119,6 +130,7 @@ impl Gate {
         Gate {
             closed: AtomicBool::new(false),
             inside: (0..COUNTERS).map(|_| Counter::default()).collect(),
+            alone: AtomicU32::new(0),
             tickets: AtomicUsize::new(0),
             turn: Mutex::new(()),
             crowded: AtomicBool::new(false),
@@ -142,6 +154,9 @@ impl Gate {
             // sees this thread inside.
             counter.fetch_add(1, Ordering::SeqCst);
             if !self.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            if std::ptr::eq(counter, &self.alone) {
                 return;
             }
             counter.fetch_sub(1, Ordering::Release);
@@ -230,6 +245,12 @@ impl Gate {
         let mut waiting = self.waiting.lock();
         waiting.tickets.push_front(ticket);
         self.crowded.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes out somebody who queued for a turn alone, and has had it or gives up.
+    pub(crate) fn leave(&self, ticket: &Arc<Ticket>) {
+        self.waiting.lock().tickets.retain(|queued| !Arc::ptr_eq(queued, ticket));
+        self.went();
     }
 
     /// Tells that a queued command was carried out; wakes the sections behind when none is left.

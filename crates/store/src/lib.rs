@@ -49,7 +49,6 @@ mod stripe;
 mod table;
 mod turn;
 mod value;
-#[allow(dead_code, reason = "the commands that watch come next")]
 mod watch;
 
 use std::sync::Arc;

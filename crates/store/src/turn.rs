@@ -195,8 +195,10 @@ impl Inner {
     pub(crate) fn run_waiting(&self) {
         while let Some(ticket) = self.gate.pop() {
             let Some(command) = ticket.take_command() else {
-                self.gate.went();
-                continue;
+                // A transaction that wants to be alone: it closes the gate itself, and leaves the queue then.
+                self.gate.requeue(ticket.clone());
+                ticket.wake();
+                return;
             };
             match command.spec.handler {
                 Handler::Global(handle) => {

@@ -16,6 +16,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use crate::Inner;
+use crate::gate::Pass;
 use crate::stripe::{Now, Stripe};
 
 /// Whether one of a client's watched keys was touched.
@@ -116,6 +117,7 @@ impl WatchTable {
 }
 
 /// The keys that a client watches.
+#[derive(Debug)]
 pub(crate) struct Watching {
     pub(crate) mark: Arc<Mark>,
     pub(crate) keys: Vec<WatchedKey>,
@@ -124,6 +126,7 @@ pub(crate) struct Watching {
 }
 
 /// A key that a client watches.
+#[derive(Debug)]
 pub(crate) struct WatchedKey {
     pub(crate) db: u32,
     pub(crate) hash: u64,
@@ -151,7 +154,7 @@ impl Watching {
     }
 
     /// Takes the client off one key's stripe, which is locked.
-    pub(crate) fn leave(&self, stripe: &mut Stripe, watched: &WatchedKey) {
+    fn leave(&self, stripe: &mut Stripe, watched: &WatchedKey) {
         if let Some(table) = &mut stripe.watched {
             table.remove(&watched.key, &self.mark);
             if table.is_empty() {
@@ -162,27 +165,31 @@ impl Watching {
 
     /// Ends the watch on all keys.
     pub(crate) fn end(self, inner: &Inner) {
+        let pass = inner.gate.enter();
+        self.end_within(inner, &pass);
+    }
+
+    /// As [`end`](Self::end), for who is inside the gate.
+    pub(crate) fn end_within(self, inner: &Inner, pass: &Pass<'_>) {
         for watched in &self.keys {
-            let pass = inner.gate.enter();
-            if let Some(db) = inner.keyspace.db(&pass, watched.db) {
+            if let Some(db) = inner.keyspace.db(pass, watched.db) {
                 self.leave(&mut db.lock(inner.keyspace.stripe_of(watched.hash)), watched);
             }
         }
     }
 
     /// Whether this key, whose stripe is locked, expired since it is watched.
-    pub(crate) fn has_expired(stripe: &Stripe, watched: &WatchedKey, now: &mut Now<'_>) -> bool {
+    fn has_expired(stripe: &Stripe, watched: &WatchedKey, now: &mut Now<'_>) -> bool {
         let Some(slot) = stripe.table.find(watched.hash, &watched.key) else { return false };
         let expiry = stripe.table.entry(slot).expiry();
         expiry.is_some_and(|at_ms| at_ms > watched.since_ms && at_ms <= now.ms())
     }
 
     /// Whether a key was touched, or has expired.
-    pub(crate) fn is_dirty(&self, inner: &Inner, now: &mut Now<'_>) -> bool {
+    pub(crate) fn is_dirty(&self, inner: &Inner, pass: &Pass<'_>, now: &mut Now<'_>) -> bool {
         self.mark.is_dirty()
             || self.keys.iter().any(|watched| {
-                let pass = inner.gate.enter();
-                let db = inner.keyspace.db(&pass, watched.db);
+                let db = inner.keyspace.db(pass, watched.db);
                 db.is_some_and(|db| {
                     Watching::has_expired(&db.lock(inner.keyspace.stripe_of(watched.hash)), watched, now)
                 })

@@ -132,7 +132,10 @@ fn count_one(ctx: &mut Ctx<'_>) -> Result<u64, Refused> {
     edit(&mut key, |bytes| {
         format::cache(bytes, count);
         Ok(count)
-    })
+    })?;
+    // To Redis that is a change, which it says to those who watch the key and to nobody else.
+    ctx.touch(0);
+    Ok(count)
 }
 
 fn pfcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

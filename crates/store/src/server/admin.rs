@@ -71,7 +71,8 @@ pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     let protocol = context.session.protocol;
     match timeout(args[2]) {
         Err(text) => fail(text, out),
-        Ok(_) if replicas <= 0 => {
+        // A transaction doesn't wait.
+        Ok(_) if replicas <= 0 || context.session.in_exec => {
             out.integer(0);
             Outcome::Done
         }
@@ -100,7 +101,7 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
         out.integer(0);
         out.integer(0);
     }
-    if replicas == 0 {
+    if replicas == 0 || context.session.in_exec {
         reply(out);
         return Outcome::Done;
     }

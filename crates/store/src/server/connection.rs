@@ -22,6 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::Worker;
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Replies, Session};
+use super::transaction::Exec;
 use crate::config::ServerOptions;
 use crate::memory::{Memory, Outside};
 use crate::park::Parked;
@@ -145,6 +146,8 @@ enum Step {
     Parked(Parked),
     /// The command's reply comes at a time.
     Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
+    /// A transaction waits for its turn, or goes on after a slice.
+    Exec(Box<Exec>),
     /// The next command waits for the end of a pause.
     Paused { is_write: bool },
     /// Write what there is and close.
@@ -302,6 +305,11 @@ impl<S: Socket> Connection<S> {
                     let Some(bytes) = self.unless_killed(reply).await else { break false };
                     self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
                 }
+                Step::Exec(exec) => {
+                    if !Box::pin(self.exec(exec, &mut workspace, &options)).await {
+                        break false;
+                    }
+                }
                 Step::Paused { is_write } => {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
@@ -327,7 +335,7 @@ impl<S: Socket> Connection<S> {
     fn step(&mut self, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> Step {
         let limit = &options.client_output_buffer_limit[self.output_class()];
         let query_limit = options.client_query_buffer_limit;
-        if (workspace.input.len() - workspace.start) as u64 > query_limit {
+        if (workspace.input.len() - workspace.start + self.session.queued_bytes()) as u64 > query_limit {
             return Step::Abort;
         }
         let Workspace { input, start, parser, output, need, .. } = workspace;
@@ -368,6 +376,7 @@ impl<S: Socket> Connection<S> {
             match outcome {
                 Outcome::Parked(reply) => return Step::Parked(reply),
                 Outcome::Later(reply) => return Step::Later(reply),
+                Outcome::Exec(exec) => return Step::Exec(exec),
                 Outcome::Close => return Step::Close,
                 Outcome::Abort => return Step::Abort,
                 _ if limit.hard > 0 && output.len() as u64 > limit.hard => return Step::Abort,
@@ -419,6 +428,37 @@ impl<S: Socket> Connection<S> {
         output.clear();
         self.client.outbox.left(0);
         true
+    }
+
+    /// Goes on with a transaction until its reply is in the output; false if the connection is to be closed.
+    async fn exec(&mut self, mut exec: Box<Exec>, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> bool {
+        // Of one that has begun the reply is in the output already.
+        if !exec.has_begun() && !self.flush(&mut workspace.output, options).await {
+            return false;
+        }
+        self.tell(true, workspace.input.len() - workspace.start, 0);
+        let finished = poll_fn(|cx| {
+            self.client.register(cx.waker());
+            if self.client.is_killed() && !exec.has_begun() {
+                return Poll::Ready(false);
+            }
+            let mut context =
+                Context { worker: &self.worker, options, session: &mut self.session, client: &self.client };
+            exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true)
+        });
+        let finished = finished.await;
+        let before = exec.reply_start().unwrap_or(workspace.output.len());
+        self.session.finish_exec(&self.worker, &mut workspace.output, before);
+        let limit = options.client_output_buffer_limit[self.output_class()].hard;
+        if limit > 0 && workspace.output.len() as u64 > limit {
+            return false;
+        }
+        let closes = exec.closes;
+        drop(exec);
+        if closes {
+            self.flush(&mut workspace.output, options).await;
+        }
+        finished && !closes
     }
 
     /// Which row of `client-output-buffer-limit` is its own.

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
@@ -12,13 +13,16 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use super::Worker;
 use super::client::Client;
 use super::subscription::{self, Subscriptions};
+use super::transaction::{self, Exec, Multi};
 use super::{admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info};
 use crate::Inner;
 use crate::catalogue::{self, CommandSpec, Flags};
 use crate::config::ServerOptions;
 use crate::execute::FAILED;
+use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm};
+use crate::watch::Watching;
 
 /// Bytes of a request that an unknown-command error quotes.
 const QUOTED_MAX: usize = 128;
@@ -35,6 +39,8 @@ pub(super) enum Outcome {
     Parked(Parked),
     /// Its reply comes later, encoded, by time alone.
     Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
+    /// A transaction, whose reply the connection writes.
+    Exec(Box<Exec>),
     /// It has not been run: CLIENT PAUSE.
     Paused { is_write: bool },
 }
@@ -50,6 +56,14 @@ pub(super) enum Replies {
     Skip,
 }
 
+/// Whether a reply was already dropped as far as CLIENT REPLY wants.
+#[derive(Clone, Copy, Debug)]
+enum Suppressed {
+    NotYet,
+    /// A transaction does it command by command, because one of them may be CLIENT REPLY.
+    Already,
+}
+
 /// What a connection's commands change about it.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -60,6 +74,10 @@ pub(super) struct Session {
     pub no_evict: bool,
     /// What it listens to.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// What is queued since MULTI.
+    pub multi: Option<Box<Multi>>,
+    /// The keys that it watches.
+    pub watching: Option<Box<Watching>>,
     /// Whether the commands of a transaction are being run.
     pub in_exec: bool,
     /// The last command, for CLIENT LIST.
@@ -69,6 +87,7 @@ pub(super) struct Session {
     /// The row being timed. Equal commands that follow each other are timed together, so a pipeline of them costs one
     /// look at the clock and the sums are right nevertheless.
     timed: Option<u16>,
+    suppressed: Suppressed,
     parked: Option<u16>,
 }
 
@@ -81,10 +100,13 @@ impl Session {
             replies: Replies::On,
             no_evict: false,
             subscriptions: None,
+            multi: None,
+            watching: None,
             in_exec: false,
             command: "NULL",
             now: Instant::now(),
             timed: None,
+            suppressed: Suppressed::NotYet,
             parked: None,
         }
     }
@@ -96,11 +118,45 @@ impl Session {
 
     /// The commands queued for EXEC with their bytes, and whether a watched key was touched, for CLIENT LIST.
     pub fn transaction(&self) -> (Option<(usize, usize)>, bool) {
-        (None, false)
+        let is_dirty = self.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty());
+        (self.multi.as_ref().map(|multi| multi.size()), is_dirty)
     }
 
-    /// Ends subscriptions: RESET, and a connection's end.
+    /// Bytes of commands that wait for EXEC.
+    pub fn queued_bytes(&self) -> usize {
+        self.multi.as_ref().map_or(0, |multi| multi.size().1)
+    }
+
+    /// Counts a command of a transaction by its reply.
+    pub fn count_inner(&self, worker: &Worker, row: u16, reply: &[u8]) {
+        let counters = &worker.counters.per_command[usize::from(row)];
+        counters.calls.add(1);
+        worker.counters.commands.add(1);
+        if reply.first() == Some(&b'-') {
+            counters.failed.add(1);
+            count_error(worker, reply, 0);
+        }
+    }
+
+    /// Accounts for a transaction whose reply starts at `before`.
+    pub fn finish_exec(&mut self, worker: &Worker, output: &mut Vec<u8>, before: usize) {
+        if let Some(row) = self.parked.take() {
+            self.timed = Some(row);
+            self.suppressed = Suppressed::Already;
+            self.account(worker, row, output, before);
+            self.stop_clock(worker);
+        }
+    }
+
+    /// Whether CLIENT REPLY suppresses what is written now.
+    pub fn is_mute(&self) -> bool {
+        matches!(self.replies, Replies::Off | Replies::Skip)
+    }
+
+    /// Ends subscriptions, watch and transaction: RESET, and a connection's end.
     pub fn leave(&mut self, client: &Client, inner: &Inner) {
+        self.multi = None;
+        transaction::end_watch(self, inner);
         subscription::leave_all(self, client, &inner.pubsub);
     }
 
@@ -135,8 +191,9 @@ impl Session {
             counters.failed.add(1);
             count_error(worker, output, before);
         }
-        let kept = INDEX.rows[usize::from(row)].pushes.then_some(output.len());
-        self.filter(output, kept.unwrap_or(before));
+        let kept = INDEX.rows[usize::from(row)].pushes || matches!(self.suppressed, Suppressed::Already);
+        self.suppressed = Suppressed::NotYet;
+        self.filter(output, if kept { output.len() } else { before });
     }
 
     /// Drops a reply that CLIENT REPLY suppresses.
@@ -178,6 +235,15 @@ pub(super) struct Row {
     pushes: bool,
     /// Whether a RESP2 client may call it while it listens.
     beside_listening: bool,
+    /// Whether it is run inside MULTI instead of being queued.
+    unqueued: bool,
+}
+
+impl Row {
+    /// Who carries it out if that is the connection.
+    pub fn local(&self) -> Option<Local> {
+        self.local
+    }
 }
 
 /// Who carries out what isn't about keys.
@@ -244,6 +310,11 @@ const LOCAL: &[(&str, Local)] = &[
     ("subscribe", subscription::subscribe),
     ("sunsubscribe", subscription::sunsubscribe),
     ("unsubscribe", subscription::unsubscribe),
+    ("watch", transaction::watch),
+    ("unwatch", transaction::unwatch),
+    ("multi", transaction::multi),
+    ("exec", transaction::exec),
+    ("discard", transaction::discard),
 ];
 
 /// Every command by name, with the number under which it is counted.
@@ -267,6 +338,7 @@ impl Commands {
             local: local(&full_name),
             pushes: full_name.ends_with("subscribe"),
             beside_listening: full_name.ends_with("subscribe") || ["ping", "quit", "reset"].contains(&&*full_name),
+            unqueued: ["exec", "discard", "multi", "watch", "quit", "reset"].contains(&&*full_name),
             full_name,
             subcommands: 0..0,
         };
@@ -361,9 +433,26 @@ impl Context<'_> {
             );
             return self.reject(Some(row), output, before, |out| out.error(&text));
         }
-        let is_write = command.spec.flags.has(Flags::WRITE);
+        let queues = self.session.multi.is_some() && !command.unqueued;
+        if queues && command.spec.flags.has(Flags::NO_MULTI) {
+            let text = "ERR Command not allowed inside a transaction";
+            return self.reject(Some(row), output, before, |out| out.error(text));
+        }
+        let is_exec = command.full_name == "exec";
+        let of_queue = |flag| is_exec && self.session.multi.as_ref().is_some_and(|multi| multi.has(flag));
+        if (queues || of_queue(Flags::DENYOOM)) && !self.has_room() {
+            return self.reject(Some(row), output, before, |out| out.error(OOM));
+        }
+        let is_write = command.spec.flags.has(Flags::WRITE) || of_queue(Flags::WRITE);
         if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
             return Outcome::Paused { is_write };
+        }
+        if queues && let Some(multi) = &mut self.session.multi {
+            multi.push(row, command.spec, args);
+            self.session.command = &command.full_name;
+            ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
+            self.session.filter(output, before);
+            return Outcome::Done;
         }
         if self.session.timed != Some(row) {
             self.session.stop_clock(self.worker);
@@ -384,7 +473,18 @@ impl Context<'_> {
                 })
             }
         };
-        if let Outcome::Parked(_) | Outcome::Later(_) = outcome {
+        let outcome = match outcome {
+            // Most transactions find their keys free and are done at once.
+            Outcome::Exec(mut exec) => match exec.poll(Waker::noop(), self, output) {
+                Poll::Ready(()) => {
+                    self.session.suppressed = Suppressed::Already;
+                    if exec.closes { Outcome::Close } else { Outcome::Done }
+                }
+                Poll::Pending => Outcome::Exec(exec),
+            },
+            outcome => outcome,
+        };
+        if let Outcome::Parked(_) | Outcome::Later(_) | Outcome::Exec(_) = outcome {
             self.session.timed = None;
             self.session.parked = Some(row);
         } else {
@@ -402,6 +502,12 @@ impl Context<'_> {
             return Some(row);
         }
         INDEX.find(name)
+    }
+
+    /// Whether there is memory for one more command that needs some.
+    fn has_room(&self) -> bool {
+        let inner = &self.worker.server.store.0;
+        !inner.memory.is_over() || inner.make_room()
     }
 
     /// Hands a command over to the store.
@@ -422,6 +528,18 @@ impl Context<'_> {
         write: impl FnOnce(&mut ReplyWriter<'_>),
     ) -> Outcome {
         write(&mut ReplyWriter::new(output, self.session.protocol));
+        if let Some(multi) = &mut self.session.multi {
+            multi.aborted = true;
+        }
+        if row.is_some_and(|row| INDEX.rows[usize::from(row)].full_name == "exec") {
+            // What keeps EXEC from running ends the transaction.
+            let line = output.split_off(before);
+            let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
+            let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
+            ReplyWriter::new(output, self.session.protocol).error_bytes(&text);
+            self.session.multi = None;
+            transaction::end_watch(self.session, &self.worker.server.store.0);
+        }
         if let Some(row) = row {
             self.worker.counters.per_command[usize::from(row)].rejected.add(1);
         }

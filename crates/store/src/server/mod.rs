@@ -27,6 +27,7 @@ mod info;
 mod pause;
 mod rows;
 mod subscription;
+mod transaction;
 
 use std::cell::{Cell, RefCell};
 use std::io;

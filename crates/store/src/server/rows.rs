@@ -151,6 +151,22 @@ const fn listens(
     }
 }
 
+/// About transactions.
+const fn transacts(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    since: &'static str,
+    summary: &'static str,
+) -> CommandSpec {
+    CommandSpec {
+        group: "transactions",
+        categories: &[Category::Transaction],
+        ..row(name, arity, By::Transaction, OWN.and(flags), since, summary)
+    }
+}
+
+const LIGHT: Flags = Flags::FAST.and(Flags::ALLOW_BUSY);
 const SHARDS: KeyRule = KeyRule::Channels { last: -1 };
 
 /// The rows.
@@ -174,6 +190,21 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         row("lolwut", -1, By::Host, Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."),
         &[Category::Read],
     ),
+    costs(
+        transacts("discard", 1, LIGHT, "2.0.0", "Drops the queued commands of a transaction."),
+        "O(N) where N is the number of queued commands.",
+    ),
+    costs(
+        transacts("exec", 1, Flags::SKIP_SLOWLOG, "1.2.0", "Runs the queued commands of a transaction."),
+        "that of the commands",
+    ),
+    transacts("multi", 1, LIGHT, "1.2.0", "Begins a transaction: commands are queued from here on."),
+    costs(transacts("unwatch", 1, LIGHT, "2.2.0", "Forgets all watched keys."), "O(1) for every key."),
+    CommandSpec {
+        keys: KeyRule::ALL,
+        complexity: "O(1) for every key.",
+        ..transacts("watch", -2, LIGHT, "2.2.0", "Lets the next EXEC fail if one of the keys is touched before it.")
+    },
     listens("psubscribe", -2, KeyRule::None, "2.0.0", "Listens to channels whose names match patterns."),
     listens("punsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to patterns, or to all of them."),
     listens("ssubscribe", -2, SHARDS, "7.0.0", "Listens to shard channels."),

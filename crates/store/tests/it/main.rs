@@ -14,6 +14,7 @@ mod pubsub;
 mod reference;
 mod server;
 mod support;
+mod transactions;
 
 use std::future::Future;
 use std::pin::Pin;

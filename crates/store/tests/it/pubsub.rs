@@ -19,7 +19,7 @@ const ALIKE: &[&str] = &[
     "UNSUBSCRIBE\r\nUNSUBSCRIBE a b\r\nPUNSUBSCRIBE a\r\nSUNSUBSCRIBE\r\nSUNSUBSCRIBE a\r\n",
     "SUBSCRIBE a b c\r\nUNSUBSCRIBE b a\r\nUNSUBSCRIBE\r\n",
     "SUBSCRIBE\r\nPSUBSCRIBE\r\nSSUBSCRIBE\r\nPUBLISH a\r\nSPUBLISH a b c\r\n",
-    "SUBSCRIBE a\r\nPING a b\r\nnosuch\r\nGET\r\nHELLO 3\r\nCLIENT ID\r\nQUIT\r\n",
+    "SUBSCRIBE a\r\nPING a b\r\nnosuch\r\nGET\r\nHELLO 3\r\nCLIENT ID\r\nMULTI\r\nQUIT\r\n",
     "SUBSCRIBE a\r\nPSUBSCRIBE a*\r\nSSUBSCRIBE a\r\nRESET\r\nGET nosuch\r\nPUBSUB CHANNELS\r\nPUBSUB NUMPAT\r\n",
     "SUBSCRIBE \"\"\r\nPSUBSCRIBE \"\"\r\nSUBSCRIBE \"a\\x00b\"\r\n",
     "CLIENT REPLY OFF\r\nSUBSCRIBE a\r\nUNSUBSCRIBE a\r\nCLIENT REPLY ON\r\n",

@@ -6,6 +6,7 @@ mod events;
 mod hashes;
 mod hll;
 mod sets;
+mod transactions;
 mod zsets;
 
 use sluicegate_store::{Caller, Store, StoreOptions};

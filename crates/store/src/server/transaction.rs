@@ -1,0 +1,442 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! EXEC runs the queued commands as a section (`crate::section`): it holds the keys that the commands name, for writing
+//! or reading, and the watched keys for reading, all at once, and only commands on those keys wait. Whether a watched
+//! key was touched is asked after the holds, so of two clients that watch each other's keys one sees the other's write.
+//! A transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed instead: it is alone.
+//!
+//! A long transaction yields its worker every [`SLICE`]; the holds stay. What its commands publish leaves at its end,
+//! in order, before the holds go. There is no roll-back, as in Redis: an error is that command's reply.
+//!
+//! Limits: queued commands count for `client-query-buffer-limit`. One that is alone does not yield.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+
+use super::dispatch::{Context, INDEX, Outcome, Session};
+use crate::Inner;
+use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::effect::Collected;
+use crate::execute::{FAILED, Who};
+use crate::gate::Closed;
+use crate::hold::{Mode, NOBODY, Ticket};
+use crate::park::Words;
+use crate::section::{Section, SectionWait};
+use crate::stripe::Now;
+use crate::watch::Watching;
+
+/// How long a transaction works before it yields.
+const SLICE: Duration = Duration::from_micros(500);
+/// Commands between looks at the clock.
+const COMMANDS_PER_LOOK: usize = 16;
+/// What a queued command takes beside its words, in bytes.
+const OVERHEAD: usize = size_of::<Queued>() + 32;
+
+/// A command that waits for EXEC.
+#[derive(Debug)]
+struct Queued {
+    row: u16,
+    words: Words,
+}
+
+/// What is queued since MULTI.
+#[derive(Debug, Default)]
+pub(super) struct Multi {
+    commands: Vec<Queued>,
+    bytes: usize,
+    /// A command was refused, so EXEC will be.
+    pub aborted: bool,
+    /// The flags of all commands together.
+    flags: u32,
+}
+
+impl Multi {
+    /// Queues a command.
+    pub fn push(&mut self, row: u16, spec: &CommandSpec, args: &[&[u8]]) {
+        let words = Words::new(args);
+        self.bytes += args.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>() + OVERHEAD;
+        self.flags |= spec.flags.0;
+        self.commands.push(Queued { row, words });
+    }
+
+    /// Number of commands, and the bytes they take.
+    pub fn size(&self) -> (usize, usize) {
+        (self.commands.len(), self.bytes)
+    }
+
+    /// Whether one of the commands has this flag.
+    pub fn has(&self, flag: Flags) -> bool {
+        Flags(self.flags).has(flag)
+    }
+}
+
+/// `MULTI`.
+pub(super) fn multi(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if context.session.multi.is_some() {
+        out.error("ERR MULTI calls can not be nested");
+    } else {
+        context.session.multi = Some(Box::default());
+        out.ok();
+    }
+    Outcome::Done
+}
+
+/// `DISCARD`.
+pub(super) fn discard(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if context.session.multi.take().is_none() {
+        out.error("ERR DISCARD without MULTI");
+    } else {
+        end_watch(context.session, &context.worker.server.store.0);
+        out.ok();
+    }
+    Outcome::Done
+}
+
+/// `WATCH key…`.
+pub(super) fn watch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if context.session.multi.is_some() {
+        out.error("ERR WATCH inside MULTI is not allowed");
+        return Outcome::Done;
+    }
+    let inner = &context.worker.server.store.0;
+    let watching = context.session.watching.get_or_insert_with(|| Box::new(Watching::new(inner)));
+    args[1..].iter().for_each(|key| watching.add(inner, context.session.db, key));
+    out.ok();
+    Outcome::Done
+}
+
+/// `UNWATCH`.
+pub(super) fn unwatch(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    // Queued, it comes too late to change anything: EXEC has ended the watch.
+    end_watch(context.session, &context.worker.server.store.0);
+    out.ok();
+    Outcome::Done
+}
+
+/// Ends the watch of a client.
+pub(super) fn end_watch(session: &mut Session, inner: &Inner) {
+    if let Some(watching) = session.watching.take() {
+        watching.end(inner);
+    }
+}
+
+/// `EXEC`.
+pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let inner = context.worker.server.store.0.clone();
+    let Some(multi) = context.session.multi.take() else {
+        out.error("ERR EXEC without MULTI");
+        return Outcome::Done;
+    };
+    if multi.aborted {
+        end_watch(context.session, &inner);
+        out.error("EXECABORT Transaction discarded because of previous errors.");
+        return Outcome::Done;
+    }
+    if context.session.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty()) {
+        end_watch(context.session, &inner);
+        out.null_array();
+        return Outcome::Done;
+    }
+    Outcome::Exec(Box::new(Exec::new(inner, *multi, context.session)))
+}
+
+/// A transaction on its way.
+pub(super) struct Exec {
+    inner: Arc<Inner>,
+    commands: Vec<Queued>,
+    next: usize,
+    turn: Turn,
+    /// A command asked for the end of the connection.
+    pub closes: bool,
+    now_ms: i64,
+    /// Where the reply starts in the output.
+    start: Option<usize>,
+    /// The database of commands that are finished after their client has gone.
+    db: u32,
+}
+
+/// How it comes to its turn.
+enum Turn {
+    /// It waits for its keys.
+    Keys(SectionWait),
+    /// It has them.
+    Held(Section),
+    /// It wants to be alone; the ticket stands in the gate's queue.
+    Alone(Option<Arc<Ticket>>),
+    /// It has ended, or was refused.
+    Over,
+}
+
+impl Exec {
+    fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
+        let mut keys: Vec<(u32, &[u8], Mode)> = Vec::new();
+        let mut words_of: Vec<(u32, Vec<&[u8]>)> = Vec::with_capacity(multi.commands.len());
+        let mut db = session.db;
+        let mut alone = false;
+        for queued in &multi.commands {
+            let spec = INDEX.rows()[usize::from(queued.row)].spec;
+            let words = queued.words.to_vec();
+            alone |= matches!(spec.handler, Handler::Global(_)) || spec.name == "keys";
+            // What follows a SELECT means keys of that database.
+            if spec.name == "select" {
+                db = selected(&inner, words[1]).unwrap_or(db);
+            }
+            words_of.push((db, words));
+        }
+        let turn = if alone {
+            Turn::Alone(None)
+        } else {
+            for (queued, (db, words)) in multi.commands.iter().zip(&words_of) {
+                let spec = INDEX.rows()[usize::from(queued.row)].spec;
+                if let Handler::Keyspace(_) = spec.handler {
+                    let named = inner.keys_of(spec, words, *db);
+                    keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
+                }
+            }
+            let watched = session.watching.iter().flat_map(|watching| &watching.keys);
+            keys.extend(watched.map(|watched| (watched.db, &*watched.key, Mode::Shared)));
+            Turn::Keys(crate::Store(inner.clone()).section(keys))
+        };
+        let now_ms = inner.clock.now_ms();
+        Exec { inner, commands: multi.commands, next: 0, turn, closes: false, now_ms, start: None, db: session.db }
+    }
+
+    /// Whether its turn has come: it is finished then, whatever becomes of its client.
+    pub fn has_begun(&self) -> bool {
+        matches!(self.turn, Turn::Held(_))
+    }
+
+    /// Where its reply starts in the output, once it has begun.
+    pub fn reply_start(&self) -> Option<usize> {
+        self.start
+    }
+
+    /// Goes on; the reply is complete when it is ready.
+    pub fn poll(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+        if let Turn::Alone(_) = self.turn {
+            return self.poll_alone(waker, context, output);
+        }
+        if let Turn::Keys(wait) = &mut self.turn {
+            let section = match std::pin::Pin::new(wait).poll(&mut std::task::Context::from_waker(waker)) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(section)) => section,
+                Poll::Ready(Err(refused)) => {
+                    self.turn = Turn::Over;
+                    end_watch(context.session, &self.inner);
+                    ReplyWriter::new(output, context.session.protocol).error(&refused.to_string());
+                    return Poll::Ready(());
+                }
+            };
+            self.now_ms = section.now_ms();
+            let is_dirty = self.ends_watch_dirty(context.session, None);
+            if !self.begin(is_dirty, context, output) {
+                self.turn = Turn::Over;
+                return Poll::Ready(());
+            }
+            self.turn = Turn::Held(section);
+        }
+        let start = Instant::now();
+        while self.next < self.commands.len() {
+            self.run_next(context, output, None);
+            if self.next.is_multiple_of(COMMANDS_PER_LOOK) && start.elapsed() >= SLICE {
+                self.db = context.session.db;
+                waker.wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        // The end of the section: effects, then holds.
+        self.turn = Turn::Over;
+        Poll::Ready(())
+    }
+
+    /// Waits for a moment without sections and parked commands, and runs everything with the gate closed.
+    fn poll_alone(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+        let inner = self.inner.clone();
+        let Turn::Alone(ticket) = &mut self.turn else { return Poll::Ready(()) };
+        let closed = match ticket {
+            Some(_) => None,
+            None => inner.gate.close(),
+        };
+        let closed = closed.or_else(|| {
+            let ticket = ticket.get_or_insert_with(|| {
+                let ticket = Arc::new(Ticket::new(inner.ticket_id(), Vec::new(), None));
+                inner.gate.queue(ticket.clone());
+                ticket
+            });
+            // Heard of from here on, so a moment that comes after the next line is not missed.
+            ticket.listen(waker);
+            inner.gate.close()
+        });
+        let Some(closed) = closed else { return Poll::Pending };
+        let collected = Collected::default();
+        let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
+        if self.begin(is_dirty, context, output) {
+            while self.next < self.commands.len() {
+                self.run_next(context, output, Some((&closed, &collected)));
+            }
+        }
+        // Nobody passes the gate before the effects of this have left; publishing doesn't.
+        inner.emit(collected.into_inner());
+        drop(closed);
+        self.leave_gate();
+        Poll::Ready(())
+    }
+
+    /// Gives up the place in the gate's queue and lets those behind it have their turn.
+    fn leave_gate(&mut self) {
+        if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Over) {
+            self.inner.gate.leave(&ticket);
+            self.inner.run_waiting();
+        }
+    }
+
+    /// Ends the watch; whether a watched key was touched.
+    fn ends_watch_dirty(&self, session: &mut Session, closed: Option<&Closed<'_>>) -> bool {
+        let Some(watching) = session.watching.take() else { return false };
+        let mut now = Now::frozen(&self.inner.clock, self.now_ms);
+        let pass = match closed {
+            Some(closed) => closed.pass(),
+            None => self.inner.gate.enter(),
+        };
+        let is_dirty = watching.is_dirty(&self.inner, &pass, &mut now);
+        watching.end_within(&self.inner, &pass);
+        is_dirty
+    }
+
+    /// Writes the head of the reply; false if there is nothing to run.
+    fn begin(&mut self, is_dirty: bool, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
+        if context.session.listens() && context.client.outbox.is_filled() {
+            // What came before the transaction: inside its reply is no room for it.
+            context.client.outbox.drain(output);
+        }
+        self.start = Some(output.len());
+        let mut out = ReplyWriter::new(output, context.session.protocol);
+        match is_dirty {
+            true => out.null_array(),
+            false => out.array(self.commands.len()),
+        }
+        self.drop_if_mute(context, output);
+        !is_dirty
+    }
+
+    /// Drops what was just written if CLIENT REPLY suppresses it.
+    fn drop_if_mute(&self, context: &Context<'_>, output: &mut Vec<u8>) {
+        if context.session.is_mute() {
+            output.truncate(self.start.unwrap_or(output.len()));
+        }
+    }
+
+    /// Runs the next command and appends its reply.
+    fn run_next(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>, alone: Option<(&Closed<'_>, &Collected)>) {
+        let at = self.next;
+        self.next += 1;
+        let row = self.commands[at].row;
+        let command = &INDEX.rows()[usize::from(row)];
+        let before = output.len();
+        let protocol = context.session.protocol;
+        context.session.in_exec = true;
+        // A fault ends its command; the others are run all the same.
+        let run = catch_unwind(AssertUnwindSafe(|| match command.local() {
+            Some(local) => {
+                let words = self.commands[at].words.to_vec();
+                let outcome = local(context, &words, &mut ReplyWriter::new(output, protocol));
+                match outcome {
+                    Outcome::Done => {}
+                    Outcome::Close => self.closes = true,
+                    Outcome::Abort | Outcome::Exec(_) | Outcome::Parked(_) | Outcome::Later(_) => {
+                        output.truncate(before);
+                        ReplyWriter::new(output, protocol).error("ERR this command cannot wait in a transaction");
+                    }
+                    Outcome::Paused { .. } => {}
+                }
+            }
+            None => {
+                let db = context.session.db;
+                let out = &mut ReplyWriter::new(output, protocol);
+                self.run_on_keyspace(at, command.spec, db, out, alone);
+            }
+        }));
+        context.session.in_exec = false;
+        if run.is_err() {
+            output.truncate(before);
+            ReplyWriter::new(output, protocol).error(FAILED);
+        }
+        context.session.count_inner(context.worker, row, &output[before..]);
+        if context.session.is_mute() {
+            output.truncate(before);
+        }
+    }
+
+    /// Runs a command of the keyspace.
+    fn run_on_keyspace(
+        &mut self,
+        at: usize,
+        spec: &'static CommandSpec,
+        db: u32,
+        out: &mut dyn ReplySink,
+        alone: Option<(&Closed<'_>, &Collected)>,
+    ) {
+        let words = self.commands[at].words.to_vec();
+        let inner = &self.inner;
+        match (alone, &mut self.turn) {
+            (Some((closed, collected)), _) => match spec.handler {
+                Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
+                Handler::Keyspace(handle) => {
+                    let pass = closed.pass();
+                    let who = Who { id: NOBODY, now_ms: Some(self.now_ms), collected: Some(collected) };
+                    // Nothing is held while the gate is closed.
+                    let ran = inner.attempt(&pass, spec, handle, &words, db, who, out, None);
+                    debug_assert!(ran, "a hold behind a closed gate");
+                }
+                Handler::Container | Handler::Connection(_) => out.error("ERR this command needs a connection"),
+            },
+            (None, Turn::Held(section)) => {
+                if let Err(refused) = section.execute(db, &words, out) {
+                    out.error(&refused.to_string());
+                }
+            }
+            (None, _) => out.error(FAILED),
+        }
+    }
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        self.leave_gate_if_queued();
+        // Its client has gone in the middle; half a transaction must not stay.
+        while self.has_begun() && self.next < self.commands.len() {
+            let at = self.next;
+            self.next += 1;
+            let spec = INDEX.rows()[usize::from(self.commands[at].row)].spec;
+            let words = self.commands[at].words.to_vec();
+            if spec.name == "select" {
+                self.db = selected(&self.inner, words[1]).unwrap_or(self.db);
+            }
+            if let Handler::Keyspace(_) = spec.handler {
+                let db = self.db;
+                let mut unheard = sluicegate_wire::resp::ReplyBuilder::new();
+                let run = AssertUnwindSafe(|| self.run_on_keyspace(at, spec, db, &mut unheard, None));
+                // What panicked has lost its reply, which nobody waits for.
+                let _ = catch_unwind(run);
+            }
+        }
+    }
+}
+
+impl Exec {
+    fn leave_gate_if_queued(&mut self) {
+        if let Turn::Alone(_) = self.turn {
+            self.leave_gate();
+        }
+    }
+}
+
+/// The database that a SELECT chooses, if it exists.
+fn selected(inner: &Inner, word: &[u8]) -> Option<u32> {
+    let db = parse_i64(word).and_then(|db| u32::try_from(db).ok())?;
+    (db < inner.keyspace.databases()).then_some(db)
+}

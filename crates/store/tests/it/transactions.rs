@@ -1,0 +1,345 @@
+//! MULTI and its kin: bytes as redis-server sends them, and atomicity among many clients.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sluicegate_store::Mode;
+use sluicegate_store::config::ServerOptions;
+use sluicegate_testkit::{Client, RedisServer, wait_for};
+
+use crate::server::check_alike;
+use crate::support::Running;
+use crate::{Random, block_on};
+
+/// Requests whose replies must be the same to the byte. Each runs on a connection of its own.
+const ALIKE: &[&str] = &[
+    "MULTI\r\nMULTI\r\nWATCH a\r\nUNWATCH\r\nEXEC\r\n",
+    "EXEC\r\nDISCARD\r\nWATCH\r\nMULTI a\r\nUNWATCH\r\nUNWATCH a\r\nDISCARD a\r\n",
+    "MULTI\r\nnosuch\r\nSET a\r\nEXEC\r\nPING\r\n",
+    "MULTI\r\nSET a 1\r\nEXEC a\r\nEXEC\r\nGET a\r\n",
+    "MULTI\r\nDISCARD a\r\nEXEC\r\n",
+    "MULTI\r\nCLIENT FOO\r\nEXEC\r\n",
+    "MULTI\r\nDISCARD\r\nMULTI\r\nQUIT\r\nPING\r\n",
+    "MULTI\r\nSET quit 1\r\nRESET\r\nEXEC\r\nGET quit\r\n",
+    "MULTI\r\nEXEC\r\nMULTI\r\nPING\r\nPING a\r\nECHO b\r\nEXEC\r\n",
+    "DEL a\r\nMULTI\r\nSET a 1\r\nINCR a\r\nHSET a f v\r\nGET a\r\nnot queued\r\nDISCARD\r\nGET a\r\n",
+    "MULTI\r\nSET a 1\r\nINCR a\r\nHSET a f v\r\nGET a\r\nMGET a none\r\nEXEC\r\n",
+    "MULTI\r\nSELECT 99\r\nSELECT 3\r\nSET in3 v\r\nCONFIG GET maxclients\r\nDBSIZE\r\nEXEC\r\nGET in3\r\nSELECT 0\r\nGET in3\r\n",
+    "MULTI\r\nFLUSHALL\r\nSET a b\r\nDBSIZE\r\nKEYS *\r\nSWAPDB 0 1\r\nGET a\r\nSWAPDB 0 1\r\nGET a\r\nFLUSHDB\r\nEXEC\r\n",
+    "MULTI\r\nFLUSHALL foo\r\nSWAPDB x y\r\nEXEC\r\n",
+    "WATCH a b\r\nSET a 1\r\nMULTI\r\nPING\r\nEXEC\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "WATCH a b\r\nSET c 1\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "WATCH a\r\nSET a 1\r\nUNWATCH\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "WATCH a\r\nSET a 1\r\nMULTI\r\nDISCARD\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "WATCH a\r\nSET a 1\r\nMULTI\r\nUNWATCH\r\nEXEC\r\n",
+    "WATCH a\r\nSET a 1\r\nMULTI\r\nnosuch\r\nEXEC\r\n",
+    "WATCH a\r\nSELECT 1\r\nSET a 1\r\nMULTI\r\nPING\r\nEXEC\r\nDEL a\r\n",
+    "WATCH none\r\nDEL none\r\nEXPIRE none 1\r\nPERSIST none\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "SET w v\r\nWATCH w\r\nFLUSHALL\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "DEL w\r\nWATCH w\r\nFLUSHALL\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "SET w v PXAT 1\r\nWATCH w\r\nGET w\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "SET w v PXAT 1\r\nWATCH w\r\nFLUSHALL\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "SET w v PXAT 1\r\nWATCH w\r\nSET w v\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "SET w v\r\nWATCH w\r\nRENAME w w2\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "SET w v\r\nWATCH w2\r\nRENAME w w2\r\nMULTI\r\nPING\r\nEXEC\r\nDEL w2\r\n",
+    "SET w v\r\nWATCH w\r\nRENAME w w\r\nEXPIRE w 100 XX\r\nMULTI\r\nPING\r\nEXEC\r\n",
+    "SET w v\r\nWATCH w\r\nSWAPDB 0 1\r\nMULTI\r\nPING\r\nEXEC\r\nSWAPDB 0 1\r\n",
+    "MULTI\r\nSSUBSCRIBE c\r\nPSUBSCRIBE c*\r\nEXEC\r\n",
+    "MULTI\r\nSUBSCRIBE c\r\nPING\r\nUNSUBSCRIBE c\r\nEXEC\r\nPING\r\n",
+    "SUBSCRIBE a\r\nMULTI\r\nEXEC\r\n",
+    "MULTI\r\nAUTH x\r\nCLIENT REPLY FOO\r\nCLIENT SETNAME bob\r\nCLIENT GETNAME\r\nEXEC\r\n",
+    "CLIENT REPLY OFF\r\nMULTI\r\nSET replied 1\r\nCLIENT REPLY ON\r\nEXEC\r\nPING\r\n",
+    "CLIENT REPLY SKIP\r\nMULTI\r\nSET replied 1\r\nEXEC\r\n",
+    "MULTI\r\nSET a b\r\nPOST x\r\nEXEC\r\n",
+    "MULTI\r\n*x\r\n",
+    "MULTI\r\nWAIT 0 0\r\nWAIT 3 0\r\nEXEC\r\n",
+    "COMMAND INFO multi exec discard watch unwatch\r\nCOMMAND GETKEYS watch a b\r\n",
+];
+
+#[test]
+fn replies_are_those_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    check_alike(ALIKE, &redis, &ours);
+}
+
+#[test]
+fn a_password_is_asked_for_first() {
+    let redis = RedisServer::start(&["--requirepass", "secret"]);
+    let ours = Running::with(ServerOptions { requirepass: b"secret".to_vec(), ..ServerOptions::default() }, 1);
+    let scripts = ["MULTI\r\nEXEC\r\nWATCH a\r\nAUTH secret\r\nMULTI\r\nPING\r\nRESET\r\nEXEC\r\n"];
+    check_alike(&scripts, &redis, &ours);
+}
+
+fn command_of(words: &str) -> Vec<&str> {
+    words.split(' ').collect()
+}
+
+#[test]
+fn messages_of_a_transaction_leave_at_its_end_and_behind_its_reply() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    client.command(&["HELLO", "3"]);
+    client.read_reply();
+    client.ask(&["CONFIG", "SET", "notify-keyspace-events", "KA"]);
+    client.ask(&["SUBSCRIBE", "c", "__keyspace@0__:k"]);
+    client.read_reply();
+    for words in ["MULTI", "SET k 1", "PUBLISH c between", "DEL k"] {
+        client.ask(&command_of(words));
+    }
+    assert_eq!(client.ask(&["EXEC"]), "*3\r\n+OK\r\n:1\r\n:1\r\n");
+    let mut last = || {
+        let message = String::from_utf8(client.read_reply()).expect("text");
+        message.trim_end().rsplit("\r\n").next().expect("a message").to_owned()
+    };
+    assert_eq!([last(), last(), last()], ["set", "between", "del"]);
+}
+
+#[test]
+fn client_list_and_the_query_limit_know_what_is_queued() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let mut other = ours.connect();
+    let id = client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
+    client.ask(&["WATCH", "k"]);
+    client.ask(&["MULTI"]);
+    client.ask(&["SET", "k", &"v".repeat(1000)]);
+    other.ask(&["SET", "k", "other"]);
+    let list = wait_for("the client's state", || {
+        let list = other.ask(&["CLIENT", "LIST", "ID", &id]);
+        list.contains(" multi=1 ").then_some(list)
+    });
+    assert!(list.contains(" flags=x"), "{list}");
+    let memory = list.split(" multi-mem=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a field");
+    assert!((1000..2000).contains(&memory.parse::<usize>().expect("a number")), "{list}");
+    assert_eq!(other.ask(&["CONFIG", "SET", "client-query-buffer-limit", "1mb"]), "+OK\r\n");
+    let value = "v".repeat(200_000);
+    for _ in 0..10 {
+        use std::io::Write;
+        let command = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len());
+        // The server closes in the middle.
+        if client.stream().write_all(command.as_bytes()).is_err() {
+            break;
+        }
+    }
+    wait_for("the client to be dropped", || (ours.server.client_count() == 1).then_some(()));
+    assert_eq!(other.ask(&["GET", "k"]), "$5\r\nother\r\n", "nothing of it was run");
+}
+
+/// Sums in eight accounts stay the same while money moves between them in transactions and readers look.
+#[test]
+fn transfers_keep_the_sum() {
+    const ACCOUNTS: usize = 8;
+    let ours = Running::with(ServerOptions::default(), 3);
+    let names: Vec<String> = (0..ACCOUNTS).map(|account| format!("account:{account}")).collect();
+    let mut client = ours.connect();
+    names.iter().for_each(|name| assert_eq!(client.ask(&["SET", name, "1000"]), "+OK\r\n"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|writer| {
+                let (names, address) = (&names, ours.address());
+                scope.spawn(move || {
+                    let mut random = Random(writer);
+                    let mut client = Client::connect(&address);
+                    for _ in 0..400 {
+                        let (from, to) = (random.below(ACCOUNTS), random.below(ACCOUNTS));
+                        let amount = random.below(50).to_string();
+                        client.command(&["MULTI"]);
+                        client.command(&["DECRBY", &names[from], &amount]);
+                        if random.below(8) == 0 {
+                            // A long one, in which slices and others have their chance.
+                            (0..300).for_each(|_| client.command(&["GET", &names[from]]));
+                            (0..300).for_each(|_| assert_ne!(client.read_reply(), b""));
+                        }
+                        client.command(&["INCRBY", &names[to], &amount]);
+                        client.command(&["EXEC"]);
+                        (0..3).for_each(|_| assert_ne!(client.read_reply()[0], b'-'));
+                        assert_eq!(client.read_reply()[0], b'*');
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            let (names, address, done) = (&names, ours.address(), &done);
+            scope.spawn(move || {
+                let mut client = Client::connect(&address);
+                let mut words = vec!["MGET"];
+                words.extend(names.iter().map(String::as_str));
+                while !done.load(Ordering::Relaxed) {
+                    let reply = client.ask(&words);
+                    let sum: i64 = reply.lines().skip(2).step_by(2).map(|n| n.parse::<i64>().expect("a number")).sum();
+                    assert_eq!(sum, 1000 * ACCOUNTS as i64);
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().expect("it wrote"));
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(ours.store().stats().tickets, 0);
+}
+
+/// Increments by WATCH, GET, MULTI, SET, EXEC: none is lost, so the counter ends at the number of successes.
+#[test]
+fn optimistic_counters_lose_nothing() {
+    let ours = Running::with(ServerOptions::default(), 3);
+    let successes: usize = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let address = ours.address();
+                scope.spawn(move || {
+                    let mut client = Client::connect(&address);
+                    let mut successes = 0;
+                    while successes < 100 {
+                        client.ask(&["WATCH", "counter"]);
+                        let value = client.ask(&["GET", "counter"]);
+                        let value = value.lines().nth(1).map_or(0, |text| text.parse::<u64>().expect("a number"));
+                        client.ask(&["MULTI"]);
+                        client.ask(&["SET", "counter", &(value + 1).to_string()]);
+                        successes += usize::from(client.ask(&["EXEC"]) != "*-1\r\n");
+                    }
+                    successes
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("it counted")).sum()
+    });
+    assert_eq!(ours.connect().ask(&["GET", "counter"]), format!("${}\r\n{successes}\r\n", successes.to_string().len()));
+}
+
+/// Two clients watch both keys and write one each: never both, or each would have decided on what the other changed.
+#[test]
+fn of_two_that_watch_each_others_keys_one_at_most_succeeds() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let mut clients = [ours.connect(), ours.connect()];
+    let (mut none, mut one) = (0, 0);
+    for round in 0..500 {
+        let keys = [format!("a:{round}"), format!("b:{round}")];
+        for (client, own) in clients.iter_mut().zip(&keys) {
+            client.ask(&["WATCH", &keys[0], &keys[1]]);
+            client.ask(&["MULTI"]);
+            client.ask(&["SET", own, "1"]);
+        }
+        // Both at once.
+        clients.iter_mut().for_each(|client| client.command(&["EXEC"]));
+        let done = clients.iter_mut().filter_map(|client| client.read_reply().starts_with(b"*1").then_some(())).count();
+        assert!(done <= 1, "both in round {round}");
+        if done == 1 { one += 1 } else { none += 1 }
+    }
+    assert!(one > none, "{one} {none}");
+}
+
+#[test]
+fn a_transaction_waits_for_held_keys_and_a_killed_client_takes_it_along() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let hold = || block_on(ours.store().section([(0, &b"k"[..], Mode::Exclusive)])).expect("a free key");
+    for words in [&["APPEND k x"][..], &["APPEND k x", "FLUSHDB"], &["APPEND k x", "PING"]] {
+        // It waits, and runs when the key is free.
+        ours.connect().ask(&["DEL", "k"]);
+        let section = hold();
+        let mut client = ours.connect();
+        client.ask(&["MULTI"]);
+        words.iter().for_each(|words| assert_eq!(client.ask(&command_of(words)), "+QUEUED\r\n"));
+        client.command(&["EXEC"]);
+        let mut other = ours.connect();
+        let waits = || other.ask(&["CLIENT", "LIST"]).contains(" cmd=exec ").then_some(());
+        wait_for("EXEC to wait", waits);
+        drop(section);
+        assert!(client.read_reply().starts_with(format!("*{}\r\n:1\r\n", words.len()).as_bytes()));
+        // It waits, and its client is killed.
+        other.ask(&["SET", "k", "untouched"]);
+        let section = hold();
+        client.ask(&["MULTI"]);
+        words.iter().for_each(|words| assert_eq!(client.ask(&command_of(words)), "+QUEUED\r\n"));
+        client.command(&["EXEC"]);
+        wait_for("EXEC to wait", || other.ask(&["CLIENT", "LIST"]).contains(" flags=b").then_some(()));
+        other.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+        wait_for("the client to leave", || (ours.server.client_count() == 1).then_some(()));
+        drop(section);
+        assert_eq!(other.ask(&["GET", "k"]), "$9\r\nuntouched\r\n");
+        wait_for("no ticket to be left", || (ours.store().stats().tickets == 0).then_some(()));
+        // A global command finds its way.
+        assert_eq!(other.ask(&["FLUSHALL"]), "+OK\r\n");
+    }
+}
+
+/// Clients leave at any moment of a long transaction: it is run whole or not at all, and nothing stays held.
+#[test]
+fn a_client_that_leaves_leaves_no_half_transaction() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let mut random = Random(5);
+    for round in 0..60 {
+        let mut client = ours.connect();
+        let mut bytes = b"MULTI\r\nINCR first\r\n".to_vec();
+        (0..random.below(3_000)).for_each(|_| bytes.extend_from_slice(b"GET first\r\n"));
+        if round % 7 == 0 {
+            bytes.extend_from_slice(b"KEYS none*\r\n");
+        }
+        bytes.extend_from_slice(b"INCR last\r\nEXEC\r\n");
+        let cut = bytes.len() - random.below(40).min(bytes.len());
+        client.send(&bytes[..cut]);
+        if round % 2 == 0 { client.reset() } else { drop(client) }
+    }
+    wait_for("all to leave", || (ours.server.client_count() == 0).then_some(()));
+    let mut client = ours.connect();
+    let (first, last) = (client.ask(&["GET", "first"]), client.ask(&["GET", "last"]));
+    assert_eq!(first, last);
+    assert_eq!(ours.store().stats().tickets, 0);
+    assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
+}
+
+/// Transactions that are alone and others, among plain commands: all end, and those that are alone see a whole state.
+#[test]
+fn transactions_with_global_commands_are_alone_and_starve_nobody() {
+    let ours = Running::with(ServerOptions::default(), 3);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let address = ours.address();
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                let mut client = Client::connect(&address);
+                for _ in 0..150 {
+                    client.ask(&["MULTI"]);
+                    let alone = random.below(3) == 0;
+                    if alone {
+                        client.ask(&["FLUSHDB"]);
+                    }
+                    for key in ["x", "y", "z"] {
+                        client.ask(&["INCR", key]);
+                    }
+                    if alone {
+                        client.ask(&["KEYS", "*"]);
+                    }
+                    let reply = client.ask(&["EXEC"]);
+                    let numbers: Vec<&str> = reply.lines().filter(|line| line.starts_with(':')).collect();
+                    assert_eq!(numbers.len(), 3, "{reply}");
+                    assert!(numbers.iter().all(|number| *number == numbers[0]), "{reply}");
+                    assert!(!alone || numbers[0] == ":1" && reply.contains("*3\r\n$1\r\n"), "{reply}");
+                }
+            });
+        }
+    });
+    assert_eq!(ours.store().stats().tickets, 0);
+}
+
+#[test]
+fn watched_keys_that_expire_refuse_exec() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    client.ask(&["SET", "k", "v", "PX", "20"]);
+    client.ask(&["WATCH", "k"]);
+    client.ask(&["MULTI"]);
+    client.ask(&["PING"]);
+    let mut other = ours.connect();
+    other.ask(&["SET", "twin", "v", "PX", "25"]);
+    wait_for("it to expire", || (other.ask(&["EXISTS", "twin"]) == ":0\r\n").then_some(()));
+    assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
+    // Found by the sweep.
+    client.ask(&["SET", "k", "v", "PX", "20"]);
+    client.ask(&["WATCH", "k"]);
+    wait_for("the sweep", || {
+        ours.store().tick();
+        (other.ask(&["DBSIZE"]) == ":0\r\n").then_some(())
+    });
+    client.ask(&["MULTI"]);
+    assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
+}
