@@ -25,7 +25,7 @@ use crate::{Inner, Store};
 /// The most keys that are locked at once.
 pub(crate) const KEYS_MAX: usize = 128;
 /// How long a command works before it yields.
-const SLICE: Duration = Duration::from_micros(500);
+pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
 /// Whether the command must be worked in slices.
 pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {

@@ -150,6 +150,7 @@ pub enum ConnectionCommand {
     Cluster,
     Command,
     Config,
+    Debug,
     Echo,
     Hello,
     Host,

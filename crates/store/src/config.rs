@@ -28,6 +28,8 @@ pub struct ServerOptions {
     pub protected_mode: bool,
     /// Databases that SELECT can choose.
     pub databases: u32,
+    /// Who may call DEBUG: `no`, `yes`, or `local` for clients of the own machine.
+    pub enable_debug_command: &'static str,
     /// Most clients at a time.
     pub maxclients: u32,
     /// Seconds after which an idle client is disconnected; 0: never.
@@ -100,6 +102,7 @@ impl Default for ServerOptions {
             requirepass: Vec::new(),
             protected_mode: true,
             databases: 16,
+            enable_debug_command: "no",
             maxclients: 10_000,
             timeout_s: 0,
             tcp_keepalive_s: 300,
@@ -265,6 +268,12 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "How many databases SELECT can choose.",
         field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
     },
+    Parameter {
+        name: "enable-debug-command",
+        live: false,
+        docs: "Who may call DEBUG: no, yes, or local for clients of the own machine.",
+        field: Field::Choice(|options| &mut options.enable_debug_command, &["no", "yes", "local"]),
+    },
     limit("hash-max-listpack-entries", |o| &mut o.limits[0], 0, "Fields of a hash in its small form; of the process."),
     limit("hash-max-listpack-value", |o| &mut o.limits[1], 0, "Longest field or value there; of the process."),
     limit("hll-sparse-max-bytes", |o| &mut o.limits[8], 0, "Bytes of a HyperLogLog in its small form; of the process."),
@@ -381,8 +390,6 @@ pub struct Fixed {
     pub why: &'static str,
 }
 
-const NOT_YET: &str = "not available yet";
-
 const fn fixed(name: &'static str, value: &'static str, why: &'static str) -> Fixed {
     Fixed { name, value, why }
 }
@@ -397,7 +404,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("bind-source-addr", "", "replication is not available yet"),
     fixed("bio_cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
-    fixed("enable-debug-command", "no", NOT_YET),
     fixed("enable-module-command", "no", "modules are not supported"),
     fixed("enable-protected-configs", "no", "no parameter is protected here"),
     fixed("list-compress-depth", "0", "lists are not compressed"),

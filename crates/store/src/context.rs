@@ -203,6 +203,14 @@ impl<'p> Ctx<'p> {
         }
     }
 
+    /// Bytes that key `index` takes: its block, its value outside of it, and its share of the table. Notes no access.
+    pub(crate) fn bytes_of(&mut self, index: usize) -> Option<usize> {
+        let (stripe, slot) = self.look(index)?;
+        let entry = stripe.table.entry(slot);
+        let block = crate::slab::rounded(entry.block_bytes());
+        Some(block + entry.outside_bytes() + stripe.table.bytes() / stripe.table.len().max(1))
+    }
+
     /// Key `index`, to be changed. Only for commands that write.
     pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
         let place = self.places[index];
@@ -450,6 +458,13 @@ impl KeyMut<'_, '_> {
         let Some(slot) = self.slot else { return false };
         self.stripe.table.entry_mut(slot).touch(now);
         self.stripe.edit(slot, final_len, change)
+    }
+
+    /// Sets whether an existing key is never evicted.
+    pub(crate) fn set_sticky(&mut self, sticky: bool) {
+        if let Some(slot) = self.slot {
+            self.stripe.table.entry_mut(slot).set_sticky(sticky);
+        }
     }
 
     /// Removes the key; false if there is none.

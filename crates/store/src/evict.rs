@@ -226,6 +226,7 @@ impl Inner {
 /// Whether the policy lets the entry go, and nobody holds its key.
 fn may_go(stripe: &Stripe, entry: &Entry, policy: Policy) -> bool {
     (!policy.is_volatile() || entry.expiry().is_some())
+        && !entry.sticky()
         && stripe.holds.as_deref().is_none_or(|holds| !holds.concerns(entry.key()))
 }
 

@@ -9,7 +9,7 @@
 //! Redis draws samples instead, and leaves up to a quarter of the expired keys for later; here nothing expired stays
 //! longer than the time to the next tick while the budget suffices.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Inner;
@@ -30,16 +30,20 @@ const STRIPES_PER_STEP: usize = 8;
 /// Where the sweep goes on after it ran out of time, so that every stripe of every database has its turn.
 #[derive(Default)]
 pub(crate) struct Sweeper {
+    /// Keys are only removed when touched: DEBUG SET-ACTIVE-EXPIRE 0.
+    pub(crate) paused: AtomicBool,
     db: AtomicU32,
     stripe: AtomicUsize,
 }
 
 /// Removes expired keys and frees flushed databases.
 pub(crate) fn tick(inner: &Inner) {
+    inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
     let now_ms = inner.clock.now_ms();
     let databases = inner.keyspace.databases();
     let first = inner.sweeper.db.load(Ordering::Relaxed);
+    let databases = if inner.sweeper.paused.load(Ordering::Relaxed) { 0 } else { databases };
     for step in 0..databases {
         let db = (first + step) % databases;
         let stripe = if step == 0 { inner.sweeper.stripe.load(Ordering::Relaxed) } else { 0 };

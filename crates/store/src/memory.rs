@@ -95,6 +95,8 @@ pub(crate) struct Memory {
     pub(crate) evicted: AtomicU64,
     /// Bytes outside the stripes, which are part of `used`.
     outside: AtomicI64,
+    /// The most that was ever in use, as far as anybody looked.
+    peak: AtomicU64,
     pub(crate) evictor: Mutex<Evictor>,
 }
 
@@ -107,8 +109,19 @@ impl Memory {
             policy: AtomicU8::new(Policy::NoEviction as u8),
             evicted: AtomicU64::new(0),
             outside: AtomicI64::new(0),
+            peak: AtomicU64::new(0),
             evictor: Mutex::default(),
         }
+    }
+
+    /// Notes how much is in use, in bytes, and returns the most that ever was.
+    pub(crate) fn note_peak(&self, used: u64) -> u64 {
+        self.peak.fetch_max(used, Ordering::Relaxed).max(used)
+    }
+
+    /// What stripes and others told of their use, in bytes.
+    pub(crate) fn told(&self) -> u64 {
+        u64::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Whether more is used than allowed.

@@ -4,11 +4,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
 
-use crate::big::Big;
+use crate::big::{Big, SLICE};
 use crate::catalogue::CommandSpec;
 use crate::hold::{Phase, Ticket};
 
@@ -100,6 +101,10 @@ pub(crate) enum Waits {
     Ticket(Arc<Ticket>),
     /// For its own work, which is done in slices.
     Big(Box<Big>),
+    /// For a time, after which it is answered with `OK`.
+    Sleep(Pin<Box<tokio::time::Sleep>>, ReplyForm),
+    /// For steps of work, done in slices until one returns true; it is answered with `OK` then.
+    Steps(Box<dyn FnMut() -> bool + Send>, ReplyForm),
 }
 
 impl Parked {
@@ -113,6 +118,20 @@ impl Parked {
                 }
             }
             Waits::Big(big) => big.poll(context),
+            Waits::Sleep(sleep, form) => {
+                let form = *form;
+                sleep.as_mut().poll(context).map(|()| form.collect(|out| out.ok()))
+            }
+            Waits::Steps(step, form) => {
+                let start = Instant::now();
+                while start.elapsed() < SLICE {
+                    if step() {
+                        return Poll::Ready(form.collect(|out| out.ok()));
+                    }
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
         }
     }
 }

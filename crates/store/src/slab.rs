@@ -67,6 +67,11 @@ pub(crate) struct Slab {
 // same lock, so it may move to another thread with them.
 unsafe impl Send for Slab {}
 
+/// Bytes of the block that [`Slab::alloc`] gives for so many.
+pub(crate) fn rounded(bytes: usize) -> usize {
+    if bytes > SMALL_MAX { heap_bytes(bytes) } else { bytes.next_multiple_of(CLASS_BYTES) }
+}
+
 impl Slab {
     pub(crate) const fn new() -> Slab {
         Slab { partial: [ptr::null_mut(); CLASSES], bytes: 0, page_bytes: 0 }

@@ -95,6 +95,11 @@ impl Store {
         bytes
     }
 
+    /// Sets whether expired keys are removed in the background, which they are, or only when touched.
+    pub fn expire_actively(&self, active: bool) {
+        self.0.sweeper.paused.store(!active, Ordering::Relaxed);
+    }
+
     /// Sets the limit of [`used_bytes`](Self::used_bytes), 0 for none, and what happens when it is reached.
     pub fn limit_memory(&self, bytes: u64, policy: Policy) {
         self.0.memory.set(bytes, policy);

@@ -63,6 +63,18 @@ impl<'s> Now<'s> {
         Now { clock, ms: Some(ms), removed: false }
     }
 
+    /// Unix time in microseconds; of whole milliseconds once [`ms`](Self::ms) was asked, or in a section.
+    pub(crate) fn us(&mut self) -> i64 {
+        match self.ms {
+            Some(ms) => ms * 1000,
+            None => {
+                let us = self.clock.now_us();
+                self.ms = Some(us / 1000);
+                us
+            }
+        }
+    }
+
     /// Unix time in milliseconds.
     pub(crate) fn ms(&mut self) -> i64 {
         *self.ms.get_or_insert_with(|| self.clock.now_ms())
@@ -403,12 +415,14 @@ impl Stripe {
             }
             _ => {
                 // The head grows or shrinks, so the entry moves to another block with its value.
-                let (access, counter) = (entry.access(), entry.counter());
+                let (access, counter, sticky) = (entry.access(), entry.counter(), entry.sticky());
                 let key = smallvec::SmallVec::<[u8; 128]>::from_slice(entry.key());
                 let value = self.take(slot);
                 drop(self.set((hash, &key), None, value, expiry, access));
                 if let Some(slot) = self.table.find(hash, &key) {
-                    self.table.entry_mut(slot).set_counter(counter);
+                    let entry = self.table.entry_mut(slot);
+                    entry.set_counter(counter);
+                    entry.set_sticky(sticky);
                 }
             }
         }

@@ -52,6 +52,7 @@ const COUNTER_DOUBLES: u8 = 16;
 const EXPIRES: u8 = 1;
 const LONG_KEY: u8 = 2;
 const RAW: u8 = 4;
+const STICKY: u8 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -586,6 +587,19 @@ impl Entry {
     pub(crate) fn inherit_use(&mut self, old: &Entry) {
         self.set_access(old.access());
         self.set_counter(old.counter());
+        self.set_sticky(old.sticky());
+    }
+
+    /// Whether the key is never evicted.
+    pub(crate) fn sticky(&self) -> bool {
+        self.flag(STICKY)
+    }
+
+    /// Sets whether the key is never evicted.
+    pub(crate) fn set_sticky(&mut self, sticky: bool) {
+        let flags = if sticky { self.byte(1) | STICKY } else { self.byte(1) & !STICKY };
+        // SAFETY: the flags are the head's second byte.
+        unsafe { self.0.as_ptr().add(1).write(flags) };
     }
 
     /// Redis's name for the encoding.

@@ -29,6 +29,8 @@ fn dump(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 struct Options {
     replace: bool,
     absolute: bool,
+    /// After Dragonfly: the key is never evicted.
+    stick: bool,
     idle_s: Option<i64>,
     /// 0 to 255; only an LFU policy keeps it, as in Redis.
     frequency: Option<i64>,
@@ -42,6 +44,7 @@ impl Options {
             let argument = words.as_slice().first();
             match argument {
                 _ if is(word, "replace") => options.replace = true,
+                _ if is(word, "stick") => options.stick = true,
                 _ if is(word, "absttl") => options.absolute = true,
                 Some(argument) if is(word, "idletime") && options.frequency.is_none() => {
                     let idle_s = integer(argument)?;
@@ -103,6 +106,7 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         } else {
             key.remove();
             key.set(value, expiry);
+            key.set_sticky(options.stick);
             if !is_lfu {
                 key.set_idle(options.idle_s.unwrap_or(0));
             } else if let Some(frequency) = options.frequency {

@@ -42,11 +42,13 @@ fn rename_to(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, only_if_absent: bool) {
     }
     let done = same || {
         let free = !(only_if_absent && ctx.key(1).exists());
+        let sticky = ctx.key(0).entry().is_some_and(Entry::sticky);
         if free && let Some((value, expiry)) = ctx.key(0).take() {
             // The destination is a new key, also if there was one before.
             let mut destination = ctx.key(1);
             destination.remove();
             destination.set(value, expiry);
+            destination.set_sticky(sticky);
             ctx.notify(0, Class::Generic, "rename_from");
             ctx.notify(1, Class::Generic, "rename_to");
         }
@@ -116,8 +118,8 @@ fn copy(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         let mut source = ctx.key(0);
         source.note_read_aloud();
-        let value = source.entry().map(|entry| (entry.copy_value(), entry.expiry()));
-        let Some((value, expiry)) = value else {
+        let value = source.entry().map(|entry| (entry.copy_value(), entry.expiry(), entry.sticky()));
+        let Some((value, expiry, sticky)) = value else {
             out.integer(0);
             return Ok(());
         };
@@ -126,6 +128,7 @@ fn copy(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if free {
             destination.remove();
             destination.set(value, expiry);
+            destination.set_sticky(sticky);
             ctx.notify(1, Class::Generic, "copy_to");
         }
         out.integer(i64::from(free));
@@ -145,8 +148,11 @@ fn move_key(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR source and destination objects are the same".into());
         }
         let free = ctx.key(0).exists() && !ctx.key(1).exists();
+        let sticky = ctx.key(0).entry().is_some_and(Entry::sticky);
         if free && let Some((value, expiry)) = ctx.key(0).take() {
-            ctx.key(1).set(value, expiry);
+            let mut destination = ctx.key(1);
+            destination.set(value, expiry);
+            destination.set_sticky(sticky);
             ctx.notify(0, Class::Generic, "move_from");
             ctx.notify(1, Class::Generic, "move_to");
         }

@@ -13,12 +13,15 @@ mod generic;
 mod hash;
 mod hyperloglog;
 mod lcs;
+mod memory;
 mod object;
 mod publish;
 mod scan;
 mod set;
 mod sort;
+mod stick;
 mod string;
+mod throttle;
 mod zset;
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
@@ -55,6 +58,9 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     zset::combine::COMMANDS,
     hyperloglog::COMMANDS,
     object::COMMANDS,
+    memory::COMMANDS,
+    stick::COMMANDS,
+    throttle::COMMANDS,
     dump::COMMANDS,
     sort::COMMANDS,
     publish::COMMANDS,

@@ -106,6 +106,10 @@ pub(super) const COMMANDS: &[CommandSpec] = &[CommandSpec {
             ..sub("help", "Returns helpful text about the different subcommands.", object_help)
         },
         sub("idletime", "Returns the time since the last access to a Redis object.", idletime),
+        CommandSpec {
+            since: "",
+            ..sub("sticky", "Tells whether a key is never evicted.", super::stick::object_sticky)
+        },
         sub("refcount", "Returns the reference count of a value of a key.", refcount),
     ],
     ..CommandSpec::EMPTY

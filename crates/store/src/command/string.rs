@@ -70,6 +70,8 @@ struct Options<'a> {
     get: bool,
     keep_ttl: bool,
     persist: bool,
+    /// After Dragonfly: the key is never evicted.
+    stick: bool,
     expiry: Option<(Unit, &'a [u8])>,
 }
 
@@ -99,6 +101,7 @@ impl<'a> Options<'a> {
                 }
                 None if is(word, "nx") && !options.xx && sets => options.nx = true,
                 None if is(word, "xx") && !options.nx && sets => options.xx = true,
+                None if is(word, "stick") && sets => options.stick = true,
                 None if is(word, "get") && sets => options.get = true,
                 None if is(word, "keepttl") && !options.persist && timeless && sets => options.keep_ttl = true,
                 None if is(word, "persist") && !options.keep_ttl && timeless && !sets => options.persist = true,
@@ -134,6 +137,9 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if goes {
             let kept = if options.keep_ttl { key.expiry() } else { None };
             key.set(value, expiry.or(kept));
+            if options.stick {
+                key.set_sticky(true);
+            }
             ctx.notify(0, Class::String, "set");
             if expiry.is_some() {
                 ctx.notify(0, Class::Generic, "expire");

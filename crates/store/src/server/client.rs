@@ -70,6 +70,11 @@ pub(super) struct Activity {
 }
 
 impl Client {
+    /// Whether it is on this machine.
+    pub fn is_local(&self) -> bool {
+        self.is_unix || self.address.parse::<std::net::SocketAddr>().is_ok_and(|address| is_own_machine(address.ip()))
+    }
+
     pub fn new(id: u64, address: String, local: String, is_unix: bool, descriptor: i32) -> Client {
         let now = Instant::now();
         let activity = Activity {

@@ -12,6 +12,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::Worker;
 use super::client::Client;
+use super::debug_command;
 use super::subscription::{self, Subscriptions};
 use super::transaction::{self, Exec, Multi};
 use super::{admin, cluster};
@@ -288,6 +289,7 @@ const LOCAL: &[(&str, Local)] = &[
     ("config|resetstat", config_command::resetstat),
     ("config|rewrite", config_command::rewrite),
     ("config|set", config_command::set),
+    ("debug", debug_command::debug),
     ("echo", handshake::echo),
     ("hello", handshake::hello),
     ("info", info::info),

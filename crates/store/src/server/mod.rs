@@ -21,6 +21,7 @@ mod command_info;
 mod config_command;
 mod connection;
 mod counters;
+mod debug_command;
 mod dispatch;
 mod handshake;
 mod info;

@@ -183,6 +183,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     of_cluster(holds(row("cluster", -2, By::Cluster, Flags::NONE, "3.0.0", "One node with every slot."), CLUSTER)),
     of_server(holds(row("command", -1, By::Command, ALWAYS, "2.8.13", "Describes all commands."), COMMAND), CONNECTION),
     of_server(holds(row("config", -2, By::Config, Flags::NONE, "2.0.0", "Reads and sets parameters."), CONFIG), &[]),
+    of_server(row("debug", -2, By::Debug, ADMIN, "1.0.0", "Helps tests; only if enable-debug-command allows it."), &[]),
     row("echo", 2, By::Echo, QUICK, "1.0.0", "Returns its argument."),
     row("hello", -1, By::Hello, DOOR, "6.0.0", "Agrees on the protocol, and authenticates."),
     of_server(row("info", -1, By::Info, ALWAYS, "1.0.0", "Tells about the server, in sections."), DANGEROUS),

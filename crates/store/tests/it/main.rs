@@ -8,6 +8,7 @@ mod dump;
 mod field_expiry;
 mod garbage;
 mod holds;
+mod keys;
 mod memory;
 mod model;
 mod pubsub;

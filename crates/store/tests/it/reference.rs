@@ -76,6 +76,22 @@ fn databases_is_read_at_start() {
 }
 
 #[test]
+fn enable_debug_command_is_read_at_start() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    assert!(client.ask(&["DEBUG", "SLEEP", "0"]).starts_with("-ERR DEBUG command not allowed."));
+    assert!(client.ask(&["CONFIG", "SET", "enable-debug-command", "yes"]).ends_with("can't set immutable config\r\n"));
+    let options = ServerOptions { enable_debug_command: "yes", ..ServerOptions::default() };
+    let ours = Running::with(options, 1);
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["DEBUG", "SLEEP", "0"]), "+OK\r\n");
+    assert_eq!(
+        client.ask(&["CONFIG", "GET", "enable-debug-command"]),
+        "*2\r\n$20\r\nenable-debug-command\r\n$3\r\nyes\r\n"
+    );
+}
+
+#[test]
 fn maxclients_acts_at_once() {
     let ours = Running::start();
     set(&ours, "maxclients", "1", "1");
@@ -272,6 +288,13 @@ fn every_subcommand_answers() {
         ("object help", "*"),
         ("object idletime none", "$-1"),
         ("object refcount none", "$-1"),
+        ("object sticky none", "$-1"),
+        ("memory doctor", "$"),
+        ("memory help", "*"),
+        ("memory malloc-stats", "$"),
+        ("memory purge", "-ERR MEMORY PURGE is not supported"),
+        ("memory stats", "*"),
+        ("memory usage none", "$-1"),
     ] {
         let words: Vec<&str> = command.split(' ').collect();
         let reply = client.ask(&words);
