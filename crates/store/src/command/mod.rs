@@ -10,6 +10,7 @@ mod expire;
 mod faulty;
 mod field_expiry;
 mod generic;
+mod geo;
 mod hash;
 mod hyperloglog;
 mod lcs;
@@ -56,6 +57,9 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     zset::range::COMMANDS,
     zset::pop::COMMANDS,
     zset::combine::COMMANDS,
+    zset::pick::COMMANDS,
+    geo::COMMANDS,
+    geo::search::COMMANDS,
     hyperloglog::COMMANDS,
     object::COMMANDS,
     memory::COMMANDS,

@@ -203,6 +203,11 @@ impl Zset {
         }
     }
 
+    /// Whether it is one block.
+    pub(crate) fn is_small(&self) -> bool {
+        matches!(self, Zset::Packed(_))
+    }
+
     /// The score of a member.
     pub(crate) fn get(&self, member: &[u8]) -> Option<f64> {
         match self {

@@ -14,12 +14,13 @@ const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 
 /// The options of ZADD.
 #[derive(Clone, Copy, Default)]
-struct AddOptions {
-    nx: bool,
-    xx: bool,
+pub(crate) struct AddOptions {
+    pub(crate) nx: bool,
+    pub(crate) xx: bool,
     gt: bool,
     lt: bool,
-    changed: bool,
+    /// CH: what was changed counts, too.
+    pub(crate) changed: bool,
     increments: bool,
 }
 
@@ -101,12 +102,27 @@ impl AddOptions {
 fn add(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, increments: bool) -> Result<(), Refused> {
     let words = ctx.words;
     let (options, first) = AddOptions::parse(words, increments)?;
-    let pairs = words[first..].chunks_exact(2);
-    let scores: SmallVec<[f64; 8]> = pairs.clone().map(|pair| score(pair[0])).collect::<Result<_, _>>()?;
+    let mut scored = Scored::new();
+    for pair in words[first..].chunks_exact(2) {
+        scored.push((score(pair[0])?, pair[1]));
+    }
+    add_scored(ctx, out, options, &scored)
+}
+
+/// Scores with their members.
+pub(crate) type Scored<'a> = SmallVec<[(f64, &'a [u8]); 4]>;
+
+/// Adds members to key 0 and says what became of them.
+pub(crate) fn add_scored(
+    ctx: &mut Ctx<'_>,
+    out: &mut dyn ReplySink,
+    options: AddOptions,
+    scored: &Scored<'_>,
+) -> Result<(), Refused> {
     let change = |zset: &mut Zset| {
         let (mut added, mut updated, mut last) = (0, 0, None);
-        for (pair, score) in pairs.zip(scores) {
-            let done = options.apply(zset, pair[1], score)?;
+        for (score, member) in scored {
+            let done = options.apply(zset, member, *score)?;
             added += usize::from(done.added);
             updated += usize::from(done.updated);
             last = done.score;

@@ -266,7 +266,7 @@ fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, name: &
         drop(objects);
         match stores {
             None if operation == Operation::Count => out.integer(count as i64),
-            Some(event) => store(ctx, zset_of(&sorted(scores)), event, out),
+            Some(event) => store(ctx, 0, zset_of(&sorted(scores)), event, out),
             None if plan.with_scores => {
                 let nested = out.pairs(scores.len());
                 sorted(scores).iter().for_each(|(member, score)| say_pair(member, *score, nested, out));

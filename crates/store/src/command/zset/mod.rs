@@ -5,6 +5,7 @@
 
 pub(super) mod change;
 pub(super) mod combine;
+pub(super) mod pick;
 pub(super) mod pop;
 pub(super) mod range;
 
@@ -18,7 +19,7 @@ use crate::notify::Class;
 use crate::object::{Kind, Zset, score};
 use crate::value::Value;
 
-pub(super) const NOT_FLOAT: &str = "ERR value is not a valid float";
+const NOT_FLOAT: &str = "ERR value is not a valid float";
 
 /// A score argument.
 pub(super) fn score(word: &[u8]) -> Result<f64, Refused> {
@@ -34,14 +35,14 @@ fn say_pair(member: &[u8], score: f64, nested: bool, out: &mut dyn ReplySink) {
     out.double(score);
 }
 
-/// Puts what a command made into key 0, or removes the key if it made nothing; says how many members there are.
-pub(super) fn store(ctx: &mut Ctx<'_>, zset: Zset, event: &'static str, out: &mut dyn ReplySink) {
+/// Puts what a command made into a key, or removes the key if it made nothing; says how many members there are.
+pub(super) fn store(ctx: &mut Ctx<'_>, key: usize, zset: Zset, event: &'static str, out: &mut dyn ReplySink) {
     let len = zset.len();
     if len > 0 {
-        ctx.key(0).set(Value::Object(zset.into_object()), None);
-        ctx.notify(0, Class::Zset, event);
-    } else if ctx.key(0).remove() {
-        ctx.notify(0, Class::Generic, "del");
+        ctx.key(key).set(Value::Object(zset.into_object()), None);
+        ctx.notify(key, Class::Zset, event);
+    } else if ctx.key(key).remove() {
+        ctx.notify(key, Class::Generic, "del");
     }
     out.integer(len as i64);
 }

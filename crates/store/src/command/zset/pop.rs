@@ -85,7 +85,7 @@ fn pop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, end: End) {
         };
         if count == Some(0) {
             // Nothing changes, but the type is looked at.
-            ctx.read_as::<Zset>(0)?;
+            ctx.key(0).object::<Zset>()?;
             out.array(0);
             return Ok(());
         }

@@ -236,7 +236,7 @@ fn zrangestore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 made.set(member, score);
             });
         }
-        store(ctx, made, "zrangestore", out);
+        store(ctx, 0, made, "zrangestore", out);
         Ok(())
     });
     or_error(result, out);

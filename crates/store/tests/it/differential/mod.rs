@@ -3,6 +3,7 @@
 
 mod bits;
 mod events;
+mod geo;
 mod hashes;
 mod hll;
 mod sets;
@@ -203,6 +204,7 @@ impl Pair {
                     self.check(&[command, key]);
                 }
             }
+            geo::check_state(self);
         }
         self.select(0);
     }
@@ -262,7 +264,7 @@ fn distinct_time(round: u64) -> String {
 
 fn words<'a>(random: &mut Random) -> Vec<&'a str> {
     let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(128);
+    let kind = random.below(138);
     let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
     match kind {
         0..=5 => {
@@ -461,6 +463,7 @@ fn words<'a>(random: &mut Random) -> Vec<&'a str> {
         87..=98 => return sets::words(random),
         99..=118 => return zsets::words(random),
         119..=126 => return hll::words(random),
+        127..=136 => return geo::words(random),
         _ => {
             // Any command with any number of words.
             add(

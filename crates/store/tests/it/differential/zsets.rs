@@ -68,8 +68,17 @@ pub fn normalised(command: &str, reply: Reply) -> Reply {
         }
     }
     match (command, numbers(reply)) {
-        // One member is one of several.
+        // What is drawn differs; how much it is, and what it is made of, does not.
         ("zrandmember", Reply::Bulk(_)) => Reply::Bulk(b"a member".to_vec()),
+        ("zrandmember", Reply::Array(items)) => Reply::Array(vec![Reply::Null; items.len()]),
+        ("zscan", Reply::Array(mut items)) => {
+            if let Some(Reply::Array(found)) = items.get_mut(1) {
+                let mut pairs: Vec<Vec<Reply>> = found.chunks(2).map(<[Reply]>::to_vec).collect();
+                pairs.sort_by_key(|pair| format!("{pair:?}"));
+                *found = pairs.concat();
+            }
+            Reply::Array(items)
+        }
         (_, reply) => reply,
     }
 }
@@ -89,7 +98,7 @@ pub fn check_state(pair: &mut Pair) {
 /// One command.
 pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
     let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(34);
+    let kind = random.below(37);
     let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
     match kind {
         0..=8 => {
@@ -211,6 +220,25 @@ pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
             }
             if random.below(10) == 0 {
                 words.push("COUNT");
+            }
+        }
+        27..=28 => {
+            add(random, &["ZRANDMEMBER"]);
+            add(random, &KEYS);
+            if random.below(4) > 0 {
+                add(random, &["0", "1", "3", "-5", "x", "100", "-9223372036854775808", "9223372036854775807"]);
+                if random.below(2) == 0 {
+                    add(random, &["WITHSCORES", "withscores", "junk"]);
+                }
+            }
+        }
+        29 => {
+            add(random, &["ZSCAN"]);
+            add(random, &KEYS);
+            add(random, &["0", "0", "0", "x", "", "-"]);
+            while random.below(2) == 0 {
+                words.push(random.pick(&["COUNT", "MATCH", "MATCH", "count", "TYPE"]));
+                words.push(random.pick(&["1000", "10", "0", "-1", "x", "*", "a*", "[ab]", "member"]));
             }
         }
         _ => {
@@ -462,6 +490,33 @@ const SCRIPT: &str = "
     ZRANGESTORE str u1 0 0
     SET str v
     ZPOPMIN str 0
+    ZRANDMEMBER str
+    ZRANDMEMBER str 5
+    ZRANDMEMBER str x
+    ZRANDMEMBER none
+    ZRANDMEMBER none 5
+    ZRANDMEMBER none 5 WITHSCORES
+    ZRANDMEMBER u1
+    ZRANDMEMBER u1 2
+    ZRANDMEMBER u1 -20
+    ZRANDMEMBER u1 -20 WITHSCORES
+    ZRANDMEMBER u1 20 WITHSCORES
+    ZRANDMEMBER u1 0
+    ZRANDMEMBER u1 2 junk
+    ZRANDMEMBER u1 2 WITHSCORES junk
+    ZRANDMEMBER u1 9223372036854775807 WITHSCORES
+    ZRANDMEMBER u1 -9223372036854775807 WITHSCORES
+    ZRANDMEMBER u1 -9223372036854775808
+    ZSCAN u1 0
+    ZSCAN u1 0 MATCH [ab]
+    ZSCAN u1 0 COUNT 0
+    ZSCAN u1 0 COUNT
+    ZSCAN u1 0 TYPE zset
+    ZSCAN u1 x
+    ZSCAN none x
+    ZSCAN none 0 junk
+    ZSCAN str 0 junk
+    ZSCAN str x
     ZMPOP 2 none str MIN
     ZMPOP 2 u1 str MIN
     ZRANGE str 0 -1
@@ -572,6 +627,11 @@ fn large_sorted_sets_hold_what_redis_holds() {
     // One long member is enough.
     pair.check(&["ZADD", "wide", "1", &"m".repeat(65), "2", "b", "0.1", "c", "-0", "d"]);
     for key in ["big", "copy", "sum", "same", "less", "part", "lex", "wide"] {
+        pair.check(&["ZSCAN", key, "0", "COUNT", "1000"]);
+        pair.check(&["ZSCAN", key, "0", "COUNT", "1000", "MATCH", "*7*"]);
+        for count in ["7", "300", "-40"] {
+            pair.check(&["ZRANDMEMBER", key, count, "WITHSCORES"]);
+        }
         pair.check(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
         pair.check(&["OBJECT", "ENCODING", key]);
     }
@@ -610,25 +670,81 @@ fn what_redis_7_2_says_otherwise() {
     assert_eq!(ask(&store, "ZSCORE z d"), "$4\r\n1e-7\r\n");
 }
 
-/// The rows of the catalogue are those of Redis 7.0, but for those that 7.2 changed.
+/// Every member comes out, be it by cursor or by chance; what is drawn is there, and what must be different is.
 #[test]
-fn the_catalogue_has_the_rows_of_redis() {
+fn members_are_scanned_and_drawn() {
+    let store = sluicegate_store::Store::new(StoreOptions::default());
+    for count in [50, 3_000] {
+        ask(&store, "DEL z");
+        for number in 0..count {
+            ask(&store, &format!("ZADD z {number} m{number}"));
+        }
+        let bulks = |reply: Reply| match reply {
+            Reply::Array(items) => items
+                .into_iter()
+                .map(|item| match item {
+                    Reply::Bulk(text) => String::from_utf8(text).expect("text"),
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        let (mut cursor, mut calls) = ("0".to_string(), 0);
+        let mut scanned = std::collections::BTreeMap::new();
+        loop {
+            let Reply::Array(mut reply) = parse(ask(&store, &format!("ZSCAN z {cursor} COUNT 100")).as_bytes()) else {
+                panic!("an array")
+            };
+            for pair in bulks(reply.pop().expect("two parts")).chunks(2) {
+                assert!(scanned.insert(pair[0].clone(), pair[1].clone()).is_none(), "{pair:?} twice");
+            }
+            let Some(Reply::Bulk(next)) = reply.pop() else { panic!("a cursor") };
+            cursor = String::from_utf8(next).expect("digits");
+            calls += 1;
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert!(scanned.len() == count && scanned.iter().all(|(member, score)| *member == format!("m{score}")));
+        assert!(calls == 1 || count > 128 && calls >= count / 200, "{calls} calls");
+        for drawn in [5, count / 2, count - 1, count, 2 * count] {
+            let members = bulks(parse(ask(&store, &format!("ZRANDMEMBER z {drawn}")).as_bytes()));
+            let different: std::collections::BTreeSet<_> = members.iter().collect();
+            assert_eq!((members.len(), different.len()), (drawn.min(count), drawn.min(count)));
+            assert!(members.iter().all(|member| scanned.contains_key(member)));
+        }
+        let members = bulks(parse(ask(&store, &format!("ZRANDMEMBER z -{}", 20 * count)).as_bytes()));
+        let different: std::collections::BTreeSet<_> = members.iter().collect();
+        assert!(members.len() == 20 * count && different.len() > count * 9 / 10);
+        let one = ask(&store, "ZRANDMEMBER z");
+        assert!(scanned.contains_key(one.lines().nth(1).expect("a bulk")));
+    }
+}
+
+/// Rows of the catalogue beside those of Redis 7.0: name, arity, flags, keys and categories.
+#[track_caller]
+pub fn check_rows(names: &[&str]) {
     let ours = crate::support::Running::start();
     let redis = sluicegate_testkit::RedisServer::start(&[]);
     let (mut ours, mut theirs) = (ours.connect(), sluicegate_testkit::Client::connect(&redis.address()));
-    for name in COMMANDS {
+    for name in names {
         let [ours, theirs] = [&mut ours, &mut theirs].map(|client| {
             client.command(&["COMMAND", "INFO", name]);
             let Reply::Array(mut rows) = parse(&client.read_reply()) else { panic!("an array") };
             let Some(Reply::Array(row)) = rows.pop() else { panic!("{name} is unknown") };
-            // Name, arity, flags, keys and categories.
             row[..7].to_vec()
         });
         assert_eq!(ours, theirs, "{name}");
     }
 }
 
-const COMMANDS: [&str; 28] = [
+/// ZRANK and ZREVRANK take more words since 7.2.
+#[test]
+fn the_catalogue_has_the_rows_of_redis() {
+    check_rows(&COMMANDS);
+}
+
+const COMMANDS: [&str; 30] = [
     "zadd",
     "zcard",
     "zcount",
@@ -643,6 +759,8 @@ const COMMANDS: [&str; 28] = [
     "zmscore",
     "zpopmax",
     "zpopmin",
+    "zrandmember",
+    "zscan",
     "zrange",
     "zrangebylex",
     "zrangebyscore",
