@@ -4,6 +4,7 @@
 //! it. Each command prints what it runs, so that any step can be repeated by hand.
 
 mod bench;
+mod clients;
 mod guard;
 mod http_self;
 mod idle;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask test [--install]    everything: peers, tidy, every suite, with times against the budget
+cargo xtask clients             client libraries of other languages, which the store is tested with
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
 cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test"] => test::test(false),
         ["test", "--install"] => test::test(true),
+        ["clients"] => clients::ensure(true),
         ["tidy"] => tidy::tidy(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
         ["bench", "guard", rest @ ..] => guard::guard(rest),

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::run::{root, run, run_in};
-use crate::{peers, tidy};
+use crate::{clients, peers, tidy};
 
 /// What the whole may take on two cores, compile included.
 const BUDGET: Duration = Duration::from_secs(18 * 60);
@@ -17,7 +17,7 @@ const ORDER: &[&str] = &["wire", "config", "script", "store", "bench", "proxy", 
 pub fn test(install: bool) -> Result<(), String> {
     let started = Instant::now();
     let mut suites = Suites(Vec::new());
-    suites.run("peers", || peers::ensure(install));
+    suites.run("peers", || peers::ensure(install).and_then(|()| clients::ensure(install)));
     if suites.0.last().is_some_and(|suite| suite.outcome.is_err()) {
         return suites.finish(started);
     }
