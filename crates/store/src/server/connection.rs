@@ -294,7 +294,8 @@ impl<S: Socket> Connection<S> {
                         break false;
                     }
                     self.tell(true, workspace.input.len() - workspace.start, 0);
-                    let Some(bytes) = self.reply_of(reply, &mut workspace.output, &options).await else { break false };
+                    let reply = Box::pin(self.reply_of(reply, &mut workspace.output, &options));
+                    let Some(bytes) = reply.await else { break false };
                     self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
                 }
                 Step::Later(reply) => {

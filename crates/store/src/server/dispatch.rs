@@ -57,6 +57,17 @@ pub(super) enum Replies {
     Skip,
 }
 
+/// What few connections have.
+#[derive(Debug, Default)]
+pub(super) struct Rare {
+    /// What it listens to.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// What is queued since MULTI.
+    pub multi: Option<Box<Multi>>,
+    /// The keys that it watches.
+    pub watching: Option<Box<Watching>>,
+}
+
 /// Whether a reply was already dropped as far as CLIENT REPLY wants.
 #[derive(Clone, Copy, Debug)]
 enum Suppressed {
@@ -73,12 +84,7 @@ pub(super) struct Session {
     pub authenticated: bool,
     pub replies: Replies,
     pub no_evict: bool,
-    /// What it listens to.
-    pub subscriptions: Option<Box<Subscriptions>>,
-    /// What is queued since MULTI.
-    pub multi: Option<Box<Multi>>,
-    /// The keys that it watches.
-    pub watching: Option<Box<Watching>>,
+    pub rare: Box<Rare>,
     /// Whether the commands of a transaction are being run.
     pub in_exec: bool,
     /// The last command, for CLIENT LIST.
@@ -100,9 +106,7 @@ impl Session {
             authenticated,
             replies: Replies::On,
             no_evict: false,
-            subscriptions: None,
-            multi: None,
-            watching: None,
+            rare: Box::default(),
             in_exec: false,
             command: "NULL",
             now: Instant::now(),
@@ -114,18 +118,18 @@ impl Session {
 
     /// Whether it listens to anything.
     pub fn listens(&self) -> bool {
-        self.subscriptions.is_some()
+        self.rare.subscriptions.is_some()
     }
 
     /// The commands queued for EXEC with their bytes, and whether a watched key was touched, for CLIENT LIST.
     pub fn transaction(&self) -> (Option<(usize, usize)>, bool) {
-        let is_dirty = self.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty());
-        (self.multi.as_ref().map(|multi| multi.size()), is_dirty)
+        let is_dirty = self.rare.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty());
+        (self.rare.multi.as_ref().map(|multi| multi.size()), is_dirty)
     }
 
     /// Bytes of commands that wait for EXEC.
     pub fn queued_bytes(&self) -> usize {
-        self.multi.as_ref().map_or(0, |multi| multi.size().1)
+        self.rare.multi.as_ref().map_or(0, |multi| multi.size().1)
     }
 
     /// Counts a command of a transaction by its reply.
@@ -156,7 +160,7 @@ impl Session {
 
     /// Ends subscriptions, watch and transaction: RESET, and a connection's end.
     pub fn leave(&mut self, client: &Client, inner: &Inner) {
-        self.multi = None;
+        self.rare.multi = None;
         transaction::end_watch(self, inner);
         subscription::leave_all(self, client, &inner.pubsub);
     }
@@ -435,13 +439,13 @@ impl Context<'_> {
             );
             return self.reject(Some(row), output, before, |out| out.error(&text));
         }
-        let queues = self.session.multi.is_some() && !command.unqueued;
+        let queues = self.session.rare.multi.is_some() && !command.unqueued;
         if queues && command.spec.flags.has(Flags::NO_MULTI) {
             let text = "ERR Command not allowed inside a transaction";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
         let is_exec = command.full_name == "exec";
-        let of_queue = |flag| is_exec && self.session.multi.as_ref().is_some_and(|multi| multi.has(flag));
+        let of_queue = |flag| is_exec && self.session.rare.multi.as_ref().is_some_and(|multi| multi.has(flag));
         if (queues || of_queue(Flags::DENYOOM)) && !self.has_room() {
             return self.reject(Some(row), output, before, |out| out.error(OOM));
         }
@@ -449,7 +453,7 @@ impl Context<'_> {
         if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
             return Outcome::Paused { is_write };
         }
-        if queues && let Some(multi) = &mut self.session.multi {
+        if queues && let Some(multi) = &mut self.session.rare.multi {
             multi.push(row, command.spec, args);
             self.session.command = &command.full_name;
             ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
@@ -530,7 +534,7 @@ impl Context<'_> {
         write: impl FnOnce(&mut ReplyWriter<'_>),
     ) -> Outcome {
         write(&mut ReplyWriter::new(output, self.session.protocol));
-        if let Some(multi) = &mut self.session.multi {
+        if let Some(multi) = &mut self.session.rare.multi {
             multi.aborted = true;
         }
         if row.is_some_and(|row| INDEX.rows[usize::from(row)].full_name == "exec") {
@@ -539,7 +543,7 @@ impl Context<'_> {
             let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
             let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
             ReplyWriter::new(output, self.session.protocol).error_bytes(&text);
-            self.session.multi = None;
+            self.session.rare.multi = None;
             transaction::end_watch(self.session, &self.worker.server.store.0);
         }
         if let Some(row) = row {

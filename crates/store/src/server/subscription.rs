@@ -126,7 +126,7 @@ fn subscribe_to(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter
     let pubsub = &context.worker.server.store.0.pubsub;
     context.client.outbox.set_pushes(context.session.protocol == Protocol::Resp3);
     let client: Arc<dyn Subscriber> = context.client.clone();
-    let subscriptions = context.session.subscriptions.get_or_insert_default();
+    let subscriptions = context.session.rare.subscriptions.get_or_insert_default();
     for name in &args[1..] {
         if subscriptions.of(topic).insert((*name).into()) {
             begin(pubsub, topic, name, &client);
@@ -139,7 +139,7 @@ fn subscribe_to(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter
 
 fn unsubscribe_from(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>, topic: Topic) -> Outcome {
     let pubsub = &context.worker.server.store.0.pubsub;
-    let subscriptions = context.session.subscriptions.get_or_insert_default();
+    let subscriptions = context.session.rare.subscriptions.get_or_insert_default();
     let names: Vec<Box<[u8]>> = match &args[1..] {
         [] => subscriptions.of(topic).iter().cloned().collect(),
         names => names.iter().map(|name| (*name).into()).collect(),
@@ -165,7 +165,7 @@ fn unsubscribe_from(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     }
     context.client.listening.set(subscriptions);
     if subscriptions.is_empty() {
-        context.session.subscriptions = None;
+        context.session.rare.subscriptions = None;
     }
     Outcome::Done
 }
@@ -206,7 +206,7 @@ pub(super) fn sunsubscribe(context: &mut Context<'_>, args: &[&[u8]], out: &mut 
 
 /// Ends all subscriptions: RESET, and a connection's end.
 pub(super) fn leave_all(session: &mut Session, client: &Client, pubsub: &PubSub) {
-    let Some(mut subscriptions) = session.subscriptions.take() else { return };
+    let Some(mut subscriptions) = session.rare.subscriptions.take() else { return };
     for topic in [Topic::Channel, Topic::Pattern, Topic::Shard] {
         for name in std::mem::take(subscriptions.of(topic)) {
             end(pubsub, topic, &name, client.id);

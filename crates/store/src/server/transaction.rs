@@ -76,10 +76,10 @@ impl Multi {
 
 /// `MULTI`.
 pub(super) fn multi(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.multi.is_some() {
+    if context.session.rare.multi.is_some() {
         out.error("ERR MULTI calls can not be nested");
     } else {
-        context.session.multi = Some(Box::default());
+        context.session.rare.multi = Some(Box::default());
         out.ok();
     }
     Outcome::Done
@@ -87,7 +87,7 @@ pub(super) fn multi(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
 
 /// `DISCARD`.
 pub(super) fn discard(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.multi.take().is_none() {
+    if context.session.rare.multi.take().is_none() {
         out.error("ERR DISCARD without MULTI");
     } else {
         end_watch(context.session, &context.worker.server.store.0);
@@ -98,12 +98,12 @@ pub(super) fn discard(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
 
 /// `WATCH key…`.
 pub(super) fn watch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.session.multi.is_some() {
+    if context.session.rare.multi.is_some() {
         out.error("ERR WATCH inside MULTI is not allowed");
         return Outcome::Done;
     }
     let inner = &context.worker.server.store.0;
-    let watching = context.session.watching.get_or_insert_with(|| Box::new(Watching::new(inner)));
+    let watching = context.session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(inner)));
     args[1..].iter().for_each(|key| watching.add(inner, context.session.db, key));
     out.ok();
     Outcome::Done
@@ -119,7 +119,7 @@ pub(super) fn unwatch(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
 
 /// Ends the watch of a client.
 pub(super) fn end_watch(session: &mut Session, inner: &Inner) {
-    if let Some(watching) = session.watching.take() {
+    if let Some(watching) = session.rare.watching.take() {
         watching.end(inner);
     }
 }
@@ -127,7 +127,7 @@ pub(super) fn end_watch(session: &mut Session, inner: &Inner) {
 /// `EXEC`.
 pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let inner = context.worker.server.store.0.clone();
-    let Some(multi) = context.session.multi.take() else {
+    let Some(multi) = context.session.rare.multi.take() else {
         out.error("ERR EXEC without MULTI");
         return Outcome::Done;
     };
@@ -136,7 +136,7 @@ pub(super) fn exec(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
         out.error("EXECABORT Transaction discarded because of previous errors.");
         return Outcome::Done;
     }
-    if context.session.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty()) {
+    if context.session.rare.watching.as_ref().is_some_and(|watching| watching.mark.is_dirty()) {
         end_watch(context.session, &inner);
         out.null_array();
         return Outcome::Done;
@@ -197,7 +197,7 @@ impl Exec {
                     keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
                 }
             }
-            let watched = session.watching.iter().flat_map(|watching| &watching.keys);
+            let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
             keys.extend(watched.map(|watched| (watched.db, &*watched.key, Mode::Shared)));
             Turn::Keys(crate::Store(inner.clone()).section(keys))
         };
@@ -296,7 +296,7 @@ impl Exec {
 
     /// Ends the watch; whether a watched key was touched.
     fn ends_watch_dirty(&self, session: &mut Session, closed: Option<&Closed<'_>>) -> bool {
-        let Some(watching) = session.watching.take() else { return false };
+        let Some(watching) = session.rare.watching.take() else { return false };
         let mut now = Now::frozen(&self.inner.clock, self.now_ms);
         let pass = match closed {
             Some(closed) => closed.pass(),

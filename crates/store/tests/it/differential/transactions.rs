@@ -204,3 +204,31 @@ fn databases_that_change_as_a_whole_touch_what_redis_touches() {
     }
     assert!(touched > 20, "{touched}");
 }
+
+#[test]
+fn a_full_store_refuses_transactions_that_need_memory() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::with(ServerOptions::default(), 1);
+    let mut client = Both::new(&redis, &ours);
+    let mut admin = Both::new(&redis, &ours);
+    let limit = |admin: &mut Both, bytes: &str| admin.check(&["CONFIG", "SET", "maxmemory", bytes]);
+    for queued in [&["GET", "a"][..], &["SET", "a", "2"]] {
+        // Refused when it is queued, whatever it is.
+        client.check(&["SET", "a", "1"]);
+        client.check(&["MULTI"]);
+        limit(&mut admin, "1");
+        client.check(queued);
+        client.check(&["EXEC"]);
+        limit(&mut admin, "0");
+        // Queued in time, and refused at the end if it needs memory.
+        client.check(&["MULTI"]);
+        client.check(queued);
+        limit(&mut admin, "1");
+        client.check(&["EXEC"]);
+        client.check(&["EXEC"]);
+        client.check(&["MULTI"]);
+        client.check(&["DISCARD"]);
+        limit(&mut admin, "0");
+        client.check(&["GET", "a"]);
+    }
+}
