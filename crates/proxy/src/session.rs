@@ -216,7 +216,9 @@ async fn serve_http(session: &mut Session) {
         let after = match poll_fn(|cx| next.poll(session, cx)).await {
             Arrival::Request(stream, head, now) => {
                 let watch = session.place.watch();
-                match watch.unless_killed(Box::pin(http::serve(session, stream, head, now))).await {
+                // Made where it will live: `Box::pin` makes it on the stack and copies all its kilobytes.
+                let serving = Box::write(Box::new_uninit(), http::serve(session, stream, head, now));
+                match watch.unless_killed(Box::into_pin(serving)).await {
                     Some(after) => after,
                     None => return,
                 }

@@ -25,6 +25,7 @@ const KEPT_BYTES: usize = 64 * 1024;
 /// A stream's state: the context that rules see, and memory that the next stream uses again.
 pub(crate) struct Stream {
     pub(crate) cx: StreamContext,
+    /// Its place among the worker's, for as long as this memory is used.
     card: Rc<Card>,
     pub(crate) request_out: Vec<u8>,
     pub(crate) response_out: Vec<u8>,
@@ -56,12 +57,12 @@ impl Active {
                 stream.cx.begin(session);
                 stream
             }
-            None => Box::new(Stream {
-                cx: StreamContext::new(session),
-                card: Card::new(),
-                request_out: Vec::new(),
-                response_out: Vec::new(),
-            }),
+            None => {
+                let card = worker.cards.add();
+                let mut cx = StreamContext::new(session);
+                cx.log.card = Some(card.clone());
+                Box::new(Stream { cx, card, request_out: Vec::new(), response_out: Vec::new() })
+            }
         };
         stream.cx.variables.begin(std::mem::take(&mut session.variables));
         Active { worker, stream: Some(stream), begun: false, counted: (0, 0) }
@@ -75,10 +76,7 @@ impl Active {
     /// From here on the stream's end is logged and counted.
     pub(crate) fn begin(&mut self, session: &Session) {
         if !std::mem::replace(&mut self.begun, true) {
-            let card = self.card.clone();
-            card.begin(self.cx.id, session);
-            self.worker.cards.add(&card);
-            self.cx.log.card = Some(card);
+            self.card.begin(self.cx.id, session);
             let streams = &self.worker.figures().streams;
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if !self.cx.log.no_request {
@@ -110,8 +108,7 @@ impl Active {
             let phase = self.phase();
             self.end(b'K', phase);
         }
-        self.worker.cards.remove(&self.card);
-        self.cx.log.card = None;
+        self.card.end();
         let ended = Instant::now();
         self.cx.log.ended = Some(ended);
         self.count_end(&self.cx, ended);
@@ -261,6 +258,8 @@ impl Drop for Active {
         let mut kept = self.worker.streams.0.borrow_mut();
         if small && kept.len() < KEPT {
             kept.push(stream);
+        } else {
+            self.worker.cards.remove(&stream.card);
         }
     }
 }

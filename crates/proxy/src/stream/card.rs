@@ -5,7 +5,7 @@
 //! worker a [`Job`], which reads [`BATCH`] cards at most, so that even a list of very many streams holds a worker for
 //! microseconds only, and no more text exists than the client has room for.
 //!
-//! Cost: a few stores and one push per stream; cards are used again with their streams.
+//! Cost: a few stores per stream; cards keep their places and are used again with the memory of their streams.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -58,12 +58,14 @@ pub struct Card {
     /// The place of its session among the worker's.
     session: Cell<u32>,
     killed: Cell<bool>,
+    /// There is a stream that it tells of.
+    used: Cell<bool>,
     /// Its place in the worker's list of cards.
     index: Cell<u32>,
 }
 
 impl Card {
-    pub(crate) fn new() -> Rc<Card> {
+    fn new(index: u32) -> Rc<Card> {
         Rc::new(Card {
             id: Cell::new(0),
             source: Cell::new(None),
@@ -77,7 +79,8 @@ impl Card {
             retries: Cell::new(0),
             session: Cell::new(NONE),
             killed: Cell::new(false),
-            index: Cell::new(NONE),
+            used: Cell::new(false),
+            index: Cell::new(index),
         })
     }
 
@@ -95,6 +98,12 @@ impl Card {
         self.retries.set(0);
         self.session.set(session.place());
         self.killed.set(false);
+        self.used.set(true);
+    }
+
+    /// The stream that it told of has ended.
+    pub(crate) fn end(&self) {
+        self.used.set(false);
     }
 
     pub(crate) fn set_backend(&self, backend: &ProxyRun) {
@@ -114,7 +123,7 @@ impl Card {
     }
 }
 
-/// The cards of a worker's streams; places of ended ones are used again.
+/// The cards of a worker's streams, and of the memory that waits for the next ones; places are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Cards {
     places: RefCell<Vec<Option<Rc<Card>>>>,
@@ -122,14 +131,16 @@ pub(crate) struct Cards {
 }
 
 impl Cards {
-    pub(crate) fn add(&self, card: &Rc<Card>) {
+    /// A card that tells of nothing yet.
+    pub(crate) fn add(&self) -> Rc<Card> {
         let mut places = self.places.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             places.push(None);
             places.len() as u32 - 1
         });
-        card.index.set(index);
+        let card = Card::new(index);
         places[index as usize] = Some(card.clone());
+        card
     }
 
     pub(crate) fn remove(&self, card: &Card) {
@@ -144,7 +155,8 @@ impl Cards {
     fn visit(&self, from: usize, mut each: impl FnMut(&Card)) -> Option<usize> {
         let places = self.places.borrow();
         let until = (from + BATCH).min(places.len());
-        places[from.min(until)..until].iter().flatten().for_each(|card| each(card));
+        let cards = places[from.min(until)..until].iter().flatten();
+        cards.filter(|card| card.used.get()).for_each(|card| each(card));
         (until < places.len()).then_some(until)
     }
 }
@@ -332,18 +344,18 @@ mod tests {
     #[test]
     fn places_are_used_again_and_visited_in_batches() {
         let cards = Cards::default();
-        let all: Vec<_> = (0..BATCH + 3).map(|_| Card::new()).collect();
-        all.iter().for_each(|card| cards.add(card));
+        let all: Vec<_> = (0..BATCH + 3).map(|_| cards.add()).collect();
+        all.iter().for_each(|card| card.used.set(true));
+        // One that tells of nothing is not seen, whether it keeps its place or not.
+        all[2].end();
         cards.remove(&all[1]);
         cards.remove(&all[1]);
         let mut seen = 0;
         let next = cards.visit(0, |_| seen += 1);
-        assert_eq!((next, seen), (Some(BATCH), BATCH - 1));
+        assert_eq!((next, seen), (Some(BATCH), BATCH - 2));
         assert_eq!(cards.visit(BATCH, |_| seen += 1), None);
-        assert_eq!(seen, BATCH + 2);
+        assert_eq!(seen, BATCH + 1);
         assert_eq!(cards.visit(usize::MAX - BATCH, |_| panic!("nothing there")), None);
-        let again = Card::new();
-        cards.add(&again);
-        assert_eq!(again.index.get(), 1);
+        assert_eq!(cards.add().index.get(), 1);
     }
 }

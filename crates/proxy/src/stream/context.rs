@@ -127,12 +127,7 @@ impl StreamContext {
         }
         self.request_number = 0;
         self.unique_id.take();
-        let mut request_line = std::mem::take(&mut self.log.request_line);
-        request_line.clear();
-        let mut captures = std::mem::take(&mut self.log.captures);
-        captures.clear();
-        let record = LogRecord::new(session.accepted_at, session.accepted);
-        self.log = LogRecord { request_line, captures, ..record };
+        self.log.begin(session.accepted_at, session.accepted);
         self.lua = StreamLua::default();
     }
 }
@@ -186,7 +181,7 @@ pub struct LogRecord {
     pub retries: u32,
     /// A retry went to another server.
     pub redispatched: bool,
-    /// What the stats socket sees of the stream while it lives.
+    /// What the stats socket sees of the stream while it lives; the next stream has the same.
     pub card: Option<Rc<Card>>,
     /// `%sq`.
     pub server_queue: u32,
@@ -199,6 +194,49 @@ impl LogRecord {
     /// that only who asks pays for it.
     pub fn accepted_at(&self) -> SystemTime {
         self.request_started_at - self.request_started.saturating_duration_since(self.accepted)
+    }
+
+    /// Makes it the record of the next stream, with its memory and its card kept. Field by field, because to make a whole
+    /// one and to move it costs more than to fill it.
+    fn begin(&mut self, now: SystemTime, at: Instant) {
+        // Named one by one, so that none can be forgotten.
+        let LogRecord {
+            accepted,
+            request_started_at,
+            request_started,
+            request_done,
+            queue_done,
+            left_queue,
+            connect_done,
+            response_started,
+            ended,
+            request_line,
+            status,
+            bytes_read,
+            bytes_uploaded,
+            server,
+            applet,
+            server_addresses,
+            captures,
+            level,
+            no_request,
+            written,
+            ending,
+            retries,
+            card: _,
+            redispatched,
+            server_queue,
+            backend_queue,
+        } = self;
+        (*accepted, *request_started_at, *request_started) = (at, now, at);
+        (*request_done, *queue_done, *connect_done, *response_started, *ended) = (None, None, None, None, None);
+        (*server, *applet, *server_addresses, *level) = (None, None, (None, None), None);
+        request_line.clear();
+        captures.clear();
+        (*status, *bytes_read, *bytes_uploaded, *retries) = (-1, 0, 0, 0);
+        (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
+        (*server_queue, *backend_queue) = (0, 0);
+        *ending = Endings::default();
     }
 
     /// In which phase a stream is that has a backend and no connection yet, as lines say it.
