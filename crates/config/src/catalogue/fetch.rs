@@ -38,6 +38,7 @@ pub enum Fetch {
     ConnRetries,
     Redispatched,
     SessTermState,
+    UniqueId,
     TxnStatus,
     TimerConnect,
     TimerHandshake,

@@ -195,7 +195,7 @@ pub const FETCHES: &[&str] = &[
     "ssl_fc_protocol_hello_id", "ssl_fc_server_handshake_traffic_secret", "ssl_fc_server_random",
     "ssl_fc_server_traffic_secret_0", "ssl_fc_session_key", "ssl_s_chain_der", "ssl_s_der", "ssl_s_i_dn",
     "ssl_s_key_alg", "ssl_s_notafter", "ssl_s_notbefore", "ssl_s_s_dn", "ssl_s_serial", "ssl_s_sha1",
-    "ssl_s_sig_alg", "ssl_s_version", "table_avail", "table_avl", "table_cnt", "term_events", "unique-id",
+    "ssl_s_sig_alg", "ssl_s_version", "table_avail", "table_avl", "table_cnt", "term_events",
     "waiting_entity",
 ];
 

@@ -229,15 +229,21 @@ impl ProxyLog {
     }
 }
 
-/// The stream's unique id by `unique-id-format` of its frontend; made when it is first asked for, and kept.
+/// The stream's unique id by `unique-id-format` of its frontend; made when it is first asked for, and kept. While it is
+/// made, what asks for it finds it empty, as in HAProxy.
 pub fn unique_id(cx: &StreamContext) -> Option<&[u8]> {
     let code = cx.frontend.log.unique_id.as_ref()?;
-    Some(cx.unique_id.get_or_init(|| {
-        let mut id = Vec::new();
-        code.render(&View::running(cx), &mut id);
-        id.truncate(UNIQUE_ID_MAX);
-        id.into()
-    }))
+    if let Some(id) = cx.unique_id.get() {
+        return Some(id);
+    }
+    if cx.making_unique_id.replace(true) {
+        return Some(b"");
+    }
+    let mut id = Vec::new();
+    code.render(&View::running(cx), &mut id);
+    id.truncate(UNIQUE_ID_MAX);
+    cx.making_unique_id.set(false);
+    Some(cx.unique_id.get_or_init(|| id.into()))
 }
 
 /// The longest unique id, bytes (HAProxy's UNIQUEID_LEN without its end).

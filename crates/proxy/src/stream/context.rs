@@ -3,7 +3,7 @@
 //! The context lives in the stream's boxed state, which comes from the worker's free list and serves one request.
 //! The relay owns sockets and buffers; nothing here does I/O.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ pub struct StreamContext {
     pub request_number: u32,
     /// The unique id once it was asked for; see [`unique_id`](crate::log::unique_id), which makes it.
     pub unique_id: OnceCell<Box<[u8]>>,
+    /// The unique id is being made.
+    pub making_unique_id: Cell<bool>,
     /// What the log line will say.
     pub log: LogRecord,
     /// Lua's view of this stream, made when a script first asks.
@@ -99,6 +101,7 @@ impl StreamContext {
             listener: None,
             request_number: 0,
             unique_id: OnceCell::new(),
+            making_unique_id: Cell::new(false),
             log,
             lua: StreamLua::default(),
         }

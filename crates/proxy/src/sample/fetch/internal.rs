@@ -85,6 +85,8 @@ pub enum Internal {
     Redispatched,
     /// `txn.sess_term_state`.
     Ending,
+    /// `unique-id`.
+    UniqueId,
     /// `txn.status`.
     Status,
     /// `bytes_in`.
@@ -121,6 +123,7 @@ impl Internal {
             Fetch::ConnRetries => Internal::Retries,
             Fetch::Redispatched => Internal::Redispatched,
             Fetch::SessTermState => Internal::Ending,
+            Fetch::UniqueId => Internal::UniqueId,
             Fetch::TxnStatus => Internal::Status,
             Fetch::BytesIn => Internal::BytesIn,
             Fetch::BytesOut => Internal::BytesOut,
@@ -159,6 +162,7 @@ impl Internal {
             Internal::Retries => Value::Int(i64::from(cx.log.retries)),
             Internal::Redispatched => Value::Bool(cx.log.redispatched),
             Internal::Ending => Value::owned_text(vec![cx.log.ending.who, cx.log.ending.phase]),
+            Internal::UniqueId => Value::owned_text(crate::log::unique_id(cx)?.to_vec()),
             Internal::Status => match cx.log.status {
                 ..=0 => return None,
                 status => Value::Int(i64::from(status)),

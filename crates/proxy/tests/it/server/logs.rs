@@ -276,7 +276,7 @@ fn tell(mut stream: TcpStream) {
             ids.push(value.trim().to_owned());
         }
         if line.is_empty() {
-            let told = std::mem::take(&mut ids).join(" and ");
+            let told = if ids.is_empty() { "none".to_owned() } else { std::mem::take(&mut ids).join(" and ") };
             if write!(stream, "HTTP/1.1 200 OK\r\nX-Told: {told}\r\nContent-Length: 0\r\n\r\n").is_err() {
                 return;
             }
@@ -284,17 +284,20 @@ fn tell(mut stream: TcpStream) {
     }
 }
 
-/// One id per request: in the line, in the request to the server beside what the client made up.
+/// One id per request: in the line, in the request to the server beside what the client made up, and in fetches.
 #[test]
 fn unique_ids_are_haproxys() {
     let told = told();
     let two: &[u8] =
         b"GET /1 HTTP/1.1\r\nHost: h\r\nX-Id: own\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    let rest = format!(" capture response header X-Told len 200\n log-format \"~~%HP %ID %hsl\"\n server s1 {told}\n");
+    let rest = format!(
+        " capture response header X-Told len 200\n log-format \"~~%HP %ID %hsl %[unique-id]\"\n server s1 {told}\n"
+    );
     for format in [
         "~%{+X}o%ci:%cp_%fi:%fp_%Ts_%rt:%pid~",
         "~%ci:%cp~%HM%HU-%[path]-%[req.hdr(x-none)]",
         "%[str(x),concat(y)]",
+        "%ID-x",
         &"x".repeat(200),
     ] {
         for header in ["", " unique-id-header X-Id\n"] {
@@ -311,8 +314,8 @@ fn unique_ids_are_haproxys() {
     let (ours, theirs) = both_counting(&text, &[two], |_| 2);
     for lines in [&ours, &theirs] {
         let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).collect();
-        assert_eq!(words[0][2..], ["own", "and", words[0][1]], "{lines:?}");
-        assert_eq!(words[1][2..], [words[1][1]], "{lines:?}");
+        assert_eq!(words[0][2..], ["own", "and", words[0][1], words[0][1]], "{lines:?}");
+        assert_eq!(words[1][2..], [words[1][1], words[1][1]], "{lines:?}");
         assert_ne!(words[0][1], words[1][1]);
     }
 }
@@ -320,7 +323,7 @@ fn unique_ids_are_haproxys() {
 /// A connection that says nothing leaves a line, unless `option dontlognull` is set.
 #[test]
 fn silent_connections_are_logged_as_haproxy_does() {
-    let good = server(b"HTTP/1.0 200 OK\r\n\r\nhello");
+    let good = server(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello");
     let hello: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
     for (option, count) in [("", 2), (" option dontlognull\n", 1)] {
         let listen = format!("{option}listen www\n bind @BIND@\n server s1 {good}\n");
