@@ -113,6 +113,8 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("cluster", "answers as the one node of a cluster, though `INFO` says that there is none"),
     ("command|docs", "without argument lists and history"),
     ("config|rewrite", "refused: the file is the operator's"),
+    ("dump", "sets with members that expire are written in a form of this store's own"),
+    ("hrandfield", "at most 16,777,216 fields that may repeat"),
     ("latency|doctor", "a report of its own words"),
     ("lolwut", "the version line alone"),
     ("readonly", "answers OK without a cluster, too"),
@@ -120,6 +122,7 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("replicaof", "`NO ONE` alone"),
     ("shutdown", "nothing is saved; refused where the store lives in a proxy"),
     ("slaveof", "`NO ONE` alone"),
+    ("srandmember", "at most 16,777,216 members that may repeat"),
 ];
 
 #[cfg(test)]

@@ -427,6 +427,50 @@ mod tests {
         }
     }
 
+    /// Pearson's statistic of how often each of `len` members was drawn stays within five standard deviations of its
+    /// mean; both follow from the degrees of freedom.
+    #[track_caller]
+    fn check_even(drawn: &std::collections::BTreeMap<Vec<u8>, u32>, len: usize) {
+        assert_eq!(drawn.len(), len);
+        let mean = f64::from(drawn.values().sum::<u32>()) / len as f64;
+        let statistic: f64 = drawn.values().map(|n| (f64::from(*n) - mean).powi(2) / mean).sum();
+        let freedom = len as f64 - 1.0;
+        assert!(statistic <= freedom + 5.0 * (2.0 * freedom).sqrt(), "{statistic} with {freedom} degrees");
+    }
+
+    #[test]
+    fn chance_prefers_no_member_of_any_form() {
+        let mut state = 5;
+        let mut random = move || {
+            let bits;
+            (state, bits) = crate::random::step(state);
+            bits
+        };
+        for (prefix, len) in [("", 50_usize), ("m", 50), ("m", 1), ("m", 400), ("", 700)] {
+            let mut set = Set::empty();
+            for n in 0..len {
+                set.add(format!("{prefix}{n}").as_bytes(), TIMELESS);
+            }
+            let mut drawn = std::collections::BTreeMap::new();
+            let mut count = |member: Element<'_>| {
+                *drawn.entry(member.text(&mut itoa::Buffer::new()).to_vec()).or_insert(0_u32) += 1;
+            };
+            set.draw(len * 100, TIMELESS, &mut random, &mut count);
+            check_even(&drawn, len);
+            drawn.clear();
+            let some = len.div_ceil(3);
+            for _ in 0..300 {
+                let mut different = BTreeSet::new();
+                set.some(some, TIMELESS, &mut random, |member| {
+                    assert!(different.insert(member.text(&mut itoa::Buffer::new()).to_vec()));
+                });
+                assert_eq!(different.len(), some);
+                different.into_iter().for_each(|member| *drawn.entry(member).or_insert(0) += 1);
+            }
+            check_even(&drawn, len);
+        }
+    }
+
     #[track_caller]
     fn check(members: &[&str], encoding: &str) {
         let mut set = Set::for_members(members[0].as_bytes(), members.len());
