@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::Inner;
+use crate::block::Blocking;
 use crate::command::{self, GlobalHandle, Handle};
 use crate::context::Ctx;
 use crate::gate::Pass;
@@ -217,6 +218,8 @@ pub struct CommandSpec {
     pub prepare: Option<fn(&mut Ctx<'_>)>,
     /// Whether its values are so long that it must hold its keys while it works outside of their locks.
     pub(crate) large: Option<IsLarge>,
+    /// How it waits, if it is one that does.
+    pub(crate) blocking: Option<&'static Blocking>,
     /// Who carries it out.
     pub handler: Handler,
 }
@@ -240,6 +243,7 @@ impl CommandSpec {
         subcommands: &[],
         prepare: None,
         large: None,
+        blocking: None,
         handler: Handler::Container,
     };
 

@@ -3,13 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
 use crate::Inner;
+use crate::block::Blocking;
 use crate::clock::TICKS_PER_S;
 use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
 use crate::effect::{Collected, Effect, Effects};
+use crate::execute::Blocks;
 use crate::gate::Pass;
 use crate::notify::{Class, Event, Notifier};
 use crate::object::elements::TIMELESS;
@@ -48,6 +51,10 @@ pub struct Ctx<'p> {
     pub(crate) collected: Option<&'p Collected>,
     /// Whether the stripes stay locked for further commands: [`unlock`](Ctx::unlock) does nothing then.
     pub(crate) keeps_locks: bool,
+    /// Whether the command may wait.
+    pub(crate) blocks: Blocks<'p>,
+    /// Set by [`block`](Self::block): there is no reply yet.
+    pub(crate) blocked: bool,
 }
 
 /// Where one of the command's keys stands.
@@ -64,6 +71,57 @@ pub(crate) struct Place {
 pub(crate) const NO_DB: u16 = u16::MAX;
 
 impl<'p> Ctx<'p> {
+    /// The context of a command whose keys are not locked yet.
+    #[inline]
+    pub(crate) fn new(
+        inner: &'p Inner,
+        pass: &'p Pass<'p>,
+        words: &'p [&'p [u8]],
+        db: u32,
+        now: Now<'p>,
+        blocks: Blocks<'p>,
+    ) -> Ctx<'p> {
+        Ctx {
+            inner,
+            pass,
+            words,
+            db,
+            now,
+            places: SmallVec::new(),
+            locks: SmallVec::new(),
+            prepared: SmallVec::new(),
+            decoded: None,
+            combined: None,
+            garbage: SmallVec::new(),
+            effects: SmallVec::new(),
+            collected: None,
+            keeps_locks: false,
+            blocks,
+            blocked: false,
+        }
+    }
+
+    /// To be called by a blocking command before it takes anything. False if its client does not wait any more: it
+    /// then returns without a word.
+    pub(crate) fn win(&self) -> bool {
+        match self.blocks {
+            Blocks::Known { waiter, won } => {
+                won.set(waiter.win());
+                won.get()
+            }
+            _ => true,
+        }
+    }
+
+    /// A blocking command has found nothing: its client waits, or gets the reply for nothing where that is not
+    /// possible. The handler returns then.
+    pub(crate) fn block(&mut self, blocking: &Blocking, out: &mut dyn ReplySink) {
+        match self.blocks {
+            Blocks::Never => (blocking.nothing)(out),
+            _ => self.blocked = true,
+        }
+    }
+
     /// The entry of key `index`, noting the access.
     pub(crate) fn read(&mut self, index: usize) -> Option<&Entry> {
         let now = self.now.ticks();

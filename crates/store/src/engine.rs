@@ -20,6 +20,12 @@ impl Engine for Store {
         if let Handler::Connection(command) = spec.handler {
             return Started::Done(without_connection(command, args));
         }
+        if spec.blocking.is_some() {
+            let name = spec.name.to_ascii_uppercase();
+            return Started::Done(Reply::Error(format!(
+                "ERR {name} is not allowed here: a rule or script must not wait for other clients, use the store's bind"
+            )));
+        }
         let mut reply = ReplyBuilder::new();
         // A panic must not travel through the frames of an interpreter. Nothing half-done is seen after it: guards
         // unlock the stripes, and the half reply is dropped.

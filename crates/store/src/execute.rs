@@ -1,5 +1,6 @@
 //! From words to a reply: finding the command, locking its keys, running it, parking it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
 use crate::big::{self, Big};
+use crate::block::{Blocked, Ready, WaitTable, Waiter};
 use crate::catalogue::{self, CommandSpec, ConnectionCommand, Flags, Handler};
 use crate::command::{DB_RANGE, Handle};
 use crate::context::{Ctx, NO_DB, Place};
@@ -116,17 +118,45 @@ fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
 
 /// Who runs a command.
 #[derive(Clone, Copy)]
-pub(crate) struct Who<'c> {
+pub(crate) struct Who<'w> {
     /// A section's or a parked command's ticket, or [`NOBODY`].
     pub(crate) id: u64,
     /// The time a section has frozen.
     pub(crate) now_ms: Option<i64>,
     /// Where a section's effects are collected.
-    pub(crate) collected: Option<&'c Collected>,
+    pub(crate) collected: Option<&'w Collected>,
+    pub(crate) blocks: Blocks<'w>,
 }
 
 impl Who<'_> {
-    pub(crate) const PLAIN: Who<'static> = Who { id: NOBODY, now_ms: None, collected: None };
+    /// A client that may wait for a reply in this form.
+    pub(crate) fn plain(form: ReplyForm) -> Who<'static> {
+        Who { id: NOBODY, now_ms: None, collected: None, blocks: Blocks::As(form) }
+    }
+}
+
+/// Whether a blocking command may wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Blocks<'w> {
+    /// It replies what it replies when its time is over: in a section.
+    Never,
+    /// It may; the reply is wanted in this form.
+    As(ReplyForm),
+    /// Its client waits already, and gets the reply if this run wins it.
+    Known { waiter: &'w Arc<Waiter>, won: &'w Cell<bool> },
+}
+
+/// What became of an attempt to run a command.
+#[must_use]
+pub(crate) enum Attempted {
+    /// It has replied.
+    Done,
+    /// It has replied and brought keys to life that others wait for: whoever runs it serves them.
+    Ready(Box<Ready>),
+    /// It found nothing and waits.
+    Blocked(Arc<Waiter>),
+    /// A key is held against it.
+    Held,
 }
 
 impl CommandSpec {
@@ -166,24 +196,39 @@ impl Inner {
         if words.len() > big::KEYS_MAX && big::is_big(spec, words) {
             return Big::start(this, spec, words, db, form, out);
         }
-        {
+        let attempted = {
             let pass = self.gate.enter();
-            if !spec.large.is_some_and(|is_large| is_large(self, &pass, words, db)) {
-                if self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, None) {
-                    return None;
-                }
-            } else {
+            if spec.large.is_some_and(|is_large| is_large(self, &pass, words, db)) {
                 drop(pass);
                 return Big::start(this, spec, words, db, form, out);
             }
+            self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, None)
+        };
+        match attempted {
+            Attempted::Done => None,
+            Attempted::Held => self.start_held(this, spec, handle, words, db, form, out),
+            other => self.after(this, other),
         }
-        self.start_held(spec, handle, words, db, form, out)
+    }
+
+    /// What follows from a plain command that ran.
+    fn after(&self, this: &Arc<Inner>, attempted: Attempted) -> Option<Parked> {
+        match attempted {
+            Attempted::Done | Attempted::Held => None,
+            Attempted::Ready(ready) => {
+                self.serve_and_end(*ready);
+                None
+            }
+            Attempted::Blocked(waiter) => Some(Parked(Waits::Blocked(Box::new(Blocked::new(this.clone(), waiter))))),
+        }
     }
 
     /// Goes on with a command that met a held key: tries again for a moment, then parks it.
     #[cold]
+    #[allow(clippy::too_many_arguments, reason = "those of `start`, with what it found")]
     fn start_held(
         &self,
+        this: &Arc<Inner>,
         spec: &'static CommandSpec,
         handle: Handle,
         words: &[&[u8]],
@@ -194,30 +239,43 @@ impl Inner {
         let start = Instant::now();
         while start.elapsed() < SPIN_ON_HOLD {
             (0..64).for_each(|_| std::hint::spin_loop());
-            let pass = self.gate.enter();
-            if self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, None) {
-                return None;
+            let attempted = {
+                let pass = self.gate.enter();
+                self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, None)
+            };
+            if !matches!(attempted, Attempted::Held) {
+                return self.after(this, attempted);
             }
         }
         if self.gate.tickets() >= self.tickets_max {
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
         }
-        let ticket = self.new_ticket(OwnedCommand { spec, words: Words::new(words), db, form });
+        let words_owned = Words::new(words);
+        let waiter = spec.blocking.and_then(|_| Waiter::new(spec, words_owned.clone(), db, form));
+        let ticket = self.new_ticket(OwnedCommand { spec, words: words_owned, db, form, waiter: waiter.clone() });
+        let parked = |ticket: Arc<Ticket>| {
+            Some(Parked(match waiter {
+                Some(waiter) => Waits::Blocked(Box::new(Blocked::new(this.clone(), waiter))),
+                None => Waits::Ticket(ticket),
+            }))
+        };
         if self.gate.must_wait() {
             self.gate.queue(ticket.clone());
             self.run_waiting();
-            return Some(Parked(Waits::Ticket(ticket)));
+            return parked(ticket);
         }
-        let pass = self.gate.enter();
-        match self.attempt(&pass, spec, handle, words, db, Who::PLAIN, out, Some(&ticket)) {
-            true => None,
-            false => Some(Parked(Waits::Ticket(ticket))),
+        let attempted = {
+            let pass = self.gate.enter();
+            self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, Some(&ticket))
+        };
+        match attempted {
+            Attempted::Held => parked(ticket),
+            other => self.after(this, other),
         }
     }
 
-    /// Runs a command if no key of it is held against `who`; otherwise queues `ticket`, if given, on all its keys, and
-    /// returns false.
+    /// Runs a command if no key of it is held against `who`; otherwise queues `ticket`, if given, on all its keys.
     #[allow(clippy::too_many_arguments, reason = "one call on the hottest path; a struct would be built for it alone")]
     #[inline]
     pub(crate) fn attempt(
@@ -230,26 +288,13 @@ impl Inner {
         who: Who<'_>,
         out: &mut dyn ReplySink,
         ticket: Option<&Arc<Ticket>>,
-    ) -> bool {
-        let mut ctx = Ctx {
-            inner: self,
-            pass,
-            words,
-            db,
-            now: match who.now_ms {
-                Some(ms) => Now::frozen(&self.clock, ms),
-                None => Now::new(&self.clock),
-            },
-            places: SmallVec::new(),
-            locks: SmallVec::new(),
-            prepared: SmallVec::new(),
-            decoded: None,
-            combined: None,
-            garbage: SmallVec::new(),
-            effects: SmallVec::new(),
-            collected: who.collected,
-            keeps_locks: false,
+    ) -> Attempted {
+        let now = match who.now_ms {
+            Some(ms) => Now::frozen(&self.clock, ms),
+            None => Now::new(&self.clock),
         };
+        let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
+        ctx.collected = who.collected;
         if spec.flags.has(Flags::DENYOOM) {
             if let Some(prepare) = spec.prepare {
                 prepare(&mut ctx);
@@ -263,10 +308,32 @@ impl Inner {
         }
         self.lock_keys(&mut ctx, spec);
         if ctx.locks.iter().any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
-            return false;
+            return Attempted::Held;
         }
         handle(&mut ctx, out);
-        true
+        if ctx.locks.iter().any(|stripe| stripe.waits.is_some()) || ctx.blocked {
+            return self.after_handler(ctx, spec, who);
+        }
+        Attempted::Done
+    }
+
+    /// What follows from a command's run where clients wait, or one is about to.
+    #[cold]
+    fn after_handler(&self, mut ctx: Ctx<'_>, spec: &'static CommandSpec, who: Who<'_>) -> Attempted {
+        let form = if let Blocks::As(form) = who.blocks { form } else { ReplyForm::Value };
+        let words = ctx.words;
+        if ctx.blocked {
+            return self.block(&mut ctx, spec, words, form).map_or(Attempted::Done, Attempted::Blocked);
+        }
+        match ctx.locks.iter().any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready)) {
+            // A transaction that is alone takes no holds.
+            true if who.id == NOBODY && who.collected.is_some() => {
+                self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
+                Attempted::Done
+            }
+            true => Attempted::Ready(self.take_ready(&mut ctx, who.id)),
+            false => Attempted::Done,
+        }
     }
 
     /// The command's keys in databases that exist; the handler refuses the others by itself.

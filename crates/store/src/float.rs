@@ -111,6 +111,16 @@ impl Extended {
         (!number.infinite && number.mantissa != 0).then_some(number)
     }
 
+    /// The nearest number of 64 bits, or infinity.
+    pub(crate) fn to_f64(self) -> f64 {
+        let magnitude = match self.infinite {
+            true => f64::INFINITY,
+            // In two steps, as the scale alone may be too large or too small.
+            false => self.mantissa as f64 * 2f64.powi(self.exponent / 2) * 2f64.powi(self.exponent - self.exponent / 2),
+        };
+        if self.negative { -magnitude } else { magnitude }
+    }
+
     /// Whether it is infinite.
     pub(crate) fn is_infinite(self) -> bool {
         self.infinite

@@ -238,6 +238,11 @@ impl HoldTable {
         }
     }
 
+    /// Whether a ticket has this key for itself.
+    pub(crate) fn has(&self, id: u64, key: &[u8]) -> bool {
+        self.keys.get(key).is_some_and(|hold| hold.exclusive == Some(id))
+    }
+
     /// Tells that a plain command used the key before those who wait for it.
     pub(crate) fn note_overtaking(&self, key: &[u8], mode: Mode) {
         if let Some(hold) = self.keys.get(key) {

@@ -7,15 +7,16 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::block::{ReadyKey, WaitTable};
 use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
 use crate::memory::Memory;
 use crate::stats::Totals;
-use crate::stripe::{Figures, Locked, StripeCell};
+use crate::stripe::{Figures, Locked, Stripe, StripeCell};
 use crate::table::{KeyHasher, ORDER_BITS};
 use crate::watch::WatchTable;
 
@@ -87,6 +88,12 @@ pub struct Keyspace {
     stripe_bits: u8,
     /// What the stripes of flushed databases had counted.
     pub(crate) totals: Totals,
+    /// Clients that wait for an element.
+    pub(crate) waiting: AtomicUsize,
+    /// The next one's turn.
+    pub(crate) next_turn: AtomicU64,
+    /// Keys that SWAPDB, or a transaction that was alone, brought to life while somebody waited for them.
+    woken: Mutex<Vec<ReadyKey>>,
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
     memory: Arc<Memory>,
@@ -103,6 +110,9 @@ impl Keyspace {
             hasher: KeyHasher::default(),
             stripe_bits,
             totals: Totals::default(),
+            waiting: AtomicUsize::new(0),
+            next_turn: AtomicU64::new(1),
+            woken: Mutex::new(Vec::new()),
             discarded: Mutex::new(Vec::new()),
             memory,
             watching: Arc::default(),
@@ -169,12 +179,13 @@ impl Keyspace {
     pub(crate) fn flush(&self, _closed: &Closed<'_>, index: u32) {
         let place = &self.databases[index as usize];
         let old = place.swap(ptr::null_mut(), Ordering::AcqRel);
-        let mut watched = Vec::new();
+        let (mut watched, mut waits) = (Vec::new(), Vec::new());
         if !old.is_null() {
             // SAFETY: the pointer came from `Box::into_raw`, is no longer in the array, and with the gate closed
             // nobody has a reference.
             let old = unsafe { Box::from_raw(old) };
             watched = self.take_watched(&old);
+            waits = self.take_waits(&old);
             for (stripe, table) in &mut watched {
                 table.replace(&old.lock(*stripe), None, |key| self.hasher.hash(key), 0);
             }
@@ -182,9 +193,10 @@ impl Keyspace {
             self.totals.add(&old);
             self.discarded.lock().push((old, 0));
         }
-        if index == 0 || !watched.is_empty() {
+        if index == 0 || !watched.is_empty() || !waits.is_empty() {
             let new = self.empty();
             put_watched(&new, watched);
+            put_waits(&new, waits);
             place.store(Box::into_raw(Box::new(new)), Ordering::Release);
         }
     }
@@ -192,12 +204,16 @@ impl Keyspace {
     /// Exchanges two databases, which differ.
     pub(crate) fn swap(&self, _closed: &Closed<'_>, a: u32, b: u32) {
         let places = [a, b].map(|index| &self.databases[index as usize]);
-        if self.watching.load(Ordering::SeqCst) > 0 {
+        let watching = self.watching.load(Ordering::SeqCst) > 0;
+        let waiting = self.waiting.load(Ordering::SeqCst) > 0;
+        if watching || waiting {
             for place in places {
                 if place.load(Ordering::Acquire).is_null() {
                     place.store(Box::into_raw(Box::new(self.empty())), Ordering::Release);
                 }
             }
+        }
+        if watching {
             // SAFETY: both pointers came from `Box::into_raw`; with the gate closed nobody takes them away.
             let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
             // The tables change sides, because clients watch keys of numbered databases.
@@ -218,6 +234,42 @@ impl Keyspace {
         let [a, b] = places;
         let first = a.load(Ordering::Acquire);
         a.store(b.swap(first, Ordering::AcqRel), Ordering::Release);
+        if waiting {
+            // SAFETY: both pointers came from `Box::into_raw`, and with the gate closed nobody frees them.
+            let (a, b) = unsafe { (&*a.load(Ordering::Acquire), &*b.load(Ordering::Acquire)) };
+            // Clients wait for keys of numbered databases, too.
+            let (of_a, of_b) = (self.take_waits(a), self.take_waits(b));
+            put_waits(a, of_b);
+            put_waits(b, of_a);
+            let mut woken = self.woken.lock();
+            for db in [a, b] {
+                for stripe in 0..db.stripes() {
+                    woken.extend(self.waited_for(&mut db.lock(stripe)));
+                }
+            }
+        }
+    }
+
+    /// The keys of a stripe that exist and that somebody waits for.
+    fn waited_for(&self, stripe: &mut Stripe) -> Vec<ReadyKey> {
+        let Some(waits) = &mut stripe.waits else { return Vec::new() };
+        for key in waits.keys() {
+            if stripe.table.find(self.hasher.hash(&key), &key).is_some() {
+                waits.note(&key);
+            }
+        }
+        waits.take_ready().collect()
+    }
+
+    /// Notes ready keys that nothing holds. The gate is closed, so nobody else has this lock.
+    pub(crate) fn wake<'w>(&self, tables: impl Iterator<Item = &'w mut WaitTable>) {
+        let mut woken = self.woken.lock();
+        tables.for_each(|waits| woken.extend(waits.take_ready()));
+    }
+
+    /// Takes the keys that SWAPDB or a transaction that was alone brought to life.
+    pub(crate) fn take_woken(&self) -> Vec<ReadyKey> {
+        std::mem::take(&mut *self.woken.lock())
     }
 
     /// Takes the tables of watched keys out of a database's stripes.
@@ -226,6 +278,14 @@ impl Keyspace {
             return Vec::new();
         }
         (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).watched.take()?))).collect()
+    }
+
+    /// Takes the tables of waiting clients out of a database's stripes.
+    fn take_waits(&self, db: &Db) -> Vec<(usize, Box<WaitTable>)> {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).waits.take()?))).collect()
     }
 
     /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free.
@@ -248,6 +308,13 @@ impl Keyspace {
 fn put_watched(db: &Db, watched: Vec<(usize, Box<WatchTable>)>) {
     for (stripe, table) in watched {
         db.lock(stripe).watched = Some(table);
+    }
+}
+
+/// Puts tables of waiting clients into the stripes of a database.
+fn put_waits(db: &Db, waits: Vec<(usize, Box<WaitTable>)>) {
+    for (stripe, table) in waits {
+        db.lock(stripe).waits = Some(table);
     }
 }
 

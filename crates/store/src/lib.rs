@@ -14,7 +14,9 @@
 //! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.
 
 mod big;
+mod block;
 pub mod catalogue;
+mod claim;
 mod clock;
 mod command;
 pub mod config;
@@ -69,6 +71,12 @@ pub use rdb::fuzz_restore;
 pub use reference::reference;
 pub use section::{Section, SectionError, SectionWait};
 pub use stats::{DatabaseStats, Stats};
+
+/// What [`claim`] is made of; a model checker gives it others.
+mod sync {
+    pub(crate) use std::sync::Mutex;
+    pub(crate) use std::sync::atomic::{AtomicU8, Ordering};
+}
 
 /// What a store is made with.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
 
 use crate::big::{Big, SLICE};
+use crate::block::{Blocked, Waiter};
 use crate::catalogue::CommandSpec;
 use crate::hold::{Phase, Ticket};
 
@@ -48,7 +49,7 @@ impl ReplyForm {
 }
 
 /// The words of a command, in one allocation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Words {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -82,23 +83,27 @@ impl Words {
 }
 
 /// A command that outlives its caller's buffers.
-#[derive(Debug)]
 pub(crate) struct OwnedCommand {
     pub(crate) spec: &'static CommandSpec,
     pub(crate) words: Words,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
+    /// Who gets the reply of a command that may block, whether this run brings it or a later one.
+    pub(crate) waiter: Option<Arc<Waiter>>,
 }
 
 /// A command that was accepted and whose reply is still to come.
 ///
-/// The future ends with the encoded reply, to be sent as it is. Dropping it gives up the reply, never the command.
+/// The future ends with the encoded reply, to be sent as it is. Dropping it gives up the reply, never the command; except
+/// that a blocked command, which has taken nothing yet, ends with it.
 #[must_use = "the reply comes from the future"]
 pub struct Parked(pub(crate) Waits);
 
 pub(crate) enum Waits {
     /// For a held key, or for a turn alone.
     Ticket(Arc<Ticket>),
+    /// For an element.
+    Blocked(Box<Blocked>),
     /// For its own work, which is done in slices.
     Big(Box<Big>),
     /// For a time, after which it is answered with `OK`.
@@ -117,6 +122,7 @@ impl Parked {
                     _ => Poll::Pending,
                 }
             }
+            Waits::Blocked(blocked) => blocked.poll(context),
             Waits::Big(big) => big.poll(context),
             Waits::Sleep(sleep, form) => {
                 let form = *form;
@@ -132,6 +138,28 @@ impl Parked {
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
+        }
+    }
+
+    /// The wait for an element, if it is one.
+    pub(crate) fn waiter(&self) -> Option<&Arc<Waiter>> {
+        match &self.0 {
+            Waits::Blocked(blocked) => Some(blocked.waiter()),
+            _ => None,
+        }
+    }
+
+    /// When a blocked command's time is over; [`None`] if it has no limit, or waits for something else. Whoever polls
+    /// the future keeps the time, and calls [`time_out`](Self::time_out).
+    pub fn deadline(&self) -> Option<Instant> {
+        self.waiter().and_then(|waiter| waiter.deadline())
+    }
+
+    /// Ends the wait of a blocked command with the reply for nothing, unless it has just been served. The future is
+    /// ready afterwards.
+    pub fn time_out(&self) {
+        if let Some(waiter) = self.waiter() {
+            waiter.time_out();
         }
     }
 }

@@ -3,11 +3,12 @@
 //! It declares keys, waits until it has all of them at once, and then runs commands on them one by one, being suspended
 //! in between as often as it likes: only commands that need one of its keys wait. Time is frozen at its start. What it
 //! causes outside the keyspace is buffered and emitted in order at its end, before its holds go, so nobody acts on a
-//! half-done section. There is no roll-back, as in Redis.
+//! half-done section. There is no roll-back, as in Redis. A blocking command in it doesn't wait.
 //!
 //! A key that was not declared is taken when first touched, if nobody else has it; the section never waits then,
 //! because while it holds keys it must not wait for others.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use std::task::{Context, Poll};
 
 use sluicegate_wire::resp::ReplySink;
 
+use crate::block::ReadyKey;
 use crate::catalogue::{Flags, Handler};
 use crate::effect::{Collected, Effect};
-use crate::execute::{Who, resolve};
+use crate::execute::{Attempted, Blocks, Who, resolve};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::stripe::assert_none_locked;
 use crate::{Inner, Store};
@@ -54,6 +56,8 @@ pub struct Section {
     ticket: Arc<Ticket>,
     /// Keys taken after the start.
     extra: Vec<HeldKey>,
+    /// Keys that came to life while others wait for them.
+    ready: VecDeque<ReadyKey>,
     now_ms: i64,
     effects: Vec<Effect>,
 }
@@ -90,7 +94,14 @@ impl Future for SectionWait {
         }
         let ticket = this.ticket.take().expect("it was there above");
         let now_ms = this.inner.clock.now_ms();
-        Poll::Ready(Ok(Section { inner: this.inner.clone(), ticket, extra: Vec::new(), now_ms, effects: Vec::new() }))
+        Poll::Ready(Ok(Section {
+            inner: this.inner.clone(),
+            ticket,
+            extra: Vec::new(),
+            ready: VecDeque::new(),
+            now_ms,
+            effects: Vec::new(),
+        }))
     }
 }
 
@@ -131,14 +142,23 @@ impl Section {
         }
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
-            let who = Who { id: self.ticket.id, now_ms: Some(self.now_ms), collected: Some(&collected) };
+            let (id, now_ms) = (self.ticket.id, Some(self.now_ms));
+            let who = Who { id, now_ms, collected: Some(&collected), blocks: Blocks::Never };
             let pass = self.inner.gate.enter();
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
         self.effects = collected.into_inner();
         match ran {
-            true => Ok(()),
-            false => Err(SectionError::Held),
+            Attempted::Done | Attempted::Blocked(_) => Ok(()),
+            Attempted::Ready(ready) => {
+                for key in ready.keys {
+                    if !self.ready.contains(&key) {
+                        self.ready.push_back(key);
+                    }
+                }
+                Ok(())
+            }
+            Attempted::Held => Err(SectionError::Held),
         }
     }
 
@@ -176,17 +196,20 @@ impl Section {
 
 impl Drop for Section {
     fn drop(&mut self) {
-        /// Passes the keys on even if an effect panics.
-        struct End<'s>(&'s Section);
+        /// Passes the keys on even if an effect panics: first to blocked clients, then to parked commands.
+        struct End<'s>(&'s mut Section);
         impl Drop for End<'_> {
             fn drop(&mut self) {
-                self.0.inner.end(self.0.ticket.clone(), &self.0.extra);
+                let Section { inner, ticket, extra, ready, now_ms, .. } = &mut *self.0;
+                extra.extend(inner.serve(ticket.id, Some(*now_ms), std::mem::take(ready)));
+                inner.end(ticket.clone(), extra);
             }
         }
         assert_none_locked();
         let effects = std::mem::take(&mut self.effects);
+        let inner = self.inner.clone();
         let _end = End(self);
-        self.inner.emit(effects);
+        inner.emit(effects);
     }
 }
 

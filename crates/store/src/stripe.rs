@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::block::WaitTable;
 use crate::clock::{Clock, ticks_of_ms};
 use crate::hold::HoldTable;
 use crate::memory::Memory;
@@ -102,6 +103,8 @@ pub(crate) struct Stripe {
     pub(crate) holds: Option<Box<HoldTable>>,
     /// Watched keys; [`None`] tells commands that write that there are none.
     pub(crate) watched: Option<Box<WatchTable>>,
+    /// Clients that wait for keys; [`None`] tells the fast path that there are none.
+    pub(crate) waits: Option<Box<WaitTable>>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     pub(crate) table: Table<Entry>,
@@ -130,6 +133,7 @@ impl StripeCell {
                 slab: Slab::new(),
                 holds: None,
                 watched: None,
+                waits: None,
                 expires: 0,
                 outside_bytes: 0,
                 earliest_ms: i64::MAX,
@@ -320,6 +324,9 @@ impl Stripe {
             && let Some(()) = self.overwrite(slot, &value, expiry, now)
         {
             return None;
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.note(key);
         }
         let mut entry = Entry::new(&mut self.slab, key, value, expiry, now);
         if let Some(slot) = slot {

@@ -4,6 +4,8 @@
 //! there. A parked command is run by the releasing thread right away and its keys are passed on in turn; a section is
 //! woken. Nothing here runs inside the gate or under a stripe's lock of its caller.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +14,7 @@ use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Handler};
-use crate::execute::{FAILED, Who};
+use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Pass;
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
@@ -113,21 +115,22 @@ impl Inner {
         let mut candidates = self.release(&ticket, &ticket.keys);
         candidates.extend(self.release(&ticket, extra));
         let mut may_go_alone = self.gate.remove_ticket();
-        let mut ended: Vec<Arc<Ticket>> = Vec::new();
+        let mut ended: Vec<(Arc<Ticket>, Vec<HeldKey>)> = Vec::new();
         loop {
             for candidate in candidates.drain(..) {
                 if candidate.phase() != Phase::Waiting || !self.try_grant(&candidate) {
                     continue;
                 }
                 if candidate.is_command() {
-                    self.run_granted(&candidate);
-                    ended.push(candidate);
+                    let extra = self.run_granted(&candidate);
+                    ended.push((candidate, extra));
                 } else {
                     candidate.wake();
                 }
             }
-            let Some(next) = ended.pop() else { break };
+            let Some((next, extra)) = ended.pop() else { break };
             candidates = self.release(&next, &next.keys);
+            candidates.extend(self.release(&next, &extra));
             may_go_alone |= self.gate.remove_ticket();
         }
         may_go_alone
@@ -150,25 +153,59 @@ impl Inner {
         candidates
     }
 
-    /// Runs a parked command that has been granted its keys.
-    fn run_granted(&self, ticket: &Ticket) {
-        let Some(command) = ticket.take_command() else { return };
+    /// Runs a parked command that has been granted its keys, and serves who waited for what it brought. Returns what
+    /// its ticket holds beyond its keys now.
+    fn run_granted(&self, ticket: &Ticket) -> Vec<HeldKey> {
+        let Some(command) = ticket.take_command() else { return Vec::new() };
         let Handler::Keyspace(handle) = command.spec.handler else {
             unreachable!("only commands with keys are queued on keys")
         };
         let words = command.words.to_vec();
-        let who = Who { id: ticket.id, now_ms: None, collected: None };
+        let won = Cell::new(false);
+        let blocks = match &command.waiter {
+            None => Blocks::Never,
+            // A client that has gone must not be popped for.
+            Some(waiter) if waiter.is_won() => {
+                ticket.finish(command.form.collect(|_| {}));
+                let ready = self.after_turn(waiter, &won, None);
+                return self.serve(ticket.id, None, ready);
+            }
+            Some(waiter) => Blocks::Known { waiter, won: &won },
+        };
+        let who = Who { id: ticket.id, now_ms: None, collected: None, blocks };
+        let mut ready = VecDeque::new();
+        let mut blocked = false;
         let reply = caught(command.form, |out| {
             let pass = self.gate.enter();
-            let ran = self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None);
-            if !ran {
-                // Its ticket holds every key of the command, so this is a fault of this module; the client still gets
-                // an answer.
-                debug_assert!(ran, "a granted command met another hold");
-                out.error("ERR internal error: a granted command met another hold");
+            match self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None) {
+                Attempted::Done => {}
+                Attempted::Ready(brought) => ready = brought.keys,
+                Attempted::Blocked(_) => blocked = true,
+                Attempted::Held => {
+                    // Its ticket holds every key of the command, so this is a fault of this module; the client still
+                    // gets an answer.
+                    debug_assert!(false, "a granted command met another hold");
+                    out.error("ERR internal error: a granted command met another hold");
+                }
             }
         });
-        ticket.finish(reply);
+        match &command.waiter {
+            None => ticket.finish(reply),
+            Some(waiter) => {
+                ticket.finish(command.form.collect(|_| {}));
+                // Those behind it on its keys could not be served before it.
+                ready.extend(self.after_turn(waiter, &won, (!blocked).then_some(reply)));
+            }
+        }
+        self.serve(ticket.id, None, ready)
+    }
+
+    /// Runs a command that has just entered the queues, if they were empty.
+    pub(crate) fn run_if_granted(&self, ticket: Arc<Ticket>) {
+        if ticket.phase() == Phase::Granted {
+            let extra = self.run_granted(&ticket);
+            self.pass_on(ticket, &extra);
+        }
     }
 
     /// Runs a command that needs the keyspace for itself, or queues it.
@@ -183,9 +220,11 @@ impl Inner {
         let Handler::Global(handle) = spec.handler else { unreachable!("called for global commands") };
         if let Some(closed) = self.gate.close() {
             handle(&self.keyspace, &closed, words, db, out);
+            drop(closed);
+            self.serve_woken();
             return None;
         }
-        let ticket = self.new_ticket(OwnedCommand { spec, words: Words::new(words), db, form });
+        let ticket = self.new_ticket(OwnedCommand { spec, words: Words::new(words), db, form, waiter: None });
         self.gate.queue(ticket.clone());
         self.run_waiting();
         Some(Parked(Waits::Ticket(ticket)))
@@ -216,17 +255,15 @@ impl Inner {
                     drop(closed);
                     self.gate.went();
                     ticket.finish(reply);
+                    self.serve_woken();
                 }
                 Handler::Keyspace(_) => {
                     ticket.put_command(command);
                     self.gate.went();
                     // Now it queues on its keys like any other; if they are free, it runs here.
                     self.enter_queues(&ticket);
-                    if ticket.phase() == Phase::Granted {
-                        self.run_granted(&ticket);
-                        // Whoever may have a turn now has it in this loop's next round.
-                        self.pass_on(ticket, &[]);
-                    }
+                    // Whoever may have a turn then has it in this loop's next round.
+                    self.run_if_granted(ticket);
                 }
                 Handler::Container | Handler::Connection(_) => unreachable!("never parked"),
             }
@@ -236,7 +273,7 @@ impl Inner {
 
 /// Runs a parked command's handler. Its panic is not the fault of the thread that happens to pass the keys on, and must
 /// not keep them from those behind: it becomes the reply.
-fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
+pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
     // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.
     catch_unwind(AssertUnwindSafe(|| form.collect(write))).unwrap_or_else(|_| form.collect(|out| out.error(FAILED)))
 }

@@ -713,7 +713,7 @@ mod tests {
         assert!(entry.string().is_none());
         let bytes = entry.outside_bytes();
         let grown = entry.edit_object(|object| {
-            let List::Packed(packed) = List::of_mut(object).unwrap();
+            let List::Packed(packed) = List::of_mut(object).unwrap() else { panic!("a small list") };
             (0..100).for_each(|_| packed.push_back(b"element"));
         });
         assert!(grown.is_some() && entry.outside_bytes() > bytes + 900);
@@ -725,7 +725,7 @@ mod tests {
             let mut entry = Entry::new(&mut slab, b"k", Value::Object(object), None, 0);
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 entry.edit_object(|object| {
-                    let List::Packed(packed) = List::of_mut(object).unwrap();
+                    let List::Packed(packed) = List::of_mut(object).unwrap() else { panic!("a small list") };
                     packed.remove(packed.first().unwrap(), 99);
                     panic!("a fault in a change");
                 })

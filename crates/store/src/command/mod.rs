@@ -14,6 +14,7 @@ mod geo;
 mod hash;
 mod hyperloglog;
 mod lcs;
+mod list;
 mod memory;
 mod object;
 mod publish;
@@ -53,6 +54,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     combine::COMMANDS,
     hash::COMMANDS,
     field_expiry::COMMANDS,
+    list::COMMANDS,
     zset::change::COMMANDS,
     zset::range::COMMANDS,
     zset::pop::COMMANDS,

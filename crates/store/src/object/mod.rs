@@ -167,6 +167,14 @@ impl Object {
         each!(self, value => name(value))
     }
 
+    /// The type's tag.
+    pub(crate) fn tag(&self) -> u8 {
+        fn tag<K: Kind>(_: &K) -> u8 {
+            K::TAG
+        }
+        each!(self, value => tag(value))
+    }
+
     /// Number of elements.
     pub(crate) fn len(&self) -> usize {
         each!(self, value => value.len())

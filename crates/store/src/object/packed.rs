@@ -203,6 +203,14 @@ impl Packed {
         self.encoded(at).element
     }
 
+    /// The element at a place, and the place after it.
+    pub(crate) fn read(&self, at: At) -> (Element<'_>, Option<At>) {
+        let encoded = self.encoded(at);
+        let size = encoded.size();
+        let next = at.0 as usize + size + backward_bytes(size);
+        (encoded.element, (next < self.used() - 1).then_some(At(next as u32)))
+    }
+
     /// The place of the element with this index, from the nearer end; negative indices count from the end.
     pub(crate) fn seek(&self, index: i64) -> Option<At> {
         let len = self.len() as i64;
@@ -271,6 +279,21 @@ impl Packed {
         }
         self.splice(at.0 as usize, end - at.0 as usize, &[], -(removed as isize));
         ((at.0 as usize) < self.used() - 1).then_some(at)
+    }
+
+    /// Moves the elements from `at` on to a block of their own.
+    pub(crate) fn split_off(&mut self, at: At) -> Packed {
+        let (place, used) = (at.0 as usize, self.used());
+        let total = HEAD + used - place;
+        let mut bytes = Vec::with_capacity(total);
+        bytes.extend_from_slice(&(total as u32).to_le_bytes());
+        bytes.extend_from_slice(&COUNT_UNKNOWN.to_le_bytes());
+        bytes.extend_from_slice(&self.as_bytes()[place..]);
+        let mut tail = Packed::from_raw_listpack(&bytes);
+        let moved = tail.len();
+        tail.set_count(moved);
+        self.splice(place, used - 1 - place, &[], -(moved as isize));
+        tail
     }
 
     /// Replaces `old` bytes at `place` by the encoded `texts`.

@@ -18,12 +18,14 @@
 
 mod crc64;
 mod lzf;
+mod ziplist;
 
 use sluicegate_wire::resp::parse_i64;
 
 use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::hash::EXPIRY_MAX;
-use crate::object::{Hash, Kind, Set, Zset, score};
+use crate::object::list::End;
+use crate::object::{Hash, Kind, List, Packed, Set, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 
@@ -35,6 +37,12 @@ const VERSION_BYTES: usize = 2;
 const CHECKSUM_BYTES: usize = 8;
 
 const TYPE_STRING: u8 = 0;
+/// A list as its number of elements and the elements.
+const TYPE_LIST: u8 = 1;
+/// A list as one ziplist.
+const TYPE_LIST_ZIPLIST: u8 = 10;
+/// A list as its number of nodes, each a ziplist.
+const TYPE_LIST_QUICKLIST: u8 = 14;
 /// A set as its number of members and the members.
 pub(crate) const TYPE_SET: u8 = 2;
 /// A sorted set as its number of members, and members and scores as texts; only read.
@@ -62,6 +70,10 @@ pub(crate) const TYPE_HASH_LISTPACK_EX: u8 = 25;
 pub(crate) const TYPE_ZSET_LISTPACK: u8 = 17;
 /// A list as its number of nodes, each a container (1: one plain element, 2: a listpack) with its bytes.
 pub(crate) const TYPE_LIST_QUICKLIST_2: u8 = 18;
+/// A list's node that is one element.
+const NODE_PLAIN: usize = 1;
+/// A list's node that is a listpack.
+pub(crate) const NODE_LISTPACK: usize = 2;
 
 const LEN_14: u8 = 0b01 << 6;
 const LEN_32: u8 = 0x80;
@@ -127,6 +139,17 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
     let mut reader = Reader(object);
     match reader.byte()? {
         TYPE_STRING => Ok(reader.string()?.into_value()),
+        TYPE_LIST => reader.list(|reader, list| {
+            push(list, &reader.string()?.into_bytes());
+            Ok(())
+        }),
+        TYPE_LIST_ZIPLIST => {
+            let mut list = List::empty();
+            push_ziplist(&mut list, &reader.string()?.into_bytes())?;
+            list_value(list)
+        }
+        TYPE_LIST_QUICKLIST => reader.list(|reader, list| push_ziplist(list, &reader.string()?.into_bytes())),
+        TYPE_LIST_QUICKLIST_2 => reader.quicklist(),
         TYPE_SET => reader.set(),
         TYPE_SET_EXPIRING => reader.expiring_set(),
         kind @ (TYPE_SET_INTSET | TYPE_SET_LISTPACK) => {
@@ -156,6 +179,20 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
         }
         _ => Err(Wrong::Object),
     }
+}
+
+/// A list that was read, unless it is empty.
+fn list_value(list: List) -> Result<Value<'static>, Wrong> {
+    if list.len() == 0 { Err(Wrong::Object) } else { Ok(Value::Object(list.into_object())) }
+}
+
+fn push(list: &mut List, text: &[u8]) {
+    list.make_room(&[text]);
+    list.push(End::Tail, text);
+}
+
+fn push_ziplist(list: &mut List, bytes: &[u8]) -> Result<(), Wrong> {
+    ziplist::each(bytes, |element| push(list, element.text(&mut itoa::Buffer::new())))
 }
 
 pub(crate) fn put_len(len: usize, out: &mut Vec<u8>) {
@@ -294,6 +331,37 @@ impl<'a> Reader<'a> {
             Length::Of(len) => Ok(len),
             Length::Encoded(_) => Err(Wrong::Object),
         }
+    }
+
+    /// A list of as many parts as it says, each of which `add` reads.
+    fn list(&mut self, add: impl Fn(&mut Reader<'a>, &mut List) -> Result<(), Wrong>) -> Result<Value<'static>, Wrong> {
+        let mut list = List::empty();
+        for _ in 0..self.plain_length()? {
+            add(self, &mut list)?;
+        }
+        list_value(list)
+    }
+
+    /// Nodes; empty ones are left out.
+    fn quicklist(&mut self) -> Result<Value<'static>, Wrong> {
+        let mut blocks = Vec::new();
+        for _ in 0..self.plain_length()? {
+            let container = self.plain_length()?;
+            let bytes = self.string()?.into_bytes();
+            let packed = match container {
+                NODE_PLAIN => {
+                    let mut packed = Packed::new();
+                    packed.push_back(&bytes);
+                    packed
+                }
+                NODE_LISTPACK => Packed::parse(&bytes).ok_or(Wrong::Object)?,
+                _ => return Err(Wrong::Object),
+            };
+            if !packed.is_empty() {
+                blocks.push(packed);
+            }
+        }
+        list_value(List::of_blocks(blocks))
     }
 
     /// Members; one that is there twice is refused.

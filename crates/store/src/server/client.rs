@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use sluicegate_wire::resp::Protocol;
 
 use super::subscription::Listening;
+use crate::block::Waiter;
 use crate::config::OutputLimit;
 use crate::pubsub::Outbox;
 
@@ -35,6 +36,8 @@ pub(super) struct Client {
     pub outbox: Outbox,
     /// How much it listens to.
     pub listening: Listening,
+    /// The command that waits for an element, if one does.
+    pub blocked: Mutex<Option<Arc<Waiter>>>,
     killed: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -102,6 +105,7 @@ impl Client {
             activity: Mutex::new(activity),
             outbox: Outbox::default(),
             listening: Listening::default(),
+            blocked: Mutex::new(None),
             killed: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
@@ -111,6 +115,13 @@ impl Client {
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Release);
         self.wake();
+    }
+
+    /// Ends the wait of a blocking command, as its timeout does or with an error; false if there is none.
+    pub fn unblock(&self, with_error: bool) -> bool {
+        // Cloned under the lock and called outside, as it wakes.
+        let waiter = self.blocked.lock().clone();
+        waiter.is_some_and(|waiter| waiter.unblock(with_error))
     }
 
     /// Makes the owner look around.

@@ -220,6 +220,21 @@ pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     }
 }
 
+/// `CLIENT UNBLOCK id [TIMEOUT|ERROR]`.
+pub(super) fn unblock(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let with_error = match args.get(3) {
+        None => false,
+        Some(reason) if reason.eq_ignore_ascii_case(b"timeout") => false,
+        Some(reason) if reason.eq_ignore_ascii_case(b"error") => true,
+        Some(_) => return fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR", out),
+    };
+    let Some(id) = parse_i64(args[2]) else { return fail("ERR value is not an integer or out of range", out) };
+    let ids = Some(u64::try_from(id).into_iter().collect());
+    let found = context.worker.server.clients.matching(&Filter { ids, ..Filter::default() });
+    out.integer(i64::from(found.iter().any(|client| client.unblock(with_error))));
+    Outcome::Done
+}
+
 /// `CLIENT UNPAUSE`.
 pub(super) fn unpause(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     context.worker.server.pause.end();

@@ -293,9 +293,11 @@ impl<S: Socket> Connection<S> {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
+                    *self.client.blocked.lock() = reply.waiter().cloned();
                     self.tell(true, workspace.input.len() - workspace.start, 0);
-                    let reply = Box::pin(self.reply_of(reply, &mut workspace.output, &options));
-                    let Some(bytes) = reply.await else { break false };
+                    // Boxed: few connections wait, all would carry its size.
+                    let bytes = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
+                    let Some(bytes) = bytes else { break false };
                     self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
                 }
                 Step::Later(reply) => {
@@ -468,7 +470,19 @@ impl<S: Socket> Connection<S> {
     }
 
     /// The reply of a parked command; messages are sent meanwhile. None if the connection is to be closed.
-    async fn reply_of(&mut self, mut reply: Parked, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Vec<u8>> {
+    async fn reply_of(
+        &mut self,
+        mut reply: Parked,
+        workspace: &mut Workspace,
+        options: &ServerOptions,
+    ) -> Option<Vec<u8>> {
+        if reply.waiter().is_some() {
+            let bytes = self.while_blocked(reply, workspace, options).await;
+            // The time that was waited is not the command's.
+            self.session.now = Instant::now();
+            return bytes;
+        }
+        let output = &mut workspace.output;
         loop {
             let came = poll_fn(|cx| match pin!(&mut reply).poll(cx) {
                 Poll::Ready(bytes) => Poll::Ready(Some(bytes)),
@@ -501,6 +515,69 @@ impl<S: Socket> Connection<S> {
             // Boxed: few connections ever need the timer, all would carry its size.
             Some(time) => Box::pin(tokio::time::timeout(time, writable)).await.unwrap_or(false),
         }
+    }
+
+    /// The reply of a command that waits for an element, until it comes or its time is over; none once the client has
+    /// left, is killed, or the server stops. Messages are sent meanwhile. What the client sends is read, since its leaving
+    /// shows only behind that, and run later.
+    async fn while_blocked(
+        &mut self,
+        mut parked: Parked,
+        workspace: &mut Workspace,
+        options: &ServerOptions,
+    ) -> Option<Vec<u8>> {
+        /// What ends a stretch of waiting.
+        enum Came {
+            Reply(Vec<u8>),
+            Messages,
+            End,
+        }
+        let mut timer = parked.deadline().map(|deadline| Box::pin(tokio::time::sleep_until(deadline.into())));
+        let reply = loop {
+            let came = poll_fn(|cx| {
+                self.client.register(cx.waker());
+                if let Poll::Ready(bytes) = pin!(&mut parked).poll(cx) {
+                    return Poll::Ready(Came::Reply(bytes));
+                }
+                if self.client.is_killed() || self.worker.server.is_stopping() {
+                    return Poll::Ready(Came::End);
+                }
+                if timer.as_mut().is_some_and(|timer| timer.as_mut().poll(cx).is_ready()) {
+                    timer = None;
+                    parked.time_out();
+                    return pin!(&mut parked).poll(cx).map(Came::Reply);
+                }
+                if self.has_messages() {
+                    return Poll::Ready(Came::Messages);
+                }
+                loop {
+                    if (workspace.input.len() - workspace.start) as u64 > options.client_query_buffer_limit {
+                        return Poll::Ready(Came::End);
+                    }
+                    workspace.make_room();
+                    match pin!(self.stream.read_buf(&mut workspace.input)).poll(cx) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Ok(count)) if count > 0 => {
+                            self.worker.counters.reads.add(1);
+                            self.worker.counters.input_bytes.add(count as u64);
+                        }
+                        Poll::Ready(_) => return Poll::Ready(Came::End),
+                    }
+                }
+            });
+            match came.await {
+                Came::Reply(bytes) => break Some(bytes),
+                Came::End => break None,
+                Came::Messages => {
+                    self.client.outbox.drain(&mut workspace.output);
+                    if !self.flush(&mut workspace.output, options).await {
+                        break None;
+                    }
+                }
+            }
+        };
+        *self.client.blocked.lock() = None;
+        reply
     }
 
     /// The future's result, or none once the client is killed.

@@ -266,6 +266,7 @@ const LOCAL: &[(&str, Local)] = &[
     ("client|reply", client_command::reply),
     ("client|setinfo", client_command::setinfo),
     ("client|setname", client_command::setname),
+    ("client|unblock", client_command::unblock),
     ("client|unpause", client_command::unpause),
     ("cluster|count-failure-reports", cluster::failure_reports),
     ("cluster|countkeysinslot", cluster::count_keys),

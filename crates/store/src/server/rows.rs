@@ -63,6 +63,7 @@ const CLIENT: &[CommandSpec] = &[
     row("reply", 3, By::Client, OWN, "3.2.0", "Switches replies on and off."),
     row("setinfo", 4, By::Client, OWN, "7.2.0", "Tells the client library's name and version."),
     row("setname", 3, By::Client, OWN, "2.6.9", "Gives the connection a name."),
+    costs(row("unblock", -3, By::Client, ADMIN, "5.0.0", "Ends the wait of a blocked client."), "O(log N), N clients"),
     costs(row("unpause", 2, By::Client, ADMIN, "6.2.0", "Ends a pause."), N_CLIENTS),
 ];
 

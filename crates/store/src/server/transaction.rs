@@ -21,7 +21,7 @@ use super::dispatch::{Context, INDEX, Outcome, Session};
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Flags, Handler};
 use crate::effect::Collected;
-use crate::execute::{FAILED, Who};
+use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY, Ticket};
 use crate::park::Words;
@@ -282,6 +282,7 @@ impl Exec {
         // Nobody passes the gate before the effects of this have left; publishing doesn't.
         inner.emit(collected.into_inner());
         drop(closed);
+        inner.serve_woken();
         self.leave_gate();
         Poll::Ready(())
     }
@@ -387,10 +388,11 @@ impl Exec {
                 Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
                 Handler::Keyspace(handle) => {
                     let pass = closed.pass();
-                    let who = Who { id: NOBODY, now_ms: Some(self.now_ms), collected: Some(collected) };
-                    // Nothing is held while the gate is closed.
-                    let ran = inner.attempt(&pass, spec, handle, &words, db, who, out, None);
-                    debug_assert!(ran, "a hold behind a closed gate");
+                    let (now_ms, collected) = (Some(self.now_ms), Some(collected));
+                    let who = Who { id: NOBODY, now_ms, collected, blocks: Blocks::Never };
+                    // Nothing is held while the gate is closed, and those who wait are served when it is open.
+                    let attempted = inner.attempt(&pass, spec, handle, &words, db, who, out, None);
+                    debug_assert!(matches!(attempted, Attempted::Done), "a hold behind a closed gate");
                 }
                 Handler::Container | Handler::Connection(_) => out.error("ERR this command needs a connection"),
             },

@@ -301,19 +301,15 @@ fn damaged_payloads_are_refused_as_by_redis() {
     }
 }
 
-/// What Redis dumps of types that are not here is refused as data of an unknown kind, and changes nothing.
+/// What Redis dumps of a type that is not here is refused as data of an unknown kind, and changes nothing.
 #[test]
 fn other_types_are_refused() {
     let mut both = Both::new(Protocol::Resp2);
-    for line in ["RPUSH k a b", "XADD k * f v"] {
-        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        both.theirs(&[b"DEL", b"k"]);
-        both.theirs(&words);
-        let payload = bulk(&both.theirs(&[b"DUMP", b"k"]));
-        both.ours(&[b"SET", b"k", b"v"]);
-        assert_eq!(both.ours(&[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]), b"-ERR Bad data format\r\n", "{line}");
-        assert_eq!(both.ours(&[b"GET", b"k"]), b"$1\r\nv\r\n");
-    }
+    both.theirs(&[b"XADD", b"k", b"*", b"f", b"v"]);
+    let payload = bulk(&both.theirs(&[b"DUMP", b"k"]));
+    both.ours(&[b"SET", b"k", b"v"]);
+    assert_eq!(both.ours(&[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]), b"-ERR Bad data format\r\n");
+    assert_eq!(both.ours(&[b"GET", b"k"]), b"$1\r\nv\r\n");
 }
 
 #[test]

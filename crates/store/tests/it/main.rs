@@ -2,6 +2,7 @@
 
 mod admin;
 mod bitmaps;
+mod blocking;
 mod concurrency;
 mod differential;
 mod dump;

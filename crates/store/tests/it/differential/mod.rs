@@ -6,6 +6,7 @@ mod events;
 mod geo;
 mod hashes;
 mod hll;
+mod lists;
 mod sets;
 mod transactions;
 mod zsets;
@@ -123,7 +124,11 @@ impl Pair {
         self.redis.command(words);
         let theirs = self.redis.read_reply();
         let bytes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        let ours = start(&self.store, &mut self.caller, &bytes).unwrap_or_else(block_on);
+        let ours = start(&self.store, &mut self.caller, &bytes).unwrap_or_else(|parked| {
+            // A blocking command that finds nothing has a short timeout in these tests.
+            parked.time_out();
+            block_on(parked)
+        });
         if ours != theirs {
             let both = [ours, theirs].map(|reply| normalised(words, parse(&reply)));
             // Relative times differ by what passes between the two calls.
@@ -133,29 +138,37 @@ impl Pair {
             {
                 return;
             }
-            if self.is_small_set(words, &both) {
+            if self.is_small(words, &both) {
                 return;
             }
             assert_eq!(both[0], both[1], "ours, then Redis's, to {:?}", &words[..words.len().min(12)]);
         }
     }
 
-    /// Whether both replies tell the encoding of a set of a few short members, which is a listpack from Redis 7.2 on, the
-    /// level here, and a hash table in 7.0.
-    fn is_small_set(&mut self, words: &[&str], both: &[Reply; 2]) -> bool {
+    /// Whether both replies tell the encoding of a set of a few short members or of a short list, which is a listpack from
+    /// Redis 7.2 on, the level here, and in 7.0 a hash table or a quicklist.
+    fn is_small(&mut self, words: &[&str], both: &[Reply; 2]) -> bool {
         let [Reply::Bulk(ours), Reply::Bulk(theirs)] = both else { return false };
-        if !words[0].eq_ignore_ascii_case("object") || (&ours[..], &theirs[..]) != (b"listpack", b"hashtable") {
+        if !words[0].eq_ignore_ascii_case("object") || ours != b"listpack" {
             return false;
         }
-        let mut ask = |command: &str| {
-            let words = [command.as_bytes(), words[2].as_bytes()];
+        let mut ask = |words: &[&str]| {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
             parse(&start(&self.store, &mut self.caller, &words).unwrap_or_else(block_on))
         };
-        if ask("TYPE") != Reply::Simple("set".into()) {
-            return false;
-        }
-        let (Reply::Array(members) | Reply::Set(members)) = ask("SMEMBERS") else { return false };
-        members.len() <= 128 && members.iter().all(|member| matches!(member, Reply::Bulk(text) if text.len() <= 64))
+        let key = words[2];
+        let (kind, elements) = match &theirs[..] {
+            b"hashtable" => ("set", ask(&["SMEMBERS", key])),
+            b"quicklist" => ("list", ask(&["LRANGE", key, "0", "-1"])),
+            _ => return false,
+        };
+        let (Reply::Array(elements) | Reply::Set(elements)) = elements else { return false };
+        let lens = || elements.iter().map(|element| if let Reply::Bulk(text) = element { text.len() } else { 0 });
+        let fits = match kind {
+            "set" => elements.len() <= 128 && lens().all(|len| len <= 64),
+            _ => lens().sum::<usize>() <= 8192,
+        };
+        fits && ask(&["TYPE", key]) == Reply::Simple(kind.into())
     }
 
     fn check_line(&mut self, line: &str) {
@@ -178,6 +191,10 @@ impl Pair {
                 for command in ["GET", "TTL", "TYPE", "STRLEN", "EXPIRETIME"] {
                     self.check(&[command, key]);
                 }
+                self.check(&["OBJECT", "ENCODING", key]);
+            }
+            for key in lists::KEYS {
+                self.check(&["LRANGE", key, "0", "-1"]);
                 self.check(&["OBJECT", "ENCODING", key]);
             }
             for key in hashes::KEYS {
@@ -264,7 +281,7 @@ fn distinct_time(round: u64) -> String {
 
 fn words<'a>(random: &mut Random) -> Vec<&'a str> {
     let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(138);
+    let kind = random.below(154);
     let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
     match kind {
         0..=5 => {
@@ -464,6 +481,7 @@ fn words<'a>(random: &mut Random) -> Vec<&'a str> {
         99..=118 => return zsets::words(random),
         119..=126 => return hll::words(random),
         127..=136 => return geo::words(random),
+        137..=152 => return lists::words(random),
         _ => {
             // Any command with any number of words.
             add(

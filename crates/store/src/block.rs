@@ -1,0 +1,539 @@
+//! Clients that wait for an element: BLPOP and its kin.
+//!
+//! A command that finds nothing leaves a *waiter* with each of its keys, in the key's stripe and under the lock under
+//! which it looked, so nothing can come in between. A key that comes to life while somebody waits for it is noted as
+//! *ready* by its stripe, whatever brought it: a push, RENAME, RESTORE, COPY, SORT … STORE, SWAPDB. The thread that did
+//! it serves the waiters when its command or its section has ended, and before anybody else sees the key: a plain
+//! command takes a hold on the ready key under the same lock, a section has it already. That is Redis's order: the
+//! command, then blocked clients in the order in which they blocked, then everybody else. What serving brings to life
+//! (BLMOVE) is served in turn.
+//!
+//! Each waiter has one [claim](crate::claim): push, timeout, CLIENT UNBLOCK and disconnection race for it, and only the
+//! winner acts. A waiter that has several keys is served by the first one that becomes ready; it leaves the others'
+//! queues when its client takes the reply.
+//!
+//! When the destination of a BLMOVE is held by a section, its waiter becomes a parked command on both keys and takes
+//! its turn like any other; if it then finds nothing, it waits on, at its old place.
+//!
+//! Cost: a stripe without waiters pays one branch when a key is made, and one when it is unlocked. Limits: a waiter per
+//! connection.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::ReplySink;
+
+use crate::Inner;
+use crate::catalogue::CommandSpec;
+use crate::claim::{By, Claim};
+use crate::command::{Handle, Refused};
+use crate::context::{Ctx, Place};
+use crate::execute::Blocks;
+use crate::float::Extended;
+use crate::gate::Pass;
+use crate::hold::{HeldKey, Mode, NOBODY, Ticket};
+use crate::park::{Finished, OwnedCommand, ReplyForm, Words};
+use crate::stripe::{Now, Stripe};
+use crate::turn::caught;
+
+/// Milliseconds that are out of range: the sum with the present time, which is rounded up here to the year 2100.
+const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
+
+/// How a blocking command waits.
+#[derive(Debug)]
+pub(crate) struct Blocking {
+    /// The [type](crate::object::Kind::TAG) that a key must have to be of use.
+    pub(crate) wants: u8,
+    /// The word of the timeout, from the end if negative.
+    pub(crate) timeout: i8,
+    /// The word of a second key, which is written.
+    pub(crate) destination: Option<u8>,
+    /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
+    pub(crate) serve: Handle,
+    /// The reply when nothing came.
+    pub(crate) nothing: fn(&mut dyn ReplySink),
+}
+
+impl Blocking {
+    /// When a wait that begins now ends; [`None`] if never. The error is Redis's.
+    pub(crate) fn deadline(&self, words: &[&[u8]]) -> Result<Option<Instant>, Refused> {
+        let word = match usize::try_from(self.timeout) {
+            Ok(word) => word,
+            Err(_) => words.len() - usize::from(self.timeout.unsigned_abs()),
+        };
+        let seconds = Extended::parse(words[word]).map(Extended::to_f64);
+        let seconds = seconds.ok_or("ERR timeout is not a float or out of range")?;
+        // Redis's clock counts milliseconds in 64 bits, and the sum with the present time must fit.
+        let ms = (seconds * 1000.0).ceil();
+        if ms >= MS_MAX {
+            return Err("ERR timeout is out of range".into());
+        }
+        if ms < 0.0 {
+            return Err("ERR timeout is negative".into());
+        }
+        match ms as u64 {
+            0 => Ok(None),
+            ms => Ok(Instant::now().checked_add(Duration::from_millis(ms))),
+        }
+    }
+}
+
+/// A blocked client's command.
+pub(crate) struct Waiter {
+    claim: Claim<Finished>,
+    spec: &'static CommandSpec,
+    blocking: &'static Blocking,
+    words: Words,
+    db: u32,
+    form: ReplyForm,
+    deadline: Option<Instant>,
+    /// Its place among those who wait, 0 while it is in no queue.
+    turn: AtomicU64,
+    /// Whether it is a parked command, too.
+    is_parked: AtomicBool,
+}
+
+impl Waiter {
+    /// A waiter for a command; [`None`] if the command never waits.
+    pub(crate) fn new(spec: &'static CommandSpec, words: Words, db: u32, form: ReplyForm) -> Option<Arc<Waiter>> {
+        let blocking = spec.blocking?;
+        // What is wrong with the timeout the handler says.
+        let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
+        let (turn, is_parked) = (AtomicU64::new(0), AtomicBool::new(false));
+        Some(Arc::new(Waiter { claim: Claim::new(), spec, blocking, words, db, form, deadline, turn, is_parked }))
+    }
+
+    /// When the wait ends by itself.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Ends the wait as its timeout does; false if it had ended.
+    pub(crate) fn time_out(&self) -> bool {
+        self.give_up(By::Timeout, self.blocking.nothing)
+    }
+
+    /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error; false if it had ended.
+    pub(crate) fn unblock(&self, with_error: bool) -> bool {
+        match with_error {
+            false => self.give_up(By::Unblock, self.blocking.nothing),
+            true => self.give_up(By::Unblock, |out| out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK")),
+        }
+    }
+
+    fn give_up(&self, by: By, reply: fn(&mut dyn ReplySink)) -> bool {
+        let won = self.claim.win(by);
+        if won {
+            self.claim.answer(self.form.collect(reply));
+        }
+        won
+    }
+
+    /// Ends the wait for a command that has something for it; false if it had ended.
+    pub(crate) fn win(&self) -> bool {
+        self.claim.win(By::Server)
+    }
+
+    pub(crate) fn is_won(&self) -> bool {
+        self.claim.is_won()
+    }
+
+    /// Leaves the reply; the caller has won, and has no stripe locked.
+    pub(crate) fn answer(&self, reply: Finished) {
+        crate::stripe::assert_none_locked();
+        self.claim.answer(reply);
+    }
+
+    fn command(self: &Arc<Waiter>) -> OwnedCommand {
+        let waiter = Some(self.clone());
+        OwnedCommand { spec: self.spec, words: self.words.clone(), db: self.db, form: self.form, waiter }
+    }
+
+    /// Whether this word names a key that it waits for.
+    fn awaits(&self, word: u32) -> bool {
+        self.blocking.destination.map(u32::from) != Some(word)
+    }
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} that waits", self.spec.name)
+    }
+}
+
+/// A wait, as the connection has it. Dropping it gives up.
+pub(crate) struct Blocked {
+    inner: Arc<Inner>,
+    waiter: Arc<Waiter>,
+}
+
+impl Blocked {
+    pub(crate) fn new(inner: Arc<Inner>, waiter: Arc<Waiter>) -> Blocked {
+        Blocked { inner, waiter }
+    }
+
+    pub(crate) fn waiter(&self) -> &Arc<Waiter> {
+        &self.waiter
+    }
+
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Finished> {
+        self.waiter.claim.poll(context.waker())
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        self.waiter.claim.win(By::Client);
+        self.inner.forget(&self.waiter);
+    }
+}
+
+/// A key that came to life while somebody waited for it.
+pub(crate) type ReadyKey = (u32, Box<[u8]>);
+
+/// The waiters of one stripe.
+#[derive(Default)]
+pub(crate) struct WaitTable {
+    /// The database whose stripe it is.
+    db: u32,
+    /// Waiters by their turn.
+    keys: HashMap<Box<[u8]>, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
+    /// Keys that came to life under the present lock.
+    ready: Vec<Box<[u8]>>,
+}
+
+impl WaitTable {
+    /// Notes that a key has a new value.
+    pub(crate) fn note(&mut self, key: &[u8]) {
+        if self.keys.contains_key(key) && !self.ready.iter().any(|known| **known == *key) {
+            self.ready.push(key.into());
+        }
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = ReadyKey> {
+        let db = self.db;
+        std::mem::take(&mut self.ready).into_iter().map(move |key| (db, key))
+    }
+
+    fn add(&mut self, db: u32, key: &[u8], turn: u64, waiter: &Arc<Waiter>) {
+        self.db = db;
+        self.keys.entry(key.into()).or_default().insert(turn, waiter.clone());
+    }
+
+    fn remove(&mut self, key: &[u8], turn: u64) {
+        let Some(queue) = self.keys.get_mut(key) else { return };
+        queue.remove(&turn);
+        if queue.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// The first one that waits for a key with a value of this type.
+    fn first(&mut self, key: &[u8], tag: u8) -> Option<Arc<Waiter>> {
+        let queue = self.keys.get_mut(key)?;
+        while let Some((turn, waiter)) = queue.first_key_value()
+            && waiter.is_won()
+        {
+            let turn = *turn;
+            queue.remove(&turn);
+        }
+        queue.values().find(|waiter| waiter.blocking.wants == tag && !waiter.is_won()).cloned()
+    }
+
+    /// Keys that somebody waits for.
+    pub(crate) fn keys(&self) -> Vec<Box<[u8]>> {
+        self.keys.keys().cloned().collect()
+    }
+}
+
+/// What a command brought to life, under a ticket that holds it.
+pub(crate) struct Ready {
+    ticket: Option<Arc<Ticket>>,
+    pub(crate) keys: VecDeque<ReadyKey>,
+}
+
+impl Inner {
+    /// Collects the ready keys of a command that has run, and holds them if it was a plain one.
+    #[cold]
+    pub(crate) fn take_ready(&self, ctx: &mut Ctx<'_>, id: u64) -> Box<Ready> {
+        let own = if id == NOBODY { self.ticket_id() } else { id };
+        let (mut keys, mut held) = (VecDeque::new(), Vec::new());
+        for stripe in &mut ctx.locks {
+            let Some(waits) = &mut stripe.waits else { continue };
+            let ready: Vec<ReadyKey> = waits.take_ready().collect();
+            for (db, key) in ready {
+                if id == NOBODY {
+                    self.hold_key(stripe, own, db, &key, &mut held);
+                }
+                keys.push_back((db, key));
+            }
+        }
+        let ticket = (id == NOBODY).then(|| {
+            held.sort_unstable_by_key(|held: &HeldKey| (held.db, held.stripe));
+            let ticket = Ticket::new(own, held, None);
+            ticket.grant();
+            self.gate.add_ticket(ctx.pass);
+            Arc::new(ticket)
+        });
+        Box::new(Ready { ticket, keys })
+    }
+
+    /// Makes sure that a ticket holds a key of a locked stripe; false if others hold it.
+    fn hold_key(&self, stripe: &mut Stripe, id: u64, db: u32, key: &[u8], held: &mut Vec<HeldKey>) -> bool {
+        let holds = stripe.holds.get_or_insert_default();
+        if holds.has(id, key) {
+            return true;
+        }
+        let free = holds.may_grant(id, key, Mode::Exclusive);
+        if free {
+            holds.grant(id, key, Mode::Exclusive);
+            let stripe = self.keyspace.stripe_of(self.keyspace.hasher.hash(key)) as u32;
+            held.push(HeldKey { db, stripe, key: key.into(), mode: Mode::Exclusive });
+        }
+        if holds.is_empty() {
+            stripe.holds = None;
+        }
+        free
+    }
+
+    /// Serves those who wait for what a plain command brought, and passes the keys on.
+    #[cold]
+    pub(crate) fn serve_and_end(&self, ready: Ready) {
+        if let Some(ticket) = ready.ticket {
+            let extra = self.serve(ticket.id, None, ready.keys);
+            self.end(ticket, &extra);
+        }
+    }
+
+    /// Serves those who wait for what SWAPDB or a transaction that was alone brought. Another command may come before them, as nothing holds the keys.
+    pub(crate) fn serve_woken(&self) {
+        if self.keyspace.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let woken = self.keyspace.take_woken();
+        if woken.is_empty() {
+            return;
+        }
+        let ticket = Ticket::new(self.ticket_id(), Vec::new(), None);
+        ticket.grant();
+        self.gate.add_ticket(&self.gate.enter());
+        let extra = self.serve(ticket.id, None, woken.into());
+        self.end(Arc::new(ticket), &extra);
+    }
+
+    /// Serves those who wait for keys that came to life, in the name of a ticket that holds them. Returns what the
+    /// ticket holds beyond that now. The caller is outside the gate.
+    pub(crate) fn serve(&self, id: u64, now_ms: Option<i64>, mut ready: VecDeque<ReadyKey>) -> Vec<HeldKey> {
+        let mut extra = Vec::new();
+        while let Some((db, key)) = ready.pop_front() {
+            while self.serve_next(id, now_ms, (db, &key), &mut ready, &mut extra) {}
+        }
+        extra
+    }
+
+    /// Serves the first one that waits for a key; false if there is none, or nothing for it.
+    fn serve_next(
+        &self,
+        id: u64,
+        now_ms: Option<i64>,
+        (db, key): (u32, &[u8]),
+        ready: &mut VecDeque<ReadyKey>,
+        extra: &mut Vec<HeldKey>,
+    ) -> bool {
+        let pass = self.gate.enter();
+        let served = self.serve_inside(&pass, id, now_ms, (db, key), ready, extra);
+        drop(pass);
+        match served {
+            Served::Nobody => false,
+            Served::Gone => true,
+            Served::With(waiter, reply) => {
+                waiter.answer(reply);
+                true
+            }
+            Served::MustPark(waiter) => {
+                self.park_waiter(&waiter);
+                false
+            }
+        }
+    }
+
+    fn serve_inside(
+        &self,
+        pass: &Pass<'_>,
+        id: u64,
+        now_ms: Option<i64>,
+        (index, key): (u32, &[u8]),
+        ready: &mut VecDeque<ReadyKey>,
+        extra: &mut Vec<HeldKey>,
+    ) -> Served {
+        let Some(db) = self.keyspace.db(pass, index) else { return Served::Nobody };
+        let hash = self.keyspace.hasher.hash(key);
+        let stripe = self.keyspace.stripe_of(hash);
+        let mut now = Now::new(&self.clock);
+        if let Some(now_ms) = now_ms {
+            now = Now::frozen(&self.clock, now_ms);
+        }
+        let mut locked = db.lock(stripe);
+        let Some(waiter) = next_waiter(&mut locked, hash, key, &mut now) else { return Served::Nobody };
+        if !self.hold_key(&mut locked, id, index, key, extra) {
+            return Served::MustPark(waiter);
+        }
+        let words = waiter.words.to_vec();
+        let mut keys = waiter.spec.keys.keys(&words, waiter.db).into_iter().map(|key| key.word);
+        let Some(word) = keys.find(|word| waiter.awaits(*word) && *words[*word as usize] == *key) else {
+            return Served::Nobody;
+        };
+        let mut ctx = Ctx::new(self, pass, &words, waiter.db, now, Blocks::Never);
+        match waiter.blocking.destination {
+            None => {
+                ctx.locks.push(locked);
+                ctx.places.push(Place { hash, lock: 0, word, db: index });
+            }
+            Some(to) => {
+                drop(locked);
+                let to_hash = self.keyspace.hasher.hash(words[usize::from(to)]);
+                let to_stripe = self.keyspace.stripe_of(to_hash);
+                let mut stripes = [stripe, to_stripe];
+                stripes.sort_unstable();
+                ctx.locks.push(db.lock(stripes[0]));
+                if stripes[0] != stripes[1] {
+                    ctx.locks.push(db.lock(stripes[1]));
+                }
+                let lock_of = |of: usize| u16::from(of != stripes[0]);
+                ctx.places.push(Place { hash, lock: lock_of(stripe), word, db: index });
+                ctx.places.push(Place { hash: to_hash, lock: lock_of(to_stripe), word: to.into(), db: index });
+                let to_lock = &mut ctx.locks[usize::from(lock_of(to_stripe))];
+                if !self.hold_key(to_lock, id, index, words[usize::from(to)], extra) {
+                    drop(ctx);
+                    return Served::MustPark(waiter);
+                }
+            }
+        }
+        if !waiter.win() {
+            return Served::Gone;
+        }
+        let from = usize::from(ctx.places[0].lock);
+        if let Some(waits) = &mut ctx.locks[from].waits {
+            waits.remove(key, waiter.turn.load(Ordering::SeqCst));
+        }
+        let reply = caught(waiter.form, |out| (waiter.blocking.serve)(&mut ctx, out));
+        for stripe in &mut ctx.locks {
+            if let Some(waits) = &mut stripe.waits {
+                ready.extend(waits.take_ready());
+            }
+        }
+        drop(ctx);
+        drop(words);
+        Served::With(waiter, reply)
+    }
+
+    /// Lets a waiter take its turn as a parked command, because a key that it needs is held by others.
+    #[cold]
+    fn park_waiter(&self, waiter: &Arc<Waiter>) {
+        if waiter.is_parked.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let ticket = self.new_ticket(waiter.command());
+        self.enter_queues(&ticket);
+        self.run_if_granted(ticket);
+    }
+
+    /// Puts a command that found nothing into the queues of its keys, whose stripes are locked.
+    pub(crate) fn block(
+        &self,
+        ctx: &mut Ctx<'_>,
+        spec: &'static CommandSpec,
+        words: &[&[u8]],
+        form: ReplyForm,
+    ) -> Option<Arc<Waiter>> {
+        let waiter = match ctx.blocks {
+            Blocks::Known { waiter, .. } => waiter.clone(),
+            _ => Waiter::new(spec, Words::new(words), ctx.db, form)?,
+        };
+        if waiter.turn.load(Ordering::SeqCst) == 0 {
+            let turn = self.keyspace.next_turn.fetch_add(1, Ordering::Relaxed);
+            waiter.turn.store(turn, Ordering::SeqCst);
+            self.keyspace.waiting.fetch_add(1, Ordering::SeqCst);
+        }
+        let turn = waiter.turn.load(Ordering::SeqCst);
+        for place in &ctx.places {
+            if waiter.awaits(place.word)
+                && let Some(stripe) = ctx.locks.get_mut(usize::from(place.lock))
+            {
+                stripe.waits.get_or_insert_default().add(ctx.db, words[place.word as usize], turn, &waiter);
+            }
+        }
+        Some(waiter)
+    }
+
+    /// Takes a waiter whose wait has ended out of the queues.
+    pub(crate) fn forget(&self, waiter: &Waiter) {
+        let turn = waiter.turn.swap(0, Ordering::SeqCst);
+        if turn == 0 {
+            return;
+        }
+        self.keyspace.waiting.fetch_sub(1, Ordering::SeqCst);
+        let words = waiter.words.to_vec();
+        let pass = self.gate.enter();
+        let Some(db) = self.keyspace.db(&pass, waiter.db) else { return };
+        for key in waiter.spec.keys.keys(&words, waiter.db) {
+            if waiter.awaits(key.word) {
+                let key = words[key.word as usize];
+                let mut stripe = db.lock(self.keyspace.stripe_of(self.keyspace.hasher.hash(key)));
+                if let Some(waits) = &mut stripe.waits {
+                    waits.remove(key, turn);
+                    if waits.keys.is_empty() {
+                        stripe.waits = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the run of a parked command that may block: gives its reply to its client, if it still waits. Returns the
+    /// keys that others may wait for.
+    pub(crate) fn after_turn(
+        &self,
+        waiter: &Arc<Waiter>,
+        won: &Cell<bool>,
+        reply: Option<Finished>,
+    ) -> VecDeque<ReadyKey> {
+        waiter.is_parked.store(false, Ordering::SeqCst);
+        match reply {
+            Some(reply) if won.get() || waiter.win() => waiter.answer(reply),
+            // It has blocked; a client that went in the meantime did not find it in the queues.
+            None if waiter.is_won() => self.forget(waiter),
+            Some(_) | None => {}
+        }
+        let words = waiter.words.to_vec();
+        let keys = waiter.spec.keys.keys(&words, waiter.db);
+        keys.iter().map(|key| (key.db, words[key.word as usize].into())).collect()
+    }
+}
+
+/// What became of serving a key.
+enum Served {
+    /// Nobody waits for what the key has.
+    Nobody,
+    /// Its wait had ended.
+    Gone,
+    With(Arc<Waiter>, Finished),
+    /// Others hold what it needs.
+    MustPark(Arc<Waiter>),
+}
+
+/// The first one that waits for what a key of a locked stripe has.
+fn next_waiter(stripe: &mut Stripe, hash: u64, key: &[u8], now: &mut Now<'_>) -> Option<Arc<Waiter>> {
+    stripe.waits.as_ref()?;
+    let slot = stripe.find(hash, key, now, true)?;
+    let tag = stripe.table.entry(slot).object()?.tag();
+    stripe.waits.as_mut()?.first(key, tag)
+}

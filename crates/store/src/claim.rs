@@ -1,0 +1,76 @@
+//! The claim word of a blocked client: who ends its wait.
+//!
+//! A push that serves it, its timeout, CLIENT UNBLOCK and its disconnection come from different threads. Each must win
+//! the word before it does anything, so an element is popped for a client only if that client will get it, and only
+//! once. Whoever wins leaves a reply, then wakes the client's task.
+//!
+//! This file knows nothing of the store, and takes its primitives from its parent module, so that a test runs it under
+//! a model checker with others.
+
+use std::sync::PoisonError;
+use std::task::{Poll, Waker};
+
+use super::sync::{AtomicU8, Mutex, Ordering};
+
+/// Who ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum By {
+    /// A command that brought what was waited for, or an error found on the way.
+    Server = 1,
+    /// Its time.
+    Timeout,
+    /// CLIENT UNBLOCK.
+    Unblock,
+    /// The client itself, which has gone.
+    Client,
+}
+
+const WAITING: u8 = 0;
+
+/// One wait, with the reply that ends it.
+pub(crate) struct Claim<R> {
+    word: AtomicU8,
+    reply: Mutex<Option<R>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl<R> Claim<R> {
+    pub(crate) fn new() -> Claim<R> {
+        Claim { word: AtomicU8::new(WAITING), reply: Mutex::new(None), waker: Mutex::new(None) }
+    }
+
+    /// Ends the wait; false if somebody else did. The winner calls [`answer`](Self::answer), unless it is the client.
+    pub(crate) fn win(&self, by: By) -> bool {
+        self.word.compare_exchange(WAITING, by as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Whether somebody ended the wait.
+    pub(crate) fn is_won(&self) -> bool {
+        self.word.load(Ordering::SeqCst) != WAITING
+    }
+
+    /// Leaves the reply and wakes the client's task. No stripe is locked.
+    pub(crate) fn answer(&self, reply: R) {
+        *self.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The reply, once. Otherwise whoever leaves it will wake.
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<R> {
+        {
+            let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+            if !place.as_ref().is_some_and(|old| old.will_wake(waker)) {
+                *place = Some(waker.clone());
+            }
+        }
+        // Looked at after the waker was left: the other side does it the other way around.
+        match self.reply.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(reply) => Poll::Ready(reply),
+            None => Poll::Pending,
+        }
+    }
+}
