@@ -178,9 +178,10 @@ fn is_tested(name: &str, tests: &str) -> bool {
 }
 
 /// The names in the first column of a page's tables, without what follows a name in its usage:
-/// `` | `stats socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own.
+/// `` | `stats socket ADDRESS [mode M]` | `` is `stats socket`, and an alias is a name of its own. A row that says `no` is
+/// of something that is not there.
 fn row_names(page: &str) -> BTreeSet<String> {
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")).filter(|row| !row.contains("` | no | "));
     rows.flat_map(|row| row.split(" | ").next().unwrap_or_default().split(", `"))
         .filter_map(|usage| usage.split('`').next())
         .map(name_of)
@@ -237,7 +238,7 @@ mod tests {
         ] {
             assert_eq!(name_of(usage), name, "{usage}");
         }
-        let page = "| `req.ver`, `req_ver` | string |\n| keyword | |\n|---|---|\n| `log A` | Says `b`, `c`. |\n";
+        let page = "| `req.ver`, `req_ver` | string |\n| keyword | |\n|---|---|\n| `log A` | Says `b`, `c`. |\n| `gone` | no | not here |\n";
         assert_eq!(row_names(page).into_iter().collect::<Vec<_>>(), ["log", "req.ver", "req_ver"]);
     }
 

@@ -5,7 +5,7 @@
 //! Redis. Members that expire (SADDEX) make it a table, too.
 //!
 //! Reading takes the time at which it reads, because a member that has expired is not there;
-//! [`TIMELESS`](super::elements::TIMELESS) does for a set in which nothing expires.
+//! [`TIMELESS`] does for a set in which nothing expires.
 
 use std::ptr::NonNull;
 
