@@ -68,14 +68,6 @@ pub(super) struct Rare {
     pub watching: Option<Box<Watching>>,
 }
 
-/// Whether a reply was already dropped as far as CLIENT REPLY wants.
-#[derive(Clone, Copy, Debug)]
-enum Suppressed {
-    NotYet,
-    /// A transaction does it command by command, because one of them may be CLIENT REPLY.
-    Already,
-}
-
 /// What a connection's commands change about it.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -94,7 +86,6 @@ pub(super) struct Session {
     /// The row being timed. Equal commands that follow each other are timed together, so a pipeline of them costs one
     /// look at the clock and the sums are right nevertheless.
     timed: Option<u16>,
-    suppressed: Suppressed,
     parked: Option<u16>,
 }
 
@@ -111,7 +102,6 @@ impl Session {
             command: "NULL",
             now: Instant::now(),
             timed: None,
-            suppressed: Suppressed::NotYet,
             parked: None,
         }
     }
@@ -147,8 +137,7 @@ impl Session {
     pub fn finish_exec(&mut self, worker: &Worker, output: &mut Vec<u8>, before: usize) {
         if let Some(row) = self.parked.take() {
             self.timed = Some(row);
-            self.suppressed = Suppressed::Already;
-            self.account(worker, row, output, before);
+            self.account(worker, row, output, before, true);
             self.stop_clock(worker);
         }
     }
@@ -182,13 +171,14 @@ impl Session {
         if let Some(row) = self.parked.take() {
             // The time includes the wait.
             self.timed = Some(row);
-            self.account(worker, row, output, before);
+            self.account(worker, row, output, before, false);
             self.stop_clock(worker);
         }
     }
 
-    /// Counts a command that ran, by the reply it wrote, and drops the reply if the client wants none.
-    fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize) {
+    /// Counts a command that ran, by the reply it wrote, and drops the reply if the client wants none. A transaction has
+    /// done that itself, command by command, because one of them may be CLIENT REPLY: it is kept.
+    fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
         let counters = &worker.counters.per_command[usize::from(row)];
         counters.calls.add(1);
         worker.counters.commands.add(1);
@@ -196,9 +186,10 @@ impl Session {
             counters.failed.add(1);
             count_error(worker, output, before);
         }
-        let kept = INDEX.rows[usize::from(row)].pushes || matches!(self.suppressed, Suppressed::Already);
-        self.suppressed = Suppressed::NotYet;
-        self.filter(output, if kept { output.len() } else { before });
+        if self.replies != Replies::On {
+            let kept = is_kept || INDEX.rows[usize::from(row)].pushes;
+            self.filter(output, if kept { output.len() } else { before });
+        }
     }
 
     /// Drops a reply that CLIENT REPLY suppresses.
@@ -440,26 +431,14 @@ impl Context<'_> {
             );
             return self.reject(Some(row), output, before, |out| out.error(&text));
         }
-        let queues = self.session.rare.multi.is_some() && !command.unqueued;
-        if queues && command.spec.flags.has(Flags::NO_MULTI) {
-            let text = "ERR Command not allowed inside a transaction";
-            return self.reject(Some(row), output, before, |out| out.error(text));
+        if self.session.rare.multi.is_some()
+            && let Some(outcome) = self.in_multi(row, args, output, before)
+        {
+            return outcome;
         }
-        let is_exec = command.full_name == "exec";
-        let of_queue = |flag| is_exec && self.session.rare.multi.as_ref().is_some_and(|multi| multi.has(flag));
-        if (queues || of_queue(Flags::DENYOOM)) && !self.has_room() {
-            return self.reject(Some(row), output, before, |out| out.error(OOM));
-        }
-        let is_write = command.spec.flags.has(Flags::WRITE) || of_queue(Flags::WRITE);
+        let is_write = command.spec.flags.has(Flags::WRITE);
         if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
             return Outcome::Paused { is_write };
-        }
-        if queues && let Some(multi) = &mut self.session.rare.multi {
-            multi.push(row, command.spec, args);
-            self.session.command = &command.full_name;
-            ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
-            self.session.filter(output, before);
-            return Outcome::Done;
         }
         if self.session.timed != Some(row) {
             self.session.stop_clock(self.worker);
@@ -480,11 +459,12 @@ impl Context<'_> {
                 })
             }
         };
+        let mut is_kept = false;
         let outcome = match outcome {
             // Most transactions find their keys free and are done at once.
             Outcome::Exec(mut exec) => match exec.poll(Waker::noop(), self, output) {
                 Poll::Ready(()) => {
-                    self.session.suppressed = Suppressed::Already;
+                    is_kept = true;
                     if exec.closes { Outcome::Close } else { Outcome::Done }
                 }
                 Poll::Pending => Outcome::Exec(exec),
@@ -495,7 +475,7 @@ impl Context<'_> {
             self.session.timed = None;
             self.session.parked = Some(row);
         } else {
-            self.session.account(self.worker, row, output, before);
+            self.session.account(self.worker, row, output, before, is_kept);
         }
         outcome
     }
@@ -509,6 +489,39 @@ impl Context<'_> {
             return Some(row);
         }
         INDEX.find(name)
+    }
+
+    /// Queues a command that comes after MULTI, or says why EXEC is refused; [`None`] if it is to be run.
+    #[cold]
+    fn in_multi(&mut self, row: u16, args: &[&[u8]], output: &mut Vec<u8>, before: usize) -> Option<Outcome> {
+        let command = &INDEX.rows[usize::from(row)];
+        let is_exec = command.full_name == "exec";
+        if command.unqueued && !is_exec {
+            return None;
+        }
+        let of_queue = |flag| is_exec && self.session.rare.multi.as_ref().is_some_and(|multi| multi.has(flag));
+        if command.spec.flags.has(Flags::NO_MULTI) {
+            let text = "ERR Command not allowed inside a transaction";
+            return Some(self.reject(Some(row), output, before, |out| out.error(text)));
+        }
+        // Queueing needs memory, too, whatever is queued.
+        if (!is_exec || of_queue(Flags::DENYOOM)) && !self.has_room() {
+            return Some(self.reject(Some(row), output, before, |out| out.error(OOM)));
+        }
+        let is_write = command.spec.flags.has(Flags::WRITE) || of_queue(Flags::WRITE);
+        if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
+            return Some(Outcome::Paused { is_write });
+        }
+        if is_exec {
+            return None;
+        }
+        if let Some(multi) = &mut self.session.rare.multi {
+            multi.push(row, command.spec, args);
+        }
+        self.session.command = &command.full_name;
+        ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
+        self.session.filter(output, before);
+        Some(Outcome::Done)
     }
 
     /// Whether there is memory for one more command that needs some.
