@@ -146,6 +146,10 @@ pub(crate) struct Bench {
 pub(crate) struct Guard(Child);
 
 impl Guard {
+    pub(crate) fn new(child: Child) -> Guard {
+        Guard(child)
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
@@ -362,7 +366,7 @@ fn milliseconds(text: &str) -> f64 {
 }
 
 /// CPU time of a process from its scheduler statistics, summed over threads; µs.
-fn cpu_time_us(pid: u32) -> f64 {
+pub(crate) fn cpu_time_us(pid: u32) -> f64 {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
     tasks
         .filter_map(Result::ok)

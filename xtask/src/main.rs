@@ -12,6 +12,7 @@ mod logs;
 mod peers;
 mod run;
 mod soak;
+mod store;
 mod test;
 mod tidy;
 
@@ -26,6 +27,7 @@ cargo xtask bench guard         instructions of the hot paths; names what grew b
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench idle          memory and cost of 10,000 idle connections
 cargo xtask bench logs          what a log line costs of a request
+cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask soak                what is too slow for `test`
 ";
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),
         ["bench", "idle", rest @ ..] => idle::idle(rest),
         ["bench", "logs", rest @ ..] => logs::logs(rest),
+        ["bench", "store", rest @ ..] => store::store(rest),
         ["soak"] => soak::soak(),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");

@@ -1,0 +1,294 @@
+//! What commands cost: CPU time of the server for each, beside redis-server's.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::peer::{Client, Peer, Server, fill};
+use super::{Options, Part};
+use crate::bench::{median, spread};
+use crate::run::output;
+
+/// Connections of the load.
+const CONNECTIONS: &str = "50";
+const KEYS: usize = 100_000;
+
+/// A command under load.
+struct Load {
+    name: &'static str,
+    /// Words with `__key__` and `__data__`.
+    command: &'static str,
+    pipeline: u32,
+    requests: u64,
+    /// Numbers of `__key__` go up to this.
+    key_max: usize,
+}
+
+impl Load {
+    /// Runs it; gives CPU µs of the server per command.
+    fn run(&self, server: &Server, options: &Options) -> Result<f64, String> {
+        let program = options.program.display().to_string();
+        let address = format!("127.0.0.1:{}", server.port);
+        let (requests, pipeline, key_max) =
+            (self.requests.to_string(), self.pipeline.to_string(), self.key_max.to_string());
+        let before = server.cpu_us();
+        let arguments = [
+            "-c",
+            "1",
+            &program,
+            "bench",
+            "redis",
+            "--server",
+            &address,
+            "-c",
+            CONNECTIONS,
+            "-n",
+            &requests,
+            "-P",
+            &pipeline,
+            "--key-prefix",
+            "key:",
+            "--key-max",
+            &key_max,
+            "--seed",
+            "1",
+            "--json",
+            self.command,
+        ];
+        output("taskset", &arguments).ok_or(format!("the load of {} failed", self.name))?;
+        Ok((server.cpu_us() - before) / self.requests as f64)
+    }
+}
+
+const fn load(name: &'static str, command: &'static str, pipeline: u32) -> Load {
+    let requests = if pipeline == 1 { 150_000 } else { 1_200_000 };
+    Load { name, command, pipeline, requests, key_max: KEYS - 1 }
+}
+
+const STRINGS: [Load; 4] = [
+    load("SET of 32 B", "SET __key__ __data__", 1),
+    load("GET of 32 B", "GET __key__", 1),
+    load("SET of 32 B, pipeline of 16", "SET __key__ __data__", 16),
+    load("GET of 32 B, pipeline of 16", "GET __key__", 16),
+];
+
+/// Fills the keys that loads read.
+fn prepare(server: &Server) -> Result<(), String> {
+    let mut client = server.client()?;
+    fill(&mut client, KEYS, |n| vec![b"SET".to_vec(), format!("key:{n}").into_bytes(), vec![b'v'; 32]])
+}
+
+/// CPU µs per command of each load by each peer, in alternating runs: `[load][peer][run]`.
+fn alternate(options: &Options, peers: &[Peer], loads: &[Load]) -> Result<Vec<Vec<Vec<f64>>>, String> {
+    let servers: Vec<Server> = peers.iter().map(|peer| peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
+    servers.iter().try_for_each(prepare)?;
+    let mut results = vec![vec![Vec::new(); peers.len()]; loads.len()];
+    for round in 0..options.runs {
+        for (load, of_load) in loads.iter().zip(&mut results) {
+            for ((peer, server), of_peer) in peers.iter().zip(&servers).zip(of_load) {
+                let cpu_us = load.run(server, options)?;
+                println!("run {} {:<32} {:<24} {cpu_us:.3} µs", round + 1, load.name, peer.name());
+                of_peer.push(cpu_us);
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn table(part: &mut Part, peers: &[Peer], loads: &[Load], results: &[Vec<Vec<f64>>]) {
+    let names: Vec<String> = peers.iter().map(|peer| peer.name()).collect();
+    let _ = writeln!(
+        part.text,
+        "| CPU µs per command | {} | ratio |\n|---|{}---|",
+        names.join(" | "),
+        "---|".repeat(peers.len())
+    );
+    for (load, of_load) in loads.iter().zip(results) {
+        let cells: Vec<String> = of_load.iter().map(|values| spread(values, 3)).collect();
+        let _ = writeln!(part.text, "| {} | {} | {} |", load.name, cells.join(" | "), spread(&ratios(of_load), 3));
+    }
+}
+
+/// The second peer's over the first's, run by run.
+fn ratios(of_load: &[Vec<f64>]) -> Vec<f64> {
+    of_load[0].iter().zip(&of_load[1]).map(|(first, second)| second / first).collect()
+}
+
+/// SET and GET of 32 bytes.
+pub(super) fn cpu(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("cpu", "Strings over a socket");
+    let peers = [Peer::Redis, Peer::Ours(1)];
+    let results = alternate(options, &peers, &STRINGS)?;
+    let _ = writeln!(part.text, "{KEYS} keys, {CONNECTIONS} connections.\n");
+    table(&mut part, &peers, &STRINGS, &results);
+    for (load, of_load) in STRINGS.iter().zip(&results) {
+        let wanted = if load.pipeline == 1 { 0.9 } else { 0.7 };
+        let ratio = median(&ratios(of_load));
+        part.goal(&format!("{}, ours / Redis's", load.name), &format!("≤ {wanted}"), ratio, |ratio| ratio <= wanted);
+    }
+    Ok(part)
+}
+
+const fn few(name: &'static str, command: &'static str, key_max: usize) -> Load {
+    Load { name, command, pipeline: 16, requests: 300_000, key_max }
+}
+
+/// Commands on lists and sorted sets, each after what it needs.
+const TYPES: [Load; 12] = [
+    few("LPUSH", "LPUSH list __data__", 0),
+    few("RPUSH", "RPUSH list __data__", 0),
+    few("LPOP", "LPOP list", 0),
+    few("RPOP", "RPOP list", 0),
+    few("LRANGE of 100", "LRANGE short 0 99", 0),
+    few("LINDEX", "LINDEX short 50", 0),
+    few("ZADD", "ZADD scores 1.5 __key__", KEYS - 1),
+    few("ZINCRBY", "ZINCRBY scores 1 __key__", KEYS - 1),
+    few("ZSCORE", "ZSCORE scores __key__", KEYS - 1),
+    few("ZRANK", "ZRANK scores __key__", KEYS - 1),
+    few("ZRANGE of 10", "ZRANGE scores 1000 1009", 0),
+    few("ZRANGEBYSCORE LIMIT 10", "ZRANGEBYSCORE scores 2 +inf LIMIT 0 10", 0),
+];
+
+/// Lists and sorted sets.
+pub(super) fn types(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("types", "Lists and sorted sets over a socket");
+    let peers = [Peer::Redis, Peer::Ours(1)];
+    let probe = Peer::Ours(1).start(&options.program, &[])?;
+    let mut client = probe.client()?;
+    let (mut loads, mut missing) = (Vec::new(), Vec::new());
+    for load in TYPES {
+        let words: Vec<&str> = load.command.split(' ').collect();
+        match client.ask(&words)?.starts_with("-ERR unknown command") {
+            true => missing.push(load.name),
+            false => loads.push(load),
+        }
+    }
+    drop(probe);
+    let servers: Vec<Server> = peers.iter().map(|peer| peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
+    for server in &servers {
+        let mut client = server.client()?;
+        for n in 0..100 {
+            client.ask(&["RPUSH", "short", &format!("element:{n}")])?;
+        }
+    }
+    let mut results = vec![vec![Vec::new(); peers.len()]; loads.len()];
+    for round in 0..options.runs {
+        for (load, of_load) in loads.iter().zip(&mut results) {
+            for ((peer, server), of_peer) in peers.iter().zip(&servers).zip(of_load) {
+                let cpu_us = load.run(server, options)?;
+                println!("run {} {:<32} {:<24} {cpu_us:.3} µs", round + 1, load.name, peer.name());
+                of_peer.push(cpu_us);
+            }
+        }
+    }
+    let _ = writeln!(part.text, "{CONNECTIONS} connections, pipelines of 16; a sorted set of {KEYS} members.\n");
+    table(&mut part, &peers, &loads, &results);
+    for (load, of_load) in loads.iter().zip(&results) {
+        part.goal(&format!("{}, ours / Redis's", load.name), "≤ 0.8", median(&ratios(of_load)), |ratio| ratio <= 0.8);
+    }
+    if !missing.is_empty() {
+        let _ = writeln!(part.text, "\nNot there yet: {}.", missing.join(", "));
+    }
+    Ok(part)
+}
+
+/// The call without a socket.
+pub(super) fn call(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("call", "The call without a socket");
+    let arguments = ["run", "--quiet", "--profile", &options.profile, "-p", "sluicegate-store", "--example", "costs"];
+    let text = output("cargo", &arguments).ok_or("the example 'costs' failed")?;
+    let _ = writeln!(part.text, "`cargo run --release -p sluicegate-store --example costs`, best of three:\n\n```");
+    for line in text.lines().filter(|line| line.ends_with(" ns")) {
+        let _ = writeln!(part.text, "{line}");
+    }
+    part.text += "```\n";
+    let figure = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().rev().nth(1)?.parse::<f64>().ok()
+    };
+    for (name, wanted_ns) in [
+        ("INCRBY, 1,000 hot keys", 300.0),
+        ("GET of 32 bytes, 1,000 hot keys", 300.0),
+        ("INCRBY, 1,000,000 random keys", 500.0),
+        ("GET of 32 bytes, 1,000,000 random keys", 500.0),
+    ] {
+        let ns = figure(name).ok_or(format!("the example says nothing of {name}"))?;
+        part.goal(&format!("{name}, ns"), &format!("≤ {wanted_ns}"), ns, |ns| ns <= wanted_ns);
+    }
+    Ok(part)
+}
+
+/// Two workers against one.
+pub(super) fn workers(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("workers", "Two workers against one");
+    let peers = [Peer::Ours(1), Peer::Ours(2)];
+    let results = alternate(options, &peers, &STRINGS)?;
+    part.text += "The load takes its part of both cores here.\n\n";
+    table(&mut part, &peers, &STRINGS, &results);
+    for (load, of_load) in STRINGS.iter().zip(&results) {
+        let wanted = if load.pipeline == 1 { 1.1 } else { 1.3 };
+        let ratio = median(&ratios(of_load));
+        part.goal(&format!("{}, two / one", load.name), &format!("≤ {wanted}"), ratio, |ratio| ratio <= wanted);
+    }
+    Ok(part)
+}
+
+/// Clients on one key.
+const CLIENTS: usize = 16;
+const HOT_FOR: Duration = Duration::from_secs(2);
+
+/// Sixteen clients on one hot key.
+pub(super) fn hot(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("hot", "Sixteen clients on one key");
+    let _ = writeln!(
+        part.text,
+        "INCR of one key by {CLIENTS} clients for {} s, two workers; the least and the most that one client got done, \
+         as parts of its share.\n\n| pipeline | least | most | INCR/s |\n|---|---|---|---|",
+        HOT_FOR.as_secs()
+    );
+    for pipeline in [1, 16] {
+        let (mut least, mut most, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.runs.min(5) {
+            let server = Peer::Ours(2).start(&options.program, &[])?;
+            let counts = share(&server, pipeline)?;
+            let fair = counts.iter().sum::<u64>() as f64 / CLIENTS as f64;
+            least.push(counts.iter().copied().min().unwrap_or(0) as f64 / fair);
+            most.push(counts.iter().copied().max().unwrap_or(0) as f64 / fair);
+            rates.push(fair * CLIENTS as f64 / HOT_FOR.as_secs_f64());
+        }
+        let cells = [spread(&least, 2), spread(&most, 2), spread(&rates, 0)];
+        let _ = writeln!(part.text, "| {pipeline} | {} |", cells.join(" | "));
+        let worst = least.iter().copied().fold(f64::INFINITY, f64::min);
+        part.goal(&format!("pipeline of {pipeline}: least / share"), "≥ 0.5", worst, |part| part >= 0.5);
+    }
+    Ok(part)
+}
+
+/// What each client got done.
+fn share(server: &Server, pipeline: usize) -> Result<Vec<u64>, String> {
+    let over = AtomicBool::new(false);
+    let clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect::<Result<_, _>>()?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = clients
+            .into_iter()
+            .map(|mut client| {
+                let over = &over;
+                scope.spawn(move || {
+                    let mut done = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        (0..pipeline).for_each(|_| client.add(&[b"INCR", b"hot"]));
+                        client.exchange(pipeline, |_, _| {})?;
+                        done += pipeline as u64;
+                    }
+                    Ok::<u64, String>(done)
+                })
+            })
+            .collect();
+        let start = Instant::now();
+        while start.elapsed() < HOT_FOR {
+            std::thread::sleep(HOT_FOR.saturating_sub(start.elapsed()));
+        }
+        over.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().map_err(|_| "a client panicked")?).collect()
+    })
+}
