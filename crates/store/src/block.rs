@@ -442,8 +442,10 @@ impl Inner {
             return;
         }
         let ticket = self.new_ticket(waiter.command());
-        self.enter_queues(&ticket);
-        self.run_if_granted(ticket);
+        // If others grant it, they run it, too.
+        if self.enter_queues(&ticket) {
+            self.run_if_granted(ticket);
+        }
     }
 
     /// Puts a command that found nothing into the queues of its keys, whose stripes are locked.

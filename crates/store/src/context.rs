@@ -55,6 +55,14 @@ pub struct Ctx<'p> {
     pub(crate) blocks: Blocks<'p>,
     /// Set by [`block`](Self::block): there is no reply yet.
     pub(crate) blocked: bool,
+    /// Where its keys are found if it runs aside, on keys that it holds.
+    pub(crate) pins: Option<Box<Pins>>,
+}
+
+/// Keys of a command that runs aside: no stripe stays locked while a value is read, because nobody changes it.
+pub(crate) struct Pins {
+    /// What was read last of each key.
+    pub(crate) entries: Vec<Option<Entry>>,
 }
 
 /// Where one of the command's keys stands.
@@ -98,6 +106,7 @@ impl<'p> Ctx<'p> {
             keeps_locks: false,
             blocks,
             blocked: false,
+            pins: None,
         }
     }
 
@@ -124,11 +133,55 @@ impl<'p> Ctx<'p> {
 
     /// The entry of key `index`, noting the access.
     pub(crate) fn read(&mut self, index: usize) -> Option<&Entry> {
+        if self.pins.is_some() {
+            return self.pin(index);
+        }
         let now = self.now.ticks();
         let (stripe, slot) = self.look(index)?;
+        let is_unheld = stripe.holds.is_none();
         let entry = stripe.table.entry_mut(slot);
-        entry.touch(now);
+        if is_unheld {
+            // A held one may be being read without the lock.
+            entry.touch(now);
+        }
         Some(entry)
+    }
+
+    /// Locks the stripe of key `index`, and no other, if the command runs aside: its keys are held anyway.
+    #[inline]
+    fn lock_pinned(&mut self, index: usize) {
+        if self.pins.is_some() {
+            let place = &mut self.places[index];
+            place.lock = 0;
+            let keyspace = &self.inner.keyspace;
+            self.locks.clear();
+            self.locks.push(keyspace.db_to_write(self.pass, place.db).lock(keyspace.stripe_of(place.hash)));
+        }
+    }
+
+    /// Finds key `index` of a command that runs aside.
+    #[cold]
+    fn pin(&mut self, index: usize) -> Option<&Entry> {
+        let place = self.places[index];
+        self.locks.clear();
+        let keyspace = &self.inner.keyspace;
+        let mut locked = keyspace.db(self.pass, place.db)?.lock(keyspace.stripe_of(place.hash));
+        let Some(slot) = locked.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
+            locked.misses += 1;
+            drop(locked);
+            self.say(Class::KeyMiss, "keymiss", place);
+            self.pins.as_mut()?.entries[index] = None;
+            return None;
+        };
+        locked.hits += 1;
+        // SAFETY: this command's ticket holds the key, so nobody but this command changes or removes the entry, and
+        // expiry, eviction and compaction pass over it; the handle is read only until the handler's next use of the
+        // context, and the handler returns before the ticket ends.
+        let entry = unsafe { locked.table.entry(slot).alias() };
+        drop(locked);
+        let place = &mut self.pins.as_mut()?.entries[index];
+        *place = Some(entry);
+        place.as_ref()
     }
 
     /// The string of key `index`, noting the access.
@@ -143,10 +196,18 @@ impl<'p> Ctx<'p> {
 
     /// As [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
     pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
+        if self.pins.is_some() {
+            let now_ms = self.now.ms();
+            return Ok(typed::<K>(self.pin(index))?.map(|value| (value, now_ms)));
+        }
         let ticks = self.now.ticks();
         let Some((lock, slot)) = self.find_to_read(index) else { return Ok(None) };
-        let entry = self.locks[lock].table.entry_mut(slot);
-        entry.touch(ticks);
+        let stripe: &mut Stripe = &mut self.locks[lock];
+        let is_unheld = stripe.holds.is_none();
+        let entry = stripe.table.entry_mut(slot);
+        if is_unheld {
+            entry.touch(ticks);
+        }
         let value = typed::<K>(Some(entry))?.expect("there is an entry");
         // The clock is read only if something may expire.
         let now_ms = if value.earliest_ms().is_some() { self.now.ms() } else { TIMELESS };
@@ -171,6 +232,9 @@ impl<'p> Ctx<'p> {
             {
                 return Err(WRONG_TYPE.into());
             }
+        }
+        if let Some(pins) = &self.pins {
+            return Ok(keys.map(|index| pins.entries[index].as_ref().and_then(Entry::object)).collect());
         }
         let now_ms = self.now.ms();
         let value = |index: usize| {
@@ -207,12 +271,18 @@ impl<'p> Ctx<'p> {
 
     /// The entry of key `index`, without noting the access.
     pub(crate) fn peek(&mut self, index: usize) -> Option<&Entry> {
+        if self.pins.is_some() {
+            return self.pin(index);
+        }
         let (stripe, slot) = self.look(index)?;
         Some(stripe.table.entry(slot))
     }
 
     /// The entry of key `index`, without noting the access nor, as for OBJECT, saying that it is missing.
     pub(crate) fn inspect(&mut self, index: usize) -> Option<&Entry> {
+        if self.pins.is_some() {
+            return self.pin(index);
+        }
         let (lock, slot) = self.find(index)?;
         Some(self.locks[lock].table.entry(slot))
     }
@@ -271,6 +341,7 @@ impl<'p> Ctx<'p> {
 
     /// Key `index`, to be changed. Only for commands that write.
     pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
+        self.lock_pinned(index);
         let place = self.places[index];
         let key = self.words[place.word as usize];
         let stripe: &mut Stripe = &mut self.locks[usize::from(place.lock)];
@@ -306,6 +377,7 @@ impl<'p> Ctx<'p> {
     /// of it, so a handler that changes a key must call this, before it unlocks, and one that changes nothing must not.
     #[inline]
     pub(crate) fn notify(&mut self, index: usize, class: Class, name: &'static str) {
+        self.lock_pinned(index);
         let place = self.places[index];
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
             stripe.touch(self.words[place.word as usize]);
@@ -317,6 +389,7 @@ impl<'p> Ctx<'p> {
 
     /// Tells those who watch key `index` that it changed, where Redis says no event.
     pub(crate) fn touch(&mut self, index: usize) {
+        self.lock_pinned(index);
         let place = self.places[index];
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
             stripe.touch(self.words[place.word as usize]);
@@ -347,7 +420,9 @@ impl Drop for Ctx<'_> {
     fn drop(&mut self) {
         // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
         self.locks.clear();
-        self.garbage.clear();
+        if !self.garbage.is_empty() {
+            self.inner.discard(self.garbage.drain(..));
+        }
         if !self.effects.is_empty() {
             let effects = std::mem::take(&mut self.effects);
             match self.collected {

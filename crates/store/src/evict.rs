@@ -215,7 +215,8 @@ impl Inner {
             }
             let garbage = stripe.remove(slot);
             drop(locked);
-            drop(garbage);
+            drop(pass);
+            self.discard(garbage);
         }
         self.memory.evicted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.emit(told);

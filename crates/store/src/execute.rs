@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use crate::big::{self, Big};
 use crate::block::{Blocked, Ready, WaitTable, Waiter};
-use crate::catalogue::{self, CommandSpec, ConnectionCommand, Flags, Handler};
+use crate::catalogue::{self, CommandSpec, ConnectionCommand, Cost, Flags, Handler};
 use crate::command::{DB_RANGE, Handle};
-use crate::context::{Ctx, NO_DB, Place};
+use crate::context::{Ctx, NO_DB, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY, Ticket};
@@ -196,6 +196,9 @@ impl Inner {
         if words.len() > big::KEYS_MAX && big::is_big(spec, words) {
             return Big::start(this, spec, words, db, form, out);
         }
+        if !matches!(spec.cost, Cost::Constant | Cost::PerKey) && self.is_for_aside(spec, words, db) {
+            return self.start_aside(spec, words, db, form, out);
+        }
         let attempted = {
             let pass = self.gate.enter();
             if spec.large.is_some_and(|is_large| is_large(self, &pass, words, db)) {
@@ -334,6 +337,29 @@ impl Inner {
             true => Attempted::Ready(self.take_ready(&mut ctx, who.id)),
             false => Attempted::Done,
         }
+    }
+
+    /// The context of a command that runs aside, on keys that its ticket holds.
+    pub(crate) fn pinned<'p>(
+        &'p self,
+        pass: &'p Pass<'p>,
+        spec: &CommandSpec,
+        words: &'p [&'p [u8]],
+        db: u32,
+    ) -> Ctx<'p> {
+        let keys = self.keys_of(spec, words, db);
+        let place = |key: &KeyWord| Place {
+            hash: self.keyspace.hasher.hash(words[key.word as usize]),
+            lock: NO_DB,
+            word: key.word,
+            db: key.db,
+        };
+        let places: SmallVec<[Place; 2]> = keys.iter().map(place).collect();
+        let pins = Pins { entries: places.iter().map(|_| None).collect() };
+        let mut ctx = Ctx::new(self, pass, words, db, Now::new(&self.clock), Blocks::Never);
+        ctx.places = places;
+        ctx.pins = Some(Box::new(pins));
+        ctx
     }
 
     /// The command's keys in databases that exist; the handler refuses the others by itself.

@@ -40,6 +40,7 @@ pub(crate) struct Sweeper {
 pub(crate) fn tick(inner: &Inner) {
     inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
+    inner.discard(inner.memory.take_late());
     let now_ms = inner.clock.now_ms();
     let databases = inner.keyspace.databases();
     let first = inner.sweeper.db.load(Ordering::Relaxed);
@@ -75,7 +76,7 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
             let mut done = false;
             while !done {
                 // Freed here, where nothing is locked.
-                garbage.clear();
+                inner.discard(garbage.drain(..));
                 if !effects.is_empty() {
                     inner.emit(effects.drain(..));
                 }

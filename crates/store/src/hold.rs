@@ -15,7 +15,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,8 @@ pub(crate) struct Ticket {
     waker: Mutex<Option<Waker>>,
     /// The reply of the parked command, once finished.
     reply: Mutex<Option<Finished>>,
+    /// Whether its command is to be run by a thread aside.
+    aside: AtomicBool,
 }
 
 /// How far a ticket has come.
@@ -92,6 +94,7 @@ impl Ticket {
             phase: AtomicU8::new(Phase::Waiting as u8),
             waker: Mutex::new(None),
             reply: Mutex::new(None),
+            aside: AtomicBool::new(false),
         }
     }
 
@@ -116,6 +119,16 @@ impl Ticket {
     /// A waiting section gives up; false if it was granted meanwhile.
     pub(crate) fn cancel(&self) -> bool {
         self.change(Phase::Waiting, Phase::Cancelled)
+    }
+
+    /// Lets its command be run by a thread aside, not by the one that grants it.
+    pub(crate) fn put_aside(&self) {
+        self.aside.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether its command is to be run by a thread aside.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.load(Ordering::SeqCst)
     }
 
     /// Whether there is a parked command inside.

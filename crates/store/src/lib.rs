@@ -13,6 +13,7 @@
 //!
 //! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.
 
+mod aside;
 mod big;
 mod block;
 pub mod catalogue;
@@ -52,9 +53,10 @@ mod table;
 mod turn;
 mod value;
 mod watch;
+mod whole;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 pub use clock::{Clock, ManualClock};
 pub use command::{GlobalHandle, Handle};
@@ -112,6 +114,19 @@ pub(crate) struct Inner {
     pub(crate) notifier: notify::Notifier,
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
+    pub(crate) aside: aside::Aside,
+    /// The same, for threads that outlive a call.
+    pub(crate) this: Weak<Inner>,
+}
+
+impl Inner {
+    /// Frees values, large ones on another thread. The caller has no stripe locked.
+    pub(crate) fn discard(&self, garbage: impl IntoIterator<Item = value::Garbage>) {
+        let large: Vec<value::Garbage> = garbage.into_iter().filter(value::Garbage::is_large).collect();
+        if !large.is_empty() {
+            self.aside.run(move || drop(large));
+        }
+    }
 }
 
 impl Store {
@@ -120,7 +135,7 @@ impl Store {
         let stripes = options.stripes.clamp(1, 32_768).next_power_of_two();
         let memory = Arc::new(memory::Memory::new());
         let stripe_bits = stripes.trailing_zeros() as u8;
-        Store(Arc::new(Inner {
+        Store(Arc::new_cyclic(|this| Inner {
             keyspace: keyspace::Keyspace::new(
                 options.databases.max(1),
                 stripe_bits,
@@ -135,6 +150,8 @@ impl Store {
             notifier: notify::Notifier::default(),
             memory,
             pubsub: pubsub::PubSub::default(),
+            aside: aside::Aside::default(),
+            this: this.clone(),
         }))
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::evict::Evictor;
+use crate::value::Garbage;
 
 /// What a command with the flag `denyoom` gets when memory is full and nothing may be evicted.
 pub(crate) const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -98,6 +99,8 @@ pub(crate) struct Memory {
     /// The most that was ever in use, as far as anybody looked.
     peak: AtomicU64,
     pub(crate) evictor: Mutex<Evictor>,
+    /// Large values that expired under a stripe's lock. A leaf below the stripes' locks, held for a push.
+    late: Mutex<Vec<Garbage>>,
 }
 
 impl Memory {
@@ -111,6 +114,7 @@ impl Memory {
             outside: AtomicI64::new(0),
             peak: AtomicU64::new(0),
             evictor: Mutex::default(),
+            late: Mutex::default(),
         }
     }
 
@@ -155,6 +159,18 @@ impl Memory {
         self.slack.store((limit / SLACK_PARTS).min(SLACK_MAX), Ordering::Relaxed);
         self.limit.store(limit, Ordering::Relaxed);
         self.evictor.lock().forget();
+    }
+
+    /// Frees what was removed under a stripe's lock, a large value later.
+    pub(crate) fn free_late(&self, garbage: Option<Garbage>) {
+        if let Some(garbage) = garbage.filter(Garbage::is_large) {
+            self.late.lock().push(garbage);
+        }
+    }
+
+    /// What waits to be freed.
+    pub(crate) fn take_late(&self) -> Vec<Garbage> {
+        std::mem::take(&mut *self.late.lock())
     }
 
     /// Bytes outside the stripes.

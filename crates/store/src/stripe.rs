@@ -280,7 +280,8 @@ impl Stripe {
     #[cold]
     fn expire(&mut self, slot: Slot, key: &[u8], at_ms: i64) {
         self.expired += 1;
-        drop(self.remove(slot));
+        let garbage = self.remove(slot);
+        self.memory.free_late(garbage);
         self.touch_expired(key, at_ms);
     }
 
@@ -521,8 +522,8 @@ impl Stripe {
 
     /// Frees every entry.
     pub(crate) fn clear(&mut self) {
-        let slab = &mut self.slab;
-        self.table.clear(|entry| drop(entry.free(slab)));
+        let Stripe { slab, table, memory, .. } = self;
+        table.clear(|entry| memory.free_late(entry.free(slab)));
         self.expires = 0;
         self.outside_bytes = 0;
         self.earliest_ms = i64::MAX;

@@ -67,15 +67,15 @@ impl Inner {
         (locks, of_key)
     }
 
-    /// Queues a new ticket on all its keys, or grants it at once if they are free.
-    pub(crate) fn enter_queues(&self, ticket: &Arc<Ticket>) {
+    /// Queues a new ticket on all its keys, or grants it at once if they are free; whether it did.
+    pub(crate) fn enter_queues(&self, ticket: &Arc<Ticket>) -> bool {
         let pass = self.gate.enter();
         self.gate.add_ticket(&pass);
         let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
         for (held, &lock) in ticket.keys.iter().zip(&of_key) {
             locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
         }
-        grant_if_free(&mut locks, &of_key, ticket);
+        grant_if_free(&mut locks, &of_key, ticket)
     }
 
     /// Grants a waiting ticket if all its keys are free for it.
@@ -121,7 +121,9 @@ impl Inner {
                 if candidate.phase() != Phase::Waiting || !self.try_grant(&candidate) {
                     continue;
                 }
-                if candidate.is_command() {
+                if candidate.is_aside() {
+                    self.go_aside(candidate);
+                } else if candidate.is_command() {
                     let extra = self.run_granted(&candidate);
                     ended.push((candidate, extra));
                 } else {
@@ -261,9 +263,13 @@ impl Inner {
                     ticket.put_command(command);
                     self.gate.went();
                     // Now it queues on its keys like any other; if they are free, it runs here.
-                    self.enter_queues(&ticket);
-                    // Whoever may have a turn then has it in this loop's next round.
-                    self.run_if_granted(ticket);
+                    let granted = self.enter_queues(&ticket);
+                    if granted && ticket.is_aside() {
+                        self.go_aside(ticket);
+                    } else if granted {
+                        // Whoever may have a turn then has it in this loop's next round.
+                        self.run_if_granted(ticket);
+                    }
                 }
                 Handler::Container | Handler::Connection(_) => unreachable!("never parked"),
             }

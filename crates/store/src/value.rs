@@ -36,6 +36,9 @@ pub(crate) const SHARED_MIN: usize = 4096;
 pub(crate) const STRING_MAX: usize = 512 << 20;
 /// Ticks of the shortest time in which a counter goes down by one: a minute.
 const TICKS_PER_DECAY: u32 = 60 * TICKS_PER_S as u32;
+/// Values of more elements, or of so many bytes, are freed by a thread aside.
+const LARGE_ELEMENTS: usize = 2_000;
+const LARGE_BYTES: usize = 8 << 20;
 /// Redis shows strings up to this length as `embstr`.
 const EMBSTR_MAX: usize = 44;
 
@@ -136,6 +139,17 @@ pub(crate) enum Garbage {
     Own(Vec<u8>),
     Shared(Arc<Vec<u8>>),
     Object(Object),
+}
+
+impl Garbage {
+    /// Whether freeing it takes longer than a command may.
+    pub(crate) fn is_large(&self) -> bool {
+        match self {
+            Garbage::Own(_) => false,
+            Garbage::Shared(bytes) => bytes.capacity() >= LARGE_BYTES,
+            Garbage::Object(object) => object.len() > LARGE_ELEMENTS,
+        }
+    }
 }
 
 /// An owned entry. It must be given back with [`free`](Entry::free): dropping it leaks.
@@ -239,6 +253,14 @@ impl Entry {
             }
         }
         Entry(block)
+    }
+
+    /// Another handle of the same entry, to be read through and never freed.
+    ///
+    /// # Safety
+    /// The entry is neither changed nor freed while the handle is used.
+    pub(crate) unsafe fn alias(&self) -> Entry {
+        Entry(self.0)
     }
 
     /// Gives the block back to the slab it came from, and the value to the caller if it is not in the block.

@@ -24,7 +24,7 @@ mod sort;
 mod stick;
 mod string;
 mod throttle;
-mod zset;
+pub(crate) mod zset;
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(super) struct Client {
     pub since: Instant,
     pub names: Mutex<Names>,
     pub activity: Mutex<Activity>,
+    /// Bytes of a large reply behind the share of it that is being written.
+    pub behind: AtomicUsize,
     /// Messages for it.
     pub outbox: Outbox,
     /// How much it listens to.
@@ -103,6 +105,7 @@ impl Client {
             since: now,
             names: Mutex::default(),
             activity: Mutex::new(activity),
+            behind: AtomicUsize::new(0),
             outbox: Outbox::default(),
             listening: Listening::default(),
             blocked: Mutex::new(None),

@@ -12,6 +12,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context as TaskContext, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,12 @@ const TURN_COMMANDS: usize = 512;
 
 /// Larger buffers go back to the allocator instead of to the worker.
 const KEPT_CAPACITY: usize = 256 * 1024;
+
+/// Giving back so much takes longer than a turn may.
+const FREED_ASIDE: usize = 8 << 20;
+
+/// Bytes of replies after which a connection lets the others of its worker go first.
+const WRITE_SHARE: usize = 256 * 1024;
 
 /// A stream socket that a connection can run on.
 pub(super) trait Socket: AsyncRead + Unpin + 'static {
@@ -239,6 +246,10 @@ impl<S: Socket> Connection<S> {
 
     fn give_back(&mut self) {
         if let Some(mut workspace) = self.workspace.take() {
+            if workspace.output.capacity() >= FREED_ASIDE {
+                let output = std::mem::take(&mut workspace.output);
+                self.worker.server.store.0.aside.run(move || drop(output));
+            }
             workspace.clear();
             self.worker.give_back(workspace);
         }
@@ -298,7 +309,7 @@ impl<S: Socket> Connection<S> {
                     // Boxed: few connections wait, all would carry its size.
                     let bytes = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some(bytes) = bytes else { break false };
-                    self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
+                    self.session.finish_parked(&self.worker, bytes, &mut workspace.output);
                 }
                 Step::Later(reply) => {
                     if !self.flush(&mut workspace.output, &options).await {
@@ -306,7 +317,7 @@ impl<S: Socket> Connection<S> {
                     }
                     self.tell(true, workspace.input.len() - workspace.start, 0);
                     let Some(bytes) = self.unless_killed(reply).await else { break false };
-                    self.session.finish_parked(&self.worker, &bytes, &mut workspace.output);
+                    self.session.finish_parked(&self.worker, bytes, &mut workspace.output);
                 }
                 Step::Exec(exec) => {
                     if !Box::pin(self.exec(exec, &mut workspace, &options)).await {
@@ -406,6 +417,10 @@ impl<S: Socket> Connection<S> {
 
     /// Writes everything; false if the client is gone, is killed or reads too slowly.
     async fn flush(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
+        if output.len() > WRITE_SHARE {
+            // Boxed: few replies are so large, all connections would carry its size.
+            return Box::pin(self.flush_in_shares(output, options)).await;
+        }
         let mut sent = 0;
         while sent < output.len() {
             match self.stream.try_write(&output[sent..]) {
@@ -416,7 +431,7 @@ impl<S: Socket> Connection<S> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let limit = options.client_output_buffer_limit[self.output_class()];
-                    let waiting = (output.len() - sent) as u64;
+                    let waiting = (output.len() - sent + self.client.behind.load(Ordering::Relaxed)) as u64;
                     self.client.outbox.left(waiting as usize);
                     self.client.activity.lock().output = waiting as usize;
                     let soft = (limit.soft > 0 && waiting > limit.soft).then(|| Duration::from_secs(limit.soft_s));
@@ -430,6 +445,21 @@ impl<S: Socket> Connection<S> {
         }
         output.clear();
         self.client.outbox.left(0);
+        true
+    }
+
+    /// As [`flush`](Self::flush), letting the worker's other clients go between.
+    async fn flush_in_shares(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
+        let mut behind = output.len();
+        for share in output.chunks(WRITE_SHARE) {
+            behind -= share.len();
+            self.client.behind.store(behind, Ordering::Relaxed);
+            if !self.flush(&mut share.to_vec(), options).await {
+                return false;
+            }
+            tokio::task::yield_now().await;
+        }
+        output.clear();
         true
     }
 

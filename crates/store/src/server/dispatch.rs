@@ -165,9 +165,14 @@ impl Session {
     }
 
     /// Takes the late reply of the command that was parked.
-    pub fn finish_parked(&mut self, worker: &Rc<Worker>, bytes: &[u8], output: &mut Vec<u8>) {
+    pub fn finish_parked(&mut self, worker: &Rc<Worker>, bytes: Vec<u8>, output: &mut Vec<u8>) {
         let before = output.len();
-        output.extend_from_slice(bytes);
+        if output.is_empty() {
+            // A large reply is not copied.
+            *output = bytes;
+        } else {
+            output.extend_from_slice(&bytes);
+        }
         if let Some(row) = self.parked.take() {
             // The time includes the wait.
             self.timed = Some(row);

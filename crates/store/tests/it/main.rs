@@ -1,6 +1,7 @@
 //! The store from outside: beside a real Redis, over RESP and as a function, against a model, and under many threads.
 
 mod admin;
+mod aside;
 mod bitmaps;
 mod blocking;
 mod concurrency;

@@ -7,7 +7,7 @@ pub(super) mod change;
 pub(super) mod combine;
 pub(super) mod pick;
 pub(super) mod pop;
-pub(super) mod range;
+pub(crate) mod range;
 
 use sluicegate_wire::resp::ReplySink;
 

@@ -184,6 +184,21 @@ impl<'a> Query<'a> {
     }
 }
 
+/// How many elements a command of the ZRANGE family goes over; 0 if its words are wrong.
+pub(crate) fn ranks_of_query(name: &str, words: &[&[u8]], zset: &Zset) -> usize {
+    let (first, by, back) = match name {
+        "zrange" => (2, None, None),
+        "zrevrange" => (2, Some(By::Rank), Some(true)),
+        "zrangebyscore" => (2, Some(By::Score), Some(false)),
+        "zrevrangebyscore" => (2, Some(By::Score), Some(true)),
+        "zrangebylex" => (2, Some(By::Lex), Some(false)),
+        "zrevrangebylex" => (2, Some(By::Lex), Some(true)),
+        "zrangestore" => (3, None, None),
+        _ => return 0,
+    };
+    Query::parse(words, first, by, back, name == "zrangestore").map_or(0, |query| query.ranks(zset).len())
+}
+
 /// Answers a query on key 0.
 fn answer(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, by: Option<By>, back: Option<bool>) {
     let result = Query::parse(ctx.words, 2, by, back, false).and_then(|query| {

@@ -1,0 +1,115 @@
+//! Threads for what takes long, beside the workers.
+//!
+//! A command over millions of elements and the freeing of such a value take a second whatever is done about it. On a
+//! worker they would keep the worker's other clients waiting, in slices or not; so they are done by threads of their
+//! own, which the kernel lets run behind the workers (`nice` 10). There are few, they are made when first needed and
+//! end when nothing was to be done for a while. What waits for one is bounded by what is put in: commands by the
+//! number of tickets, values by what the store had.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Threads at a time.
+const THREADS_MAX: usize = 4;
+/// A thread that had nothing to do for so long ends.
+const IDLE: Duration = Duration::from_secs(10);
+/// How far behind the workers these threads stand.
+const NICE: libc::c_int = 10;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads of a store.
+#[derive(Default)]
+pub(crate) struct Aside(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Aside {
+    /// Does a job on another thread, soon. The caller has no stripe locked.
+    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
+        crate::stripe::assert_none_locked();
+        let mut state = self.0.state.lock();
+        state.jobs.push_back(Box::new(job));
+        if state.idle >= state.jobs.len() {
+            self.0.more.notify_one();
+        } else if state.threads < THREADS_MAX {
+            state.threads += 1;
+            let shared = self.0.clone();
+            let started = std::thread::Builder::new().name("store-aside".into()).spawn(move || shared.work());
+            if started.is_err() {
+                state.threads -= 1;
+                if state.threads == 0 {
+                    // Better late than never: this thread does it.
+                    let job = state.jobs.pop_back();
+                    drop(state);
+                    if let Some(job) = job {
+                        job();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        // SAFETY: it changes this thread's priority only; where it is refused, the thread works as it is.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                // A fault in a job is not the end of those behind it.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+                state = self.state.lock();
+                continue;
+            }
+            state.idle += 1;
+            let timed_out = self.more.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if timed_out && state.jobs.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn every_job_is_done_and_a_fault_stops_nobody() {
+        let aside = Aside::default();
+        let (done, when_done) = channel();
+        for n in 0..50 {
+            let done = done.clone();
+            aside.run(move || {
+                assert!(n != 7, "a fault in a job");
+                done.send(n).expect("the test waits");
+            });
+        }
+        drop(done);
+        let mut all: Vec<i32> = when_done.iter().collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..50).filter(|n| *n != 7).collect::<Vec<_>>());
+        assert!(aside.0.state.lock().threads <= THREADS_MAX);
+    }
+}
