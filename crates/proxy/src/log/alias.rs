@@ -150,6 +150,17 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
     }
 }
 
+/// A list of captures of a request that has slots.
+pub(super) fn has_slots(alias: LogAlias, view: &View<'_>) -> bool {
+    let logging = &view.cx.frontend.config.logging;
+    match alias {
+        _ if view.log().no_request => false,
+        LogAlias::Hrl => !logging.request_captures.is_empty(),
+        LogAlias::Hsl => !logging.response_captures.is_empty(),
+        _ => false,
+    }
+}
+
 /// The aliases that need the addresses of the connection to the server.
 pub fn wants_server_addresses(alias: LogAlias) -> bool {
     matches!(alias, LogAlias::Bi | LogAlias::Bp | LogAlias::Si | LogAlias::Sp)

@@ -139,7 +139,11 @@ impl LineCode {
                     continue;
                 }
                 Part::Text(text) => out.extend_from_slice(text),
-                Part::Alias(alias, flags) => alias::append(*alias, *flags, self.mode, view, out),
+                Part::Alias(alias, flags) => {
+                    alias::append(*alias, *flags, self.mode, view, out);
+                    // HAProxy takes a list with slots for something, even where all of them are empty.
+                    blank &= !alias::has_slots(*alias, view);
+                }
                 Part::Expr(fetch, converters, flags) => {
                     expression(fetch, converters, *flags, self.mode, view.cx, out);
                     blank = false;

@@ -168,7 +168,7 @@ fn add_field(message: &mut Message, hook: Hook, name: &[u8], value: &[u8], bufsi
         message.set_authority(value);
     }
     if message.wire_len() > bufsize {
-        return Done::Verdict(Verdict::Reply(page_reply(500, ReplySource::Internal)));
+        return Done::Verdict(Verdict::Reply(page_reply(500, ReplySource::Rewrite)));
     }
     Done::Next
 }

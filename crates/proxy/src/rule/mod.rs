@@ -87,6 +87,8 @@ pub enum ReplySource {
     Return,
     /// Internal error (IR, IH).
     Internal,
+    /// A message that no longer fits its buffer (PR, PH): an internal error that HAProxy blames on the proxy's rules.
+    Rewrite,
     /// A script found the message invalid (PR, PH): it counts as one that could not be read.
     Invalid,
 }

@@ -24,6 +24,10 @@ impl Exchange<'_> {
                 counters.eint.add(1);
                 b'I'
             }
+            ReplySource::Rewrite => {
+                counters.eint.add(1);
+                b'P'
+            }
             ReplySource::Invalid if hook.is_response() => {
                 counters.eresp.add(1);
                 b'P'
@@ -39,7 +43,8 @@ impl Exchange<'_> {
             _ => b'R',
         };
         self.stream.end(who, phase);
-        if matches!(reply.source, ReplySource::Internal | ReplySource::Invalid) && !hook.is_response() {
+        let broken = matches!(reply.source, ReplySource::Internal | ReplySource::Rewrite | ReplySource::Invalid);
+        if broken && !hook.is_response() {
             // To HAProxy such a request never was complete.
             self.stream.cx.log.request_done = None;
         }

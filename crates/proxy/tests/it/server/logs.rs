@@ -276,7 +276,7 @@ fn tell(mut stream: TcpStream) {
             ids.push(value.trim().to_owned());
         }
         if line.is_empty() {
-            let told = if ids.is_empty() { "none".to_owned() } else { std::mem::take(&mut ids).join(" and ") };
+            let told = std::mem::take(&mut ids).join(" and ");
             if write!(stream, "HTTP/1.1 200 OK\r\nX-Told: {told}\r\nContent-Length: 0\r\n\r\n").is_err() {
                 return;
             }

@@ -36,6 +36,7 @@ fn endings() -> Vec<Case> {
         case("is denied with half a body", &["http-request deny"], vec![send(HALF_A_POST), Finish], vec![]),
         case("is denied silently", &["http-request deny", "errorfile 403 /dev/null"], vec![send(GET), Finish], vec![]),
         case("is refused by content with a body", &["tcp-request content reject"], vec![send(HALF_A_POST)], vec![]),
+        case("has no room for a field", &["http-request add-header X-Copy %[req.fhdr(x)]"], vec![send(format!("GET /a HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(12_000))), Finish], vec![]),
         case("asks twice on one connection", &[], vec![send(GET), Wait("ok"), send("GET /b HTTP/1.1\r\nHost: h\r\n\r\n"), Wait("ok"), Finish], vec![head(), send(SMALL), head(), send(SMALL), Logged]).lines(2),
         case("is alone on a used connection", &[], vec![send(GET), Wait("ok"), send(HALF_A_POST), send("12345")], vec![head(), send(OK), head(), Finish, End]),
         // Tunnels.
