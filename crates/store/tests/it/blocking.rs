@@ -84,7 +84,7 @@ fn whatever_brings_a_list_to_life_serves() {
         let start = reply.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
         reply[start..reply.len() - 2].to_vec()
     };
-    for command in ["RENAME from k", "RENAMENX from k", "COPY from k", "RPOPLPUSH from k", "LMOVE from k LEFT LEFT"] {
+    for command in ["RENAME from k", "RENAMENX from k", "COPY from k", "RPOPLPUSH from k", "SORT from ALPHA STORE k"] {
         ask(&store, "DEL from k");
         ask(&store, "RPUSH from v");
         let waiting = block(&store, "BLPOP k 0");

@@ -412,3 +412,75 @@ fn lists_are_exchanged_with_redis() {
         exchange(&mut pair, key);
     }
 }
+
+#[test]
+fn elements_are_sorted_as_by_redis() {
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let mut pair = Pair::new(protocol);
+        let script = "
+            RPUSH l 3 10 2 1 -5 2.5 1e2 -0 0 010 10
+            RPUSH words b a C abc \"\" ab
+            SADD s 5 3 9 1
+            ZADD z 3 a 1 b 2 c
+            HSET h f v
+            SORT l
+            SORT l DESC
+            SORT l ALPHA
+            SORT l ALPHA DESC
+            SORT l LIMIT 2 3
+            SORT l LIMIT -2 3
+            SORT l LIMIT 5 -1
+            SORT l LIMIT 100 5
+            SORT l LIMIT 0 0
+            SORT l BY nosort
+            SORT l BY nosort DESC LIMIT 1 2
+            SORT l GET #
+            SORT l GET # GET # LIMIT 0 3
+            SORT l DESC ASC
+            SORT_RO l DESC
+            SORT_RO l STORE d
+            SORT words
+            SORT words ALPHA
+            SORT_RO words ALPHA DESC LIMIT 1 3
+            SORT s
+            SORT s DESC
+            SORT s BY nosort STORE d
+            LRANGE d 0 -1
+            SORT z
+            SORT z ALPHA
+            SORT z BY nosort
+            SORT z BY nosort DESC
+            SORT z BY nosort DESC LIMIT 1 2
+            SORT h
+            SORT_RO h
+            SORT l STORE d
+            LRANGE d 0 -1
+            SORT words STORE d
+            SORT l STORE l
+            LRANGE l 0 -1
+            SORT l GET # GET # STORE h
+            TYPE h
+            LLEN h
+            SORT none STORE h
+            EXISTS h
+            SORT l LIMIT 100 1 STORE d
+            EXISTS d
+            RPUSH odd 1 \"\" 2
+            SORT odd
+        ";
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            pair.check_line(line);
+        }
+    }
+}
+
+/// Redis looks these keys up; here that is refused, unless there is nothing to sort.
+#[test]
+fn patterns_of_other_keys_are_refused_by_sort() {
+    let store = sluicegate_store::Store::new(Default::default());
+    crate::ask(&store, "RPUSH l 1 2");
+    for command in ["SORT l BY w_*", "SORT l GET k_*", "SORT_RO l GET h_*->f", "SORT l GET k STORE d"] {
+        assert!(crate::ask(&store, command).starts_with("-ERR BY and GET with patterns of other keys"), "{command}");
+    }
+    assert_eq!(crate::ask(&store, "SORT none BY w_* GET k_*"), "*0\r\n");
+}
