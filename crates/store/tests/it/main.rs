@@ -18,6 +18,7 @@ mod reference;
 mod server;
 mod support;
 mod transactions;
+mod zset_waits;
 
 use std::future::Future;
 use std::pin::Pin;

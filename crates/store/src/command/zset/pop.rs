@@ -1,4 +1,7 @@
-//! Commands that take members from an end: ZPOPMIN, ZPOPMAX, ZMPOP.
+//! Commands that take members from an end: ZPOPMIN, ZPOPMAX, ZMPOP, and their kin that wait for a member.
+//!
+//! Those look at their keys like their siblings, and leave a waiter ([`block`](crate::block)) if no key has members; what
+//! is served to it later is taken by the same functions.
 
 use std::ops::Range;
 
@@ -6,22 +9,23 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::change::note_removal;
-use super::{per_element, say_pair};
-use crate::catalogue::{CommandSpec, Flags};
+use super::{per_element, row, say_pair};
+use crate::block::Blocking;
+use crate::catalogue::{CommandSpec, Cost, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::object::{Kind, Zset};
 
 /// The end from which members are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+enum End {
     Lowest,
     Highest,
 }
 
 impl End {
     /// `MIN` or `MAX`.
-    pub(super) fn parse(word: &[u8]) -> Result<End, Refused> {
+    fn parse(word: &[u8]) -> Result<End, Refused> {
         match () {
             () if is(word, "min") => Ok(End::Lowest),
             () if is(word, "max") => Ok(End::Highest),
@@ -29,7 +33,7 @@ impl End {
         }
     }
 
-    pub(super) fn event(self) -> &'static str {
+    fn event(self) -> &'static str {
         match self {
             End::Lowest => "zpopmin",
             End::Highest => "zpopmax",
@@ -47,7 +51,7 @@ impl End {
     }
 
     /// Says the members at this end and removes them; gives how many they are.
-    pub(super) fn pop(
+    fn pop(
         self,
         zset: &mut Zset,
         count: usize,
@@ -67,7 +71,7 @@ impl End {
 }
 
 /// The number after COUNT, or of keys: 1 or more.
-pub(super) fn positive(word: &[u8], error: &'static str) -> Result<usize, Refused> {
+fn positive(word: &[u8], error: &'static str) -> Result<usize, Refused> {
     let value = integer(word).ok().and_then(|value| usize::try_from(value).ok());
     value.filter(|value| *value > 0).ok_or(error.into())
 }
@@ -116,16 +120,15 @@ fn zpopmax(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     pop(ctx, out, End::Highest);
 }
 
-/// What ZMPOP and BZMPOP say after their timeout: the number of keys, the end, and how many members.
-pub(super) struct Multi {
-    pub(super) keys: usize,
-    pub(super) end: End,
-    pub(super) count: usize,
+/// What ZMPOP and BZMPOP say behind their keys: the end, and how many members.
+struct Multi {
+    end: End,
+    count: usize,
 }
 
 impl Multi {
     /// Reads the words from the number of keys on.
-    pub(super) fn parse(words: &[&[u8]]) -> Result<Multi, Refused> {
+    fn parse(words: &[&[u8]]) -> Result<Multi, Refused> {
         let keys = positive(words[0], "ERR numkeys should be greater than 0")?;
         let rest = keys.checked_add(1).and_then(|end| words.get(end..)).ok_or(SYNTAX)?;
         let [end, options @ ..] = rest else { return Err(SYNTAX.into()) };
@@ -141,40 +144,131 @@ impl Multi {
             }
             _ => return Err(SYNTAX.into()),
         };
-        Ok(Multi { keys, end, count })
+        Ok(Multi { end, count })
     }
 
-    /// Pops from the first key that has members; false, and nothing is said, if none has.
-    pub(super) fn pop(&self, ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) -> Result<bool, Refused> {
-        for index in 0..self.keys {
-            let word = ctx.words[ctx.places[index].word as usize];
-            let popped = ctx.key(index).edit_existing_as(|zset: &mut Zset| {
-                out.array(2);
-                out.bulk(word);
-                let popped = self.end.pop(zset, self.count, out, |len, out| {
-                    out.array(len);
-                    true
-                });
-                (popped, zset.len() == 0)
-            })?;
-            if let Some((popped, emptied)) = popped {
-                note_removal(ctx, index, popped, emptied, self.end.event());
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    /// Pops from a key that has members, and says them with its name.
+    fn pop(&self, ctx: &mut Ctx<'_>, key: usize, out: &mut dyn ReplySink) -> Result<(), Refused> {
+        let name = ctx.words[ctx.places[key].word as usize];
+        pop_from(ctx, key, self.end, self.count, out, |len, out| {
+            out.array(2);
+            out.bulk(name);
+            out.array(len);
+            true
+        })
     }
+}
+
+/// Pops from a key that has members.
+fn pop_from(
+    ctx: &mut Ctx<'_>,
+    key: usize,
+    end: End,
+    count: usize,
+    out: &mut dyn ReplySink,
+    announce: impl FnOnce(usize, &mut dyn ReplySink) -> bool,
+) -> Result<(), Refused> {
+    let popped = ctx.key(key).edit_existing_as(|zset: &mut Zset| {
+        let popped = end.pop(zset, count, out, announce);
+        (popped, zset.len() == 0)
+    })?;
+    if let Some((popped, emptied)) = popped {
+        note_removal(ctx, key, popped, emptied, end.event());
+    }
+    Ok(())
+}
+
+/// The first key that has members.
+fn first_filled(ctx: &mut Ctx<'_>) -> Result<Option<usize>, Refused> {
+    for key in 0..ctx.places.len() {
+        if ctx.key(key).object::<Zset>()?.is_some() {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
 }
 
 fn zmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let result = Multi::parse(&ctx.words[1..]).and_then(|multi| {
-        if !multi.pop(ctx, out)? {
+    let result = Multi::parse(&ctx.words[1..]).and_then(|multi| match first_filled(ctx)? {
+        Some(key) => multi.pop(ctx, key, out),
+        None => {
             out.null_array();
+            Ok(())
         }
-        Ok(())
     });
     or_error(result, out);
 }
+
+/// Takes from the first key that has members, or waits for one.
+fn take_or_block(
+    ctx: &mut Ctx<'_>,
+    blocking: &Blocking,
+    out: &mut dyn ReplySink,
+    take: impl FnOnce(&mut Ctx<'_>, usize, &mut dyn ReplySink) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    match first_filled(ctx)? {
+        Some(key) if ctx.win() => take(ctx, key, out),
+        Some(_) => Ok(()),
+        None => {
+            ctx.block(blocking, out);
+            Ok(())
+        }
+    }
+}
+
+/// Takes one member and says it between its key and its score.
+fn take_one(ctx: &mut Ctx<'_>, key: usize, end: End, out: &mut dyn ReplySink) -> Result<(), Refused> {
+    let name = ctx.words[ctx.places[key].word as usize];
+    pop_from(ctx, key, end, 1, out, |_, out| {
+        out.array(3);
+        out.bulk(name);
+        false
+    })
+}
+
+fn wait_pop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, end: End, blocking: &Blocking) {
+    let result = blocking
+        .deadline(ctx.words)
+        .and_then(|_| take_or_block(ctx, blocking, out, |ctx, key, out| take_one(ctx, key, end, out)));
+    or_error(result, out);
+}
+
+fn bzpopmin(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    wait_pop(ctx, out, End::Lowest, &BZPOPMIN);
+}
+
+fn bzpopmax(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    wait_pop(ctx, out, End::Highest, &BZPOPMAX);
+}
+
+fn bzmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = (|| {
+        let multi = Multi::parse(&ctx.words[2..])?;
+        BZMPOP.deadline(ctx.words)?;
+        take_or_block(ctx, &BZMPOP, out, |ctx, key, out| multi.pop(ctx, key, out))
+    })();
+    or_error(result, out);
+}
+
+const BZPOPMIN: Blocking = Blocking {
+    wants: Zset::TAG,
+    timeout: -1,
+    destination: None,
+    serve: |ctx, out| or_error(take_one(ctx, 0, End::Lowest, out), out),
+    nothing: |out| out.null_array(),
+};
+
+const BZPOPMAX: Blocking =
+    Blocking { serve: |ctx, out| or_error(take_one(ctx, 0, End::Highest, out), out), ..BZPOPMIN };
+
+const BZMPOP: Blocking = Blocking {
+    timeout: 1,
+    serve: |ctx, out| {
+        let result = Multi::parse(&ctx.words[2..]).and_then(|multi| multi.pop(ctx, 0, out));
+        or_error(result, out);
+    },
+    ..BZPOPMIN
+};
 
 const fn pops(name: &'static str, summary: &'static str, handle: super::Handle) -> CommandSpec {
     CommandSpec {
@@ -184,7 +278,48 @@ const fn pops(name: &'static str, summary: &'static str, handle: super::Handle) 
     }
 }
 
+const fn waits(
+    name: &'static str,
+    blocking: &'static Blocking,
+    summary: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec {
+        since: "5.0.0",
+        arity: -3,
+        keys: KeyRule::Range { first: 1, last: -2, step: 1 },
+        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+        blocking: Some(blocking),
+        ..row(name, -3, Flags::WRITE, summary, handle)
+    }
+}
+
 pub(crate) const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        since: "7.0.0",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        keys: KeyRule::Counted { count: 2, destination: false },
+        cost: Cost::PerElement,
+        ..waits(
+            "bzmpop",
+            &BZMPOP,
+            "Removes and returns members from an end of the first of several sorted sets that has any, and waits if none has.",
+            bzmpop,
+        )
+    },
+    waits(
+        "bzpopmax",
+        &BZPOPMAX,
+        "Removes and returns the member with the highest score of the first sorted set that has any, and waits if none has.",
+        bzpopmax,
+    ),
+    waits(
+        "bzpopmin",
+        &BZPOPMIN,
+        "Removes and returns the member with the lowest score of the first sorted set that has any, and waits if none has.",
+        bzpopmin,
+    ),
     CommandSpec {
         since: "7.0.0",
         keys: KeyRule::Counted { count: 1, destination: false },

@@ -12,6 +12,7 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::object::zset::LexBound;
 use crate::object::{Kind, Zset, score};
+use crate::value::Garbage;
 
 const NOT_SCORES: &str = "ERR min or max is not a float";
 const NOT_MEMBERS: &str = "ERR min or max not valid string range item";
@@ -280,11 +281,18 @@ fn zlexcount(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn remove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, by: By, event: &'static str) {
     let words = ctx.words;
     let result = Named::parse(by, words[2], words[3]).and_then(|named| {
+        let mut whole = None;
         let removed = ctx.key(0).edit_existing_as(|zset: &mut Zset| {
             let ranks = named.ranks(zset, false);
-            zset.remove_range(ranks.clone());
+            if ranks.len() == zset.len() {
+                whole = Some(std::mem::replace(zset, Zset::empty()));
+            } else {
+                zset.remove_range(ranks.clone());
+            }
             (ranks.len(), zset.len() == 0)
         })?;
+        // A set of which nothing stays is freed after its stripe is unlocked.
+        ctx.garbage.extend(whole.map(|zset| Garbage::Object(zset.into_object())));
         let (removed, emptied) = removed.unwrap_or_default();
         note_removal(ctx, 0, removed, emptied, event);
         out.integer(removed as i64);

@@ -96,7 +96,7 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
             pairs.sort_by_key(|pair| format!("{pair:?}"));
             Reply::Map(pairs)
         }
-        (command, reply) if command.starts_with('z') => zsets::normalised(command, reply),
+        (command, reply) if command.starts_with('z') || command.starts_with("bz") => zsets::normalised(command, reply),
         (_, reply) => reply,
     }
 }

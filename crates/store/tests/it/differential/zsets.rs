@@ -277,8 +277,25 @@ pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
             }
         }
     }
+    // What waits waits for a moment at most.
+    let last = words.pop();
+    match words.first().copied() {
+        Some("ZPOPMIN") if random.below(2) == 0 => {
+            words[0] = random.pick(&["BZPOPMIN", "BZPOPMAX"]);
+            words.push(random.pick(&KEYS));
+            words.push(random.pick(&TIMEOUTS));
+        }
+        Some("ZMPOP") if random.below(2) == 0 => {
+            words[0] = "BZMPOP";
+            words.insert(1, random.pick(&TIMEOUTS));
+            words.extend(last);
+        }
+        _ => words.extend(last),
+    }
     words
 }
+
+const TIMEOUTS: [&str; 8] = ["0.001", "0.002", "1e-3", "-1", "x", "", "nan", "0.001"];
 
 const SCRIPT: &str = "
     ZADD z 1 a 2 b 3 c
@@ -428,6 +445,26 @@ const SCRIPT: &str = "
     ZMPOP 1 p MIN COUNT 1 COUNT 1
     ZMPOP 1 p MIN junk
     ZMPOP 9223372036854775807 p MIN
+    ZADD p 1 a 2 b 3 c 4 d 5 e 6 f 7 g
+    BZPOPMIN none p 0
+    BZPOPMAX p none 0
+    BZPOPMIN none 0.001
+    BZPOPMIN none x
+    BZPOPMIN none -1
+    BZPOPMAX none nan
+    BZPOPMIN 0
+    BZPOPMIN
+    BZMPOP 0 2 none p MAX COUNT 2
+    BZMPOP 0 1 p MIN
+    BZMPOP 0.001 1 p MIN
+    BZMPOP x 1 p MIN
+    BZMPOP -1 1 p MIN
+    BZMPOP x 0 p MIN
+    BZMPOP x 1 p junk
+    BZMPOP x 1 p MIN COUNT 0
+    BZMPOP 0 1 p MIN COUNT 1 COUNT 1
+    EXISTS p
+    DEL p
     ZADD u1 1 a 2 b 3 c
     ZADD u2 10 b 20 c 30 d
     ZADD u3 inf c -inf d
@@ -744,7 +781,10 @@ fn the_catalogue_has_the_rows_of_redis() {
     check_rows(&COMMANDS);
 }
 
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 33] = [
+    "bzmpop",
+    "bzpopmax",
+    "bzpopmin",
     "zadd",
     "zcard",
     "zcount",
