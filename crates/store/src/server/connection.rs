@@ -435,7 +435,8 @@ impl<S: Socket> Connection<S> {
                     self.client.outbox.left(waiting as usize);
                     self.client.activity.lock().output = waiting as usize;
                     let soft = (limit.soft > 0 && waiting > limit.soft).then(|| Duration::from_secs(limit.soft_s));
-                    if !self.wait_writable(soft).await {
+                    // Boxed: few replies have to wait, all connections would carry its size.
+                    if !Box::pin(self.wait_writable(soft)).await {
                         return false;
                     }
                 }
