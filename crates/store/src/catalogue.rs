@@ -46,9 +46,9 @@ flags! {
     FAST = 10, "fast";
     NO_AUTH = 11, "no_auth";
     MOVABLEKEYS = 12, "movablekeys";
-    ALLOW_BUSY = 13, "allow_busy";
-    NO_MULTI = 14, "no_multi";
-    NO_ASYNC_LOADING = 15, "no_async_loading";
+    NO_MULTI = 13, "no_multi";
+    ALLOW_BUSY = 14, "allow_busy";
+    NO_ASYNC_LOADING = 16, "no_async_loading";
 }
 
 impl Flags {
@@ -99,8 +99,6 @@ pub enum Category {
     Dangerous,
     /// `@admin`, of a row without the flag
     Admin,
-    /// `@read`, of a row of the server
-    Read,
 }
 
 impl Category {
@@ -122,7 +120,6 @@ impl Category {
             Category::Scripting => "@scripting",
             Category::Dangerous => "@dangerous",
             Category::Admin => "@admin",
-            Category::Read => "@read",
         }
     }
 }
@@ -156,10 +153,13 @@ pub enum ConnectionCommand {
     Hello,
     Host,
     Info,
+    Latency,
+    Monitor,
     Ping,
     Quit,
     Reset,
     Select,
+    Slowlog,
     Subscription,
     Transaction,
 }
@@ -279,11 +279,7 @@ impl CommandSpec {
             }
         };
         add(own(Category::Keyspace), "@keyspace");
-        add(
-            self.flags.has(Flags::READONLY) && self.group != "server" && self.group != "connection"
-                || own(Category::Read),
-            "@read",
-        );
+        add(self.flags.has(Flags::READONLY) && !own(Category::Scripting), "@read");
         add(self.flags.has(Flags::WRITE), "@write");
         add(own(Category::Set), "@set");
         add(own(Category::SortedSet), "@sortedset");

@@ -12,7 +12,7 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-pub use file::{FileError, fuzz_file, lines_of_words, read, split};
+pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite, split};
 pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, canonical};
 
 use crate::memory::Policy;
@@ -518,13 +518,14 @@ impl Field {
             }
             Field::Words(field) => *field(options) = words(value),
             Field::Percentiles(field) => {
+                const WRONG: &str = "Invalid latency-tracking-info-percentiles parameters";
+                const RANGE: &str = "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]";
                 let each = words(value).into_iter().map(|word| {
-                    let number = std::str::from_utf8(&word).ok()?.parse::<f64>().ok()?;
-                    (0.0..=100.0).contains(&number).then_some(number)
+                    let number = std::str::from_utf8(&word).ok().and_then(|text| text.parse::<f64>().ok());
+                    let number = number.filter(|number| !number.is_nan()).ok_or(WRONG)?;
+                    if (0.0..=100.0).contains(&number) { Ok(number) } else { Err(RANGE) }
                 });
-                *field(options) = each
-                    .collect::<Option<_>>()
-                    .ok_or("argument(s) must be a valid double within 0 and 100 inclusive")?;
+                *field(options) = each.collect::<Result<_, _>>()?;
             }
         }
         Ok(())

@@ -18,6 +18,7 @@ use crate::hold::{Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::stats::SectionCounts;
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
 use crate::{Inner, Store};
@@ -251,6 +252,7 @@ impl Inner {
             }
         }
         if self.gate.tickets() >= self.tickets_max {
+            SectionCounts::count(&self.sections.refused);
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
         }
@@ -264,6 +266,7 @@ impl Inner {
             }))
         };
         if self.gate.must_wait() {
+            SectionCounts::count(&self.sections.parked);
             self.gate.queue(ticket.clone());
             self.run_waiting();
             return parked(ticket);
@@ -431,6 +434,7 @@ impl Inner {
             return true;
         }
         if let Some(ticket) = ticket {
+            SectionCounts::count(&self.sections.parked);
             self.gate.add_ticket(ctx.pass);
             // The same key twice is queued once, as the ticket names it once.
             let mut queued: SmallVec<[&[u8]; 4]> = SmallVec::new();

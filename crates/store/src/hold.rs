@@ -83,6 +83,12 @@ pub(crate) enum Phase {
     Cancelled,
 }
 
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket").field("id", &self.id).field("phase", &self.phase()).finish()
+    }
+}
+
 impl Ticket {
     pub(crate) fn new(id: u64, keys: Vec<HeldKey>, command: Option<OwnedCommand>) -> Ticket {
         Ticket {
@@ -254,6 +260,14 @@ impl HoldTable {
     /// Whether a ticket has this key for itself.
     pub(crate) fn has(&self, id: u64, key: &[u8]) -> bool {
         self.keys.get(key).is_some_and(|hold| hold.exclusive == Some(id))
+    }
+
+    /// Who keeps `id` from the key: one that holds it, or one before it that reserves it.
+    pub(crate) fn holder(&self, id: u64, key: &[u8], mode: Mode) -> Option<u64> {
+        let hold = self.keys.get(key)?;
+        let shared = hold.shared.iter().copied().find(|holder| mode == Mode::Exclusive && *holder != id);
+        let held = hold.exclusive.filter(|holder| *holder != id).or(shared);
+        held.or_else(|| hold.overtaken(id, key, mode).find(|ticket| ticket.reserves()).map(|ticket| ticket.id))
     }
 
     /// Tells that a plain command used the key before those who wait for it.

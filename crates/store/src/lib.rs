@@ -55,8 +55,11 @@ mod value;
 mod watch;
 mod whole;
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 pub use clock::{Clock, ManualClock};
 pub use command::{GlobalHandle, Handle};
@@ -110,6 +113,9 @@ pub(crate) struct Inner {
     pub(crate) gate: gate::Gate,
     pub(crate) tickets_max: usize,
     pub(crate) next_ticket: AtomicU64,
+    pub(crate) sections: stats::SectionCounts,
+    /// Names of those who hold keys, by ticket; who gave none is known by the ticket's number.
+    pub(crate) owners: Mutex<HashMap<u64, String>>,
     pub(crate) sweeper: expiry::Sweeper,
     pub(crate) notifier: notify::Notifier,
     pub(crate) memory: Arc<memory::Memory>,
@@ -146,6 +152,8 @@ impl Store {
             gate: gate::Gate::new(),
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),
+            sections: stats::SectionCounts::default(),
+            owners: Mutex::default(),
             sweeper: expiry::Sweeper::default(),
             notifier: notify::Notifier::default(),
             memory,

@@ -113,6 +113,14 @@ pub(crate) enum Waits {
 }
 
 impl Parked {
+    /// The ticket of a command that waits for a held key.
+    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match &self.0 {
+            Waits::Ticket(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         match &mut self.0 {
             Waits::Ticket(ticket) => {

@@ -73,7 +73,7 @@ struct Inside {
 
 /// What a message did to an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Put {
+pub(crate) enum Put {
     /// The owner knows already that something is there.
     More,
     /// The owner is to be woken.
@@ -124,12 +124,18 @@ impl Outbox {
         self.is_filled() && self.inside.lock().exceeds(limit, self.unsent.load(Ordering::Relaxed))
     }
 
-    fn put(&self, frame: &[u8], limit: &OutputLimit) -> Put {
+    /// Whether messages begin as pushes or as arrays.
+    fn kind(&self) -> u8 {
+        if self.pushes.load(Ordering::Relaxed) { b'>' } else { b'*' }
+    }
+
+    /// Leaves a message; `kind` is its first byte, if `frame` does not have it.
+    pub(crate) fn put(&self, kind: Option<u8>, frame: &[u8], limit: &OutputLimit) -> Put {
         let mut inside = self.inside.lock();
         if inside.given_up {
             return Put::More;
         }
-        inside.bytes.push(if self.pushes.load(Ordering::Relaxed) { b'>' } else { b'*' });
+        inside.bytes.extend(kind);
         inside.bytes.extend_from_slice(frame);
         if inside.exceeds(limit, self.unsent.load(Ordering::Relaxed)) {
             inside.given_up = true;
@@ -229,7 +235,7 @@ impl PubSub {
         let mut hand_out = |frame: &[u8], listeners: &Listeners| {
             count += listeners.len();
             for listener in listeners.values() {
-                match listener.outbox().put(frame, &limit) {
+                match listener.outbox().put(Some(listener.outbox().kind()), frame, &limit) {
                     Put::More => {}
                     Put::First => due.wake.push(listener.clone()),
                     Put::TooMuch => due.kill.push(listener.clone()),

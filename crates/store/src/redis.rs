@@ -110,9 +110,10 @@ pub(crate) fn refusal(name: &[u8]) -> Option<String> {
 /// How a command that is here differs from Redis's, for the reference manual.
 pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("asking", "answers OK without a cluster, too"),
+    ("client|no-touch", "a command that waits for a held key notes its accesses"),
     ("cluster", "answers as the one node of a cluster, though `INFO` says that there is none"),
     ("command|docs", "without argument lists and history"),
-    ("config|rewrite", "refused: the file is the operator's"),
+    ("config|rewrite", "writes only what `CONFIG SET` has changed; refused where the store lives in a proxy"),
     ("dump", "sets with members that expire are written in a form of this store's own"),
     ("hrandfield", "at most 16,777,216 fields that may repeat"),
     ("latency|doctor", "a report of its own words"),

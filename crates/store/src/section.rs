@@ -21,6 +21,7 @@ use crate::catalogue::{Flags, Handler};
 use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, Who, resolve};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::stats::SectionCounts;
 use crate::stripe::assert_none_locked;
 use crate::{Inner, Store};
 
@@ -80,6 +81,7 @@ impl Future for SectionWait {
         if !this.queued {
             if this.inner.gate.tickets() >= this.inner.tickets_max {
                 this.ticket = None;
+                SectionCounts::count(&this.inner.sections.refused);
                 return Poll::Ready(Err(SectionError::TooMany));
             }
             if this.inner.gate.must_wait() && this.inner.gate.wait(context.waker()) {
@@ -118,6 +120,11 @@ impl Drop for SectionWait {
 }
 
 impl Section {
+    /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
+    pub fn set_owner(&self, name: &str) {
+        self.inner.owners.lock().insert(self.ticket.id, name.to_owned());
+    }
+
     /// The section's time in Unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.now_ms
@@ -158,7 +165,10 @@ impl Section {
                 }
                 Ok(())
             }
-            Attempted::Held => Err(SectionError::Held),
+            Attempted::Held => {
+                SectionCounts::count(&self.inner.sections.refused);
+                Err(SectionError::Held)
+            }
         }
     }
 
@@ -179,6 +189,7 @@ impl Section {
             Some(_) => Ok(()),
             None => {
                 if !self.inner.take_key(&self.ticket, db, key, mode) {
+                    SectionCounts::count(&self.inner.sections.refused);
                     return Err(SectionError::Held);
                 }
                 let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
@@ -200,6 +211,7 @@ impl Drop for Section {
         struct End<'s>(&'s mut Section);
         impl Drop for End<'_> {
             fn drop(&mut self) {
+                self.0.inner.owners.lock().remove(&self.0.ticket.id);
                 let Section { inner, ticket, extra, ready, now_ms, .. } = &mut *self.0;
                 extra.extend(inner.serve(ticket.id, Some(*now_ms), std::mem::take(ready)));
                 inner.end(ticket.clone(), extra);

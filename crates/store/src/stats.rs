@@ -56,6 +56,23 @@ impl Totals {
     }
 }
 
+/// What became of sections, and of commands that met held keys, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct SectionCounts {
+    /// Had to wait for a key.
+    pub(crate) parked: AtomicU64,
+    /// Got all their keys, at once or after a wait.
+    pub(crate) granted: AtomicU64,
+    /// Were refused: too many waited, or a key that was not declared was held.
+    pub(crate) refused: AtomicU64,
+}
+
+impl SectionCounts {
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl Store {
     /// The store's figures. It locks the stripes one after the other, each for an instant.
     pub fn stats(&self) -> Stats {

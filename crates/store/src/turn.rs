@@ -18,7 +18,17 @@ use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Pass;
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::stats::SectionCounts;
 use crate::stripe::Locked;
+
+/// Why a ticket waits.
+#[derive(Debug)]
+pub(crate) struct Blocker {
+    pub(crate) db: u32,
+    pub(crate) key: Vec<u8>,
+    /// The name of who has it.
+    pub(crate) owner: String,
+}
 
 impl Inner {
     /// The next ticket's number.
@@ -75,14 +85,37 @@ impl Inner {
         for (held, &lock) in ticket.keys.iter().zip(&of_key) {
             locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
         }
-        grant_if_free(&mut locks, &of_key, ticket)
+        let granted = grant_if_free(&mut locks, &of_key, ticket);
+        SectionCounts::count(if granted { &self.sections.granted } else { &self.sections.parked });
+        granted
+    }
+
+    /// For which key a waiting ticket waits, and who has it or reserves it.
+    pub(crate) fn blocker(&self, ticket: &Ticket) -> Option<Blocker> {
+        if ticket.phase() != Phase::Waiting {
+            return None;
+        }
+        let pass = self.gate.enter();
+        let (held, owner) = ticket.keys.iter().find_map(|held| {
+            let stripe = self.keyspace.db(&pass, held.db)?.lock(held.stripe as usize);
+            let owner = stripe.holds.as_deref()?.holder(ticket.id, &held.key, held.mode)?;
+            Some((held, owner))
+        })?;
+        drop(pass);
+        let name = self.owners.lock().get(&owner).cloned();
+        let owner = name.unwrap_or_else(|| format!("section-{owner}"));
+        Some(Blocker { db: held.db, key: held.key.to_vec(), owner })
     }
 
     /// Grants a waiting ticket if all its keys are free for it.
     fn try_grant(&self, ticket: &Ticket) -> bool {
         let pass = self.gate.enter();
         let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
-        grant_if_free(&mut locks, &of_key, ticket)
+        let granted = grant_if_free(&mut locks, &of_key, ticket);
+        if granted {
+            SectionCounts::count(&self.sections.granted);
+        }
+        granted
     }
 
     /// Lets a section take one more key, without waiting for it.

@@ -18,6 +18,7 @@
 //! An entry is moved to another block when its shape changes (an expiry comes or goes, the value outgrows its place);
 //! the table's slot is then pointed at the new one.
 
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -558,6 +559,9 @@ impl Entry {
     /// counts one by one; beyond it takes twice as many accesses for every 16 steps, and ends at half a million.
     #[inline]
     pub(crate) fn touch(&mut self, now: u32) {
+        if UNTOUCHED.get() {
+            return;
+        }
         let counter = self.counter();
         let idle = idle_ticks(now, self.access());
         self.set_access(now);
@@ -683,6 +687,24 @@ impl Item for Entry {
     fn expiry(&self) -> Option<i64> {
         Entry::expiry(self)
     }
+}
+
+thread_local! {
+    /// The command that this thread runs notes no accesses.
+    static UNTOUCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a command that notes no accesses: CLIENT NO-TOUCH.
+pub(crate) fn without_touching<R>(work: impl FnOnce() -> R) -> R {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            UNTOUCHED.set(false);
+        }
+    }
+    UNTOUCHED.set(true);
+    let _end = End;
+    work()
 }
 
 #[cfg(test)]

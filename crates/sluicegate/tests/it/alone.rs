@@ -36,9 +36,18 @@ impl Place {
 
     /// A store on a port; gives it once it serves.
     fn start(&self, words: &[&str]) -> (Program, String) {
+        self.start_at(&[], words)
+    }
+
+    /// The same with a file.
+    fn start_with(&self, file: &str) -> (Program, String) {
+        self.start_at(&[file], &[])
+    }
+
+    fn start_at(&self, file: &[&str], words: &[&str]) -> (Program, String) {
         let port = free_port();
-        let mut command = self.command(&["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-        command.args(words);
+        let mut command = self.command(file);
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]).args(words);
         let mut program = Program::start(command, &[]);
         program.wait_for_output("Ready to accept connections tcp");
         (program, format!("127.0.0.1:{port}"))
@@ -284,6 +293,57 @@ fn small_forms_end_where_the_parameters_say() {
     assert_eq!(encoding(&mut client), "$8\r\nlistpack\r\n");
     assert_eq!(client.ask(&["HSET", "h", "a", "123"]), ":0\r\n");
     assert_eq!(encoding(&mut client), "$9\r\nhashtable\r\n");
+    // Parameter, command and the encoding before it, its value, the encoding after it.
+    for (name, command, before, value, after) in [
+        ("set-max-intset-entries", "SADD h 1 2 3", "intset", "2", "listpack"),
+        ("set-max-listpack-entries", "SADD h a b c", "listpack", "2", "hashtable"),
+        ("set-max-listpack-value", "SADD h abc", "listpack", "2", "hashtable"),
+        ("zset-max-listpack-entries", "ZADD h 1 a 2 b 3 c", "listpack", "2", "skiplist"),
+        ("zset-max-listpack-value", "ZADD h 1 abc", "listpack", "2", "skiplist"),
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        for expected in [before, after] {
+            client.ask(&["DEL", "h"]);
+            assert!(client.ask(&words).starts_with(':'));
+            assert_eq!(encoding(&mut client), format!("${}\r\n{expected}\r\n", expected.len()), "{name}");
+            assert_eq!(client.ask(&["CONFIG", "SET", name, value]), "+OK\r\n");
+        }
+        assert_eq!(client.ask(&["CONFIG", "SET", name, "100"]), "+OK\r\n");
+    }
+    let length = |client: &mut Client| -> usize {
+        client.ask(&["DEL", "h"]);
+        for at in 0..50 {
+            client.ask(&["PFADD", "h", &at.to_string()]);
+        }
+        client.ask(&["STRLEN", "h"]).trim_start_matches(':').trim().parse().expect("a number")
+    };
+    assert!(length(&mut client) < 1000);
+    assert_eq!(client.ask(&["CONFIG", "SET", "hll-sparse-max-bytes", "20"]), "+OK\r\n");
+    assert!(length(&mut client) > 12_000);
+    // Lists follow with their commands.
+    assert_eq!(client.ask(&["CONFIG", "SET", "list-max-listpack-size", "-3"]), "+OK\r\n");
+}
+
+#[test]
+fn changes_are_written_into_the_file() {
+    let place = Place::new();
+    std::fs::write(place.path("a.conf"), "# mine\nsave \"\"\ntimeout 5\n").unwrap();
+    let (mut program, address) = place.start_with("a.conf");
+    let mut client = Client::connect(&address);
+    assert_eq!(client.ask(&["CONFIG", "SET", "timeout", "77", "maxclients", "88", "requirepass", "a b"]), "+OK\r\n");
+    assert_eq!(client.ask(&["CONFIG", "REWRITE"]), "+OK\r\n");
+    let text = std::fs::read_to_string(place.path("a.conf")).unwrap();
+    assert!(text.starts_with("# mine\nsave \"\"\ntimeout 77\n"), "{text}");
+    assert!(text.contains("\nmaxclients 88\n") && text.contains("\nrequirepass \"a b\"\n"), "{text}");
+    client.command(&["SHUTDOWN"]);
+    assert_eq!(program.wait(), 0);
+    let (_program, address) = place.start_with("a.conf");
+    let mut client = Client::connect(&address);
+    assert_eq!(client.ask(&["AUTH", "a b"]), "+OK\r\n");
+    assert!(client.ask(&["CONFIG", "GET", "timeout"]).ends_with("\r\n77\r\n"));
+    std::fs::remove_file(place.path("a.conf")).unwrap();
+    let refused = client.ask(&["CONFIG", "REWRITE"]);
+    assert_eq!(refused, "-ERR Rewriting config file: No such file or directory\r\n");
 }
 
 fn root() -> bool {

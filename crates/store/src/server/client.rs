@@ -15,9 +15,11 @@ use parking_lot::Mutex;
 use sluicegate_wire::resp::Protocol;
 
 use super::subscription::Listening;
+use crate::Store;
 use crate::block::Waiter;
 use crate::config::OutputLimit;
-use crate::pubsub::Outbox;
+use crate::hold::Ticket;
+use crate::pubsub::{Outbox, Put};
 
 /// What a client is to others.
 #[derive(Debug)]
@@ -41,6 +43,7 @@ pub(super) struct Client {
     /// The command that waits for an element, if one does.
     pub blocked: Mutex<Option<Arc<Waiter>>>,
     killed: AtomicBool,
+    is_monitor: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -61,8 +64,11 @@ pub(super) struct Activity {
     pub db: u32,
     pub protocol: Protocol,
     pub is_blocked: bool,
+    /// The place in the queue of a held key, while it waits there.
+    pub waits: Option<Arc<Ticket>>,
     pub closes: bool,
     pub no_evict: bool,
+    pub no_touch: bool,
     /// Commands that wait for EXEC, and the bytes they take.
     pub queued: Option<(usize, usize)>,
     /// Whether a watched key was touched.
@@ -88,8 +94,10 @@ impl Client {
             db: 0,
             protocol: Protocol::Resp2,
             is_blocked: false,
+            waits: None,
             closes: false,
             no_evict: false,
+            no_touch: false,
             queued: None,
             is_dirty: false,
             query: 0,
@@ -110,6 +118,7 @@ impl Client {
             listening: Listening::default(),
             blocked: Mutex::new(None),
             killed: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
     }
@@ -136,6 +145,23 @@ impl Client {
         }
     }
 
+    /// Leaves a line that its owner sends between two replies. A client that leaves too much unsent is closed.
+    pub fn post(&self, line: &[u8], limit: &OutputLimit) {
+        match self.outbox.put(None, line, limit) {
+            Put::First => self.wake(),
+            Put::More => {}
+            Put::TooMuch => self.kill(),
+        }
+    }
+
+    pub fn set_monitor(&self, watches: bool) {
+        self.is_monitor.store(watches, Ordering::Relaxed);
+    }
+
+    pub fn is_monitor(&self) -> bool {
+        self.is_monitor.load(Ordering::Relaxed)
+    }
+
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Acquire)
     }
@@ -153,7 +179,7 @@ impl Client {
     }
 
     /// The line of CLIENT LIST, without line end.
-    pub fn line(&self) -> String {
+    pub fn line(&self, store: &Store) -> String {
         let now = Instant::now();
         let names = self.names.lock().clone();
         let activity = self.activity.lock().clone();
@@ -162,16 +188,22 @@ impl Client {
         for (set, letter) in [
             (self.listening.is_any(), 'P'),
             (activity.queued.is_some(), 'x'),
+            (self.is_monitor(), 'O'),
             (activity.is_blocked, 'b'),
             (activity.is_dirty, 'd'),
             (activity.closes, 'c'),
             (self.is_killed(), 'A'),
             (self.is_unix, 'U'),
             (activity.no_evict, 'e'),
+            (activity.no_touch, 'T'),
         ] {
             if set {
                 flags.push(letter);
             }
+        }
+        let mut why = String::new();
+        if let Some(blocker) = activity.waits.as_ref().and_then(|ticket| store.0.blocker(ticket)) {
+            why = format!(" wait-key={} wait-db={} wait-owner={}", visible(&blocker.key), blocker.db, blocker.owner);
         }
         if flags.is_empty() {
             flags.push('N');
@@ -179,7 +211,7 @@ impl Client {
         format!(
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} psub={patterns} \
              ssub={shards} multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
-             user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             user=default redir=-1 resp={} lib-name={} lib-ver={}{why}",
             self.id,
             self.address,
             self.local,
@@ -307,6 +339,24 @@ impl Clients {
             }
         }
     }
+}
+
+/// Bytes of a key that a line shows.
+const SHOWN_MAX: usize = 64;
+
+/// A key without blanks, so that the line stays a list of fields.
+fn visible(key: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in key.iter().take(SHOWN_MAX) {
+        match byte {
+            b'!'..=b'~' if *byte != b'\\' => text.push(char::from(*byte)),
+            _ => text.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    if key.len() > SHOWN_MAX {
+        text.push_str("...");
+    }
+    text
 }
 
 /// Whether Redis takes this for a client name: printable ASCII without spaces, so that CLIENT LIST stays a list.

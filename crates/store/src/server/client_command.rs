@@ -80,7 +80,7 @@ pub(super) fn setinfo(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
 /// `CLIENT INFO`.
 pub(super) fn info(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     show_own_state(context);
-    out.verbatim(*b"txt", format!("{}\n", context.client.line()).as_bytes());
+    out.verbatim(*b"txt", format!("{}\n", context.client.line(&context.worker.server.store)).as_bytes());
     Outcome::Done
 }
 
@@ -92,6 +92,7 @@ fn show_own_state(context: &Context<'_>) {
     activity.db = context.session.db;
     activity.protocol = context.session.protocol;
     activity.no_evict = context.session.no_evict;
+    activity.no_touch = context.session.no_touch;
     (activity.queued, activity.is_dirty) = context.session.transaction();
 }
 
@@ -116,7 +117,7 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     show_own_state(context);
     let mut text = String::new();
     for client in context.worker.server.clients.matching(&filter) {
-        text.push_str(&client.line());
+        text.push_str(&client.line(&context.worker.server.store));
         text.push('\n');
     }
     out.verbatim(*b"txt", text.as_bytes());
@@ -189,6 +190,11 @@ pub(super) fn no_evict(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
     switch(&mut context.session.no_evict, args[2], out)
 }
 
+/// `CLIENT NO-TOUCH ON|OFF`: commands of this connection note no accesses. One that waits for a held key does.
+pub(super) fn no_touch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    switch(&mut context.session.no_touch, args[2], out)
+}
+
 fn switch(flag: &mut bool, word: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
     *flag = match &word.to_ascii_lowercase()[..] {
         b"on" => true,
@@ -196,6 +202,25 @@ fn switch(flag: &mut bool, word: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
         _ => return fail(SYNTAX, out),
     };
     done(out)
+}
+
+/// `CLIENT GETREDIR`: nobody tracks.
+pub(super) fn getredir(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.integer(-1);
+    Outcome::Done
+}
+
+/// `CLIENT TRACKINGINFO`: nobody tracks.
+pub(super) fn trackinginfo(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.map(3);
+    out.bulk(b"flags");
+    out.set(1);
+    out.bulk(b"off");
+    out.bulk(b"redirect");
+    out.integer(-1);
+    out.bulk(b"prefixes");
+    out.array(0);
+    Outcome::Done
 }
 
 /// `CLIENT PAUSE milliseconds [WRITE|ALL]`.

@@ -3,6 +3,7 @@
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use super::dispatch::{self, Context, INDEX, Outcome, Row};
+use super::facts::{self, Begin, Find};
 use crate::catalogue::Flags;
 use crate::glob;
 use crate::keys::KeyRule;
@@ -53,7 +54,9 @@ fn describe(row: &Row, out: &mut ReplyWriter<'_>) {
     out.integer(last);
     out.integer(step);
     statuses(&spec.acl_categories(), out);
-    out.set(0); // tips: for routers in front of a cluster
+    let tips = facts::of(&row.full_name).map_or(&[][..], |facts| &facts.tips);
+    out.set(tips.len());
+    tips.iter().for_each(|tip| out.bulk(tip.as_bytes()));
     key_specs(row, out);
     let subcommands = INDEX.subcommands(row);
     out.set(subcommands.len());
@@ -65,8 +68,47 @@ fn statuses(words: &[&str], out: &mut ReplyWriter<'_>) {
     words.iter().for_each(|word| out.simple(word));
 }
 
-/// Where the keys stand, in the form of Redis 7.
+/// Where the keys stand, in the form of Redis 7: by its own facts, or as the row says for what Redis has not.
 fn key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
+    let Some(facts) = facts::of(&row.full_name).filter(|facts| !facts.specs.is_empty()) else {
+        return derived_key_specs(row, out);
+    };
+    out.set(facts.specs.len());
+    for spec in &facts.specs {
+        out.map(3);
+        out.bulk(b"flags");
+        statuses(&spec.flags, out);
+        out.bulk(b"begin_search");
+        match spec.begin {
+            Begin::Index(index) => map_of_type("index", &[("index", index)], out),
+            Begin::Keyword(word, from) => {
+                out.map(2);
+                out.bulk(b"type");
+                out.bulk(b"keyword");
+                out.bulk(b"spec");
+                out.map(2);
+                out.bulk(b"keyword");
+                out.bulk(word.as_bytes());
+                out.bulk(b"startfrom");
+                out.integer(from);
+            }
+            Begin::Unknown => map_of_type("unknown", &[], out),
+        }
+        out.bulk(b"find_keys");
+        match spec.find {
+            Find::Range(last, step, limit) => {
+                map_of_type("range", &[("lastkey", last), ("keystep", step), ("limit", limit)], out);
+            }
+            Find::Counted(number, first, step) => {
+                map_of_type("keynum", &[("keynumidx", number), ("firstkey", first), ("keystep", step)], out);
+            }
+            Find::Unknown => map_of_type("unknown", &[], out),
+        }
+    }
+}
+
+/// The same for commands of this store alone.
+fn derived_key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
     if matches!(row.spec.keys, KeyRule::None) {
         return out.set(0);
     }
@@ -159,28 +201,77 @@ pub(super) fn list(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_
     Outcome::Done
 }
 
-/// `COMMAND GETKEYS command argument…`.
-pub(super) fn getkeys(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let words = &args[2..];
+/// The row of a command with its words, and where its keys stand; an error as Redis words it.
+fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
     let mut row = INDEX.find_full(words[0]);
     if let (Some(container), Some(name)) = (row, words.get(1))
         && !container.subcommands.is_empty()
     {
         row = INDEX.subcommands(container).iter().find(|row| row.spec.name.as_bytes().eq_ignore_ascii_case(name));
     }
-    match row.map(|row| row.spec) {
-        None => out.error("ERR Invalid command specified"),
-        Some(spec) if matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) => {
-            out.error("ERR The command has no key arguments")
-        }
-        Some(spec) if !spec.takes(words.len()) => {
-            out.error("ERR Invalid number of arguments specified for command");
-        }
-        Some(spec) => {
-            let keys = spec.keys.keys(words, 0);
-            out.array(keys.len());
-            keys.iter().for_each(|key| out.bulk(words[key.word as usize]));
+    let row = row.ok_or("ERR Invalid command specified")?;
+    if has_no_keys(row) {
+        return Err("ERR The command has no key arguments");
+    }
+    if !row.spec.takes(words.len()) {
+        return Err("ERR Invalid number of arguments specified for command");
+    }
+    let is_wrong = |spec: &facts::KeySpec| matches!(spec.begin, Begin::Index(_)) && spec.places(words).is_empty();
+    if facts::of(&row.full_name).is_some_and(|facts| facts.specs.iter().any(is_wrong)) {
+        return Err("ERR Invalid arguments specified for command");
+    }
+    Ok((row, row.spec.keys.keys(words, 0).iter().map(|key| key.word as usize).collect()))
+}
+
+/// `COMMAND GETKEYS command argument…`.
+pub(super) fn getkeys(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let words = &args[2..];
+    match find_keys(words) {
+        Err(text) => out.error(text),
+        Ok((_, places)) => {
+            out.array(places.len());
+            places.iter().for_each(|place| out.bulk(words[*place]));
         }
     }
     Outcome::Done
+}
+
+/// `COMMAND GETKEYSANDFLAGS command argument…`: each key with what is done to it.
+pub(super) fn getkeysandflags(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let words = &args[2..];
+    match find_keys(words) {
+        Err(text) => out.error(text),
+        Ok((row, places)) => {
+            out.array(places.len());
+            for place in places {
+                out.array(2);
+                out.bulk(words[place]);
+                statuses(&flags_of_key(row, words, place), out);
+            }
+        }
+    }
+    Outcome::Done
+}
+
+/// What a command does to one of its keys.
+fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
+    let has = |option: &str| words[2..].iter().any(|word| word.eq_ignore_ascii_case(option.as_bytes()));
+    match row.full_name.as_str() {
+        "set" if !has("get") => return vec!["OW", "update"],
+        "bitfield" if !has("set") && !has("incrby") => return vec!["RO", "access"],
+        _ => {}
+    }
+    let spec =
+        facts::of(&row.full_name).and_then(|facts| facts.specs.iter().find(|spec| spec.places(words).contains(&place)));
+    match spec {
+        Some(spec) => spec.flags.iter().copied().filter(|flag| *flag != "variable_flags").collect(),
+        // A destination that an option names.
+        None if row.spec.flags.has(Flags::WRITE) => vec!["OW", "update"],
+        None => vec!["RO", "access"],
+    }
+}
+
+/// Whether no word of a command is a key.
+fn has_no_keys(row: &Row) -> bool {
+    matches!(row.spec.keys, KeyRule::None | KeyRule::Channels { .. })
 }

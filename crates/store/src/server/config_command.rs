@@ -93,14 +93,49 @@ fn change<'a>(context: &Context<'_>, pairs: &'a [(String, &[u8])]) -> Result<(),
 pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let server = &context.worker.server;
     *server.reset_at.lock() = server.all_time();
+    *server.histograms_reset_at.lock() = server.all_times();
     server.errors.reset();
     *server.store_reset_at.lock() = server.store.stats();
     out.ok();
     Outcome::Done
 }
 
-/// `CONFIG REWRITE`: the configuration file belongs to the operator, and holds much more than this store.
-pub(super) fn rewrite(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.error("ERR The server is running without a config file");
+/// `CONFIG REWRITE`: what CONFIG SET has changed since the start goes into the file of a store of its own. The file of a
+/// proxy holds much more than its store, and belongs to the operator.
+pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let server = &context.worker.server;
+    let Some(path) = server.config_file.get() else {
+        out.error("ERR The server is running without a config file");
+        return Outcome::Done;
+    };
+    let live = config::PARAMETERS.iter().filter(|parameter| parameter.live).map(|parameter| parameter.name);
+    let live = live.chain(config::PROCESS.iter().filter(|parameter| parameter.live).map(|parameter| parameter.name));
+    // Held over reading and writing, so that two clients who ask for it don't mix their files.
+    let mut written = server.options_written.lock();
+    let now = server.options();
+    let changes: Vec<(&str, Vec<u8>)> = live
+        .filter(|name| now.get(name) != written.get(name))
+        .filter_map(|name| Some((name, now.get(name)?)))
+        .collect();
+    let result = std::fs::read(path).and_then(|text| {
+        // In the same folder, so that it takes the old one's place in one step.
+        let temporary = format!("{path}.{}.tmp", std::process::id());
+        let mode = std::fs::metadata(path)?.permissions();
+        let replaced = std::fs::write(&temporary, config::rewrite(&text, &changes))
+            .and_then(|()| std::fs::set_permissions(&temporary, mode))
+            .and_then(|()| std::fs::rename(&temporary, path));
+        replaced.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+    });
+    match result {
+        Ok(()) => {
+            *written = now;
+            out.ok();
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let reason = text.split(" (os error").next().unwrap_or_default();
+            out.error(&format!("ERR Rewriting config file: {reason}"));
+        }
+    }
     Outcome::Done
 }

@@ -175,7 +175,7 @@ impl<S: Socket> Connection<S> {
             match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
                 Ok(Came::Bytes(count)) if count > 0 => {}
                 Ok(Came::Messages) => {
-                    if !self.deliver().await {
+                    if !Box::pin(self.deliver()).await {
                         return;
                     }
                     self.settle();
@@ -227,7 +227,7 @@ impl<S: Socket> Connection<S> {
 
     /// Whether messages wait to be sent.
     fn has_messages(&self) -> bool {
-        self.session.listens() && self.client.outbox.is_filled()
+        (self.session.listens() || self.client.is_monitor()) && self.client.outbox.is_filled()
     }
 
     /// Sends the messages that came while nothing was asked; false if the connection is to be closed.
@@ -276,8 +276,10 @@ impl<S: Socket> Connection<S> {
         activity.db = self.session.db;
         activity.protocol = self.session.protocol;
         activity.no_evict = self.session.no_evict;
+        activity.no_touch = self.session.no_touch;
         activity.is_blocked = is_blocked;
         (activity.queued, activity.is_dirty) = self.session.transaction();
+        activity.waits = None;
         activity.query = query;
         activity.query_free = query_free;
         activity.output = 0;
@@ -306,18 +308,19 @@ impl<S: Socket> Connection<S> {
                     }
                     *self.client.blocked.lock() = reply.waiter().cloned();
                     self.tell(true, workspace.input.len() - workspace.start, 0);
-                    // Boxed: few connections wait, all would carry its size.
-                    let bytes = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
-                    let Some(bytes) = bytes else { break false };
-                    self.session.finish_parked(&self.worker, bytes, &mut workspace.output);
+                    self.client.activity.lock().waits = reply.ticket().cloned();
+                    // Boxed: few connections ever wait so, all would carry the size.
+                    let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
+                    let Some((bytes, worked)) = came else { break false };
+                    self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
                 }
                 Step::Later(reply) => {
                     if !self.flush(&mut workspace.output, &options).await {
                         break false;
                     }
                     self.tell(true, workspace.input.len() - workspace.start, 0);
-                    let Some(bytes) = self.unless_killed(reply).await else { break false };
-                    self.session.finish_parked(&self.worker, bytes, &mut workspace.output);
+                    let Some((bytes, worked)) = Box::pin(self.unless_killed(reply)).await else { break false };
+                    self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
                 }
                 Step::Exec(exec) => {
                     if !Box::pin(self.exec(exec, &mut workspace, &options)).await {
@@ -330,7 +333,7 @@ impl<S: Socket> Connection<S> {
                     }
                     let server = self.worker.server.clone();
                     let pause = Box::pin(async move { server.pause.wait(is_write).await });
-                    if self.unless_killed(pause).await.is_none() {
+                    if Box::pin(self.unless_killed(pause)).await.is_none() {
                         break false;
                     }
                 }
@@ -384,7 +387,7 @@ impl<S: Socket> Connection<S> {
             }
             drop(args);
             *start += consumed;
-            if self.session.listens() && self.client.outbox.is_filled() && !matches!(outcome, Outcome::Abort) {
+            if self.has_messages() && !matches!(outcome, Outcome::Abort) {
                 self.client.outbox.drain(output);
             }
             match outcome {
@@ -506,14 +509,15 @@ impl<S: Socket> Connection<S> {
         mut reply: Parked,
         workspace: &mut Workspace,
         options: &ServerOptions,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<(Vec<u8>, Duration)> {
         if reply.waiter().is_some() {
             let bytes = self.while_blocked(reply, workspace, options).await;
             // The time that was waited is not the command's.
             self.session.now = Instant::now();
-            return bytes;
+            return bytes.map(|bytes| (bytes, Duration::ZERO));
         }
         let output = &mut workspace.output;
+        let mut all = Duration::ZERO;
         loop {
             let came = poll_fn(|cx| match pin!(&mut reply).poll(cx) {
                 Poll::Ready(bytes) => Poll::Ready(Some(bytes)),
@@ -523,8 +527,10 @@ impl<S: Socket> Connection<S> {
                     if self.has_messages() { Poll::Ready(None) } else { Poll::Pending }
                 }
             });
-            if let Some(bytes) = self.unless_killed(Box::pin(came)).await? {
-                return Some(bytes);
+            let (bytes, worked) = self.unless_killed(Box::pin(came)).await?;
+            all += worked;
+            if let Some(bytes) = bytes {
+                return Some((bytes, all));
             }
             self.client.outbox.drain(output);
             if !Box::pin(self.flush(output, options)).await {
@@ -611,14 +617,18 @@ impl<S: Socket> Connection<S> {
         reply
     }
 
-    /// The future's result, or none once the client is killed.
-    async fn unless_killed<T>(&self, mut future: impl Future<Output = T> + Unpin) -> Option<T> {
+    /// The future's result with the time that its polls took, which is its own work; or none once the client is killed.
+    async fn unless_killed<T>(&self, mut future: impl Future<Output = T> + Unpin) -> Option<(T, Duration)> {
+        let mut worked = Duration::ZERO;
         poll_fn(|cx| {
             self.client.register(cx.waker());
             if self.client.is_killed() {
                 return Poll::Ready(None);
             }
-            pin!(&mut future).poll(cx).map(Some)
+            let start = Instant::now();
+            let polled = pin!(&mut future).poll(cx);
+            worked += start.elapsed();
+            polled.map(|result| Some((result, worked)))
         })
         .await
     }
@@ -627,6 +637,9 @@ impl<S: Socket> Connection<S> {
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
         self.session.leave(&self.client, &self.worker.server.store.0);
+        if self.client.is_monitor() {
+            self.worker.server.monitors.remove(&self.client);
+        }
         self.worker.gone(self.client.id);
     }
 }

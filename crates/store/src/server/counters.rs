@@ -4,6 +4,7 @@
 //! own. CONFIG RESETSTAT remembers the sums of its moment and INFO subtracts them; no writer is disturbed.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -44,6 +45,7 @@ pub(super) struct CommandCounters {
     pub nanoseconds: Count,
     pub rejected: Count,
     pub failed: Count,
+    pub times: Times,
 }
 
 impl WorkerCounters {
@@ -112,6 +114,120 @@ impl Totals {
     }
 }
 
+/// Quarters of an octave from 128 ns to 17 minutes.
+const BUCKETS: usize = 132;
+
+/// The octave in which the first bucket begins.
+const FIRST_OCTAVE: u32 = 7;
+
+/// Times of a command.
+#[derive(Clone, Debug)]
+pub(super) struct Histogram(Box<[u64; BUCKETS]>);
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram(Box::new([0; BUCKETS]))
+    }
+}
+
+/// The bucket of a time.
+fn bucket(nanoseconds: u64) -> usize {
+    let value = nanoseconds.max(1 << FIRST_OCTAVE);
+    let octave = value.ilog2();
+    let quarter = (value >> (octave - 2)) & 3;
+    (((octave - FIRST_OCTAVE) * 4) as usize + quarter as usize).min(BUCKETS - 1)
+}
+
+/// The first time that is above a bucket.
+fn end_of(bucket: usize) -> u64 {
+    let octave = FIRST_OCTAVE + (bucket / 4) as u32;
+    (1 << octave) + ((bucket as u64 % 4 + 1) << (octave - 2))
+}
+
+impl Histogram {
+    fn add(&mut self, other: impl Iterator<Item = u64>) {
+        self.0.iter_mut().zip(other).for_each(|(sum, count)| *sum += count);
+    }
+
+    fn since(&mut self, base: &Histogram) {
+        self.0.iter_mut().zip(base.0.iter()).for_each(|(count, base)| *count = count.saturating_sub(*base));
+    }
+
+    /// How many times there are.
+    pub fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// How many are at most so many microseconds, at each power of two between the shortest and the longest. Redis's
+    /// numbers: 1,024 ns and its doubles, each with what its own histogram can't tell from it.
+    pub fn steps(&self) -> Vec<(u64, u64)> {
+        let mut steps = Vec::new();
+        let (mut sum, mut shown) = (0, 0);
+        let total = self.count();
+        for (at, count) in self.0.iter().enumerate() {
+            sum += count;
+            let end = end_of(at);
+            if end >= 1024 && end.is_power_of_two() {
+                if sum > shown {
+                    steps.push(((end + end / 128 - 1) / 1000, sum));
+                    shown = sum;
+                }
+                if sum == total {
+                    break;
+                }
+            }
+        }
+        steps
+    }
+
+    /// The time in nanoseconds that so many percent are within.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        let wanted = ((self.count() as f64 * percent / 100.0).ceil() as u64).max(1);
+        let mut sum = 0;
+        for (at, count) in self.0.iter().enumerate() {
+            sum += count;
+            if sum >= wanted {
+                return end_of(at);
+            }
+        }
+        0
+    }
+}
+
+/// The times of one command on one worker, made when the first one is known.
+#[derive(Debug, Default)]
+pub(super) struct Times(OnceLock<Box<[Count; BUCKETS]>>);
+
+impl Times {
+    /// Counts so many commands that took this long each.
+    pub fn add(&self, nanoseconds: u64, calls: u64) {
+        let buckets = self.0.get_or_init(|| Box::new(std::array::from_fn(|_| Count::default())));
+        buckets[bucket(nanoseconds)].add(calls);
+    }
+}
+
+/// Times by the command's number.
+pub(super) type Histograms = BTreeMap<usize, Histogram>;
+
+/// Adds a worker's times to sums.
+pub(super) fn add_times(sums: &mut Histograms, worker: &WorkerCounters) {
+    for (row, command) in worker.per_command.iter().enumerate() {
+        if let Some(buckets) = command.times.0.get() {
+            sums.entry(row).or_default().add(buckets.iter().map(Count::get));
+        }
+    }
+}
+
+/// Takes off what was there at a reset.
+pub(super) fn times_since(mut sums: Histograms, base: &Histograms) -> Histograms {
+    for (row, histogram) in &mut sums {
+        if let Some(base) = base.get(row) {
+            histogram.since(base);
+        }
+    }
+    sums
+}
+
 /// Kinds of errors remembered: as many as Redis, so that a client can't fill memory with codes of its own making.
 const ERROR_CODES_MAX: usize = 128;
 
@@ -158,6 +274,32 @@ mod tests {
         now.add(&worker);
         let now = now.since(&base);
         assert_eq!((now.commands, now.per_command[0][0]), (4, 5));
+    }
+
+    #[test]
+    fn times_are_told_at_powers_of_two_and_by_percentiles() {
+        let worker = WorkerCounters::new(2);
+        // Nanoseconds; 1.1 µs is within 2 µs, 40 µs within 66, as Redis numbers its steps.
+        for (spent, calls) in [(0, 1), (900, 2), (1100, 1), (40_000, 5), (u64::MAX, 1)] {
+            worker.per_command[1].times.add(spent, calls);
+        }
+        let mut sums = Histograms::new();
+        add_times(&mut sums, &worker);
+        assert!(!sums.contains_key(&0));
+        let steps = sums[&1].steps();
+        assert_eq!(&steps[..3], [(1, 3), (2, 4), (66, 9)]);
+        assert_eq!(steps.last().map(|step| step.1), Some(10));
+        assert_eq!(sums[&1].percentile(50.0), 40_960);
+        assert_eq!(sums[&1].percentile(10.0), 160);
+        let base = sums.clone();
+        worker.per_command[1].times.add(500, 7);
+        let mut sums = Histograms::new();
+        add_times(&mut sums, &worker);
+        assert_eq!(times_since(sums, &base)[&1].count(), 7);
+        for at in 1..BUCKETS {
+            assert_eq!(bucket(end_of(at - 1)), at);
+            assert_eq!(bucket(end_of(at) - 1), at);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::task::{Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
@@ -16,14 +16,19 @@ use super::debug_command;
 use super::subscription::{self, Subscriptions};
 use super::transaction::{self, Exec, Multi};
 use super::{admin, cluster};
-use super::{client_command, command_info, config_command, handshake, info};
+use super::{client_command, command_info, config_command, handshake, info, latency, monitor, slowlog};
 use crate::Inner;
-use crate::catalogue::{self, CommandSpec, Flags};
+use crate::catalogue::{self, CommandSpec, Cost, Flags};
 use crate::config::ServerOptions;
 use crate::execute::FAILED;
 use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm};
+use crate::value::without_touching;
 use crate::watch::Watching;
+
+/// Thresholds of the slow log below which every command is timed by itself: those whose work is the same for every value
+/// never take so long, unless the machine stops them.
+const ALONE_BELOW_US: i64 = 1000;
 
 /// Bytes of a request that an unknown-command error quotes.
 const QUOTED_MAX: usize = 128;
@@ -76,6 +81,7 @@ pub(super) struct Session {
     pub authenticated: bool,
     pub replies: Replies,
     pub no_evict: bool,
+    pub no_touch: bool,
     pub rare: Box<Rare>,
     /// Whether the commands of a transaction are being run.
     pub in_exec: bool,
@@ -86,7 +92,18 @@ pub(super) struct Session {
     /// The row being timed. Equal commands that follow each other are timed together, so a pipeline of them costs one
     /// look at the clock and the sums are right nevertheless.
     timed: Option<u16>,
-    parked: Option<u16>,
+    /// Commands that have run since then.
+    timed_calls: u16,
+    /// Boxed, as few connections ever have one.
+    parked: Option<Box<ParkedCommand>>,
+}
+
+/// What is remembered of a command whose reply comes later.
+#[derive(Debug)]
+struct ParkedCommand {
+    row: u16,
+    /// Its words for the slow log; empty if there is none.
+    words: Vec<Vec<u8>>,
 }
 
 impl Session {
@@ -97,11 +114,13 @@ impl Session {
             authenticated,
             replies: Replies::On,
             no_evict: false,
+            no_touch: false,
             rare: Box::default(),
             in_exec: false,
             command: "NULL",
             now: Instant::now(),
             timed: None,
+            timed_calls: 0,
             parked: None,
         }
     }
@@ -135,7 +154,8 @@ impl Session {
 
     /// Accounts for a transaction whose reply starts at `before`.
     pub fn finish_exec(&mut self, worker: &Worker, output: &mut Vec<u8>, before: usize) {
-        if let Some(row) = self.parked.take() {
+        if let Some(parked) = self.parked.take() {
+            let row = parked.row;
             self.timed = Some(row);
             self.account(worker, row, output, before, true);
             self.stop_clock(worker);
@@ -155,17 +175,35 @@ impl Session {
     }
 
     /// Ends the time of the commands before this moment: at a turn's end, and when another command follows.
-    pub fn stop_clock(&mut self, worker: &Worker) {
-        if let Some(row) = self.timed.take() {
-            let now = Instant::now();
-            let spent = now.duration_since(self.now).as_nanos() as u64;
-            worker.counters.per_command[usize::from(row)].nanoseconds.add(spent);
-            self.now = now;
+    pub fn stop_clock(&mut self, worker: &Worker) -> Duration {
+        let Some(row) = self.timed.take() else { return Duration::ZERO };
+        let now = Instant::now();
+        let spent = now.duration_since(self.now);
+        self.spend(worker, row, spent);
+        self.now = now;
+        spent
+    }
+
+    /// Counts the time of the commands since the clock was started.
+    fn spend(&mut self, worker: &Worker, row: u16, spent: Duration) {
+        let nanoseconds = spent.as_nanos() as u64;
+        let counters = &worker.counters.per_command[usize::from(row)];
+        counters.nanoseconds.add(nanoseconds);
+        let calls = u64::from(std::mem::take(&mut self.timed_calls));
+        if calls > 0 && worker.tracks_latency() {
+            counters.times.add(nanoseconds / calls, calls);
         }
     }
 
-    /// Takes the late reply of the command that was parked.
-    pub fn finish_parked(&mut self, worker: &Rc<Worker>, bytes: Vec<u8>, output: &mut Vec<u8>) {
+    /// Takes the late reply of the command that was parked, which worked for `worked` and waited for the rest.
+    pub fn finish_parked(
+        &mut self,
+        worker: &Rc<Worker>,
+        client: &Client,
+        worked: Duration,
+        bytes: Vec<u8>,
+        output: &mut Vec<u8>,
+    ) {
         let before = output.len();
         if output.is_empty() {
             // A large reply is not copied.
@@ -173,11 +211,12 @@ impl Session {
         } else {
             output.extend_from_slice(&bytes);
         }
-        if let Some(row) = self.parked.take() {
-            // The time includes the wait.
-            self.timed = Some(row);
+        if let Some(parked) = self.parked.take() {
+            let ParkedCommand { row, words } = *parked;
             self.account(worker, row, output, before, false);
-            self.stop_clock(worker);
+            self.spend(worker, row, worked);
+            judge(worker, &worker.options(), row, worked, client, || words);
+            self.now = Instant::now();
         }
     }
 
@@ -186,6 +225,7 @@ impl Session {
     fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
         let counters = &worker.counters.per_command[usize::from(row)];
         counters.calls.add(1);
+        self.timed_calls = self.timed_calls.saturating_add(1);
         worker.counters.commands.add(1);
         if output.get(before) == Some(&b'-') {
             counters.failed.add(1);
@@ -211,6 +251,35 @@ impl Session {
                 self.replies = Replies::On;
             }
         }
+    }
+}
+
+/// Whether a command must be timed by itself, for the slow log or as an event.
+fn is_timed_alone(spec: &CommandSpec, options: &ServerOptions) -> bool {
+    let slower_than_us = options.slowlog_slower_than_us;
+    options.latency_threshold_ms > 0
+        || (slower_than_us >= 0 && (spec.cost != Cost::Constant || slower_than_us < ALONE_BELOW_US))
+}
+
+/// Keeps a command that took long.
+fn judge(
+    worker: &Worker,
+    options: &ServerOptions,
+    row: u16,
+    spent: Duration,
+    client: &Client,
+    words: impl FnOnce() -> Vec<Vec<u8>>,
+) {
+    let server = &worker.server;
+    let (spent_us, threshold_ms) = (spent.as_micros() as u64, options.latency_threshold_ms as u64);
+    if threshold_ms > 0 && spent_us / 1000 >= threshold_ms {
+        let is_fast = INDEX.rows[usize::from(row)].spec.flags.has(Flags::FAST);
+        server.latency.add(if is_fast { "fast-command" } else { "command" }, spent_us / 1000);
+    }
+    let is_skipped = INDEX.rows[usize::from(row)].spec.flags.has(Flags::SKIP_SLOWLOG);
+    if !is_skipped && u64::try_from(options.slowlog_slower_than_us).is_ok_and(|limit| spent_us >= limit) {
+        let name = client.names.lock().name.clone();
+        server.slowlog.add(words(), spent_us, client.address.clone(), name, options.slowlog_max_len);
     }
 }
 
@@ -252,17 +321,20 @@ const LOCAL: &[(&str, Local)] = &[
     ("asking", admin::of_clusters),
     ("auth", handshake::auth),
     ("client|getname", client_command::getname),
+    ("client|getredir", client_command::getredir),
     ("client|help", client_command::help),
     ("client|id", client_command::id),
     ("client|info", client_command::info),
     ("client|kill", client_command::kill),
     ("client|list", client_command::list),
     ("client|no-evict", client_command::no_evict),
+    ("client|no-touch", client_command::no_touch),
     ("client|pause", client_command::pause),
     ("client|reply", client_command::reply),
     ("client|setinfo", client_command::setinfo),
     ("client|setname", client_command::setname),
     ("client|unblock", client_command::unblock),
+    ("client|trackinginfo", client_command::trackinginfo),
     ("client|unpause", client_command::unpause),
     ("cluster|count-failure-reports", cluster::failure_reports),
     ("cluster|countkeysinslot", cluster::count_keys),
@@ -282,6 +354,7 @@ const LOCAL: &[(&str, Local)] = &[
     ("command|count", command_info::count),
     ("command|docs", command_info::docs),
     ("command|getkeys", command_info::getkeys),
+    ("command|getkeysandflags", command_info::getkeysandflags),
     ("command|help", command_info::help),
     ("command|info", command_info::info),
     ("command|list", command_info::list),
@@ -294,7 +367,14 @@ const LOCAL: &[(&str, Local)] = &[
     ("echo", handshake::echo),
     ("hello", handshake::hello),
     ("info", info::info),
+    ("latency|doctor", latency::doctor),
+    ("latency|help", latency::help),
+    ("latency|histogram", latency::histogram),
+    ("latency|history", latency::history),
+    ("latency|latest", latency::latest),
+    ("latency|reset", latency::reset),
     ("lolwut", admin::lolwut),
+    ("monitor", monitor::monitor),
     ("ping", handshake::ping),
     ("psubscribe", subscription::psubscribe),
     ("punsubscribe", subscription::punsubscribe),
@@ -307,6 +387,10 @@ const LOCAL: &[(&str, Local)] = &[
     ("select", handshake::select),
     ("shutdown", admin::shutdown),
     ("slaveof", admin::replicaof),
+    ("slowlog|get", slowlog::get),
+    ("slowlog|help", slowlog::help),
+    ("slowlog|len", slowlog::len),
+    ("slowlog|reset", slowlog::reset),
     ("wait", admin::wait),
     ("waitaof", admin::waitaof),
     ("ssubscribe", subscription::ssubscribe),
@@ -445,7 +529,8 @@ impl Context<'_> {
         if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
             return Outcome::Paused { is_write };
         }
-        if self.session.timed != Some(row) {
+        let is_timed_alone = is_timed_alone(command.spec, self.options);
+        if is_timed_alone || self.session.timed != Some(row) {
             self.session.stop_clock(self.worker);
             self.session.timed = Some(row);
         }
@@ -476,11 +561,29 @@ impl Context<'_> {
             },
             outcome => outcome,
         };
+        // After it, as in Redis: SELECT is shown with the database that it chose.
+        let server = &self.worker.server;
+        if server.monitors.any()
+            && !command.spec.flags.has(Flags::ADMIN)
+            && !command.spec.flags.has(Flags::SKIP_MONITOR)
+        {
+            let limit = self.options.client_output_buffer_limit[0];
+            server.monitors.show(command, self.session.db, self.client, args, limit);
+        }
         if let Outcome::Parked(_) | Outcome::Later(_) | Outcome::Exec(_) = outcome {
             self.session.timed = None;
-            self.session.parked = Some(row);
+            self.session.timed_calls = 0;
+            let is_kept = self.options.slowlog_slower_than_us >= 0;
+            let words = if is_kept { slowlog::shortened(command, args) } else { Vec::new() };
+            self.session.parked = Some(Box::new(ParkedCommand { row, words }));
         } else {
             self.session.account(self.worker, row, output, before, is_kept);
+            if is_timed_alone {
+                let spent = self.session.stop_clock(self.worker);
+                judge(self.worker, &self.worker.options(), row, spent, self.client, || {
+                    slowlog::shortened(command, args)
+                });
+            }
         }
         outcome
     }
@@ -538,7 +641,14 @@ impl Context<'_> {
     /// Hands a command over to the store.
     fn run_on_keyspace(&mut self, spec: &'static CommandSpec, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
         let inner = &self.worker.server.store.0;
-        match inner.start(inner, spec, args, self.session.db, ReplyForm::Wire(self.session.protocol), out) {
+        let (db, form) = (self.session.db, ReplyForm::Wire(self.session.protocol));
+        let mut start = || inner.start(inner, spec, args, db, form, out);
+        // TOUCH means what it says.
+        let started = match self.session.no_touch && spec.name != "touch" {
+            true => without_touching(start),
+            false => start(),
+        };
+        match started {
             None => Outcome::Done,
             Some(parked) => Outcome::Parked(parked),
         }

@@ -189,8 +189,12 @@ pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
     session.protocol = Protocol::Resp2;
     session.replies = Replies::On;
     session.no_evict = false;
+    session.no_touch = false;
     session.authenticated = !context.options.needs_password();
     context.client.names.lock().name.clear();
+    if context.client.is_monitor() {
+        context.worker.server.monitors.remove(context.client);
+    }
     out.set_protocol(Protocol::Resp2);
     out.simple("RESET");
     Outcome::Done

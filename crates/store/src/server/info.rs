@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
@@ -42,6 +43,7 @@ const SECTIONS: &[Section] = &[
     section("modules", "Modules", true, |_, _| Ok(())),
     section("commandstats", "Commandstats", false, commandstats),
     section("errorstats", "Errorstats", true, errorstats),
+    section("latencystats", "Latencystats", false, latencystats),
     section("cluster", "Cluster", true, |_, out| writeln!(out, "cluster_enabled:0")),
     section("keyspace", "Keyspace", true, keyspace),
 ];
@@ -75,18 +77,26 @@ fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "sluicegate_version:{SLUICEGATE_VERSION}")?;
     writeln!(out, "redis_git_sha1:00000000")?;
     writeln!(out, "redis_git_dirty:0")?;
+    writeln!(out, "redis_build_id:{SLUICEGATE_VERSION}")?;
     writeln!(out, "redis_mode:standalone")?;
     writeln!(out, "os:{}", operating_system())?;
     writeln!(out, "arch_bits:64")?;
+    writeln!(out, "monotonic_clock:POSIX clock_gettime")?;
     writeln!(out, "multiplexing_api:epoll")?;
     writeln!(out, "process_id:{}", std::process::id())?;
+    writeln!(out, "process_supervised:{}", context.options.process.supervised)?;
     writeln!(out, "run_id:{}", server.run_id)?;
     writeln!(out, "tcp_port:{}", server.tcp_port())?;
     writeln!(out, "server_time_usec:{now_us}")?;
     writeln!(out, "uptime_in_seconds:{uptime_s}")?;
     writeln!(out, "uptime_in_days:{}", uptime_s / 86_400)?;
+    // How often expired keys are looked for in a second.
+    writeln!(out, "hz:10")?;
+    writeln!(out, "configured_hz:10")?;
+    writeln!(out, "lru_clock:{}", (now_us / 1_000_000) & 0xff_ffff)?;
     writeln!(out, "executable:{}", std::env::current_exe().unwrap_or_default().display())?;
-    writeln!(out, "config_file:{}", server.config_file.get().map_or("", |path| path))
+    writeln!(out, "config_file:{}", server.config_file.get().map_or("", |path| path))?;
+    writeln!(out, "io_threads_active:{}", u8::from(server.workers.lock().running.len() > 1))
 }
 
 /// System, release and machine, as `uname` tells them.
@@ -125,6 +135,19 @@ fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     let used = context.worker.server.store.used_bytes();
     writeln!(out, "used_memory:{used}")?;
     writeln!(out, "used_memory_human:{}", human(used))?;
+    let server = &*context.worker.server;
+    let outside = server.store.0.memory.outside();
+    let peak = server.peak.fetch_max(used, Ordering::Relaxed).max(used);
+    let overhead = server.empty_bytes + outside;
+    let dataset = used.saturating_sub(overhead);
+    let share = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    writeln!(out, "used_memory_peak:{peak}")?;
+    writeln!(out, "used_memory_peak_human:{}", human(peak))?;
+    writeln!(out, "used_memory_peak_perc:{:.2}%", share(used, peak))?;
+    writeln!(out, "used_memory_overhead:{overhead}")?;
+    writeln!(out, "used_memory_startup:{}", server.empty_bytes)?;
+    writeln!(out, "used_memory_dataset:{dataset}")?;
+    writeln!(out, "used_memory_dataset_perc:{:.2}%", share(dataset, used.saturating_sub(server.empty_bytes)))?;
     writeln!(out, "used_memory_rss:{rss}")?;
     writeln!(out, "used_memory_rss_human:{}", human(rss))?;
     writeln!(out, "total_system_memory:{total}")?;
@@ -135,6 +158,28 @@ fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "maxmemory_policy:{}", options.maxmemory_policy.name())?;
     writeln!(out, "mem_fragmentation_ratio:{:.2}", rss as f64 / used.max(1) as f64)?;
     writeln!(out, "mem_clients_normal:{}", context.worker.server.store.0.memory.outside())?;
+    writeln!(out, "mem_fragmentation_bytes:{}", rss as i64 - used as i64)?;
+    // Interpreters, replicas, an append-only file: there are none.
+    for name in ["used_memory_lua", "used_memory_vm_total", "used_memory_scripts"] {
+        writeln!(out, "{name}:0\n{name}_human:0B")?;
+    }
+    for name in [
+        "used_memory_vm_eval",
+        "used_memory_scripts_eval",
+        "used_memory_vm_functions",
+        "used_memory_functions",
+        "number_of_cached_scripts",
+        "number_of_functions",
+        "number_of_libraries",
+        "mem_not_counted_for_evict",
+        "mem_replication_backlog",
+        "mem_total_replication_buffers",
+        "mem_clients_slaves",
+        "mem_cluster_links",
+        "mem_aof_buffer",
+    ] {
+        writeln!(out, "{name}:0")?;
+    }
     writeln!(out, "mem_allocator:mimalloc")
 }
 
@@ -159,12 +204,48 @@ fn human(bytes: u64) -> String {
     }
 }
 
-fn persistence(_: &Context<'_>, out: &mut String) -> std::fmt::Result {
+fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "loading:0")?;
     writeln!(out, "async_loading:0")?;
     writeln!(out, "rdb_bgsave_in_progress:0")?;
     writeln!(out, "aof_enabled:0")?;
-    writeln!(out, "aof_rewrite_in_progress:0")
+    writeln!(out, "aof_rewrite_in_progress:0")?;
+    // As of a redis-server that has never saved.
+    let started = SystemTime::now().checked_sub(context.worker.server.started.elapsed());
+    let started = started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    writeln!(out, "rdb_last_save_time:{}", started.as_secs())?;
+    for name in ["rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"] {
+        writeln!(out, "{name}:ok")?;
+    }
+    for name in [
+        "rdb_last_bgsave_time_sec",
+        "rdb_current_bgsave_time_sec",
+        "aof_last_rewrite_time_sec",
+        "aof_current_rewrite_time_sec",
+    ] {
+        writeln!(out, "{name}:-1")?;
+    }
+    for name in [
+        "current_cow_peak",
+        "current_cow_size",
+        "current_cow_size_age",
+        "current_fork_perc",
+        "current_save_keys_processed",
+        "current_save_keys_total",
+        "rdb_saves",
+        "rdb_last_cow_size",
+        "rdb_last_load_keys_expired",
+        "rdb_last_load_keys_loaded",
+        "aof_rewrite_scheduled",
+        "aof_rewrites",
+        "aof_rewrites_consecutive_failures",
+        "aof_last_cow_size",
+        "module_fork_in_progress",
+        "module_fork_last_cow_size",
+    ] {
+        writeln!(out, "{name}:0")?;
+    }
+    Ok(())
 }
 
 fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
@@ -199,7 +280,30 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "tracking_total_keys:0")?;
     writeln!(out, "total_error_replies:{}", totals.error_replies)?;
     writeln!(out, "total_reads_processed:{}", totals.reads)?;
-    writeln!(out, "total_writes_processed:{}", totals.writes)
+    writeln!(out, "total_writes_processed:{}", totals.writes)?;
+    // Scripts, which would be moved to a thread of their own or started again, are not there yet.
+    let sections = &server.store.0.sections;
+    writeln!(out, "sections_parked:{}", sections.parked.load(Ordering::Relaxed))?;
+    writeln!(out, "sections_granted:{}", sections.granted.load(Ordering::Relaxed))?;
+    writeln!(out, "sections_moved:0")?;
+    writeln!(out, "sections_restarted:0")?;
+    writeln!(out, "sections_refused:{}", sections.refused.load(Ordering::Relaxed))?;
+    for name in [
+        "instantaneous_input_repl_kbps",
+        "instantaneous_output_repl_kbps",
+        "total_eviction_exceeded_time",
+        "current_eviction_exceeded_time",
+        "migrate_cached_sockets",
+        "slave_expires_tracked_keys",
+        "tracking_total_items",
+        "tracking_total_prefixes",
+        "unexpected_error_replies",
+        "io_threaded_reads_processed",
+        "io_threaded_writes_processed",
+    ] {
+        writeln!(out, "{name}:0")?;
+    }
+    Ok(())
 }
 
 fn replication(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
@@ -244,6 +348,21 @@ fn commandstats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
                  failed_calls={failed}"
             )?;
         }
+    }
+    Ok(())
+}
+
+fn latencystats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+    for (row, histogram) in context.worker.server.histograms() {
+        if histogram.count() == 0 {
+            continue;
+        }
+        write!(out, "latency_percentiles_usec_{}:", INDEX.rows()[row].full_name)?;
+        for (at, percent) in context.options.latency_percentiles.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            write!(out, "{comma}p{percent}={:.3}", histogram.percentile(*percent) as f64 / 1000.0)?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

@@ -23,10 +23,14 @@ mod connection;
 mod counters;
 mod debug_command;
 mod dispatch;
+mod facts;
 mod handshake;
 mod info;
+mod latency;
+mod monitor;
 mod pause;
 mod rows;
+mod slowlog;
 mod subscription;
 mod transaction;
 
@@ -49,9 +53,12 @@ use crate::object::limits;
 use crate::{Stats, Store};
 use client::{Client, Clients};
 use connection::{Connection, Workspace};
-use counters::{Errors, Totals, WorkerCounters};
+use counters::{Errors, Histograms, Totals, WorkerCounters};
 use dispatch::INDEX;
+use latency::Latency;
+use monitor::Monitors;
 use pause::Pause;
+use slowlog::Slowlog;
 
 /// The version of Redis whose behaviour clients may expect.
 pub const REDIS_VERSION: &str = "7.2.5";
@@ -95,14 +102,23 @@ pub struct Server {
     store_reset_at: Mutex<Stats>,
     errors: Errors,
     pause: Pause,
+    monitors: Monitors,
+    slowlog: Slowlog,
+    latency: Latency,
+    histograms_reset_at: Mutex<Histograms>,
     rate: Mutex<Rate>,
     stopping: watch::Sender<bool>,
     /// A client has sent SHUTDOWN.
     shutdown: watch::Sender<bool>,
     /// The file that the parameters came from; empty: none.
     config_file: OnceLock<String>,
+    /// The parameters as that file has them.
+    options_written: Mutex<Arc<ServerOptions>>,
     started: Instant,
     run_id: String,
+    /// Bytes of the empty store, and the most that were ever in use, as housekeeping saw them.
+    empty_bytes: u64,
+    peak: AtomicU64,
     tcp_port: AtomicU64,
 }
 
@@ -111,6 +127,7 @@ pub struct Server {
 struct Workers {
     running: Vec<Arc<WorkerCounters>>,
     ended: Totals,
+    ended_times: Histograms,
 }
 
 /// Commands per second, taken by housekeeping.
@@ -142,9 +159,11 @@ impl Server {
             limits::publish(&options.limits);
         }
         let now = Instant::now();
+        let empty_bytes = store.used_bytes();
         apply(&store, &options);
         Arc::new(Server {
             store,
+            options_written: Mutex::new(Arc::new(options.clone())),
             options: RwLock::new(Arc::new(options)),
             options_version: AtomicU64::new(0),
             clients: Clients::default(),
@@ -154,12 +173,18 @@ impl Server {
             store_reset_at: Mutex::default(),
             errors: Errors::default(),
             pause: Pause::default(),
+            monitors: Monitors::default(),
+            slowlog: Slowlog::default(),
+            latency: Latency::default(),
+            histograms_reset_at: Mutex::default(),
             rate: Mutex::new(Rate { at: now, commands: 0, input: 0, output: 0, per_second: [0.0; 3] }),
             stopping: watch::Sender::new(false),
             shutdown: watch::Sender::new(false),
             config_file: OnceLock::new(),
             started: now,
             run_id: random_id(),
+            empty_bytes,
+            peak: AtomicU64::new(0),
             tcp_port: AtomicU64::new(0),
         })
     }
@@ -296,6 +321,7 @@ impl Server {
         if self.store.0.pubsub.counts().iter().any(|count| *count > 0) {
             self.clients.kill_overdue(&self.options.read().client_output_buffer_limit[2]);
         }
+        self.peak.fetch_max(self.store.used_bytes(), Ordering::Relaxed);
         let timeout_s = self.options.read().timeout_s;
         if timeout_s > 0 {
             self.clients.kill_idle(Duration::from_secs(timeout_s.into()));
@@ -313,6 +339,19 @@ impl Server {
     /// Figures since the last CONFIG RESETSTAT.
     fn totals(&self) -> Totals {
         self.all_time().since(&self.reset_at.lock())
+    }
+
+    /// Times of commands since the start.
+    fn all_times(&self) -> Histograms {
+        let workers = self.workers.lock();
+        let mut sums = workers.ended_times.clone();
+        workers.running.iter().for_each(|worker| counters::add_times(&mut sums, worker));
+        sums
+    }
+
+    /// Times of commands since the last CONFIG RESETSTAT.
+    fn histograms(&self) -> Histograms {
+        counters::times_since(self.all_times(), &self.histograms_reset_at.lock())
     }
 
     /// The store's figures, hits and misses since the last CONFIG RESETSTAT.
@@ -340,6 +379,11 @@ impl Worker {
             *own = (version, self.server.options());
         }
         own.1.clone()
+    }
+
+    /// Whether the times of commands go into histograms.
+    fn tracks_latency(&self) -> bool {
+        self.options.borrow().1.latency_tracking
     }
 
     /// Whether there are newer parameters than the last call of [`options`](Self::options) gave.
@@ -422,6 +466,7 @@ impl Worker {
         let mut workers = self.server.workers.lock();
         workers.running.retain(|running| !Arc::ptr_eq(running, &self.counters));
         workers.ended.add(&self.counters);
+        counters::add_times(&mut workers.ended_times, &self.counters);
     }
 }
 

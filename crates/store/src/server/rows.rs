@@ -53,16 +53,19 @@ const N_COMMANDS: &str = "O(N), N commands in the catalogue";
 
 const CLIENT: &[CommandSpec] = &[
     row("getname", 2, By::Client, OWN, "2.6.9", "Returns the name of the connection."),
+    row("getredir", 2, By::Client, OWN, "6.0.0", "Returns whom tracking redirects to: nobody."),
     row("help", 2, By::Client, ALWAYS, "5.0.0", "Lists the subcommands."),
     row("id", 2, By::Client, OWN, "5.0.0", "Returns the number of the connection."),
     row("info", 2, By::Client, OWN, "6.2.0", "Describes the connection."),
     costs(row("kill", -3, By::Client, ADMIN, "2.4.0", "Closes connections."), N_CLIENTS),
     costs(row("list", -2, By::Client, ADMIN, "2.4.0", "Describes all connections."), N_CLIENTS),
     row("no-evict", 3, By::Client, ADMIN, "7.0.0", "Exempts the connection from the eviction of clients."),
+    row("no-touch", 3, By::Client, OWN, "7.2.0", "Makes commands of the connection note no accesses."),
     row("pause", -3, By::Client, ADMIN, "2.9.50", "Makes commands wait for a while."),
     row("reply", 3, By::Client, OWN, "3.2.0", "Switches replies on and off."),
     row("setinfo", 4, By::Client, OWN, "7.2.0", "Tells the client library's name and version."),
     row("setname", 3, By::Client, OWN, "2.6.9", "Gives the connection a name."),
+    row("trackinginfo", 2, By::Client, OWN, "6.2.0", "Describes the connection's tracking: none."),
     costs(row("unblock", -3, By::Client, ADMIN, "5.0.0", "Ends the wait of a blocked client."), "O(log N), N clients"),
     costs(row("unpause", 2, By::Client, ADMIN, "6.2.0", "Ends a pause."), N_CLIENTS),
 ];
@@ -115,6 +118,32 @@ const CLUSTER: &[CommandSpec] = &[
     of_cluster(row("slots", 2, By::Cluster, Flags::STALE, "3.0.0", "Lists slots with their node.")),
 ];
 
+const fn of_latency(row: CommandSpec) -> CommandSpec {
+    of_server(row, &[])
+}
+
+const LATENCY: &[CommandSpec] = &[
+    of_latency(row("doctor", 2, By::Latency, ADMIN, "2.8.13", "Says in words what took long.")),
+    of_latency(row("help", 2, By::Latency, ALWAYS, "2.8.13", "Lists the subcommands.")),
+    of_latency(costs(
+        row("histogram", -2, By::Latency, ADMIN, "7.0.0", "Returns how long commands took, as histograms."),
+        N_COMMANDS,
+    )),
+    of_latency(row("history", 3, By::Latency, ADMIN, "2.8.13", "Returns the samples of an event.")),
+    of_latency(row("latest", 2, By::Latency, ADMIN, "2.8.13", "Returns the latest sample of every event.")),
+    of_latency(row("reset", -2, By::Latency, ADMIN, "2.8.13", "Forgets the samples of events.")),
+];
+
+/// An administrator's command that scripts may run.
+const WATCH: Flags = ALWAYS.and(Flags::ADMIN);
+
+const SLOWLOG: &[CommandSpec] = &[
+    of_latency(costs(row("get", -2, By::Slowlog, WATCH, "2.2.12", "Returns slow commands."), "O(N), N entries")),
+    of_latency(row("help", 2, By::Slowlog, ALWAYS, "6.2.0", "Lists the subcommands.")),
+    of_latency(row("len", 2, By::Slowlog, WATCH, "2.2.12", "Counts slow commands.")),
+    of_latency(row("reset", 2, By::Slowlog, WATCH, "2.2.12", "Forgets slow commands.")),
+];
+
 /// Of a server that might have replicas.
 const REPLICATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
 
@@ -122,6 +151,17 @@ const COMMAND: &[CommandSpec] = &[
     of_server(row("count", 2, By::Command, ALWAYS, "2.8.13", "Counts the commands."), CONNECTION),
     of_server(costs(row("docs", -2, By::Command, ALWAYS, "7.0.0", "Documents commands."), N_NAMES), CONNECTION),
     of_server(row("getkeys", -4, By::Command, ALWAYS, "2.8.13", "Finds the keys in a command."), CONNECTION),
+    of_server(
+        row(
+            "getkeysandflags",
+            -4,
+            By::Command,
+            ALWAYS,
+            "7.0.0",
+            "Finds the keys in a command, with what is done to them.",
+        ),
+        CONNECTION,
+    ),
     of_server(row("help", 2, By::Command, ALWAYS, "5.0.0", "Lists the subcommands."), CONNECTION),
     of_server(costs(row("info", -2, By::Command, ALWAYS, "2.8.13", "Describes commands."), N_NAMES), CONNECTION),
     of_server(costs(row("list", -2, By::Command, ALWAYS, "7.0.0", "Lists names of commands."), N_COMMANDS), CONNECTION),
@@ -131,7 +171,17 @@ const CONFIG: &[CommandSpec] = &[
     of_server(costs(row("get", -3, By::Config, ADMIN, "2.0.0", "Returns parameters by pattern."), N_NAMES), &[]),
     of_server(row("help", 2, By::Config, ALWAYS, "5.0.0", "Lists the subcommands."), &[]),
     of_server(row("resetstat", 2, By::Config, ADMIN, "2.0.0", "Starts the figures of INFO again."), &[]),
-    of_server(row("rewrite", 2, By::Config, ADMIN, "2.8.0", "Refused: the file is the operator's."), &[]),
+    of_server(
+        row(
+            "rewrite",
+            2,
+            By::Config,
+            ADMIN,
+            "2.8.0",
+            "Writes what CONFIG SET changed into the file of a store of its own.",
+        ),
+        &[],
+    ),
     of_server(costs(row("set", -4, By::Config, ADMIN, "2.0.0", "Sets parameters, all or none."), N_NAMES), &[]),
 ];
 
@@ -172,10 +222,10 @@ const SHARDS: KeyRule = KeyRule::Channels { last: -1 };
 
 /// The rows.
 pub(crate) const COMMANDS: &[CommandSpec] = &[
-    of_cluster(CommandSpec {
+    CommandSpec {
         categories: CONNECTION,
-        ..row("asking", 1, By::Cluster, Flags::FAST, "3.0.0", "Announces a redirected command.")
-    }),
+        ..of_cluster(row("asking", 1, By::Cluster, Flags::FAST, "3.0.0", "Announces a redirected command."))
+    },
     row("auth", -2, By::Auth, DOOR, "1.0.0", "Authenticates the connection."),
     CommandSpec {
         categories: &[],
@@ -188,10 +238,6 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     row("echo", 2, By::Echo, QUICK, "1.0.0", "Returns its argument."),
     row("hello", -1, By::Hello, DOOR, "6.0.0", "Agrees on the protocol, and authenticates."),
     of_server(row("info", -1, By::Info, ALWAYS, "1.0.0", "Tells about the server, in sections."), DANGEROUS),
-    of_server(
-        row("lolwut", -1, By::Host, Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."),
-        &[Category::Read],
-    ),
     costs(
         transacts("discard", 1, LIGHT, "2.0.0", "Drops the queued commands of a transaction."),
         "O(N) where N is the number of queued commands.",
@@ -207,22 +253,25 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         complexity: "O(1) for every key.",
         ..transacts("watch", -2, LIGHT, "2.2.0", "Lets the next EXEC fail if one of the keys is touched before it.")
     },
+    of_server(holds(row("latency", -2, By::Latency, Flags::NONE, "2.8.13", "Tells what took long."), LATENCY), &[]),
+    of_server(row("lolwut", -1, By::Host, Flags::READONLY.and(Flags::FAST), "5.0.0", "Tells the version."), &[]),
     listens("psubscribe", -2, KeyRule::None, "2.0.0", "Listens to channels whose names match patterns."),
     listens("punsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to patterns, or to all of them."),
     listens("ssubscribe", -2, SHARDS, "7.0.0", "Listens to shard channels."),
     listens("subscribe", -2, KeyRule::None, "2.0.0", "Listens to channels."),
     listens("sunsubscribe", -1, SHARDS, "7.0.0", "Stops listening to shard channels, or to all of them."),
     listens("unsubscribe", -1, KeyRule::None, "2.0.0", "Stops listening to channels, or to all of them."),
+    of_server(row("monitor", 1, By::Monitor, ADMIN, "1.0.0", "Shows every command that any client runs."), &[]),
     row("ping", -1, By::Ping, Flags::FAST, "1.0.0", "Answers PONG."),
     row("quit", -1, By::Quit, DOOR, "1.0.0", "Closes the connection."),
-    of_cluster(CommandSpec {
+    CommandSpec {
         categories: CONNECTION,
-        ..row("readonly", 1, By::Cluster, QUICK, "3.0.0", "Allows reads from a replica.")
-    }),
-    of_cluster(CommandSpec {
+        ..of_cluster(row("readonly", 1, By::Cluster, QUICK, "3.0.0", "Allows reads from a replica."))
+    },
+    CommandSpec {
         categories: CONNECTION,
-        ..row("readwrite", 1, By::Cluster, QUICK, "3.0.0", "Takes READONLY back.")
-    }),
+        ..of_cluster(row("readwrite", 1, By::Cluster, QUICK, "3.0.0", "Takes READONLY back."))
+    },
     of_server(row("replicaof", 3, By::Host, REPLICATION, "5.0.0", "NO ONE: what this server is."), &[]),
     row("reset", 1, By::Reset, DOOR, "6.2.0", "Makes the connection as it was when it was new."),
     of_server(
@@ -239,6 +288,10 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
             "1.0.0",
             "Ends the process of a store of its own.",
         ),
+        &[],
+    ),
+    of_server(
+        holds(row("slowlog", -2, By::Slowlog, Flags::NONE, "2.2.12", "Tells which commands took long."), SLOWLOG),
         &[],
     ),
     of_server(row("slaveof", 3, By::Host, REPLICATION, "1.0.0", "REPLICAOF by its older name."), &[]),

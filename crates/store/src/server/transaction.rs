@@ -244,6 +244,9 @@ impl Exec {
             self.run_next(context, output, None);
             if self.next.is_multiple_of(COMMANDS_PER_LOOK) && start.elapsed() >= SLICE {
                 self.db = context.session.db;
+                if let Turn::Held(section) = &self.turn {
+                    section.set_owner(&format!("client-{}", context.client.id));
+                }
                 waker.wake_by_ref();
                 return Poll::Pending;
             }
@@ -365,6 +368,11 @@ impl Exec {
         if run.is_err() {
             output.truncate(before);
             ReplyWriter::new(output, protocol).error(FAILED);
+        }
+        let server = &context.worker.server;
+        if server.monitors.any() && !command.spec.flags.has(Flags::ADMIN) {
+            let limit = context.options.client_output_buffer_limit[0];
+            server.monitors.show(command, context.session.db, context.client, &self.commands[at].words.to_vec(), limit);
         }
         context.session.count_inner(context.worker, row, &output[before..]);
         if context.session.is_mute() {

@@ -13,6 +13,7 @@ mod holds;
 mod keys;
 mod memory;
 mod model;
+mod observe;
 mod pubsub;
 mod reference;
 mod server;

@@ -185,6 +185,45 @@ fn what_does_not_act_is_refused() {
     let pair = |name: &str, value: &str| format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
     let refused =
         |name: &str, why: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n");
+    // Each by name, so that none comes or goes unnoticed.
+    let fixed = [
+        "aclfile",
+        "activedefrag",
+        "aof_rewrite_cpulist",
+        "appendonly",
+        "bgsave_cpulist",
+        "bind-source-addr",
+        "bio_cpulist",
+        "cluster-enabled",
+        "enable-module-command",
+        "enable-protected-configs",
+        "list-compress-depth",
+        "min-replicas-to-write",
+        "oom-score-adj",
+        "replicaof",
+        "save",
+        "server_cpulist",
+        "socket-mark-id",
+        "syslog-enabled",
+        "tls-port",
+    ];
+    assert_eq!(fixed.to_vec(), FIXED.iter().map(|row| row.name).collect::<Vec<_>>());
+    let process = [
+        "bind",
+        "daemonize",
+        "dir",
+        "io-threads",
+        "logfile",
+        "loglevel",
+        "pidfile",
+        "port",
+        "supervised",
+        "tcp-backlog",
+        "threads",
+        "unixsocket",
+        "unixsocketperm",
+    ];
+    assert_eq!(process.to_vec(), PROCESS.iter().map(|row| row.name).collect::<Vec<_>>());
     for row in FIXED {
         assert_eq!(client.ask(&["CONFIG", "GET", row.name]), pair(row.name, row.value));
         assert_eq!(client.ask(&["CONFIG", "SET", row.name, row.value]), "+OK\r\n", "{}", row.name);
@@ -255,6 +294,9 @@ fn every_subcommand_answers() {
     let mut client = ours.connect();
     for (command, starts) in [
         ("client getname", "$-1"),
+        ("client getredir", ":-1"),
+        ("client trackinginfo", "*6"),
+        ("command getkeysandflags get k", "*1"),
         ("client help", "*"),
         ("client id", ":"),
         ("client info", "$"),

@@ -1,0 +1,155 @@
+//! LATENCY: events that took long, and the time of every command in histograms.
+//!
+//! Events are commands whose execution reached `latency-monitor-threshold`: `command`, or `fast-command` for those that
+//! Redis calls fast. Each keeps 160 samples, one for a second, the longest of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+
+use super::counters::Histogram;
+use super::dispatch::{self, Context, INDEX, Outcome, Row};
+
+/// Samples of an event, as in Redis.
+const SAMPLES: usize = 160;
+
+#[derive(Debug, Default)]
+struct Series {
+    /// Unix seconds and milliseconds.
+    samples: VecDeque<(u64, u64)>,
+    longest_ms: u64,
+}
+
+/// Events of a server, by name.
+#[derive(Debug, Default)]
+pub(super) struct Latency(Mutex<BTreeMap<&'static str, Series>>);
+
+impl Latency {
+    /// Keeps an event.
+    pub fn add(&self, event: &'static str, spent_ms: u64) {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut all = self.0.lock();
+        let series = all.entry(event).or_default();
+        series.longest_ms = series.longest_ms.max(spent_ms);
+        match series.samples.back_mut() {
+            Some((at_s, longest)) if *at_s == now_s => *longest = spent_ms.max(*longest),
+            _ => {
+                if series.samples.len() == SAMPLES {
+                    series.samples.pop_front();
+                }
+                series.samples.push_back((now_s, spent_ms));
+            }
+        }
+    }
+}
+
+/// `LATENCY LATEST`.
+pub(super) fn latest(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let all = context.worker.server.latency.0.lock();
+    out.array(all.len());
+    for (event, series) in all.iter() {
+        let (at_s, spent_ms) = series.samples.back().copied().unwrap_or_default();
+        out.array(4);
+        out.bulk(event.as_bytes());
+        out.integer(at_s as i64);
+        out.integer(spent_ms as i64);
+        out.integer(series.longest_ms as i64);
+    }
+    Outcome::Done
+}
+
+/// `LATENCY HISTORY event`.
+pub(super) fn history(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let all = context.worker.server.latency.0.lock();
+    let series = all.iter().find(|(event, _)| event.as_bytes() == args[2]).map(|(_, series)| series);
+    let samples = series.map(|series| series.samples.clone()).unwrap_or_default();
+    drop(all);
+    out.array(samples.len());
+    for (at_s, spent_ms) in samples {
+        out.array(2);
+        out.integer(at_s as i64);
+        out.integer(spent_ms as i64);
+    }
+    Outcome::Done
+}
+
+/// `LATENCY RESET [event…]`: how many were there.
+pub(super) fn reset(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let mut all = context.worker.server.latency.0.lock();
+    let before = all.len();
+    match &args[2..] {
+        [] => all.clear(),
+        events => all.retain(|event, _| !events.contains(&event.as_bytes())),
+    }
+    let gone = before - all.len();
+    drop(all);
+    out.integer(gone as i64);
+    Outcome::Done
+}
+
+/// `LATENCY DOCTOR`: what the events say, and what could be done.
+pub(super) fn doctor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let mut text = String::new();
+    let all = context.worker.server.latency.0.lock();
+    if context.options.latency_threshold_ms == 0 {
+        text.push_str(
+            "Events are not watched: CONFIG SET latency-monitor-threshold MILLISECONDS says from which time on they are \
+             kept.\n",
+        );
+    } else if all.is_empty() {
+        text.push_str("No command's execution has reached latency-monitor-threshold.\n");
+    }
+    for (event, series) in all.iter() {
+        let count = series.samples.len().max(1) as u64;
+        let mean = series.samples.iter().map(|sample| sample.1).sum::<u64>() / count;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{event}: {} samples, {mean} ms on average, {} ms at most. SLOWLOG GET names the commands.",
+            series.samples.len(),
+            series.longest_ms
+        );
+    }
+    drop(all);
+    out.verbatim(*b"txt", text.as_bytes());
+    Outcome::Done
+}
+
+/// `LATENCY HISTOGRAM [command…]`: cumulative counts at powers of two, of the commands that ran.
+pub(super) fn histogram(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let wanted: Vec<&Row> = match &args[2..] {
+        [] => INDEX.rows().iter().collect(),
+        names => names
+            .iter()
+            .filter_map(|name| INDEX.find_full(name))
+            .flat_map(|row| std::iter::once(row).chain(INDEX.subcommands(row)))
+            .collect(),
+    };
+    let all = context.worker.server.histograms();
+    let at = |row: &Row| INDEX.rows().iter().position(|known| std::ptr::eq(known, row));
+    let shown: Vec<(&Row, &Histogram)> =
+        wanted.into_iter().filter_map(|row| Some((row, all.get(&at(row)?)?))).filter(|(_, h)| h.count() > 0).collect();
+    out.map(shown.len());
+    for (row, histogram) in shown {
+        out.bulk(row.full_name.as_bytes());
+        out.map(2);
+        out.bulk(b"calls");
+        out.integer(histogram.count() as i64);
+        out.bulk(b"histogram_usec");
+        let steps = histogram.steps();
+        out.map(steps.len());
+        for (below_us, count) in steps {
+            out.integer(below_us as i64);
+            out.integer(count as i64);
+        }
+    }
+    Outcome::Done
+}
+
+/// `LATENCY HELP`.
+pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    dispatch::help("latency", out)
+}

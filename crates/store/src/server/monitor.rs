@@ -1,0 +1,137 @@
+//! MONITOR: every command that any worker runs, shown to those who watch.
+//!
+//! A worker that runs a command posts a line to each watching client, whose own worker sends it; without a watcher that
+//! is one load. Lines of one worker come in its order, those of several in the order of their posting. A watcher that
+//! does not read is closed, as its lines wait in a buffer with a limit. Administrators' commands and passwords are not
+//! shown, as in Redis.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+
+use super::client::Client;
+use super::dispatch::{Context, Outcome, Row};
+use crate::config::OutputLimit;
+
+/// Bytes of lines that may wait for a watcher where `client-output-buffer-limit normal` sets no limit.
+const WAITING_MAX: u64 = 64 << 20;
+
+/// What stands for a word that is not shown.
+const REDACTED: &[u8] = b"(redacted)";
+
+/// Clients that watch.
+#[derive(Debug, Default)]
+pub(super) struct Monitors {
+    count: AtomicUsize,
+    clients: Mutex<Vec<Arc<Client>>>,
+}
+
+impl Monitors {
+    /// Whether somebody watches.
+    pub fn any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    fn add(&self, client: &Arc<Client>) {
+        let mut clients = self.clients.lock();
+        if !clients.iter().any(|known| known.id == client.id) {
+            clients.push(client.clone());
+        }
+        self.count.store(clients.len(), Ordering::Relaxed);
+    }
+
+    /// A client that has gone, or watches no more.
+    pub fn remove(&self, client: &Client) {
+        client.set_monitor(false);
+        let mut clients = self.clients.lock();
+        clients.retain(|known| known.id != client.id);
+        self.count.store(clients.len(), Ordering::Relaxed);
+    }
+
+    /// Shows a command to all who watch.
+    #[cold]
+    pub fn show(&self, row: &Row, db: u32, client: &Client, args: &[&[u8]], limit: OutputLimit) {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let address = match client.is_unix {
+            true => format!("unix:{}", client.address.strip_suffix(":0").unwrap_or(&client.address)),
+            false => client.address.clone(),
+        };
+        let mut line = format!("+{}.{:06} [{db} {address}]", time.as_secs(), time.subsec_micros()).into_bytes();
+        for (at, word) in args.iter().enumerate() {
+            line.push(b' ');
+            quote(if is_secret(row, args, at) { REDACTED } else { word }, &mut line);
+        }
+        line.extend_from_slice(b"\r\n");
+        let hard = if limit.hard > 0 { limit.hard } else { WAITING_MAX };
+        let limit = OutputLimit { hard, ..limit };
+        let watching = self.clients.lock().clone();
+        watching.iter().for_each(|client| client.post(&line, &limit));
+    }
+}
+
+/// A word in quotes, with escapes for what is not printable.
+fn quote(word: &[u8], line: &mut Vec<u8>) {
+    line.push(b'"');
+    for byte in word {
+        match byte {
+            b'"' | b'\\' => line.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            b'\t' => line.extend_from_slice(b"\\t"),
+            7 => line.extend_from_slice(b"\\a"),
+            8 => line.extend_from_slice(b"\\b"),
+            b' '..=b'~' => line.push(*byte),
+            _ => line.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    line.push(b'"');
+}
+
+/// Whether a word is a password, or belongs to one.
+pub(super) fn is_secret(row: &Row, args: &[&[u8]], at: usize) -> bool {
+    match row.full_name.as_str() {
+        "auth" => at > 0,
+        "hello" => (at.saturating_sub(2)..at).any(|before| before > 1 && args[before].eq_ignore_ascii_case(b"auth")),
+        "config|set" => {
+            at >= 3
+                && at % 2 == 1
+                && [&b"requirepass"[..], b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"]
+                    .iter()
+                    .any(|name| args[at - 1].eq_ignore_ascii_case(name))
+        }
+        _ => false,
+    }
+}
+
+/// `MONITOR`.
+pub(super) fn monitor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    context.client.set_monitor(true);
+    context.worker.server.monitors.add(context.client);
+    out.ok();
+    Outcome::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::dispatch::INDEX;
+
+    #[test]
+    fn words_are_quoted_and_passwords_are_not_shown() {
+        let mut line = Vec::new();
+        quote(b"a\"\\\n\r\t\x07\x08\x00\xff ~", &mut line);
+        assert_eq!(String::from_utf8(line).unwrap(), r#""a\"\\\n\r\t\a\b\x00\xff ~""#);
+        let secrets = |name: &str, line: &str| {
+            let row = INDEX.find_full(name.as_bytes()).expect("a row");
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            (0..args.len()).filter(|at| is_secret(row, &args, *at)).collect::<Vec<_>>()
+        };
+        assert_eq!(secrets("auth", "AUTH a b"), [1, 2]);
+        assert_eq!(secrets("hello", "HELLO 3 SETNAME x AUTH a b"), [5, 6]);
+        assert_eq!(secrets("config|set", "CONFIG SET timeout 1 requirepass x"), [5]);
+        assert_eq!(secrets("get", "GET auth"), []);
+    }
+}

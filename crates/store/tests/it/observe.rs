@@ -1,0 +1,454 @@
+//! What shows a server at work: MONITOR, SLOWLOG, LATENCY, INFO, CLIENT LIST, beside redis-server where it can be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluicegate_store::config::ServerOptions;
+use sluicegate_store::{Mode, Store, StoreOptions};
+use sluicegate_testkit::{Client, RedisServer, wait_for};
+
+use crate::support::{Running, on_runtime};
+
+/// A line of MONITOR without its time and address.
+fn shown(line: &str) -> String {
+    let (time, rest) = line.split_once(" [").expect("a time");
+    let (seconds, micros) = time.strip_prefix('+').and_then(|time| time.split_once('.')).expect("seconds and a point");
+    assert!(seconds.parse::<u64>().is_ok() && micros.len() == 6, "{line}");
+    let (place, words) = rest.split_once("] ").expect("a place");
+    let (db, address) = place.split_once(' ').expect("a database and an address");
+    assert!(address.starts_with("127.0.0.1:"), "{line}");
+    format!("[{db}] {words}")
+}
+
+#[test]
+fn monitor_shows_what_all_workers_run_in_the_form_of_redis() {
+    let script: &[&[&str]] = &[
+        &["SET", "k", "a \"b\"\\\r\n\t\u{7}\u{8}\u{1}é"],
+        &["get", "k"],
+        &["SELECT", "3"],
+        &["AUTH", "secret"],
+        &["HELLO", "2", "AUTH", "default", "secret", "SETNAME", "x"],
+        &["CONFIG", "SET", "timeout", "0"],
+        &["GET"],
+        &["NOSUCH", "x"],
+        &["EXISTS", "a", "b"],
+        &["PING"],
+        &["CLIENT", "SETNAME", "me"],
+        &["CLIENT", "LIST"],
+        &["COMMAND", "COUNT"],
+        &["INFO", "server"],
+        &["ECHO", ""],
+    ];
+    let redis = RedisServer::start(&[]);
+    let ours = Running::with(ServerOptions::default(), 2);
+    let run = |address: String| -> Vec<String> {
+        let mut watching = Client::connect(&address);
+        assert_eq!(watching.ask(&["MONITOR"]), "+OK\r\n");
+        let mut client = Client::connect(&address);
+        script.iter().for_each(|words| drop(client.ask(words)));
+        client.ask(&["ECHO", "the end"]);
+        let mut lines = Vec::new();
+        loop {
+            let line = watching.read_line();
+            lines.push(shown(line.trim_end()));
+            if line.contains("the end") {
+                return lines;
+            }
+        }
+    };
+    assert_eq!(run(ours.address()), run(redis.address()));
+}
+
+#[test]
+fn a_monitor_still_answers_and_ends_with_reset() {
+    let ours = Running::start();
+    let (mut watching, mut client) = (ours.connect(), ours.connect());
+    assert_eq!(watching.ask(&["MONITOR"]), "+OK\r\n");
+    assert!(client.ask(&["CLIENT", "LIST"]).contains(" flags=O "));
+    assert_eq!(client.ask(&["ECHO", "one"]), "$3\r\none\r\n");
+    wait_for("the line", || watching.read_line().contains("\"ECHO\" \"one\"").then_some(()));
+    watching.command(&["RESET"]);
+    wait_for("the reply", || (watching.read_line() == "+RESET").then_some(()));
+    assert_eq!(client.ask(&["ECHO", "two"]), "$3\r\ntwo\r\n");
+    assert_eq!(watching.ask(&["PING"]), "+PONG\r\n", "nothing is shown any more");
+    assert!(!client.ask(&["CLIENT", "LIST"]).contains(" flags=O "));
+}
+
+#[test]
+fn a_monitor_that_does_not_read_is_closed() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0"]), "+OK\r\n");
+    let mut watching = ours.connect();
+    assert_eq!(watching.ask(&["MONITOR"]), "+OK\r\n");
+    let long = "x".repeat(500_000);
+    wait_for("it to be closed", || {
+        client.ask(&["ECHO", &long]);
+        (ours.server.client_count() == 1).then_some(())
+    });
+}
+
+#[test]
+fn the_slow_log_keeps_what_redis_keeps() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let many: Vec<String> = (0..40).map(|at| at.to_string()).collect();
+    let many: Vec<&str> = std::iter::once("MGET").chain(many.iter().map(String::as_str)).collect();
+    let long = "y".repeat(300);
+    let script: Vec<Vec<&str>> = vec![
+        vec!["SLOWLOG", "GET", "x"],
+        vec!["SLOWLOG", "GET", "-2"],
+        vec!["SLOWLOG", "GET", "1", "2"],
+        vec!["SLOWLOG", "LEN", "x"],
+        vec!["SLOWLOG", "FOO"],
+        vec!["CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "6"],
+        vec!["SLOWLOG", "RESET"],
+        vec!["CLIENT", "SETNAME", "me"],
+        many,
+        vec!["SET", "k", &long],
+        vec!["AUTH", "a", "b"],
+        vec!["GET", "k"],
+        vec!["CONFIG", "SET", "requirepass", ""],
+        vec!["SLOWLOG", "LEN"],
+        vec!["CONFIG", "SET", "slowlog-log-slower-than", "-1"],
+        vec!["GET", "k"],
+        vec!["SLOWLOG", "LEN"],
+    ];
+    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
+    for words in &script {
+        assert_eq!(own.ask(words), theirs.ask(words), "{words:?}");
+    }
+    // Entries but for their numbers, times and addresses.
+    let entries = |client: &mut Client, count: &str| -> Vec<String> {
+        let reply = client.ask(&["SLOWLOG", "GET", count]);
+        let is_kept = |line: &&str| !line.starts_with(':') && !line.contains("127.0.0.1:") && !line.starts_with('$');
+        reply.split("\r\n").filter(is_kept).map(str::to_owned).collect()
+    };
+    for count in ["-1", "3", "100"] {
+        assert_eq!(entries(&mut own, count), entries(&mut theirs, count), "{count}");
+    }
+    assert_eq!(own.ask(&["SLOWLOG", "RESET"]), "+OK\r\n");
+    assert_eq!(own.ask(&["SLOWLOG", "GET"]), "*0\r\n");
+    assert!(own.ask(&["SLOWLOG", "HELP"]).starts_with('*'));
+}
+
+#[test]
+fn waiting_is_not_execution() {
+    let store = Store::new(StoreOptions::default());
+    let ours =
+        Running::serving(store.clone(), ServerOptions { slowlog_slower_than_us: 30_000, ..Default::default() }, 1);
+    let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
+    let (mut waiting, mut other) = (ours.connect(), ours.connect());
+    waiting.command(&["DEL", "held"]);
+    let start = std::time::Instant::now();
+    wait_for("a while", || {
+        other.ask(&["PING"]);
+        (start.elapsed() > std::time::Duration::from_millis(60)).then_some(())
+    });
+    drop(section);
+    assert_eq!(waiting.read_reply(), b":0\r\n");
+    assert_eq!(other.ask(&["SLOWLOG", "LEN"]), ":0\r\n");
+}
+
+#[test]
+fn latency_events_and_histograms() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
+    for command in [
+        "LATENCY",
+        "LATENCY FOO",
+        "LATENCY LATEST",
+        "LATENCY LATEST x",
+        "LATENCY HISTORY",
+        "LATENCY HISTORY command",
+        "LATENCY RESET",
+        "LATENCY RESET command x",
+        "LATENCY HISTOGRAM nosuch",
+        "LATENCY HISTOGRAM append",
+        "CONFIG SET latency-monitor-threshold 1",
+        "CONFIG GET latency-monitor-threshold",
+        "CONFIG SET latency-tracking-info-percentiles 101",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        assert_eq!(own.ask(&words), theirs.ask(&words), "{command}");
+    }
+    assert_eq!(own.ask(&["CONFIG", "SET", "latency-tracking-info-percentiles", "50 99"]), "+OK\r\n");
+    // Something that takes a while: a pattern over many keys.
+    for at in 0..200 {
+        let keys: Vec<String> = (0..500).map(|n| format!("key:{at}:{n}")).collect();
+        let mut words = vec!["MSET"];
+        keys.iter().for_each(|key| words.extend([key.as_str(), "v"]));
+        own.ask(&words);
+    }
+    wait_for("an event", || {
+        own.ask(&["KEYS", "*a*b*c*d*e*f"]);
+        own.ask(&["LATENCY", "LATEST"]).contains("$7\r\ncommand\r\n").then_some(())
+    });
+    assert!(own.ask(&["LATENCY", "HISTORY", "command"]).contains("\r\n*2\r\n:"));
+    assert!(own.ask(&["LATENCY", "DOCTOR"]).contains("command: "));
+    assert!(own.ask(&["LATENCY", "HELP"]).starts_with('*'));
+    assert_ne!(own.ask(&["LATENCY", "RESET"]), ":0\r\n");
+    let histogram = own.ask(&["LATENCY", "HISTOGRAM", "keys", "mset", "append"]);
+    assert!(histogram.starts_with("*4\r\n$4\r\nkeys\r\n*4\r\n$5\r\ncalls\r\n:"), "{histogram}");
+    assert!(histogram.contains("$4\r\nmset\r\n*4\r\n$5\r\ncalls\r\n:200\r\n$14\r\nhistogram_usec\r\n*"), "{histogram}");
+    let stats = own.ask(&["INFO", "latencystats"]);
+    assert!(stats.contains("\r\nlatency_percentiles_usec_mset:p50="), "{stats}");
+    assert!(stats.contains(",p99=") && !stats.contains("p99.9="), "{stats}");
+    assert_eq!(own.ask(&["CONFIG", "RESETSTAT"]), "+OK\r\n");
+    assert_eq!(own.ask(&["LATENCY", "HISTOGRAM", "mset"]), "*0\r\n");
+    assert_eq!(own.ask(&["CONFIG", "SET", "latency-tracking", "no"]), "+OK\r\n");
+    own.ask(&["MSET", "a", "1"]);
+    assert_eq!(own.ask(&["LATENCY", "HISTOGRAM", "mset"]), "*0\r\n");
+}
+
+/// Fields that redis-server shows and this store has no truth for.
+const NOT_SHOWN: &[&str] = &[
+    "active_defrag_hits",
+    "active_defrag_key_hits",
+    "active_defrag_key_misses",
+    "active_defrag_misses",
+    "active_defrag_running",
+    "allocator_active",
+    "allocator_allocated",
+    "allocator_frag_bytes",
+    "allocator_frag_ratio",
+    "allocator_resident",
+    "allocator_rss_bytes",
+    "allocator_rss_ratio",
+    "atomicvar_api",
+    "gcc_version",
+    "dump_payload_sanitizations",
+    "expire_cycle_cpu_milliseconds",
+    "expired_stale_perc",
+    "expired_time_cap_reached_count",
+    "lazyfree_pending_objects",
+    "lazyfreed_objects",
+    "rdb_changes_since_last_save",
+    "reply_buffer_expands",
+    "reply_buffer_shrinks",
+    "rss_overhead_bytes",
+    "rss_overhead_ratio",
+    "total_active_defrag_time",
+    "current_active_defrag_time",
+    "used_cpu_sys_main_thread",
+    "used_cpu_user_main_thread",
+];
+
+#[test]
+fn info_has_the_sections_and_fields_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let names = |address: String, section: &str| -> Vec<String> {
+        let text = Client::connect(&address).ask(&["INFO", section]);
+        let lines = text.lines().filter(|line| line.contains(':') || line.starts_with('#'));
+        lines.map(|line| line.split(':').next().unwrap_or_default().to_owned()).collect()
+    };
+    let titles =
+        |names: Vec<String>| -> Vec<String> { names.into_iter().filter(|name| name.starts_with('#')).collect() };
+    for section in ["default", "all", "everything", "cluster", "nosuch", "SERVER"] {
+        let (own, theirs) = (titles(names(ours.address(), section)), titles(names(redis.address(), section)));
+        assert_eq!(own, theirs, "{section}");
+    }
+    for section in ["server", "clients", "memory", "persistence", "stats", "replication", "cpu"] {
+        let own: BTreeSet<String> = names(ours.address(), section).into_iter().collect();
+        let missing: Vec<String> = names(redis.address(), section)
+            .into_iter()
+            .filter(|name| !own.contains(name) && !NOT_SHOWN.contains(&name.as_str()))
+            .collect();
+        assert!(missing.is_empty(), "{section} lacks {missing:?}");
+    }
+    let several = Client::connect(&ours.address()).ask(&["INFO", "cpu", "replication"]);
+    assert!(several.contains("# Replication\r\n") && several.contains("# CPU\r\n") && !several.contains("# Server"));
+}
+
+#[test]
+fn a_client_may_leave_accesses_unnoted() {
+    let clock = sluicegate_store::ManualClock::new(1_000_000);
+    let store =
+        Store::new(StoreOptions { clock: sluicegate_store::Clock::Manual(clock.clone()), ..Default::default() });
+    let ours = Running::serving(store, ServerOptions::default(), 1);
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["CLIENT", "NO-TOUCH", "maybe"]), "-ERR syntax error\r\n");
+    assert_eq!(client.ask(&["SET", "k", "v"]), "+OK\r\n");
+    assert_eq!(client.ask(&["CLIENT", "NO-TOUCH", "on"]), "+OK\r\n");
+    assert!(client.ask(&["CLIENT", "INFO"]).contains(" flags=T "));
+    clock.advance(100_000);
+    assert_eq!(client.ask(&["GET", "k"]), "$1\r\nv\r\n");
+    assert_eq!(client.ask(&["OBJECT", "IDLETIME", "k"]), ":100\r\n");
+    assert_eq!(client.ask(&["TOUCH", "k"]), ":1\r\n");
+    assert_eq!(client.ask(&["OBJECT", "IDLETIME", "k"]), ":0\r\n");
+    clock.advance(100_000);
+    assert_eq!(client.ask(&["CLIENT", "NO-TOUCH", "off"]), "+OK\r\n");
+    assert_eq!(client.ask(&["GET", "k"]), "$1\r\nv\r\n");
+    assert_eq!(client.ask(&["OBJECT", "IDLETIME", "k"]), ":0\r\n");
+}
+
+#[test]
+fn a_client_that_waits_says_for_which_key_and_who_has_it() {
+    let store = Store::new(StoreOptions::default());
+    let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
+    let section = on_runtime(store.section([(0, &b"held key"[..], Mode::Exclusive)])).expect("nobody else holds it");
+    let (mut waiting, mut other) = (ours.connect(), ours.connect());
+    let id = waiting.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
+    let figure = |client: &mut Client, name: &str| -> u64 {
+        let text = client.ask(&["INFO", "stats"]);
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:"))).expect("a figure");
+        line.parse().expect("a number")
+    };
+    let parked = figure(&mut other, "sections_parked");
+    let granted = figure(&mut other, "sections_granted");
+    waiting.command(&["INCR", "held key"]);
+    let line = wait_for("it to wait", || {
+        let line = other.ask(&["CLIENT", "LIST", "ID", &id]);
+        line.contains(" flags=b ").then_some(line)
+    });
+    assert!(line.contains(" wait-key=held\\x20key wait-db=0 wait-owner="), "{line}");
+    assert_eq!(figure(&mut other, "sections_parked"), parked + 1);
+    drop(section);
+    assert_eq!(waiting.read_reply(), b":1\r\n");
+    assert!(!other.ask(&["CLIENT", "LIST", "ID", &id]).contains("wait-key"));
+    assert_eq!(figure(&mut other, "sections_granted"), granted + 1);
+    assert_eq!(figure(&mut other, "sections_refused"), 0);
+}
+
+/// One reply of RESP2, taken apart.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Text(String),
+    Number(i64),
+    Null,
+    List(Vec<Value>),
+}
+
+fn value(lines: &mut std::str::Split<'_, &str>) -> Value {
+    let head = lines.next().expect("a line");
+    let (kind, rest) = head.split_at(1);
+    match kind {
+        ":" => Value::Number(rest.parse().expect("a number")),
+        "$" if rest == "-1" => Value::Null,
+        "$" => Value::Text(lines.next().expect("text").to_owned()),
+        "*" if rest == "-1" => Value::Null,
+        "*" => Value::List((0..rest.parse().expect("a number")).map(|_| value(lines)).collect()),
+        _ => Value::Text(head.to_owned()),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::List(values) => values,
+        other => panic!("no list: {other:?}"),
+    }
+}
+
+/// The rows of COMMAND by name, those of containers included.
+fn rows(client: &mut Client) -> BTreeMap<String, Value> {
+    fn add(row: &Value, all: &mut BTreeMap<String, Value>) {
+        let [Value::Text(name), rest @ .., subcommands] = list(row) else { panic!("a row: {row:?}") };
+        let mut rest = rest.to_vec();
+        // Notes are sentences, which belong to Redis.
+        if let Some(Value::List(specs)) = rest.last_mut() {
+            for spec in specs {
+                if let Value::List(fields) = spec
+                    && fields.first() == Some(&Value::Text("notes".into()))
+                {
+                    fields.drain(..2);
+                }
+            }
+        }
+        all.insert(name.clone(), Value::List(rest));
+        list(subcommands).iter().for_each(|row| add(row, all));
+    }
+    let reply = client.ask(&["COMMAND"]);
+    let mut all = BTreeMap::new();
+    list(&value(&mut reply.split("\r\n"))).iter().for_each(|row| add(row, &mut all));
+    all
+}
+
+#[test]
+fn command_says_what_redis_says_of_every_command_that_both_have() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let (theirs, own) = (rows(&mut Client::connect(&redis.address())), rows(&mut ours.connect()));
+    let mut differences = String::new();
+    let mut both = 0;
+    for (name, row) in &own {
+        let Some(expected) = theirs.get(name) else { continue };
+        both += 1;
+        for (at, what) in ["arity", "flags", "first", "last", "step", "categories", "tips", "keys"].iter().enumerate() {
+            // Redis 7.2 gave them an option.
+            if *what == "arity" && ["zrank", "zrevrank"].contains(&name.as_str()) {
+                continue;
+            }
+            if list(row)[at] != list(expected)[at] {
+                differences +=
+                    &format!("{name} {what}\n  redis: {:?}\n  ours:  {:?}\n", list(expected)[at], list(row)[at]);
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{differences}");
+    assert!(both > 150, "{both}");
+}
+
+#[test]
+fn keys_are_found_with_what_is_done_to_them() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
+    for command in [
+        "set k v",
+        "set k v get",
+        "SET k v EX 10 GET",
+        "get",
+        "get k",
+        "mset a 1 b 2",
+        "ping a",
+        "nosuch a",
+        "sort k store d",
+        "sort k by x get y",
+        "bitop and d a b",
+        "bitfield k get u8 0",
+        "bitfield k set u8 0 1",
+        "bitfield k get u8 0 incrby u8 0 1",
+        "copy a b",
+        "rename a b",
+        "del a b c",
+        "zunionstore d 2 a b weights 1 2",
+        "zunionstore d 9 a",
+        "object encoding k",
+        "expire k 1",
+    ] {
+        for verb in ["GETKEYS", "GETKEYSANDFLAGS"] {
+            let words: Vec<&str> = ["COMMAND", verb].into_iter().chain(command.split(' ')).collect();
+            assert_eq!(own.ask(&words), theirs.ask(&words), "{verb} {command}");
+        }
+    }
+}
+
+#[test]
+fn documentation_has_the_facts_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let docs = |client: &mut Client, name: &str| -> BTreeMap<String, Value> {
+        let reply = client.ask(&["COMMAND", "DOCS", name]);
+        let all = value(&mut reply.split("\r\n"));
+        let [_, fields] = list(&all) else { return BTreeMap::new() };
+        let pairs = list(fields).chunks(2);
+        pairs
+            .map(|pair| (format!("{:?}", pair[0]).replace(['"', '(', ')'], "").replace("Text", ""), pair[1].clone()))
+            .collect()
+    };
+    let (mut theirs, mut own) = (Client::connect(&redis.address()), ours.connect());
+    let names: Vec<String> = rows(&mut own).into_keys().filter(|name| !name.contains('|')).collect();
+    let mut differences = String::new();
+    for name in names {
+        let (expected, found) = (docs(&mut theirs, &name), docs(&mut own, &name));
+        for field in ["since", "group"] {
+            if let Some(expected) = expected.get(field)
+                && found.get(field) != Some(expected)
+            {
+                differences += &format!("{name} {field}: redis {expected:?}, ours {:?}\n", found.get(field));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{differences}");
+}
