@@ -21,6 +21,15 @@ fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
 
+/// The variables that the unit sets.
+fn environment(unit: &str) -> HashMap<String, String> {
+    values(unit, "Environment")
+        .iter()
+        .flat_map(|line| line.split('"').filter(|part| part.contains('=')))
+        .filter_map(|part| part.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
+        .collect()
+}
+
 /// A line of the unit as systemd runs it: variables of its environment, our binary for haproxy's.
 fn command(site: &Site, line: &str, environment: &HashMap<String, String>) -> Command {
     let words = line.split_whitespace().flat_map(|word| match word.strip_prefix('$') {
@@ -41,11 +50,7 @@ fn the_unit_starts_reloads_and_stops() {
     let front = Listening::new();
     let site = Site::serving(GLOBAL, &front);
     let unit = std::fs::read_to_string(UNIT).expect("Debian's unit");
-    let mut environment: HashMap<String, String> = values(&unit, "Environment")
-        .iter()
-        .flat_map(|line| line.split('"').filter(|part| part.contains('=')))
-        .filter_map(|part| part.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
-        .collect();
+    let mut environment = environment(&unit);
     // What an administrator sets in /etc/default/haproxy; the names are the unit's.
     let path = |name: &str| site.path(name).to_str().unwrap().to_owned();
     for (name, value) in
@@ -80,6 +85,40 @@ fn the_unit_starts_reloads_and_stops() {
     let expected: Vec<i32> = values(&unit, "SuccessExitStatus").iter().filter_map(|code| code.parse().ok()).collect();
     let code = service.wait();
     assert!(code == 0 || expected.contains(&code), "{code}");
+}
+
+/// The unit's own line with its own variables and Debian's own file, in a mount and network namespace where our binary
+/// lies over haproxy's and `/run` is empty.
+#[test]
+fn the_unit_starts_the_stock_file() {
+    if !root() {
+        return;
+    }
+    let site = Site::serving(GLOBAL, &Listening::new());
+    let unit = std::fs::read_to_string(UNIT).expect("Debian's unit");
+    let manager = UnixDatagram::bind(site.path("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let [line] = values(&unit, "ExecStart")[..] else { panic!("one ExecStart") };
+    let mut command = Command::new("unshare");
+    let prepare = format!(
+        "set -e; mount --make-rprivate /; mount -t tmpfs none /run; mkdir /run/haproxy; chown haproxy: /run/haproxy
+         mount --bind {BINARY} /usr/sbin/haproxy; exec {line}"
+    );
+    command.args(["--net", "--mount", "sh", "-c", &prepare]).envs(environment(&unit));
+    command.env("NOTIFY_SOCKET", site.path("notify"));
+    let mut service = Program::start(command, &[]);
+    let mut buffer = [0; 1024];
+    let count = manager.recv(&mut buffer).unwrap_or_else(|_| panic!("READY=1: {}", service.output()));
+    assert!(buffer[..count].starts_with(b"READY=1\n"), "{}", String::from_utf8_lossy(&buffer[..count]));
+    // The namespace's files, seen through the master's root.
+    let inside = |path: &str| std::path::PathBuf::from(format!("/proc/{}/root{path}", service.pid()));
+    let worker = child(service.pid());
+    assert!(ask(&inside("/run/haproxy-master.sock"), "show proc").contains(&format!("\n{worker:<16}worker")));
+    assert!(ask(&inside("/run/haproxy/admin.sock"), "show cli level").starts_with("admin"));
+    assert_eq!(std::fs::read_link(format!("/proc/{worker}/root")).unwrap().to_str(), Some("/var/lib/haproxy"));
+    assert_eq!(std::fs::read_to_string(inside("/run/haproxy.pid")).unwrap().trim(), service.pid().to_string());
+    service.signal(libc::SIGTERM);
+    assert_eq!(service.wait(), 143);
 }
 
 /// In a mount and network namespace of its own, where our binary lies over haproxy's, `/run` is empty and the
