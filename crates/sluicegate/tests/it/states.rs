@@ -113,3 +113,62 @@ fn states_are_haproxys_while_they_change() {
         );
     }
 }
+
+/// How many of twelve requests each server gets.
+fn shares(gate: &Listening) -> [usize; 2] {
+    let mut counts = [0; 2];
+    for _ in 0..12 {
+        counts[usize::from(Client::connect(&gate.address()).get("/").text() == "b")] += 1;
+    }
+    counts
+}
+
+#[test]
+fn weights_set_over_the_socket_turn_the_balance_as_haproxys() {
+    let gates = [Listening::new(), Listening::new()];
+    let servers = [Listening::new(), Listening::new()];
+    let origin = start(
+        &["a", "b"]
+            .iter()
+            .zip(&servers)
+            .map(|(name, socket)| {
+                format!(
+                    "frontend {name}\n mode http\n timeout client 5s\n bind {}\n http-request return status 200 \
+                     content-type text/plain string {name}\n",
+                    socket.word()
+                )
+            })
+            .collect::<String>(),
+        &servers.each_ref(),
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    let configuration = |stats: &str, gate: &Listening| {
+        format!(
+            "global\n nbthread 1\n stats socket {stats} level admin\ndefaults\n mode http\n timeout client 5s\n timeout \
+             server 5s\n timeout connect 5s\nfrontend www\n bind {}\n default_backend pair\nbackend pair\n balance \
+             roundrobin\n server a {} weight 10\n server b {} weight 10\n",
+            gate.word(),
+            servers[0].address(),
+            servers[1].address()
+        )
+    };
+    let theirs = directory.path().join("stats");
+    let _haproxy = Haproxy::start(&configuration(theirs.to_str().expect("UTF-8"), &gates[0]), &[&gates[0]]);
+    let server = start(&configuration("@DIR@/stats", &gates[1]), &[&gates[1]]);
+    let sockets = [theirs, server.directory().join("stats")];
+    for (command, expected) in [
+        ("show version", [6, 6]),
+        ("set weight pair/b 30", [3, 9]),
+        ("set server pair/b weight 200%", [4, 8]),
+        ("set weight pair/b 0", [12, 0]),
+        ("set weight pair/b 50%", [8, 4]),
+    ] {
+        for (gate, socket) in gates.iter().zip(&sockets) {
+            Sluicegate::stats(socket, command);
+            // Where the turn stood before the change shows in the first of them.
+            shares(gate);
+            assert_eq!(shares(gate), expected, "{command}: {}", gate.address());
+        }
+    }
+    drop(origin);
+}
