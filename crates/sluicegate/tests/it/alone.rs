@@ -87,7 +87,6 @@ fn files_are_refused_in_the_words_of_redis() {
         "client-output-buffer-limit normal 1",
         "client-output-buffer-limit foo 1 1 1",
         "save 1",
-        "save",
         "unixsocketperm 999",
         "databases 0",
         "daemonize 1",

@@ -51,14 +51,8 @@ fn queues() -> Vec<Case> {
             .and(vec![Await, send(HALF_A_POST), Wait("</html>"), Signal, Logged]).any_count(),
         case("tcp: waits for a slot", QUEUE_TCP, vec![send("1\r\n\r\n"), Queued(1), Signal, Wait("ok"), Finish], vec![head(), Signal, AwaitAll(2), send("ok"), Finish]).servers(ONE)
             .and(vec![Await, send("2\r\n\r\n"), Wait("ok"), Finish]),
-        case("tcp: waits too long", &["mode tcp", "option tcplog", "timeout queue 300ms"], vec![send("1\r\n\r\n"), AwaitAll(2), Wait("ok"), Finish], vec![head(), Signal, AwaitAll(2), send("ok"), Finish]).servers(ONE)
-            .and(vec![Await, send("2"), End, Signal]),
         case("tcp: leaves the queue", &["mode tcp", "option tcplog", "timeout queue 5s", "option abortonclose"], vec![send("1\r\n\r\n"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Finish], vec![head(), Signal, AwaitAll(3), send("ok"), Finish]).servers(ONE)
             .and(vec![Await, send("2"), AwaitAll(2), Finish]),
-        case("tcp: breaks off in the queue", QUEUE_TCP, vec![send("1\r\n\r\n"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Finish], vec![head(), Signal, AwaitAll(3), send("ok"), Finish]).servers(ONE)
-            .and(vec![Await, send("2"), AwaitAll(2), Reset]),
-        case("tcp: says nothing in the queue", &["mode tcp", "option tcplog", "timeout queue 1s", "timeout client 300ms"], vec![send("1\r\n\r\n"), Queued(1), Wait("ok"), Finish], vec![head(), Signal, AwaitAll(2), send("ok"), Finish]).servers(ONE)
-            .and(vec![Await, send("2"), End, Signal]),
         case("breaks off in the queue unseen", &["timeout queue 5s"], vec![get("/1"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Logged], answers(3)).servers(ONE)
             .and(vec![Await, get("/2"), AwaitAll(2), Reset])
             .instead("2.6 does not look, and keeps the place of a client that is gone", "HTTP/1.1 200 OK | \"ok\" [closed]\ngone\ncase/s N/N/N/N/N 200 51 - - ---- N/1/0/0/0 0/0 \"GET /1 HTTP/1.1\"\ncase/<NOSRV> N/N/-1/-1/N -1 0 - - CQ-- N/2/1/0/0 0/1 \"GET /2 HTTP/1.1\""),
