@@ -274,6 +274,28 @@ pub(super) fn c_string(text: &str) -> CString {
     CString::new(&bytes[..end]).unwrap_or_default()
 }
 
+/// Argument 1 as the block of an object whose metatable is at `key` of the registry; raises `expected` otherwise.
+///
+/// # Safety
+/// As [`raise_text`]; only blocks that hold a `T` get that metatable.
+#[inline]
+pub(super) unsafe fn check_object<T>(lua: *mut lua_State, key: &'static u8, expected: &std::ffi::CStr) -> *mut T {
+    // SAFETY: as promised by the caller; scripts cannot set a metatable of a block.
+    unsafe {
+        let block = ffi::lua_touserdata(lua, 1) as *mut T;
+        let mut ours = false;
+        if !block.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
+            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const *key).cast());
+            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
+            ffi::lua_settop(lua, -3);
+        }
+        if !ours {
+            ffi::luaL_argerror(lua, 1, expected.as_ptr());
+        }
+        block
+    }
+}
+
 /// Keys of the registry: the addresses of these bytes.
 pub(super) mod key {
     /// Metatable of `txn`.

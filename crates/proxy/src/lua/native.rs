@@ -13,7 +13,7 @@ use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise};
 use tokio::sync::Notify;
 
-use super::host::{host, key, push_text, set_functions, wait_for};
+use super::host::{check_object, host, key, push_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 use super::socket;
 use crate::running::{ProxyRun, Running};
@@ -399,14 +399,8 @@ unsafe fn bell(lua: *mut lua_State) -> c_int {
 unsafe fn check_bell(lua: *mut lua_State) -> *mut *const Notify {
     // SAFETY: the metatable proves that the block holds a pointer from `bell`, null once collected.
     unsafe {
-        let slot = ffi::lua_touserdata(lua, 1) as *mut *const Notify;
-        let mut ours = false;
-        if !slot.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
-            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::BELL).cast());
-            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
-            ffi::lua_settop(lua, -3);
-        }
-        if !ours || (*slot).is_null() {
+        let slot = check_object::<*const Notify>(lua, &key::BELL, c"queue expected");
+        if (*slot).is_null() {
             ffi::luaL_argerror(lua, 1, c"queue expected".as_ptr());
         }
         slot

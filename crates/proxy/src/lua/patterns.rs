@@ -12,7 +12,7 @@ use sluicegate_pattern::{Captures, EditError, IndexId, Key, Kind, Method, Patter
 use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
 use sluicegate_script::{check_bytes, function, push_bytes, raise};
 
-use super::host::{Phase, host, key, push_text, raise_text, set_functions};
+use super::host::{Phase, check_object, host, key, push_text, raise_text, set_functions};
 
 /// Reads a map file, or finds it among those that were read; the error is said to the script.
 pub type LoadMap = Arc<dyn Fn(&str) -> Result<Arc<PatternFile>, String> + Send + Sync>;
@@ -63,7 +63,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         set_functions(lua, &CORE);
         ffi::lua_settop(lua, -2);
 
-        class(lua, c"Map", &raw const key::MAP, &[(c"lookup", function!(lookup)), (c"slookup", function!(slookup))]);
+        class(lua, c"Map", &key::MAP, &[(c"lookup", function!(lookup)), (c"slookup", function!(slookup))]);
         ffi::lua_createtable(lua, 0, 20);
         for (number, (name, _)) in METHODS.iter().enumerate() {
             for underscore in [c"", c"_"] {
@@ -78,7 +78,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         ffi::lua_setglobal(lua, c"Map".as_ptr());
 
         let methods = [(c"exec", function!(exec)), (c"match", function!(r#match))];
-        class(lua, c"Regex", &raw const key::REGEX, &methods);
+        class(lua, c"Regex", &key::REGEX, &methods);
         ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REGEX).cast());
         set_functions(lua, &[(c"__gc", function!(collect_regex))]);
         ffi::lua_settop(lua, -2);
@@ -90,7 +90,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 }
 
 /// Makes a metatable with these methods, and names it as HAProxy prints its objects.
-unsafe fn class(lua: *mut lua_State, name: &CStr, key: *const u8, methods: &[(&CStr, lua_CFunction)]) {
+unsafe fn class(lua: *mut lua_State, name: &CStr, key: &'static u8, methods: &[(&CStr, lua_CFunction)]) {
     // SAFETY: as `open`.
     unsafe {
         ffi::lua_createtable(lua, 0, 4);
@@ -104,7 +104,7 @@ unsafe fn class(lua: *mut lua_State, name: &CStr, key: *const u8, methods: &[(&C
         ffi::lua_concat(lua, 2);
         ffi::lua_pushcclosure(lua, function!(name_of), 1);
         ffi::lua_setfield(lua, -2, c"__tostring".as_ptr());
-        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, key.cast());
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const *key).cast());
     }
 }
 
@@ -114,24 +114,6 @@ unsafe fn name_of(lua: *mut lua_State) -> c_int {
     unsafe {
         ffi::lua_pushvalue(lua, ffi::lua_upvalueindex(1));
         1
-    }
-}
-
-/// Argument 1 as a block of the class `key`; raises otherwise.
-unsafe fn check_object<T>(lua: *mut lua_State, key: *const u8, expected: &CStr) -> *mut T {
-    // SAFETY: the metatable proves what the block holds; scripts cannot set it.
-    unsafe {
-        let block = ffi::lua_touserdata(lua, 1) as *mut T;
-        let mut ours = false;
-        if !block.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
-            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, key.cast());
-            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
-            ffi::lua_settop(lua, -3);
-        }
-        if !ours {
-            ffi::luaL_argerror(lua, 1, expected.as_ptr());
-        }
-        block
     }
 }
 
@@ -193,7 +175,7 @@ unsafe fn find(lua: *mut lua_State) -> bool {
         if ffi::lua_gettop(lua) != 2 {
             raise(lua, c"'lookup' needs 2 arguments");
         }
-        let slot = check_object::<u32>(lua, &raw const key::MAP, c"Map expected");
+        let slot = check_object::<u32>(lua, &key::MAP, c"Map expected");
         let Some(map) = host(lua).maps.get(*slot as usize) else { raise(lua, c"the map was not made") };
         let method = map.method;
         let key = match method {
@@ -349,7 +331,7 @@ unsafe fn new_regex(lua: *mut lua_State) -> c_int {
 unsafe fn collect_regex(lua: *mut lua_State) -> c_int {
     // SAFETY: the pointer is cleared before the expression goes, so a finalizer that is called by hand is harmless.
     unsafe {
-        let slot = check_object::<*mut Regex>(lua, &raw const key::REGEX, c"Regex expected");
+        let slot = check_object::<*mut Regex>(lua, &key::REGEX, c"Regex expected");
         let regex = std::mem::replace(&mut *slot, std::ptr::null_mut());
         if !regex.is_null() {
             drop(Box::from_raw(regex));
@@ -362,7 +344,7 @@ unsafe fn collect_regex(lua: *mut lua_State) -> c_int {
 unsafe fn check_regex<'a>(lua: *mut lua_State) -> &'a Regex {
     // SAFETY: the object stands on the stack while its expression is used.
     unsafe {
-        let slot = check_object::<*mut Regex>(lua, &raw const key::REGEX, c"Regex expected");
+        let slot = check_object::<*mut Regex>(lua, &key::REGEX, c"Regex expected");
         match (*slot).as_ref() {
             Some(regex) => regex,
             None => raise(lua, c"the Regex was collected"),

@@ -13,7 +13,7 @@ use sluicegate_wire::engine::Started;
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
-use super::host::{RedisHandle, host, key, raise_text, set_functions, wait_for};
+use super::host::{RedisHandle, check_object, host, key, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 
 /// Handles of one state: stores and engines times databases.
@@ -248,16 +248,7 @@ unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContext) -> c_int
 unsafe fn check(lua: *mut lua_State) -> u32 {
     // SAFETY: the metatable proves what the block holds.
     unsafe {
-        let slot = ffi::lua_touserdata(lua, 1) as *const u32;
-        let mut ours = false;
-        if !slot.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
-            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS).cast());
-            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
-            ffi::lua_settop(lua, -3);
-        }
-        if !ours {
-            ffi::luaL_argerror(lua, 1, c"an object of core.redis is expected (is it r:command(…)?)".as_ptr());
-        }
+        let slot = check_object::<u32>(lua, &key::REDIS, c"an object of core.redis is expected (is it r:command(…)?)");
         *slot
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{argument, check_bytes, continuation, function, push_bytes, raise};
 
-use super::host::{Phase, host, key, push_text, raise_text, set_functions, wait_for};
+use super::host::{Phase, check_object, host, key, push_text, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome, Stream, Target};
 
 /// Most bytes that one `receive` collects.
@@ -178,14 +178,8 @@ unsafe fn refuse(lua: *mut lua_State, why: &std::ffi::CStr) -> c_int {
 unsafe fn check<'a>(lua: *mut lua_State) -> &'a mut Socket {
     // SAFETY: the metatable proves that the block holds a pointer from `tcp`, null once collected.
     unsafe {
-        let slot = ffi::lua_touserdata(lua, 1) as *mut *mut Socket;
-        let mut ours = false;
-        if !slot.is_null() && ffi::lua_getmetatable(lua, 1) != 0 {
-            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
-            ours = ffi::lua_rawequal(lua, -1, -2) != 0;
-            ffi::lua_settop(lua, -3);
-        }
-        if !ours || (*slot).is_null() {
+        let slot = check_object::<*mut Socket>(lua, &key::SOCKET, c"socket expected");
+        if (*slot).is_null() {
             ffi::luaL_argerror(lua, 1, c"socket expected".as_ptr());
         }
         &mut **slot

@@ -8,6 +8,7 @@
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
+use super::wait::{first_filled, take_or_block};
 use super::{NO_SUCH_KEY, NOT_INTEGER, Refused, SYNTAX, integer, is, or_error};
 use crate::block::Blocking;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
@@ -435,20 +436,10 @@ fn take_many(ctx: &mut Ctx<'_>, index: usize, from: End, max: usize, out: &mut d
     .map(|_| ())
 }
 
-/// The first key that has elements.
-fn first_filled(ctx: &mut Ctx<'_>) -> Result<Option<usize>, Refused> {
-    for index in 0..ctx.places.len() {
-        if ctx.key(index).object::<List>()?.is_some() {
-            return Ok(Some(index));
-        }
-    }
-    Ok(None)
-}
-
 fn lmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let (from, max) = many_options(ctx.words, 1)?;
-        match first_filled(ctx)? {
+        match first_filled::<List>(ctx)? {
             Some(index) => take_many(ctx, index, from, max, out),
             None => {
                 out.null_array();
@@ -469,27 +460,10 @@ fn take_named(ctx: &mut Ctx<'_>, index: usize, from: End, out: &mut dyn ReplySin
     .map(|_| ())
 }
 
-/// Does what a blocking command does with the first key that has elements, or waits.
-fn take_or_block(
-    ctx: &mut Ctx<'_>,
-    blocking: &Blocking,
-    out: &mut dyn ReplySink,
-    take: impl FnOnce(&mut Ctx<'_>, usize, &mut dyn ReplySink) -> Result<(), Refused>,
-) -> Result<(), Refused> {
-    match first_filled(ctx)? {
-        Some(index) if ctx.win() => take(ctx, index, out),
-        Some(_) => Ok(()),
-        None => {
-            ctx.block(blocking, out);
-            Ok(())
-        }
-    }
-}
-
 fn block_pop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, blocking: &Blocking) {
     let result = blocking
         .deadline(ctx.words)
-        .and_then(|_| take_or_block(ctx, blocking, out, |ctx, index, out| take_named(ctx, index, from, out)));
+        .and_then(|_| take_or_block::<List>(ctx, blocking, out, |ctx, index, out| take_named(ctx, index, from, out)));
     or_error(result, out);
 }
 
@@ -529,7 +503,7 @@ fn blmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let (from, max) = many_options(ctx.words, 2)?;
         BLMPOP.deadline(ctx.words)?;
-        take_or_block(ctx, &BLMPOP, out, |ctx, index, out| take_many(ctx, index, from, max, out))
+        take_or_block::<List>(ctx, &BLMPOP, out, |ctx, index, out| take_many(ctx, index, from, max, out))
     })();
     or_error(result, out);
 }

@@ -24,6 +24,7 @@ mod sort;
 mod stick;
 mod string;
 mod throttle;
+mod wait;
 pub(crate) mod zset;
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};

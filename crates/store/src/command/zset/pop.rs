@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use sluicegate_wire::resp::ReplySink;
 
+use super::super::wait::{first_filled, take_or_block};
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::change::note_removal;
 use super::{per_element, row, say_pair};
@@ -178,18 +179,8 @@ fn pop_from(
     Ok(())
 }
 
-/// The first key that has members.
-fn first_filled(ctx: &mut Ctx<'_>) -> Result<Option<usize>, Refused> {
-    for key in 0..ctx.places.len() {
-        if ctx.key(key).object::<Zset>()?.is_some() {
-            return Ok(Some(key));
-        }
-    }
-    Ok(None)
-}
-
 fn zmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let result = Multi::parse(&ctx.words[1..]).and_then(|multi| match first_filled(ctx)? {
+    let result = Multi::parse(&ctx.words[1..]).and_then(|multi| match first_filled::<Zset>(ctx)? {
         Some(key) => multi.pop(ctx, key, out),
         None => {
             out.null_array();
@@ -197,23 +188,6 @@ fn zmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
     });
     or_error(result, out);
-}
-
-/// Takes from the first key that has members, or waits for one.
-fn take_or_block(
-    ctx: &mut Ctx<'_>,
-    blocking: &Blocking,
-    out: &mut dyn ReplySink,
-    take: impl FnOnce(&mut Ctx<'_>, usize, &mut dyn ReplySink) -> Result<(), Refused>,
-) -> Result<(), Refused> {
-    match first_filled(ctx)? {
-        Some(key) if ctx.win() => take(ctx, key, out),
-        Some(_) => Ok(()),
-        None => {
-            ctx.block(blocking, out);
-            Ok(())
-        }
-    }
 }
 
 /// Takes one member and says it between its key and its score.
@@ -229,7 +203,7 @@ fn take_one(ctx: &mut Ctx<'_>, key: usize, end: End, out: &mut dyn ReplySink) ->
 fn wait_pop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, end: End, blocking: &Blocking) {
     let result = blocking
         .deadline(ctx.words)
-        .and_then(|_| take_or_block(ctx, blocking, out, |ctx, key, out| take_one(ctx, key, end, out)));
+        .and_then(|_| take_or_block::<Zset>(ctx, blocking, out, |ctx, key, out| take_one(ctx, key, end, out)));
     or_error(result, out);
 }
 
@@ -245,7 +219,7 @@ fn bzmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let multi = Multi::parse(&ctx.words[2..])?;
         BZMPOP.deadline(ctx.words)?;
-        take_or_block(ctx, &BZMPOP, out, |ctx, key, out| multi.pop(ctx, key, out))
+        take_or_block::<Zset>(ctx, &BZMPOP, out, |ctx, key, out| multi.pop(ctx, key, out))
     })();
     or_error(result, out);
 }
