@@ -424,7 +424,7 @@ impl Inner {
         if let Some(waits) = &mut ctx.locks[from].waits {
             waits.remove(key, waiter.turn.load(Ordering::SeqCst));
         }
-        let reply = caught(waiter.form, |out| (waiter.blocking.serve)(&mut ctx, out));
+        let (reply, _) = caught(waiter.form, |out| (waiter.blocking.serve)(&mut ctx, out));
         for stripe in &mut ctx.locks {
             if let Some(waits) = &mut stripe.waits {
                 ready.extend(waits.take_ready());

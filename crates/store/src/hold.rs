@@ -15,7 +15,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,8 @@ pub(crate) struct Ticket {
     waker: Mutex<Option<Waker>>,
     /// The reply of the parked command, once finished.
     reply: Mutex<Option<Finished>>,
+    /// How long it ran, in microseconds.
+    worked_us: AtomicU64,
     /// Whether its command is to be run by a thread aside.
     aside: AtomicBool,
 }
@@ -100,6 +102,7 @@ impl Ticket {
             phase: AtomicU8::new(Phase::Waiting as u8),
             waker: Mutex::new(None),
             reply: Mutex::new(None),
+            worked_us: AtomicU64::new(0),
             aside: AtomicBool::new(false),
         }
     }
@@ -152,11 +155,17 @@ impl Ticket {
         *self.command.lock() = Some(command);
     }
 
-    /// Stores the parked command's reply and wakes who waits for it.
-    pub(crate) fn finish(&self, reply: Finished) {
+    /// Stores the parked command's reply and how long it ran, and wakes who waits for it.
+    pub(crate) fn finish(&self, reply: Finished, worked: Duration) {
+        self.worked_us.store(worked.as_micros() as u64, Ordering::Relaxed);
         *self.reply.lock() = Some(reply);
         self.phase.store(Phase::Finished as u8, Ordering::SeqCst);
         self.wake();
+    }
+
+    /// How long the parked command ran, its waits apart; zero until it has finished.
+    pub(crate) fn worked(&self) -> Duration {
+        Duration::from_micros(self.worked_us.load(Ordering::Relaxed))
     }
 
     /// The parked command's reply, once.

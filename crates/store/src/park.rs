@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplyBuilder, ReplySink, ReplyWriter};
@@ -119,6 +119,11 @@ impl Parked {
             Waits::Ticket(ticket) => Some(ticket),
             _ => None,
         }
+    }
+
+    /// How long the command ran on whichever thread ran it, if its caller has not seen that by polling.
+    pub(crate) fn worked(&self) -> Duration {
+        self.ticket().map_or(Duration::ZERO, |ticket| ticket.worked())
     }
 
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<Finished> {

@@ -30,6 +30,8 @@ pub struct Stats {
     pub misses: u64,
     /// Keys that expired (`expired_keys`).
     pub expired: u64,
+    /// Hash fields and set members that expired and were removed (`expired_subkeys`).
+    pub expired_elements: u64,
     /// Keys that were evicted (`evicted_keys`).
     pub evicted: u64,
     /// Sections that run or wait, and parked commands.
@@ -42,6 +44,7 @@ pub(crate) struct Totals {
     hits: AtomicU64,
     misses: AtomicU64,
     expired: AtomicU64,
+    expired_elements: AtomicU64,
 }
 
 impl Totals {
@@ -52,6 +55,7 @@ impl Totals {
             self.hits.fetch_add(stripe.hits, Ordering::Relaxed);
             self.misses.fetch_add(stripe.misses, Ordering::Relaxed);
             self.expired.fetch_add(stripe.expired, Ordering::Relaxed);
+            self.expired_elements.fetch_add(stripe.expired_elements, Ordering::Relaxed);
         }
     }
 }
@@ -83,6 +87,7 @@ impl Store {
             hits: totals.hits.load(Ordering::Relaxed),
             misses: totals.misses.load(Ordering::Relaxed),
             expired: totals.expired.load(Ordering::Relaxed),
+            expired_elements: totals.expired_elements.load(Ordering::Relaxed),
             evicted: inner.memory.evicted.load(Ordering::Relaxed),
             tickets: inner.gate.tickets() as u64,
             ..Stats::default()
@@ -97,6 +102,7 @@ impl Store {
                 stats.hits += stripe.hits;
                 stats.misses += stripe.misses;
                 stats.expired += stripe.expired;
+                stats.expired_elements += stripe.expired_elements;
             }
         });
         stats
@@ -128,13 +134,14 @@ impl Store {
     /// Sets hits, misses, expired and evicted keys back to 0 (Redis's CONFIG RESETSTAT).
     pub fn reset_stats(&self) {
         let totals = &self.0.keyspace.totals;
-        for total in [&totals.hits, &totals.misses, &totals.expired, &self.0.memory.evicted] {
+        let counts = [&totals.hits, &totals.misses, &totals.expired, &totals.expired_elements, &self.0.memory.evicted];
+        for total in counts {
             total.store(0, Ordering::Relaxed);
         }
         self.each_database(|_, db| {
             for stripe in 0..db.stripes() {
                 let mut stripe = db.lock(stripe);
-                (stripe.hits, stripe.misses, stripe.expired) = (0, 0, 0);
+                (stripe.hits, stripe.misses, stripe.expired, stripe.expired_elements) = (0, 0, 0, 0);
             }
         });
     }

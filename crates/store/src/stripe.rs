@@ -120,6 +120,8 @@ pub(crate) struct Stripe {
     /// Whether the figures differ from the published ones.
     changed: bool,
     pub(crate) expired: u64,
+    /// Elements of values that expired.
+    pub(crate) expired_elements: u64,
     /// Bytes of this stripe that the store's sum has.
     counted: i64,
     memory: Arc<Memory>,
@@ -143,6 +145,7 @@ impl StripeCell {
                 hits: 0,
                 misses: 0,
                 expired: 0,
+                expired_elements: 0,
                 counted: 0,
                 memory,
             }),
@@ -470,7 +473,7 @@ impl Stripe {
             self.swept_earliest_ms = i64::MAX;
         }
         let mut gone = Vec::new();
-        let Stripe { table, holds, outside_bytes, watched, .. } = self;
+        let Stripe { table, holds, outside_bytes, watched, expired_elements, .. } = self;
         let is_watched = watched.is_some();
         let mut purged_keys: Vec<Box<[u8]>> = Vec::new();
         let due = |entry: &mut Entry| {
@@ -484,6 +487,7 @@ impl Stripe {
             let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_empty()));
             *outside_bytes = *outside_bytes + entry.outside_bytes() - before;
             let ((removed, done), is_empty) = purged.unwrap_or(((0, true), false));
+            *expired_elements += removed as u64;
             if removed > 0 {
                 let is_set = entry.type_name() == Set::NAME;
                 let (class, name) = if is_set { (Class::Set, "srem") } else { (Class::Hash, "hexpired") };

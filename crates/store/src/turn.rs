@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::ReplySink;
 
@@ -201,7 +202,7 @@ impl Inner {
             None => Blocks::Never,
             // A client that has gone must not be popped for.
             Some(waiter) if waiter.is_won() => {
-                ticket.finish(command.form.collect(|_| {}));
+                ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
                 let ready = self.after_turn(waiter, &won, None);
                 return self.serve(ticket.id, None, ready);
             }
@@ -210,7 +211,7 @@ impl Inner {
         let who = Who { id: ticket.id, now_ms: None, collected: None, blocks };
         let mut ready = VecDeque::new();
         let mut blocked = false;
-        let reply = caught(command.form, |out| {
+        let (reply, worked) = caught(command.form, |out| {
             let pass = self.gate.enter();
             match self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None) {
                 Attempted::Done => {}
@@ -225,9 +226,9 @@ impl Inner {
             }
         });
         match &command.waiter {
-            None => ticket.finish(reply),
+            None => ticket.finish(reply, worked),
             Some(waiter) => {
-                ticket.finish(command.form.collect(|_| {}));
+                ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
                 // Those behind it on its keys could not be served before it.
                 ready.extend(self.after_turn(waiter, &won, (!blocked).then_some(reply)));
             }
@@ -286,10 +287,11 @@ impl Inner {
                         return;
                     };
                     let words = command.words.to_vec();
-                    let reply = caught(command.form, |out| handle(&self.keyspace, &closed, &words, command.db, out));
+                    let (reply, worked) =
+                        caught(command.form, |out| handle(&self.keyspace, &closed, &words, command.db, out));
                     drop(closed);
                     self.gate.went();
-                    ticket.finish(reply);
+                    ticket.finish(reply, worked);
                     self.serve_woken();
                 }
                 Handler::Keyspace(_) => {
@@ -310,11 +312,13 @@ impl Inner {
     }
 }
 
-/// Runs a parked command's handler. Its panic is not the fault of the thread that happens to pass the keys on, and must
+/// Runs a parked command's handler, and says how long it took. Its panic is not the fault of the thread that happens to pass the keys on, and must
 /// not keep them from those behind: it becomes the reply.
-pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> Finished {
+pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> (Finished, Duration) {
+    let start = Instant::now();
     // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.
-    catch_unwind(AssertUnwindSafe(|| form.collect(write))).unwrap_or_else(|_| form.collect(|out| out.error(FAILED)))
+    let reply = catch_unwind(AssertUnwindSafe(|| form.collect(write)));
+    (reply.unwrap_or_else(|_| form.collect(|out| out.error(FAILED))), start.elapsed())
 }
 
 /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.

@@ -154,10 +154,10 @@ impl Inner {
         let Some(command) = ticket.take_command() else { return };
         let Handler::Keyspace(handle) = command.spec.handler else { return };
         let words = command.words.to_vec();
-        let reply = crate::turn::caught(command.form, |out| {
+        let (reply, worked) = crate::turn::caught(command.form, |out| {
             let pass = self.gate.enter();
             handle(&mut self.pinned(&pass, command.spec, &words, command.db), out);
         });
-        ticket.finish(reply);
+        ticket.finish(reply, worked);
     }
 }

@@ -149,13 +149,10 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     }
 }
 
-/// `save ""` asks for no snapshots; `save seconds changes…` and no line at all ask for some, which there are none of.
+/// `save ""`, and `save` alone, ask for no snapshots; `save seconds changes…` and no line at all ask for some, which there are none of.
 fn save(options: &mut ServerOptions, values: &[Vec<u8>]) -> Result<(), String> {
     const WRONG: &str = "Invalid save parameters";
-    if values.is_empty() {
-        return Err(WRONG_WORDS.into());
-    }
-    if matches!(values, [empty] if empty.is_empty()) {
+    if values.is_empty() || matches!(values, [empty] if empty.is_empty()) {
         options.process.saves = false;
         return Ok(());
     }
@@ -381,6 +378,7 @@ mod tests {
         assert_eq!((read.process.port, read.process.saves), (2, false));
         assert_eq!(read.get("hz"), Some(b"20".to_vec()));
         assert_eq!(read.get("bind"), Some(b"127.0.0.1 -::1".to_vec()));
+        assert!(!options("save 60 1\nsave\n").unwrap().process.saves);
         assert!(options("").unwrap().process.saves);
         assert!(options("save 3600 1 60 2\n").unwrap().process.saves);
         assert!(options("replicaof no one\nslave-priority 5").is_ok());

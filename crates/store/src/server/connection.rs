@@ -530,7 +530,7 @@ impl<S: Socket> Connection<S> {
             let (bytes, worked) = self.unless_killed(Box::pin(came)).await?;
             all += worked;
             if let Some(bytes) = bytes {
-                return Some((bytes, all));
+                return Some((bytes, all + reply.worked()));
             }
             self.client.outbox.drain(output);
             if !Box::pin(self.flush(output, options)).await {

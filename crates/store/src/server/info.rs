@@ -267,6 +267,7 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "sync_partial_ok:0")?;
     writeln!(out, "sync_partial_err:0")?;
     writeln!(out, "expired_keys:{}", store.expired)?;
+    writeln!(out, "expired_subkeys:{}", store.expired_elements)?;
     writeln!(out, "evicted_keys:{}", store.evicted)?;
     writeln!(out, "evicted_clients:0")?;
     writeln!(out, "keyspace_hits:{}", store.hits)?;

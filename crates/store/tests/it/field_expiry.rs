@@ -356,6 +356,7 @@ fn a_tick_removes_what_has_expired() {
     timed.sweep(|| ask(&timed.store, "DBSIZE") == ":4000\r\n");
     timed.sweep(|| (0..2_000).all(|n| ask(&timed.store, &format!("HLEN small:{n}")) == ":1\r\n"));
     assert_eq!(ask(&timed.store, "HGETALL small:7"), "*2\r\n$1\r\nb\r\n$1\r\n2\r\n");
+    assert_eq!((timed.store.stats().expired_elements, timed.store.stats().expired), (4_000, 0));
 }
 
 #[test]
