@@ -49,8 +49,10 @@ pub struct Ctx<'p> {
     pub(crate) effects: Effects,
     /// Where effects wait for the end of a section, if one runs the command.
     pub(crate) collected: Option<&'p Collected>,
-    /// Whether the stripes stay locked for further commands: [`unlock`](Ctx::unlock) does nothing then.
+    /// Whether the stripes stay locked for further commands, as in a transaction of few keys.
     pub(crate) keeps_locks: bool,
+    /// How many clients the message of this command reaches, if that was asked before the stripes were locked.
+    pub(crate) reached: Option<usize>,
     /// Whether the command may wait.
     pub(crate) blocks: Blocks<'p>,
     /// Set by [`block`](Self::block): there is no reply yet.
@@ -104,6 +106,7 @@ impl<'p> Ctx<'p> {
             effects: SmallVec::new(),
             collected: None,
             keeps_locks: false,
+            reached: None,
             blocks,
             blocked: false,
             pins: None,
@@ -402,7 +405,7 @@ impl<'p> Ctx<'p> {
         if self.collected.is_none() && self.locks.is_empty() {
             return pubsub.publish(kind, channel, message);
         }
-        let count = pubsub.count(kind, channel);
+        let count = self.reached.take().unwrap_or_else(|| pubsub.count(kind, channel));
         self.effects.push(Effect::Message { kind, channel: channel.into(), message: message.into() });
         count
     }

@@ -35,6 +35,7 @@ mod hyperloglog;
 mod keys;
 mod keyspace;
 mod memory;
+mod multi_lock;
 mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;

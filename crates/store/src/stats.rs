@@ -36,6 +36,12 @@ pub struct Stats {
     pub evicted: u64,
     /// Sections that run or wait, and parked commands.
     pub tickets: u64,
+    /// Sections and parked commands that got all their keys, at once or after a wait, since the start.
+    pub granted: u64,
+    /// Those that had to wait for a key.
+    pub parked: u64,
+    /// Those that were refused: too many waited, or a key that was not declared was held.
+    pub refused: u64,
 }
 
 /// What stripes that no longer exist have counted.
@@ -90,6 +96,9 @@ impl Store {
             expired_elements: totals.expired_elements.load(Ordering::Relaxed),
             evicted: inner.memory.evicted.load(Ordering::Relaxed),
             tickets: inner.gate.tickets() as u64,
+            granted: inner.sections.granted.load(Ordering::Relaxed),
+            parked: inner.sections.parked.load(Ordering::Relaxed),
+            refused: inner.sections.refused.load(Ordering::Relaxed),
             ..Stats::default()
         };
         self.each_database(|index, db| {

@@ -23,7 +23,7 @@ use crate::notify::Class;
 use crate::object::{Kind, Object, Set};
 use crate::slab::Slab;
 use crate::table::{Due, Item, KeyHasher, Slot, Table};
-use crate::value::{Entry, Garbage, Value};
+use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
 use crate::watch::WatchTable;
 
 const SPIN: Duration = Duration::from_micros(2);
@@ -277,6 +277,16 @@ impl Stripe {
             }
             _ => Some(slot),
         }
+    }
+
+    /// Whether the key has a string that is not to be copied under the lock.
+    pub(crate) fn has_long_string(&self, hash: u64, key: &[u8]) -> bool {
+        // Long strings stand outside the slab, so most stripes need no look at the key.
+        self.outside_bytes >= SHARED_MIN
+            && self.table.find(hash, key).is_some_and(|slot| match self.table.entry(slot).string() {
+                Some(View::Bytes(bytes)) => bytes.len() >= SHARED_MIN,
+                _ => false,
+            })
     }
 
     /// Removes a key that has expired.

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::gate::Pass;
-use crate::stripe::{Now, Stripe};
+use crate::stripe::{Locked, Now, Stripe};
 
 /// Whether one of a client's watched keys was touched.
 #[derive(Debug, Default)]
@@ -176,6 +176,22 @@ impl Watching {
                 self.leave(&mut db.lock(inner.keyspace.stripe_of(watched.hash)), watched);
             }
         }
+    }
+
+    /// Ends the watch on all keys, whose stripes are among the locks: for each key, `of_key` has its lock's index.
+    /// Returns whether a key was touched, or has expired.
+    pub(crate) fn end_locked(
+        &self,
+        locks: &mut [Locked<'_>],
+        of_key: impl Iterator<Item = usize>,
+        now: &mut Now<'_>,
+    ) -> bool {
+        let mut is_dirty = self.mark.is_dirty();
+        for (watched, lock) in self.keys.iter().zip(of_key) {
+            is_dirty |= Watching::has_expired(&locks[lock], watched, now);
+            self.leave(&mut locks[lock], watched);
+        }
+        is_dirty
     }
 
     /// Whether this key, whose stripe is locked, expired since it is watched.

@@ -16,8 +16,9 @@ const KEYS: usize = 100_000;
 /// A command under load.
 struct Load {
     name: &'static str,
-    /// Words with `__key__` and `__data__`.
+    /// Words with `__key__` and `__data__`; commands that follow each other are separated by ` ; `.
     command: &'static str,
+    connections: &'static str,
     pipeline: u32,
     requests: u64,
     /// Numbers of `__key__` go up to this.
@@ -32,7 +33,7 @@ impl Load {
         let (requests, pipeline, key_max) =
             (self.requests.to_string(), self.pipeline.to_string(), self.key_max.to_string());
         let before = server.cpu_us();
-        let arguments = [
+        let mut arguments = vec![
             "-c",
             "1",
             &program,
@@ -41,7 +42,7 @@ impl Load {
             "--server",
             &address,
             "-c",
-            CONNECTIONS,
+            self.connections,
             "-n",
             &requests,
             "-P",
@@ -53,8 +54,8 @@ impl Load {
             "--seed",
             "1",
             "--json",
-            self.command,
         ];
+        arguments.extend(self.command.split(" ; "));
         output("taskset", &arguments).ok_or(format!("the load of {} failed", self.name))?;
         Ok((server.cpu_us() - before) / self.requests as f64)
     }
@@ -62,7 +63,7 @@ impl Load {
 
 const fn load(name: &'static str, command: &'static str, pipeline: u32) -> Load {
     let requests = if pipeline == 1 { 150_000 } else { 1_200_000 };
-    Load { name, command, pipeline, requests, key_max: KEYS - 1 }
+    Load { name, command, connections: CONNECTIONS, pipeline, requests, key_max: KEYS - 1 }
 }
 
 const STRINGS: [Load; 4] = [
@@ -130,7 +131,7 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
 }
 
 const fn few(name: &'static str, command: &'static str, key_max: usize) -> Load {
-    Load { name, command, pipeline: 16, requests: 300_000, key_max }
+    Load { name, command, connections: CONNECTIONS, pipeline: 16, requests: 300_000, key_max }
 }
 
 /// Commands on lists and sorted sets, each after what it needs.
@@ -188,6 +189,31 @@ pub(super) fn types(options: &Options) -> Result<Part, String> {
     }
     if !missing.is_empty() {
         let _ = writeln!(part.text, "\nNot there yet: {}.", missing.join(", "));
+    }
+    Ok(part)
+}
+
+/// A transaction in a pipeline of 16 of them. One connection, because the load's next command is anybody's.
+const fn transaction(name: &'static str, command: &'static str, commands: u32) -> Load {
+    let requests = 120_000 * commands as u64;
+    Load { name, command, connections: "1", pipeline: 16 * commands, requests, key_max: KEYS - 1 }
+}
+
+const TRANSACTIONS: [Load; 3] = [
+    transaction("SET, GET, INCR", "MULTI ; SET __key__ __data__ ; GET __key__ ; INCR counter ; EXEC", 5),
+    transaction("INCR", "MULTI ; INCR counter ; EXEC", 3),
+    transaction("WATCH, GET, then SET", "WATCH __key__ ; GET __key__ ; MULTI ; SET __key__ __data__ ; EXEC", 5),
+];
+
+/// Transactions of few keys.
+pub(super) fn transactions(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("transactions", "Transactions over a socket");
+    let peers = [Peer::Redis, Peer::Ours(1)];
+    let results = alternate(options, &peers, &TRANSACTIONS)?;
+    part.text += "One connection, a pipeline of 16 transactions; MULTI and EXEC count as commands.\n\n";
+    table(&mut part, &peers, &TRANSACTIONS, &results);
+    for (load, of_load) in TRANSACTIONS.iter().zip(&results) {
+        part.goal(&format!("{}, ours / Redis's", load.name), "≤ 0.9", median(&ratios(of_load)), |ratio| ratio <= 0.9);
     }
     Ok(part)
 }

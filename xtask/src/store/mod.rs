@@ -62,6 +62,7 @@ type Measure = (&'static str, fn(&Options) -> Result<Part, String>);
 const PARTS: &[Measure] = &[
     ("cpu", cpu::cpu),
     ("types", cpu::types),
+    ("transactions", cpu::transactions),
     ("call", cpu::call),
     ("workers", cpu::workers),
     ("hot", cpu::hot),

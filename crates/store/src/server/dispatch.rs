@@ -624,7 +624,7 @@ impl Context<'_> {
             return None;
         }
         if let Some(multi) = &mut self.session.rare.multi {
-            multi.push(row, command.spec, args);
+            multi.push(row, command, args);
         }
         self.session.command = &command.full_name;
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");

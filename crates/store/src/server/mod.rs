@@ -533,10 +533,18 @@ mod tests {
             let mut client = tokio::net::TcpStream::connect(address).await.expect("connected");
             let (stream, peer) = listener.accept().await.expect("accepted");
             worker.accept_tcp(stream, peer);
-            client.write_all(b"SET k v\r\nFAULT locked a\r\nGET k\r\nGET a\r\nQUIT\r\n").await.expect("sent");
+            client.write_all(b"SET k v\r\nFAULT locked a\r\nGET k\r\nGET a\r\n").await.expect("sent");
+            client
+                .write_all(b"MULTI\r\nSET k w\r\nFAULT locked b k\r\nGET b\r\nGET k\r\nEXEC\r\nQUIT\r\n")
+                .await
+                .expect("sent");
             let mut reply = String::new();
             client.read_to_string(&mut reply).await.expect("closed");
-            assert_eq!(reply, "+OK\r\n-ERR internal error: the command failed\r\n$1\r\nv\r\n$7\r\nchanged\r\n+OK\r\n");
+            let alone = "+OK\r\n-ERR internal error: the command failed\r\n$1\r\nv\r\n$7\r\nchanged\r\n";
+            let queued = "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n";
+            let together =
+                "*4\r\n+OK\r\n-ERR internal error: the command failed\r\n$7\r\nchanged\r\n$7\r\nchanged\r\n+OK\r\n";
+            assert_eq!(reply, [alone, queued, together].concat());
         });
     }
 

@@ -1,32 +1,39 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! EXEC runs the queued commands as a section (`crate::section`): it holds the keys that the commands name, for writing
-//! or reading, and the watched keys for reading, all at once, and only commands on those keys wait. Whether a watched
-//! key was touched is asked after the holds, so of two clients that watch each other's keys one sees the other's write.
-//! A transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed instead: it is alone.
+//! EXEC of a few cheap commands locks the stripes of all their keys at once (`crate::multi_lock`). What is longer, or
+//! meets a held key, runs as a section (`crate::section`): it holds the keys that the commands name, for writing or
+//! reading, and the watched keys for reading, all at once, and only commands on those keys wait. Either way whether a
+//! watched key was touched is asked when nobody else can touch it any more, so of two clients that watch each other's
+//! keys one sees the other's write. A transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed instead: it
+//! is alone.
 //!
 //! A long transaction yields its worker every [`SLICE`]; the holds stay. What its commands publish leaves at its end,
 //! in order, before the holds go. There is no roll-back, as in Redis: an error is that command's reply.
 //!
 //! Limits: queued commands count for `client-query-buffer-limit`. One that is alone does not yield.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+use smallvec::SmallVec;
 
-use super::dispatch::{Context, INDEX, Outcome, Session};
+use super::dispatch::{Context, INDEX, Outcome, Row, Session};
 use crate::Inner;
+use crate::block::Ready;
 use crate::catalogue::{CommandSpec, Flags, Handler};
 use crate::effect::Collected;
 use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY, Ticket};
+use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
 use crate::park::Words;
 use crate::section::{Section, SectionWait};
 use crate::stripe::Now;
+use crate::value::without_touching;
 use crate::watch::Watching;
 
 /// How long a transaction works before it yields.
@@ -52,14 +59,28 @@ pub(super) struct Multi {
     pub aborted: bool,
     /// The flags of all commands together.
     flags: u32,
+    /// One of them does more than is done under one locking.
+    is_long: bool,
+    /// One of them needs the keyspace for itself.
+    is_alone: bool,
 }
+
+/// Commands of the connection that may be run while stripes are locked: they lock nothing, wake nobody and are short.
+const UNDER_LOCKS: &[&str] = &["echo", "ping", "select", "unwatch"];
 
 impl Multi {
     /// Queues a command.
-    pub fn push(&mut self, row: u16, spec: &CommandSpec, args: &[&[u8]]) {
+    pub fn push(&mut self, row: u16, command: &Row, args: &[&[u8]]) {
+        let spec = command.spec;
         let words = Words::new(args);
         self.bytes += args.iter().map(|word| word.len() + size_of::<usize>()).sum::<usize>() + OVERHEAD;
         self.flags |= spec.flags.0;
+        self.is_long |= self.commands.len() == COMMANDS_MAX
+            || match command.local() {
+                Some(_) => !UNDER_LOCKS.contains(&&*command.full_name) || !are_short(args),
+                None => !suits(spec, args),
+            };
+        self.is_alone |= matches!(spec.handler, Handler::Global(_)) || spec.name == "keys";
         self.commands.push(Queued { row, words });
     }
 
@@ -161,6 +182,8 @@ pub(super) struct Exec {
 
 /// How it comes to its turn.
 enum Turn {
+    /// It has not tried yet.
+    New { is_short: bool },
     /// It waits for its keys.
     Keys(SectionWait),
     /// It has them.
@@ -171,38 +194,44 @@ enum Turn {
     Over,
 }
 
+/// A command of a transaction that is run under one locking.
+struct Step {
+    command: &'static Row,
+    /// Its words among those of all commands.
+    words: Range<usize>,
+    db: u32,
+    /// Its number in the plan, if it is one of the keyspace.
+    planned: Option<usize>,
+}
+
 impl Exec {
     fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
-        let mut keys: Vec<(u32, &[u8], Mode)> = Vec::new();
-        let mut words_of: Vec<(u32, Vec<&[u8]>)> = Vec::with_capacity(multi.commands.len());
-        let mut db = session.db;
-        let mut alone = false;
-        for queued in &multi.commands {
-            let spec = INDEX.rows()[usize::from(queued.row)].spec;
-            let words = queued.words.to_vec();
-            alone |= matches!(spec.handler, Handler::Global(_)) || spec.name == "keys";
-            // What follows a SELECT means keys of that database.
-            if spec.name == "select" {
-                db = selected(&inner, words[1]).unwrap_or(db);
-            }
-            words_of.push((db, words));
-        }
-        let turn = if alone {
-            Turn::Alone(None)
-        } else {
-            for (queued, (db, words)) in multi.commands.iter().zip(&words_of) {
-                let spec = INDEX.rows()[usize::from(queued.row)].spec;
-                if let Handler::Keyspace(_) = spec.handler {
-                    let named = inner.keys_of(spec, words, *db);
-                    keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
-                }
-            }
-            let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
-            keys.extend(watched.map(|watched| (watched.db, &*watched.key, Mode::Shared)));
-            Turn::Keys(crate::Store(inner.clone()).section(keys))
+        let turn = match multi.is_alone {
+            true => Turn::Alone(None),
+            false => Turn::New { is_short: !multi.is_long },
         };
-        let now_ms = inner.clock.now_ms();
-        Exec { inner, commands: multi.commands, next: 0, turn, closes: false, now_ms, start: None, db: session.db }
+        let commands = multi.commands;
+        Exec { inner, commands, next: 0, turn, closes: false, now_ms: 0, start: None, db: session.db }
+    }
+
+    /// What holds all keys of the commands, and those watched.
+    fn wait(&self, session: &Session) -> SectionWait {
+        let mut db = session.db;
+        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
+        let mut keys: Vec<(u32, &[u8], Mode)> = Vec::new();
+        for (queued, words) in self.commands.iter().zip(&words) {
+            let spec = INDEX.rows()[usize::from(queued.row)].spec;
+            if let Handler::Keyspace(_) = spec.handler {
+                let named = self.inner.keys_of(spec, words, db);
+                keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
+            } else if spec.name == "select" {
+                // What follows means keys of that database.
+                db = selected(&self.inner, words[1]).unwrap_or(db);
+            }
+        }
+        let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
+        keys.extend(watched.map(|watched| (watched.db, &*watched.key, Mode::Shared)));
+        crate::Store(self.inner.clone()).section(keys)
     }
 
     /// Whether its turn has come: it is finished then, whatever becomes of its client.
@@ -219,6 +248,14 @@ impl Exec {
     pub fn poll(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
         if let Turn::Alone(_) = self.turn {
             return self.poll_alone(waker, context, output);
+        }
+        if let Turn::New { is_short } = self.turn {
+            // Monitors are shown each command, which is not done under locks.
+            if is_short && !context.worker.server.monitors.any() && self.run_at_once(context, output) {
+                self.turn = Turn::Over;
+                return Poll::Ready(());
+            }
+            self.turn = Turn::Keys(self.wait(context.session));
         }
         if let Turn::Keys(wait) = &mut self.turn {
             let section = match std::pin::Pin::new(wait).poll(&mut std::task::Context::from_waker(waker)) {
@@ -254,6 +291,31 @@ impl Exec {
         // The end of the section: effects, then holds.
         self.turn = Turn::Over;
         Poll::Ready(())
+    }
+
+    /// Runs everything under one locking of all its stripes; false if that cannot be, and then nothing has happened.
+    fn run_at_once(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
+        if context.session.listens() && context.client.outbox.is_filled() {
+            // What came before the transaction: inside its reply is no room for it.
+            context.client.outbox.drain(output);
+        }
+        let start = output.len();
+        let watching = context.session.rare.watching.take();
+        let Some(ran) = run_together(&self.inner, &self.commands, watching.as_deref(), context, output) else {
+            context.session.rare.watching = watching;
+            return false;
+        };
+        let mut from = ran.head;
+        for (queued, end) in self.commands.iter().zip(&ran.ends) {
+            context.session.count_inner(context.worker, queued.row, &output[from..*end]);
+            from = *end;
+        }
+        self.start = Some(start);
+        self.drop_if_mute(context, output);
+        if let Some(ready) = ran.ready {
+            self.inner.serve_and_end(*ready);
+        }
+        true
     }
 
     /// Waits for a moment without sections and parked commands, and runs everything with the gate closed.
@@ -361,7 +423,9 @@ impl Exec {
             None => {
                 let db = context.session.db;
                 let out = &mut ReplyWriter::new(output, protocol);
-                self.run_on_keyspace(at, command.spec, db, out, alone);
+                touching_or_not(context.session, command.spec, || {
+                    self.run_on_keyspace(at, command.spec, db, out, alone);
+                });
             }
         }));
         context.session.in_exec = false;
@@ -442,6 +506,94 @@ impl Exec {
         if let Turn::Alone(_) = self.turn {
             self.leave_gate();
         }
+    }
+}
+
+/// What commands leave that were run under one locking.
+struct Together {
+    /// Where the first reply starts in the output.
+    head: usize,
+    /// Where each ends; none if the transaction was refused because of a watched key.
+    ends: SmallVec<[usize; 8]>,
+    /// Keys that others wait for.
+    ready: Option<Box<Ready>>,
+}
+
+/// Runs commands under one locking of all their stripes, and ends the watch; [`None`] if that cannot be, and then nothing
+/// has happened.
+fn run_together(
+    inner: &Inner,
+    commands: &[Queued],
+    watching: Option<&Watching>,
+    context: &mut Context<'_>,
+    output: &mut Vec<u8>,
+) -> Option<Together> {
+    let mut words: SmallVec<[&[u8]; 32]> = SmallVec::new();
+    for queued in commands {
+        words.extend((0..queued.words.len()).map(|word| queued.words.get(word)));
+    }
+    let mut plan = Plan::new();
+    if watching.is_some_and(|watching| !plan.watch(inner, watching)) {
+        return None;
+    }
+    let mut steps: SmallVec<[Step; 8]> = SmallVec::new();
+    let (mut db, mut from, mut planned) = (context.session.db, 0, 0);
+    for queued in commands {
+        let command = &INDEX.rows()[usize::from(queued.row)];
+        let of_command = from..from + queued.words.len();
+        from = of_command.end;
+        let is_local = command.local().is_some();
+        if !is_local {
+            if !plan.add(inner, command.spec, &words[of_command.clone()], db) {
+                return None;
+            }
+            planned += 1;
+        } else if command.full_name == "select" {
+            db = selected(inner, words[of_command.start + 1]).unwrap_or(db);
+        }
+        steps.push(Step { command, words: of_command, db, planned: (!is_local).then(|| planned - 1) });
+    }
+    let pass = inner.gate.enter();
+    let mut ctx = plan.lock(inner, &pass)?;
+    let is_dirty = watching.is_some_and(|watching| plan.ends_watch_dirty(&mut ctx, watching));
+    let protocol = context.session.protocol;
+    let mut ends = SmallVec::new();
+    if is_dirty {
+        ReplyWriter::new(output, protocol).null_array();
+        return Some(Together { head: output.len(), ends, ready: inner.unlock_all(ctx) });
+    }
+    ReplyWriter::new(output, protocol).array(steps.len());
+    let head = output.len();
+    for step in &steps {
+        let before = output.len();
+        let words = &words[step.words.clone()];
+        let spec = step.command.spec;
+        // A fault ends its command; the others are run all the same.
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            let out = &mut ReplyWriter::new(output, protocol);
+            match (step.planned, spec.handler, step.command.local()) {
+                (Some(number), Handler::Keyspace(handle), _) => {
+                    plan.turn_to(number, &mut ctx, words, step.db);
+                    touching_or_not(context.session, spec, || handle(&mut ctx, out));
+                }
+                (_, _, Some(local)) => drop(local(context, words, out)),
+                _ => out.error(FAILED),
+            }
+        }));
+        if run.is_err() {
+            output.truncate(before);
+            ReplyWriter::new(output, protocol).error(FAILED);
+        }
+        ends.push(output.len());
+    }
+    Some(Together { head, ends, ready: inner.unlock_all(ctx) })
+}
+
+/// Runs a command, noting no access if its client wants that. TOUCH means what it says.
+fn touching_or_not(session: &Session, spec: &CommandSpec, run: impl FnOnce()) {
+    match session.no_touch && spec.name != "touch" {
+        true => without_touching(run),
+        false => run(),
     }
 }
 

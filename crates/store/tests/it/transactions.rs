@@ -125,6 +125,63 @@ fn client_list_and_the_query_limit_know_what_is_queued() {
     assert_eq!(other.ask(&["GET", "k"]), "$5\r\nother\r\n", "nothing of it was run");
 }
 
+/// Sections that EXEC of these commands takes.
+#[track_caller]
+fn sections_of(ours: &Running, client: &mut Client, commands: &[&str]) -> u64 {
+    let before = ours.store().stats().granted;
+    client.ask(&["MULTI"]);
+    commands.iter().for_each(|words| assert_eq!(client.ask(&command_of(words)), "+QUEUED\r\n", "{words}"));
+    let reply = client.ask(&["EXEC"]);
+    assert!(reply.starts_with(&format!("*{}\r\n", commands.len())), "{reply}");
+    let stats = ours.store().stats();
+    assert_eq!(stats.tickets, 0);
+    stats.granted - before
+}
+
+#[test]
+fn a_short_transaction_holds_nothing_and_a_long_one_does() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let long = "v".repeat(5_000);
+    let mut check = |commands: &[&str], sections: u64| {
+        assert_eq!(sections_of(&ours, &mut client, commands), sections, "{commands:?}");
+    };
+    check(&["SET a 1", "GET a", "INCR counter"], 0);
+    check(&["PING", "SELECT 3", "SET a 1", "ECHO x", "SELECT 0", "PUBLISH c m", "UNWATCH"], 0);
+    check(&["MSET a 1 b 2 c 3 d 4", "MGET e f g h", "LPUSH l x", "DEL l", "RPOPLPUSH l l"], 1);
+    check(&["MSET a 1 b 2 c 3 d 4", "MGET e f g", "DEL a", "LPUSH l x"], 0);
+    check(&["BLPOP l 0", "BLPOP l 0"], 0);
+    check(&["SMEMBERS s"], 1);
+    check(&["CLIENT ID", "SET a 1"], 1);
+    check(&["DBSIZE", "SET a 1"], 1);
+    check(&[&format!("SET a {long}")], 1);
+    check(&["GET a"], 1);
+    check(&["DEL a"], 1);
+    check(&["GET a"], 0);
+    check(&vec!["INCR n"; 32], 0);
+    check(&vec!["INCR n"; 33], 1);
+}
+
+#[test]
+fn a_short_transaction_serves_those_who_wait_for_its_elements() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let mut waiting = ours.connect();
+    waiting.command(&["BLMOVE", "from", "to", "LEFT", "LEFT", "0"]);
+    let mut behind = ours.connect();
+    behind.command(&["BLPOP", "to", "0"]);
+    let mut client = ours.connect();
+    wait_for("both to block", || client.ask(&["INFO", "clients"]).contains("blocked_clients:2").then_some(()));
+    client.ask(&["WATCH", "to"]);
+    client.ask(&["MULTI"]);
+    client.ask(&["RPUSH", "from", "x"]);
+    client.ask(&["RPUSH", "from", "y"]);
+    assert_eq!(client.ask(&["EXEC"]), "*2\r\n:1\r\n:2\r\n");
+    assert_eq!(waiting.read_reply(), b"$1\r\nx\r\n");
+    assert_eq!(behind.read_reply(), b"*2\r\n$2\r\nto\r\n$1\r\nx\r\n");
+    assert_eq!(client.ask(&["LRANGE", "from", "0", "-1"]), "*1\r\n$1\r\ny\r\n");
+    assert_eq!(ours.store().stats().tickets, 0);
+}
+
 /// Sums in eight accounts stay the same while money moves between them in transactions and readers look.
 #[test]
 fn transfers_keep_the_sum() {

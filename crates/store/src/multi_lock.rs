@@ -1,0 +1,190 @@
+//! Several commands under one locking of their stripes: the short way of a transaction.
+//!
+//! Most transactions are a few cheap commands on a few keys, done in less time than it takes to hold those keys and to
+//! pass them on. So the stripes of all of them are locked at once, in (database, stripe) order as by a command of
+//! several keys, and the commands run one after the other in one [`Ctx`]. Nobody can come in between, no ticket is
+//! made, and nothing is left to be undone if the client goes. What the commands cause outside the keyspace (events,
+//! messages, values to be freed, clients to be served) gathers in that context and happens after unlocking.
+//!
+//! It is for commands of constant cost, or of a cost by their keys; for at most [`KEYS_MAX`] keys, those watched
+//! included, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and it gives way to holds: if one of its
+//! keys is held, or has a string so long that it is not to be copied under a lock, nothing has happened and the caller
+//! makes a section instead.
+
+use smallvec::SmallVec;
+
+use crate::Inner;
+use crate::block::{Ready, WaitTable};
+use crate::catalogue::{CommandSpec, Cost, Handler};
+use crate::context::{Ctx, Place};
+use crate::execute::Blocks;
+use crate::gate::Pass;
+use crate::hold::{Mode, NOBODY};
+use crate::keys::KeyRule;
+use crate::pubsub::Kind;
+use crate::stripe::Now;
+use crate::value::SHARED_MIN;
+use crate::watch::Watching;
+
+/// The most keys that are locked so.
+pub(crate) const KEYS_MAX: usize = 8;
+/// The most commands that are run so.
+pub(crate) const COMMANDS_MAX: usize = 32;
+/// The most words that such a command has.
+const WORDS_MAX: usize = 64;
+
+/// Whether a command is so cheap that it may be one of those run under one locking, as far as its words tell.
+pub(crate) fn suits(spec: &CommandSpec, words: &[&[u8]]) -> bool {
+    let is_cheap = matches!(spec.handler, Handler::Keyspace(_))
+        && matches!(spec.cost, Cost::Constant | Cost::PerKey)
+        // What names no key may look at all of them, and would lock stripes of its own.
+        && (!matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) || messages_of(spec).is_some());
+    is_cheap && are_short(words)
+}
+
+/// Whether words are few and short.
+pub(crate) fn are_short(words: &[&[u8]]) -> bool {
+    words.len() <= WORDS_MAX && words.iter().all(|word| word.len() < SHARED_MIN)
+}
+
+/// Where the command publishes its second word, if that is what it does.
+fn messages_of(spec: &CommandSpec) -> Option<Kind> {
+    match spec.name {
+        "publish" => Some(Kind::Channel),
+        "spublish" => Some(Kind::Shard),
+        _ => None,
+    }
+}
+
+/// A key to be locked.
+struct PlannedKey<'w> {
+    db: u32,
+    stripe: u32,
+    hash: u64,
+    key: &'w [u8],
+    mode: Mode,
+    /// Index of its lock.
+    lock: u16,
+}
+
+/// What a command of the plan needs beside its words.
+#[derive(Clone, Copy)]
+struct Planned {
+    /// Index behind the last of its places.
+    end: u16,
+    /// Clients that its message reaches, if it publishes one.
+    reached: Option<usize>,
+}
+
+/// Commands to be run under one locking, and the keys that this takes.
+pub(crate) struct Plan<'w> {
+    keys: SmallVec<[PlannedKey<'w>; KEYS_MAX]>,
+    /// The commands' places, one command's behind the other's; their locks are indexes of `keys` until all is locked.
+    places: SmallVec<[Place; 16]>,
+    commands: SmallVec<[Planned; 8]>,
+    /// Indexes of the keys that are watched.
+    watched: SmallVec<[u16; KEYS_MAX]>,
+}
+
+impl<'w> Plan<'w> {
+    pub(crate) fn new() -> Plan<'w> {
+        Plan { keys: SmallVec::new(), places: SmallVec::new(), commands: SmallVec::new(), watched: SmallVec::new() }
+    }
+
+    /// Adds a command of the keyspace; false if that makes too many keys.
+    pub(crate) fn add(&mut self, inner: &Inner, spec: &CommandSpec, words: &[&'w [u8]], db: u32) -> bool {
+        for key in inner.keys_of(spec, words, db) {
+            let word = words[key.word as usize];
+            let hash = inner.keyspace.hasher.hash(word);
+            let Some(index) = self.key(inner, key.db, hash, word, spec.mode()) else { return false };
+            self.places.push(Place { hash, lock: index, word: key.word, db: key.db });
+        }
+        // Asked here, because no lock is taken under those of stripes.
+        let reached = messages_of(spec).map(|kind| inner.pubsub.count(kind, words[1]));
+        self.commands.push(Planned { end: self.places.len() as u16, reached });
+        true
+    }
+
+    /// Adds the keys that the client watches; false if that makes too many keys.
+    pub(crate) fn watch(&mut self, inner: &Inner, watching: &'w Watching) -> bool {
+        watching.keys.iter().all(|watched| {
+            let index = self.key(inner, watched.db, watched.hash, &watched.key, Mode::Shared);
+            self.watched.extend(index);
+            index.is_some()
+        })
+    }
+
+    /// The index of a key, which is added if it is new.
+    fn key(&mut self, inner: &Inner, db: u32, hash: u64, key: &'w [u8], mode: Mode) -> Option<u16> {
+        let known = |planned: &PlannedKey<'_>| planned.hash == hash && planned.db == db && *planned.key == *key;
+        if let Some(index) = self.keys.iter().position(known) {
+            if mode == Mode::Exclusive {
+                self.keys[index].mode = mode;
+            }
+            return Some(index as u16);
+        }
+        if self.keys.len() == KEYS_MAX {
+            return None;
+        }
+        let stripe = inner.keyspace.stripe_of(hash) as u32;
+        self.keys.push(PlannedKey { db, stripe, hash, key, mode, lock: 0 });
+        Some(self.keys.len() as u16 - 1)
+    }
+
+    /// Locks the stripes of all keys. [`None`] if a key is held against the commands, or its value is not to be copied
+    /// under a lock.
+    pub(crate) fn lock<'p>(&mut self, inner: &'p Inner, pass: &'p Pass<'p>) -> Option<Ctx<'p>> {
+        let mut ctx = Ctx::new(inner, pass, &[], 0, Now::new(&inner.clock), Blocks::Never);
+        ctx.keeps_locks = true;
+        let mut stripes: SmallVec<[(u32, u32); KEYS_MAX]> = self.keys.iter().map(|key| (key.db, key.stripe)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        for &(db, stripe) in &stripes {
+            ctx.locks.push(inner.keyspace.db_to_write(pass, db).lock(stripe as usize));
+        }
+        for key in &mut self.keys {
+            let lock = stripes.binary_search(&(key.db, key.stripe)).unwrap_or(0);
+            key.lock = lock as u16;
+            let stripe = &ctx.locks[lock];
+            let is_free = stripe.holds.as_deref().is_none_or(|holds| holds.admits(NOBODY, key.key, key.mode));
+            if !is_free || stripe.has_long_string(key.hash, key.key) {
+                return None;
+            }
+        }
+        for key in &self.keys {
+            if let Some(holds) = ctx.locks[usize::from(key.lock)].holds.as_deref() {
+                holds.note_overtaking(key.key, key.mode);
+            }
+        }
+        for place in &mut self.places {
+            place.lock = self.keys[usize::from(place.lock)].lock;
+        }
+        Some(ctx)
+    }
+
+    /// Ends the watch; whether a watched key was touched, or has expired.
+    pub(crate) fn ends_watch_dirty(&self, ctx: &mut Ctx<'_>, watching: &Watching) -> bool {
+        let locks = self.watched.iter().map(|index| usize::from(self.keys[usize::from(*index)].lock));
+        watching.end_locked(&mut ctx.locks, locks, &mut ctx.now)
+    }
+
+    /// Lets the context be that of the command added as number `index`.
+    pub(crate) fn turn_to<'p>(&self, index: usize, ctx: &mut Ctx<'p>, words: &'p [&'p [u8]], db: u32) {
+        let start = if index == 0 { 0 } else { self.commands[index - 1].end };
+        let command = self.commands[index];
+        ctx.words = words;
+        ctx.db = db;
+        ctx.places.clear();
+        ctx.places.extend_from_slice(&self.places[usize::from(start)..usize::from(command.end)]);
+        ctx.reached = command.reached;
+    }
+}
+
+impl Inner {
+    /// Ends what [`Plan::lock`] began: unlocks and lets effects happen. What it returns is to be served once the caller
+    /// is outside the gate.
+    pub(crate) fn unlock_all(&self, mut ctx: Ctx<'_>) -> Option<Box<Ready>> {
+        let has_ready = ctx.locks.iter().any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready));
+        has_ready.then(|| self.take_ready(&mut ctx, NOBODY))
+    }
+}
