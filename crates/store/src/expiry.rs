@@ -3,11 +3,12 @@
 //! Each stripe publishes the earliest expiry of its keys, and within it each segment knows its own, so a tick finds
 //! what is due by reading a dense array: a store in which nothing is due costs about a microsecond per database and
 //! tick. Stripes are swept in steps of about [`SLOTS_PER_LOCK`] keys under the lock, each from where the last one
-//! stopped, and for [`BUDGET`] per tick: a quarter of one core when called ten times a second, which removes some
-//! millions of keys a second.
+//! stopped. A tick does so for [`BUDGET`]; if more is due then, a thread [aside](crate::aside) goes on until nothing is,
+//! as fast as the machine has time for. So millions of keys that expire together are gone within a second on a core
+//! that is free, and a machine whose cores all work still spends a quarter of one on it.
 //!
 //! Redis draws samples instead, and leaves up to a quarter of the expired keys for later; here nothing expired stays
-//! longer than the time to the next tick while the budget suffices.
+//! longer than the time to the next tick and that which removing it takes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,8 +17,10 @@ use crate::Inner;
 use crate::effect::Effect;
 use crate::notify::Event;
 
-/// Time a tick takes at most.
+/// Time that a tick takes for what has expired or was flushed at most.
 const BUDGET: Duration = Duration::from_millis(25);
+/// How long the thread aside works before it looks at the time anew, and lets others have the processor.
+const SLICE: Duration = Duration::from_millis(2);
 /// Keys that are looked at under a stripe's lock in one go.
 const SLOTS_PER_LOCK: usize = 200;
 /// How often a sweep tries to lock a stripe in use before it goes on to the next one.
@@ -32,37 +35,91 @@ const STRIPES_PER_STEP: usize = 8;
 pub(crate) struct Sweeper {
     /// Keys are only removed when touched: DEBUG SET-ACTIVE-EXPIRE 0.
     pub(crate) paused: AtomicBool,
+    /// A thread aside goes on with what a tick left.
+    is_aside: AtomicBool,
     db: AtomicU32,
     stripe: AtomicUsize,
 }
 
-/// Removes expired keys and frees flushed databases.
+/// Removes expired keys, frees flushed databases, and moves entries together.
 pub(crate) fn tick(inner: &Inner) {
+    tick_for(inner, BUDGET);
+}
+
+fn tick_for(inner: &Inner, budget: Duration) {
     inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
     inner.discard(inner.memory.take_late());
-    let now_ms = inner.clock.now_ms();
-    let databases = inner.keyspace.databases();
-    let first = inner.sweeper.db.load(Ordering::Relaxed);
-    let databases = if inner.sweeper.paused.load(Ordering::Relaxed) { 0 } else { databases };
-    for step in 0..databases {
-        let db = (first + step) % databases;
-        let stripe = if step == 0 { inner.sweeper.stripe.load(Ordering::Relaxed) } else { 0 };
-        if let Some(stripe) = sweep(inner, db, stripe, now_ms, start) {
-            inner.sweeper.db.store(db, Ordering::Relaxed);
-            inner.sweeper.stripe.store(stripe, Ordering::Relaxed);
-            break;
-        }
+    let is_aside = inner.sweeper.is_aside.load(Ordering::SeqCst);
+    let is_done = work(inner, is_aside, || start.elapsed() >= budget);
+    if !is_done && !is_aside {
+        go_on_aside(inner);
     }
-    while inner.keyspace.free_discarded(STRIPES_PER_STEP) && start.elapsed() < BUDGET {}
     if inner.memory.is_over() {
         // What a command left to be evicted, or buffers pushed out.
-        inner.make_room_for(BUDGET.saturating_sub(start.elapsed()));
+        inner.make_room_for(budget.saturating_sub(start.elapsed()));
     }
+    if is_done {
+        // What is about to be removed is not worth being moved.
+        inner.compact();
+    }
+    crate::pages::settle();
+}
+
+/// Lets a thread aside do the rest.
+#[cold]
+fn go_on_aside(inner: &Inner) {
+    /// Lets the next tick start another one, even if this one panics.
+    struct End<'i>(&'i Inner);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.sweeper.is_aside.store(false, Ordering::SeqCst);
+        }
+    }
+    let Some(this) = inner.this.upgrade() else { return };
+    inner.sweeper.is_aside.store(true, Ordering::SeqCst);
+    inner.aside.run(move || {
+        let _end = End(&this);
+        loop {
+            let start = Instant::now();
+            if work(&this, false, || start.elapsed() >= SLICE) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// Sweeps all databases and frees flushed ones until time is over. `helps` tells that another thread does the same: it
+/// begins elsewhere then. Returns whether it came to the end.
+fn work(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
+    let sweeper = &inner.sweeper;
+    let now_ms = inner.clock.now_ms();
+    let databases = inner.keyspace.databases();
+    let first = sweeper.db.load(Ordering::Relaxed);
+    let swept = if sweeper.paused.load(Ordering::Relaxed) { 0 } else { databases };
+    for step in 0..swept {
+        let db = (first + step) % databases;
+        let stripe = if step == 0 { sweeper.stripe.load(Ordering::Relaxed) } else { 0 };
+        let stripe = if helps { stripe + inner.keyspace.stripes() / 2 } else { stripe };
+        if let Some(stripe) = sweep(inner, db, stripe, now_ms, &is_over) {
+            if !helps {
+                sweeper.db.store(db, Ordering::Relaxed);
+                sweeper.stripe.store(stripe, Ordering::Relaxed);
+            }
+            return false;
+        }
+    }
+    while inner.keyspace.free_discarded(STRIPES_PER_STEP) {
+        if is_over() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Sweeps one database from stripe `first` on, all around. Returns the stripe at which time ran out.
-fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -> Option<usize> {
+fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn() -> bool) -> Option<usize> {
     let stripes = {
         let pass = inner.gate.enter();
         inner.keyspace.db(&pass, index)?.stripes()
@@ -95,7 +152,9 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, start: Instant) -
                     }
                 });
                 drop(locked);
-                if start.elapsed() >= BUDGET {
+                drop(pass);
+                if is_over() {
+                    inner.discard(garbage);
                     inner.emit(effects);
                     return Some(stripe);
                 }
@@ -122,19 +181,28 @@ fn try_hard<T>(mut try_lock: impl FnMut() -> Option<T>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
+    use std::time::Duration;
 
+    use super::tick_for;
     use crate::{Caller, Clock, ManualClock, Store, StoreOptions, execute};
 
-    #[test]
-    fn a_stripe_in_use_neither_stops_a_tick_nor_is_forgotten() {
+    /// A store with so many keys that expire after 10 ms.
+    fn filled(stripes: usize, keys: usize) -> (Store, ManualClock) {
         let hand = ManualClock::new(1_000);
-        let store = Store::new(StoreOptions { stripes: 1, clock: Clock::Manual(hand.clone()), ..Default::default() });
+        let store = Store::new(StoreOptions { stripes, clock: Clock::Manual(hand.clone()), ..Default::default() });
         let mut out = Vec::new();
-        for n in 0..1_000 {
+        for n in 0..keys {
             let words = [&b"SET"[..], &format!("{n}").into_bytes(), b"v", b"PX", b"10"];
+            out.clear();
             let mut out = sluicegate_wire::resp::ReplyWriter::new(&mut out, Default::default());
             let _ = execute(&store, &mut Caller::default(), &words, &mut out);
         }
+        (store, hand)
+    }
+
+    #[test]
+    fn a_stripe_in_use_neither_stops_a_tick_nor_is_forgotten() {
+        let (store, hand) = filled(1, 1_000);
         hand.advance(20);
         let (locked, when_locked) = channel();
         let (release, when_released) = channel::<()>();
@@ -154,5 +222,43 @@ mod tests {
         while store.stats().expired < 1_000 {
             store.tick();
         }
+    }
+
+    #[test]
+    fn what_a_tick_leaves_is_removed_without_another() {
+        let (store, hand) = filled(64, 50_000);
+        tick_for(&store.0, Duration::ZERO);
+        assert_eq!(store.stats().expired, 0);
+        hand.advance(20);
+        tick_for(&store.0, Duration::ZERO);
+        sluicegate_testkit::wait_for("all keys to be gone", || store.stats().databases.is_empty().then_some(()));
+        assert_eq!(store.stats().expired, 50_000);
+        assert!(store.used_bytes() < 4 << 20, "{} bytes are left", store.used_bytes());
+    }
+
+    #[test]
+    fn a_flushed_database_is_freed_without_another_tick() {
+        let (store, _hand) = filled(64, 50_000);
+        let full = store.used_bytes();
+        let mut out = Vec::new();
+        let mut out = sluicegate_wire::resp::ReplyWriter::new(&mut out, Default::default());
+        let _ = execute(&store, &mut Caller::default(), &[b"FLUSHALL"], &mut out);
+        tick_for(&store.0, Duration::ZERO);
+        sluicegate_testkit::wait_for("the memory to be freed", || (store.0.memory.told() * 4 < full).then_some(()));
+    }
+
+    #[test]
+    fn a_sweep_aside_stops_when_expiry_is_switched_off() {
+        let (store, hand) = filled(4, 100);
+        store.expire_actively(false);
+        hand.advance(20);
+        tick_for(&store.0, Duration::ZERO);
+        tick_for(&store.0, Duration::ZERO);
+        assert_eq!(store.stats().expired, 0);
+        store.expire_actively(true);
+        sluicegate_testkit::wait_for("all keys to be gone", || {
+            tick_for(&store.0, Duration::ZERO);
+            (store.stats().expired == 100).then_some(())
+        });
     }
 }

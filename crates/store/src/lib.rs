@@ -20,6 +20,7 @@ pub mod catalogue;
 mod claim;
 mod clock;
 mod command;
+mod compact;
 pub mod config;
 mod context;
 mod effect;
@@ -39,6 +40,7 @@ mod multi_lock;
 mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;
+mod pages;
 mod park;
 mod pubsub;
 mod random;
@@ -118,6 +120,7 @@ pub(crate) struct Inner {
     /// Names of those who hold keys, by ticket; who gave none is known by the ticket's number.
     pub(crate) owners: Mutex<HashMap<u64, String>>,
     pub(crate) sweeper: expiry::Sweeper,
+    pub(crate) compactor: compact::Compactor,
     pub(crate) notifier: notify::Notifier,
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
@@ -156,6 +159,7 @@ impl Store {
             sections: stats::SectionCounts::default(),
             owners: Mutex::default(),
             sweeper: expiry::Sweeper::default(),
+            compactor: compact::Compactor::default(),
             notifier: notify::Notifier::default(),
             memory,
             pubsub: pubsub::PubSub::default(),
@@ -164,8 +168,9 @@ impl Store {
         }))
     }
 
-    /// Does a slice of the background work: removes expired keys, frees flushed databases. To be called ten times a
-    /// second, from any thread; a call takes at most about 25 ms, and hardly anything if nothing is due.
+    /// Does a slice of the background work: removes expired keys, frees flushed databases, moves entries together. To be
+    /// called ten times a second, from any thread; a call takes at most about 35 ms, and hardly anything if nothing is
+    /// due. What it can't finish in that time a thread beside goes on with.
     pub fn tick(&self) {
         expiry::tick(&self.0);
     }

@@ -1,12 +1,14 @@
 //! Memory for entries: small blocks from pages of one size class, large ones from the allocator.
 //!
 //! A store of small keys lives or dies by rounding: an allocator's 16-byte classes cost 8 bytes a key on average. So
-//! blocks up to [`SMALL_MAX`] bytes come in classes of 8 bytes, cut from pages of 2 KiB, which belong to one stripe and
-//! are guarded by its lock. A page finds its header by masking a block's address, so a block carries no header.
+//! blocks up to [`SMALL_MAX`] bytes come in classes of 8 bytes, cut from [pages](crate::pages) of 2 KiB, which belong to
+//! one stripe and are guarded by its lock. A page finds its header by masking a block's address, so a block carries no
+//! header.
 //!
-//! Pages come from one pool for the process, which maps regions of 2 MiB aligned to their size and unmaps a region when
-//! its last page returns, so memory that a burst of keys took goes back to the system. The pool has a lock of its own
-//! below the stripes', as any allocator has; it is held for some nanoseconds, once per page.
+//! Pages with room stand in three lists per class, by how full they are, and blocks come from the fullest kind. When
+//! keys go, or change their class, pages stay behind that are nearly empty; [`Slab::empty_one`] moves the blocks of one
+//! of them to others of the class and gives the page back. Blocks are moved only while that frees pages, never into
+//! new ones, and until less than an eighth of a class is free.
 //!
 //! Cost: 24 bytes of header a page (1.2 %), one partly filled page per class in use and stripe. A slab keeps one empty
 //! page per class, so that a key set and deleted in turn does not ask the pool every time.
@@ -14,18 +16,22 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::memory::heap_bytes;
+use crate::pages::{self, PAGE_BYTES};
 
 /// The largest block that a page serves, in bytes.
 pub(crate) const SMALL_MAX: usize = 128;
 
 const CLASS_BYTES: usize = 8;
 const CLASSES: usize = SMALL_MAX / CLASS_BYTES;
-const PAGE_BYTES: usize = 2048;
-const REGION_BYTES: usize = 2 << 20;
-const REGION_PAGES: usize = REGION_BYTES / PAGE_BYTES - 1; // the first page holds the region's header
+/// Lists of pages of a class: those of which less than 3/8 are used, less than 7/8, and the others that have room.
+const KINDS: usize = 3;
+/// A class of which less than this part is free is left as it is.
+const FREE_PART: usize = 8;
+/// Pages of a list that are looked at for one that may be emptied.
+const LOOKS: usize = 4;
 
 /// The head of a page; blocks follow.
 #[repr(C)]
@@ -40,27 +46,74 @@ struct Page {
     class: u16,
 }
 
-const _: () = assert!(size_of::<Page>() == 24);
+const HEAD: usize = size_of::<Page>();
+const _: () = assert!(HEAD == 24);
+
+/// Bytes of a class's blocks.
+const fn block_bytes(class: usize) -> usize {
+    (class + 1) * CLASS_BYTES
+}
+
+/// Blocks of a page of this class.
+const fn capacity(class: usize) -> usize {
+    const OF_CLASS: [u16; CLASSES] = {
+        let mut of_class = [0; CLASSES];
+        let mut class = 0;
+        while class < CLASSES {
+            of_class[class] = ((PAGE_BYTES - HEAD) / block_bytes(class)) as u16;
+            class += 1;
+        }
+        of_class
+    };
+    OF_CLASS[class] as usize
+}
 
 impl Page {
-    fn block_bytes(&self) -> usize {
-        (self.class as usize + 1) * CLASS_BYTES
+    /// The list in which it stands; [`KINDS`] if it is full.
+    #[inline]
+    fn kind(&self) -> usize {
+        let (used, capacity) = (usize::from(self.used), capacity(usize::from(self.class)));
+        usize::from(used * 8 >= capacity * 3) + usize::from(used * 8 >= capacity * 7) + usize::from(used == capacity)
     }
+}
 
-    fn is_full(&self) -> bool {
-        self.free == 0 && self.fresh as usize + self.block_bytes() > PAGE_BYTES
+/// The pages of one class.
+#[derive(Clone, Copy)]
+struct Class {
+    lists: [*mut Page; KINDS],
+    pages: u32,
+    /// Blocks of them that are free.
+    free: u32,
+}
+
+impl Class {
+    /// Whether moving blocks may free a page.
+    fn is_loose(&self, class: usize) -> bool {
+        let (pages, free, capacity) = (self.pages as usize, self.free as usize, capacity(class));
+        free >= capacity && free * FREE_PART > pages * capacity
     }
+}
+
+/// What [`Slab::empty_one`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Emptied {
+    /// A page was given back.
+    Page,
+    /// A page could be given back, but all those looked at have blocks that must stay.
+    Held,
+    /// No page can be given back.
+    Nothing,
 }
 
 /// The blocks of one stripe.
 ///
 /// Dropping a slab gives back its partly filled pages only; its owner frees every block first.
 pub(crate) struct Slab {
-    /// Pages with room, a list per class.
-    partial: [*mut Page; CLASSES],
     /// Bytes of blocks in use, as they are rounded.
     bytes: usize,
-    page_bytes: usize,
+    /// Bytes of free blocks in pages.
+    loose_bytes: usize,
+    classes: [Class; CLASSES],
 }
 
 // SAFETY: a slab owns its pages alone; they are reached through it or through blocks that its owner holds under the
@@ -74,7 +127,8 @@ pub(crate) fn rounded(bytes: usize) -> usize {
 
 impl Slab {
     pub(crate) const fn new() -> Slab {
-        Slab { partial: [ptr::null_mut(); CLASSES], bytes: 0, page_bytes: 0 }
+        let class = Class { lists: [ptr::null_mut(); KINDS], pages: 0, free: 0 };
+        Slab { bytes: 0, loose_bytes: 0, classes: [class; CLASSES] }
     }
 
     /// Bytes of blocks in use.
@@ -82,10 +136,15 @@ impl Slab {
         self.bytes
     }
 
+    /// Bytes of free blocks in its pages.
+    pub(crate) fn loose_bytes(&self) -> usize {
+        self.loose_bytes
+    }
+
     /// Bytes of pages, in use or not.
     #[cfg(test)]
     pub(crate) fn page_bytes(&self) -> usize {
-        self.page_bytes
+        self.classes.iter().map(|class| class.pages as usize * PAGE_BYTES).sum()
     }
 
     /// A block of at least `bytes` bytes, aligned to 8. `bytes` is not 0.
@@ -97,13 +156,22 @@ impl Slab {
             self.bytes += heap_bytes(bytes);
             return NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout));
         }
-        let class = (bytes - 1) / CLASS_BYTES;
-        self.bytes += (class + 1) * CLASS_BYTES;
-        if self.partial[class].is_null() {
-            self.add_page(class);
-        }
-        let head = self.partial[class];
-        // SAFETY: pages in `partial` are live and owned by this slab; a page in the list has room, so either its free
+        self.alloc_of((bytes - 1) / CLASS_BYTES)
+    }
+
+    #[inline]
+    fn alloc_of(&mut self, class: usize) -> NonNull<u8> {
+        self.bytes += block_bytes(class);
+        let [emptiest, emptier, fullest] = self.classes[class].lists;
+        let head = match (fullest.is_null(), emptier.is_null(), emptiest.is_null()) {
+            (false, ..) => fullest,
+            (true, false, _) => emptier,
+            (true, true, false) => emptiest,
+            (true, true, true) => self.add_page(class),
+        };
+        self.loose_bytes -= block_bytes(class);
+        self.classes[class].free -= 1;
+        // SAFETY: pages in the lists are live and owned by this slab; a page in a list has room, so either its free
         // list or its fresh part yields a block inside the page.
         unsafe {
             let page = &mut *head;
@@ -113,13 +181,12 @@ impl Slab {
                 offset
             } else {
                 let offset = page.fresh;
-                page.fresh += page.block_bytes() as u16;
+                page.fresh += block_bytes(class) as u16;
                 offset
             };
+            let before = page.kind();
             page.used += 1;
-            if page.is_full() {
-                self.unlink(head);
-            }
+            self.moved(head, before);
             NonNull::new_unchecked(head.cast::<u8>().add(offset as usize))
         }
     }
@@ -136,51 +203,168 @@ impl Slab {
             // SAFETY: the caller says that the block was allocated with this size, hence this layout.
             return unsafe { dealloc(block.as_ptr(), layout) };
         }
-        let head = block.as_ptr().map_addr(|addr| addr & !(PAGE_BYTES - 1)).cast::<Page>();
-        // SAFETY: pages are aligned to their size, so the mask finds the header of the page the block was cut from,
-        // which lives while one of its blocks does. The block is at least 8 bytes and unused from here on.
+        let head = page_of(block);
+        // SAFETY: the block's page lives while one of its blocks does.
         unsafe {
-            self.bytes -= (*head).block_bytes();
-            let was_full = (*head).is_full();
-            block.cast::<u16>().write((*head).free);
-            (*head).free = (block.as_ptr().addr() - head.addr()) as u16;
-            (*head).used -= 1;
-            if was_full {
-                self.link(head);
+            let before = (*head).kind();
+            self.put(head, block);
+            if (*head).used > 0 {
+                return self.moved(head, before);
             }
-            let alone = (*head).next.is_null() && (*head).prev.is_null();
-            if (*head).used == 0 && !alone {
-                self.unlink(head);
-                self.page_bytes -= PAGE_BYTES;
-                POOL.lock().give(head.cast());
+            if before < KINDS {
+                self.unlink(head, before);
+            }
+            if self.classes[usize::from((*head).class)].lists.iter().all(|list| list.is_null()) {
+                self.link(head);
+            } else {
+                self.give(head);
             }
         }
     }
 
-    fn add_page(&mut self, class: usize) {
-        let page = POOL.lock().take().cast::<Page>();
-        self.page_bytes += PAGE_BYTES;
-        let head = Page {
-            next: ptr::null_mut(),
-            prev: ptr::null_mut(),
-            free: 0,
-            fresh: size_of::<Page>() as u16,
-            used: 0,
-            class: class as u16,
-        };
+    /// Puts a block into its page's free list.
+    ///
+    /// # Safety
+    /// `head` is the block's page, and the block is not used afterwards.
+    unsafe fn put(&mut self, head: *mut Page, block: NonNull<u8>) {
+        // SAFETY: the block is at least 8 bytes and unused from here on; its page is live.
+        unsafe {
+            block.cast::<u16>().write((*head).free);
+            (*head).free = (block.as_ptr().addr() - head.addr()) as u16;
+            (*head).used -= 1;
+            let class = usize::from((*head).class);
+            self.bytes -= block_bytes(class);
+            self.loose_bytes += block_bytes(class);
+            self.classes[class].free += 1;
+        }
+    }
+
+    /// Moves the blocks of one sparse page to others and gives the page back. `may_move` says whether a block may move;
+    /// `moves` hears where the contents of a block are now, and makes its owner point there; if it returns false, the
+    /// block stays.
+    ///
+    /// That takes a few cache misses a block, at most some 200 blocks.
+    pub(crate) fn empty_one(
+        &mut self,
+        may_move: impl Fn(NonNull<u8>) -> bool,
+        mut moves: impl FnMut(NonNull<u8>, NonNull<u8>) -> bool,
+    ) -> Emptied {
+        let mut result = Emptied::Nothing;
+        for class in 0..CLASSES {
+            if !self.classes[class].is_loose(class) {
+                continue;
+            }
+            let Some((head, blocks)) = self.victim(class, &may_move) else {
+                result = Emptied::Held;
+                continue;
+            };
+            // SAFETY: the page is in its list; out of it, none of its blocks is handed out. The blocks are in use,
+            // hence of this class's size, and no two of them overlap.
+            unsafe {
+                self.unlink(head, (*head).kind());
+                for block in blocks {
+                    let new = self.alloc_of(class);
+                    new.copy_from_nonoverlapping(block, block_bytes(class));
+                    if moves(block, new) {
+                        self.put(head, block);
+                    } else {
+                        self.free(new, block_bytes(class));
+                    }
+                }
+                if (*head).used > 0 {
+                    self.link(head);
+                    return Emptied::Held;
+                }
+                self.give(head);
+            }
+            return Emptied::Page;
+        }
+        result
+    }
+
+    /// The page of a class that is best emptied, with its blocks in use.
+    fn victim(
+        &self,
+        class: usize,
+        may_move: impl Fn(NonNull<u8>) -> bool,
+    ) -> Option<(*mut Page, SmallVec<[NonNull<u8>; 64]>)> {
+        let Class { lists: [emptiest, emptier, _], .. } = self.classes[class];
+        for list in [emptiest, emptier] {
+            let mut page = list;
+            for _ in 0..LOOKS {
+                if page.is_null() {
+                    break;
+                }
+                // SAFETY: pages in the lists are live.
+                let (blocks, next) = unsafe { (used_blocks(page), (*page).next) };
+                if blocks.iter().all(|block| may_move(*block)) {
+                    return Some((page, blocks));
+                }
+                page = next;
+            }
+        }
+        None
+    }
+
+    fn add_page(&mut self, class: usize) -> *mut Page {
+        let page = pages::take().cast::<Page>();
+        let Class { pages, free, .. } = &mut self.classes[class];
+        *pages += 1;
+        *free += capacity(class) as u32;
+        self.loose_bytes += capacity(class) * block_bytes(class);
+        let (next, prev) = (ptr::null_mut(), ptr::null_mut());
+        let head = Page { next, prev, free: 0, fresh: HEAD as u16, used: 0, class: class as u16 };
         // SAFETY: the pool hands out whole, aligned pages that nobody else uses.
         unsafe {
             page.write(head);
             self.link(page);
         }
+        page
+    }
+
+    /// Gives a page back to the pool.
+    ///
+    /// # Safety
+    /// `page` is a page of this slab that is in no list and of which no block is used.
+    unsafe fn give(&mut self, page: *mut Page) {
+        // SAFETY: the caller vouches for `page`.
+        unsafe {
+            let class = usize::from((*page).class);
+            let Class { pages, free, .. } = &mut self.classes[class];
+            *pages -= 1;
+            *free -= capacity(class) as u32;
+            self.loose_bytes -= capacity(class) * block_bytes(class);
+            pages::give([page.cast()]);
+        }
+    }
+
+    /// Brings a page whose use has changed into the list where it belongs; `before` is where it stands.
+    ///
+    /// # Safety
+    /// `page` is a live page of this slab and stands in that list.
+    #[inline]
+    unsafe fn moved(&mut self, page: *mut Page, before: usize) {
+        // SAFETY: the caller vouches for `page`.
+        unsafe {
+            let now = (*page).kind();
+            if now == before {
+                return;
+            }
+            if before < KINDS {
+                self.unlink(page, before);
+            }
+            if now < KINDS {
+                self.link(page);
+            }
+        }
     }
 
     /// # Safety
-    /// `page` is a live page of this slab that is in no list.
+    /// `page` is a live page of this slab that has room and is in no list.
     unsafe fn link(&mut self, page: *mut Page) {
         // SAFETY: the caller vouches for `page`; the list's pages are this slab's and live.
         unsafe {
-            let first = &mut self.partial[(*page).class as usize];
+            let first = &mut self.classes[usize::from((*page).class)].lists[(*page).kind()];
             (*page).prev = ptr::null_mut();
             (*page).next = *first;
             if !first.is_null() {
@@ -191,36 +375,33 @@ impl Slab {
     }
 
     /// # Safety
-    /// `page` is a live page of this slab and in its class's list.
-    unsafe fn unlink(&mut self, page: *mut Page) {
+    /// `page` is a live page of this slab and in that list of its class.
+    unsafe fn unlink(&mut self, page: *mut Page, kind: usize) {
         // SAFETY: the caller vouches for `page`; its neighbours are in the same list and live.
         unsafe {
             let (next, prev) = ((*page).next, (*page).prev);
             match prev.is_null() {
-                true => self.partial[(*page).class as usize] = next,
+                true => self.classes[usize::from((*page).class)].lists[kind] = next,
                 false => (*prev).next = next,
             }
             if !next.is_null() {
                 (*next).prev = prev;
             }
-            (*page).next = ptr::null_mut();
-            (*page).prev = ptr::null_mut();
         }
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let mut pool = POOL.lock();
-        for first in self.partial {
+        for first in self.classes.iter().flat_map(|class| class.lists) {
             let mut page = first;
             while !page.is_null() {
                 // SAFETY: pages in the lists are live; each is given back once, and not read after.
                 unsafe {
                     let next = (*page).next;
-                    debug_assert_eq!((*page).used, 0, "a slab dropped with blocks in use");
+                    debug_assert!((*page).used == 0 || std::thread::panicking(), "blocks in use");
                     if (*page).used == 0 {
-                        pool.give(page.cast());
+                        pages::give([page.cast()]);
                     }
                     page = next;
                 }
@@ -229,144 +410,37 @@ impl Drop for Slab {
     }
 }
 
+/// The page that a small block was cut from: pages are aligned to their size.
+fn page_of(block: NonNull<u8>) -> *mut Page {
+    block.as_ptr().map_addr(|addr| addr & !(PAGE_BYTES - 1)).cast()
+}
+
+/// The blocks of a page that are in use: those that were handed out, without those in the free list.
+///
+/// # Safety
+/// `head` is a live page of a slab that does not change meanwhile.
+unsafe fn used_blocks(head: *mut Page) -> SmallVec<[NonNull<u8>; 64]> {
+    let mut blocks = SmallVec::new();
+    // SAFETY: the free list links free blocks of the page; offsets below `fresh` lie inside it.
+    unsafe {
+        let bytes = block_bytes(usize::from((*head).class));
+        let index = |offset: u16| (usize::from(offset) - HEAD) / bytes;
+        let mut is_free = [0_u64; PAGE_BYTES / CLASS_BYTES / 64];
+        let mut free = (*head).free;
+        while free != 0 {
+            is_free[index(free) / 64] |= 1 << (index(free) % 64);
+            free = head.cast::<u8>().add(usize::from(free)).cast::<u16>().read();
+        }
+        for block in (0..index((*head).fresh)).filter(|block| is_free[block / 64] >> (block % 64) & 1 == 0) {
+            blocks.push(NonNull::new_unchecked(head.cast::<u8>().add(HEAD + block * bytes)));
+        }
+        debug_assert_eq!(blocks.len(), usize::from((*head).used));
+    }
+    blocks
+}
+
 fn large(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, CLASS_BYTES).expect("entries are far below isize::MAX")
-}
-
-/// The pages of the process.
-static POOL: Mutex<Pool> = Mutex::new(Pool { roomy: ptr::null_mut(), spare: ptr::null_mut() });
-
-struct Pool {
-    /// Regions with a free page.
-    roomy: *mut Region,
-    /// One empty region kept back, so that a burst at a region's border does not map and unmap in turn.
-    spare: *mut Region,
-}
-
-// SAFETY: the pool's regions are reached through its lock only.
-unsafe impl Send for Pool {}
-
-/// The head of a region, in its first page.
-#[repr(C)]
-struct Region {
-    next: *mut Region,
-    prev: *mut Region,
-    /// Freed pages, each linking to the next through its first word.
-    free: *mut *mut u8,
-    /// Pages never used begin here; untouched ones cost no memory.
-    fresh: u32,
-    used: u32,
-}
-
-impl Pool {
-    fn take(&mut self) -> *mut u8 {
-        if self.roomy.is_null() {
-            let region = match self.spare.is_null() {
-                true => map_region(),
-                false => std::mem::replace(&mut self.spare, ptr::null_mut()),
-            };
-            // SAFETY: a new or spare region is live and in no list.
-            unsafe { self.link(region) };
-        }
-        let region = self.roomy;
-        // SAFETY: regions in the list are live and have a free or a fresh page.
-        unsafe {
-            let head = &mut *region;
-            head.used += 1;
-            let page = if head.free.is_null() {
-                head.fresh += 1;
-                region.cast::<u8>().add(head.fresh as usize * PAGE_BYTES)
-            } else {
-                let page = head.free;
-                head.free = page.read().cast();
-                page.cast()
-            };
-            if head.used as usize == REGION_PAGES {
-                self.unlink(region);
-            }
-            page
-        }
-    }
-
-    /// # Safety
-    /// `page` came from [`take`](Self::take) and is not used afterwards.
-    unsafe fn give(&mut self, page: *mut u8) {
-        let region = page.map_addr(|addr| addr & !(REGION_BYTES - 1)).cast::<Region>();
-        // SAFETY: regions are aligned to their size, so the mask finds the header of the page's region, which lives
-        // while one of its pages is in use.
-        unsafe {
-            if (*region).used as usize == REGION_PAGES {
-                self.link(region);
-            }
-            page.cast::<*mut u8>().write((*region).free.cast());
-            (*region).free = page.cast();
-            (*region).used -= 1;
-            if (*region).used == 0 {
-                self.unlink(region);
-                let surplus = std::mem::replace(&mut self.spare, region);
-                if !surplus.is_null() {
-                    libc::munmap(surplus.cast(), REGION_BYTES);
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// `region` is live and in no list.
-    unsafe fn link(&mut self, region: *mut Region) {
-        // SAFETY: the caller vouches for `region`, the list's regions are live.
-        unsafe {
-            (*region).prev = ptr::null_mut();
-            (*region).next = self.roomy;
-            if !self.roomy.is_null() {
-                (*self.roomy).prev = region;
-            }
-            self.roomy = region;
-        }
-    }
-
-    /// # Safety
-    /// `region` is live and in the list.
-    unsafe fn unlink(&mut self, region: *mut Region) {
-        // SAFETY: the caller vouches for `region`, its neighbours are live.
-        unsafe {
-            let (next, prev) = ((*region).next, (*region).prev);
-            match prev.is_null() {
-                true => self.roomy = next,
-                false => (*prev).next = next,
-            }
-            if !next.is_null() {
-                (*next).prev = prev;
-            }
-        }
-    }
-}
-
-/// Maps a region aligned to its size: twice the size is mapped and what sticks out is given back.
-fn map_region() -> *mut Region {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: an anonymous mapping without a wished address touches nothing that exists; the parts unmapped lie inside
-    // the mapping just made, and the region's header inside what is kept.
-    unsafe {
-        let start = libc::mmap(ptr::null_mut(), 2 * REGION_BYTES, protection, flags, -1, 0);
-        if start == libc::MAP_FAILED {
-            handle_alloc_error(Layout::from_size_align_unchecked(REGION_BYTES, PAGE_BYTES));
-        }
-        let start = start.cast::<u8>();
-        let skip = start.addr().next_multiple_of(REGION_BYTES) - start.addr();
-        if skip > 0 {
-            libc::munmap(start.cast(), skip);
-        }
-        libc::munmap(start.add(skip + REGION_BYTES).cast(), REGION_BYTES - skip);
-        let region = start.add(skip).cast::<Region>();
-        // One huge page per region: a lookup then misses the translation cache once less. The pool fills a region
-        // before it takes another, so this costs at most a region; where it is refused, nothing is lost.
-        libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
-        let head = Region { next: ptr::null_mut(), prev: ptr::null_mut(), free: ptr::null_mut(), fresh: 0, used: 0 };
-        region.write(head);
-        region
-    }
 }
 
 #[cfg(test)]
@@ -408,5 +482,69 @@ mod tests {
         }
         assert_eq!(slab.bytes(), 0);
         assert!(slab.page_bytes() <= CLASSES * PAGE_BYTES, "{} bytes are kept", slab.page_bytes());
+        assert_eq!(
+            slab.loose_bytes(),
+            slab.classes.iter().zip(0..).map(|(of, class)| { of.free as usize * block_bytes(class) }).sum()
+        );
+    }
+
+    #[test]
+    fn sparse_pages_are_emptied_and_the_others_left() {
+        let mut slab = Slab::new();
+        let mut blocks: Vec<NonNull<u8>> = (0..3_600).map(|_| slab.alloc(56)).collect();
+        // SAFETY: a block has 56 bytes.
+        blocks.iter().enumerate().for_each(|(n, block)| unsafe { block.cast::<usize>().write(n) });
+        assert_eq!((slab.page_bytes(), slab.loose_bytes()), (100 * PAGE_BYTES, 0));
+        assert_eq!(slab.empty_one(|_| true, |_, _| true), Emptied::Nothing);
+        // SAFETY: each block is freed once.
+        let free = |slab: &mut Slab, block| unsafe { slab.free(block, 56) };
+        let mut at = 0;
+        blocks.retain(|block| {
+            at += 1;
+            if at % 10 != 0 {
+                free(&mut slab, *block);
+            }
+            at % 10 == 0
+        });
+        assert_eq!(slab.page_bytes(), 100 * PAGE_BYTES);
+        let mut moved = 0;
+        loop {
+            let moves = |old: NonNull<u8>, new: NonNull<u8>| {
+                let place = blocks.iter_mut().find(|block| **block == old).expect("a block in use");
+                *place = new;
+                moved += 1;
+                true
+            };
+            match slab.empty_one(|_| true, moves) {
+                Emptied::Page => {}
+                Emptied::Nothing => break,
+                Emptied::Held => panic!("nothing is held"),
+            }
+        }
+        assert_eq!(slab.page_bytes(), 11 * PAGE_BYTES, "360 blocks, 36 a page, of which less than an eighth is free");
+        assert!(moved <= 450, "{moved} moves for 360 blocks");
+        for (n, block) in blocks.iter().enumerate() {
+            // SAFETY: the block is in use, and its contents moved with it.
+            assert_eq!(unsafe { block.cast::<usize>().read() }, n * 10 + 9);
+        }
+        blocks.into_iter().for_each(|block| free(&mut slab, block));
+        assert_eq!((slab.bytes(), slab.empty_one(|_| true, |_, _| true)), (0, Emptied::Page));
+        assert_eq!((slab.page_bytes(), slab.loose_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn blocks_whose_owner_is_not_found_stay() {
+        let mut slab = Slab::new();
+        let blocks: Vec<NonNull<u8>> = (0..1_000).map(|_| slab.alloc(16)).collect();
+        let (gone, kept): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(n, _)| n % 10 > 0);
+        // SAFETY: each block is freed once.
+        gone.into_iter().for_each(|(_, block)| unsafe { slab.free(block, 16) });
+        let bytes = slab.bytes();
+        assert_eq!(slab.empty_one(|_| false, |_, _| true), Emptied::Held);
+        assert_eq!(slab.empty_one(|_| true, |_, _| false), Emptied::Held);
+        assert_eq!((slab.bytes(), slab.page_bytes()), (bytes, 8 * PAGE_BYTES));
+        // SAFETY: as above.
+        kept.into_iter().for_each(|(_, block)| unsafe { slab.free(block, 16) });
+        assert_eq!(slab.bytes(), 0);
     }
 }

@@ -21,7 +21,7 @@ use crate::hold::HoldTable;
 use crate::memory::Memory;
 use crate::notify::Class;
 use crate::object::{Kind, Object, Set};
-use crate::slab::Slab;
+use crate::slab::{Emptied, Slab};
 use crate::table::{Due, Item, KeyHasher, Slot, Table};
 use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
 use crate::watch::WatchTable;
@@ -44,6 +44,10 @@ pub(crate) struct Figures {
     pub(crate) earliest_ms: AtomicI64,
     /// Bytes of entries, values and table.
     pub(crate) bytes: AtomicUsize,
+    /// Bytes of pages that no entry uses.
+    pub(crate) loose: AtomicU32,
+    /// How many of those were left when somebody last looked whether pages can be given back.
+    pub(crate) settled: AtomicU32,
 }
 
 /// Time as one command sees it: read when first asked for, then frozen.
@@ -238,6 +242,7 @@ impl Drop for Locked<'_> {
             self.figures.earliest_ms.store(self.stripe.earliest_ms, Ordering::Relaxed);
             let bytes = self.stripe.bytes();
             self.figures.bytes.store(bytes, Ordering::Relaxed);
+            self.figures.loose.store(self.stripe.loose_bytes(), Ordering::Relaxed);
             let drift = bytes as i64 - self.stripe.counted;
             if drift.abs() > self.stripe.memory.slack() {
                 self.stripe.counted = bytes as i64;
@@ -251,6 +256,39 @@ impl Stripe {
     /// Bytes of entries, values and table.
     fn bytes(&self) -> usize {
         self.slab.bytes() + self.outside_bytes + self.table.bytes()
+    }
+
+    /// Bytes of its pages that no entry uses.
+    pub(crate) fn loose_bytes(&self) -> u32 {
+        u32::try_from(self.slab.loose_bytes()).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of its pages, and of the entries in them.
+    #[cfg(test)]
+    pub(crate) fn page_figures(&self) -> (usize, usize) {
+        (self.slab.page_bytes(), self.slab.bytes())
+    }
+
+    /// Moves the entries of one page that is nearly empty to others, and gives the page back. Entries of held keys stay,
+    /// because who holds a key may be reading it without the lock.
+    pub(crate) fn compact(&mut self) -> Emptied {
+        let Stripe { slab, table, holds, .. } = self;
+        let may_move = |block| {
+            // SAFETY: a block of the slab that is in use is an entry of this stripe, which is locked.
+            let entry = unsafe { Entry::at(block) };
+            holds.as_deref().is_none_or(|holds| !holds.concerns(entry.key()))
+        };
+        let emptied = slab.empty_one(may_move, |old, new| {
+            // SAFETY: as above; the contents of `old` have been copied to `new`, and one of them is freed.
+            let (old, new) = unsafe { (Entry::at(old), Entry::at(new)) };
+            let slot = table.find_by(table.hash(new.key()), |entry| entry.address() == old.address());
+            debug_assert!(slot.is_some(), "every entry is in the table");
+            let Some(slot) = slot else { return false };
+            *table.entry_mut(slot) = new;
+            true
+        });
+        self.changed |= emptied == Emptied::Page;
+        emptied
     }
 
     /// Makes unlocking publish its figures and tell the store's sum, whether something changed or not.
@@ -672,6 +710,13 @@ mod tests {
                 model.retain(|_, (_, expiry)| expiry.is_none_or(|at_ms| at_ms > now_ms));
                 readers.retain(|_| random.below(2) == 0);
             }
+            if round % 100 == 99 {
+                let (keys, pages) = (stripe.table.len(), stripe.slab.page_bytes());
+                let emptied = stripe.compact();
+                assert_ne!(emptied, Emptied::Held, "nobody holds a key");
+                let freed = pages - stripe.slab.page_bytes();
+                assert_eq!((stripe.table.len(), freed > 0), (keys, emptied == Emptied::Page));
+            }
             if round % 500 == 499 {
                 // A step of a sweep, which work goes between.
                 let now_ms = random.below(300) as i64;
@@ -698,9 +743,14 @@ mod tests {
         assert_eq!(stripe.outside_bytes, stripe.table.entries().map(Entry::outside_bytes).sum::<usize>());
         let earliest_ms = model.values().filter_map(|(_, expiry)| *expiry).min().unwrap_or(i64::MAX);
         assert!(stripe.table.earliest_ms() <= earliest_ms && stripe.earliest_ms <= earliest_ms);
+        while stripe.compact() == Emptied::Page {}
+        model.keys().for_each(|key| assert!(check(stripe, &hasher, key, &model).is_some()));
+        assert_eq!(stripe.table.len(), model.len());
         stripe.clear();
         assert_eq!(stripe.slab.bytes(), 0);
         assert!(stripe.slab.page_bytes() <= 16 * 2048, "{} bytes are kept", stripe.slab.page_bytes());
+        while stripe.compact() == Emptied::Page {}
+        assert_eq!(stripe.slab.page_bytes(), 0);
     }
 
     #[test]
@@ -709,6 +759,43 @@ mod tests {
         std::thread::scope(|scope| {
             (1..=3).for_each(|seed| drop(scope.spawn(move || random_work(seed, 60_000))));
         });
+    }
+
+    #[test]
+    fn entries_of_held_keys_are_not_moved() {
+        let hasher = KeyHasher::default();
+        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()));
+        let figures = Figures::default();
+        let mut locked = cell.lock(&figures);
+        let stripe = &mut *locked;
+        let key = |n: u32| format!("key:{n:08}").into_bytes();
+        let find = |stripe: &Stripe, n: u32| stripe.table.find(hasher.hash(&key(n)), &key(n)).expect("it is there");
+        for n in 0..1_000 {
+            drop(stripe.set((hasher.hash(&key(n)), &key(n)), None, Value::of(b"value"), None, 0));
+        }
+        for n in (0..1_000).filter(|n| n % 20 != 0) {
+            let slot = find(stripe, n);
+            drop(stripe.remove(slot));
+        }
+        let mut holds = HoldTable::default();
+        for n in [0, 500, 980] {
+            holds.grant(1, &key(n), crate::hold::Mode::Shared);
+        }
+        stripe.holds = Some(Box::new(holds));
+        let address = |stripe: &Stripe, n: u32| stripe.table.entry(find(stripe, n)).address();
+        let before: Vec<_> = (0..1_000).step_by(20).map(|n| address(stripe, n)).collect();
+        let pages = stripe.slab.page_bytes();
+        while stripe.compact() == Emptied::Page {}
+        assert!(stripe.slab.page_bytes() * 2 < pages, "{} of {pages} bytes are left", stripe.slab.page_bytes());
+        let after: Vec<_> = (0..1_000).step_by(20).map(|n| address(stripe, n)).collect();
+        for n in [0, 25, 49] {
+            assert_eq!(before[n], after[n], "the entry of a held key was moved");
+        }
+        assert!(before != after);
+        stripe.holds = None;
+        while stripe.compact() == Emptied::Page {}
+        assert_eq!(stripe.slab.page_bytes(), 2048, "50 entries of 32 bytes are one page");
+        drop(locked);
     }
 
     #[test]

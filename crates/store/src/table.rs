@@ -141,6 +141,11 @@ impl<T: Item> Table<T> {
         Some(Slot { directory: directory as u32, index: index as u16 })
     }
 
+    /// The hash of a key.
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key)
+    }
+
     /// The entry at `slot`.
     pub(crate) fn entry(&self, slot: Slot) -> &T {
         self.directory[slot.directory as usize].slots()[slot.index as usize].as_ref().expect("a slot that was found")
@@ -413,6 +418,8 @@ impl<T: Item> Table<T> {
                 swept.earliest_ms = swept.earliest_ms.min(segment.head().earliest_ms);
                 continue;
             }
+            // All lines at once, or each is waited for by itself.
+            segment.slots().iter().flatten().for_each(|entry| prefetch(entry.address()));
             let mut earliest_ms = i64::MAX;
             for index in 0..segment.capacity() {
                 let Some(entry) = &mut segment.slots_mut()[index] else { continue };

@@ -264,6 +264,15 @@ impl Entry {
         Entry(self.0)
     }
 
+    /// The entry in a block, as another handle of it.
+    ///
+    /// # Safety
+    /// [`new`](Self::new) wrote the block, or its contents were copied there since; otherwise as for
+    /// [`alias`](Self::alias).
+    pub(crate) unsafe fn at(block: NonNull<u8>) -> Entry {
+        Entry(block)
+    }
+
     /// Gives the block back to the slab it came from, and the value to the caller if it is not in the block.
     pub(crate) fn free(self, slab: &mut Slab) -> Option<Garbage> {
         let garbage = self.take_value();
