@@ -154,12 +154,17 @@ impl<'p> Ctx<'p> {
     #[inline]
     fn lock_pinned(&mut self, index: usize) {
         if self.pins.is_some() {
-            let place = &mut self.places[index];
-            place.lock = 0;
-            let keyspace = &self.inner.keyspace;
-            self.locks.clear();
-            self.locks.push(keyspace.db_to_write(self.pass, place.db).lock(keyspace.stripe_of(place.hash)));
+            self.lock_one(index);
         }
+    }
+
+    #[cold]
+    fn lock_one(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        place.lock = 0;
+        let keyspace = &self.inner.keyspace;
+        self.locks.clear();
+        self.locks.push(keyspace.db_to_write(self.pass, place.db).lock(keyspace.stripe_of(place.hash)));
     }
 
     /// Finds key `index` of a command that runs aside.

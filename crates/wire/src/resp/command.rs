@@ -181,14 +181,16 @@ impl CommandParser {
     }
 
     fn read_count(&mut self, buf: &[u8], limits: &CommandLimits) -> CommandStatus {
-        let (text, next) = match count_line(buf, 0) {
-            Line::Found { text, next } => (text, next),
-            Line::Incomplete => return CommandStatus::Incomplete { need: 1 },
-            Line::TooLong => return CommandStatus::Error(ProtocolError::TooBigCount),
+        let (count, next) = match short_count(buf, 1) {
+            Some((count, next)) => (Some(i64::from(count)), next),
+            None => match count_line(buf, 0) {
+                Line::Found { text, next } => (parse_i64(&text[1..]), next),
+                Line::Incomplete => return CommandStatus::Incomplete { need: 1 },
+                Line::TooLong => return CommandStatus::Error(ProtocolError::TooBigCount),
+            },
         };
-        let count = match parse_i64(&text[1..]) {
-            Some(count) if count <= i64::from(limits.max_args) => count,
-            _ => return CommandStatus::Error(ProtocolError::InvalidCount),
+        let Some(count) = count.filter(|count| *count <= i64::from(limits.max_args)) else {
+            return CommandStatus::Error(ProtocolError::InvalidCount);
         };
         if count > 10 && limits.unauthenticated {
             return CommandStatus::Error(ProtocolError::UnauthenticatedCount);
@@ -206,21 +208,20 @@ impl CommandParser {
             let len = match self.bulk {
                 Some(len) => len,
                 None => {
-                    let (text, next) = match count_line(buf, self.position) {
-                        Line::Found { text, next } => (text, next),
-                        // An argument takes at least "$0\r\n\r\n".
-                        Line::Incomplete => return CommandStatus::Incomplete { need: 1 },
-                        Line::TooLong => return CommandStatus::Error(ProtocolError::TooBigLength),
+                    let short = match buf.get(self.position) {
+                        Some(b'$') => short_count(buf, self.position + 1),
+                        _ => None,
                     };
-                    // Redis looks for the line's end first, so the line may be empty: its CR is then what stands there.
-                    match buf[self.position] {
-                        b'$' => {}
-                        got => return CommandStatus::Error(ProtocolError::ExpectedBulk(got)),
+                    let (len, next) = match short {
+                        Some((len, next)) => (u64::from(len), next),
+                        None => match self.read_length(buf) {
+                            Ok(read) => read,
+                            Err(status) => return status,
+                        },
+                    };
+                    if len > limits.max_bulk {
+                        return CommandStatus::Error(ProtocolError::InvalidLength);
                     }
-                    let len = match parse_i64(&text[1..]).and_then(|len| u64::try_from(len).ok()) {
-                        Some(len) if len <= limits.max_bulk => len,
-                        _ => return CommandStatus::Error(ProtocolError::InvalidLength),
-                    };
                     if len > 16384 && limits.unauthenticated {
                         return CommandStatus::Error(ProtocolError::UnauthenticatedLength);
                     }
@@ -241,6 +242,24 @@ impl CommandParser {
                 return self.complete(self.position);
             }
         }
+    }
+
+    /// An argument's length and where it starts, from a line of any form.
+    #[cold]
+    fn read_length(&self, buf: &[u8]) -> Result<(u64, usize), CommandStatus> {
+        let (text, next) = match count_line(buf, self.position) {
+            Line::Found { text, next } => (text, next),
+            // An argument takes at least "$0\r\n\r\n".
+            Line::Incomplete => return Err(CommandStatus::Incomplete { need: 1 }),
+            Line::TooLong => return Err(CommandStatus::Error(ProtocolError::TooBigLength)),
+        };
+        // Redis looks for the line's end first, so the line may be empty: its CR is then what stands there.
+        match buf[self.position] {
+            b'$' => {}
+            got => return Err(CommandStatus::Error(ProtocolError::ExpectedBulk(got))),
+        }
+        let len = parse_i64(&text[1..]).and_then(|len| u64::try_from(len).ok());
+        len.map(|len| (len, next)).ok_or(CommandStatus::Error(ProtocolError::InvalidLength))
     }
 
     fn read_inline(&mut self, buf: &[u8]) -> CommandStatus {
@@ -266,6 +285,25 @@ enum Line<'a> {
     Found { text: &'a [u8], next: usize },
     Incomplete,
     TooLong,
+}
+
+/// A count of up to four digits that starts at `from`, and where the line behind it starts, if it is as every client
+/// writes it and its line has come. Nearly all are, and the general way costs three times as much.
+#[inline]
+fn short_count(buf: &[u8], from: usize) -> Option<(u32, usize)> {
+    let rest = buf.get(from..)?;
+    let mut count = u32::from(rest.first()?.wrapping_sub(b'0'));
+    if count > 9 {
+        return None;
+    }
+    for at in 1..5 {
+        match *rest.get(at)? {
+            b'\r' if at + 1 < rest.len() => return Some((count, from + at + 2)),
+            digit @ b'0'..=b'9' if count > 0 => count = count * 10 + u32::from(digit - b'0'),
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// The line that starts at `from`, up to its CR; the byte behind the CR must have come and is not looked at.
