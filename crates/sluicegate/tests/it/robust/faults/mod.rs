@@ -35,6 +35,8 @@ enum Act {
     AwaitAll(u32),
     /// Waits until so many requests stand in the section's queues.
     Queued(u64),
+    /// Waits until so many lines of the case are logged.
+    Lines(usize),
     /// Reads nothing until the log line is there.
     Logged,
     /// Receives until the proxy closes.
@@ -45,7 +47,7 @@ enum Act {
     Reset,
 }
 
-use Act::{Await, AwaitAll, Drip, End, Finish, Logged, Queued, Reset, Signal, Wait};
+use Act::{Await, AwaitAll, Drip, End, Finish, Lines, Logged, Queued, Reset, Signal, Wait};
 
 fn send(bytes: impl Into<Vec<u8>>) -> Act {
     Act::Send(bytes.into())
@@ -145,16 +147,45 @@ fn endless(head: &str) -> Act {
     Act::Send(bytes)
 }
 
+/// What everybody who plays a case sees of it beside their own connection.
+struct Scene<'a> {
+    case: &'a Case,
+    go: AtomicU32,
+    /// How many requests wait.
+    queued: &'a (dyn Fn() -> u64 + Sync),
+    /// The lines that are logged so far, in their order.
+    lines: &'a (dyn Fn() -> Vec<String> + Sync),
+}
+
+impl Scene<'_> {
+    fn over(&self) -> bool {
+        (self.lines)().len() >= self.case.lines
+    }
+
+    fn await_signals(&self, count: u32) {
+        wait_for("the other side", || (self.go.load(Ordering::Acquire) >= count).then_some(()));
+    }
+
+    /// Waits as `act` says; `false` if it is something to do.
+    fn wait(&self, act: &Act) -> bool {
+        match act {
+            Await => self.await_signals(1),
+            AwaitAll(count) => self.await_signals(*count),
+            Queued(count) => wait_for("the queue", || ((self.queued)() == *count).then_some(())),
+            Lines(count) => wait_for("log lines", || ((self.lines)().len() >= *count).then_some(())),
+            Logged => wait_for("the log lines", || self.over().then_some(())),
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// One side of one conversation.
 struct Side<'a> {
     stream: TcpStream,
     received: Vec<u8>,
     seen: usize,
-    go: &'a AtomicU32,
-    /// How many requests wait.
-    queued: &'a (dyn Fn() -> u64 + Sync),
-    /// The log lines are there.
-    over: &'a dyn Fn() -> bool,
+    scene: &'a Scene<'a>,
 }
 
 impl Side<'_> {
@@ -165,21 +196,16 @@ impl Side<'_> {
                 Drip(text) => self.drip(text),
                 Wait(text) => self.receive_until(text.as_bytes()),
                 Signal => {
-                    self.go.fetch_add(1, Ordering::AcqRel);
+                    self.scene.go.fetch_add(1, Ordering::AcqRel);
                 }
-                Await => self.await_signals(1),
-                AwaitAll(count) => self.await_signals(*count),
-                Queued(count) => wait_for("the queue", || ((self.queued)() == *count).then_some(())),
-                Logged => wait_for("the log line", || (self.over)().then_some(())),
                 End => self.receive_until(b"nothing like this is ever sent"),
                 Finish => drop(self.stream.shutdown(Shutdown::Write)),
                 Reset => super::reset_on_close(&self.stream),
+                Await | AwaitAll(_) | Queued(_) | Lines(_) | Logged => {
+                    self.scene.wait(act);
+                }
             }
         }
-    }
-
-    fn await_signals(&self, count: u32) {
-        wait_for("the other side", || (self.go.load(Ordering::Acquire) >= count).then_some(()));
     }
 
     /// Writes until all is taken, the peer refuses, or the exchange is over.
@@ -187,7 +213,7 @@ impl Side<'_> {
         self.stream.set_write_timeout(Some(Duration::from_millis(20))).expect("settable");
         while !bytes.is_empty() {
             // Only a flood is given up.
-            if bytes.len() > 1 << 20 && (self.over)() {
+            if bytes.len() > 1 << 20 && self.scene.over() {
                 return;
             }
             match self.stream.write(bytes) {
@@ -201,7 +227,7 @@ impl Side<'_> {
     fn drip(&mut self, text: &str) {
         let bytes = text.bytes().chain(std::iter::repeat(b'a'));
         for byte in bytes.take(2_000) {
-            if (self.over)() || self.stream.write_all(&[byte]).is_err() {
+            if self.scene.over() || self.stream.write_all(&[byte]).is_err() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -221,7 +247,7 @@ impl Side<'_> {
                 Ok(0) => return,
                 Ok(count) => self.received.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return,
-                Err(_) if (self.over)() || Instant::now() > deadline => return,
+                Err(_) if self.scene.over() || Instant::now() > deadline => return,
                 Err(_) => {}
             }
         }
@@ -250,12 +276,10 @@ fn shown(received: &[u8]) -> String {
     if body.len() < 1_000 { format!("{status} | {body:?}") } else { format!("{status} | long") }
 }
 
-/// The log lines of a section, once there are so many, by their requests.
-fn log_lines(output: &str, section: &str, case: &Case) -> Option<String> {
+/// The log lines of a section so far.
+fn log_lines(output: &str, section: &str, case: &Case) -> Vec<String> {
     let lines = output.lines().filter(|line| line.split(' ').nth(2) == Some(section));
-    let mut lines: Vec<String> = lines.filter_map(|line| log_line(line, section, case)).collect();
-    lines.sort_by_key(|line| line.find('"').map(|at| line[at..].to_owned()));
-    (lines.len() >= case.lines).then(|| lines.join("\n"))
+    lines.filter_map(|line| log_line(line, section, case)).collect()
 }
 
 /// A log line without client, date, counts of the process's sessions and durations; -1 stays, for it says which phases
@@ -345,7 +369,9 @@ fn transcripts<P: Sync>(
                 let run = move || {
                     let section = format!("case{number}");
                     let lines = || log_lines(&program(proxy).output(), &section, case);
-                    converse(case, front, back, &|| queued(stats, &section), &lines)
+                    let scene =
+                        Scene { case, go: AtomicU32::new(0), queued: &|| queued(stats, &section), lines: &lines };
+                    converse(front, back, &scene)
                 };
                 scope.spawn(run)
             })
@@ -360,69 +386,53 @@ fn queued(stats: &Path, section: &str) -> u64 {
     servers.iter().map(|server| super::stat(stats, section, server, "qcur")).sum()
 }
 
-fn converse(
-    case: &Case,
-    front: &Listening,
-    back: &TcpListener,
-    queued: &(dyn Fn() -> u64 + Sync),
-    lines: &(dyn Fn() -> Option<String> + Sync),
-) -> String {
-    let go = &AtomicU32::new(0);
+fn converse(front: &Listening, back: &TcpListener, scene: &Scene<'_>) -> String {
     back.set_nonblocking(true).expect("settable");
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // The client's side says what was waited for in vain; this one only has to end.
             let deadline = Instant::now() + 2 * PATIENCE;
-            while lines().is_none() && Instant::now() < deadline {
+            while !scene.over() && Instant::now() < deadline {
                 if let Ok((stream, _)) = back.accept() {
-                    scope.spawn(move || serve(case, stream, go, queued, lines));
+                    scope.spawn(move || serve(stream, scene));
                 }
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        let clients: Vec<_> = std::iter::once(&case.client)
-            .chain(&case.others)
-            .map(|acts| scope.spawn(move || ask(acts, front, go, queued, lines)))
+        let clients: Vec<_> = std::iter::once(&scene.case.client)
+            .chain(&scene.case.others)
+            .map(|acts| scope.spawn(move || ask(acts, front, scene)))
             .collect();
         let received: Vec<String> =
             clients.into_iter().map(|client| client.join().expect("no panic in a client")).collect();
-        let lines = wait_for(case.name, lines);
-        format!("{}\n{lines}", received.join("\n"))
+        wait_for(scene.case.name, || scene.over().then_some(()));
+        // Requests that are answered at the same moment are logged in any order.
+        let mut lines = (scene.lines)();
+        lines.sort_by_key(|line| line.find('"').map(|at| line[at..].to_owned()));
+        format!("{}\n{}", received.join("\n"), lines.join("\n"))
     })
 }
 
 /// The server's side of one connection.
-fn serve(
-    case: &Case,
-    stream: TcpStream,
-    go: &AtomicU32,
-    queued: &(dyn Fn() -> u64 + Sync),
-    lines: &(dyn Fn() -> Option<String> + Sync),
-) {
-    let over = || lines().is_some();
+fn serve(stream: TcpStream, scene: &Scene<'_>) {
     stream.set_nonblocking(false).expect("settable");
     stream.set_read_timeout(Some(Duration::from_millis(100))).expect("settable");
-    let mut side = Side { stream, received: Vec::new(), seen: 0, go, queued, over: &over };
-    side.play(&case.server);
-    if !matches!(case.server.last(), Some(Reset)) {
-        wait_for("the log lines", || over().then_some(()));
+    let mut side = Side { stream, received: Vec::new(), seen: 0, scene };
+    side.play(&scene.case.server);
+    if !matches!(scene.case.server.last(), Some(Reset)) {
+        scene.wait(&Logged);
     }
 }
 
-/// A client's side; gives what it got.
-fn ask(
-    acts: &[Act],
-    front: &Listening,
-    go: &AtomicU32,
-    queued: &(dyn Fn() -> u64 + Sync),
-    lines: &(dyn Fn() -> Option<String> + Sync),
-) -> String {
-    let over = || lines().is_some();
+/// A client's side; gives what it got. It connects once what it waits for at first has come: a connection in TCP mode
+/// takes its server without a byte being sent.
+fn ask(acts: &[Act], front: &Listening, scene: &Scene<'_>) -> String {
+    let waits = acts.iter().take_while(|act| scene.wait(act)).count();
     let stream = TcpStream::connect(front.address()).expect("the proxy listens");
     stream.set_nodelay(true).expect("settable");
     stream.set_read_timeout(Some(Duration::from_millis(100))).expect("settable");
-    let mut side = Side { stream, received: Vec::new(), seen: 0, go, queued, over: &over };
-    side.play(acts);
+    let mut side = Side { stream, received: Vec::new(), seen: 0, scene };
+    side.play(&acts[waits..]);
     if matches!(acts.last(), Some(Reset)) {
         return "gone".to_owned();
     }

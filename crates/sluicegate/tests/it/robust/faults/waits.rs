@@ -15,9 +15,24 @@ const QUEUE_TCP: &[&str] = &["mode tcp", "option tcplog", "timeout queue 5s"];
 const SHORT: &[&str] = &["timeout queue 300ms"];
 const LEAVES: &[&str] = &["option abortonclose"];
 
-/// The first client holds the slot until `count` others wait.
+/// The first client holds the slot until `count` others wait. They connect once the server has its request.
 fn holds(count: u64) -> Vec<Act> {
     vec![get("/1"), Queued(count), Signal, Wait("ok"), Logged]
+}
+
+/// The same for TCP: until the line of the other, which waits and then `leaves`.
+fn holds_until_other(leaves: bool) -> Vec<Act> {
+    let mut acts = vec![send("1\r\n\r\n")];
+    if leaves {
+        acts.extend([Queued(1), Signal]);
+    }
+    acts.extend([Lines(1), Signal, Wait("ok"), Finish]);
+    acts
+}
+
+/// The same in TCP mode.
+fn tells(signals: u32) -> Vec<Act> {
+    vec![head(), Signal, AwaitAll(signals), send("ok"), Finish]
 }
 
 /// The server tells when it has the first request, and answers when `signals` were given.
@@ -36,9 +51,9 @@ fn queues() -> Vec<Case> {
         case("waits for a server", &[], holds(2), answers(2)).servers(BACKUP)
             .and(vec![Await, get("/2"), Wait("ok"), Logged])
             .and(vec![Await, Queued(1), get("/3"), Wait("ok"), Logged]),
-        case("waits too long", SHORT, holds(0), answers(3)).servers(ONE)
+        case("waits too long", SHORT, vec![get("/1"), Wait("ok"), Logged], answers(2)).servers(ONE)
             .and(vec![Await, get("/2"), Wait("</html>"), Signal, Logged]),
-        case("waits too long for a server", SHORT, holds(0), answers(3)).servers(BACKUP)
+        case("waits too long for a server", SHORT, vec![get("/1"), Wait("ok"), Logged], answers(2)).servers(BACKUP)
             .and(vec![Await, get("/2"), Wait("</html>"), Signal, Logged]),
         case("leaves the queue", LEAVES, vec![get("/1"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Logged], answers(3)).servers(ONE)
             .and(vec![Await, get("/2"), AwaitAll(2), Finish]),
@@ -49,10 +64,16 @@ fn queues() -> Vec<Case> {
             .and(vec![AwaitAll(2), get("/3"), Wait("</html>"), Signal, Logged]),
         case("stops in its body in the queue", &["timeout client 300ms", "timeout queue 5s"], vec![get("/1"), AwaitAll(2), Wait("ok"), Logged], answers(2)).servers(ONE)
             .and(vec![Await, send(HALF_A_POST), Wait("</html>"), Signal, Logged]).any_count(),
-        case("tcp: waits for a slot", QUEUE_TCP, vec![send("1\r\n\r\n"), Queued(1), Signal, Wait("ok"), Finish], vec![head(), Signal, AwaitAll(2), send("ok"), Finish]).servers(ONE)
+        case("tcp: waits for a slot", QUEUE_TCP, vec![send("1\r\n\r\n"), Queued(1), Signal, Wait("ok"), Finish], tells(2)).servers(ONE)
             .and(vec![Await, send("2\r\n\r\n"), Wait("ok"), Finish]),
-        case("tcp: leaves the queue", &["mode tcp", "option tcplog", "timeout queue 5s", "option abortonclose"], vec![send("1\r\n\r\n"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Finish], vec![head(), Signal, AwaitAll(3), send("ok"), Finish]).servers(ONE)
+        case("tcp: waits too long", &["mode tcp", "option tcplog", "timeout queue 300ms"], holds_until_other(false), tells(2)).servers(ONE)
+            .and(vec![Await, send("2"), End]),
+        case("tcp: leaves the queue", &["mode tcp", "option tcplog", "timeout queue 30s", "option abortonclose"], holds_until_other(true), tells(3)).servers(ONE)
             .and(vec![Await, send("2"), AwaitAll(2), Finish]),
+        case("tcp: breaks off in the queue", &["mode tcp", "option tcplog", "timeout queue 30s"], holds_until_other(true), tells(3)).servers(ONE)
+            .and(vec![Await, send("2"), AwaitAll(2), Reset]),
+        case("tcp: says nothing in the queue", &["mode tcp", "option tcplog", "timeout queue 2s", "timeout client 300ms"], holds_until_other(false), tells(2)).servers(ONE)
+            .and(vec![Await, send("2"), End]),
         case("breaks off in the queue unseen", &["timeout queue 5s"], vec![get("/1"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Logged], answers(3)).servers(ONE)
             .and(vec![Await, get("/2"), AwaitAll(2), Reset])
             .instead("2.6 does not look, and keeps the place of a client that is gone", "HTTP/1.1 200 OK | \"ok\" [closed]\ngone\ncase/s N/N/N/N/N 200 51 - - ---- N/1/0/0/0 0/0 \"GET /1 HTTP/1.1\"\ncase/<NOSRV> N/N/-1/-1/N -1 0 - - CQ-- N/2/1/0/0 0/1 \"GET /2 HTTP/1.1\""),
