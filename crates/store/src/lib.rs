@@ -52,6 +52,7 @@ pub mod server;
 mod slab;
 mod stats;
 mod stripe;
+mod syntax;
 mod table;
 mod turn;
 mod value;

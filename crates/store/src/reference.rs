@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::catalogue::{self, CommandSpec};
 use crate::config::{ALIASES, FIXED, IDLE, PARAMETERS, PROCESS, REFUSED, ServerOptions};
-use crate::redis;
+use crate::{redis, syntax};
 
 const HEAD: &str = "\
 # Store commands and parameters
@@ -16,8 +16,8 @@ This page is made from the catalogues (`crates/store`); a test keeps them in ste
 
 ## Commands
 
-| command | group | arity | flags | |
-|---|---|---|---|---|
+| command | arguments | group | arity | flags | |
+|---|---|---|---|---|---|
 ";
 
 const REDIS_HEAD: &str = "
@@ -145,7 +145,9 @@ fn by_reason(page: &mut String, rows: &[(&str, &str)]) {
 fn command(page: &mut String, container: &str, row: &CommandSpec) {
     let flags: Vec<&str> = row.flags.names().collect();
     let name = format!("{container}{}", row.name);
-    line(page, &name, &[row.group, &row.arity.to_string(), &flags.join(", "), row.summary]);
+    let arguments = syntax::written(syntax::of(&name.replace(' ', "|"))).replace('|', "\\|");
+    let arguments = if arguments.is_empty() { arguments } else { format!("`{arguments}`") };
+    line(page, &name, &[&arguments, row.group, &row.arity.to_string(), &flags.join(", "), row.summary]);
 }
 
 fn line(page: &mut String, name: &str, cells: &[&str]) {

@@ -7,6 +7,7 @@ use super::facts::{self, Begin, Find};
 use crate::catalogue::Flags;
 use crate::glob;
 use crate::keys::KeyRule;
+use crate::syntax::{self, Argument, Kind};
 
 /// `COMMAND`.
 pub(super) fn all(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
@@ -157,7 +158,8 @@ pub(super) fn docs(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_
 fn document(row: &Row, out: &mut ReplyWriter<'_>) {
     let subcommands = INDEX.subcommands(row);
     out.bulk(row.full_name.as_bytes());
-    out.map(4 + usize::from(!subcommands.is_empty()));
+    let all = syntax::of(&row.full_name);
+    out.map(4 + usize::from(!all.is_empty()) + usize::from(!subcommands.is_empty()));
     let spec = row.spec;
     for (field, value) in
         [("summary", spec.summary), ("since", spec.since), ("group", spec.group), ("complexity", spec.complexity)]
@@ -165,10 +167,62 @@ fn document(row: &Row, out: &mut ReplyWriter<'_>) {
         out.bulk(field.as_bytes());
         out.bulk(value.as_bytes());
     }
+    if !all.is_empty() {
+        out.bulk(b"arguments");
+        arguments(all, out);
+    }
     if !subcommands.is_empty() {
         out.bulk(b"subcommands");
         out.map(subcommands.len());
         subcommands.iter().for_each(|row| document(row, out));
+    }
+}
+
+fn arguments(all: &[Argument], out: &mut ReplyWriter<'_>) {
+    out.array(all.len());
+    for argument in all {
+        let inner = argument.kind.inner();
+        let key = match argument.kind {
+            Kind::Key(spec) => Some(spec),
+            Kind::Pattern(spec) => spec,
+            _ => None,
+        };
+        let flags: Vec<&str> = [
+            (argument.is_optional, "optional"),
+            (argument.is_multiple, "multiple"),
+            (argument.repeats_token, "multiple_token"),
+        ]
+        .iter()
+        .filter_map(|(is_set, name)| is_set.then_some(*name))
+        .collect();
+        let fields = [inner.is_empty(), key.is_some(), argument.token.is_some(), !flags.is_empty(), !inner.is_empty()];
+        out.map(2 + fields.iter().filter(|is_there| **is_there).count());
+        let mut text = |field: &str, value: &str| {
+            out.bulk(field.as_bytes());
+            out.bulk(value.as_bytes());
+        };
+        text("name", &argument.name);
+        text("type", argument.kind.name());
+        if inner.is_empty() {
+            text("display_text", &argument.name);
+        }
+        if let Some(spec) = key {
+            out.bulk(b"key_spec_index");
+            out.integer(i64::from(spec));
+        }
+        if let Some(token) = argument.token {
+            out.bulk(b"token");
+            out.bulk(token.as_bytes());
+        }
+        if !flags.is_empty() {
+            out.bulk(b"flags");
+            out.set(flags.len());
+            flags.iter().for_each(|flag| out.simple(flag));
+        }
+        if !inner.is_empty() {
+            out.bulk(b"arguments");
+            arguments(inner, out);
+        }
     }
 }
 
