@@ -235,6 +235,29 @@ fn parameters_act_over_resp_and_are_shown() {
 }
 
 #[test]
+fn evicted_keys_are_told_by_name() {
+    let options = ServerOptions { maxmemory: LIMIT, maxmemory_policy: Policy::AllkeysLru, ..ServerOptions::default() };
+    let ours = Running::with(options, 1);
+    let (mut client, mut listening) = (ours.connect(), ours.connect());
+    assert_eq!(client.ask(&["CONFIG", "SET", "notify-keyspace-events", "Ee"]), "+OK\r\n");
+    assert!(listening.ask(&["SUBSCRIBE", "__keyevent@0__:evicted"]).ends_with(":1\r\n"));
+    let value = "v".repeat(1024);
+    for n in 0..5_000 {
+        assert_eq!(client.ask(&["SET", &format!("k:{n}"), &value]), "+OK\r\n");
+    }
+    let info = client.ask(&["INFO", "stats"]);
+    let evicted: usize =
+        info.lines().find_map(|line| line.strip_prefix("evicted_keys:")?.parse().ok()).expect("a line");
+    assert!(evicted > 500, "{evicted}");
+    for _ in 0..evicted {
+        let told = String::from_utf8(listening.read_reply()).expect("text");
+        let key = told.strip_prefix("*3\r\n$7\r\nmessage\r\n$22\r\n__keyevent@0__:evicted\r\n").expect("a message");
+        let key = key.split("\r\n").nth(1).expect("a key");
+        assert_eq!(client.ask(&["EXISTS", key]), ":0\r\n", "{key}");
+    }
+}
+
+#[test]
 fn clients_buffers_count() {
     let ours = Running::start();
     let mut watcher = ours.connect();
