@@ -1,13 +1,15 @@
 //! What a command's handler works with: its words, its keys behind locks, and time.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
 use crate::Inner;
-use crate::block::Blocking;
+use crate::block::{Blocking, ReadyKey};
 use crate::clock::TICKS_PER_S;
 use crate::command::bitmap::Combined;
 use crate::command::{Refused, WRONG_TYPE};
@@ -61,10 +63,13 @@ pub struct Ctx<'p> {
     pub(crate) pins: Option<Box<Pins>>,
 }
 
-/// Keys of a command that runs aside: no stripe stays locked while a value is read, because nobody changes it.
+/// Keys of a command that runs aside: no stripe stays locked while a value is read or changed, because the command holds
+/// its keys.
 pub(crate) struct Pins {
     /// What was read last of each key.
     pub(crate) entries: Vec<Option<Entry>>,
+    /// Keys that came to life while others wait for them.
+    pub(crate) ready: VecDeque<ReadyKey>,
 }
 
 /// Where one of the command's keys stands.
@@ -160,18 +165,36 @@ impl<'p> Ctx<'p> {
 
     #[cold]
     fn lock_one(&mut self, index: usize) {
+        self.let_go();
         let place = &mut self.places[index];
         place.lock = 0;
         let keyspace = &self.inner.keyspace;
+        let locked = keyspace.db_to_write(self.pass, place.db).lock(keyspace.stripe_of(place.hash));
+        self.locks.push(locked);
+    }
+
+    /// Unlocks what is locked. A command that runs aside notes which keys it brought to life, because it serves those
+    /// who wait for them only at its end.
+    fn let_go(&mut self) {
+        if let Some(pins) = &mut self.pins {
+            for waits in self.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()) {
+                pins.ready.extend(waits.take_ready());
+            }
+        }
         self.locks.clear();
-        self.locks.push(keyspace.db_to_write(self.pass, place.db).lock(keyspace.stripe_of(place.hash)));
+    }
+
+    /// Ends the work of a command that runs aside. Returns the keys that it brought to life while others wait for them.
+    pub(crate) fn take_ready_pins(&mut self) -> VecDeque<ReadyKey> {
+        self.let_go();
+        self.pins.as_mut().map(|pins| std::mem::take(&mut pins.ready)).unwrap_or_default()
     }
 
     /// Finds key `index` of a command that runs aside.
     #[cold]
     fn pin(&mut self, index: usize) -> Option<&Entry> {
         let place = self.places[index];
-        self.locks.clear();
+        self.let_go();
         let keyspace = &self.inner.keyspace;
         let mut locked = keyspace.db(self.pass, place.db)?.lock(keyspace.stripe_of(place.hash));
         let Some(slot) = locked.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
@@ -259,13 +282,15 @@ impl<'p> Ctx<'p> {
     /// Key `index` of a command that reads and may note something in the value that no reader sees; [`None`] if there is
     /// none. Notes the access.
     pub(crate) fn key_of_reader(&mut self, index: usize) -> Option<KeyMut<'_, 'p>> {
+        self.lock_pinned(index);
         let place = self.places[index];
         let slot = self.look(index)?.1;
-        let stripe: &mut Stripe = &mut self.locks[usize::from(place.lock)];
+        let stripe = &mut self.locks[usize::from(place.lock)];
         stripe.table.entry_mut(slot).touch(self.now.ticks());
         let key = self.words[place.word as usize];
         Some(KeyMut {
             stripe,
+            is_apart: false,
             slot: Some(slot),
             hash: place.hash,
             key,
@@ -359,6 +384,7 @@ impl<'p> Ctx<'p> {
         }
         KeyMut {
             stripe: &mut self.locks[usize::from(place.lock)],
+            is_apart: self.pins.is_some(),
             slot,
             hash: place.hash,
             key,
@@ -418,7 +444,7 @@ impl<'p> Ctx<'p> {
     /// Unlocks all stripes; no key can be used after that. In a transaction of few keys they stay locked.
     pub(crate) fn unlock(&mut self) {
         if !self.keeps_locks {
-            self.locks.clear();
+            self.let_go();
         }
         self.places.clear();
     }
@@ -448,7 +474,9 @@ fn typed<K: Kind>(entry: Option<&Entry>) -> Result<Option<Ref<'_, K>>, Refused> 
 
 /// One key that a command may change.
 pub(crate) struct KeyMut<'c, 'p> {
-    stripe: &'c mut Stripe,
+    stripe: &'c mut Locked<'p>,
+    /// Whether its value is changed with the stripe unlocked: the command runs aside and holds the key.
+    is_apart: bool,
     slot: Option<Slot>,
     hash: u64,
     key: &'c [u8],
@@ -482,7 +510,10 @@ impl KeyMut<'_, '_> {
             return self.edit_existing_as(change).map(|result| result.expect("the key is there"));
         }
         let mut value = K::empty();
-        let result = change(&mut value);
+        let result = match self.is_apart {
+            false => change(&mut value),
+            true => self.stripe.unlocked(|| change(&mut value)),
+        };
         if value.len() > 0 {
             self.set(Value::Object(value.into_object()), None);
         }
@@ -497,17 +528,42 @@ impl KeyMut<'_, '_> {
         let Some(slot) = self.slot else { return Ok(None) };
         let now = self.now.ticks();
         self.stripe.table.entry_mut(slot).touch(now);
-        let edited = self.stripe.edit_object(slot, |object| {
+        let change = |object: &mut Object| {
             K::of_mut(object).map(|value| {
                 let result = change(value);
                 (result, value.len() == 0)
             })
-        });
+        };
+        let edited = match self.is_apart {
+            false => self.stripe.edit_object(slot, change),
+            true => self.edit_apart::<K, _>(slot, change),
+        };
         let (result, is_empty) = edited.flatten().ok_or(WRONG_TYPE)?;
         if is_empty {
             self.remove();
         }
         Ok(Some(result))
+    }
+
+    /// Lets `change` edit an object while others use the stripe: an empty one stands in for it meanwhile. Nobody sees
+    /// that except who looks at types of keys without asking who holds them.
+    #[cold]
+    fn edit_apart<K: Kind, R>(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Object) -> Option<R>,
+    ) -> Option<Option<R>> {
+        let entry = self.stripe.table.entry(slot);
+        let bytes = entry.outside_bytes();
+        if entry.object().is_none_or(|object| K::of(&object).is_none()) {
+            return None;
+        }
+        let mut object = self.stripe.detach(slot, K::empty().into_object())?;
+        let changed = catch_unwind(AssertUnwindSafe(|| self.stripe.unlocked(|| change(&mut object))));
+        let slot = self.stripe.table.find(self.hash, self.key).expect("nobody removes a key that is held");
+        self.slot = Some(slot);
+        drop(self.stripe.put_back(slot, object, bytes));
+        Some(changed.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 
     /// Its value, if it has one and that is of this type.

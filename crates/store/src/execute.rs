@@ -1,6 +1,7 @@
 //! From words to a reply: finding the command, locking its keys, running it, parking it.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Now;
 use crate::value::SHARED_MIN;
+use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
 /// How long a command that meets a held key waits actively before it parks: most holds are that short.
@@ -197,7 +199,10 @@ impl Inner {
         if words.len() > big::KEYS_MAX && big::is_big(spec, words) {
             return Big::start(this, spec, words, db, form, out);
         }
-        if !matches!(spec.cost, Cost::Constant | Cost::PerKey) && self.is_for_aside(spec, words, db) {
+        if spec.cost != Cost::PerKey
+            && (spec.cost != Cost::Constant || words.len() > ELEMENTS_MAX)
+            && self.is_for_aside(spec, words, db)
+        {
             return self.start_aside(spec, words, db, form, out);
         }
         let attempted = {
@@ -358,7 +363,7 @@ impl Inner {
             db: key.db,
         };
         let places: SmallVec<[Place; 2]> = keys.iter().map(place).collect();
-        let pins = Pins { entries: places.iter().map(|_| None).collect() };
+        let pins = Pins { entries: places.iter().map(|_| None).collect(), ready: VecDeque::new() };
         let mut ctx = Ctx::new(self, pass, words, db, Now::new(&self.clock), Blocks::Never);
         ctx.places = places;
         ctx.pins = Some(Box::new(pins));

@@ -215,6 +215,43 @@ impl<'a> Locked<'a> {
         LOCKED.set(LOCKED.get() + 1);
         Locked { stripe, figures }
     }
+
+    /// Does something with the stripe unlocked. Its slots may be others afterwards.
+    pub(crate) fn unlocked<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        #[cfg(debug_assertions)]
+        struct Relocked;
+        #[cfg(debug_assertions)]
+        impl Drop for Relocked {
+            fn drop(&mut self) {
+                LOCKED.set(LOCKED.get() + 1);
+            }
+        }
+        self.publish();
+        #[cfg(debug_assertions)]
+        LOCKED.set(LOCKED.get() - 1);
+        #[cfg(debug_assertions)]
+        let _relocked = Relocked;
+        MutexGuard::unlocked(&mut self.stripe, work)
+    }
+
+    /// Publishes the stripe's figures if they changed.
+    #[inline]
+    fn publish(&mut self) {
+        if self.stripe.changed {
+            self.stripe.changed = false;
+            self.figures.keys.store(self.stripe.table.len() as u32, Ordering::Relaxed);
+            self.figures.expires.store(self.stripe.expires, Ordering::Relaxed);
+            self.figures.earliest_ms.store(self.stripe.earliest_ms, Ordering::Relaxed);
+            let bytes = self.stripe.bytes();
+            self.figures.bytes.store(bytes, Ordering::Relaxed);
+            self.figures.loose.store(self.stripe.loose_bytes(), Ordering::Relaxed);
+            let drift = bytes as i64 - self.stripe.counted;
+            if drift.abs() > self.stripe.memory.slack() {
+                self.stripe.counted = bytes as i64;
+                self.stripe.memory.add(drift);
+            }
+        }
+    }
 }
 
 impl Deref for Locked<'_> {
@@ -235,20 +272,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         #[cfg(debug_assertions)]
         LOCKED.set(LOCKED.get() - 1);
-        if self.stripe.changed {
-            self.stripe.changed = false;
-            self.figures.keys.store(self.stripe.table.len() as u32, Ordering::Relaxed);
-            self.figures.expires.store(self.stripe.expires, Ordering::Relaxed);
-            self.figures.earliest_ms.store(self.stripe.earliest_ms, Ordering::Relaxed);
-            let bytes = self.stripe.bytes();
-            self.figures.bytes.store(bytes, Ordering::Relaxed);
-            self.figures.loose.store(self.stripe.loose_bytes(), Ordering::Relaxed);
-            let drift = bytes as i64 - self.stripe.counted;
-            if drift.abs() > self.stripe.memory.slack() {
-                self.stripe.counted = bytes as i64;
-                self.stripe.memory.add(drift);
-            }
-        }
+        self.publish();
     }
 }
 
@@ -505,6 +529,25 @@ impl Stripe {
             self.expires_at(slot, at_ms);
         }
         result
+    }
+
+    /// Puts another object at `slot`, which has one, and returns the old one. The stripe's sum of bytes stays as it is:
+    /// the old one comes back by [`put_back`](Self::put_back).
+    pub(crate) fn detach(&mut self, slot: Slot, stand_in: Object) -> Option<Object> {
+        self.table.entry_mut(slot).edit_object(|object| std::mem::replace(object, stand_in))
+    }
+
+    /// Puts an object back at `slot` that was [detached](Self::detach) when it had so many bytes. Returns what stood in
+    /// for it.
+    pub(crate) fn put_back(&mut self, slot: Slot, object: Object, bytes: usize) -> Option<Object> {
+        let entry = self.table.entry_mut(slot);
+        let stand_in = entry.edit_object(|place| std::mem::replace(place, object));
+        self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;
+        self.changed = true;
+        if let Some(at_ms) = self.table.entry(slot).elements_due() {
+            self.expires_at(slot, at_ms);
+        }
+        stand_in
     }
 
     /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and

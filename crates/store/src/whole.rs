@@ -1,64 +1,135 @@
-//! Commands over very many elements of one value, worked aside.
+//! Commands over very many elements, worked aside.
 //!
 //! SMEMBERS of five million members under the stripe's lock would stop every key of the stripe for a second, and the
-//! worker with all its clients. Such a command becomes a parked one: it holds its keys, readers shared, and is run by a
-//! thread [aside](crate::aside), which takes no stripe's lock while it reads. What it reads stays as it is meanwhile:
-//! who writes waits for the hold; expiry, eviction and compaction pass over held keys, and a stripe with holds notes
-//! no accesses. Its handler is the same; only the [`Ctx`](crate::Ctx) finds keys in another way.
+//! worker with all its clients. Such a command becomes a parked one: it holds its keys, those that it only reads
+//! shared, and is run by a thread [aside](crate::aside), which locks a stripe only to find a key or to put a value in
+//! its place. What it reads stays as it is meanwhile: who writes waits for the hold; expiry, eviction and compaction
+//! pass over held keys, and a stripe with holds notes no accesses. What it changes in place, as ZREMRANGEBYRANK does,
+//! is taken out of its entry, changed, and put back. Its handler is the same; only the [`Ctx`](crate::Ctx) finds and
+//! edits keys in another way. Clients that wait for a key that it brought to life are served at its end, before its
+//! holds go.
 //!
 //! Whether there is so much to do is asked before anything is locked, of a value that may change until it is; then a
 //! command of 20,001 elements runs in one breath, or one of 19,999 aside, and nobody can tell.
 //!
-//! KEYS over more keys than that goes aside, too; it holds nothing.
+//! So do commands on one key with very many words, a RESTORE of a long payload, and KEYS over more keys than that,
+//! which holds nothing.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
+use crate::block::ReadyKey;
+use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::command::geo::search::visits_of_search;
 use crate::command::zset::range::ranks_of_query;
-use crate::object::{Kind, Object, Zset};
+use crate::command::{integer, is};
+use crate::hold::{Mode, Ticket};
+use crate::object::{Kind, Zset};
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::value::{Entry, View};
 
 /// The most elements that a command goes over in one breath.
 pub(crate) const ELEMENTS_MAX: usize = 20_000;
 /// So many elements take more bytes than this, whatever they are.
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
+/// Bytes of a string that take about as long as an element.
+const BYTES_PER_ELEMENT: usize = 256;
+/// Pairs of bytes that LCS compares in the time of an element.
+const PAIRS_PER_ELEMENT: usize = 32;
+/// A payload that RESTORE decodes in one breath, in bytes.
+const PAYLOAD_MAX: usize = 64 << 10;
 
-/// Commands that go over all elements of all their keys.
-const WHOLE: &[&str] = &[
-    "dump",
-    "hgetall",
-    "hkeys",
-    "hvals",
-    "sdiff",
-    "sdiffstore",
-    "smembers",
-    "sort",
-    "sort_ro",
-    "sunion",
-    "sunionstore",
-    "zdiff",
-    "zdiffstore",
-    "zunion",
-    "zunionstore",
-];
-/// Commands that go over the elements of their smallest key.
-const SMALLEST: &[&str] = &["sinter", "sintercard", "sinterstore", "zinter", "zintercard", "zinterstore"];
+/// What a command goes over in each of its keys.
+#[derive(Clone, Copy, Debug)]
+enum Visits {
+    /// All elements.
+    All,
+    /// All elements of the smallest of its keys.
+    Smallest,
+    /// The elements between two indexes, words 2 and 3.
+    Between,
+    /// The others.
+    Outside,
+    /// A range of a sorted set.
+    Ranks,
+    /// An area of the Earth.
+    Area,
+    /// So many elements, or all.
+    AtMost(usize),
+    /// So many elements whatever there are, if there is one.
+    Drawn(usize),
+    /// The bytes of a string.
+    Bytes,
+    /// The bytes of two strings, each with each.
+    Pairs,
+}
 
-/// How many elements the command will go over in this value.
-fn visits(name: &str, words: &[&[u8]], object: &Object) -> usize {
-    match name {
-        "lrange" => match (crate::command::integer(words[2]), crate::command::integer(words[3])) {
-            (Ok(start), Ok(stop)) => between(start, stop, object.len()),
-            _ => 0,
-        },
-        _ if name.starts_with('z') && !WHOLE.contains(&name) && !SMALLEST.contains(&name) => {
-            Zset::of(object).map_or(0, |zset| ranks_of_query(name, words, zset))
+/// What the command goes over; [`None`] if that is little whatever its keys are.
+fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
+    Some(match name {
+        "copy" | "dump" | "hgetall" | "hkeys" | "hvals" | "linsert" | "lpos" | "lrem" | "sdiff" | "sdiffstore"
+        | "smembers" | "sunion" | "sunionstore" | "zdiff" | "zdiffstore" | "zunion" | "zunionstore" => Visits::All,
+        // Patterns name other keys, which it cannot hold before it knows them.
+        "sort" | "sort_ro" if words.iter().skip(2).any(|word| word.contains(&b'*')) => return None,
+        "sort" | "sort_ro" => Visits::All,
+        "sinter" | "sintercard" | "sinterstore" | "zinter" | "zintercard" | "zinterstore" => Visits::Smallest,
+        "lrange" => Visits::Between,
+        "ltrim" => Visits::Outside,
+        "zrange" | "zrevrange" | "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex"
+        | "zrangestore" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex" => Visits::Ranks,
+        "geosearch"
+        | "geosearchstore"
+        | "georadius"
+        | "georadius_ro"
+        | "georadiusbymember"
+        | "georadiusbymember_ro" => Visits::Area,
+        "spop" | "lpop" | "rpop" | "zpopmin" | "zpopmax" => Visits::AtMost(many(words.get(2)?)?),
+        "lmpop" | "zmpop" | "sscan" | "hscan" | "zscan" => {
+            let option = words.iter().rposition(|word| is(word, "count"))?;
+            Visits::AtMost(many(words.get(option + 1)?)?)
         }
-        _ => object.len(),
+        "srandmember" | "hrandfield" | "zrandmember" => match words.get(2)? {
+            // So many, the same ones again and again if need be.
+            [b'-', count @ ..] => Visits::Drawn(many(count)?),
+            count => Visits::AtMost(many(count)?),
+        },
+        "bitcount" | "bitpos" | "bitop" => Visits::Bytes,
+        "lcs" => Visits::Pairs,
+        _ => return None,
+    })
+}
+
+/// A number of elements, if that is many.
+fn many(word: &[u8]) -> Option<usize> {
+    usize::try_from(integer(word).ok()?).ok().filter(|count| *count > ELEMENTS_MAX)
+}
+
+impl Visits {
+    /// How many elements of this value the command goes over.
+    fn of(self, name: &str, words: &[&[u8]], entry: &Entry) -> usize {
+        if matches!(self, Visits::Bytes | Visits::Pairs) {
+            let len = entry.string().map_or(0, View::len);
+            return if matches!(self, Visits::Bytes) { len / BYTES_PER_ELEMENT } else { len };
+        }
+        let Some(object) = entry.object() else { return 0 };
+        let len = object.len();
+        let indexes = || match (integer(words[2]), integer(words[3])) {
+            (Ok(start), Ok(stop)) => Some(between(start, stop, len)),
+            _ => None,
+        };
+        match self {
+            Visits::Between => indexes().unwrap_or(0),
+            Visits::Outside => indexes().map_or(0, |within| len - within),
+            Visits::Ranks => Zset::of(&object).map_or(0, |zset| ranks_of_query(name, words, zset)),
+            Visits::Area => Zset::of(&object).map_or(0, |zset| visits_of_search(name, words, zset)),
+            Visits::AtMost(count) => count.min(len),
+            Visits::Drawn(count) => count,
+            _ => len,
+        }
     }
 }
 
@@ -70,50 +141,67 @@ fn between(start: i64, stop: i64, len: usize) -> usize {
     usize::try_from(stop.saturating_sub(start).saturating_add(1)).unwrap_or(0)
 }
 
+/// How a command that is worked aside holds its key of this place among its keys: one that it only reads, shared.
+fn mode(spec: &CommandSpec, place: usize) -> Mode {
+    let written = match spec.name {
+        "copy" | "georadius" | "georadiusbymember" | "sort" => place > 0,
+        "bitop" | "geosearchstore" | "sdiffstore" | "sinterstore" | "sunionstore" | "zdiffstore" | "zinterstore"
+        | "zrangestore" | "zunionstore" => place == 0,
+        _ => spec.flags.has(Flags::WRITE),
+    };
+    if written { Mode::Exclusive } else { Mode::Shared }
+}
+
 impl Inner {
     /// Whether the command goes over so much that it is to be worked aside.
     pub(crate) fn is_for_aside(&self, spec: &'static CommandSpec, words: &[&[u8]], db: u32) -> bool {
-        if spec.flags.has(Flags::WRITE) {
-            // Who writes may wake clients that wait for a key, which is done where its stripe is locked.
+        if spec.blocking.is_some() {
             return false;
         }
-        match spec.cost {
-            Cost::Keyspace if spec.name == "keys" => {
+        if words.len() > ELEMENTS_MAX {
+            return true;
+        }
+        match spec.name {
+            "keys" => {
                 let pass = self.gate.enter();
                 self.keyspace.db(&pass, db).is_some_and(|db| db.keys() > ELEMENTS_MAX as u64)
             }
-            Cost::PerElement => self.visits_many(spec, words, db),
-            Cost::PerByte if spec.name == "dump" => self.visits_many(spec, words, db),
-            _ => false,
+            "restore" => words[3].len() > PAYLOAD_MAX,
+            name => visits(name, words).is_some_and(|visits| self.visits_many(visits, spec, words, db)),
         }
     }
 
-    fn visits_many(&self, spec: &CommandSpec, words: &[&[u8]], db: u32) -> bool {
-        let smallest = SMALLEST.contains(&spec.name);
-        let is_range = spec.name == "lrange" || spec.name.contains("range");
-        if !smallest && !is_range && !WHOLE.contains(&spec.name) {
-            return false;
-        }
+    fn visits_many(&self, visits: Visits, spec: &CommandSpec, words: &[&[u8]], db: u32) -> bool {
         let pass = self.gate.enter();
-        let (mut sum, mut least) = (0_usize, usize::MAX);
-        for key in self.keys_of(spec, words, db) {
+        let keys = self.keys_of(spec, words, db);
+        let (mut sum, mut least, mut product) = (0_usize, usize::MAX, 1_usize);
+        for (place, key) in keys.iter().enumerate() {
+            if mode(spec, place) == Mode::Exclusive && mode(spec, 1 - place.min(1)) == Mode::Shared {
+                // A destination's old value is not looked at.
+                continue;
+            }
             let word = words[key.word as usize];
             let hash = self.keyspace.hasher.hash(word);
             let stripe = self.keyspace.stripe_of(hash);
-            let Some(db) = self.keyspace.db(&pass, key.db) else { continue };
-            let visits = match db.figures[stripe].bytes.load(Ordering::Relaxed) {
-                0..BYTES_MIN => 0,
-                _ => {
-                    let locked = db.lock(stripe);
-                    let entry = locked.table.find(hash, word).map(|slot| locked.table.entry(slot));
-                    let object = entry.and_then(|entry| entry.object());
-                    object.map_or(0, |object| visits(spec.name, words, &object))
+            let of_key = self.keyspace.db(&pass, key.db).map_or(0, |db| {
+                let is_little = db.figures[stripe].bytes.load(Ordering::Relaxed) < BYTES_MIN;
+                if is_little && !matches!(visits, Visits::Pairs | Visits::Drawn(_)) {
+                    return 0;
                 }
-            };
-            sum += visits;
-            least = least.min(visits);
+                let locked = db.lock(stripe);
+                let entry = locked.table.find(hash, word).map(|slot| locked.table.entry(slot));
+                entry.map_or(0, |entry| visits.of(spec.name, words, entry))
+            });
+            sum += of_key;
+            least = least.min(of_key);
+            product = product.saturating_mul(of_key);
         }
-        ELEMENTS_MAX < if smallest { least } else { sum }
+        ELEMENTS_MAX
+            < match visits {
+                Visits::Smallest if !keys.is_empty() => least,
+                Visits::Pairs => product / PAIRS_PER_ELEMENT,
+                _ => sum,
+            }
     }
 
     /// Starts a command that is worked aside.
@@ -129,7 +217,10 @@ impl Inner {
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
         }
-        let ticket = self.new_ticket(OwnedCommand { spec, words: Words::new(words), db, form, waiter: None });
+        let keys = self.keys_of(spec, words, db);
+        let keys = keys.iter().enumerate().map(|(place, key)| (key.db, words[key.word as usize], mode(spec, place)));
+        let command = OwnedCommand { spec, words: Words::new(words), db, form, waiter: None };
+        let ticket = Arc::new(Ticket::new(self.ticket_id(), self.held_keys(keys), Some(command)));
         ticket.put_aside();
         if self.gate.must_wait() {
             self.gate.queue(ticket.clone());
@@ -141,23 +232,75 @@ impl Inner {
     }
 
     /// Lets another thread run a command that was granted its keys, and pass them on.
-    pub(crate) fn go_aside(&self, ticket: Arc<crate::hold::Ticket>) {
+    pub(crate) fn go_aside(&self, ticket: Arc<Ticket>) {
         let Some(inner) = self.this.upgrade() else { return };
         self.aside.run(move || {
-            inner.run_pinned(&ticket);
-            inner.end(ticket, &[]);
+            let ready = inner.run_pinned(&ticket);
+            let extra = inner.serve(ticket.id, None, ready);
+            inner.end(ticket, &extra);
         });
     }
 
-    /// Runs a command on keys that its ticket holds, locking a stripe only to find a key or to change one.
-    fn run_pinned(&self, ticket: &crate::hold::Ticket) {
-        let Some(command) = ticket.take_command() else { return };
-        let Handler::Keyspace(handle) = command.spec.handler else { return };
+    /// Runs a command on keys that its ticket holds, locking a stripe only to find a key or to change one. Returns the
+    /// keys that it brought to life while others wait for them.
+    fn run_pinned(&self, ticket: &Ticket) -> VecDeque<ReadyKey> {
+        let mut ready = VecDeque::new();
+        let Some(command) = ticket.take_command() else { return ready };
+        let Handler::Keyspace(handle) = command.spec.handler else { return ready };
         let words = command.words.to_vec();
         let (reply, worked) = crate::turn::caught(command.form, |out| {
             let pass = self.gate.enter();
-            handle(&mut self.pinned(&pass, command.spec, &words, command.db), out);
+            let mut ctx = self.pinned(&pass, command.spec, &words, command.db);
+            if let Some(prepare) = command.spec.prepare {
+                prepare(&mut ctx);
+            }
+            handle(&mut ctx, out);
+            ready = ctx.take_ready_pins();
         });
         ticket.finish(reply, worked);
+        ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use crate::object::Set;
+    use crate::{Caller, Executed, Store, StoreOptions, catalogue, execute};
+
+    fn run(store: &Store, words: &[&[u8]]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut writer = sluicegate_wire::resp::ReplyWriter::new(&mut out, Default::default());
+        assert!(matches!(execute(store, &mut Caller::default(), words, &mut writer), Executed::Done));
+        out
+    }
+
+    #[test]
+    fn a_fault_while_a_value_is_changed_apart_puts_it_back() {
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        assert_eq!(run(&store, &[b"SADD", b"s", b"a", b"b", b"c"]), b":3\r\n");
+        let inner = &store.0;
+        let spec = catalogue::find(b"srem").expect("it exists");
+        let words: [&[u8]; 3] = [b"SREM", b"s", b"a"];
+        let fault = catch_unwind(AssertUnwindSafe(|| {
+            let pass = inner.gate.enter();
+            let mut ctx = inner.pinned(&pass, spec, &words, 0);
+            let _ = ctx.key(0).edit_as(|set: &mut Set| {
+                // The stripe is not locked meanwhile, and others see a set.
+                assert_eq!(run(&store, &[b"TYPE", b"s"]), b"+set\r\n");
+                assert_eq!(run(&store, &[b"SET", b"k", b"v"]), b"+OK\r\n");
+                for n in 0..1_000 {
+                    set.add(format!("member:{n}").as_bytes(), 0);
+                }
+                panic!("a fault in a change");
+            });
+        }));
+        assert!(fault.is_err());
+        assert_eq!(run(&store, &[b"SCARD", b"s"]), b":1003\r\n");
+        assert_eq!(run(&store, &[b"GET", b"k"]), b"$1\r\nv\r\n");
+        let used = store.used_bytes();
+        assert_eq!(run(&store, &[b"DEL", b"s"]), b":1\r\n");
+        assert!(store.used_bytes() + 1_000 * 11 < used, "its bytes were counted");
     }
 }

@@ -9,6 +9,7 @@ mod cpu;
 mod eviction;
 mod memory;
 mod peer;
+mod stalls;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -69,6 +70,7 @@ const PARTS: &[Measure] = &[
     ("memory", memory::memory),
     ("reuse", memory::reuse),
     ("eviction", eviction::eviction),
+    ("stalls", stalls::stalls),
 ];
 
 /// `bench store [PART…] [--runs N] [--profile NAME] [--write]`.

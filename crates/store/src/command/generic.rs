@@ -116,9 +116,7 @@ fn copy(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if options.db == ctx.db && ctx.words[1] == ctx.words[2] {
             return Err("ERR source and destination objects are the same".into());
         }
-        let mut source = ctx.key(0);
-        source.note_read_aloud();
-        let value = source.entry().map(|entry| (entry.copy_value(), entry.expiry(), entry.sticky()));
+        let value = ctx.read(0).map(|entry| (entry.copy_value(), entry.expiry(), entry.sticky()));
         let Some((value, expiry, sticky)) = value else {
             out.integer(0);
             return Ok(());

@@ -680,7 +680,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             lmpop,
         )
     }),
-    row("lpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the first elements of a list.", POPPED, lpop),
+    per_element(row("lpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the first elements of a list.", POPPED, lpop)),
     per_element(CommandSpec {
         since: "6.0.6",
         ..row(
@@ -729,7 +729,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         "O(N) where N is the number of elements to be removed by the operation.",
         ltrim,
     )),
-    row("rpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the last elements of a list.", POPPED, rpop),
+    per_element(row("rpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the last elements of a list.", POPPED, rpop)),
     CommandSpec {
         since: "1.2.0",
         keys: KeyRule::TWO,

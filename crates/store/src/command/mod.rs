@@ -10,7 +10,7 @@ mod expire;
 mod faulty;
 mod field_expiry;
 mod generic;
-mod geo;
+pub(crate) mod geo;
 mod hash;
 mod hyperloglog;
 mod lcs;

@@ -142,9 +142,7 @@ fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Options::parse(&words[2..], true).and_then(|options| {
         let now_ms = ctx.now.ms();
-        let mut source = ctx.key(0);
-        source.note_read_aloud();
-        let elements = match source.entry() {
+        let elements = match ctx.read(0) {
             None => Vec::new(),
             Some(entry) => options.sorted(&*entry.object().ok_or(WRONG_TYPE)?, now_ms)?,
         };

@@ -193,3 +193,249 @@ fn freeing_is_left_to_others() {
         store.tick();
     }
 }
+
+/// Commands that change very many elements, each with what is asked afterwards and what the answer is.
+fn changes() -> Vec<(&'static str, &'static str, String)> {
+    let many = |count: usize| format!(":{count}\r\n");
+    vec![
+        ("SUNIONSTORE d s t", "SCARD d", many(MANY + 10)),
+        ("SINTERSTORE d s t", "SCARD d", many(MANY - 10)),
+        ("SDIFFSTORE d s t", "SCARD d", many(10)),
+        ("SUNIONSTORE s s t", "SCARD s", many(MANY + 10)),
+        ("SUNIONSTORE s s", "SCARD s", many(MANY)),
+        ("ZUNIONSTORE d 2 z s", "ZSCORE d m7", "$1\r\n8\r\n".into()),
+        ("ZINTERSTORE d 2 z s", "ZCARD d", many(MANY)),
+        ("ZDIFFSTORE d 2 z t", "ZCARD d", many(10)),
+        ("ZRANGESTORE d z 0 -2", "ZCARD d", many(MANY - 1)),
+        ("GEOSEARCHSTORE d g FROMLONLAT 10 50 BYRADIUS 900 km", "ZCARD d", many(MANY)),
+        ("GEORADIUS g 10 50 900 km STORE d", "ZCARD d", many(MANY)),
+        ("SORT l STORE d", "LINDEX d 1", "$1\r\n1\r\n".into()),
+        ("COPY z d", "ZCARD d", many(MANY)),
+        ("ZREMRANGEBYRANK z 0 -4", "ZRANGE z 0 0", "*1\r\n$6\r\nm29997\r\n".into()),
+        ("ZREMRANGEBYSCORE z -inf 29997", "ZCARD z", many(2)),
+        ("ZREMRANGEBYLEX x - [m25000", "ZCARD x", many(4_999)),
+        ("ZREMRANGEBYRANK z 0 -1", "EXISTS z", many(0)),
+        ("ZPOPMIN z 25000", "ZCARD z", many(5_000)),
+        ("LTRIM l 29000 -1", "LINDEX l 0", "$3\r\n999\r\n".into()),
+        ("LTRIM l 1 0", "EXISTS l", many(0)),
+        ("LREM l 0 5", "LLEN l", many(MANY - 1)),
+        ("LINSERT l BEFORE 0 new", "LINDEX l -2", "$3\r\nnew\r\n".into()),
+        ("LPOP l 25000", "LLEN l", many(5_000)),
+        ("SPOP s 25000", "SCARD s", many(5_000)),
+        ("SPOP s 50000", "EXISTS s", many(0)),
+    ]
+}
+
+#[test]
+fn what_changes_very_many_elements_is_worked_aside() {
+    for (change, question, expected) in changes() {
+        // One stripe has all keys, or each another.
+        for stripes in [1, 256] {
+            let store = store(stripes);
+            let empty = store.used_bytes();
+            fill(&store, "SADD s", MANY, |n| format!("m{n}"));
+            fill(&store, "SADD t", MANY, |n| format!("m{}", n + 10));
+            fill(&store, "ZADD z", MANY, |n| format!("{n} m{n}"));
+            fill(&store, "ZADD x", MANY, |n| format!("0 m{n:05}"));
+            fill(&store, "GEOADD g", MANY, |n| format!("{} 50 m{n}", 9.0 + n as f64 / MANY as f64));
+            fill(&store, "LPUSH l", MANY, |n| n.to_string());
+            let reply = wait(&store, change);
+            assert!(!reply.starts_with('-'), "{change}: {reply}");
+            assert_eq!(ask(&store, question), expected, "{question} after {change}");
+            for key in ["s", "t", "z", "x", "g", "l", "d"] {
+                ask(&store, &format!("DEL {key}"));
+            }
+            assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
+            // Tables and pages of the stripes are all that stays.
+            let left = store.used_bytes() - empty;
+            assert!(left < 100_000, "{left} bytes are left after {change}");
+        }
+    }
+}
+
+#[test]
+fn what_is_small_is_not_sent_aside() {
+    let store = store(1);
+    fill(&store, "ZADD z", MANY, |n| format!("{n} m{n}"));
+    fill(&store, "RPUSH l", MANY, |n| n.to_string());
+    fill(&store, "SADD s", MANY, |n| n.to_string());
+    for command in [
+        "ZREMRANGEBYRANK z 0 9",
+        "ZREMRANGEBYSCORE z 20 29",
+        "ZPOPMIN z 10",
+        "LTRIM l 10 -1",
+        "LPOP l 10",
+        "LRANGE l 0 10",
+        "SPOP s 10",
+        "SPOP s",
+        "SRANDMEMBER s -100",
+        "SRANDMEMBER none -100000",
+        "LPOP l -100000",
+        "ZPOPMIN z -100000",
+        "SPOP s -100000",
+        "SSCAN s 0 COUNT 100",
+        "SINTERSTORE d s none",
+        "ZRANGESTORE d z 0 10",
+        "COPY d e",
+        "SUNIONSTORE s2 none",
+    ] {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        assert!(start(&store, &mut Caller::default(), &words).is_ok(), "{command}");
+    }
+}
+
+#[test]
+fn others_go_on_while_much_is_removed() {
+    let store = store(1);
+    fill(&store, "ZADD z", 10 * MANY, |n| format!("{n} member:{n}"));
+    assert_eq!(ask(&store, "SET k v"), "+OK\r\n");
+    std::thread::scope(|scope| {
+        let removing = scope.spawn(|| wait(&store, "ZREMRANGEBYRANK z 0 -3"));
+        let mut gets = 0;
+        while !removing.is_finished() {
+            assert_eq!(ask(&store, "GET k"), "$1\r\nv\r\n");
+            // The key itself is there, and of its type, even while its members are being removed.
+            let listed = ask(&store, "SCAN 0 TYPE zset COUNT 1000");
+            assert!(listed.contains("$1\r\nz\r\n"), "{listed}");
+            gets += 1;
+        }
+        assert!(gets > 10, "only {gets} rounds while {} members were removed", 10 * MANY);
+        assert_eq!(removing.join().expect("a reply"), format!(":{}\r\n", 10 * MANY - 2));
+    });
+    assert_eq!(ask(&store, "ZCARD z"), ":2\r\n");
+}
+
+#[test]
+fn sources_are_read_by_others_meanwhile() {
+    let store = store(1);
+    fill(&store, "SADD s", 10 * MANY, |n| format!("member:{n}"));
+    std::thread::scope(|scope| {
+        let storing = scope.spawn(|| wait(&store, "SUNIONSTORE d s"));
+        let mut reads = 0;
+        while !storing.is_finished() {
+            let words: Vec<&[u8]> = vec![b"SISMEMBER", b"s", b"member:7"];
+            assert_eq!(start(&store, &mut Caller::default(), &words).expect("it need not wait"), b":1\r\n");
+            reads += 1;
+        }
+        assert!(reads > 10, "only {reads} reads");
+        assert_eq!(storing.join().expect("a reply"), format!(":{}\r\n", 10 * MANY));
+    });
+}
+
+#[test]
+fn clients_that_wait_are_served_by_what_is_stored_aside() {
+    let store = store(16);
+    fill(&store, "RPUSH l", MANY, |n| n.to_string());
+    fill(&store, "ZADD z", MANY, |n| format!("{n} m{n}"));
+    let listening = parked(&store, "BLPOP list 0");
+    let lowest = parked(&store, "BZPOPMIN zset 0");
+    assert_eq!(wait(&store, "SORT l STORE list"), format!(":{MANY}\r\n"));
+    assert_eq!(block_on(listening), b"*2\r\n$4\r\nlist\r\n$1\r\n0\r\n");
+    assert_eq!(ask(&store, "LLEN list"), format!(":{}\r\n", MANY - 1));
+    assert_eq!(wait(&store, "ZRANGESTORE zset z 0 -1"), format!(":{MANY}\r\n"));
+    assert_eq!(block_on(lowest), b"*3\r\n$4\r\nzset\r\n$2\r\nm0\r\n$1\r\n0\r\n");
+    assert_eq!(ask(&store, "ZCARD zset"), format!(":{}\r\n", MANY - 1));
+    // A list that is moved on by who waits for it comes to another who waits.
+    let moving = parked(&store, "BLMOVE one two LEFT LEFT 0");
+    let last = parked(&store, "BLPOP two 0");
+    assert_eq!(wait(&store, "COPY l one"), ":1\r\n");
+    assert_eq!(block_on(moving), b"$1\r\n0\r\n");
+    assert_eq!(block_on(last), b"*2\r\n$3\r\ntwo\r\n$1\r\n0\r\n");
+}
+
+#[test]
+fn a_command_of_very_many_words_is_worked_aside() {
+    let store = store(1);
+    for (name, pairs, length) in
+        [("SADD", false, "SCARD"), ("RPUSH", false, "LLEN"), ("ZADD", true, "ZCARD"), ("HSET", true, "HLEN")]
+    {
+        for round in 0..2 {
+            let words: Vec<String> = (0..MANY)
+                .flat_map(|n| match pairs {
+                    true => vec![n.to_string(), format!("{round}:{n}")],
+                    false => vec![format!("{round}:{n}")],
+                })
+                .collect();
+            // The key is made by the first round and changed by the second one.
+            let command = format!("{name} {name}:key {}", words.join(" "));
+            assert!(wait(&store, &command).starts_with(':'), "{name}");
+        }
+        let expected = if name == "HSET" { MANY } else { 2 * MANY };
+        assert_eq!(ask(&store, &format!("{length} {name}:key")), format!(":{expected}\r\n"));
+    }
+    // Errors leave things as they were.
+    let words: Vec<String> = (0..MANY).map(|n| n.to_string()).collect();
+    assert!(wait(&store, &format!("RPUSH SADD:key {}", words.join(" "))).starts_with("-WRONGTYPE"));
+    assert_eq!(ask(&store, "SCARD SADD:key"), format!(":{}\r\n", 2 * MANY));
+}
+
+#[test]
+fn long_payloads_and_long_strings_are_worked_aside() {
+    let store = store(4);
+    fill(&store, "HSET h", MANY, |n| format!("f{n} v{n}"));
+    let reply = block_on(parked(&store, "DUMP h"));
+    let from = reply.iter().position(|byte| *byte == b'\n').expect("a length") + 1;
+    let payload = &reply[from..reply.len() - 2];
+    let words = [&b"RESTORE"[..], b"copy", b"0", payload];
+    let restoring = start(&store, &mut Caller::default(), &words).expect_err("it is long");
+    assert_eq!(block_on(restoring), b"+OK\r\n");
+    assert_eq!(ask(&store, "HLEN copy"), format!(":{MANY}\r\n"));
+    assert_eq!(
+        block_on(start(&store, &mut Caller::default(), &words).expect_err("it is long")),
+        b"-BUSYKEY Target key name already exists.\r\n"
+    );
+
+    let long = 256 * MANY;
+    assert_eq!(ask(&store, &format!("SETBIT a {} 1", 8 * long)), ":0\r\n");
+    assert_eq!(wait(&store, "BITCOUNT a"), ":1\r\n");
+    assert_eq!(wait(&store, "BITPOS a 1"), format!(":{}\r\n", 8 * long));
+    assert_eq!(wait(&store, "BITOP NOT b a"), format!(":{}\r\n", long + 1));
+    assert_eq!(wait(&store, "BITCOUNT b"), format!(":{}\r\n", 8 * long + 7));
+    let text = "ab".repeat(1_000);
+    assert_eq!(ask(&store, &format!("SET x {text}")), "+OK\r\n");
+    assert_eq!(ask(&store, &format!("SET y {}", &text[1..])), "+OK\r\n");
+    assert_eq!(wait(&store, "LCS x y LEN"), ":1999\r\n");
+}
+
+/// What several threads take out of a set while others put into it is taken once, and nothing is lost.
+#[test]
+fn members_are_neither_lost_nor_taken_twice() {
+    let store = store(1);
+    let total = 6 * MANY;
+    let mut popped: Vec<usize> = std::thread::scope(|scope| {
+        let adding = scope.spawn(|| {
+            for first in (0..total).step_by(5_000) {
+                let members: Vec<String> = (first..first + 5_000).map(|n| n.to_string()).collect();
+                assert_eq!(ask(&store, &format!("SADD s {}", members.join(" "))), ":5000\r\n");
+            }
+        });
+        let popping: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut popped = Vec::new();
+                    while popped.len() < 2 * MANY {
+                        let reply = ask(&store, "SPOP s 20001");
+                        popped.extend(bulks(&reply).iter().map(|member| member.parse::<usize>().expect("a number")));
+                    }
+                    popped
+                })
+            })
+            .collect();
+        let reading = scope.spawn(|| {
+            for _ in 0..20 {
+                let reply = ask(&store, "SMEMBERS s");
+                let members = bulks(&reply);
+                let mut unique = members.clone();
+                unique.sort_unstable();
+                unique.dedup();
+                assert_eq!(unique.len(), members.len());
+            }
+        });
+        adding.join().expect("it went well");
+        reading.join().expect("it went well");
+        popping.into_iter().flat_map(|thread| thread.join().expect("it went well")).collect()
+    });
+    popped.extend(bulks(&ask(&store, "SMEMBERS s")).iter().map(|member| member.parse::<usize>().expect("a number")));
+    popped.sort_unstable();
+    assert!(popped.into_iter().eq(0..total), "members were lost or taken twice");
+}

@@ -1,7 +1,7 @@
 //! Geo commands: positions as scores of sorted sets.
 
 mod cells;
-pub(super) mod search;
+pub(crate) mod search;
 
 use sluicegate_wire::resp::ReplySink;
 

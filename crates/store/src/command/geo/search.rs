@@ -271,6 +271,23 @@ impl Query {
     }
 }
 
+/// How many members a search looks at; 0 if its words are wrong.
+pub(crate) fn visits_of_search(name: &str, words: &[&[u8]], zset: &Zset) -> usize {
+    let kind = match name {
+        "geosearch" => Kind::Search,
+        "geosearchstore" => Kind::SearchStore,
+        "georadius" | "georadius_ro" => Kind::Radius { stores: name == "georadius" },
+        _ => Kind::RadiusByMember { stores: name == "georadiusbymember" },
+    };
+    let Ok(Query { center: Some(center), shape: Some((shape, unit_m)), .. }) = Query::parse(words, kind, Some(zset))
+    else {
+        return 0;
+    };
+    let ranges = Search { center, shape, unit_m }.ranges().into_iter();
+    let members = ranges.map(|(from, to)| zset.position(|score| score < to) - zset.position(|score| score < from));
+    members.sum()
+}
+
 fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, kind: Kind) {
     let words = ctx.words;
     // GEOSEARCHSTORE has its destination before its source, GEORADIUS behind it.

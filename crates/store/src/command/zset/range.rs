@@ -185,7 +185,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// How many elements a command of the ZRANGE family goes over; 0 if its words are wrong.
+/// How many elements a command of the ZRANGE or ZREMRANGE families goes over; 0 if its words are wrong.
 pub(crate) fn ranks_of_query(name: &str, words: &[&[u8]], zset: &Zset) -> usize {
     let (first, by, back) = match name {
         "zrange" => (2, None, None),
@@ -195,7 +195,15 @@ pub(crate) fn ranks_of_query(name: &str, words: &[&[u8]], zset: &Zset) -> usize 
         "zrangebylex" => (2, Some(By::Lex), Some(false)),
         "zrevrangebylex" => (2, Some(By::Lex), Some(true)),
         "zrangestore" => (3, None, None),
-        _ => return 0,
+        _ => {
+            let by = match name {
+                "zremrangebyrank" => By::Rank,
+                "zremrangebyscore" => By::Score,
+                "zremrangebylex" => By::Lex,
+                _ => return 0,
+            };
+            return Named::parse(by, words[2], words[3]).map_or(0, |named| named.ranks(zset, false).len());
+        }
     };
     Query::parse(words, first, by, back, name == "zrangestore").map_or(0, |query| query.ranks(zset).len())
 }
