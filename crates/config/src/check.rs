@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::catalogue::FetchRow;
 use crate::diagnostic::Diagnostics;
 use crate::format;
-use crate::model::{Action, BackendName, Config, LogLine, Mode, Position, Proxy, ProxyId, ProxyKind};
+use crate::model::{AclRef, Action, BackendName, Config, LogLine, Mode, Position, Proxy, ProxyId, ProxyKind};
 use crate::section::number_servers;
 
 /// Checks everything, and drops what HAProxy ignores with a warning. `defaults` says where each proxy's
@@ -21,6 +22,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
         }
         unreachable_rules(proxy, diagnostics);
         captures(proxy, diagnostics);
+        data_tests(proxy, diagnostics);
     }
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         modes(proxy, default_at.as_ref(), config, diagnostics);
@@ -119,6 +121,34 @@ fn captures(proxy: &Proxy, diagnostics: &mut Diagnostics) {
             let message = format!("unable to find {side} capture id '{slot}'");
             let error = diagnostics.error(rule.at.clone(), message);
             error.hint(format!("'declare capture {side} len N' makes a slot; the first has number 0"));
+        }
+    }
+}
+
+/// HAProxy's warning about conditions that look at the bytes of messages whose heads are known.
+fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    if proxy.mode != Mode::Http {
+        return;
+    }
+    let sets = [
+        &proxy.tcp_request_connection,
+        &proxy.tcp_request_content,
+        &proxy.tcp_response_content,
+        &proxy.http_request,
+        &proxy.http_response,
+    ];
+    let rules = sets.into_iter().flatten().map(|rule| (&rule.condition, &rule.at));
+    for (condition, at) in rules.chain(proxy.use_backend.iter().map(|rule| (&rule.condition, &rule.at))) {
+        let terms = condition.iter().flat_map(|condition| condition.any.iter().flatten());
+        let acls = terms.map(|term| match &term.acl {
+            AclRef::Named(index) => &proxy.acls[*index as usize],
+            AclRef::Inline(acl) => acl,
+        });
+        let mut tests = acls.flat_map(|acl| &acl.tests);
+        if let Some(test) = tests.find(|test| FetchRow::of(test.expr.fetch).needs.is_data()) {
+            let (kind, name, fetch) = (word(proxy.kind), &proxy.name, test.expr.fetch.name());
+            let warning = diagnostics.warning(at.clone(), format!("L6 sample fetch '{fetch}' in HTTP {kind} '{name}'"));
+            warning.hint("it sees what is held of a message, not what was sent");
         }
     }
 }

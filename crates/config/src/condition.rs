@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{IndexId, Kind, PatternFile};
 
-use crate::catalogue::{FetchRow, Needs, Place};
+use crate::catalogue::{FetchRow, Place};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{Acl, AclRef, AclTest, Condition, Position, Term};
@@ -148,6 +148,7 @@ impl ConditionReader<'_> {
             match acl {
                 Some(acl) => {
                     self.conflicts(line, next, word, &acl, acls, place);
+                    let acl = without_request(acl, acls, place);
                     condition.any.last_mut().expect("there is always a group").push(Term { negated, acl });
                 }
                 None => good = false,
@@ -212,16 +213,15 @@ impl ConditionReader<'_> {
         for test in &acl.tests {
             let row = FetchRow::of(test.expr.fetch);
             let what = if acl.name.is_empty() { "anonymous acl".to_owned() } else { format!("acl '{name}'") };
-            if !row.needs.within(place.has()) {
+            let sides = self.stores.sides.get();
+            if !row.needs.met_by(place.has(sides)) {
                 let message = format!(
                     "{what} will never match because it uses keyword '{}' which is incompatible with '{}'",
                     row.names[0],
-                    place.name()
+                    place.name_in(sides)
                 );
                 let warning = self.diagnostics.warning(line.at(index), message);
-                if row.needs != Needs::NOTHING {
-                    warning.hint(format!("'{}' needs {}", row.names[0], row.needs.name()));
-                }
+                warning.hint(format!("'{}' needs {}", row.names[0], row.needs.name()));
             }
             let waits = |call: &crate::model::ConverterCall| crate::catalogue::ConverterRow::of(call.converter).waits;
             if !place.may_wait() && test.expr.converters.iter().any(waits) && !acl.name.is_empty() {
@@ -385,4 +385,18 @@ impl ConditionReader<'_> {
             }
         }
     }
+}
+
+/// The test in a rule of responses, whose requests are gone: what looks at one there never matches.
+fn without_request(acl: AclRef, acls: &Acls, place: Place) -> AclRef {
+    let whole = match &acl {
+        AclRef::Named(index) => &acls.list[*index as usize],
+        AclRef::Inline(acl) => acl,
+    };
+    let gone = |test: &AclTest| FetchRow::of(test.expr.fetch).needs.is_gone_in(place);
+    if !whole.tests.iter().any(gone) {
+        return acl;
+    }
+    let tests = whole.tests.iter().filter(|test| !gone(test)).cloned().collect();
+    AclRef::Inline(Arc::new(Acl { name: whole.name.clone(), tests, at: whole.at.clone() }))
 }

@@ -1,12 +1,12 @@
 //! Sample expressions: a fetch, its arguments and converters (HAProxy configuration manual 7.3).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 
-use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, known};
+use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
 use crate::converter;
 use crate::limits;
 use crate::model::{Arg, ConverterCall, Expr, Position, VarName, VarScope};
@@ -37,6 +37,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) backends: HashMap<Arc<str>, HashSet<String>>,
     /// The section that is being read; `None` in a `defaults`, whose users are not known yet.
     pub(crate) section: RefCell<Option<Arc<str>>>,
+    /// The sides that this section has.
+    pub(crate) sides: Cell<Sides>,
     /// The environment, for `env`.
     pub(crate) environment: HashMap<String, String>,
 }
@@ -209,12 +211,12 @@ impl ExpressionReader<'_> {
         if name.starts_with("lua.") {
             return Ok((FetchRow::of(Fetch::Lua), None));
         }
-        if let Some(row) = FetchRow::find(name, self.place) {
+        if let Some(row) = FetchRow::find(name, self.place, self.acl) {
             return Ok((row, None));
         }
         let with_suffix = |name: &str| {
             let (stem, suffix) = name.rsplit_once('_')?;
-            let row = FetchRow::find(stem, self.place)?;
+            let row = FetchRow::find(stem, self.place, self.acl)?;
             let suffix = row.suffixed.iter().find(|s| **s == suffix)?;
             // Only the short name has these forms: `hdr_beg`, not `req.hdr_beg`; `urlp_beg`, not `url_param_beg`.
             let short = row.names.last() == Some(&stem) || matches!(stem, "hdr" | "cook");
@@ -368,11 +370,12 @@ impl ExpressionReader<'_> {
     /// Whether what the fetch needs is at hand. Conditions only get a warning, from their own reader.
     fn check(&self, expr: &Expr, name: &str) -> Result<(), Problem> {
         let row = FetchRow::of(expr.fetch);
-        if self.acl || row.needs.within(self.place.has()) {
+        let sides = self.stores.sides.get();
+        if self.acl || row.needs.met_by(self.place.has(sides)) {
             return Ok(());
         }
-        let message =
-            format!("fetch method '{name}' needs {}, which '{}' doesn't have", row.needs.name(), self.place.name());
+        let place = self.place.name_in(sides);
+        let message = format!("fetch method '{name}' needs {}, which '{place}' doesn't have", row.needs.name());
         Err(Problem::new(0, message))
     }
 

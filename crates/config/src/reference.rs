@@ -77,7 +77,10 @@ pub fn reference() -> String {
     let _ = write!(out, "\n## Section `origin`\n\n`origin NAME` is a demo server in the same process.\n\n");
     table(&mut out, &of(ItemKind::Keyword, "origin"), false);
 
-    let _ = write!(out, "\n## Sample fetches\n\n| fetch | gives | where | |\n|---|---|---|---|\n");
+    let _ = write!(
+        out,
+        "\n## Sample fetches\n\nThe rules of requests in a `frontend` have no backend yet; a `listen` has its own.\n\n| fetch | gives | where | |\n|---|---|---|---|\n"
+    );
     for item in all.iter().filter(|i| i.kind == ItemKind::Fetch) {
         let (args, gives) = item.usage.split_once(" → ").unwrap_or(("", &item.usage));
         let aliases: String = item.aliases.iter().map(|a| format!(", `{a}`")).collect();

@@ -190,6 +190,8 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
 /// Runs `tcp-request connection`; `false`: the connection is refused.
 async fn admit(session: &mut Session) -> bool {
     let mut stream = Active::take(session);
+    // A connection is not a stream yet: it has no unique id.
+    stream.cx.making_unique_id.set(true);
     let worker = session.worker().clone();
     let rules = &session.frontend().rules.tcp_request_connection;
     let verdict = rule::run(rules, Hook::TcpRequestConnection, &mut stream.cx, &worker).await;

@@ -7,7 +7,7 @@ use super::fetch_rows::ROWS;
 use super::{ArgKind, Output};
 
 /// A sample fetch. Aliases (`hdr` for `req.hdr`, `cook` for `req.cook`…) are resolved when the file is read; `hdr`
-/// means the response's where only a response is at hand.
+/// and `payload` mean the response's where only a response is at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // each is named as in the manual; the catalogue's rows hold the documentation
 pub enum Fetch {
@@ -287,7 +287,8 @@ pub(super) fn script_name(name: &str) -> String {
     name.replace(['.', '-', '+'], "_")
 }
 
-/// What a fetch needs: a set of things that a [`Place`] may have.
+/// What a fetch draws on: any one of these, where a [`Place`] has it, is enough. They are HAProxy's classes of sources;
+/// `haproxy -dKsmp` shows where each fetch may stand, and a test compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs(u16);
 
@@ -296,56 +297,97 @@ impl Needs {
     pub(crate) const NOTHING: Needs = Needs(0);
     /// The client's connection and the frontend.
     pub(crate) const CLIENT: Needs = Needs(1);
+    /// The client's connection once its handshakes are over.
+    pub(crate) const SESSION: Needs = Needs(1 << 1);
+    /// What came of the request so far as bytes.
+    pub(crate) const REQUEST_DATA: Needs = Needs(1 << 2);
     /// The request's head, gone once it was forwarded.
-    pub(crate) const REQUEST: Needs = Needs(1 << 1);
+    pub(crate) const REQUEST: Needs = Needs(1 << 3);
     /// What is kept of the request while its response is processed.
-    pub(crate) const REQUEST_KEPT: Needs = Needs(1 << 2);
+    pub(crate) const REQUEST_KEPT: Needs = Needs(1 << 4);
+    /// What came of an HTTP request's body so far.
+    pub(crate) const REQUEST_BODY: Needs = Needs(1 << 5);
     /// The backend.
-    pub(crate) const BACKEND: Needs = Needs(1 << 3);
-    /// The response's head.
-    pub(crate) const RESPONSE: Needs = Needs(1 << 4);
-    /// What is kept of the response once it is on its way.
-    pub(crate) const RESPONSE_KEPT: Needs = Needs(1 << 5);
-
-    /// What came of the request so far: TCP bytes, or the body of an HTTP request.
-    pub(crate) const REQUEST_DATA: Needs = Needs(1 << 6);
-    /// What came of the response so far.
-    pub(crate) const RESPONSE_DATA: Needs = Needs(1 << 7);
+    pub(crate) const BACKEND: Needs = Needs(1 << 6);
     /// The connection to the server.
-    pub(crate) const SERVER: Needs = Needs(1 << 8);
+    pub(crate) const SERVER: Needs = Needs(1 << 7);
+    /// What came of the response so far as bytes.
+    pub(crate) const RESPONSE_DATA: Needs = Needs(1 << 8);
+    /// The response's head.
+    pub(crate) const RESPONSE: Needs = Needs(1 << 9);
+    /// What is kept of the response once it is on its way.
+    pub(crate) const RESPONSE_KEPT: Needs = Needs(1 << 10);
+    /// What came of an HTTP response's body so far.
+    pub(crate) const RESPONSE_BODY: Needs = Needs(1 << 11);
     /// The end of the transaction: no rule set has it.
-    pub(crate) const END: Needs = Needs(1 << 9);
+    pub(crate) const END: Needs = Needs(1 << 12);
 
     /// Both sets.
     pub(super) const fn or(self, other: Needs) -> Needs {
         Needs(self.0 | other.0)
     }
 
-    pub(crate) const fn within(self, has: Needs) -> bool {
-        self.0 & !has.0 == 0
+    /// Whether a place that has `has` can serve it.
+    pub(crate) fn met_by(self, has: Needs) -> bool {
+        self == Needs::NOTHING || self.0 & has.0 != 0
     }
 
-    /// As HAProxy words it in its warnings.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Needs::CLIENT => "client connection",
-            Needs::REQUEST => "HTTP request headers",
-            Needs::REQUEST_KEPT => "HTTP request",
-            Needs::BACKEND => "backend",
-            Needs::RESPONSE => "HTTP response headers",
-            Needs::RESPONSE_KEPT => "HTTP response",
-            Needs::REQUEST_DATA => "request contents",
-            Needs::RESPONSE_DATA => "response contents",
-            Needs::SERVER => "server connection",
-            Needs::END => "the end of the transaction",
-            _ => "nothing",
-        }
+    /// Whether it draws on a request that was forwarded.
+    pub(crate) fn is_gone_in(self, place: Place) -> bool {
+        let request = Needs::REQUEST.or(Needs::REQUEST_DATA).or(Needs::REQUEST_BODY);
+        self != Needs::NOTHING && place.is_response() && self.0 & !request.0 == 0
     }
 
-    /// The rule sets that have it.
+    /// Whether it looks at bytes, whatever they mean.
+    pub(crate) fn is_data(self) -> bool {
+        self.met_by(Needs::REQUEST_DATA.or(Needs::RESPONSE_DATA)) && self != Needs::NOTHING
+    }
+
+    /// Its parts, as HAProxy words them in its warnings.
+    pub(crate) fn name(self) -> String {
+        const NAMES: [(Needs, &str); 13] = [
+            (Needs::CLIENT, "client connection"),
+            (Needs::SESSION, "client-side connection"),
+            (Needs::REQUEST_DATA, "request contents"),
+            (Needs::REQUEST, "HTTP request headers"),
+            (Needs::REQUEST_KEPT, "HTTP request"),
+            (Needs::REQUEST_BODY, "HTTP request body"),
+            (Needs::BACKEND, "backend"),
+            (Needs::SERVER, "server connection"),
+            (Needs::RESPONSE_DATA, "response contents"),
+            (Needs::RESPONSE, "HTTP response headers"),
+            (Needs::RESPONSE_KEPT, "HTTP response"),
+            (Needs::RESPONSE_BODY, "HTTP response body"),
+            (Needs::END, "the end of the transaction"),
+        ];
+        let names: Vec<&str> = NAMES.iter().filter(|(part, _)| self.0 & part.0 != 0).map(|(_, name)| *name).collect();
+        names.join(" or ")
+    }
+
+    /// The rule sets that have it, in a section that has both sides.
     pub(crate) fn places(self) -> Vec<&'static str> {
-        Place::ALL.iter().filter(|p| self.within(p.has())).map(|p| p.name()).collect()
+        Place::ALL.iter().filter(|p| self.met_by(p.has(Sides::BOTH))).map(|p| p.name()).collect()
     }
+}
+
+/// The sides of the section that an expression stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sides {
+    /// It knows its backend: a `backend`, a `listen`, or a `defaults` that either may use.
+    pub(crate) back: bool,
+}
+
+impl Default for Sides {
+    fn default() -> Sides {
+        Sides::BOTH
+    }
+}
+
+impl Sides {
+    /// A `frontend`.
+    pub(crate) const FRONT: Sides = Sides { back: false };
+    /// Any other section.
+    pub(crate) const BOTH: Sides = Sides { back: true };
 }
 
 /// Where an expression is evaluated: what is at hand there, and whether it may wait for a store.
@@ -383,15 +425,18 @@ impl Place {
         Place::Log,
     ];
 
-    pub(crate) fn has(self) -> Needs {
-        let kept = Needs::CLIENT.or(Needs::REQUEST_KEPT).or(Needs::BACKEND);
-        let request = kept.or(Needs::REQUEST).or(Needs::REQUEST_DATA);
-        let answered = kept.or(Needs::RESPONSE_KEPT).or(Needs::SERVER);
+    /// What is at hand there, in a section of these sides. A `frontend` that processes a response has its backend.
+    pub(crate) fn has(self, sides: Sides) -> Needs {
+        let kept = Needs::CLIENT.or(Needs::SESSION).or(Needs::REQUEST_KEPT);
+        let request = kept.or(Needs::REQUEST).or(Needs::REQUEST_DATA).or(Needs::REQUEST_BODY);
+        let answered = kept.or(Needs::BACKEND).or(Needs::SERVER).or(Needs::RESPONSE_KEPT);
         match self {
             Place::TcpConnection => Needs::CLIENT,
-            Place::TcpRequest | Place::HttpRequest | Place::UseBackend => request,
-            Place::TcpResponse | Place::HttpResponse => answered.or(Needs::RESPONSE).or(Needs::RESPONSE_DATA),
-            Place::UniqueId => Needs::CLIENT.or(Needs::REQUEST).or(Needs::REQUEST_KEPT),
+            Place::TcpRequest | Place::HttpRequest | Place::UniqueId if sides.back => request.or(Needs::BACKEND),
+            Place::TcpRequest | Place::HttpRequest | Place::UniqueId | Place::UseBackend => request,
+            Place::TcpResponse | Place::HttpResponse => {
+                answered.or(Needs::RESPONSE).or(Needs::RESPONSE_DATA).or(Needs::RESPONSE_BODY)
+            }
             Place::Log => answered.or(Needs::END),
             Place::Declared => Needs(u16::MAX),
         }
@@ -416,7 +461,13 @@ impl Place {
         }
     }
 
-    /// Whether only a response is at hand, so that `hdr` means the response's.
+    /// Its name, with the section's side where that matters.
+    pub(crate) fn name_in(self, sides: Sides) -> String {
+        let name = self.name();
+        if self.has(sides) == self.has(Sides::BOTH) { name.to_owned() } else { format!("frontend {name}") }
+    }
+
+    /// Whether only a response is at hand.
     pub(crate) fn is_response(self) -> bool {
         matches!(self, Place::TcpResponse | Place::HttpResponse)
     }
@@ -444,21 +495,18 @@ impl FetchRow {
         ROWS
     }
 
-    /// The row of a name or alias. `hdr` and its kin mean the response where only that is at hand.
-    pub(crate) fn find(name: &str, place: Place) -> Option<&'static FetchRow> {
+    /// The row of a name or alias. `hdr` and `payload` mean the response where only that is at hand, but not as the
+    /// ACL keywords of these names, which are the request's.
+    pub(crate) fn find(name: &str, place: Place, acl: bool) -> Option<&'static FetchRow> {
         static INDEX: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();
         let index = INDEX.get_or_init(|| {
             let names = |(i, row): (usize, &FetchRow)| row.names.iter().map(move |n| (*n, i)).collect::<Vec<_>>();
             ROWS.iter().enumerate().flat_map(names).collect()
         });
         let name = match name {
-            "hdr" if place.is_response() => "res.hdr",
-            "hdr_cnt" if place.is_response() => "res.hdr_cnt",
-            "hdr_ip" if place.is_response() => "res.hdr_ip",
-            "hdr_val" if place.is_response() => "res.hdr_val",
-            "cook" if place.is_response() => "res.cook",
-            "cook_cnt" if place.is_response() => "res.cook_cnt",
-            "cook_val" if place.is_response() => "res.cook_val",
+            "hdr" if place.is_response() && !acl => "res.hdr",
+            "payload" if place.is_response() && !acl => "res.payload",
+            "payload_lv" if place.is_response() && !acl => "res.payload_lv",
             name => name,
         };
         index.get(name).map(|i| &ROWS[*i])

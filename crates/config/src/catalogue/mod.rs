@@ -14,7 +14,7 @@ pub use converter::{Converter, converter_for_scripts};
 pub use fetch::Fetch;
 
 pub(crate) use converter::ConverterRow;
-pub(crate) use fetch::{FetchRow, Needs, Place};
+pub(crate) use fetch::{FetchRow, Place, Sides};
 
 /// What an argument of a fetch or converter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,14 +4,14 @@ mod answer;
 
 use std::sync::Arc;
 
-use crate::catalogue::{Contexts, Place, known};
+use crate::catalogue::{Contexts, FetchRow, Place, Sides, known};
 use crate::condition::Acls;
 use crate::diagnostic::Diagnostics;
 use crate::expression::{ExpressionReader, Problem, variable};
 use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, BodyWait, Capture, Condition, EditPatterns, LogFormat, LuaAction, OnError, PatternEdit, Proxy,
-    Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, VarName,
+    AclRef, Action, BodyWait, Capture, Condition, EditPatterns, FormatPart, LogFormat, LuaAction, OnError, PatternEdit,
+    Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, VarName,
 };
 use crate::section::error;
 use crate::section::log;
@@ -31,6 +31,8 @@ pub(crate) struct ActionReader<'a, 'b> {
     inside: Option<&'a str>,
     /// The next word.
     next: usize,
+    /// What would be a format is text.
+    literal: bool,
 }
 
 /// Reads an action's arguments; `None` once an error was given.
@@ -227,17 +229,17 @@ pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, plac
         error.hint(format!("write '{name}{}{}'", if takes_inside { "" } else { " " }, row.usage));
         return None;
     }
-    let mut action = ActionReader { reader, line, place, name_at: start, inside, next: start + 1 };
+    let mut action = ActionReader { reader, line, place, name_at: start, inside, next: start + 1, literal: false };
     let read = (row.parser.0)(&mut action)?;
     let next = action.next;
     let condition = reader.condition(line, next, place).ok()?;
     Some(Rule { action: read, condition, at: line.at(0) })
 }
 
-/// Reads the legacy `redirect` line.
+/// Reads the legacy `redirect` line, whose target is text and no format.
 pub(crate) fn redirect_line(reader: &mut ProxyReader<'_>, line: &Line) -> Option<Rule> {
     let place = Place::HttpRequest;
-    let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: 1 };
+    let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: 1, literal: true };
     let redirect = action.redirect()?;
     let next = action.next;
     let condition = reader.condition(line, next, place).ok()?;
@@ -307,10 +309,28 @@ fn read_format(
 ) -> Option<LogFormat> {
     let place = |offset: usize| line.within(index, offset);
     match log_format::read(line.words[index].bytes(), blanks, reader, &place) {
-        Ok(format) => Some(format),
+        Ok(format) => {
+            if matches!(reader.place, Place::HttpRequest | Place::HttpResponse | Place::UniqueId) {
+                data_in_http(&format, diagnostics);
+            }
+            Some(format)
+        }
         Err(problem) => {
             give(diagnostics, line, index, problem);
             None
+        }
+    }
+}
+
+/// HAProxy's warning about a fetch that looks at the bytes of a message whose head is known.
+fn data_in_http(format: &LogFormat, diagnostics: &mut Diagnostics) {
+    for part in &format.parts {
+        if let FormatPart::Expr(expr, _) = part
+            && FetchRow::of(expr.fetch).needs.is_data()
+        {
+            let message = format!("L6 sample fetch <{}> in an HTTP log-format string", expr.fetch.name());
+            let warning = diagnostics.warning(expr.at.clone(), message);
+            warning.hint("it sees what is held of the message, not what was sent");
         }
     }
 }
@@ -362,6 +382,10 @@ impl ActionReader<'_, '_> {
         if index >= self.line.len() {
             self.missing(index, what);
             return None;
+        }
+        if self.literal {
+            let text = self.line.words[index].bytes().to_vec();
+            return Some(LogFormat { parts: vec![FormatPart::Text(text)] });
         }
         let reader = ExpressionReader { stores: self.reader.stores, place: self.place, acl: false };
         format(&reader, self.line, index, self.reader.diagnostics)
@@ -459,6 +483,14 @@ impl ActionReader<'_, '_> {
     fn capture(&mut self) -> Option<Action> {
         let expr = self.expression()?;
         let response = self.place == Place::HttpResponse;
+        let needs = FetchRow::of(expr.fetch).needs;
+        // Slots are the frontend's, also in a section of both sides.
+        if self.place == Place::HttpRequest && !needs.met_by(self.place.has(Sides::FRONT)) {
+            let message =
+                format!("fetch method '{}' needs {}, which 'capture' doesn't have", expr.fetch.name(), needs.name());
+            self.reader.diagnostics.error(expr.at, message);
+            return None;
+        }
         let keyword = self.line.text(self.next);
         let index = self.next + 1;
         let range = match keyword {

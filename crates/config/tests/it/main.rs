@@ -4,5 +4,6 @@ mod catalogue;
 mod golden;
 mod haproxy;
 mod missions;
+mod places;
 mod support;
 mod typed;

@@ -58,7 +58,7 @@ pub struct StreamContext {
     pub request_number: u32,
     /// The unique id once it was asked for; see [`unique_id`](crate::log::unique_id), which makes it.
     pub unique_id: OnceCell<Box<[u8]>>,
-    /// The unique id is being made.
+    /// The unique id is being made, or there is none yet.
     pub making_unique_id: Cell<bool>,
     /// What the log line will say.
     pub log: LogRecord,
@@ -130,6 +130,7 @@ impl StreamContext {
         }
         self.request_number = 0;
         self.unique_id.take();
+        self.making_unique_id.set(false);
         self.log.begin(session.accepted_at, session.accepted);
         self.lua = StreamLua::default();
     }

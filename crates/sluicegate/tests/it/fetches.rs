@@ -407,3 +407,66 @@ fn rates_rise_and_fall_as_haproxys() {
         }
     }
 }
+
+/// Rules whose fetches find nothing where they stand, or the other direction's: `field: value` or a condition.
+const ELSEWHERE: &[&str] = &[
+    "%[hdr(x-number)] if TRUE",
+    "%[hdr(asked)] if TRUE",
+    "%[payload(0,3)] if TRUE",
+    "%[req.proto_http] if TRUE",
+    "%[capture.res.ver] if TRUE",
+    "%[res.ver] if TRUE",
+    "%[var(sess.early)] if TRUE",
+    "%[var(txn.http)] if TRUE",
+    "%[var(txn.later)] if TRUE",
+    "%[unique-id] if TRUE",
+    "yes if { hdr(x-number) -m found }",
+    "yes if { hdr(asked) -m found }",
+    "yes if !{ hdr(asked) -m found }",
+    "yes if { hdr_beg(asked) this }",
+    "yes if { req.hdr(asked) -m found }",
+    "yes if { path -m found }",
+    "yes if { payload(0,1) -m found }",
+    "yes if { method GET }",
+    "yes if asked",
+    "yes if { req.body_len gt 0 }",
+];
+
+#[test]
+fn what_is_not_there_is_not_found_as_by_haproxy() {
+    let server = server();
+    let rules: String = ELSEWHERE
+        .iter()
+        .enumerate()
+        .map(|(number, rule)| format!(" http-response add-header R{number} {rule}\n"))
+        .collect();
+    let configuration = |gate: &Listening| {
+        format!(
+            "defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n\
+             frontend www\n bind {}\n unique-id-format %[path]:%ci\n tcp-request connection set-var(sess.early) unique-id\n \
+             http-request set-var(txn.http) req.proto_http\n http-request set-var(txn.later) capture.res.ver\n \
+             redirect prefix /%[path]% if {{ path /away }}\n default_backend app\n\
+             backend app\n acl asked path_beg /\n acl asked status 200\n{rules} server s 127.0.0.1:{server}\n",
+            gate.word()
+        )
+    };
+    let ask = |gate: &Listening| {
+        let mut client = Client::connect(&gate.address());
+        client.send("GET /a HTTP/1.1\r\nHost: h\r\nAsked: this\r\nX-Number: 9\r\n\r\n");
+        let response = client.read_response();
+        let told: Vec<String> = (0..ELSEWHERE.len())
+            .map(|number| format!("{}: {:?}", ELSEWHERE[number], response.header(&format!("r{number}"))))
+            .collect();
+        let away = client.get("/away");
+        (told, away.header("location").map(str::to_owned))
+    };
+    let (theirs, ours) = (Listening::new(), Listening::new());
+    let haproxy = Haproxy::start(&configuration(&theirs), &[&theirs]);
+    let told = ask(&theirs);
+    drop(haproxy);
+    let _server = start(&configuration(&ours), &[&ours]);
+    assert_eq!(ask(&ours), told);
+    assert!(
+        told.0.iter().any(|line| line.ends_with("None")) && told.0.iter().any(|line| line.ends_with("Some(\"yes\")"))
+    );
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sluicegate_pattern::PatternFiles;
 
-use crate::catalogue::{Contexts, Place, known};
+use crate::catalogue::{Contexts, Place, Sides, known};
 use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
@@ -161,6 +161,7 @@ pub(crate) fn all(
             diagnostics,
         };
         *store_names.section.borrow_mut() = kind.map(|_| section.name.clone());
+        store_names.sides.set(if kind == Some(ProxyKind::Frontend) { Sides::FRONT } else { Sides::BOTH });
         for line in &section.lines {
             reader.line(line);
         }

@@ -163,6 +163,10 @@ impl Content {
                 }
             }
             Content::ProtoHttp => {
+                // The request was forwarded.
+                if cx.in_response {
+                    return None;
+                }
                 if !http && cx.request.method().is_empty() {
                     if !cx.request_content.no_http {
                         cx.inspection.miss();
