@@ -65,7 +65,7 @@ impl Report {
         } else if self.as_haproxy {
             line("[NOTICE]", None, message);
         } else {
-            eprintln!("notice: {message}");
+            whole(&format!("notice: {message}\n"));
         }
     }
 
@@ -79,7 +79,7 @@ impl Report {
                 let text = [place.as_deref(), Some(&found.message), hint.as_deref()].into_iter().flatten();
                 self.say(found.severity, Some("config"), &text.collect::<String>());
             } else if !self.quiet {
-                eprintln!("{found}");
+                whole(&format!("{found}\n"));
             }
         }
         if diagnostics.left_off() > 0 {
@@ -96,7 +96,7 @@ impl Report {
             return;
         }
         if !self.as_haproxy {
-            eprintln!("{severity}: {message}");
+            whole(&format!("{severity}: {message}\n"));
             return;
         }
         if !INTRODUCED.swap(true, Ordering::Relaxed) {
@@ -119,7 +119,10 @@ impl Report {
 fn line(label: &str, part: Option<&str>, message: &str) {
     let part = part.map(|part| format!("{part} : ")).unwrap_or_default();
     let message = message.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n   | ");
-    // In one piece, so that the lines of a master and its worker don't run into each other.
-    let line = format!("{label:<10} ({}) : {part}{message}\n", std::process::id());
-    eprint!("{line}");
+    whole(&format!("{label:<10} ({}) : {part}{message}\n", std::process::id()));
+}
+
+/// Writes in one piece, so that the lines of a master, its worker and its logs don't run into each other.
+fn whole(text: &str) {
+    eprint!("{text}");
 }

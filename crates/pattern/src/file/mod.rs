@@ -136,6 +136,8 @@ struct State {
     /// The line of each entry, while the file is loaded.
     lines: Vec<u32>,
     indexes: Vec<Index>,
+    /// The index that only changes by key asked for.
+    own: Option<usize>,
     values: Vec<ValueType>,
 }
 
@@ -181,7 +183,24 @@ impl PatternFile {
 
     /// Prepares a way of matching; the same one is made once.
     pub fn index(&self, method: Method, ignore_case: bool) -> Result<IndexId, LoadError> {
-        self.state.write().index(&self.name, method, ignore_case)
+        let mut state = self.state.write();
+        let id = state.index(&self.name, method, ignore_case)?;
+        if state.own == Some(id.0) {
+            state.own = None;
+        }
+        Ok(id)
+    }
+
+    /// The ways of matching that were prepared: each with its method and whether it ignores case.
+    pub fn indexes(&self) -> Vec<(IndexId, Method, bool)> {
+        let state = self.state.read();
+        let shown = state.indexes.iter().enumerate().filter(|(at, _)| state.own != Some(*at));
+        shown.map(|(at, index)| (IndexId(at), index.method, index.fold)).collect()
+    }
+
+    /// What its values are besides text.
+    pub fn value_types(&self) -> Vec<ValueType> {
+        self.state.read().values.clone()
     }
 
     /// From now on every value must be of this type; an error names the first line whose value is not.
@@ -315,7 +334,7 @@ impl PatternFile {
     /// Replaces all entries at once: what `prepare map` … `commit map` collected.
     pub fn replace<'a>(&self, entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), EditError> {
         let mut state = self.state.write();
-        let mut fresh = State { values: state.values.clone(), ..State::default() };
+        let mut fresh = State { values: state.values.clone(), own: state.own, ..State::default() };
         fresh.indexes = state.indexes.iter().map(|index| Index::new(index.method, index.fold)).collect();
         for (key, value) in entries {
             fresh.add(key, value)?;
@@ -400,9 +419,13 @@ impl State {
 
     /// Changes by key need an index of the keys themselves; it is made when the first one comes.
     fn ensure_exact(&mut self, name: &Arc<str>) {
+        let known = self.indexes.len();
         // A text is always a pattern of method str, so this cannot fail.
         let made = self.index(name, Method::Str, false);
         debug_assert!(made.is_ok());
+        if self.indexes.len() > known {
+            self.own = Some(known);
+        }
     }
 
     fn check_value(&self, value: &[u8]) -> Result<(), EditError> {
@@ -473,26 +496,36 @@ impl State {
     }
 }
 
-/// The files of a process by name.
+/// The files of a process by name, and in the order in which they were first named.
 #[derive(Debug, Default)]
-pub struct PatternFiles {
-    files: RwLock<BTreeMap<Arc<str>, Arc<PatternFile>>>,
+pub struct PatternFiles(RwLock<Files>);
+
+#[derive(Debug, Default)]
+struct Files {
+    all: Vec<Arc<PatternFile>>,
+    names: BTreeMap<Arc<str>, usize>,
 }
 
 impl PatternFiles {
     /// The file of a name.
     pub fn get(&self, name: &str) -> Option<Arc<PatternFile>> {
-        self.files.read().get(name).cloned()
+        let files = self.0.read();
+        files.names.get(name).map(|at| files.all[*at].clone())
     }
 
     /// Takes a file in; one of that name that is there already stays, and is given back.
     pub fn insert(&self, file: PatternFile) -> Arc<PatternFile> {
-        self.files.write().entry(file.name.clone()).or_insert_with(|| Arc::new(file)).clone()
+        let files = &mut *self.0.write();
+        let at = *files.names.entry(file.name.clone()).or_insert(files.all.len());
+        if at == files.all.len() {
+            files.all.push(Arc::new(file));
+        }
+        files.all[at].clone()
     }
 
-    /// All files, by name.
+    /// All files, in the order in which they were first named.
     pub fn all(&self) -> Vec<Arc<PatternFile>> {
-        self.files.read().values().cloned().collect()
+        self.0.read().all.clone()
     }
 }
 

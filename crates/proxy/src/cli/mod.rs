@@ -10,6 +10,7 @@ pub mod catalogue;
 mod change;
 mod errors;
 mod general;
+mod maps;
 pub mod protocol;
 mod session;
 mod show;

@@ -12,6 +12,7 @@ mod keywords;
 mod lua_modules;
 mod lua_patterns;
 mod lua_samples_and_services;
+mod maps;
 mod robust;
 mod shape;
 mod states;

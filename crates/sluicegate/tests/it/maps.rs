@@ -1,0 +1,191 @@
+//! Commands of the stats socket on maps, ACL files and variables of the process, against Debian's haproxy with the same
+//! files: the same answers, and the same requests afterwards.
+
+use std::path::Path;
+
+use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
+
+use super::start;
+
+/// Answered alike, in this order. `@` is the folder of the files.
+const ASKED: &[&str] = &[
+    "show map @/x.map",
+    "show map #99",
+    "show map nope",
+    "show acl @/x.acl",
+    "show acl nope",
+    "get map",
+    "get map @/x.map",
+    "get map @/x.map a",
+    "get map @/x.map zzz",
+    "get map nope a",
+    "get map @/i.map k",
+    "get map @/r.map abc",
+    "get map @/s.map xabcx",
+    "get map @/ip.map 10.1.1.1",
+    "get map @/n.map 5",
+    "get map @/n.map x",
+    "get acl @/x.acl 10.1.2.3",
+    "get acl @/x.acl 9.1.2.3",
+    "get acl @/x.acl abc",
+    "get acl @/ci.acl AbC",
+    "get acl @/ci.acl zzz",
+    "get acl",
+    "get acl nope x",
+    "add map",
+    "add map @/x.map",
+    "add map @/x.map k",
+    "add map @/x.map k v",
+    "add map @/x.map k2 v2 v3",
+    "add map nope k v",
+    "add map @/i.map q notint",
+    "show map @/x.map",
+    "set map",
+    "set map @/x.map k vv",
+    "set map @/x.map nokey vv",
+    "set map @/x.map k",
+    "set map @/x.map #0x500000 v",
+    "set map nope a b",
+    "get map @/x.map k",
+    "del map @/x.map c",
+    "del map @/x.map c",
+    "del map @/x.map",
+    "del map @/x.map #0x500000",
+    "del map @/x.map #zz",
+    "del map nope a",
+    "show map @/x.map",
+    "add acl",
+    "add acl @/x.acl",
+    "add acl @/x.acl 127.0.0.0/8",
+    "add acl @/x.acl xyz",
+    "add acl nope 1",
+    "show acl @/x.acl",
+    "?",
+    "del acl @/x.acl 127.0.0.0/8",
+    "del acl @/x.acl 127.0.0.0/8",
+    "del acl",
+    "del acl @/x.acl",
+    "?",
+    "clear map",
+    "clear map nope",
+    "clear acl",
+    "clear acl nope",
+    "clear map @/x.map",
+    "show map @/x.map",
+    "?",
+    "add map @/x.map <<\n/a 1\n/b 2 3\n# x\n",
+    "show map @/x.map",
+    "?",
+    "clear acl @/ci.acl",
+    "show acl @/ci.acl",
+    "get var",
+    "get var proc.int",
+    "get var proc.text",
+    "get var proc.yes",
+    "get var proc.four",
+    "get var proc.six",
+    "get var proc.seen",
+    "get var proc.none",
+    "get var txn.a",
+    "get var nope",
+    "user; get var proc.int",
+    "operator; get var proc.int",
+    "user; get map @/x.map /a",
+];
+
+fn configuration(global: &str, gate: &Listening, files: &Path) -> String {
+    let text = "defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\n\
+                frontend www\n bind @BIND@\n http-request set-var(proc.seen) path\n http-request set-var(proc.int) int(5)\n \
+                http-request set-var(proc.text) str(hello)\n http-request set-var(proc.yes) bool(true)\n \
+                http-request set-var(proc.four) ipv4(1.2.3.4)\n http-request set-var(proc.six) ipv6(::1)\n \
+                http-request return status 403 if { src -f @/x.acl }\n \
+                http-request set-var(txn.a) path,map(@/x.map,none)\n http-request set-var(txn.b) path,map_str_int(@/i.map,3)\n \
+                http-request set-var(txn.c) path,map_beg(@/x.map,none)\n http-request set-var(txn.d) path,map_reg(@/r.map)\n \
+                http-request set-var(txn.e) path,map_sub(@/s.map)\n http-request set-var(txn.f) src,map_ip_ip(@/ip.map)\n \
+                http-request deny if { path -i -f @/ci.acl }\n http-request set-var(txn.g) src_port,map_int(@/n.map)\n \
+                http-request return status 200 content-type text/plain lf-string \"%[var(txn.a)] %[var(txn.c)]\"\n";
+    let text = text.replace("@/", &format!("{}/", files.display())).replace("@BIND@", &gate.word());
+    format!("global\n    nbthread 1\n{global}{text}")
+}
+
+/// References to entries are addresses in haproxy and numbers here.
+fn masked(answer: &str) -> String {
+    let line = |line: &str| match line.strip_prefix("0x").and_then(|rest| rest.split_once(' ')) {
+        Some((_, rest)) => format!("REF {rest}\n"),
+        None => format!("{line}\n"),
+    };
+    answer.lines().map(line).collect()
+}
+
+fn talk(stats: &Path, gate: &Listening, files: &Path) -> Vec<String> {
+    wait_for("the stats socket", || stats.exists().then_some(()));
+    let ask = |line: &&str| match *line {
+        "?" => {
+            let response = Client::connect(&gate.address()).get("/a");
+            format!("/a: {} {}", response.status, response.text())
+        }
+        line => {
+            let line = line.replace('@', &files.to_string_lossy());
+            format!("{line}: {}", masked(&Sluicegate::stats(stats, &line)))
+        }
+    };
+    ASKED.iter().map(ask).collect()
+}
+
+#[test]
+fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
+    let (theirs, ours) = (Listening::new(), Listening::new());
+    let folder = |name: &str| {
+        let folder = tempfile::Builder::new().prefix(name).tempdir().expect("a folder");
+        for (name, text) in [
+            ("x.map", "# c\n/a one\nb two words\nc\n\n/a dup\n"),
+            ("i.map", "k 1\n"),
+            ("x.acl", "10.0.0.0/8\n::1\n"),
+            ("ci.acl", "abc\n"),
+            ("r.map", "^a(b)c r\\1\n"),
+            ("s.map", "abc sub\n"),
+            ("ip.map", "10.0.0.0/8 1.2.3.4\n"),
+            ("n.map", "5:7 int\n"),
+        ] {
+            std::fs::write(folder.path().join(name), text).expect("writable");
+        }
+        folder
+    };
+    let files = folder("files");
+    let stats = files.path().join("theirs");
+    let global = format!("    stats socket {} level admin\n", stats.display());
+    let haproxy = Haproxy::start(&configuration(&global, &theirs, files.path()), &[&theirs]);
+    let expected = talk(&stats, &theirs, files.path());
+    drop(haproxy);
+    let stats = files.path().join("ours");
+    let global = format!("    stats socket {} level admin\n", stats.display());
+    let _server = start(&configuration(&global, &ours, files.path()), &[&ours]);
+    let found = talk(&stats, &ours, files.path());
+    let mut differences = String::new();
+    for (expected, found) in expected.iter().zip(&found) {
+        if expected != found {
+            differences += &format!("haproxy: {expected}ours: {found}\n");
+        }
+    }
+    assert!(differences.is_empty(), "{differences}");
+
+    // What is listed is named, and an entry's reference names it to other commands.
+    let ask = |line: &str| Sluicegate::stats(&stats, &line.replace('@', &files.path().to_string_lossy()));
+    let listed = ask("show map");
+    assert!(listed.starts_with("# id (file) description\n1 ("), "{listed}");
+    assert!(listed.lines().nth(1).is_some_and(|line| line.ends_with("curr_ver=0 next_ver=0 entry_cnt=3")), "{listed}");
+    assert!(ask("show acl").contains("/x.acl) pattern loaded from file "), "{}", ask("show acl"));
+    let dump = ask("show map #1");
+    assert_eq!(dump, ask("show map @/x.map"));
+    let reference = dump.lines().find(|line| line.ends_with(" /b 2 3")).and_then(|line| line.split(' ').next());
+    let reference = reference.unwrap_or_else(|| panic!("{dump}"));
+    assert_eq!(ask(&format!("set map @/x.map #{reference} new")), "\n");
+    assert!(ask("show map @/x.map").contains(" /b new\n"));
+    assert_eq!(ask(&format!("del map @/x.map #{reference}")), "\n");
+    assert!(!ask("show map @/x.map").contains("/b"));
+    // HAProxy takes it, and looks the key up in vain afterwards.
+    assert_eq!(ask("set map @/i.map k notint"), "unable to parse 'notint'.\n\n");
+    // An operator may change a file, a user may not.
+    assert_eq!(ask("user; clear map @/x.map"), "\nPermission denied\n\n");
+    assert_eq!(ask("operator; clear map @/x.map"), "\n\n");
+}
