@@ -54,7 +54,7 @@ pub(crate) struct Blocking {
     pub(crate) destination: Option<u8>,
     /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
     pub(crate) serve: Handle,
-    /// The reply when nothing came.
+    /// The reply where nothing is there and the client may not wait. One that has waited gets a null array in any case.
     pub(crate) nothing: fn(&mut dyn ReplySink),
 }
 
@@ -114,13 +114,13 @@ impl Waiter {
 
     /// Ends the wait as its timeout does; false if it had ended.
     pub(crate) fn time_out(&self) -> bool {
-        self.give_up(By::Timeout, self.blocking.nothing)
+        self.give_up(By::Timeout, |out| out.null_array())
     }
 
     /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error; false if it had ended.
     pub(crate) fn unblock(&self, with_error: bool) -> bool {
         match with_error {
-            false => self.give_up(By::Unblock, self.blocking.nothing),
+            false => self.give_up(By::Unblock, |out| out.null_array()),
             true => self.give_up(By::Unblock, |out| out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK")),
         }
     }
@@ -202,15 +202,16 @@ pub(crate) struct WaitTable {
     db: u32,
     /// Waiters by their turn.
     keys: HashMap<Box<[u8]>, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
-    /// Keys that came to life under the present lock.
-    ready: Vec<Box<[u8]>>,
+    /// Keys that came to life under the present lock, each with a number by which those of several stripes are ordered.
+    ready: Vec<(u64, Box<[u8]>)>,
 }
 
 impl WaitTable {
     /// Notes that a key has a new value.
     pub(crate) fn note(&mut self, key: &[u8]) {
-        if self.keys.contains_key(key) && !self.ready.iter().any(|known| **known == *key) {
-            self.ready.push(key.into());
+        static NOTES: AtomicU64 = AtomicU64::new(0);
+        if self.keys.contains_key(key) && !self.ready.iter().any(|(_, known)| **known == *key) {
+            self.ready.push((NOTES.fetch_add(1, Ordering::Relaxed), key.into()));
         }
     }
 
@@ -219,8 +220,12 @@ impl WaitTable {
     }
 
     pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = ReadyKey> {
+        self.take_numbered().map(|(_, key)| key)
+    }
+
+    fn take_numbered(&mut self) -> impl Iterator<Item = (u64, ReadyKey)> {
         let db = self.db;
-        std::mem::take(&mut self.ready).into_iter().map(move |key| (db, key))
+        std::mem::take(&mut self.ready).into_iter().map(move |(number, key)| (number, (db, key)))
     }
 
     fn add(&mut self, db: u32, key: &[u8], turn: u64, waiter: &Arc<Waiter>) {
@@ -261,21 +266,24 @@ pub(crate) struct Ready {
 }
 
 impl Inner {
-    /// Collects the ready keys of a command that has run, and holds them if it was a plain one.
+    /// Collects the ready keys of commands that have run, in the order in which they came to life, and holds them if
+    /// those were plain ones.
     #[cold]
     pub(crate) fn take_ready(&self, ctx: &mut Ctx<'_>, id: u64) -> Box<Ready> {
         let own = if id == NOBODY { self.ticket_id() } else { id };
-        let (mut keys, mut held) = (VecDeque::new(), Vec::new());
+        let (mut keys, mut held) = (Vec::new(), Vec::new());
         for stripe in &mut ctx.locks {
             let Some(waits) = &mut stripe.waits else { continue };
-            let ready: Vec<ReadyKey> = waits.take_ready().collect();
-            for (db, key) in ready {
+            let ready: Vec<(u64, ReadyKey)> = waits.take_numbered().collect();
+            for (number, (db, key)) in ready {
                 if id == NOBODY {
                     self.hold_key(stripe, own, db, &key, &mut held);
                 }
-                keys.push_back((db, key));
+                keys.push((number, (db, key)));
             }
         }
+        keys.sort_unstable_by_key(|(number, _)| *number);
+        let keys = keys.into_iter().map(|(_, key)| key).collect();
         let ticket = (id == NOBODY).then(|| {
             held.sort_unstable_by_key(|held: &HeldKey| (held.db, held.stripe));
             let ticket = Ticket::new(own, held, None);

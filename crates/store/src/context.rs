@@ -364,9 +364,11 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Bytes that key `index` takes: its block, its value outside of it, and its share of the table. Notes no access.
+    /// Bytes that key `index` takes: its block, its value outside of it, and its share of the table. Notes no access nor,
+    /// as for MEMORY USAGE, that it is missing.
     pub(crate) fn bytes_of(&mut self, index: usize) -> Option<usize> {
-        let (stripe, slot) = self.look(index)?;
+        let (lock, slot) = self.find(index)?;
+        let stripe = &self.locks[lock];
         let entry = stripe.table.entry(slot);
         let block = crate::slab::rounded(entry.block_bytes());
         Some(block + entry.outside_bytes() + stripe.table.bytes() / stripe.table.len().max(1))

@@ -9,7 +9,7 @@
 //! come later may overtake it 64 times or for 10 ms; after that they wait behind it.
 //!
 //! Cost: two atomic additions on an uncontended line for each command (about 10 ns). A thread inside the gate must not
-//! enter it again.
+//! enter it again; one that has closed it may.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(crate) struct Gate {
     /// Set while a global section is alone.
     closed: AtomicBool,
     inside: Box<[Counter]>,
+    /// The thread that has closed the gate, or [`NOBODY`].
+    closer: AtomicUsize,
     /// Counts passes of who has closed the gate, and stops nobody.
     alone: AtomicU32,
     /// Sections and parked commands that exist.
@@ -115,13 +117,18 @@ impl Closed<'_> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
+        self.gate.closer.store(NOBODY, Ordering::Relaxed);
         self.gate.closed.store(false, Ordering::SeqCst);
     }
 }
 
-fn counter_of_thread() -> usize {
+/// No thread's number.
+const NOBODY: usize = usize::MAX;
+
+/// The number of this thread.
+fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % COUNTERS);
+    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
     MINE.with(|mine| *mine)
 }
 
@@ -130,6 +137,7 @@ impl Gate {
         Gate {
             closed: AtomicBool::new(false),
             inside: (0..COUNTERS).map(|_| Counter::default()).collect(),
+            closer: AtomicUsize::new(NOBODY),
             alone: AtomicU32::new(0),
             tickets: AtomicUsize::new(0),
             turn: Mutex::new(()),
@@ -138,28 +146,31 @@ impl Gate {
         }
     }
 
-    /// Passes the gate; waits some microseconds if it is closed.
+    /// Passes the gate; waits some microseconds if it is closed, unless by this thread: a transaction that is alone runs
+    /// commands of the connection, too (INFO, CONFIG), which know nothing of it.
     #[inline]
     pub(crate) fn enter(&self) -> Pass<'_> {
-        let counter = &self.inside[counter_of_thread()].0;
-        self.count_in(counter);
+        let counter = &self.inside[thread_number() % COUNTERS].0;
+        let counter = if self.count_in(counter) { counter } else { &self.alone };
         Pass { gate: self, counter }
     }
 
+    /// Counts a thread in; false if it has closed the gate itself and was counted among those who are alone.
     #[inline]
-    fn count_in(&self, counter: &AtomicU32) {
+    fn count_in(&self, counter: &AtomicU32) -> bool {
         assert_none_locked();
         loop {
             // Sequentially consistent on both sides: either this thread sees the gate closed, or whoever closes it
             // sees this thread inside.
             counter.fetch_add(1, Ordering::SeqCst);
-            if !self.closed.load(Ordering::SeqCst) {
-                return;
-            }
-            if std::ptr::eq(counter, &self.alone) {
-                return;
+            if !self.closed.load(Ordering::SeqCst) || std::ptr::eq(counter, &self.alone) {
+                return true;
             }
             counter.fetch_sub(1, Ordering::Release);
+            if self.closer.load(Ordering::Relaxed) == thread_number() {
+                self.alone.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
             while self.closed.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
@@ -174,6 +185,7 @@ impl Gate {
             return None;
         }
         self.closed.store(true, Ordering::SeqCst);
+        self.closer.store(thread_number(), Ordering::Relaxed);
         let closed = Closed { gate: self, _turn: turn };
         for counter in &self.inside {
             while counter.0.load(Ordering::SeqCst) > 0 {

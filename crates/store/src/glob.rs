@@ -3,8 +3,12 @@
 //! Redis recurses at each star, which a pattern of many stars makes exponential. Here only the last star is ever
 //! returned to, which suffices because everything else matches exactly one byte: the cost is at most pattern times text.
 
-/// Whether all of `text` matches `pattern`.
+/// Whether all of `text` matches `pattern`. To Redis an empty text matches nothing but the empty pattern, not even a
+/// star; KEYS and the scans take a star alone for no pattern at all.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    if text.is_empty() {
+        return pattern.is_empty();
+    }
     let (mut p, mut t) = (0, 0);
     // Where to go on if what follows the last star does not match: one byte further.
     let mut star: Option<(usize, usize)> = None;
@@ -79,7 +83,7 @@ mod tests {
     fn patterns_match_as_in_redis() {
         check("", "", true);
         check("", "a", false);
-        check("*", "", true);
+        check("*", "", false);
         check("**a", "bca", true);
         check("h?llo", "hello", true);
         check("h?llo", "hllo", false);

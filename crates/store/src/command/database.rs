@@ -62,7 +62,7 @@ impl<'a> ScanOptions<'a> {
                     let count = super::integer(value).map_err(|_| NOT_INTEGER)?;
                     options.count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or(SYNTAX)?;
                 }
-                () if is(word, "match") => options.pattern = Some(value),
+                () if is(word, "match") => options.pattern = Some(value).filter(|pattern| *pattern != b"*"),
                 () if is(word, "type") => options.kind = Some(value),
                 () => return Err(SYNTAX.into()),
             }
@@ -93,7 +93,7 @@ pub(super) fn parse_cursor(word: &[u8]) -> Option<u64> {
 fn scan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let options = match ScanOptions::parse(ctx.words) {
         Ok(options) => options,
-        Err(text) => return out.error(&text),
+        Err(text) => return out.error_bytes(text.text()),
     };
     let keyspace = &ctx.inner.keyspace;
     let mut found = Vec::new();

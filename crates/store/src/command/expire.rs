@@ -2,7 +2,7 @@
 
 use sluicegate_wire::resp::ReplySink;
 
-use super::{Refused, integer, is, or_error};
+use super::{Refused, c_string, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
@@ -68,7 +68,7 @@ impl Condition {
                 () if is(word, "xx") => condition.xx = true,
                 () if is(word, "gt") => condition.gt = true,
                 () if is(word, "lt") => condition.lt = true,
-                () => return Err(format!("ERR Unsupported option {}", String::from_utf8_lossy(word)).into()),
+                () => return Err([b"ERR Unsupported option ", c_string(word, usize::MAX)].concat().into()),
             }
         }
         if condition.nx && (condition.xx || condition.gt || condition.lt) {

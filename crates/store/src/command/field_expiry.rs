@@ -382,7 +382,7 @@ impl SetOptions {
                 }
                 condition = Some(is(word, "fxx"));
             } else {
-                return Err(format!("ERR unknown argument: {}", String::from_utf8_lossy(word)).into());
+                return Err([b"ERR unknown argument: ", &word[..]].concat().into());
             }
             at += 1;
         }

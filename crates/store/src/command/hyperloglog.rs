@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sluicegate_wire::resp::ReplySink;
 
-use super::{Refused, WRONG_TYPE, is, or_error};
+use super::{Refused, WRONG_TYPE, c_string, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
 use crate::hyperloglog::{self as format, Corrupt, Registers};
@@ -50,6 +50,14 @@ fn edit<R>(key: &mut KeyMut<'_, '_>, change: impl FnOnce(&mut Vec<u8>) -> Result
     let result = change(&mut copy);
     put(key, copy);
     result
+}
+
+/// Gives a short string the encoding `raw`, as Redis does before it looks into it.
+fn unshare(key: &mut KeyMut<'_, '_>) -> Result<(), Refused> {
+    match key.entry() {
+        Some(entry) if of_entry(entry).is_ok() && entry.encoding() == "embstr" => edit(key, |_| Ok(())),
+        _ => Ok(()),
+    }
 }
 
 /// Puts a string in the place of the old one, in the same memory if it can.
@@ -124,6 +132,7 @@ fn union(all: &[Taken]) -> Result<Registers, Refused> {
 /// Counts one key, and keeps the result in the string until an element is added.
 fn count_one(ctx: &mut Ctx<'_>) -> Result<u64, Refused> {
     let Some(mut key) = ctx.key_of_reader(0) else { return Ok(0) };
+    unshare(&mut key)?;
     let bytes = key.entry().map_or(Ok(&[][..]), of_entry)?;
     if let Some(count) = format::cached(bytes) {
         return Ok(count);
@@ -180,6 +189,7 @@ fn pfdebug(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
         let mut key = ctx.key(0);
+        unshare(&mut key)?;
         let Some(entry) = key.entry() else { return Err("ERR The specified key does not exist".into()) };
         let bytes = of_entry(entry)?;
         let sparse = format::is_sparse(bytes);
@@ -207,8 +217,7 @@ fn pfdebug(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 out.integer(i64::from(sparse));
             }
             name => {
-                let name = String::from_utf8_lossy(name);
-                return Err(format!("ERR Unknown PFDEBUG subcommand '{name}'").into());
+                return Err([b"ERR Unknown PFDEBUG subcommand '", c_string(name, usize::MAX), b"'"].concat().into());
             }
         }
         Ok(())

@@ -78,7 +78,7 @@ fn lcs(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     ctx.unlock();
     let options = match options(&ctx.words[3..]) {
         Ok(options) => options,
-        Err(text) => return out.error(&text),
+        Err(text) => return out.error_bytes(text.text()),
     };
 
     let width = b.len() + 1;

@@ -27,6 +27,8 @@ mod throttle;
 mod wait;
 pub(crate) mod zset;
 
+use std::borrow::Cow;
+
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use crate::catalogue::CommandSpec;
@@ -83,8 +85,34 @@ pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
 
-/// Why a command ends with an error reply.
-pub(crate) type Refused = std::borrow::Cow<'static, str>;
+/// Why a command ends with an error reply. Bytes: some errors repeat a word of the client's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused(Cow<'static, [u8]>);
+
+impl From<&'static str> for Refused {
+    fn from(text: &'static str) -> Refused {
+        Refused(Cow::Borrowed(text.as_bytes()))
+    }
+}
+
+impl From<String> for Refused {
+    fn from(text: String) -> Refused {
+        Refused(Cow::Owned(text.into_bytes()))
+    }
+}
+
+impl From<Vec<u8>> for Refused {
+    fn from(text: Vec<u8>) -> Refused {
+        Refused(Cow::Owned(text))
+    }
+}
+
+impl Refused {
+    /// The reply's text.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// An integer argument.
 pub(crate) fn integer(word: &[u8]) -> Result<i64, Refused> {
@@ -98,6 +126,12 @@ pub(crate) fn small_integer(word: &[u8], error: Option<&'static str>) -> Result<
         .map_err(|_| error.unwrap_or("ERR value is out of range, value must between -2147483648 and 2147483647").into())
 }
 
+/// Redis's `%.*s`, by which errors repeat words: a C string, so it ends at a NUL.
+pub(crate) fn c_string(bytes: &[u8], max: usize) -> &[u8] {
+    let bytes = &bytes[..bytes.len().min(max)];
+    &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
+}
+
 /// Whether a word is this option, in any case.
 pub(crate) fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
@@ -106,7 +140,7 @@ pub(crate) fn is(word: &[u8], option: &str) -> bool {
 /// Says the error, if there is one.
 pub(crate) fn or_error(result: Result<(), Refused>, out: &mut dyn ReplySink) {
     if let Err(text) = result {
-        out.error(&text);
+        out.error_bytes(text.text());
     }
 }
 

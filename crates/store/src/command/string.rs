@@ -196,7 +196,7 @@ fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             ctx.notify(0, Class::String, "set");
             say_late(ctx, long, out);
         }
-        Err(text) => out.error(&text),
+        Err(text) => out.error_bytes(text.text()),
     }
 }
 
@@ -210,7 +210,7 @@ fn getdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             }
             say_late(ctx, long, out);
         }
-        Err(text) => out.error(&text),
+        Err(text) => out.error_bytes(text.text()),
     }
 }
 
@@ -253,7 +253,7 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn strlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     match ctx.read_string(0) {
         Ok(view) => out.integer(view.map_or(0, View::len) as i64),
-        Err(text) => out.error(&text),
+        Err(text) => out.error_bytes(text.text()),
     }
 }
 
@@ -369,7 +369,7 @@ fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             ctx.notify(0, Class::String, "append");
             out.integer(len as i64);
         }
-        Err(text) => out.error(&text),
+        Err(text) => out.error_bytes(text.text()),
     }
 }
 
@@ -377,7 +377,7 @@ fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn add(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, delta: i64) {
     let mut key = ctx.key(0);
     let old = match key.string() {
-        Err(text) => return out.error(&text),
+        Err(text) => return out.error_bytes(text.text()),
         Ok(None) => Some(0),
         Ok(Some(View::Int(value))) => Some(value),
         Ok(Some(View::Bytes(bytes))) => parse_i64(bytes),
@@ -402,7 +402,7 @@ fn decr(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn incrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     match integer(ctx.words[2]) {
         Ok(delta) => add(ctx, out, delta),
-        Err(text) => out.error(&text),
+        Err(text) => out.error_bytes(text.text()),
     }
 }
 
@@ -410,7 +410,7 @@ fn decrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     match integer(ctx.words[2]) {
         Ok(i64::MIN) => out.error("ERR decrement would overflow"),
         Ok(delta) => add(ctx, out, -delta),
-        Err(text) => out.error(&text),
+        Err(text) => out.error_bytes(text.text()),
     }
 }
 

@@ -250,7 +250,7 @@ pub(super) fn list(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_
         }
     };
     let names: Vec<&str> = INDEX.rows().iter().filter(|row| wanted(row)).map(|row| row.full_name.as_str()).collect();
-    out.set(names.len());
+    out.array(names.len());
     names.iter().for_each(|name| out.bulk(name.as_bytes()));
     Outcome::Done
 }
@@ -309,10 +309,11 @@ pub(super) fn getkeysandflags(_: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
 
 /// What a command does to one of its keys.
 fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
-    let has = |option: &str| words[2..].iter().any(|word| word.eq_ignore_ascii_case(option.as_bytes()));
+    let has =
+        |first: usize, option: &str| words.iter().skip(first).any(|word| word.eq_ignore_ascii_case(option.as_bytes()));
     match row.full_name.as_str() {
-        "set" if !has("get") => return vec!["OW", "update"],
-        "bitfield" if !has("set") && !has("incrby") => return vec!["RO", "access"],
+        "set" if !has(3, "get") => return vec!["OW", "update"],
+        "bitfield" if !has(2, "set") && !has(2, "incrby") => return vec!["RO", "access"],
         _ => {}
     }
     let spec =

@@ -19,6 +19,7 @@ use super::{admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info, latency, monitor, slowlog};
 use crate::Inner;
 use crate::catalogue::{self, CommandSpec, Cost, Flags};
+use crate::command::c_string;
 use crate::config::ServerOptions;
 use crate::execute::FAILED;
 use crate::memory::OOM;
@@ -688,12 +689,6 @@ impl Context<'_> {
 /// it is read (Redis's protection against cross-protocol scripting).
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
-}
-
-/// Redis's `%.*s`: a C string, so it ends at a NUL.
-fn c_string(bytes: &[u8], max: usize) -> &[u8] {
-    let bytes = &bytes[..bytes.len().min(max)];
-    &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }
 
 pub(super) fn unknown_command(args: &[&[u8]], out: &mut ReplyWriter<'_>) {

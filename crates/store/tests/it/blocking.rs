@@ -150,7 +150,7 @@ fn a_timeout_and_a_drop_take_nothing() {
     drop(gone);
     late.time_out();
     ask(&store, "RPUSH k v");
-    assert_eq!(reply_of(late), "$-1\r\n");
+    assert_eq!(reply_of(late), "*-1\r\n");
     // Served before its time was over: the timeout comes too late.
     last.time_out();
     assert_eq!(reply_of(last), "*2\r\n$1\r\nk\r\n$1\r\nv\r\n");
@@ -238,7 +238,7 @@ fn a_move_to_a_held_key_takes_its_turn() {
     ask(&store, "RPUSH from 5");
     moves.time_out();
     drop(held);
-    assert_eq!(reply_of(moves), "$-1\r\n");
+    assert_eq!(reply_of(moves), "*-1\r\n");
     assert_eq!(reply_of(behind), "*2\r\n$4\r\nfrom\r\n$1\r\n5\r\n");
 }
 

@@ -227,7 +227,7 @@ fn memory_usage_is_what_the_store_gains() {
         MEMORY USAGE none SAMPLES => -ERR syntax error
         MEMORY USAGE none junk 1 => -ERR syntax error
         MEMORY USAGE none SAMPLES x => -ERR value is not an integer or out of range
-        MEMORY PURGE => -ERR MEMORY PURGE is not supported: the allocator returns unused pages by itself
+        MEMORY PURGE => +OK
         MEMORY MALLOC-STATS => $45 Stats not supported for the current allocator
         ",
     );

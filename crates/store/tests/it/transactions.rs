@@ -400,3 +400,29 @@ fn watched_keys_that_expire_refuse_exec() {
     client.ask(&["MULTI"]);
     assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
 }
+
+/// KEYS makes the transaction close the gate that every command passes; commands of the connection pass it, too.
+#[test]
+fn commands_about_the_store_run_in_a_transaction_that_is_alone() {
+    let options = ServerOptions { enable_debug_command: "yes", ..ServerOptions::default() };
+    let ours = Running::with(options, 2);
+    let mut client = ours.connect();
+    client.ask(&["SET", "k", "v"]);
+    client.ask(&["MULTI"]);
+    let queued: [&[&str]; 8] = [
+        &["KEYS", "*"],
+        &["CONFIG", "RESETSTAT"],
+        &["CONFIG", "SET", "maxmemory", "100mb"],
+        &["INFO", "everything"],
+        &["MEMORY", "STATS"],
+        &["DEBUG", "OBJECT", "k"],
+        &["CLUSTER", "COUNTKEYSINSLOT", "7629"],
+        &["DBSIZE"],
+    ];
+    for words in queued {
+        assert_eq!(client.ask(words), "+QUEUED\r\n", "{words:?}");
+    }
+    let reply = client.ask(&["EXEC"]);
+    assert!(reply.starts_with("*8\r\n*1\r\n$1\r\nk\r\n+OK\r\n+OK\r\n") && reply.ends_with(":1\r\n:1\r\n"), "{reply}");
+    assert_eq!(ours.connect().ask(&["GET", "k"]), "$1\r\nv\r\n");
+}

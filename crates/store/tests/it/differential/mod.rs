@@ -3,6 +3,7 @@
 
 mod bits;
 mod events;
+mod found;
 mod geo;
 mod hashes;
 mod hll;
