@@ -5,6 +5,7 @@
 
 mod bench;
 mod clients;
+mod differential;
 mod guard;
 mod http_self;
 mod idle;
@@ -28,6 +29,8 @@ cargo xtask bench http-self     our load generators against wrk and redis-benchm
 cargo xtask bench idle          memory and cost of 10,000 idle connections
 cargo xtask bench logs          what a log line costs of a request
 cargo xtask bench store         the store against redis-server; parts by name
+cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
+                                --sequence N, --differences N, --program PATH
 cargo xtask soak                what is too slow for `test`
 ";
 
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         ["bench", "idle", rest @ ..] => idle::idle(rest),
         ["bench", "logs", rest @ ..] => logs::logs(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
+        ["differential", rest @ ..] => differential::differential(rest),
         ["soak"] => soak::soak(),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");

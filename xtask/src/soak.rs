@@ -2,15 +2,20 @@
 
 use std::process::Command;
 
+use crate::differential;
 use crate::run::root;
 
 /// Cases of each property test.
 const CASES: &str = "10000";
 
-/// Seeds by which the store's random commands are compared with redis-server.
+/// Seeds by which the store's tests of random commands run.
 const SEEDS: u64 = 20;
 
-/// Runs every suite with more cases of its property tests, then the store's differential runs from other seeds.
+/// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and where they begin.
+const COMMANDS: usize = 5_000_000;
+const COMMANDS_SEED: u64 = 1_000;
+
+/// Runs every suite with more cases of its property tests, then compares the store with redis-server from other seeds.
 pub fn soak() -> Result<(), String> {
     let mut failed = Vec::new();
     if !cargo(&["--workspace", "--no-fail-fast"], ("PROPTEST_CASES", CASES))? {
@@ -21,6 +26,9 @@ pub fn soak() -> Result<(), String> {
         if !cargo(&["-p", "sluicegate-store", "--test", "it", "random_commands"], ("SLUICEGATE_SEED", &seed))? {
             failed.push(format!("random commands from seed {seed}"));
         }
+    }
+    if let Err(fault) = differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)) {
+        failed.push(format!("differential: {fault}"));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }

@@ -5,10 +5,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::run::{root, run, run_in};
-use crate::{clients, peers, tidy};
+use crate::{clients, differential, peers, tidy};
 
 /// What the whole may take on two cores, compile included.
 const BUDGET: Duration = Duration::from_secs(18 * 60);
+
+/// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and their seed.
+const COMMANDS: usize = 200_000;
+const COMMANDS_SEED: u64 = 1;
 
 /// Folders of crates in the order of their dependencies: what breaks first is told first. Others come after them.
 const ORDER: &[&str] = &["wire", "config", "script", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
@@ -30,6 +34,7 @@ pub fn test(install: bool) -> Result<(), String> {
         suites
             .run(&one.name, || one.programs.iter().try_for_each(|program| run_in(&one.folder, program, &["--quiet"])));
     }
+    suites.run("differential", || differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)));
     suites.run("examples in docs", || run("cargo", &["test", "--quiet", "--profile", "quick", "--workspace", "--doc"]));
     suites.run("tidy", tidy::tidy);
     suites.finish(started)

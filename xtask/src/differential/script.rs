@@ -1,0 +1,301 @@
+//! What is done in one sequence: who sends what, in which order.
+//!
+//! Two clients send commands, one of them mostly; whoever's turn it is waits for the replies to all that came before, so
+//! that both programs see one order. A third subscribes. What needs a reply before the next command can be made has a
+//! step of its own: payloads exchanged, iterations to their end, a client that blocks.
+
+use std::fmt::Write;
+
+use super::grammar::{Grammar, Maker, Random, Words};
+use super::value::Shown;
+
+/// How a sequence's servers and clients are set before it.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// 2 or 3.
+    pub(super) protocol: u8,
+    /// Parameters that both programs are given.
+    pub(super) parameters: Vec<(&'static str, &'static str)>,
+    /// Classes of keyspace events that the subscriber hears.
+    pub(super) events: Option<&'static str>,
+}
+
+/// Something that is done to both programs; taken away as a whole when a difference is narrowed down.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Commands of a client, 0 or 1.
+    Run { client: usize, commands: Vec<Words> },
+    /// A command on the connection that subscribes.
+    Subscriber(Words),
+    /// What each program dumps is restored by the other one.
+    Exchange { db: usize, key: Vec<u8>, to: Vec<u8>, options: Vec<Vec<u8>> },
+    /// An iteration to its end; the cursor stands behind `before`.
+    Iterate { db: usize, before: Words, after: Words },
+    /// Client 1 blocks, client 0 goes on, client 1 is unblocked if it was not served.
+    Block { words: Words, then: Vec<Words>, unblock: &'static str },
+}
+
+impl Settings {
+    /// Those of one sequence.
+    pub(super) fn choose(random: &mut Random, protocol: u8) -> Settings {
+        let mut parameters = vec![("notify-keyspace-events", ""), ("maxmemory-policy", "noeviction")];
+        // Small limits: values grow over them within few commands.
+        let limits: [(&str, &[&str]); 7] = [
+            ("hash-max-listpack-entries", &["512", "12", "4"]),
+            ("hash-max-listpack-value", &["64", "16"]),
+            ("zset-max-listpack-entries", &["128", "12", "0"]),
+            ("zset-max-listpack-value", &["64", "8"]),
+            ("set-max-intset-entries", &["512", "8", "0"]),
+            ("list-max-listpack-size", &["-2", "5", "1", "-1"]),
+            ("hll-sparse-max-bytes", &["3000", "40"]),
+        ];
+        for (name, values) in limits {
+            parameters.push((name, values[random.below(values.len())]));
+        }
+        if random.one_in(4) {
+            parameters[1].1 = "allkeys-lfu";
+        }
+        let events = [None, None, Some("KEA"), Some("KEAmn"), Some("Eglshzxe$")][random.below(5)];
+        if let Some(classes) = events {
+            parameters[0].1 = classes;
+        }
+        Settings { protocol, parameters, events }
+    }
+}
+
+/// The steps of a sequence of about so many commands.
+pub(super) fn steps(grammar: &Grammar, seed: u64, commands: usize, settings: &Settings) -> Vec<Step> {
+    let mut maker = grammar.maker(seed);
+    let mut steps = Vec::new();
+    if settings.events.is_some() {
+        steps.push(Step::Subscriber(words(&["PSUBSCRIBE", "__key*__:*"])));
+    }
+    let mut count = 0;
+    while count < commands {
+        let before = steps.len();
+        add(&mut maker, &mut steps, settings);
+        count += steps[before..].iter().map(Step::commands).sum::<usize>();
+    }
+    steps
+}
+
+fn words(words: &[&str]) -> Words {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
+    let kind = maker.random.below(100);
+    let mut run = |maker: &mut Maker<'_>, client: usize, count: usize| {
+        for _ in 0..count {
+            let commands = unit(maker.command(), settings.protocol);
+            steps.push(Step::Run { client, commands });
+        }
+    };
+    match kind {
+        0..=39 => {
+            let count = 20 + maker.random.below(120);
+            run(maker, 0, count);
+        }
+        40..=59 => {
+            let count = 1 + maker.random.below(6);
+            run(maker, 1, count);
+        }
+        60..=74 => transaction(maker, steps, settings),
+        75..=82 => {
+            // Whether a command touches a key is asked by a watch on it.
+            let watched = maker.key();
+            steps.push(one(1, vec![b"UNWATCH".to_vec()]));
+            steps.push(one(1, vec![b"WATCH".to_vec(), watched]));
+            for _ in 0..1 + maker.random.below(3) {
+                steps.push(Step::Run { client: 0, commands: unit(maker.command(), settings.protocol) });
+            }
+            let transaction = [words(&["MULTI"]), words(&["PING"]), words(&["EXEC"])];
+            steps.push(Step::Run { client: 1, commands: transaction.to_vec() });
+        }
+        83..=87 => steps.push(Step::Subscriber(maker.subscription())),
+        88..=92 => {
+            let options: [&[&str]; 4] = [&["REPLACE"], &["REPLACE"], &[], &["REPLACE", "FREQ", "3"]];
+            let options = words(maker.random.pick(&options));
+            steps.push(Step::Exchange { db: maker.random.below(2), key: maker.key(), to: maker.key(), options });
+        }
+        93..=96 => {
+            let db = maker.random.below(2);
+            let (before, mut after) = match maker.random.below(4) {
+                0 => (vec![b"SCAN".to_vec()], Words::new()),
+                kind => (vec![[&b"HSCAN"[..], b"SSCAN", b"ZSCAN"][kind - 1].to_vec(), maker.key()], Words::new()),
+            };
+            if maker.random.one_in(2) {
+                after.extend(words(&["COUNT", maker.random.pick(&["1", "3", "7"])]));
+            }
+            if maker.random.one_in(4) {
+                after.extend(words(&["MATCH", maker.random.pick(&["*1*", "?", "[a-f]*"])]));
+            }
+            steps.push(Step::Iterate { db, before, after });
+        }
+        _ => {
+            let list = |maker: &mut Maker<'_>| maker.random.pick(&["l1", "l2", "l3"]).to_string();
+            let zset = |maker: &mut Maker<'_>| maker.random.pick(&["z1", "z2", "z3"]).to_string();
+            let text = match maker.random.below(6) {
+                0 => format!("BLPOP {} {} 0", list(maker), list(maker)),
+                1 => format!("BRPOP {} 0", list(maker)),
+                2 => format!("BLMOVE {} {} LEFT RIGHT 0", list(maker), list(maker)),
+                3 => format!("BLMPOP 0 2 {} {} RIGHT COUNT 2", list(maker), list(maker)),
+                4 => format!("BZPOPMIN {} {} 0", zset(maker), zset(maker)),
+                _ => format!("BZMPOP 0 1 {} MAX COUNT 3", zset(maker)),
+            };
+            let blocks = words(&text.split(' ').collect::<Vec<_>>());
+            let emptied = blocks[1..].iter().filter(|word| matches!(word[..], [b'l' | b'z', b'1'..=b'3'])).cloned();
+            let mut delete = vec![b"DEL".to_vec()];
+            delete.extend(emptied);
+            let filled = delete[1].clone();
+            steps.push(one(0, words(&["DISCARD"])));
+            steps.push(one(0, words(&["SELECT", "0"])));
+            steps.push(one(1, words(&["DISCARD"])));
+            steps.push(one(1, words(&["SELECT", "0"])));
+            steps.push(one(0, delete));
+            let mut then: Vec<Words> = Vec::new();
+            for _ in 0..maker.random.below(4) {
+                let mut command = maker.command();
+                if maker.random.one_in(3) {
+                    let fill = if filled[0] == b'l' { &["RPUSH", "k", "a", "b"][..] } else { &["ZADD", "k", "1", "a"] };
+                    command = words(fill);
+                    command[1] = filled.clone();
+                }
+                then.extend(unit(command, settings.protocol));
+            }
+            let unblock = if maker.random.one_in(2) { "TIMEOUT" } else { "ERROR" };
+            steps.push(Step::Block { words: blocks, then, unblock });
+        }
+    }
+}
+
+fn transaction(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
+    for _ in 0..maker.random.below(2) {
+        let key = maker.key();
+        steps.push(one(0, vec![b"WATCH".to_vec(), key]));
+    }
+    let others = |maker: &mut Maker<'_>, steps: &mut Vec<Step>| {
+        if maker.random.one_in(6) {
+            steps.push(Step::Run { client: 1, commands: unit(maker.command(), settings.protocol) });
+        }
+    };
+    others(maker, steps);
+    steps.push(one(0, words(&["MULTI"])));
+    for _ in 0..maker.random.below(8) {
+        steps.push(Step::Run { client: 0, commands: unit(maker.command(), settings.protocol) });
+    }
+    others(maker, steps);
+    let end = if maker.random.one_in(10) { "DISCARD" } else { "EXEC" };
+    steps.push(one(0, words(&[end])));
+}
+
+fn one(client: usize, command: Words) -> Step {
+    Step::Run { client, commands: vec![command] }
+}
+
+fn by_name(name: &[u8], command: &[Vec<u8>]) -> bool {
+    name.ends_with(b"BYLEX")
+        || name == b"ZLEXCOUNT"
+        || name.starts_with(b"ZRANGE") && command.iter().any(|word| word.eq_ignore_ascii_case(b"BYLEX"))
+}
+
+/// Patterns that name other keys are not here yet.
+fn own_order(mut sort: Words) -> Words {
+    for at in 2..sort.len() {
+        let before = sort[at - 1].to_ascii_uppercase();
+        match &before[..] {
+            b"GET" => sort[at] = b"#".to_vec(),
+            b"BY" => sort[at] = b"nosort".to_vec(),
+            _ => {}
+        }
+    }
+    sort
+}
+
+/// A command with what must follow it.
+fn unit(command: Words, protocol: u8) -> Vec<Words> {
+    let name = command[0].to_ascii_uppercase();
+    let is = |other: &str| name == other.as_bytes();
+    match command.get(1) {
+        // Chance has decided what is left.
+        Some(key) if is("SPOP") => {
+            let delete = vec![b"DEL".to_vec(), key.clone()];
+            vec![command, delete]
+        }
+        // Redis gives a sorted set that it sorts its large form, which is then kept by this copy alone.
+        Some(key) if is("SORT") || is("SORT_RO") => {
+            const COPY: &[u8] = b"sorted";
+            let copy = vec![b"COPY".to_vec(), key.clone(), COPY.to_vec(), b"REPLACE".to_vec()];
+            let mut sort = command.clone();
+            sort[1] = COPY.to_vec();
+            // Redis's SORT takes an earlier command's number out of range for its own; this one has none.
+            let number = words(&["ZADD", "sorted", "XX", "1", "a"]);
+            vec![number, copy, own_order(sort), words(&["DEL", "sorted"])]
+        }
+        // By names alone only members of one score have an order.
+        Some(_) if by_name(&name, &command) => {
+            const COPY: &[u8] = b"lex";
+            let at = if is("ZRANGESTORE") { 2 } else { 1 };
+            let Some(key) = command.get(at) else { return vec![command] };
+            let level = [&b"ZUNIONSTORE"[..], COPY, b"1", key, b"WEIGHTS", b"0"].map(<[u8]>::to_vec).to_vec();
+            let mut ranged = command.clone();
+            ranged[at] = COPY.to_vec();
+            vec![level, ranged, words(&["DEL", "lex"])]
+        }
+        None if is("RESET") => vec![command, words(&["HELLO", &protocol.to_string()])],
+        _ => vec![command],
+    }
+}
+
+impl Step {
+    /// How many commands each program gets.
+    pub(super) fn commands(&self) -> usize {
+        match self {
+            Step::Run { commands, .. } => commands.len(),
+            Step::Subscriber(_) => 1,
+            Step::Exchange { .. } | Step::Iterate { .. } => 2,
+            Step::Block { then, .. } => 2 + then.len(),
+        }
+    }
+
+    /// The step as lines for a reader.
+    pub(super) fn show(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = match self {
+            Step::Run { client, commands } => {
+                commands.iter().try_for_each(|words| writeln!(text, "  client {client}: {}", shown(words)))
+            }
+            Step::Subscriber(words) => writeln!(text, "  subscriber: {}", shown(words)),
+            Step::Exchange { db, key, to, options } => writeln!(
+                text,
+                "  in database {db}: DUMP {}, then what the other program said: RESTORE {} 0 PAYLOAD {}",
+                Shown(key),
+                Shown(to),
+                shown(options)
+            ),
+            Step::Iterate { db, before, after } => {
+                writeln!(
+                    text,
+                    "  in database {db}, until it comes back to 0: {} CURSOR {}",
+                    shown(before),
+                    shown(after)
+                )
+            }
+            Step::Block { words, then, unblock } => {
+                let mut done = writeln!(text, "  client 1 blocks: {}", shown(words));
+                for words in then {
+                    done = done.and_then(|()| writeln!(text, "  client 0: {}", shown(words)));
+                }
+                done.and_then(|()| writeln!(text, "  CLIENT UNBLOCK client-1 {unblock}"))
+            }
+        };
+        text
+    }
+}
+
+/// A command as one would type it.
+pub(super) fn shown(words: &[Vec<u8>]) -> String {
+    let words: Vec<String> = words.iter().map(|word| Shown(word).to_string()).collect();
+    words.join(" ")
+}
