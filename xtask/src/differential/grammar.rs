@@ -401,9 +401,9 @@ impl Maker<'_> {
             b"SET" => 3,
             _ => usize::MAX,
         };
-        for at in relative_from..words.len() {
-            if number(&words[at]).is_some_and(|time| (1..SOON as i64).contains(&time)) {
-                words[at] = self.distinct();
+        for word in words.iter_mut().skip(relative_from) {
+            if number(word).is_some_and(|time| (1..SOON).contains(&time)) {
+                *word = self.distinct();
             }
         }
         // A key that is set past its time is kept until somebody looks.

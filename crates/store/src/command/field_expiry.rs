@@ -382,7 +382,7 @@ impl SetOptions {
                 }
                 condition = Some(is(word, "fxx"));
             } else {
-                return Err([b"ERR unknown argument: ", &word[..]].concat().into());
+                return Err([b"ERR unknown argument: ", word].concat().into());
             }
             at += 1;
         }
