@@ -8,8 +8,12 @@
 //! used page are unmapped; and of the pages that stayed free for a second between used ones, half are given back each
 //! second. A region with such holes does without its huge page until it is full again, or the kernel would fill them.
 //!
+//! A store that grows needs a region every two megabytes, and the kernel clears it when it is first touched, which takes
+//! longer than a thousand commands. So each call of [`settle`] makes as many regions ready as were needed since the one
+//! before; a store that does not grow has none ready.
+//!
 //! The pool's lock stands below the stripes', as any allocator's does, and is held for some nanoseconds; the only system
-//! call under it maps a region.
+//! calls under it map a region that nobody foresaw.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr;
@@ -30,6 +34,8 @@ const KEPT_SHARE: usize = 32;
 const HOLES_MIN: usize = REGION_PAGES / 16;
 /// Regions without a used page that are kept, so that a burst at a border does not map and unmap in turn.
 const EMPTY_KEPT: usize = 1;
+/// Regions that are made ready at most.
+const READY_MAX: usize = 32;
 /// Calls of [`settle`] between two looks at what stayed free.
 const CALLS_PER_LOOK: u32 = 10;
 /// Regions that one call unmaps, and as many that it takes holes from, at most.
@@ -57,11 +63,20 @@ pub(crate) fn settle() {
     // One at a time: it alone unmaps.
     static SETTLING: Mutex<()> = Mutex::new(());
     let Some(_alone) = SETTLING.try_lock() else { return };
-    let (whole, surplus) = {
+    let (whole, surplus, missing) = {
         let mut pool = POOL.lock();
         pool.look();
-        (std::mem::take(&mut pool.whole), pool.take_surplus())
+        (std::mem::take(&mut pool.whole), pool.take_surplus(), pool.wanted.saturating_sub(pool.empty_len))
     };
+    for _ in 0..missing {
+        let region = map_region();
+        // SAFETY: the region is new, nobody else knows it; what is written lies behind its head.
+        unsafe {
+            let start = region.cast::<u8>();
+            (PAGE_BYTES..REGION_BYTES).step_by(PAGE_BYTES).for_each(|at| start.add(at).write(0));
+            POOL.lock().add_ready(region);
+        }
+    }
     for region in whole {
         // SAFETY: only this function unmaps regions, and not before this.
         unsafe { libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE) };
@@ -99,6 +114,10 @@ struct Pool {
     calls: u32,
     /// Regions that had holes and are full again.
     whole: Vec<*mut Region>,
+    /// Regions without a used page from which one was taken since the last call.
+    begun: usize,
+    /// Regions that are to be ready: what was begun between the last two calls.
+    wanted: usize,
 }
 
 // SAFETY: the pool's regions are reached through its lock only.
@@ -169,6 +188,8 @@ impl Pool {
             quota: 0,
             calls: 0,
             whole: Vec::new(),
+            begun: 0,
+            wanted: 0,
         }
     }
 
@@ -177,6 +198,7 @@ impl Pool {
         // SAFETY: regions in the rings are live, as is a new one, and have a free page.
         unsafe {
             let head = &mut *region;
+            self.begun += usize::from(head.is_empty());
             let is_resident = head.resident() > 0;
             let mut candidates = head.free.iter().zip(&head.absent).enumerate().map(|(word, (free, absent))| {
                 let bits = if is_resident { free & !absent } else { *absent };
@@ -222,8 +244,23 @@ impl Pool {
         }
     }
 
-    /// Decides now and then how much goes back to the system.
+    /// Takes a region whose pages have been touched.
+    ///
+    /// # Safety
+    /// `region` is new, and in no ring.
+    unsafe fn add_ready(&mut self, region: *mut Region) {
+        // SAFETY: the caller vouches for the region.
+        unsafe {
+            (*region).absent = [0; WORDS];
+            (*region).absent_len = 0;
+            self.resident += (*region).resident();
+            self.sort(region);
+        }
+    }
+
+    /// Decides how many regions are to be ready and, now and then, how much goes back to the system.
     fn look(&mut self) {
+        self.wanted = std::mem::take(&mut self.begun).min(READY_MAX);
         self.calls += 1;
         if self.calls >= CALLS_PER_LOOK {
             self.calls = 0;
@@ -235,7 +272,7 @@ impl Pool {
     /// Takes regions out that nobody needs.
     fn take_surplus(&mut self) -> Vec<*mut Region> {
         let mut surplus = Vec::new();
-        while self.empty_len > EMPTY_KEPT && surplus.len() < REGIONS_PER_CALL {
+        while self.empty_len > EMPTY_KEPT.max(self.wanted) && surplus.len() < REGIONS_PER_CALL {
             let region = self.rings[Place::Empty as usize];
             // SAFETY: the ring has that many regions, which are live.
             unsafe {
@@ -506,11 +543,33 @@ mod tests {
         // SAFETY: each page is given once.
         pages.drain(..).for_each(|page| unsafe { pool.give(page) });
         assert_eq!((pool.used, pool.empty_len), (0, 3));
+        // As many as were begun lately may be needed again.
+        pool.look();
+        assert_eq!((pool.wanted, pool.take_surplus().len()), (3, 0));
+        pool.look();
+        assert_eq!(pool.wanted, 0);
         let surplus = pool.take_surplus();
         assert_eq!((surplus.len(), pool.empty_len), (2, 1));
         for region in surplus.into_iter().chain([pool.rings[Place::Empty as usize]]) {
             // SAFETY: it has no used page, and this pool is not used again.
             unsafe { libc::munmap(region.cast(), REGION_BYTES) };
+        }
+    }
+
+    #[test]
+    fn pages_come_from_regions_that_were_made_ready() {
+        let mut pool = Pool::new();
+        let region = map_region();
+        // SAFETY: it is new.
+        unsafe { pool.add_ready(region) };
+        assert_eq!((pool.empty_len, pool.resident), (1, REGION_PAGES - 1));
+        let page = pool.take();
+        assert_eq!(page.map_addr(|addr| addr & !(REGION_BYTES - 1)), region.cast());
+        assert_eq!((pool.empty_len, pool.resident, pool.used, pool.begun), (0, REGION_PAGES - 2, 1, 1));
+        // SAFETY: the page is given once; afterwards the region has no used page, and this pool is not used again.
+        unsafe {
+            pool.give(page);
+            libc::munmap(region.cast(), REGION_BYTES);
         }
     }
 }

@@ -71,6 +71,7 @@ const PARTS: &[Measure] = &[
     ("reuse", memory::reuse),
     ("eviction", eviction::eviction),
     ("stalls", stalls::stalls),
+    ("delays", stalls::delays),
 ];
 
 /// `bench store [PART…] [--runs N] [--profile NAME] [--write]`.

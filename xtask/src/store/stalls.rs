@@ -25,15 +25,9 @@ const AFTER: Duration = Duration::from_millis(500);
 /// Time for which expiry is watched at most.
 const EXPIRY_MAX: Duration = Duration::from_secs(60);
 
+/// Single-key commands by the CPU clock of their thread.
 pub(super) fn stalls(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("stalls", "Stalls");
-    execution(&mut part, options)?;
-    waiting(&mut part, options)?;
-    Ok(part)
-}
-
-/// Single-key commands by the CPU clock of their thread.
-fn execution(part: &mut Part, options: &Options) -> Result<(), String> {
     run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate", "--example", "stalls"])?;
     let program = options.program.with_file_name("examples").join("stalls");
     let output = Command::new(&program)
@@ -47,8 +41,8 @@ fn execution(part: &mut Part, options: &Options) -> Result<(), String> {
     let _ = writeln!(
         part.text,
         "Execution of single-key commands (SET, GET, INCR, DEL) by the CPU clock of the thread, in µs, in one process \
-         with the store, while it grows to {KEYS} keys, a set of {ELEMENTS} members is deleted, {ELEMENTS} keys expire \
-         within a second, and what they leave is put together. The first row has the same clock around 50 \
+         with the store: while it grows to {KEYS} keys, half of them are given an expiry, a set of {ELEMENTS} members is \
+         deleted, the {ELEMENTS} keys expire within a second, and what they leave is put together. The first row has the same clock around 50 \
          multiplications: what the machine adds. One run.\n\n\
          | | commands | longest | above 1 ms | one of a million above |\n|---|---|---|---|---|"
     );
@@ -68,10 +62,9 @@ fn execution(part: &mut Part, options: &Options) -> Result<(), String> {
             _ => return Err(format!("{} says {line:?}", program.display())),
         }
     }
-    let _ = writeln!(part.text);
     part.goal("longest single-key command by the CPU clock, ms", "≤ 1", worst / 1000.0, |ms| ms <= 1.0);
     part.goal("5 M keys gone after their last one expired, s", "≤ 1", expired_ms / 1000.0, |s| s <= 1.0);
-    Ok(())
+    Ok(part)
 }
 
 /// What GETs waited for, and the command beside them.
@@ -83,7 +76,8 @@ struct Waited {
 }
 
 /// GETs of other clients while something takes long.
-fn waiting(part: &mut Part, options: &Options) -> Result<(), String> {
+pub(super) fn delays(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("delays", "What others wait for");
     let _ = writeln!(
         part.text,
         "GETs of other clients, one each {} µs over {PROBES} connections, while a command over {ELEMENTS} elements runs: \
@@ -112,7 +106,7 @@ fn waiting(part: &mut Part, options: &Options) -> Result<(), String> {
         let goal = format!("{}: longest GET beside SMEMBERS, SORT or KEYS, ms", peer.name());
         part.goal(&goal, "≤ 5", longest(&["SMEMBERS", "SORT", "KEYS"]), |ms| ms <= 5.0);
     }
-    Ok(())
+    Ok(part)
 }
 
 const PEERS: [Peer; 3] = [Peer::Redis, Peer::Ours(1), Peer::Ours(2)];
