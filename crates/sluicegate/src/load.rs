@@ -16,7 +16,7 @@ use sluicegate_store::config::ServerOptions;
 use crate::arguments::Service;
 use crate::files::Disk;
 use crate::report::Report;
-use crate::shape::privileges::Privileges;
+use crate::shape::privileges::{self, Privileges};
 
 /// A configuration without errors.
 pub struct Loaded {
@@ -124,9 +124,10 @@ impl Begun {
         let mut stores = Vec::new();
         let mut privileges = Privileges::default();
         let global = draft.global().clone();
-        let check_rest = |sections: &[StoreSection], diagnostics: &mut Diagnostics| {
-            stores = store_options(sections, diagnostics);
+        let check_rest = |config: &Config, diagnostics: &mut Diagnostics| {
+            stores = store_options(&config.stores, diagnostics);
             privileges = Privileges::resolve(&global, diagnostics);
+            privileges::check_owners(config, diagnostics);
         };
         let (config, diagnostics) = draft.finish_with(&Disk, names, check_rest);
         // A file's `quiet` silences what was found, too, as in HAProxy.

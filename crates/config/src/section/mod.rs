@@ -19,7 +19,7 @@ use crate::catalogue::known;
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::directive::Blocks;
 use crate::environment::Environment;
-use crate::model::{Config, Global, Position, StoreSection};
+use crate::model::{Config, Global, Position};
 use crate::source::{LineIndex, Source};
 use crate::word::{self, Line, Scope};
 use crate::{Files, LuaNames, check, suggest};
@@ -315,13 +315,13 @@ impl Draft {
         self.finish_with(files, lua, |_, _| ())
     }
 
-    /// The same; `check_stores` types the parameters of the `store` sections, whose catalogue is not this crate's, so that
-    /// what is wrong with them is said in the same run and in its place.
+    /// The same; `check_rest` looks at what is not this crate's to know (the parameters of `store` sections, the users of
+    /// this machine), so that what is wrong there is said in the same run and in its place.
     pub fn finish_with(
         self,
         files: &dyn Files,
         lua: &dyn LuaNames,
-        check_stores: impl FnOnce(&[StoreSection], &mut Diagnostics),
+        check_rest: impl FnOnce(&Config, &mut Diagnostics),
     ) -> (Option<Config>, Diagnostics) {
         let Draft { source, global, sections, mut diagnostics, lua_failed, patterns, environment, .. } = self;
         let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
@@ -336,7 +336,7 @@ impl Draft {
         };
         config.patterns.all().iter().for_each(|file| file.loaded());
         check::check(&mut config, &defaults, &mut diagnostics);
-        check_stores(&config.stores, &mut diagnostics);
+        check_rest(&config, &mut diagnostics);
         if !diagnostics.is_empty() {
             let ranks: HashMap<&str, usize> = source.files.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect();
             diagnostics.sort(|file| ranks.get(file).copied().unwrap_or(usize::MAX));

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use sluicegate_config::model::{Global, Position};
-use sluicegate_config::{Diagnostics, Severity};
+use sluicegate_config::{Config, Diagnostics, Severity};
 use sluicegate_proxy::{hosts, listener, time_zone};
 
 use crate::report::Report;
@@ -137,6 +137,30 @@ fn chosen(
             error.hint(format!("make it, or use '{numbered}' with a number"));
             None
         }
+    }
+}
+
+/// Whether the users and groups that sockets are given to exist; as in HAProxy a check of the file says so.
+pub fn check_owners(config: &Config, diagnostics: &mut Diagnostics) {
+    let mut check = |user: &Option<String>, group: &Option<String>, at: &Position| {
+        let user = user.as_deref().filter(|name| listener::user_id(name).is_err());
+        let group = group.as_deref().filter(|name| listener::group_id(name).is_err());
+        for (kind, name) in [("user", user), ("group", group)] {
+            if let Some(name) = name {
+                let message = format!("'{kind}': there is no {kind} '{name}' on this machine");
+                diagnostics.add(Severity::Error, Some(at.clone()), message);
+            }
+        }
+    };
+    let global = &config.global;
+    for socket in &global.stats_sockets {
+        check(&socket.user, &socket.group, &socket.at);
+    }
+    let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
+    let stores = config.stores.iter().flat_map(|store| &store.binds);
+    let origins = config.origins.iter().flat_map(|origin| &origin.binds);
+    for bind in proxies.chain(stores).chain(origins) {
+        check(&bind.user, &bind.group, &bind.at);
     }
 }
 

@@ -35,6 +35,12 @@ fn odd_files_get_haproxys_verdict() {
         ("default-variable.cfg", format!("{GOOD} maxconn \"${{NONE_SUCH-5}}\"\n").into_bytes()),
         ("brace.cfg", format!("{GOOD} maxconn \"${{NONE_SUCH\"\n").into_bytes()),
         ("utf8.cfg", format!("# Grüße\n{GOOD}").into_bytes()),
+        ("stats-user.cfg", format!("global\n stats socket /tmp/s user nosuchuser\n{GOOD}").into_bytes()),
+        ("stats-group.cfg", format!("global\n stats socket /tmp/s group nosuchgroup\n{GOOD}").into_bytes()),
+        ("stats-root.cfg", format!("global\n stats socket /tmp/s user root group root\n{GOOD}").into_bytes()),
+        ("unix-bind.cfg", format!("global\n unix-bind user nosuchuser\n stats socket /tmp/s\n{GOOD}").into_bytes()),
+        ("bind-user.cfg", format!("{GOOD} bind unix@/tmp/u user nosuchuser\n").into_bytes()),
+        ("bind-group.cfg", format!("{GOOD} bind unix@/tmp/u group nosuchgroup\n").into_bytes()),
         ("latin1.cfg", [b"# Gr\xfc\xdfe\n".as_slice(), GOOD.as_bytes()].concat()),
     ] {
         place.write(name, bytes);

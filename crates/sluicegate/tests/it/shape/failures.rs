@@ -40,7 +40,9 @@ fn users_and_groups_that_do_not_exist() {
 #[test]
 fn sockets_that_can_not_be_bound() {
     check("stats socket /nonexistent/x", &[], &["a.cfg:2: 'stats socket': cannot bind unix@/nonexistent/x"]);
-    check("stats socket /tmp/x user nosuchuser", &[], &["a.cfg:2", "no user 'nosuchuser'"]);
+    check("stats socket /tmp/x user nosuchuser", &[], &["a.cfg:2", "there is no user 'nosuchuser' on this machine"]);
+    let inherited = "unix-bind group nosuchgroup\n    stats socket /tmp/x";
+    check(inherited, &[], &["a.cfg:3", "there is no group 'nosuchgroup' on this machine"]);
 }
 
 #[test]
