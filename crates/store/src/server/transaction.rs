@@ -337,6 +337,7 @@ impl Exec {
             inner.gate.close()
         });
         let Some(closed) = closed else { return Poll::Pending };
+        self.now_ms = inner.clock.now_ms();
         let collected = Collected::default();
         let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
         if self.begin(is_dirty, context, output) {

@@ -401,6 +401,31 @@ fn watched_keys_that_expire_refuse_exec() {
     assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
 }
 
+/// Its commands see the time at which it began.
+#[test]
+fn times_to_live_are_right_in_a_transaction_that_is_alone() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    client.ask(&["SET", "past", "v", "PXAT", "1"]);
+    client.ask(&["SET", "k", "v"]);
+    client.ask(&["MULTI"]);
+    for line in [
+        "KEYS *",
+        "PEXPIRE k 100000000",
+        "SETEX new 200 v",
+        "TTL k",
+        "TTL new",
+        "GET past",
+        "PSETEX k 9223372036854775807 v",
+    ] {
+        assert_eq!(client.ask(&line.split(' ').collect::<Vec<_>>()), "+QUEUED\r\n");
+    }
+    let refused = "-ERR invalid expire time in 'psetex' command\r\n";
+    let expected = format!("*7\r\n*1\r\n$1\r\nk\r\n:1\r\n+OK\r\n:100000\r\n:200\r\n$-1\r\n{refused}");
+    assert_eq!(client.ask(&["EXEC"]), expected);
+    assert_eq!(client.ask(&["EXISTS", "k", "new"]), ":2\r\n");
+}
+
 /// KEYS makes the transaction close the gate that every command passes; commands of the connection pass it, too.
 #[test]
 fn commands_about_the_store_run_in_a_transaction_that_is_alone() {
