@@ -417,6 +417,9 @@ impl Maker<'_> {
                 words[at] = far.to_vec();
             }
         }
+        if matches!(&name[..], b"ZRANK" | b"ZREVRANK") {
+            words.truncate(3);
+        }
         if name == b"LPOS" {
             words
                 .iter_mut()

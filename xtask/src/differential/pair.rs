@@ -229,6 +229,8 @@ impl Pair {
         let mut theirs = Command::new("redis-server");
         // Timeouts of clients that block are looked at this often a second.
         theirs.args(["--hz", "500"]);
+        // SORT … ALPHA asks the locale.
+        theirs.env("LC_ALL", "C");
         Ok((Side::start("ours", ours)?, Side::start("redis-server", theirs)?))
     }
 
