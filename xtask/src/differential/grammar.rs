@@ -310,7 +310,7 @@ impl Maker<'_> {
         if line.may_be_spoilt && self.random.one_in(8) {
             self.spoil(&mut words);
         }
-        self.keep_off_the_clock(&mut words);
+        self.keep_comparable(&mut words);
         words
     }
 
@@ -392,8 +392,8 @@ impl Maker<'_> {
         }
     }
 
-    /// No time to live that ends within the run, no wait of more than a moment.
-    fn keep_off_the_clock(&mut self, words: &mut Words) {
+    /// No time to live that ends within the run, no wait of more than a moment, and nothing else that `NOT_SENT` names.
+    fn keep_comparable(&mut self, words: &mut Words) {
         const SOON: i64 = 400_000;
         let name = words[0].to_ascii_uppercase();
         let relative_from = match &name[..] {
@@ -420,11 +420,9 @@ impl Maker<'_> {
         if matches!(&name[..], b"ZRANK" | b"ZREVRANK") {
             words.truncate(3);
         }
-        if name == b"LPOS" {
-            words
-                .iter_mut()
-                .filter(|word| ***word == b"-9223372036854775808"[..])
-                .for_each(|word| *word = b"-3".to_vec());
+        if matches!(&name[..], b"LPOS" | b"BITFIELD") {
+            let least = words.iter_mut().filter(|word| word.starts_with(b"-922337203685477580"));
+            least.for_each(|word| *word = b"-4611686018427387904".to_vec());
         }
         let timeout = match &name[..] {
             b"BLPOP" | b"BRPOP" | b"BRPOPLPUSH" | b"BLMOVE" | b"BZPOPMIN" | b"BZPOPMAX" => words.len() - 1,
