@@ -47,12 +47,12 @@ pub(super) const EXPLAINED: &[Explained] = &[
     },
     Explained {
         commands: "OBJECT REFCOUNT",
-        difference: "2147483647 of every number below 10,000",
-        why: "whether Redis shares one depends on how the key came by it",
+        difference: "2147483647 of every number below 10,000, 1 of everything else",
+        why: "what Redis shares depends on how the key came by it, and on what is queued",
         is: |name, words, ours, theirs| {
             name == "object"
                 && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"refcount"))
-                && ours.text == b"2147483647"
+                && matches!(&ours.text[..], b"1" | b"2147483647")
                 && theirs.integer().is_some()
         },
     },
