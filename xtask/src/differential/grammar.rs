@@ -1,6 +1,6 @@
 //! Commands by chance: `grammar.txt` read into rules, and one command made from them at a time.
 //!
-//! The rules make what is right or nearly so; [`Grammar::command`] spoils a part of it. Two things are kept out, as
+//! The rules make what is right or nearly so; [`Maker::command`] spoils a part of it. Two things are kept out, as
 //! they would make a run hang on the clock: a time to live that may end within the run, and a wait longer than a moment.
 
 use std::collections::HashMap;

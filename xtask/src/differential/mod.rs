@@ -115,7 +115,7 @@ pub(crate) fn compare_programs(plan: &Plan) -> Result<(), String> {
             && kinds.insert(found.kind())
         {
             differences += 1;
-            let shrunk = shrink::shrink(&mut pair, &settings, &steps, &found)?;
+            let shrunk = shrink::shrink(&steps, &found, |steps| pair.run(&settings, steps))?;
             report(differences, plan, sequence, &settings, &found, shrunk);
         }
         if plan.sequence.is_some() {

@@ -3,22 +3,22 @@
 
 use std::time::{Duration, Instant};
 
-use super::pair::{Difference, Pair};
-use super::script::{Settings, Step};
+use super::pair::Difference;
+use super::script::Step;
 
 /// How long a difference is narrowed down.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The shortest sequence found and what it shows; none if the difference does not show again.
+/// The shortest sequence found and what it shows, as `run` tells of a sequence; none if the difference does not show
+/// again.
 pub(super) fn shrink(
-    pair: &mut Pair,
-    settings: &Settings,
     steps: &[Step],
     found: &Difference,
+    mut run: impl FnMut(&[Step]) -> Result<Option<Difference>, String>,
 ) -> Result<Option<(Vec<Step>, Difference)>, String> {
     let deadline = Instant::now() + PATIENCE;
     let mut steps = steps[..steps.len().min(found.step + 1)].to_vec();
-    let Some(mut shown) = pair.run(settings, &steps)? else { return Ok(None) };
+    let Some(mut shown) = run(&steps)? else { return Ok(None) };
     let mut size = steps.len() / 2;
     while size > 0 && Instant::now() < deadline {
         let mut at = 0;
@@ -26,7 +26,7 @@ pub(super) fn shrink(
         while at < steps.len() && Instant::now() < deadline {
             let mut fewer = steps.clone();
             fewer.drain(at..(at + size).min(steps.len()));
-            match pair.run(settings, &fewer)? {
+            match run(&fewer)? {
                 Some(difference) => {
                     fewer.truncate(difference.step + 1);
                     (steps, shown, has_shrunk) = (fewer, difference, true);
@@ -39,4 +39,33 @@ pub(super) fn shrink(
         }
     }
     Ok(Some((steps, shown)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_shows_a_difference_is_left() {
+        let step = |name: String| Step::Run { client: 0, commands: vec![vec![name.into_bytes()]] };
+        let steps: Vec<Step> = (0..500).map(|number| step(number.to_string())).collect();
+        let name = |step: &Step| match step {
+            Step::Run { commands, .. } => String::from_utf8_lossy(&commands[0][0]).into_owned(),
+            _ => String::new(),
+        };
+        let mut runs = 0;
+        // It shows at 401 if 17 and 230 came before.
+        let mut run = |steps: &[Step]| {
+            runs += 1;
+            let names: Vec<String> = steps.iter().map(name).collect();
+            let place = |wanted: &str| names.iter().position(|name| name == wanted);
+            let there = place("17").and(place("230")).and(place("401"));
+            Ok(there.map(|step| Difference { step, what: String::new(), ours: String::new(), theirs: String::new() }))
+        };
+        let found = run(&steps).expect("it runs").expect("it shows");
+        let (left, _) = shrink(&steps, &found, &mut run).expect("it runs").expect("it shows again");
+        assert_eq!(left.iter().map(name).collect::<Vec<_>>(), ["17", "230", "401"]);
+        assert!(runs < 150, "{runs} runs");
+        assert!(shrink(&steps[..300], &found, |_| Ok(None)).expect("it runs").is_none());
+    }
 }
