@@ -19,6 +19,7 @@
 mod crc64;
 mod lzf;
 mod ziplist;
+mod zipmap;
 
 use sluicegate_wire::resp::parse_i64;
 
@@ -41,6 +42,12 @@ const TYPE_STRING: u8 = 0;
 const TYPE_LIST: u8 = 1;
 /// A list as one ziplist.
 const TYPE_LIST_ZIPLIST: u8 = 10;
+/// A hash as one zipmap; only read, like all that is ziplists.
+const TYPE_HASH_ZIPMAP: u8 = 9;
+/// A sorted set as one ziplist of members and scores.
+const TYPE_ZSET_ZIPLIST: u8 = 12;
+/// A hash as one ziplist of fields and values.
+const TYPE_HASH_ZIPLIST: u8 = 13;
 /// A list as its number of nodes, each a ziplist.
 const TYPE_LIST_QUICKLIST: u8 = 14;
 /// A set as its number of members and the members.
@@ -158,6 +165,24 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
             Ok(Value::Object(read(&bytes).ok_or(Wrong::Object)?.into_object()))
         }
         TYPE_HASH => reader.hash(),
+        kind @ (TYPE_HASH_ZIPMAP | TYPE_HASH_ZIPLIST) => {
+            let bytes = reader.string()?.into_bytes();
+            let mut texts = Vec::new();
+            match kind {
+                TYPE_HASH_ZIPMAP => {
+                    zipmap::each(&bytes, |field, value| texts.extend([field.to_vec(), value.to_vec()]))?
+                }
+                _ => texts = texts_of(&bytes)?,
+            }
+            let mut hash = Hash::empty();
+            for pair in texts.chunks(2) {
+                let [field, value] = pair else { return Err(Wrong::Object) };
+                if !hash.insert(field, value, Expiry::None, TIMELESS) {
+                    return Err(Wrong::Object);
+                }
+            }
+            if texts.is_empty() { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+        }
         TYPE_HASH_LISTPACK => {
             let bytes = reader.string()?.into_bytes();
             let hash = Hash::of_listpack(&bytes, false).ok_or(Wrong::Object)?;
@@ -172,6 +197,18 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
             Ok(Value::Object(hash.into_object()))
         }
         kind @ (TYPE_ZSET | TYPE_ZSET_2) => reader.zset(kind),
+        TYPE_ZSET_ZIPLIST => {
+            let texts = texts_of(&reader.string()?.into_bytes())?;
+            let mut zset = Zset::empty();
+            for pair in texts.chunks(2) {
+                let [member, score] = pair else { return Err(Wrong::Object) };
+                let score = score::parse(score).filter(|score| !score.is_nan()).ok_or(Wrong::Object)?;
+                if zset.set(member, score).is_some() {
+                    return Err(Wrong::Object);
+                }
+            }
+            if texts.is_empty() { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
+        }
         TYPE_ZSET_LISTPACK => {
             let bytes = reader.string()?.into_bytes();
             let zset = Zset::of_listpack(&bytes).ok_or(Wrong::Object)?;
@@ -193,6 +230,13 @@ fn push(list: &mut List, text: &[u8]) {
 
 fn push_ziplist(list: &mut List, bytes: &[u8]) -> Result<(), Wrong> {
     ziplist::each(bytes, |element| push(list, element.text(&mut itoa::Buffer::new())))
+}
+
+/// The elements of a ziplist.
+fn texts_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Wrong> {
+    let mut texts = Vec::new();
+    ziplist::each(bytes, |element| texts.push(element.text(&mut itoa::Buffer::new()).to_vec()))?;
+    Ok(texts)
 }
 
 pub(crate) fn put_len(len: usize, out: &mut Vec<u8>) {
@@ -490,7 +534,9 @@ pub fn fuzz_restore(data: &[u8]) {
     let sets = [TYPE_SET, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_SET_EXPIRING];
     let zsets = [TYPE_ZSET, TYPE_ZSET_2, TYPE_ZSET_LISTPACK];
     let hashes = [TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_METADATA, TYPE_HASH_LISTPACK_EX];
-    for kind in sets.into_iter().chain(zsets).chain(hashes) {
+    let lists = [TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2];
+    let old = [TYPE_HASH_ZIPMAP, TYPE_ZSET_ZIPLIST, TYPE_HASH_ZIPLIST];
+    for kind in sets.into_iter().chain(zsets).chain(hashes).chain(lists).chain(old) {
         fuzz_object(&[&[kind], data].concat());
         // As one string, which the forms in one block are.
         let mut object = vec![kind];
