@@ -95,6 +95,8 @@ pub(crate) struct Waiter {
     turn: AtomicU64,
     /// Whether it is a parked command, too.
     is_parked: AtomicBool,
+    /// Whether its time is over.
+    is_overdue: AtomicBool,
 }
 
 impl Waiter {
@@ -103,8 +105,9 @@ impl Waiter {
         let blocking = spec.blocking?;
         // What is wrong with the timeout the handler says.
         let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
-        let (turn, is_parked) = (AtomicU64::new(0), AtomicBool::new(false));
-        Some(Arc::new(Waiter { claim: Claim::new(), spec, blocking, words, db, form, deadline, turn, is_parked }))
+        let (turn, is_parked, is_overdue) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let claim = Claim::new();
+        Some(Arc::new(Waiter { claim, spec, blocking, words, db, form, deadline, turn, is_parked, is_overdue }))
     }
 
     /// When the wait ends by itself.
@@ -112,9 +115,12 @@ impl Waiter {
         self.deadline
     }
 
-    /// Ends the wait as its timeout does; false if it had ended.
+    /// Ends the wait as its timeout does; false if it had ended. One that is parked and has not looked at its keys yet goes
+    /// on until it has: only what finds nothing times out.
     pub(crate) fn time_out(&self) -> bool {
-        self.give_up(By::Timeout, |out| out.null_array())
+        // The other side takes its turn first and looks at this afterwards.
+        self.is_overdue.store(true, Ordering::SeqCst);
+        self.turn.load(Ordering::SeqCst) != 0 && self.give_up(By::Timeout, |out| out.null_array())
     }
 
     /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error; false if it had ended.
@@ -521,6 +527,7 @@ impl Inner {
             Some(reply) if won.get() || waiter.win() => waiter.answer(reply),
             // It has blocked; a client that went in the meantime did not find it in the queues.
             None if waiter.is_won() => self.forget(waiter),
+            None if waiter.is_overdue.load(Ordering::SeqCst) => _ = waiter.time_out(),
             Some(_) | None => {}
         }
         let words = waiter.words.to_vec();

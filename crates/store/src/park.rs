@@ -13,6 +13,7 @@ use crate::big::{Big, SLICE};
 use crate::block::{Blocked, Waiter};
 use crate::catalogue::CommandSpec;
 use crate::hold::{Phase, Ticket};
+use crate::undeclared::Undeclared;
 
 /// In which form a reply is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub(crate) enum Waits {
     Blocked(Box<Blocked>),
     /// For its own work, which is done in slices.
     Big(Box<Big>),
+    /// For keys that show only while it runs, or for its work.
+    Undeclared(Box<Undeclared>),
     /// For a time, after which it is answered with `OK`.
     Sleep(Pin<Box<tokio::time::Sleep>>, ReplyForm),
     /// For steps of work, done in slices until one returns true; it is answered with `OK` then.
@@ -137,6 +140,7 @@ impl Parked {
             }
             Waits::Blocked(blocked) => blocked.poll(context),
             Waits::Big(big) => big.poll(context),
+            Waits::Undeclared(command) => command.poll(context),
             Waits::Sleep(sleep, form) => {
                 let form = *form;
                 sleep.as_mut().poll(context).map(|()| form.collect(|out| out.ok()))
@@ -169,7 +173,7 @@ impl Parked {
     }
 
     /// Ends the wait of a blocked command with the reply for nothing, unless it has just been served. The future is
-    /// ready afterwards.
+    /// ready afterwards, or as soon as a key that is held has been looked at.
     pub fn time_out(&self) {
         if let Some(waiter) = self.waiter() {
             waiter.time_out();

@@ -319,7 +319,8 @@ impl<S: Socket> Connection<S> {
                         break false;
                     }
                     self.tell(true, workspace.input.len() - workspace.start, 0);
-                    let Some((bytes, worked)) = Box::pin(self.unless_killed(reply)).await else { break false };
+                    let came = Box::pin(self.unless_gone(reply, &mut workspace, &options)).await;
+                    let Some((bytes, worked)) = came else { break false };
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
                 }
                 Step::Exec(exec) => {
@@ -333,7 +334,7 @@ impl<S: Socket> Connection<S> {
                     }
                     let server = self.worker.server.clone();
                     let pause = Box::pin(async move { server.pause.wait(is_write).await });
-                    if Box::pin(self.unless_killed(pause)).await.is_none() {
+                    if Box::pin(self.unless_gone(pause, &mut workspace, &options)).await.is_none() {
                         break false;
                     }
                 }
@@ -587,20 +588,7 @@ impl<S: Socket> Connection<S> {
                 if self.has_messages() {
                     return Poll::Ready(Came::Messages);
                 }
-                loop {
-                    if (workspace.input.len() - workspace.start) as u64 > options.client_query_buffer_limit {
-                        return Poll::Ready(Came::End);
-                    }
-                    workspace.make_room();
-                    match pin!(self.stream.read_buf(&mut workspace.input)).poll(cx) {
-                        Poll::Pending => return Poll::Pending,
-                        Poll::Ready(Ok(count)) if count > 0 => {
-                            self.worker.counters.reads.add(1);
-                            self.worker.counters.input_bytes.add(count as u64);
-                        }
-                        Poll::Ready(_) => return Poll::Ready(Came::End),
-                    }
-                }
+                self.poll_gone(cx, workspace, options).map(|()| Came::End)
             });
             match came.await {
                 Came::Reply(bytes) => break Some(bytes),
@@ -615,6 +603,47 @@ impl<S: Socket> Connection<S> {
         };
         *self.client.blocked.lock() = None;
         reply
+    }
+
+    /// Reads what the client sends, to be run later, until it has left: that shows only behind it.
+    fn poll_gone(&mut self, cx: &mut TaskContext<'_>, workspace: &mut Workspace, options: &ServerOptions) -> Poll<()> {
+        loop {
+            if (workspace.input.len() - workspace.start) as u64 > options.client_query_buffer_limit {
+                return Poll::Ready(());
+            }
+            workspace.make_room();
+            match ready!(pin!(self.stream.read_buf(&mut workspace.input)).poll(cx)) {
+                Ok(count) if count > 0 => {
+                    self.worker.counters.reads.add(1);
+                    self.worker.counters.input_bytes.add(count as u64);
+                }
+                _ => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// As [`unless_killed`](Self::unless_killed), for what may never end: nothing either once the client has left.
+    async fn unless_gone<T>(
+        &mut self,
+        mut future: impl Future<Output = T> + Unpin,
+        workspace: &mut Workspace,
+        options: &ServerOptions,
+    ) -> Option<(T, Duration)> {
+        let mut worked = Duration::ZERO;
+        poll_fn(|cx| {
+            self.client.register(cx.waker());
+            if self.client.is_killed() {
+                return Poll::Ready(None);
+            }
+            let start = Instant::now();
+            let polled = pin!(&mut future).poll(cx);
+            worked += start.elapsed();
+            match polled {
+                Poll::Ready(result) => Poll::Ready(Some((result, worked))),
+                Poll::Pending => self.poll_gone(cx, workspace, options).map(|()| None),
+            }
+        })
+        .await
     }
 
     /// The future's result with the time that its polls took, which is its own work; or none once the client is killed.

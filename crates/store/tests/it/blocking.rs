@@ -211,6 +211,26 @@ fn a_blocking_command_that_meets_a_held_key_waits_for_both() {
     assert_eq!(reply_of(wrong), "-ERR timeout is not a float or out of range\r\n");
 }
 
+/// What parks has not looked yet: it takes what is there although its time has passed, and nothing only if nothing is.
+#[test]
+fn a_time_that_passes_while_a_key_is_held_ends_no_wait_before_the_key_was_looked_at() {
+    let store = Store::new(StoreOptions::default());
+    for is_there in [true, false] {
+        let mut section = block_on(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("a free key");
+        let mut parked = block(&store, "BLPOP k other 0.001");
+        parked.time_out();
+        assert!(is_waiting(&mut parked));
+        let mut expected = "*-1\r\n";
+        if is_there {
+            let words: [&[u8]; 3] = [b"RPUSH", b"k", b"x"];
+            section.execute(0, &words, &mut sluicegate_wire::resp::ReplyBuilder::new()).expect("its own key");
+            expected = "*2\r\n$1\r\nk\r\n$1\r\nx\r\n";
+        }
+        drop(section);
+        assert_eq!(reply_of(parked), expected);
+    }
+}
+
 #[test]
 fn a_move_to_a_held_key_takes_its_turn() {
     let store = Store::new(StoreOptions::default());
