@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
-use crate::catalogue::{CommandSpec, Cost};
+use crate::catalogue::{CommandSpec, Cost, Handler};
 use crate::keys::KeyRule;
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
-use crate::section::{Section, SectionWait};
+use crate::section::{Section, SectionError, SectionWait};
+use crate::undeclared::WORK_MAX;
+use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
 /// The most keys that are locked at once.
@@ -37,14 +39,52 @@ pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     }
 }
 
-/// A command in slices.
-pub(crate) struct Big {
-    wait: Option<SectionWait>,
-    section: Option<Section>,
+/// Whether a command of a transaction takes so long that it is not done on the transaction's worker.
+pub(crate) fn takes_long(inner: &Inner, spec: &'static CommandSpec, words: &[&[u8]], db: u32) -> bool {
+    match spec.cost {
+        Cost::Constant => words.len() > ELEMENTS_MAX && inner.is_for_aside(spec, words, db),
+        Cost::PerKey => {
+            let halves = step(spec) == 2 && words.len().is_multiple_of(2);
+            words.len() > KEYS_MAX && !halves && is_big(spec, words)
+        }
+        _ => match spec.leads(words) {
+            Some(others) => (others.work)(inner, words, db) > WORK_MAX,
+            None => inner.is_for_aside(spec, words, db),
+        },
+    }
+}
+
+/// Carries such a command out, in a section that holds its keys.
+pub(crate) fn carry_out(
+    section: &mut Section,
+    spec: &'static CommandSpec,
+    words: &Words,
+    db: u32,
+    out: &mut dyn ReplySink,
+) -> Result<(), SectionError> {
+    let list = words.to_vec();
+    if spec.cost == Cost::PerKey {
+        let mut pieces = Pieces::new(spec, words.clone(), db);
+        while !pieces.piece(section) {}
+        out.reply(&pieces.result());
+        return Ok(());
+    }
+    match spec.handler {
+        Handler::Keyspace(handle) if spec.leads(&list).is_none() => section.pinned(spec, db, &list, |ctx| {
+            if let Some(prepare) = spec.prepare {
+                prepare(ctx);
+            }
+            handle(ctx, out);
+        }),
+        _ => section.execute_resolved(spec, db, &list, out),
+    }
+}
+
+/// A command of many keys, as pieces of itself.
+struct Pieces {
     spec: &'static CommandSpec,
     words: Words,
     db: u32,
-    form: ReplyForm,
     /// Words per key: 2 for MSET and MSETNX.
     step: usize,
     /// The next word to work on.
@@ -57,6 +97,14 @@ pub(crate) struct Big {
     whole: bool,
 }
 
+/// A command in slices.
+pub(crate) struct Big {
+    wait: Option<SectionWait>,
+    section: Option<Section>,
+    form: ReplyForm,
+    pieces: Pieces,
+}
+
 impl Big {
     /// Starts the command; one that is done within a slice is answered at once.
     pub(crate) fn start(
@@ -67,11 +115,7 @@ impl Big {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let step = match spec.keys {
-            KeyRule::Range { step, .. } => step as usize,
-            _ => 1,
-        };
-        if step == 2 && words.len().is_multiple_of(2) {
+        if step(spec) == 2 && words.len().is_multiple_of(2) {
             // The handler words the error; it looks at the number of words before any key.
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
             return None;
@@ -79,22 +123,11 @@ impl Big {
         let keys = inner.keys_of(spec, words, db);
         let keys = keys.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
         let wait = Store(inner.clone()).section(keys);
-        let mut big = Box::new(Big {
-            wait: Some(wait),
-            section: None,
-            spec,
-            words: Words::new(words),
-            db,
-            form,
-            step,
-            next: 1,
-            so_far: None,
-            looking: spec.name == "msetnx",
-            whole: spec.cost != Cost::PerKey,
-        });
+        let pieces = Pieces::new(spec, Words::new(words), db);
+        let mut big = Box::new(Big { wait: Some(wait), section: None, form, pieces });
         match big.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Finished::Value(reply)) => out.reply(&reply),
-            Poll::Ready(Finished::Wire(_)) => out.reply(&big.result()),
+            Poll::Ready(Finished::Wire(_)) => out.reply(&big.pieces.result()),
             Poll::Pending => return Some(Parked(Waits::Big(big))),
         }
         None
@@ -105,11 +138,7 @@ impl Big {
             match std::pin::Pin::new(wait).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(section)) => self.section = Some(section),
-                Poll::Ready(Err(refused)) => {
-                    self.so_far = Some(Reply::Error(refused.to_string()));
-                    self.next = self.words.len();
-                    self.looking = false;
-                }
+                Poll::Ready(Err(refused)) => self.pieces.end(Reply::Error(refused.to_string())),
             }
             self.wait = None;
         }
@@ -121,24 +150,47 @@ impl Big {
             }
         }
         self.section = None;
-        let result = self.result();
+        let result = self.pieces.result();
         Poll::Ready(self.form.collect(|out| out.reply(&result)))
-    }
-
-    fn result(&self) -> Reply {
-        self.so_far.clone().unwrap_or_else(|| Reply::Error("ERR internal error: no reply".into()))
     }
 
     /// Does one piece; true at the end.
     fn piece(&mut self) -> bool {
         // Taken out, so that a piece that panics ends the section, and the drop of this finds nothing more to do.
         let Some(mut section) = self.section.take() else { return true };
-        let done = self.piece_in(&mut section);
+        let done = self.pieces.piece(&mut section);
         self.section = Some(section);
         done
     }
+}
 
-    fn piece_in(&mut self, section: &mut Section) -> bool {
+/// Words per key.
+fn step(spec: &CommandSpec) -> usize {
+    match spec.keys {
+        KeyRule::Range { step, .. } => step as usize,
+        _ => 1,
+    }
+}
+
+impl Pieces {
+    fn new(spec: &'static CommandSpec, words: Words, db: u32) -> Pieces {
+        let (looking, whole) = (spec.name == "msetnx", spec.cost != Cost::PerKey);
+        Pieces { spec, words, db, step: step(spec), next: 1, so_far: None, looking, whole }
+    }
+
+    fn result(&self) -> Reply {
+        self.so_far.clone().unwrap_or_else(|| Reply::Error("ERR internal error: no reply".into()))
+    }
+
+    /// Leaves the rest undone.
+    fn end(&mut self, reply: Reply) {
+        self.so_far = Some(reply);
+        self.next = self.words.len();
+        self.looking = false;
+    }
+
+    /// Does one piece; true at the end.
+    fn piece(&mut self, section: &mut Section) -> bool {
         if self.next >= self.words.len() {
             return true;
         }

@@ -13,6 +13,7 @@ use crate::command::{self, GlobalHandle, Handle};
 use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
+use crate::undeclared::OtherKeys;
 
 /// Properties of a command, named as in Redis's `COMMAND` reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -218,6 +219,8 @@ pub struct CommandSpec {
     pub prepare: Option<fn(&mut Ctx<'_>)>,
     /// Whether its values are so long that it must hold its keys while it works outside of their locks.
     pub(crate) large: Option<IsLarge>,
+    /// How it finds keys that its words do not name, if it does.
+    pub(crate) others: Option<&'static OtherKeys>,
     /// How it waits, if it is one that does.
     pub(crate) blocking: Option<&'static Blocking>,
     /// Who carries it out.
@@ -243,6 +246,7 @@ impl CommandSpec {
         subcommands: &[],
         prepare: None,
         large: None,
+        others: None,
         blocking: None,
         handler: Handler::Container,
     };

@@ -21,6 +21,7 @@ use crate::memory::OOM;
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Now;
+use crate::undeclared::Undeclared;
 use crate::value::SHARED_MIN;
 use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
@@ -199,11 +200,13 @@ impl Inner {
         if words.len() > big::KEYS_MAX && big::is_big(spec, words) {
             return Big::start(this, spec, words, db, form, out);
         }
-        if spec.cost != Cost::PerKey
-            && (spec.cost != Cost::Constant || words.len() > ELEMENTS_MAX)
-            && self.is_for_aside(spec, words, db)
-        {
-            return self.start_aside(spec, words, db, form, out);
+        if spec.cost != Cost::PerKey && (spec.cost != Cost::Constant || words.len() > ELEMENTS_MAX) {
+            if let Some(others) = spec.leads(words) {
+                return Undeclared::start(this, spec, others, words, db, form, out);
+            }
+            if self.is_for_aside(spec, words, db) {
+                return self.start_aside(spec, words, db, form, out);
+            }
         }
         let attempted = {
             let pass = self.gate.enter();

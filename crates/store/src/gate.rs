@@ -21,25 +21,19 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::hold::{OVERTAKE_FOR, OVERTAKE_TIMES, Ticket};
 use crate::stripe::assert_none_locked;
+use crate::turnstile::Turnstile;
 
 /// Counters; threads beyond this number share them.
 const COUNTERS: usize = 64;
 
-#[repr(align(128))]
-#[derive(Default)]
-struct Counter(AtomicU32);
-
 /// The gate of a store.
 pub(crate) struct Gate {
-    /// Set while a global section is alone.
-    closed: AtomicBool,
-    inside: Box<[Counter]>,
+    /// Closed while a global section is alone.
+    turnstile: Turnstile,
     /// The thread that has closed the gate, or [`NOBODY`].
     closer: AtomicUsize,
     /// Counts passes of who has closed the gate, and stops nobody.
     alone: AtomicU32,
-    /// Sections and parked commands that exist.
-    tickets: AtomicUsize,
     /// Held by the global section that closes the gate.
     turn: Mutex<()>,
     /// Whether `waiting` has something.
@@ -77,7 +71,7 @@ impl Pass<'_> {
                 self.0.gate.count_in(self.0.counter);
             }
         }
-        self.counter.fetch_sub(1, Ordering::Release);
+        self.gate.turnstile.leave(self.counter);
         let _back = Back(self);
         work()
     }
@@ -87,7 +81,7 @@ impl Pass<'_> {
     /// # Safety
     /// As for [`outside`](Self::outside).
     pub(crate) unsafe fn give_way(&self) {
-        if self.gate.closed.load(Ordering::Relaxed) {
+        if self.gate.turnstile.is_closed() {
             // SAFETY: the caller's promise is the same.
             unsafe { self.outside(|| {}) }
         }
@@ -95,8 +89,9 @@ impl Pass<'_> {
 }
 
 impl Drop for Pass<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.counter.fetch_sub(1, Ordering::Release);
+        self.gate.turnstile.leave(self.counter);
     }
 }
 
@@ -118,7 +113,7 @@ impl Closed<'_> {
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         self.gate.closer.store(NOBODY, Ordering::Relaxed);
-        self.gate.closed.store(false, Ordering::SeqCst);
+        self.gate.turnstile.open();
     }
 }
 
@@ -135,11 +130,9 @@ fn thread_number() -> usize {
 impl Gate {
     pub(crate) fn new() -> Gate {
         Gate {
-            closed: AtomicBool::new(false),
-            inside: (0..COUNTERS).map(|_| Counter::default()).collect(),
+            turnstile: Turnstile::new(COUNTERS),
             closer: AtomicUsize::new(NOBODY),
             alone: AtomicU32::new(0),
-            tickets: AtomicUsize::new(0),
             turn: Mutex::new(()),
             crowded: AtomicBool::new(false),
             waiting: Mutex::default(),
@@ -150,7 +143,7 @@ impl Gate {
     /// commands of the connection, too (INFO, CONFIG), which know nothing of it.
     #[inline]
     pub(crate) fn enter(&self) -> Pass<'_> {
-        let counter = &self.inside[thread_number() % COUNTERS].0;
+        let counter = self.turnstile.counter(thread_number());
         let counter = if self.count_in(counter) { counter } else { &self.alone };
         Pass { gate: self, counter }
     }
@@ -159,56 +152,43 @@ impl Gate {
     #[inline]
     fn count_in(&self, counter: &AtomicU32) -> bool {
         assert_none_locked();
-        loop {
-            // Sequentially consistent on both sides: either this thread sees the gate closed, or whoever closes it
-            // sees this thread inside.
-            counter.fetch_add(1, Ordering::SeqCst);
-            if !self.closed.load(Ordering::SeqCst) || std::ptr::eq(counter, &self.alone) {
-                return true;
-            }
-            counter.fetch_sub(1, Ordering::Release);
+        if std::ptr::eq(counter, &self.alone) {
+            counter.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        while !self.turnstile.try_enter(counter) {
             if self.closer.load(Ordering::Relaxed) == thread_number() {
                 self.alone.fetch_add(1, Ordering::Relaxed);
                 return false;
             }
-            while self.closed.load(Ordering::Relaxed) {
-                std::thread::yield_now();
-            }
+            self.turnstile.wait();
         }
+        true
     }
 
     /// Closes the gate, unless tickets exist. The caller is outside.
     pub(crate) fn close(&self) -> Option<Closed<'_>> {
         assert_none_locked();
         let turn = self.turn.lock();
-        if self.tickets.load(Ordering::SeqCst) > 0 {
-            return None;
-        }
-        self.closed.store(true, Ordering::SeqCst);
-        self.closer.store(thread_number(), Ordering::Relaxed);
-        let closed = Closed { gate: self, _turn: turn };
-        for counter in &self.inside {
-            while counter.0.load(Ordering::SeqCst) > 0 {
-                std::thread::yield_now();
-            }
-        }
-        // Tickets are made inside the gate only, so none can appear from here on.
-        (self.tickets.load(Ordering::SeqCst) == 0).then_some(closed)
+        self.turnstile.close().then(|| {
+            self.closer.store(thread_number(), Ordering::Relaxed);
+            Closed { gate: self, _turn: turn }
+        })
     }
 
     /// Sections and parked commands that exist.
     pub(crate) fn tickets(&self) -> usize {
-        self.tickets.load(Ordering::SeqCst)
+        self.turnstile.tickets()
     }
 
     /// Counts a ticket in.
     pub(crate) fn add_ticket(&self, _pass: &Pass<'_>) {
-        self.tickets.fetch_add(1, Ordering::SeqCst);
+        self.turnstile.add_ticket();
     }
 
     /// Counts a ticket out. Returns whether a global section may now have its turn.
     pub(crate) fn remove_ticket(&self) -> bool {
-        self.tickets.fetch_sub(1, Ordering::SeqCst) == 1 && self.crowded.load(Ordering::SeqCst)
+        self.turnstile.remove_ticket() && self.crowded.load(Ordering::SeqCst)
     }
 
     /// Whether a new ticket must wait behind a global section.

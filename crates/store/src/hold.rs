@@ -15,7 +15,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::park::{Finished, OwnedCommand};
+pub(crate) use crate::progress::Phase;
+use crate::progress::Progress;
 use crate::stripe::assert_none_locked;
 
 /// How often a waiting ticket is overtaken before it reserves.
@@ -59,30 +61,12 @@ pub(crate) struct Ticket {
     command: Mutex<Option<OwnedCommand>>,
     since: Instant,
     overtaken: AtomicU32,
-    /// A [`Phase`]; changed by compare-and-swap, so that it may be changed under stripe locks.
-    phase: AtomicU8,
-    /// Whom to wake when the phase has changed. Never locked under a stripe's lock.
-    waker: Mutex<Option<Waker>>,
-    /// The reply of the parked command, once finished.
-    reply: Mutex<Option<Finished>>,
+    /// Its phase, with the reply of the parked command once that has finished.
+    progress: Progress<Finished>,
     /// How long it ran, in microseconds.
     worked_us: AtomicU64,
     /// Whether its command is to be run by a thread aside.
     aside: AtomicBool,
-}
-
-/// How far a ticket has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// In the queues.
-    Waiting,
-    /// It holds its keys.
-    Granted,
-    /// Its command has run, or its section has ended.
-    Finished,
-    /// Its section gave up before it was granted.
-    Cancelled,
 }
 
 impl std::fmt::Debug for Ticket {
@@ -99,35 +83,24 @@ impl Ticket {
             command: Mutex::new(command),
             since: Instant::now(),
             overtaken: AtomicU32::new(0),
-            phase: AtomicU8::new(Phase::Waiting as u8),
-            waker: Mutex::new(None),
-            reply: Mutex::new(None),
+            progress: Progress::new(),
             worked_us: AtomicU64::new(0),
             aside: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::SeqCst) {
-            0 => Phase::Waiting,
-            1 => Phase::Granted,
-            2 => Phase::Finished,
-            _ => Phase::Cancelled,
-        }
-    }
-
-    fn change(&self, from: Phase, to: Phase) -> bool {
-        self.phase.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.progress.phase()
     }
 
     /// Marks a waiting ticket as granted; false if it gave up. Called with the stripes of its keys locked.
     pub(crate) fn grant(&self) -> bool {
-        self.change(Phase::Waiting, Phase::Granted)
+        self.progress.end_waiting(Phase::Granted)
     }
 
     /// A waiting section gives up; false if it was granted meanwhile.
     pub(crate) fn cancel(&self) -> bool {
-        self.change(Phase::Waiting, Phase::Cancelled)
+        self.progress.end_waiting(Phase::Cancelled)
     }
 
     /// Lets its command be run by a thread aside, not by the one that grants it.
@@ -158,8 +131,7 @@ impl Ticket {
     /// Stores the parked command's reply and how long it ran, and wakes who waits for it.
     pub(crate) fn finish(&self, reply: Finished, worked: Duration) {
         self.worked_us.store(worked.as_micros() as u64, Ordering::Relaxed);
-        *self.reply.lock() = Some(reply);
-        self.phase.store(Phase::Finished as u8, Ordering::SeqCst);
+        self.progress.finish(reply);
         self.wake();
     }
 
@@ -170,25 +142,18 @@ impl Ticket {
 
     /// The parked command's reply, once.
     pub(crate) fn take_reply(&self) -> Option<Finished> {
-        self.reply.lock().take()
+        self.progress.take_reply()
     }
 
     /// Registers who is woken by the next change. The caller looks at the phase afterwards.
     pub(crate) fn listen(&self, waker: &Waker) {
-        let mut place = self.waker.lock();
-        match &*place {
-            Some(old) if old.will_wake(waker) => {}
-            _ => *place = Some(waker.clone()),
-        }
+        self.progress.listen(waker);
     }
 
     /// Wakes who waits for this ticket. The caller has no stripe locked.
     pub(crate) fn wake(&self) {
         assert_none_locked();
-        let waker = self.waker.lock().take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.progress.wake();
     }
 
     fn reserves(&self) -> bool {
@@ -269,6 +234,11 @@ impl HoldTable {
     /// Whether a ticket has this key for itself.
     pub(crate) fn has(&self, id: u64, key: &[u8]) -> bool {
         self.keys.get(key).is_some_and(|hold| hold.exclusive == Some(id))
+    }
+
+    /// Whether a ticket has this key for reading.
+    pub(crate) fn shares(&self, id: u64, key: &[u8]) -> bool {
+        self.keys.get(key).is_some_and(|hold| hold.shared.contains(&id))
     }
 
     /// Who keeps `id` from the key: one that holds it, or one before it that reserves it.

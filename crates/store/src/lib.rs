@@ -42,6 +42,7 @@ mod notify;
 mod object;
 mod pages;
 mod park;
+mod progress;
 mod pubsub;
 mod random;
 mod rdb;
@@ -55,6 +56,8 @@ mod stripe;
 mod syntax;
 mod table;
 mod turn;
+mod turnstile;
+mod undeclared;
 mod value;
 mod watch;
 mod whole;
@@ -81,10 +84,11 @@ pub use reference::reference;
 pub use section::{Section, SectionError, SectionWait};
 pub use stats::{DatabaseStats, Stats};
 
-/// What [`claim`] is made of; a model checker gives it others.
+/// What [`claim`], [`progress`] and [`turnstile`] are made of; a model checker gives them others (`tests/loom.rs`).
 mod sync {
-    pub(crate) use std::sync::Mutex;
-    pub(crate) use std::sync::atomic::{AtomicU8, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+    pub(crate) use std::thread::yield_now;
 }
 
 /// What a store is made with.

@@ -178,13 +178,10 @@ impl<'w> Plan<'w> {
         ctx.places.extend_from_slice(&self.places[usize::from(start)..usize::from(command.end)]);
         ctx.reached = command.reached;
     }
-}
 
-impl Inner {
-    /// Ends what [`Plan::lock`] began: unlocks and lets effects happen. What it returns is to be served once the caller
-    /// is outside the gate.
-    pub(crate) fn unlock_all(&self, mut ctx: Ctx<'_>) -> Option<Box<Ready>> {
+    /// Unlocks everything and lets effects happen. What it returns is to be served once the caller is outside the gate.
+    pub(crate) fn unlock(inner: &Inner, mut ctx: Ctx<'_>) -> Option<Box<Ready>> {
         let has_ready = ctx.locks.iter().any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready));
-        has_ready.then(|| self.take_ready(&mut ctx, NOBODY))
+        has_ready.then(|| inner.take_ready(&mut ctx, NOBODY))
     }
 }

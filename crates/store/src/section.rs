@@ -7,6 +7,8 @@
 //!
 //! A key that was not declared is taken when first touched, if nobody else has it; the section never waits then,
 //! because while it holds keys it must not wait for others.
+//!
+//! A section is bound to no thread: one with a long command goes [aside](crate::aside) with it and comes back.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,12 +19,16 @@ use std::task::{Context, Poll};
 use sluicegate_wire::resp::ReplySink;
 
 use crate::block::ReadyKey;
-use crate::catalogue::{Flags, Handler};
+use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::command::Handle;
+use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, Who, resolve};
+use crate::gate::Closed;
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::stats::SectionCounts;
-use crate::stripe::assert_none_locked;
+use crate::stripe::{Now, assert_none_locked};
+use crate::turn::Taken;
 use crate::{Inner, Store};
 
 /// Why a section or a command in it was refused.
@@ -120,6 +126,21 @@ impl Drop for SectionWait {
 }
 
 impl Section {
+    /// A section that begins while the gate is closed, so that all its keys are free, with effects of what was done
+    /// before it.
+    pub(crate) fn while_closed<'k>(
+        inner: &Arc<Inner>,
+        closed: &Closed<'_>,
+        keys: impl Iterator<Item = (u32, &'k [u8], Mode)>,
+        now_ms: i64,
+        effects: Vec<Effect>,
+    ) -> Section {
+        let ticket = Arc::new(Ticket::new(inner.ticket_id(), inner.held_keys(keys), None));
+        let granted = inner.enter_queues_within(&closed.pass(), &ticket);
+        debug_assert!(granted, "a hold behind a closed gate");
+        Section { inner: inner.clone(), ticket, extra: Vec::new(), ready: VecDeque::new(), now_ms, effects }
+    }
+
     /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
     pub fn set_owner(&self, name: &str) {
         self.inner.owners.lock().insert(self.ticket.id, name.to_owned());
@@ -139,11 +160,36 @@ impl Section {
                 return Ok(());
             }
         };
+        self.execute_resolved(spec, db, words, out)
+    }
+
+    /// As [`execute`](Self::execute), of a command that was looked up.
+    pub(crate) fn execute_resolved(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
         let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
         if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
             // Whether there is room was asked before the section began; it is not refused in the middle.
             self.inner.make_room();
         }
+        if let Some(others) = spec.leads(words) {
+            return (others.run)(self, db, words, out);
+        }
+        self.run(spec, handle, db, words, out)
+    }
+
+    fn run(
+        &mut self,
+        spec: &'static CommandSpec,
+        handle: Handle,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
         for key in self.inner.keys_of(spec, words, db) {
             self.cover(key.db, words[key.word as usize], spec.mode())?;
         }
@@ -158,16 +204,48 @@ impl Section {
         match ran {
             Attempted::Done | Attempted::Blocked(_) => Ok(()),
             Attempted::Ready(ready) => {
-                for key in ready.keys {
-                    if !self.ready.contains(&key) {
-                        self.ready.push_back(key);
-                    }
-                }
+                self.note_ready(ready.keys);
                 Ok(())
             }
             Attempted::Held => {
                 SectionCounts::count(&self.inner.sections.refused);
                 Err(SectionError::Held)
+            }
+        }
+    }
+
+    /// Lets `work` see the command's keys, which the section then holds, without their stripes staying locked
+    /// meanwhile: for what takes long.
+    pub(crate) fn pinned<R>(
+        &mut self,
+        spec: &CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        work: impl FnOnce(&mut Ctx<'_>) -> R,
+    ) -> Result<R, SectionError> {
+        for key in self.inner.keys_of(spec, words, db) {
+            self.cover(key.db, words[key.word as usize], spec.mode())?;
+        }
+        let collected = Collected::new(std::mem::take(&mut self.effects));
+        let (result, ready) = {
+            let inner = &*self.inner;
+            let pass = inner.gate.enter();
+            let mut ctx = inner.pinned(&pass, spec, words, db);
+            ctx.now = Now::frozen(&inner.clock, self.now_ms);
+            ctx.collected = Some(&collected);
+            let result = work(&mut ctx);
+            (result, ctx.take_ready_pins())
+        };
+        self.note_ready(ready);
+        self.effects = collected.into_inner();
+        Ok(result)
+    }
+
+    /// Notes keys that came to life while others wait for them.
+    fn note_ready(&mut self, keys: VecDeque<ReadyKey>) {
+        for key in keys {
+            if !self.ready.contains(&key) {
+                self.ready.push_back(key);
             }
         }
     }
@@ -184,18 +262,23 @@ impl Section {
                 self.ticket.keys[start..].iter().take_while(|held| held.stripe == stripe).find(same)
             }
         };
-        match held.or_else(|| self.extra.iter().find(same)) {
+        match held {
             Some(held) if held.mode == Mode::Shared && mode == Mode::Exclusive => Err(SectionError::ReadOnly),
             Some(_) => Ok(()),
-            None => {
-                if !self.inner.take_key(&self.ticket, db, key, mode) {
-                    SectionCounts::count(&self.inner.sections.refused);
-                    return Err(SectionError::Held);
+            // Those taken later may be very many: the key's stripe knows whether it is one of them.
+            None => match self.inner.take_key(&self.ticket, db, key, mode) {
+                Taken::Now => {
+                    let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                    self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
+                    Ok(())
                 }
-                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
-                self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
-                Ok(())
-            }
+                Taken::Before => Ok(()),
+                Taken::ForReading => Err(SectionError::ReadOnly),
+                Taken::Not => {
+                    SectionCounts::count(&self.inner.sections.refused);
+                    Err(SectionError::Held)
+                }
+            },
         }
     }
 

@@ -22,6 +22,19 @@ use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
 
+/// What became of a key that a section wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The section has it from now on.
+    Now,
+    /// It had it.
+    Before,
+    /// It has it for reading, and wants to write.
+    ForReading,
+    /// Others hold it.
+    Not,
+}
+
 /// Why a ticket waits.
 #[derive(Debug)]
 pub(crate) struct Blocker {
@@ -80,9 +93,13 @@ impl Inner {
 
     /// Queues a new ticket on all its keys, or grants it at once if they are free; whether it did.
     pub(crate) fn enter_queues(&self, ticket: &Arc<Ticket>) -> bool {
-        let pass = self.gate.enter();
-        self.gate.add_ticket(&pass);
-        let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
+        self.enter_queues_within(&self.gate.enter(), ticket)
+    }
+
+    /// As [`enter_queues`](Self::enter_queues), for who is inside the gate.
+    pub(crate) fn enter_queues_within(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
+        self.gate.add_ticket(pass);
+        let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
         for (held, &lock) in ticket.keys.iter().zip(&of_key) {
             locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
         }
@@ -120,12 +137,18 @@ impl Inner {
     }
 
     /// Lets a section take one more key, without waiting for it.
-    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode) -> bool {
+    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode) -> Taken {
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
         let pass = self.gate.enter();
         let mut locked = self.keyspace.db_to_write(&pass, db).lock(stripe);
         let holds = locked.holds.get_or_insert_default();
+        if holds.has(ticket.id, key) {
+            return Taken::Before;
+        }
+        if holds.shares(ticket.id, key) {
+            return if mode == Mode::Shared { Taken::Before } else { Taken::ForReading };
+        }
         let free = holds.may_grant(ticket.id, key, mode);
         if free {
             holds.grant(ticket.id, key, mode);
@@ -133,7 +156,7 @@ impl Inner {
         if holds.is_empty() {
             locked.holds = None;
         }
-        free
+        if free { Taken::Now } else { Taken::Not }
     }
 
     /// Ends a ticket, granted or cancelled, and passes its keys on. `extra` are keys that it took later.

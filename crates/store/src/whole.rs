@@ -73,7 +73,7 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
     Some(match name {
         "copy" | "dump" | "hgetall" | "hkeys" | "hvals" | "linsert" | "lpos" | "lrem" | "sdiff" | "sdiffstore"
         | "smembers" | "sunion" | "sunionstore" | "zdiff" | "zdiffstore" | "zunion" | "zunionstore" => Visits::All,
-        // Patterns name other keys, which it cannot hold before it knows them.
+        // Patterns lead to other keys, see `undeclared`.
         "sort" | "sort_ro" if words.iter().skip(2).any(|word| word.contains(&b'*')) => return None,
         "sort" | "sort_ro" => Visits::All,
         "sinter" | "sintercard" | "sinterstore" | "zinter" | "zintercard" | "zinterstore" => Visits::Smallest,

@@ -1,25 +1,37 @@
 //! SORT and SORT_RO.
 //!
-//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale), by
-//! themselves: `BY` takes a word without `*`, which asks for no order, and `GET` takes `#`. A pattern that leads to
-//! other keys is refused when there are elements, because those keys are not locked. Sorting is done in one go under
-//! the key's lock.
+//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale): by themselves
+//! (a `BY` without `*` asks for no order), or by what `BY` leads to, which is the value of another key or a field of
+//! another hash, and reply with the elements or what `GET` leads to. Sorting by themselves is done in one go under
+//! the key's lock. With patterns that lead to other keys the command is a section that takes them as it finds them
+//! ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock. Equal weights under
+//! `ALPHA` leave the elements in the order in which they were, which Redis leaves open.
+//!
+//! Limit: patterns of other keys are refused in a transaction that is alone, beside FLUSHALL and its like.
 
 use std::cmp::Ordering;
+use std::sync::LazyLock;
 
-use sluicegate_wire::resp::ReplySink;
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::Inner;
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, find};
 use crate::context::Ctx;
 use crate::float::Extended;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
+use crate::object::elements::TIMELESS;
 use crate::object::list::End;
 use crate::object::{Kind, List, Object};
+use crate::section::{Section, SectionError};
+use crate::undeclared::OtherKeys;
 use crate::value::Value;
 
-const OTHER_KEYS: &str = "ERR BY and GET with patterns of other keys are not supported by this version";
+const OTHER_KEYS: &str =
+    "ERR SORT with patterns of other keys is not possible in a transaction that needs the whole keyspace";
+const NO_NUMBERS: &str = "ERR One or more scores can't be converted into double";
 
 /// The options of a command.
 struct Options<'a> {
@@ -46,7 +58,10 @@ impl<'a> Options<'a> {
                     words.nth(1);
                 }
                 [pattern, ..] if is(word, "by") => {
-                    options.by = Some(pattern);
+                    // As in Redis, one that asks for no order stays whatever follows.
+                    if options.by.is_none_or(|by| Pattern::parse(by).is_some()) {
+                        options.by = Some(pattern);
+                    }
                     words.next();
                 }
                 [pattern, ..] if is(word, "get") => {
@@ -63,11 +78,18 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The elements of a value in the order asked for, as far as the limit asks for them.
-    fn sorted(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
-        if self.by.is_some_and(|by| by.contains(&b'*')) || self.gets.iter().any(|get| *get != b"#") {
-            return Err(OTHER_KEYS.into());
-        }
+    /// The pattern that leads to what is sorted by.
+    fn weights(&self) -> Option<Pattern<'a>> {
+        self.by.and_then(Pattern::parse)
+    }
+
+    /// Whether a pattern leads to other keys.
+    fn leads(&self) -> bool {
+        self.weights().is_some() || self.gets.iter().any(|get| *get != b"#")
+    }
+
+    /// The elements of a value, as far as it is in order by itself in the order asked for.
+    fn elements(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
         let mut elements: Vec<Vec<u8>> = Vec::with_capacity(object.len());
         let mut digits = itoa::Buffer::new();
         match object {
@@ -82,6 +104,27 @@ impl<'a> Options<'a> {
             Object::Zset(zset) => zset.each(0..zset.len(), |member, _| elements.push(member.to_vec())),
             Object::Hash(_) => return Err(WRONG_TYPE.into()),
         }
+        Ok(elements)
+    }
+
+    /// Leaves of the elements those that the limit asks for.
+    fn cut<T>(&self, elements: &mut Vec<T>) {
+        if let Some((start, count)) = self.limit {
+            let start = usize::try_from(start).unwrap_or(0).min(elements.len());
+            elements.drain(..start);
+            if let Ok(count) = usize::try_from(count) {
+                elements.truncate(count);
+            }
+        }
+    }
+
+    /// The elements of a value in the order asked for, as far as the limit asks for them. With a pattern to sort by all
+    /// of them, in their own order.
+    fn sorted(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
+        let mut elements = self.elements(object, now_ms)?;
+        if self.weights().is_some() {
+            return Ok(elements);
+        }
         // A set that is stored needs an order, whatever was asked for: that of bytes.
         let forced = self.by.is_some() && self.stores && matches!(object, Object::Set(_));
         let turned = |order: Ordering| if self.descending { order.reverse() } else { order };
@@ -90,24 +133,219 @@ impl<'a> Options<'a> {
         } else if self.by.is_none() {
             let numbers: Option<Vec<(f64, Vec<u8>)>> =
                 elements.into_iter().map(|element| Some((number(&element)?, element))).collect();
-            let mut numbers = numbers.ok_or("ERR One or more scores can't be converted into double")?;
+            let mut numbers = numbers.ok_or(NO_NUMBERS)?;
             // Equal numbers stand in the order of their bytes.
             numbers.sort_unstable_by(|a, b| turned(a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))));
             elements = numbers.into_iter().map(|(_, element)| element).collect();
         }
-        if let Some((start, count)) = self.limit {
-            let start = usize::try_from(start).unwrap_or(0).min(elements.len());
-            elements.drain(..start);
-            if let Ok(count) = usize::try_from(count) {
-                elements.truncate(count);
-            }
-        }
-        let copies = self.gets.len();
-        if copies > 1 {
-            elements = elements.into_iter().flat_map(|element| std::iter::repeat_n(element, copies)).collect();
-        }
+        self.cut(&mut elements);
         Ok(elements)
     }
+
+    /// Elements by what a pattern leads to from each; nothing counts as 0, or as less than any text.
+    fn by_weights(&self, elements: Vec<Vec<u8>>, weights: Vec<Option<Vec<u8>>>) -> Result<Vec<Vec<u8>>, Refused> {
+        let turned = |order: Ordering| if self.descending { order.reverse() } else { order };
+        if self.alpha {
+            // What is not stored is compared as texts of C, which end at a NUL.
+            let text = |weight: Option<Vec<u8>>| {
+                let mut weight = weight?;
+                if !self.stores
+                    && let Some(end) = memchr::memchr(0, &weight)
+                {
+                    weight.truncate(end);
+                }
+                Some(weight)
+            };
+            let mut pairs: Vec<_> = weights.into_iter().map(text).zip(elements).collect();
+            pairs.sort_by(|a, b| turned(a.0.cmp(&b.0)));
+            return Ok(pairs.into_iter().map(|(_, element)| element).collect());
+        }
+        let numbers = weights.iter().map(|weight| weight.as_deref().map_or(Some(0.0), number));
+        let numbers: Vec<f64> = numbers.collect::<Option<_>>().ok_or(NO_NUMBERS)?;
+        let mut pairs: Vec<_> = numbers.into_iter().zip(elements).collect();
+        pairs.sort_unstable_by(|a, b| turned(a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))));
+        Ok(pairs.into_iter().map(|(_, element)| element).collect())
+    }
+
+    /// As [`sorted`](Self::sorted), each as often as GET asks for it; patterns are refused.
+    fn of_itself(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
+        if self.leads() {
+            return Err(OTHER_KEYS.into());
+        }
+        let elements = self.sorted(object, now_ms)?;
+        Ok(match self.gets.len() {
+            0 | 1 => elements,
+            copies => elements.into_iter().flat_map(|element| std::iter::repeat_n(element, copies)).collect(),
+        })
+    }
+}
+
+/// A pattern that leads from an element to a key, or to a field of a hash. As in Redis it is read up to a NUL.
+#[derive(Clone, Copy, Debug)]
+struct Pattern<'a> {
+    before: &'a [u8],
+    after: &'a [u8],
+    field: Option<&'a [u8]>,
+}
+
+impl<'a> Pattern<'a> {
+    /// [`None`] if it has no `*`, and so leads nowhere.
+    fn parse(text: &'a [u8]) -> Option<Pattern<'a>> {
+        let end = memchr::memchr(0, text).unwrap_or(text.len());
+        let star = memchr::memchr(b'*', &text[..end])?;
+        let arrow = text[star + 1..end].windows(2).position(|pair| pair == b"->").map(|at| star + 1 + at);
+        // An arrow at the end, or before a NUL, is part of the key.
+        let arrow = arrow.filter(|at| at + 2 < end);
+        let after = &text[star + 1..arrow.unwrap_or(text.len())];
+        Some(Pattern { before: &text[..star], after, field: arrow.map(|at| &text[at + 2..]) })
+    }
+
+    fn key(&self, element: &[u8]) -> Vec<u8> {
+        [self.before, element, self.after].concat()
+    }
+
+    /// What it leads to, if that is a string or a field that exists.
+    fn value(&self, section: &mut Section, db: u32, element: &[u8]) -> Result<Option<Vec<u8>>, SectionError> {
+        let key = self.key(element);
+        let mut reply = ReplyBuilder::new();
+        match self.field {
+            Some(field) => section.execute_resolved(*HGET, db, &[b"hget", &key, field], &mut reply)?,
+            None => section.execute_resolved(*GET, db, &[b"get", &key], &mut reply)?,
+        }
+        Ok(match reply.finish() {
+            Reply::Bulk(value) => Some(value),
+            // There is none, or it is of another type.
+            _ => None,
+        })
+    }
+}
+
+static GET: LazyLock<&'static CommandSpec> = LazyLock::new(|| find(b"get").expect("in the catalogue"));
+static HGET: LazyLock<&'static CommandSpec> = LazyLock::new(|| find(b"hget").expect("in the catalogue"));
+
+/// The source alone.
+const SOURCE: CommandSpec =
+    CommandSpec { name: "sort", flags: Flags::READONLY, keys: KeyRule::ONE, ..CommandSpec::EMPTY };
+/// The destination alone.
+const DESTINATION: CommandSpec = CommandSpec { flags: Flags::WRITE, ..SOURCE };
+
+static OTHERS: OtherKeys = OtherKeys { wanted, find: keys_led_to, work, run };
+
+fn options_of<'a>(words: &[&'a [u8]]) -> Option<Options<'a>> {
+    Options::parse(&words[2..], is(words[0], "sort")).ok()
+}
+
+fn wanted(words: &[&[u8]]) -> bool {
+    options_of(words).is_some_and(|options| options.leads())
+}
+
+/// Looks at the source, if it has elements to be sorted.
+fn look<R>(inner: &Inner, words: &[&[u8]], db: u32, see: impl FnOnce(&Object) -> R) -> Option<R> {
+    let pass = inner.gate.enter();
+    let hash = inner.keyspace.hasher.hash(words[1]);
+    let stripe = inner.keyspace.db(&pass, db)?.lock(inner.keyspace.stripe_of(hash));
+    let slot = stripe.table.find(hash, words[1])?;
+    stripe.table.entry(slot).object().map(|object| see(&object))
+}
+
+fn keys_led_to(inner: &Inner, words: &[&[u8]], db: u32, most: usize) -> Vec<Vec<u8>> {
+    let Some(options) = options_of(words) else { return Vec::new() };
+    let elements = look(inner, words, db, |object| match object.len() <= most {
+        true => options.elements(object, TIMELESS).ok(),
+        false => None,
+    });
+    let elements = elements.flatten().unwrap_or_default();
+    let patterns: Vec<Pattern<'_>> =
+        options.by.into_iter().chain(options.gets.iter().copied()).filter_map(Pattern::parse).collect();
+    patterns.iter().flat_map(|pattern| elements.iter().map(|element| pattern.key(element))).collect()
+}
+
+fn work(inner: &Inner, words: &[&[u8]], db: u32) -> usize {
+    let patterns = options_of(words).map_or(0, |options| usize::from(options.by.is_some()) + options.gets.len());
+    look(inner, words, db, |object| object.len().saturating_mul(1 + patterns)).unwrap_or(0)
+}
+
+/// Sorts with patterns that lead to other keys.
+fn run(section: &mut Section, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -> Result<(), SectionError> {
+    let mut elements = Vec::new();
+    let mut values = Vec::new();
+    let result = (|| {
+        let options = Options::parse(&words[2..], is(words[0], "sort")).map_err(Ok)?;
+        let read = section.pinned(&SOURCE, db, &words[..2], |ctx| {
+            let now_ms = ctx.now.ms();
+            match ctx.read(0) {
+                None => Ok(Vec::new()),
+                Some(entry) => options.sorted(&*entry.object().ok_or(WRONG_TYPE)?, now_ms),
+            }
+        });
+        elements = read.map_err(Err)?.map_err(Ok)?;
+        if let Some(pattern) = options.weights() {
+            let weights = elements.iter().map(|element| pattern.value(section, db, element));
+            let weights: Vec<Option<Vec<u8>>> = weights.collect::<Result<_, _>>().map_err(Err)?;
+            elements = options.by_weights(std::mem::take(&mut elements), weights).map_err(Ok)?;
+            options.cut(&mut elements);
+        }
+        let patterns: Vec<(bool, Option<Pattern<'_>>)> =
+            options.gets.iter().map(|get| (*get == b"#", Pattern::parse(get))).collect();
+        for element in &elements {
+            for (itself, pattern) in &patterns {
+                values.push(match pattern {
+                    _ if *itself => Some(element.clone()),
+                    Some(pattern) => pattern.value(section, db, element).map_err(Err)?,
+                    None => None,
+                });
+            }
+        }
+        if patterns.is_empty() {
+            values = std::mem::take(&mut elements).into_iter().map(Some).collect();
+        }
+        Ok(options.stores)
+    })();
+    match result {
+        Err(Err(refused)) => return Err(refused),
+        Err(Ok(refused)) => or_error(Err(refused), out),
+        Ok(true) => {
+            if let Some(key) = destination(words, db) {
+                store(section, db, words[key.word as usize], &values)?;
+            }
+            out.integer(values.len() as i64);
+        }
+        Ok(false) => {
+            out.array(values.len());
+            for value in &values {
+                match value {
+                    Some(value) => out.bulk(value),
+                    None => out.null(),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts values into the destination, or removes it if there are none.
+fn store(section: &mut Section, db: u32, key: &[u8], values: &[Option<Vec<u8>>]) -> Result<(), SectionError> {
+    let list = list_of(values.iter().map(|value| value.as_deref().unwrap_or_default()));
+    section.pinned(&DESTINATION, db, &[b"sort", key], |ctx| {
+        if values.is_empty() {
+            if ctx.key(0).remove() {
+                ctx.notify(0, Class::Generic, "del");
+            }
+        } else {
+            // Who watches the key is told before it changes, so that the change is the last thing under the lock.
+            ctx.notify(0, Class::List, "sortstore");
+            ctx.key(0).set(Value::Object(list.into_object()), None);
+        }
+    })
+}
+
+fn list_of<'e>(elements: impl Iterator<Item = &'e [u8]>) -> List {
+    let mut list = List::empty();
+    for element in elements {
+        list.make_room(&[element]);
+        list.push(End::Tail, element);
+    }
+    list
 }
 
 /// A number as C's `strtod` reads it; nothing is 0.
@@ -117,7 +355,15 @@ fn number(text: &[u8]) -> Option<f64> {
         return Some(0.0);
     }
     // Zero has one sign here, so that it equals itself.
-    Extended::parse(text).map(|number| number.to_f64() + 0.0).filter(|number| !number.is_nan())
+    let number = Extended::parse(text).map(|number| number.to_f64() + 0.0).filter(|number| !number.is_nan())?;
+    // What is too large or too small for a double is none.
+    let is_named = text.iter().any(|byte| matches!(byte, b'n' | b'N'));
+    let has_digits = text
+        .iter()
+        .take_while(|byte| !matches!(byte, b'e' | b'E' | b'p' | b'P'))
+        .any(|byte| byte.is_ascii_digit() && *byte != b'0');
+    let is_out_of_range = number.is_infinite() && !is_named || number.is_subnormal() || (number == 0.0 && has_digits);
+    (!is_out_of_range).then_some(number)
 }
 
 /// The word after the last STORE, as Redis finds it: whether the options before it make sense shows later.
@@ -144,7 +390,7 @@ fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let now_ms = ctx.now.ms();
         let elements = match ctx.read(0) {
             None => Vec::new(),
-            Some(entry) => options.sorted(&*entry.object().ok_or(WRONG_TYPE)?, now_ms)?,
+            Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms)?,
         };
         if !options.stores {
             say(&elements, out);
@@ -154,11 +400,7 @@ fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             }
             out.integer(0);
         } else {
-            let mut list = List::empty();
-            for element in &elements {
-                list.make_room(&[element]);
-                list.push(End::Tail, element);
-            }
+            let list = list_of(elements.iter().map(Vec::as_slice));
             ctx.key(1).set(Value::Object(list.into_object()), None);
             ctx.notify(1, Class::List, "sortstore");
             out.integer(elements.len() as i64);
@@ -179,7 +421,7 @@ fn sort_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let now_ms = ctx.now.ms();
         let elements = match ctx.read(0) {
             None => Vec::new(),
-            Some(entry) => options.sorted(&*entry.object().ok_or(WRONG_TYPE)?, now_ms)?,
+            Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms)?,
         };
         say(&elements, out);
         Ok(())
@@ -197,6 +439,7 @@ const SORT: CommandSpec = CommandSpec {
     group: "generic",
     summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
     complexity: "O(N+M*log(M)) where N is the number of elements to sort and M the number of those returned.",
+    others: Some(&OTHERS),
     handler: Handler::Keyspace(sort),
     ..CommandSpec::EMPTY
 };
@@ -213,3 +456,26 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ..SORT
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn numbers_are_read_as_by_strtod() {
+        let check = |text: &str, expected: Option<f64>| assert_eq!(super::number(text.as_bytes()), expected, "{text}");
+        check("", Some(0.0));
+        check(" 7", Some(7.0));
+        check("-0", Some(0.0));
+        check("0x10", Some(16.0));
+        check("inf", Some(f64::INFINITY));
+        check("-Infinity", Some(f64::NEG_INFINITY));
+        check("1e308", Some(1e308));
+        check("0e999", Some(0.0));
+        check("1e400", None);
+        check("-1e400", None);
+        check("1e-400", None);
+        check("4e-320", None);
+        check("nan", None);
+        check("7 ", None);
+        check("x", None);
+    }
+}

@@ -7,10 +7,14 @@
 //! keys one sees the other's write. A transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed instead: it
 //! is alone.
 //!
-//! A long transaction yields its worker every [`SLICE`]; the holds stay. What its commands publish leaves at its end,
-//! in order, before the holds go. There is no roll-back, as in Redis: an error is that command's reply.
+//! A long transaction yields its worker every [`SLICE`]; the holds stay. A command in it that takes long by itself is
+//! carried out by a thread [aside](crate::aside), which the section goes to and comes back from. A transaction that is
+//! alone takes holds on its keys once the last command is done that needs all, and lets the others in: from there on
+//! nobody can tell that it is not alone any more. What its commands publish leaves at its end, in order, before the
+//! holds go. There is no roll-back, as in Redis: an error is that command's reply.
 //!
-//! Limits: queued commands count for `client-query-buffer-limit`. One that is alone does not yield.
+//! Limits: queued commands count for `client-query-buffer-limit`. Up to its last FLUSHALL, FLUSHDB, SWAPDB or KEYS one
+//! that is alone does not yield.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,28 +22,36 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use smallvec::SmallVec;
 
 use super::dispatch::{Context, INDEX, Outcome, Row, Session};
 use crate::Inner;
+use crate::big::{KEYS_MAX, carry_out, takes_long};
 use crate::block::Ready;
-use crate::catalogue::{CommandSpec, Flags, Handler};
-use crate::effect::Collected;
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
+use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY, Ticket};
 use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
-use crate::park::Words;
+use crate::park::{Finished, ReplyForm, Words};
 use crate::section::{Section, SectionWait};
 use crate::stripe::Now;
+use crate::turn::caught;
 use crate::value::without_touching;
 use crate::watch::Watching;
+use crate::whole::ELEMENTS_MAX;
 
 /// How long a transaction works before it yields.
 const SLICE: Duration = Duration::from_micros(500);
 /// Commands between looks at the clock.
 const COMMANDS_PER_LOOK: usize = 16;
+/// The most elements of a list, set or sorted set whose further keys SORT declares before the transaction begins.
+const DECLARED_MAX: usize = 1000;
+/// So many commands of a client that has gone are run on its worker.
+const LEFT_MAX: usize = 64;
 /// What a queued command takes beside its words, in bytes.
 const OVERHEAD: usize = size_of::<Queued>() + 32;
 
@@ -48,6 +60,26 @@ const OVERHEAD: usize = size_of::<Queued>() + 32;
 struct Queued {
     row: u16,
     words: Words,
+}
+
+impl Queued {
+    fn spec(&self) -> &'static CommandSpec {
+        INDEX.rows()[usize::from(self.row)].spec
+    }
+
+    /// Whether it may have to be carried out by another thread.
+    fn may_take_long(&self) -> bool {
+        match self.spec().cost {
+            Cost::Constant => self.words.len() > ELEMENTS_MAX,
+            Cost::PerKey => self.words.len() > KEYS_MAX,
+            _ => matches!(self.spec().handler, Handler::Keyspace(_)),
+        }
+    }
+}
+
+/// Whether a command needs the keyspace for itself.
+fn needs_all(spec: &CommandSpec) -> bool {
+    matches!(spec.handler, Handler::Global(_)) || spec.name == "keys"
 }
 
 /// What is queued since MULTI.
@@ -80,7 +112,7 @@ impl Multi {
                 Some(_) => !UNDER_LOCKS.contains(&&*command.full_name) || !are_short(args),
                 None => !suits(spec, args),
             };
-        self.is_alone |= matches!(spec.handler, Handler::Global(_)) || spec.name == "keys";
+        self.is_alone |= needs_all(spec);
         self.commands.push(Queued { row, words });
     }
 
@@ -188,6 +220,8 @@ enum Turn {
     Keys(SectionWait),
     /// It has them.
     Held(Section),
+    /// It has them, on another thread, which carries out a long command.
+    Aside(Arc<Away>),
     /// It wants to be alone; the ticket stands in the gate's queue.
     Alone(Option<Arc<Ticket>>),
     /// It has ended, or was refused.
@@ -216,27 +250,39 @@ impl Exec {
 
     /// What holds all keys of the commands, and those watched.
     fn wait(&self, session: &Session) -> SectionWait {
-        let mut db = session.db;
         let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
-        let mut keys: Vec<(u32, &[u8], Mode)> = Vec::new();
-        for (queued, words) in self.commands.iter().zip(&words) {
-            let spec = INDEX.rows()[usize::from(queued.row)].spec;
-            if let Handler::Keyspace(_) = spec.handler {
-                let named = self.inner.keys_of(spec, words, db);
-                keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
-            } else if spec.name == "select" {
-                // What follows means keys of that database.
-                db = selected(&self.inner, words[1]).unwrap_or(db);
-            }
-        }
+        let (mut keys, found) = self.keys(&words, DECLARED_MAX);
+        keys.extend(found.iter().map(|(db, key)| (*db, &key[..], Mode::Shared)));
         let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
         keys.extend(watched.map(|watched| (watched.db, &*watched.key, Mode::Shared)));
         crate::Store(self.inner.clone()).section(keys)
     }
 
+    /// The keys that the commands name, and further ones that values of at most so many elements lead to.
+    #[allow(clippy::type_complexity, reason = "keys as a section wants them, and what they borrow from")]
+    fn keys<'w>(&self, words: &'w [Vec<&'w [u8]>], most: usize) -> (Vec<(u32, &'w [u8], Mode)>, Vec<(u32, Vec<u8>)>) {
+        let mut db = self.db;
+        let (mut keys, mut found) = (Vec::new(), Vec::new());
+        for (queued, words) in self.commands.iter().zip(words) {
+            let spec = queued.spec();
+            if let Handler::Keyspace(_) = spec.handler {
+                let named = self.inner.keys_of(spec, words, db);
+                keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
+                if let Some(others) = spec.leads(words).filter(|_| most > 0) {
+                    let led = (others.find)(&self.inner, words, db, most);
+                    found.extend(led.into_iter().map(|key| (db, key)));
+                }
+            } else if spec.name == "select" {
+                // What follows means keys of that database.
+                db = selected(&self.inner, words[1]).unwrap_or(db);
+            }
+        }
+        (keys, found)
+    }
+
     /// Whether its turn has come: it is finished then, whatever becomes of its client.
     pub fn has_begun(&self) -> bool {
-        matches!(self.turn, Turn::Held(_))
+        matches!(self.turn, Turn::Held(_) | Turn::Aside(_))
     }
 
     /// Where its reply starts in the output, once it has begun.
@@ -276,10 +322,22 @@ impl Exec {
             }
             self.turn = Turn::Held(section);
         }
+        if let Turn::Aside(away) = &self.turn {
+            let Poll::Ready((section, reply)) = away.poll(waker) else { return Poll::Pending };
+            self.turn = Turn::Held(section);
+            let before = output.len();
+            output.extend_from_slice(&reply);
+            self.note(self.next - 1, before, context, output);
+        }
         let start = Instant::now();
         while self.next < self.commands.len() {
+            let at = self.next;
+            if self.takes_long(context) {
+                self.go_aside(context);
+                return self.poll(waker, context, output);
+            }
             self.run_next(context, output, None);
-            if self.next.is_multiple_of(COMMANDS_PER_LOOK) && start.elapsed() >= SLICE {
+            if self.is_slice_over(at, start) {
                 self.db = context.session.db;
                 if let Turn::Held(section) = &self.turn {
                     section.set_owner(&format!("client-{}", context.client.id));
@@ -291,6 +349,39 @@ impl Exec {
         // The end of the section: effects, then holds.
         self.turn = Turn::Over;
         Poll::Ready(())
+    }
+
+    /// Whether the command after which this is asked was the last of a slice.
+    fn is_slice_over(&self, at: usize, start: Instant) -> bool {
+        let looks = self.next.is_multiple_of(COMMANDS_PER_LOOK) || self.commands[at].spec().cost != Cost::Constant;
+        looks && start.elapsed() >= SLICE
+    }
+
+    /// Whether the next command is one for a thread aside.
+    fn takes_long(&self, context: &Context<'_>) -> bool {
+        let queued = &self.commands[self.next];
+        queued.may_take_long() && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.session.db)
+    }
+
+    /// Lets another thread carry out the next command.
+    fn go_aside(&mut self, context: &Context<'_>) {
+        let away = Arc::new(Away::default());
+        let Turn::Held(mut section) = std::mem::replace(&mut self.turn, Turn::Aside(away.clone())) else { return };
+        section.set_owner(&format!("client-{}", context.client.id));
+        let queued = &self.commands[self.next];
+        self.next += 1;
+        self.db = context.session.db;
+        let (spec, words, db) = (queued.spec(), queued.words.clone(), self.db);
+        let form = ReplyForm::Wire(context.session.protocol);
+        self.inner.aside.run(move || {
+            let (reply, _) = caught(form, |out| {
+                if let Err(refused) = carry_out(&mut section, spec, &words, db, out) {
+                    out.error(&refused.to_string());
+                }
+            });
+            let Finished::Wire(reply) = reply else { unreachable!("bytes were asked for") };
+            away.come_back(section, reply);
+        });
     }
 
     /// Runs everything under one locking of all its stripes; false if that cannot be, and then nothing has happened.
@@ -341,7 +432,17 @@ impl Exec {
         let collected = Collected::default();
         let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
         if self.begin(is_dirty, context, output) {
+            let start = Instant::now();
+            let last = self.commands.iter().rposition(|queued| needs_all(queued.spec())).unwrap_or(0);
             while self.next < self.commands.len() {
+                let at = self.next;
+                if at > last && (self.commands[at].may_take_long() || self.is_slice_over(at - 1, start)) {
+                    self.hold_rest(&closed, collected.into_inner(), context);
+                    drop(closed);
+                    inner.serve_woken();
+                    inner.run_waiting();
+                    return self.poll(waker, context, output);
+                }
                 self.run_next(context, output, Some((&closed, &collected)));
             }
         }
@@ -351,6 +452,18 @@ impl Exec {
         inner.serve_woken();
         self.leave_gate();
         Poll::Ready(())
+    }
+
+    /// Goes on as a section on all keys that the commands name.
+    fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &Context<'_>) {
+        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
+        // Who looks for further keys would wait at the gate.
+        let (keys, _) = self.keys(&words, 0);
+        let section = Section::while_closed(&self.inner, closed, keys.into_iter(), self.now_ms, effects);
+        section.set_owner(&format!("client-{}", context.client.id));
+        if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Held(section)) {
+            self.inner.gate.leave(&ticket);
+        }
     }
 
     /// Gives up the place in the gate's queue and lets those behind it have their turn.
@@ -434,6 +547,13 @@ impl Exec {
             output.truncate(before);
             ReplyWriter::new(output, protocol).error(FAILED);
         }
+        self.note(at, before, context, output);
+    }
+
+    /// Counts and shows a command that has run, and drops its reply if its client wants none.
+    fn note(&self, at: usize, before: usize, context: &mut Context<'_>, output: &mut Vec<u8>) {
+        let row = self.commands[at].row;
+        let command = &INDEX.rows()[usize::from(row)];
         let server = &context.worker.server;
         if server.monitors.any() && !command.spec.flags.has(Flags::ADMIN) {
             let limit = context.options.client_output_buffer_limit[0];
@@ -470,7 +590,7 @@ impl Exec {
                 Handler::Container | Handler::Connection(_) => out.error("ERR this command needs a connection"),
             },
             (None, Turn::Held(section)) => {
-                if let Err(refused) = section.execute(db, &words, out) {
+                if let Err(refused) = section.execute_resolved(spec, db, &words, out) {
                     out.error(&refused.to_string());
                 }
             }
@@ -482,22 +602,105 @@ impl Exec {
 impl Drop for Exec {
     fn drop(&mut self) {
         self.leave_gate_if_queued();
+        if !self.has_begun() {
+            return;
+        }
         // Its client has gone in the middle; half a transaction must not stay.
-        while self.has_begun() && self.next < self.commands.len() {
-            let at = self.next;
-            self.next += 1;
-            let spec = INDEX.rows()[usize::from(self.commands[at].row)].spec;
-            let words = self.commands[at].words.to_vec();
+        let inner = self.inner.clone();
+        let rest = Rest { inner, commands: std::mem::take(&mut self.commands), next: self.next, db: self.db };
+        match std::mem::replace(&mut self.turn, Turn::Over) {
+            Turn::Held(section) => rest.finish_somewhere(section),
+            Turn::Aside(away) => away.leave(rest),
+            _ => {}
+        }
+    }
+}
+
+/// What is left of a transaction whose client has gone.
+struct Rest {
+    inner: Arc<Inner>,
+    commands: Vec<Queued>,
+    next: usize,
+    db: u32,
+}
+
+impl Rest {
+    /// Runs it here, or on another thread if it is much.
+    fn finish_somewhere(self, section: Section) {
+        if self.commands.len() - self.next <= LEFT_MAX {
+            self.finish(section);
+        } else {
+            self.inner.clone().aside.run(move || self.finish(section));
+        }
+    }
+
+    fn finish(mut self, mut section: Section) {
+        for queued in &self.commands[self.next..] {
+            let (spec, words) = (queued.spec(), queued.words.to_vec());
             if spec.name == "select" {
                 self.db = selected(&self.inner, words[1]).unwrap_or(self.db);
             }
             if let Handler::Keyspace(_) = spec.handler {
-                let db = self.db;
                 let mut unheard = sluicegate_wire::resp::ReplyBuilder::new();
-                let run = AssertUnwindSafe(|| self.run_on_keyspace(at, spec, db, &mut unheard, None));
                 // What panicked has lost its reply, which nobody waits for.
-                let _ = catch_unwind(run);
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);
+                }));
             }
+        }
+    }
+}
+
+/// A section that is on another thread, which carries out one command of it.
+#[derive(Default)]
+struct Away(Mutex<Errand>);
+
+#[derive(Default)]
+enum Errand {
+    /// The command is being carried out; who is to be woken afterwards.
+    #[default]
+    Unheard,
+    Heard(Waker),
+    /// It has replied.
+    Back(Section, Vec<u8>),
+    /// The client has gone: that thread does the rest.
+    Left(Rest),
+}
+
+impl Away {
+    fn poll(&self, waker: &Waker) -> Poll<(Section, Vec<u8>)> {
+        let mut errand = self.0.lock();
+        match std::mem::replace(&mut *errand, Errand::Heard(waker.clone())) {
+            Errand::Back(section, reply) => Poll::Ready((section, reply)),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn come_back(&self, section: Section, reply: Vec<u8>) {
+        let mut errand = self.0.lock();
+        match std::mem::take(&mut *errand) {
+            Errand::Left(rest) => {
+                drop(errand);
+                rest.finish(section);
+            }
+            before => {
+                *errand = Errand::Back(section, reply);
+                drop(errand);
+                if let Errand::Heard(waker) = before {
+                    waker.wake();
+                }
+            }
+        }
+    }
+
+    fn leave(&self, rest: Rest) {
+        let mut errand = self.0.lock();
+        match std::mem::take(&mut *errand) {
+            Errand::Back(section, _) => {
+                drop(errand);
+                rest.finish_somewhere(section);
+            }
+            _ => *errand = Errand::Left(rest),
         }
     }
 }
@@ -561,7 +764,7 @@ fn run_together(
     let mut ends = SmallVec::new();
     if is_dirty {
         ReplyWriter::new(output, protocol).null_array();
-        return Some(Together { head: output.len(), ends, ready: inner.unlock_all(ctx) });
+        return Some(Together { head: output.len(), ends, ready: Plan::unlock(inner, ctx) });
     }
     ReplyWriter::new(output, protocol).array(steps.len());
     let head = output.len();
@@ -587,7 +790,7 @@ fn run_together(
         }
         ends.push(output.len());
     }
-    Some(Together { head, ends, ready: inner.unlock_all(ctx) })
+    Some(Together { head, ends, ready: Plan::unlock(inner, ctx) })
 }
 
 /// Runs a command, noting no access if its client wants that. TOUCH means what it says.

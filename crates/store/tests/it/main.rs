@@ -1,24 +1,29 @@
 //! The store from outside: beside a real Redis, over RESP and as a function, against a model, and under many threads.
 
 mod admin;
+mod allocated;
 mod aside;
 mod bitmaps;
 mod blocking;
 mod concurrency;
 mod differential;
+mod drops;
 mod dump;
 mod field_expiry;
 mod garbage;
 mod holds;
 mod keys;
+mod linear;
 mod memory;
 mod model;
 mod observe;
 mod pubsub;
 mod reference;
+mod restore;
 mod server;
 mod support;
 mod transactions;
+mod undeclared;
 mod zset_waits;
 
 use std::future::Future;

@@ -338,9 +338,10 @@ fn a_client_that_leaves_leaves_no_half_transaction() {
     }
     wait_for("all to leave", || (ours.server.client_count() == 0).then_some(()));
     let mut client = ours.connect();
-    let (first, last) = (client.ask(&["GET", "first"]), client.ask(&["GET", "last"]));
-    assert_eq!(first, last);
-    assert_eq!(ours.store().stats().tickets, 0);
+    let both = client.ask(&["MGET", "first", "last"]);
+    let values: Vec<&str> = both.lines().skip(1).collect();
+    assert_eq!(values[..values.len() / 2], values[values.len() / 2..], "{both}");
+    wait_for("no ticket to be left", || (ours.store().stats().tickets == 0).then_some(()));
     assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
 }
 
@@ -450,4 +451,146 @@ fn commands_about_the_store_run_in_a_transaction_that_is_alone() {
     let reply = client.ask(&["EXEC"]);
     assert!(reply.starts_with("*8\r\n*1\r\n$1\r\nk\r\n+OK\r\n+OK\r\n") && reply.ends_with(":1\r\n:1\r\n"), "{reply}");
     assert_eq!(ours.connect().ask(&["GET", "k"]), "$1\r\nv\r\n");
+}
+
+/// Commands that take long inside of transactions, where they are carried out by another thread.
+#[test]
+fn long_commands_in_transactions_are_answered_as_by_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::with(ServerOptions::default(), 2);
+    let mut both = [Client::connect(&redis.address()), ours.connect()];
+    let mut check = |words: &[&str]| {
+        let [theirs, ours] = both.each_mut().map(|client| {
+            client.command(words);
+            String::from_utf8(client.read_reply()).expect("text")
+        });
+        assert!(ours == theirs, "{:?}: ours {:.300}\nRedis's {theirs:.300}", &words[..words.len().min(4)], ours);
+    };
+    let numbers: Vec<String> = (0..24_000).map(|n| (n * 7919 % 24_001).to_string()).collect();
+    for chunk in numbers.chunks(2_000) {
+        for head in [["RPUSH", "l"], ["SADD", "s"]] {
+            let mut words = head.to_vec();
+            words.extend(chunk.iter().map(String::as_str));
+            check(&words);
+        }
+    }
+    let keys: Vec<String> = (0..300).map(|n| format!("key:{n}")).collect();
+    let with_keys = |name: &'static str, values: bool| {
+        let mut words = vec![name];
+        for key in &keys {
+            words.push(key.as_str());
+            if values {
+                words.push("v");
+            }
+        }
+        words
+    };
+    for protocol in ["2", "3"] {
+        for client in &mut both {
+            client.command(&["HELLO", protocol]);
+            client.read_reply();
+        }
+        let mut check = |words: &[&str]| {
+            let [theirs, ours] = both.each_mut().map(|client| {
+                client.command(words);
+                String::from_utf8(client.read_reply()).expect("text")
+            });
+            assert!(ours == theirs, "{:?}: ours {:.300}\nRedis's {theirs:.300}", &words[..words.len().min(4)], ours);
+        };
+        check(&["MULTI"]);
+        for words in [
+            &["INCR", "n"][..],
+            &["LRANGE", "l", "0", "-1"],
+            &["SORT", "l"],
+            &["SORT", "l", "DESC", "STORE", "sorted"],
+            &["SUNIONSTORE", "d", "s", "s"],
+            &["SCARD", "d"],
+            &["LLEN", "sorted"],
+            &["LRANGE", "n", "0", "-1"],
+            &["SORT", "l", "BY", "key:*", "GET", "key:*", "LIMIT", "0", "10"],
+        ] {
+            check(words);
+        }
+        check(&with_keys("MSET", true));
+        check(&with_keys("EXISTS", false));
+        check(&with_keys("MSETNX", true));
+        check(&with_keys("MSET", true)[..600]);
+        check(&with_keys("MGET", false));
+        check(&with_keys("DEL", false));
+        check(&["INCR", "n"]);
+        check(&["EXEC"]);
+        check(&["GET", "n"]);
+    }
+    assert_eq!(ours.store().stats().tickets, 0);
+}
+
+/// A transaction that flushes and then does much: others are let in after a while, and see it whole all the same.
+#[test]
+fn a_long_transaction_that_began_alone_is_seen_whole() {
+    const INCREMENTS: usize = 4_000;
+    let ours = Running::with(ServerOptions::default(), 2);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (ours, done) = (&ours, &done);
+        for _ in 0..2 {
+            scope.spawn(move || {
+                let mut client = ours.connect();
+                while !done.load(Ordering::SeqCst) {
+                    let reply = client.ask(&["MGET", "a", "b"]);
+                    let values: Vec<&str> = reply.lines().skip(1).collect();
+                    assert_eq!(values[..values.len() / 2], values[values.len() / 2..], "{reply}");
+                    let whole = INCREMENTS.to_string();
+                    assert!(values[0] == "$-1" || values[1] == whole, "{reply}");
+                    // What it does not touch is changed before or after it, and flushed in the first case.
+                    assert_eq!(client.ask(&["SET", "else", "1"]), "+OK\r\n");
+                }
+            });
+        }
+        for round in 0..6 {
+            let mut client = ours.connect();
+            let mut bytes = b"MULTI\r\nFLUSHDB\r\n".to_vec();
+            (0..INCREMENTS).for_each(|_| bytes.extend_from_slice(b"INCR a\r\nINCR b\r\n"));
+            bytes.extend_from_slice(b"PUBLISH c m\r\nLPUSH l x\r\nDEL l\r\nEXEC\r\n");
+            client.send(&bytes);
+            let replies = 2 * INCREMENTS + 5;
+            if round % 3 == 2 {
+                client.reset();
+                continue;
+            }
+            (0..replies).for_each(|_| assert_ne!(client.read_reply()[0], b'-'));
+            let reply = String::from_utf8(client.read_reply()).expect("text");
+            assert!(reply.starts_with(&format!("*{}\r\n+OK\r\n:1\r\n:1\r\n:2\r\n", 2 * INCREMENTS + 4)), "{reply:.60}");
+            assert!(reply.ends_with(":0\r\n:1\r\n:1\r\n"));
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    wait_for("no ticket to be left", || (ours.store().stats().tickets == 0).then_some(()));
+    assert_eq!(ours.connect().ask(&["FLUSHALL"]), "+OK\r\n");
+}
+
+/// Clients leave while a command of their transaction is carried out by another thread.
+#[test]
+fn a_client_that_leaves_a_long_command_leaves_no_half_transaction() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let mut client = ours.connect();
+    for from in (0..30_000).step_by(1_000) {
+        let numbers: Vec<String> = (from..from + 1_000).map(|n| n.to_string()).collect();
+        let mut words = vec!["SADD", "s"];
+        words.extend(numbers.iter().map(String::as_str));
+        client.ask(&words);
+    }
+    for round in 0..20 {
+        let mut leaving = ours.connect();
+        let mut bytes = b"MULTI\r\nINCR first\r\nSUNIONSTORE d s\r\n".to_vec();
+        (0..100 * (round % 3)).for_each(|_| bytes.extend_from_slice(b"GET first\r\n"));
+        bytes.extend_from_slice(b"SMEMBERS s\r\nINCR last\r\nEXEC\r\n");
+        leaving.send(&bytes);
+        if round % 2 == 0 { leaving.reset() } else { drop(leaving) }
+    }
+    wait_for("all to leave", || (ours.server.client_count() == 1).then_some(()));
+    wait_for("no ticket to be left", || (ours.store().stats().tickets == 0).then_some(()));
+    let both = client.ask(&["MGET", "first", "last"]);
+    let values: Vec<&str> = both.lines().skip(1).collect();
+    assert_eq!(values[..values.len() / 2], values[values.len() / 2..], "{both}");
+    assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
 }

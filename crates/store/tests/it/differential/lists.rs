@@ -473,14 +473,3 @@ fn elements_are_sorted_as_by_redis() {
         }
     }
 }
-
-/// Redis looks these keys up; here that is refused, unless there is nothing to sort.
-#[test]
-fn patterns_of_other_keys_are_refused_by_sort() {
-    let store = sluicegate_store::Store::new(Default::default());
-    crate::ask(&store, "RPUSH l 1 2");
-    for command in ["SORT l BY w_*", "SORT l GET k_*", "SORT_RO l GET h_*->f", "SORT l GET k STORE d"] {
-        assert!(crate::ask(&store, command).starts_with("-ERR BY and GET with patterns of other keys"), "{command}");
-    }
-    assert_eq!(crate::ask(&store, "SORT none BY w_* GET k_*"), "*0\r\n");
-}

@@ -9,6 +9,7 @@ mod hashes;
 mod hll;
 mod lists;
 mod sets;
+mod sort;
 mod transactions;
 mod zsets;
 

@@ -1,0 +1,87 @@
+//! How far a ticket has come, who is woken when it goes on, and the reply that it leaves.
+//!
+//! The phase changes by compare-and-swap, so that it may be changed under stripe locks, where nobody is woken; whoever
+//! changed it wakes once the locks are gone. Who waits leaves its waker and looks at the phase afterwards; the other side
+//! does it the other way around, so one of them sees the other.
+//!
+//! This file knows nothing of the store, and takes its primitives from its parent module, so that a test runs it under
+//! a model checker with others.
+
+use std::sync::PoisonError;
+use std::task::Waker;
+
+use super::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
+
+/// How far a ticket has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// In the queues.
+    Waiting,
+    /// It holds its keys.
+    Granted,
+    /// Its command has run, or its section has ended.
+    Finished,
+    /// Its section gave up before it was granted.
+    Cancelled,
+}
+
+/// The phase with what belongs to it.
+pub(crate) struct Progress<R> {
+    phase: AtomicU8,
+    /// Never locked under a stripe's lock.
+    waker: Mutex<Option<Waker>>,
+    reply: Mutex<Option<R>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<R> Progress<R> {
+    pub(crate) fn new() -> Progress<R> {
+        Progress { phase: AtomicU8::new(Phase::Waiting as u8), waker: Mutex::new(None), reply: Mutex::new(None) }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Waiting,
+            1 => Phase::Granted,
+            2 => Phase::Finished,
+            _ => Phase::Cancelled,
+        }
+    }
+
+    /// Ends the waiting in this way; false if it has ended.
+    pub(crate) fn end_waiting(&self, to: Phase) -> bool {
+        self.phase.compare_exchange(Phase::Waiting as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Leaves the reply. The caller wakes.
+    pub(crate) fn finish(&self, reply: R) {
+        *locked(&self.reply) = Some(reply);
+        self.phase.store(Phase::Finished as u8, Ordering::SeqCst);
+    }
+
+    /// The reply, once.
+    pub(crate) fn take_reply(&self) -> Option<R> {
+        locked(&self.reply).take()
+    }
+
+    /// Registers who is woken by the next change. The caller looks at the phase afterwards.
+    pub(crate) fn listen(&self, waker: &Waker) {
+        let mut place = locked(&self.waker);
+        match &*place {
+            Some(old) if old.will_wake(waker) => {}
+            _ => *place = Some(waker.clone()),
+        }
+    }
+
+    /// Wakes who listens.
+    pub(crate) fn wake(&self) {
+        let waker = locked(&self.waker).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}

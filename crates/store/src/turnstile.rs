@@ -1,0 +1,108 @@
+//! The word and the counters of the [gate](super::gate).
+//!
+//! Who passes counts itself in on a counter of its own, then looks at the word; who closes sets the word, then looks at
+//! the counters. Both write a counter, the closer by adding nothing, so that either comes before the other there: the
+//! closer sees the one inside, or that one sees the gate closed. Nothing rests on an order among different places.
+//!
+//! This file knows nothing of the store, and takes its primitives from its parent module, so that a test runs it under
+//! a model checker with others.
+
+use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, yield_now};
+
+#[repr(align(128))]
+struct Counter(AtomicU32);
+
+/// Threads inside, the tickets that they made, and whether somebody keeps them out.
+pub(crate) struct Turnstile {
+    closed: AtomicBool,
+    inside: Box<[Counter]>,
+    /// Sections and parked commands that exist.
+    tickets: AtomicUsize,
+}
+
+impl Turnstile {
+    /// Threads beyond the number of counters share them.
+    pub(crate) fn new(counters: usize) -> Turnstile {
+        Turnstile {
+            closed: AtomicBool::new(false),
+            inside: (0..counters).map(|_| Counter(AtomicU32::new(0))).collect(),
+            tickets: AtomicUsize::new(0),
+        }
+    }
+
+    /// The counter of a thread by its number.
+    #[inline]
+    pub(crate) fn counter(&self, thread: usize) -> &AtomicU32 {
+        &self.inside[thread % self.inside.len()].0
+    }
+
+    /// Counts a thread in; false if it is closed.
+    #[inline]
+    pub(crate) fn try_enter(&self, counter: &AtomicU32) -> bool {
+        counter.fetch_add(1, Ordering::AcqRel);
+        let is_in = !self.closed.load(Ordering::Acquire);
+        if !is_in {
+            self.leave(counter);
+        }
+        is_in
+    }
+
+    /// Waits as long as it is closed.
+    pub(crate) fn wait(&self) {
+        while self.is_closed() {
+            yield_now();
+        }
+    }
+
+    /// Counts a thread out.
+    #[inline]
+    pub(crate) fn leave(&self, counter: &AtomicU32) {
+        counter.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether somebody keeps others out, or is about to.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Closes it and waits until nobody is inside; false, and it is open, if there are tickets. The caller is outside and
+    /// the only one that does this now.
+    pub(crate) fn close(&self) -> bool {
+        if self.tickets() > 0 {
+            return false;
+        }
+        self.closed.store(true, Ordering::Release);
+        for counter in &self.inside {
+            // Adding nothing is what makes an order: a mere look could miss one that has just come in.
+            while counter.0.fetch_add(0, Ordering::AcqRel) > 0 {
+                yield_now();
+            }
+        }
+        // Tickets are made inside only, so none can appear from here on.
+        let is_alone = self.tickets() == 0;
+        if !is_alone {
+            self.open();
+        }
+        is_alone
+    }
+
+    /// Lets others in again.
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::Release);
+    }
+
+    /// Sections and parked commands that exist.
+    pub(crate) fn tickets(&self) -> usize {
+        self.tickets.load(Ordering::SeqCst)
+    }
+
+    /// Counts a ticket in; the caller is inside, or has closed it.
+    pub(crate) fn add_ticket(&self) {
+        self.tickets.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts a ticket out; whether it was the last.
+    pub(crate) fn remove_ticket(&self) -> bool {
+        self.tickets.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+}

@@ -1,0 +1,165 @@
+//! Commands whose keys show only while they run: SORT with BY or GET of other keys.
+//!
+//! Such a command is a section. It begins with the keys that its words name, and takes each further one when it comes to
+//! it; all are held for reading until it has replied, so what it says was true at one moment, as in Redis. If a further
+//! key is held by others, the section ends, having written nothing, and begins again with all keys declared that its
+//! value leads to by now: then it waits for them in turn, like any section. Only a value that changes while others hold
+//! what it leads to makes it begin once more; after [`TRIES_MAX`] times it is refused.
+//!
+//! A large one is worked by a thread [aside](crate::aside). In a transaction it is part of the transaction's section,
+//! which declares in advance what the value leads to before the transaction begins.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::ReplySink;
+
+use crate::catalogue::CommandSpec;
+use crate::claim::Claim;
+use crate::hold::Mode;
+use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
+use crate::section::{Section, SectionError, SectionWait};
+use crate::turn::caught;
+use crate::{Inner, Store};
+
+/// How often a command begins.
+const TRIES_MAX: usize = 16;
+/// Keys and elements that a command goes over on the worker itself.
+pub(crate) const WORK_MAX: usize = 256;
+
+/// The keys that a command of these words and this database leads to now, if its value has at most so many elements.
+type Find = fn(&Inner, &[&[u8]], u32, usize) -> Vec<Vec<u8>>;
+/// Carries out a command of this database and these words.
+type Run = fn(&mut Section, u32, &[&[u8]], &mut dyn ReplySink) -> Result<(), SectionError>;
+
+/// How a command finds keys that its words do not name.
+#[derive(Debug)]
+pub(crate) struct OtherKeys {
+    /// Whether these words lead to such keys.
+    pub(crate) wanted: fn(&[&[u8]]) -> bool,
+    /// It takes a stripe's lock for a look.
+    pub(crate) find: Find,
+    /// How many keys and elements it will go over. It takes a stripe's lock for a look.
+    pub(crate) work: fn(&Inner, &[&[u8]], u32) -> usize,
+    /// It writes nothing, neither keys nor a reply, before it has touched all its keys.
+    pub(crate) run: Run,
+}
+
+impl CommandSpec {
+    /// How the command finds further keys, if these words lead to some.
+    pub(crate) fn leads(&self, words: &[&[u8]]) -> Option<&'static OtherKeys> {
+        self.others.filter(|others| (others.wanted)(words))
+    }
+}
+
+/// A command on its way.
+pub(crate) struct Undeclared {
+    inner: Arc<Inner>,
+    spec: &'static CommandSpec,
+    others: &'static OtherKeys,
+    words: Words,
+    db: u32,
+    form: ReplyForm,
+    step: Step,
+    tries: usize,
+}
+
+enum Step {
+    /// For its keys.
+    Wait(SectionWait),
+    /// Another thread does it; nothing comes back if a key was held.
+    Aside(Arc<Claim<Option<Reply>>>),
+}
+
+impl Undeclared {
+    /// Starts the command; most are answered at once.
+    pub(crate) fn start(
+        inner: &Arc<Inner>,
+        spec: &'static CommandSpec,
+        others: &'static OtherKeys,
+        words: &[&[u8]],
+        db: u32,
+        form: ReplyForm,
+        out: &mut dyn ReplySink,
+    ) -> Option<Parked> {
+        let step = Step::Wait(section(inner, spec, words, db, &[]));
+        let (inner, words) = (inner.clone(), Words::new(words));
+        let mut command = Box::new(Undeclared { inner, spec, others, words, db, form, step, tries: 1 });
+        if let Poll::Ready(reply) = command.poll_reply(&mut Context::from_waker(Waker::noop())) {
+            out.reply(&reply);
+            return None;
+        }
+        Some(Parked(Waits::Undeclared(command)))
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        self.poll_reply(context).map(|reply| self.form.collect(|out| out.reply(&reply)))
+    }
+
+    fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Reply> {
+        loop {
+            let reply = match &mut self.step {
+                Step::Wait(wait) => match std::pin::Pin::new(wait).poll(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(refused)) => Some(Reply::Error(refused.to_string())),
+                    Poll::Ready(Ok(section)) => {
+                        let words = self.words.to_vec();
+                        if (self.others.work)(&self.inner, &words, self.db) > WORK_MAX {
+                            self.step = Step::Aside(self.go_aside(section));
+                            continue;
+                        }
+                        run(section, self.others, &words, self.db)
+                    }
+                },
+                Step::Aside(claim) => match claim.poll(context.waker()) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(reply) => reply,
+                },
+            };
+            if let Some(reply) = reply {
+                return Poll::Ready(reply);
+            }
+            if self.tries == TRIES_MAX {
+                return Poll::Ready(Reply::Error(SectionError::Held.to_string()));
+            }
+            self.tries += 1;
+            let words = self.words.to_vec();
+            let found = (self.others.find)(&self.inner, &words, self.db, usize::MAX);
+            self.step = Step::Wait(section(&self.inner, self.spec, &words, self.db, &found));
+        }
+    }
+
+    fn go_aside(&self, section: Section) -> Arc<Claim<Option<Reply>>> {
+        let claim = Arc::new(Claim::new());
+        let (others, words, db, answered) = (self.others, self.words.clone(), self.db, claim.clone());
+        self.inner.aside.run(move || answered.answer(run(section, others, &words.to_vec(), db)));
+        claim
+    }
+}
+
+/// The section of a command: its keys, and those that it is known to lead to.
+fn section(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]], db: u32, found: &[Vec<u8>]) -> SectionWait {
+    let named = inner.keys_of(spec, words, db);
+    let named = named.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
+    Store(inner.clone()).section(named.chain(found.iter().map(|key| (db, &key[..], Mode::Shared))))
+}
+
+/// Carries a command out and ends its section; nothing if a key is held by others.
+fn run(mut section: Section, others: &OtherKeys, words: &[&[u8]], db: u32) -> Option<Reply> {
+    let mut result = Ok(());
+    let (finished, _) = caught(ReplyForm::Value, |out| {
+        result = (others.run)(&mut section, db, words, out);
+        if result.is_err() {
+            // Nobody hears this, but a reply is whole.
+            out.null();
+        }
+    });
+    drop(section);
+    match (result, finished) {
+        (Ok(()), Finished::Value(reply)) => Some(reply),
+        (Err(SectionError::Held), _) => None,
+        (Err(refused), _) => Some(Reply::Error(refused.to_string())),
+        (Ok(()), Finished::Wire(_)) => unreachable!("a value was asked for"),
+    }
+}

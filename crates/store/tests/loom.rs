@@ -1,0 +1,239 @@
+//! The lock-free parts under a model checker, which runs them in every order that the memory model allows (within a
+//! bound of preemptions): the claim word of blocked clients, the progress of tickets, and the gate's turnstile.
+
+#[allow(dead_code, reason = "not everything of it is under test")]
+#[path = "../src/claim.rs"]
+mod claim;
+#[allow(dead_code, reason = "not everything of it is under test")]
+#[path = "../src/progress.rs"]
+mod progress;
+#[allow(dead_code, reason = "not everything of it is under test")]
+#[path = "../src/turnstile.rs"]
+mod turnstile;
+
+/// What the files are made of here.
+mod sync {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
+    pub(crate) use loom::thread::yield_now;
+}
+
+use std::task::{Poll, Wake, Waker};
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use claim::{By, Claim};
+use progress::{Phase, Progress};
+use turnstile::Turnstile;
+
+/// Counts how often it is woken.
+struct Alarm(AtomicUsize);
+
+impl Wake for Alarm {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn alarm() -> (std::sync::Arc<Alarm>, Waker) {
+    let alarm = std::sync::Arc::new(Alarm(AtomicUsize::new(0)));
+    (alarm.clone(), Waker::from(alarm))
+}
+
+/// What the gate guards. The checker fails a test in which two have it at once, or one does not see what the other wrote.
+struct Guarded(loom::cell::UnsafeCell<u32>);
+
+// SAFETY: the checker watches over every access, and fails the test if two of them are not ordered.
+unsafe impl Sync for Guarded {}
+
+impl Guarded {
+    fn new() -> Arc<Guarded> {
+        Arc::new(Guarded(loom::cell::UnsafeCell::new(0)))
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: the checker fails the test if somebody writes meanwhile.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn write(&self) {
+        // SAFETY: the checker fails the test if somebody else has it meanwhile.
+        self.0.with_mut(|value| unsafe { *value += 1 });
+    }
+}
+
+/// As the gate does it.
+fn enter(turnstile: &Turnstile) {
+    while !turnstile.try_enter(turnstile.counter(0)) {
+        turnstile.wait();
+    }
+}
+
+fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(bound);
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+#[test]
+fn a_wait_is_ended_by_one_and_its_client_hears_of_it() {
+    check(3, || {
+        let claim = Arc::new(Claim::new());
+        let elements = Arc::new(AtomicUsize::new(1));
+        let (rung, waker) = alarm();
+        // A push takes the element only if it wins; a timeout takes nothing.
+        let pusher = {
+            let (claim, elements) = (claim.clone(), elements.clone());
+            thread::spawn(move || {
+                if claim.win(By::Server) {
+                    elements.fetch_sub(1, Ordering::SeqCst);
+                    claim.answer("element");
+                }
+            })
+        };
+        let timer = {
+            let claim = claim.clone();
+            thread::spawn(move || {
+                if claim.win(By::Timeout) {
+                    claim.answer("nothing");
+                }
+            })
+        };
+        let first = claim.poll(&waker);
+        pusher.join().expect("it ends");
+        timer.join().expect("it ends");
+        let reply = match first {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => {
+                assert_eq!(rung.0.load(Ordering::SeqCst), 1, "nobody woke the client");
+                let Poll::Ready(reply) = claim.poll(&waker) else { panic!("woken for nothing") };
+                reply
+            }
+        };
+        assert!(claim.is_won());
+        assert_eq!(elements.load(Ordering::SeqCst), usize::from(reply == "nothing"));
+    });
+}
+
+#[test]
+fn nothing_is_taken_for_a_client_that_has_gone() {
+    check(3, || {
+        let claim = Arc::new(Claim::new());
+        let pusher = {
+            let claim = claim.clone();
+            thread::spawn(move || {
+                let won = claim.win(By::Server);
+                if won {
+                    claim.answer("element");
+                }
+                won
+            })
+        };
+        let gone = claim.win(By::Client);
+        let served = pusher.join().expect("it ends");
+        assert!(gone != served);
+        let (_, waker) = alarm();
+        assert_eq!(claim.poll(&waker).is_ready(), served);
+    });
+}
+
+#[test]
+fn a_ticket_is_granted_or_given_up_and_its_owner_woken() {
+    check(3, || {
+        let progress: Arc<Progress<u32>> = Arc::new(Progress::new());
+        let (rung, waker) = alarm();
+        let granter = {
+            let progress = progress.clone();
+            thread::spawn(move || {
+                let granted = progress.end_waiting(Phase::Granted);
+                if granted {
+                    progress.wake();
+                }
+                granted
+            })
+        };
+        progress.listen(&waker);
+        let seen = progress.phase();
+        let gave_up = seen == Phase::Waiting && progress.end_waiting(Phase::Cancelled);
+        let granted = granter.join().expect("it ends");
+        assert!(granted != gave_up);
+        if seen == Phase::Waiting && !gave_up {
+            assert_eq!(rung.0.load(Ordering::SeqCst), 1, "nobody woke the section");
+        }
+    });
+}
+
+#[test]
+fn a_parked_command_s_reply_is_heard_of() {
+    check(3, || {
+        let progress: Arc<Progress<u32>> = Arc::new(Progress::new());
+        let (rung, waker) = alarm();
+        let runner = {
+            let progress = progress.clone();
+            thread::spawn(move || {
+                assert!(progress.end_waiting(Phase::Granted));
+                progress.finish(7);
+                progress.wake();
+            })
+        };
+        progress.listen(&waker);
+        let mut reply = (progress.phase() == Phase::Finished).then(|| progress.take_reply().expect("it was left"));
+        runner.join().expect("it ends");
+        if reply.is_none() {
+            assert_eq!(rung.0.load(Ordering::SeqCst), 1, "nobody woke the client");
+            reply = progress.take_reply();
+        }
+        assert_eq!((reply, progress.take_reply()), (Some(7), None));
+    });
+}
+
+#[test]
+fn nobody_is_inside_while_it_is_closed() {
+    check(2, || {
+        let turnstile = Arc::new(Turnstile::new(1));
+        let keyspace = Guarded::new();
+        let other = {
+            let (turnstile, keyspace) = (turnstile.clone(), keyspace.clone());
+            thread::spawn(move || {
+                enter(&turnstile);
+                let seen = keyspace.read();
+                turnstile.leave(turnstile.counter(0));
+                seen
+            })
+        };
+        assert!(turnstile.close(), "there are no tickets");
+        keyspace.write();
+        turnstile.open();
+        assert!(other.join().expect("it ends") <= 1);
+    });
+}
+
+#[test]
+fn a_ticket_keeps_it_open_until_it_is_gone() {
+    check(2, || {
+        let turnstile = Arc::new(Turnstile::new(1));
+        let keyspace = Guarded::new();
+        let section = {
+            let (turnstile, keyspace) = (turnstile.clone(), keyspace.clone());
+            thread::spawn(move || {
+                enter(&turnstile);
+                turnstile.add_ticket();
+                turnstile.leave(turnstile.counter(0));
+                // Outside, but its ticket exists: who closes the gate must not be alone yet.
+                keyspace.read();
+                turnstile.remove_ticket()
+            })
+        };
+        if turnstile.close() {
+            assert_eq!(turnstile.tickets(), 0);
+            keyspace.write();
+            turnstile.open();
+        }
+        assert!(section.join().expect("it ends"), "the last ticket knows that it is the last");
+        assert!(turnstile.close());
+        turnstile.open();
+    });
+}
