@@ -8,9 +8,11 @@
 //! used page are unmapped; and of the pages that stayed free for a second between used ones, half are given back each
 //! second. A region with such holes does without its huge page until it is full again, or the kernel would fill them.
 //!
-//! A store that grows needs a region every two megabytes, and the kernel clears it when it is first touched, which takes
-//! longer than a thousand commands. So each call of [`settle`] makes as many regions ready as were needed since the one
-//! before; a store that does not grow has none ready.
+//! A store that grows needs a region every two megabytes, and the kernel clears a huge page when it is first touched,
+//! which takes from a hundred microseconds to, in a virtual machine that has to get the memory first, some milliseconds.
+//! So each call of [`settle`] makes as many regions ready as were needed since the one before; a store that does not grow
+//! has none ready. A region that nobody foresaw begins with small pages, which are cleared one by one, and gets its huge
+//! page when it is full.
 //!
 //! The pool's lock stands below the stripes', as any allocator's does, and is held for some nanoseconds; the only system
 //! calls under it map a region that nobody foresaw.
@@ -69,7 +71,8 @@ pub(crate) fn settle() {
         (std::mem::take(&mut pool.whole), pool.take_surplus(), pool.wanted.saturating_sub(pool.empty_len))
     };
     for _ in 0..missing {
-        let region = map_region();
+        // Without memory there is nothing to be foreseen; whoever needs a page will say so.
+        let Some(region) = map_region(true) else { break };
         // SAFETY: the region is new, nobody else knows it; what is written lies behind its head.
         unsafe {
             let start = region.cast::<u8>();
@@ -146,7 +149,7 @@ struct Region {
     place: Place,
     /// [`settle`] has it.
     is_out: bool,
-    /// It has lost its huge page.
+    /// It has no huge page until it is full.
     has_holes: bool,
     free_len: u32,
     absent_len: u32,
@@ -194,7 +197,8 @@ impl Pool {
     }
 
     fn take(&mut self) -> *mut u8 {
-        let region = self.rings.into_iter().find(|region| !region.is_null()).unwrap_or_else(map_region);
+        let region = self.rings.into_iter().find(|region| !region.is_null()).or_else(|| map_region(false));
+        let region = region.unwrap_or_else(|| handle_alloc_error(Layout::new::<[u8; REGION_BYTES]>()));
         // SAFETY: regions in the rings are live, as is a new one, and have a free page.
         unsafe {
             let head = &mut *region;
@@ -439,8 +443,9 @@ impl Holes {
     }
 }
 
-/// Maps a region aligned to its size: twice the size is mapped and what sticks out is given back.
-fn map_region() -> *mut Region {
+/// Maps a region aligned to its size: twice the size is mapped and what sticks out is given back. With `huge` it is one
+/// huge page from the start. [`None`] if the system has no memory.
+fn map_region(huge: bool) -> Option<*mut Region> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: an anonymous mapping without a wished address touches nothing that exists; the parts unmapped lie inside
@@ -448,7 +453,7 @@ fn map_region() -> *mut Region {
     unsafe {
         let start = libc::mmap(ptr::null_mut(), 2 * REGION_BYTES, protection, flags, -1, 0);
         if start == libc::MAP_FAILED {
-            handle_alloc_error(Layout::from_size_align_unchecked(REGION_BYTES, PAGE_BYTES));
+            return None;
         }
         let start = start.cast::<u8>();
         let skip = start.addr().next_multiple_of(REGION_BYTES) - start.addr();
@@ -457,9 +462,11 @@ fn map_region() -> *mut Region {
         }
         libc::munmap(start.add(skip + REGION_BYTES).cast(), REGION_BYTES - skip);
         let region = start.add(skip).cast::<Region>();
-        // One huge page per region: a lookup then misses the translation cache once less. The pool fills a region
-        // before it takes another, so this costs at most a region; where it is refused, nothing is lost.
-        libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
+        if huge {
+            // A lookup then misses the translation cache once less. The pool fills a region before it takes another, so
+            // this costs at most a region; where it is refused, nothing is lost.
+            libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
+        }
         let mut all = [u64::MAX; WORDS];
         all[0] -= 1;
         let len = REGION_PAGES as u32 - 1;
@@ -468,13 +475,13 @@ fn map_region() -> *mut Region {
             prev: ptr::null_mut(),
             place: Place::Nowhere,
             is_out: false,
-            has_holes: false,
+            has_holes: !huge,
             free_len: len,
             absent_len: len,
             free: all,
             absent: all,
         });
-        region
+        Some(region)
     }
 }
 
@@ -502,6 +509,7 @@ mod tests {
         let region = pages[0].map_addr(|addr| addr & !(REGION_BYTES - 1));
         assert_eq!((pool.used, pool.resident, pool.empty_len), (count, 0, 0));
         assert!(pool.rings.iter().all(|ring| ring.is_null()));
+        assert_eq!(std::mem::take(&mut pool.whole).len(), 3, "full regions want a huge page");
         let sorted = {
             let mut sorted = pages.clone();
             sorted.sort_unstable();
@@ -559,7 +567,7 @@ mod tests {
     #[test]
     fn pages_come_from_regions_that_were_made_ready() {
         let mut pool = Pool::new();
-        let region = map_region();
+        let region = map_region(true).expect("the test has memory");
         // SAFETY: it is new.
         unsafe { pool.add_ready(region) };
         assert_eq!((pool.empty_len, pool.resident), (1, REGION_PAGES - 1));
