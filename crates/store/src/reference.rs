@@ -24,6 +24,7 @@ const REDIS_HEAD: &str = "
 ## Every command of Redis 7.2
 
 *yes*: as in Redis; *differs*: how; *no*: why. A command that is not here is answered as an unknown one, with the reason.
+[Where replies differ](differences.md) from those of Debian's redis-server is known by random commands to both.
 
 | command | here | |
 |---|---|---|
