@@ -423,6 +423,11 @@ pub(crate) fn decoded(bytes: &[u8]) -> String {
     let mut at = HEAD;
     let mut shown = Vec::new();
     while at < bytes.len() {
+        if at + 1 == bytes.len() && bytes[at] & 0xc0 == 0x40 {
+            // A run whose second byte is cut off: Redis reads the NUL behind its strings.
+            shown.push(format!("Z:{}", (u32::from(bytes[at] & 0x3f) << 8) + 1));
+            break;
+        }
         let (run, len) = Run::read(bytes, at);
         at += len;
         shown.push(match run {

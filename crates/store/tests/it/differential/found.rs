@@ -67,6 +67,11 @@ fn a_hyperloglog_that_was_looked_into_is_raw() {
 }
 
 #[test]
+fn a_hyperloglog_that_is_cut_off_is_shown_as_by_redis() {
+    check(&["PFADD p a 9999; APPEND p abc; PFDEBUG DECODE p; PFCOUNT p; APPEND p c; PFDEBUG DECODE p"]);
+}
+
+#[test]
 fn lists_of_commands_are_arrays() {
     check(&["COMMAND LIST FILTERBY PATTERN get; COMMAND GETKEYSANDFLAGS SET a GET"]);
 }
