@@ -49,16 +49,13 @@ impl Timed {
         assert_eq!(reply, b"+OK\r\n", "{}", reply.escape_ascii());
     }
 
-    /// Ticks until everything due is gone: at most the ten of a second.
+    /// Ticks until everything due is gone; what a tick leaves a thread aside goes on with.
     #[track_caller]
     fn sweep(&self, gone: impl Fn() -> bool) {
-        assert!(
-            (0..10).any(|_| {
-                self.store.tick();
-                gone()
-            }),
-            "still there after a second of ticks"
-        );
+        sluicegate_testkit::wait_for("what is due to be gone", || {
+            self.store.tick();
+            gone().then_some(())
+        });
     }
 }
 
@@ -360,7 +357,7 @@ fn a_tick_removes_what_has_expired() {
 }
 
 #[test]
-fn a_large_hash_of_which_most_expires_is_swept_within_a_second() {
+fn a_large_hash_of_which_most_expires_is_swept() {
     let timed = Timed::new();
     for n in 0..100_000 {
         ask(&timed.store, &format!("HSET large field:{n} value"));
