@@ -97,6 +97,12 @@ impl Side {
 
     /// Makes all connections anew.
     fn connect(&mut self) -> Result<(), String> {
+        // A connection that is closed goes on to subscribe until the server hears of it.
+        if let Some(client) = self.clients.get_mut(SUBSCRIBER) {
+            client.add(&[b"RESET"]);
+            client.flush()?;
+            while client.read()? != b"+RESET\r\n" {}
+        }
         self.clients = (0..CLIENTS)
             .map(|at| Client::connect(self.port, format!("{}, client {at}", self.name)))
             .collect::<Result<Vec<_>, _>>()?;
