@@ -1,7 +1,7 @@
 //! Memory for entries: small blocks from pages of one size class, large ones from the allocator.
 //!
 //! A store of small keys lives or dies by rounding: an allocator's 16-byte classes cost 8 bytes a key on average. So
-//! blocks up to [`SMALL_MAX`] bytes come in classes of 8 bytes, cut from [pages](crate::pages) of 2 KiB, which belong to
+//! blocks up to [`SMALL_MAX`] bytes come in classes of 8 bytes, cut from [pages] of 2 KiB, which belong to
 //! one stripe and are guarded by its lock. A page finds its header by masking a block's address, so a block carries no
 //! header.
 //!

@@ -21,7 +21,7 @@ pub enum Protocol {
 pub trait ReplySink {
     /// A status such as `OK`: one line.
     fn simple(&mut self, text: &str);
-    /// An error, its code first (`ERR …`, `WRONGTYPE …`). Line breaks in it are replaced by spaces.
+    /// An error, its code first (`ERR …`, `WRONGTYPE …`). Line breaks at its end are dropped, others become spaces.
     fn error(&mut self, text: &str);
     /// An error that quotes bytes of the request, which need not be UTF-8.
     fn error_bytes(&mut self, text: &[u8]);
@@ -173,6 +173,12 @@ impl<'a> ReplyWriter<'a> {
     }
 }
 
+/// An error's text as Redis says it where the bytes that it quotes end a line.
+fn without_line_end(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |at| at + 1);
+    &text[..end]
+}
+
 impl ReplySink for ReplyWriter<'_> {
     fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
@@ -183,11 +189,11 @@ impl ReplySink for ReplyWriter<'_> {
     }
 
     fn error(&mut self, text: &str) {
-        self.line(b'-', text.as_bytes());
+        self.error_bytes(text.as_bytes());
     }
 
     fn error_bytes(&mut self, text: &[u8]) {
-        self.line(b'-', text);
+        self.line(b'-', without_line_end(text));
     }
 
     fn integer(&mut self, value: i64) {
@@ -391,11 +397,11 @@ impl ReplySink for ReplyBuilder {
     }
 
     fn error(&mut self, text: &str) {
-        self.add(Reply::Error(text.into()));
+        self.error_bytes(text.as_bytes());
     }
 
     fn error_bytes(&mut self, text: &[u8]) {
-        self.add(Reply::Error(String::from_utf8_lossy(text).into_owned()));
+        self.add(Reply::Error(String::from_utf8_lossy(without_line_end(text)).into_owned()));
     }
 
     fn integer(&mut self, value: i64) {

@@ -55,6 +55,8 @@ fn errors_repeat_bytes_and_end_at_a_nul() {
         "EXPIRE k 1 \"a\\x00b\"",
         "PFADD p x; PFDEBUG \"\\xff\" p",
         "PFADD p x; PFDEBUG \"a\\x00b\" p",
+        // Line breaks at the end are dropped, others become blanks.
+        "EXPIRE k 1 \"a\\r\\nb\\n\\r\\n\"",
     ]);
 }
 
