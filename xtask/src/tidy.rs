@@ -82,7 +82,7 @@ fn long_files(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// A source file that no `mod` names is compiled by nobody.
+/// A source file that no `mod` names is compiled by nobody, but for the programs that cargo finds by their folders.
 fn dead_files(files: &[PathBuf]) -> Vec<String> {
     let mut faults = Vec::new();
     for path in rust(files) {
@@ -102,7 +102,11 @@ fn dead_files(files: &[PathBuf]) -> Vec<String> {
             .map(|file| parents.join(file))
             .chain([parents.with_extension("rs")])
             .any(|file| read(&file).lines().any(|line| names_module(line, &name)));
-        if !named && folder.file_name().is_none_or(|last| last != "examples" && last != "benches") {
+        if !named
+            && folder
+                .file_name()
+                .is_none_or(|last| !["examples", "benches", "tests"].iter().any(|found| last == *found))
+        {
             faults.push(format!("{}: no module names it", path.display()));
         }
     }
