@@ -99,15 +99,19 @@ pub fn store(arguments: &[&str]) -> Result<(), String> {
     for (name, measure) in PARTS {
         if wanted.is_empty() || wanted.contains(name) {
             println!("--- {name}");
-            parts.push(measure(&options)?);
+            let mut part = measure(&options)?;
+            if options.runs != RUNS {
+                part.text = format!("{} alternating runs.\n\n{}", options.runs, part.text);
+            }
+            parts.push(part);
         }
     }
     parts.iter().for_each(|part| println!("\n{}", part.render()));
-    if write { replace(&parts, &options) } else { Ok(()) }
+    if write { replace(&parts) } else { Ok(()) }
 }
 
 /// Puts the sections that were measured into the page, and leaves the others.
-fn replace(parts: &[Part], options: &Options) -> Result<(), String> {
+fn replace(parts: &[Part]) -> Result<(), String> {
     let path = root().join("docs/benchmarks/store.md");
     let old = std::fs::read_to_string(&path).unwrap_or_default();
     let mut sections: Vec<(String, String)> = Vec::new();
@@ -123,10 +127,9 @@ fn replace(parts: &[Part], options: &Options) -> Result<(), String> {
         }
     }
     let mut page = format!(
-        "# The store\n\n`cargo xtask bench store --write`\n\n{}\n\n{} alternating runs unless a section says otherwise; \
+        "# The store\n\n`cargo xtask bench store --write`\n\n{}\n\n{RUNS} alternating runs unless a section says otherwise; \
          medians (lowest–highest). The server has core 0, the load core 1. CPU time is the server's, from the scheduler.\n",
-        machine(),
-        options.runs
+        machine()
     );
     sections.iter().for_each(|(_, text)| page += &format!("\n{}\n", text.trim_end()));
     std::fs::write(&path, page).map_err(|error| format!("{}: {error}", path.display()))
