@@ -153,7 +153,6 @@ const CONSTANT: &[&str] = &[
     "fc_sacked",
     "fc_unacked",
     "fc_fackets",
-    "fc_reordering",
     "fc_err",
     "fc_err_str",
     "ssl_fc",
@@ -218,6 +217,10 @@ fn conversation(gates: [&Listening; 4]) -> Vec<Values> {
     seen
 }
 
+/// What the kernel makes of it: it remembers how far segments to an address were out of order, from one connection to
+/// the next and whoever made it, so other traffic of the machine changes it at any time.
+const KERNELS: &str = "fc_reordering";
+
 #[test]
 fn fetches_of_a_conversation_are_haproxys() {
     let servers = [server(), server()];
@@ -231,13 +234,15 @@ fn fetches_of_a_conversation_are_haproxys() {
     let mut differences = String::new();
     for (number, (told, said)) in told.iter().zip(&said).enumerate() {
         for (name, told) in told {
-            if said[name] != *told {
+            if *name == KERNELS {
+                assert!(told.parse::<u32>().is_ok() && said[name].parse::<u32>().is_ok(), "{told:?}, {:?}", said[name]);
+            } else if said[name] != *told {
                 differences += &format!("request {number}, {name}: haproxy {told:?}, ours {:?}\n", said[name]);
             }
         }
     }
     assert!(differences.is_empty(), "{differences}");
-    for name in OF_REQUESTS.iter().chain(OF_RESPONSES) {
+    for name in OF_REQUESTS.iter().chain(OF_RESPONSES).filter(|name| **name != KERNELS) {
         let changed = said.iter().any(|values| values[name] != said[0][name]);
         assert_eq!(changed, !CONSTANT.contains(name), "{name}: {:?}", said[0][name]);
     }
