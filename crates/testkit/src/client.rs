@@ -176,10 +176,12 @@ impl Client {
     }
 
     /// Sends a RESP command as an array of bulk strings.
-    pub fn command(&mut self, words: &[&str]) {
+    pub fn command(&mut self, words: &[impl AsRef<[u8]>]) {
         let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        for word in words.iter().map(AsRef::as_ref) {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
         }
         self.send(bytes);
     }

@@ -13,7 +13,7 @@ pub use client::{Client, Response};
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,12 @@ pub struct Listening {
 impl Listening {
     /// Listens on 127.0.0.1 with a port of the kernel's choice.
     pub fn new() -> Listening {
-        Listening { listener: TcpListener::bind("127.0.0.1:0").expect("a loopback port") }
+        Listening::at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same on another loopback address.
+    pub fn at(host: Ipv4Addr) -> Listening {
+        Listening { listener: TcpListener::bind((host, 0)).expect("a loopback port") }
     }
 
     /// The same on `::1`.
@@ -55,7 +60,7 @@ impl Listening {
         self.listener.local_addr().expect("bound").port()
     }
 
-    /// `127.0.0.1:PORT`, or `[::1]:PORT`.
+    /// `127.0.0.1:PORT`, or the address that it was made for.
     pub fn address(&self) -> String {
         self.listener.local_addr().expect("bound").to_string()
     }

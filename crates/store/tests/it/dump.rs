@@ -28,13 +28,7 @@ impl Both {
     }
 
     fn theirs(&mut self, words: &[&[u8]]) -> Vec<u8> {
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        self.redis.send(bytes);
+        self.redis.command(words);
         self.redis.read_reply()
     }
 

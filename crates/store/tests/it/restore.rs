@@ -134,13 +134,7 @@ fn every_type_is_restored_as_by_redis() {
     let redis = RedisServer::start(&[]);
     let mut client = Client::connect(&redis.address());
     let mut theirs = |words: &[&[u8]]| {
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        client.send(bytes);
+        client.command(words);
         client.read_reply()
     };
     let store = Store::new(StoreOptions::default());

@@ -201,13 +201,7 @@ fn each_command_says_the_events_of_redis() {
                 .into_iter()
                 .chain(arguments[1..].iter().map(|word| word.as_bytes()))
                 .collect();
-            let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-            for word in words {
-                bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-                bytes.extend_from_slice(word);
-                bytes.extend_from_slice(b"\r\n");
-            }
-            client.send(bytes);
+            client.command(&words);
             client.read_reply();
         }
         assert!(!sides.check(&["PING"]).is_empty() || arguments.len() != 2, "{arguments:?}");
