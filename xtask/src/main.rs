@@ -5,12 +5,14 @@
 
 mod bench;
 mod clients;
+mod connection;
 mod differential;
 mod guard;
 mod http_self;
 mod idle;
 mod logs;
 mod peers;
+mod random;
 mod run;
 mod soak;
 mod store;

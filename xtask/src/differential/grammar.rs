@@ -5,37 +5,10 @@
 
 use std::collections::HashMap;
 
+use crate::random::Random;
+
 /// A command: its name and its arguments.
 pub(super) type Words = Vec<Vec<u8>>;
-
-/// A small generator of numbers, the same in every run.
-#[derive(Clone)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(super) fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-
-    pub(super) fn one_in(&mut self, chances: usize) -> bool {
-        self.below(chances) == 0
-    }
-
-    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-}
 
 #[derive(Debug)]
 enum Item {
@@ -159,7 +132,7 @@ impl Grammar {
     }
 
     pub(super) fn maker(&self, seed: u64) -> Maker<'_> {
-        Maker { grammar: self, random: Random::new(seed), times: 0, count: 0 }
+        Maker { grammar: self, random: Random(seed), times: 0, count: 0 }
     }
 }
 

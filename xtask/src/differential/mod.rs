@@ -19,9 +19,10 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use crate::random::Random;
 use crate::run::{root, run};
 use compare::{EXPLAINED, LEFT_OUT, NOT_SENT, is_left_out};
-use grammar::{Grammar, Random};
+use grammar::Grammar;
 use pair::{Difference, Pair};
 use script::{Settings, Step};
 
@@ -103,7 +104,7 @@ pub(crate) fn compare_programs(plan: &Plan) -> Result<(), String> {
     let mut sequence = plan.sequence.unwrap_or(0);
     while commands < plan.commands && differences < plan.differences {
         let protocol = plan.protocol.unwrap_or(2 + (sequence % 2) as u8);
-        let mut random = Random::new(plan.seed ^ (sequence + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut random = Random(plan.seed ^ (sequence + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
         let settings = Settings::choose(&mut random, protocol);
         let steps = script::steps(&grammar, random.next(), LENGTH, &settings);
         pair.counts = true;

@@ -1,7 +1,6 @@
 //! The two servers, and one sequence of steps run on both.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use super::grammar::{Words, is_container};
 use super::script::{Settings, Step, shown};
 use super::value::{Value, frame};
 use crate::bench::{Guard, free_port, wait_for_port};
+use crate::connection::Connection;
 
 /// Commands that are sent before a reply is read.
 const PIPELINE: usize = 128;
@@ -127,55 +127,36 @@ impl Side {
 struct Client {
     /// The program and which of its clients this is.
     name: String,
-    stream: TcpStream,
-    input: Vec<u8>,
-    start: usize,
-    output: Vec<u8>,
+    connection: Connection,
 }
 
 impl Client {
     fn connect(port: u16, name: String) -> Result<Client, String> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
-        Ok(Client { name, stream, input: Vec::new(), start: 0, output: Vec::new() })
+        let connection = Connection::connect(port)?;
+        connection.stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+        Ok(Client { name, connection })
     }
 
     fn add(&mut self, words: &[impl AsRef<[u8]>]) {
-        // Writing to a vector does not fail.
-        let _ = write!(self.output, "*{}\r\n", words.len());
-        for word in words {
-            let _ = write!(self.output, "${}\r\n", word.as_ref().len());
-            self.output.extend_from_slice(word.as_ref());
-            self.output.extend_from_slice(b"\r\n");
-        }
+        self.connection.add(words);
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        let sent = self.stream.write_all(&self.output).map_err(|error| error.to_string());
-        self.output.clear();
-        sent
+        self.connection.flush()
     }
 
     /// The next reply's bytes.
     fn read(&mut self) -> Result<&[u8], String> {
         loop {
-            if let Some(len) = frame(&self.input[self.start..]) {
-                self.start += len;
-                return Ok(&self.input[self.start - len..self.start]);
+            if let Some(len) = frame(self.connection.received()) {
+                return Ok(self.connection.take(len));
             }
-            self.input.drain(..self.start);
-            self.start = 0;
             self.receive()?;
         }
     }
 
     fn receive(&mut self) -> Result<(), String> {
-        let len = self.input.len();
-        self.input.resize(len + (1 << 16), 0);
-        let count = self.stream.read(&mut self.input[len..]);
-        self.input.truncate(len + *count.as_ref().unwrap_or(&0));
-        match count {
+        match self.connection.receive() {
             Ok(0) => Err(format!("{}: the connection was closed", self.name)),
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -187,12 +168,12 @@ impl Client {
 
     /// Whether a reply has come, without waiting.
     fn has_reply(&mut self) -> Result<bool, String> {
-        self.stream.set_nonblocking(true).map_err(|error| error.to_string())?;
+        self.connection.stream.set_nonblocking(true).map_err(|error| error.to_string())?;
         let received = self.receive();
-        self.stream.set_nonblocking(false).map_err(|error| error.to_string())?;
+        self.connection.stream.set_nonblocking(false).map_err(|error| error.to_string())?;
         match received {
             Err(fault) if !fault.contains(SILENT) => Err(fault),
-            _ => Ok(frame(&self.input[self.start..]).is_some()),
+            _ => Ok(frame(self.connection.received()).is_some()),
         }
     }
 

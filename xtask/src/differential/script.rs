@@ -6,8 +6,9 @@
 
 use std::fmt::Write;
 
-use super::grammar::{Grammar, Maker, Random, Words};
+use super::grammar::{Grammar, Maker, Words};
 use super::value::Shown;
+use crate::random::Random;
 
 /// How a sequence's servers and clients are set before it.
 #[derive(Clone, Debug)]

@@ -6,9 +6,10 @@
 
 use std::fmt::Write as _;
 
-use super::peer::{Answer, Peer, Random};
+use super::peer::{Answer, Peer};
 use super::{Options, Part};
 use crate::bench::{median, spread};
+use crate::random::Random;
 
 const KEYS: usize = 700_000;
 const LIMIT: f64 = (512 << 20) as f64;

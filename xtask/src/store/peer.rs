@@ -1,11 +1,10 @@
 //! The two servers under test, and a client that pipelines.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::bench::{Guard, cpu_time_us, free_port, wait_for_port};
+use crate::connection::Connection;
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,35 +107,20 @@ pub(super) enum Answer {
 }
 
 /// A blocking connection.
-pub(super) struct Client {
-    stream: TcpStream,
-    input: Vec<u8>,
-    start: usize,
-    output: Vec<u8>,
-}
+pub(super) struct Client(Connection);
 
 impl Client {
     pub(super) fn connect(port: u16) -> Result<Client, String> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        Ok(Client { stream, input: Vec::new(), start: 0, output: Vec::new() })
+        Connection::connect(port).map(Client)
     }
 
     /// Adds a command to those that [`flush`](Self::flush) sends.
     pub(super) fn add(&mut self, words: &[&[u8]]) {
-        // Writing to a vector does not fail.
-        let _ = write!(self.output, "*{}\r\n", words.len());
-        for word in words {
-            let _ = write!(self.output, "${}\r\n", word.len());
-            self.output.extend_from_slice(word);
-            self.output.extend_from_slice(b"\r\n");
-        }
+        self.0.add(words);
     }
 
     pub(super) fn flush(&mut self) -> Result<(), String> {
-        let sent = self.stream.write_all(&self.output).map_err(|error| error.to_string());
-        self.output.clear();
-        sent
+        self.0.flush()
     }
 
     /// Reads one reply.
@@ -184,9 +168,7 @@ impl Client {
         match line.strip_prefix('$').and_then(|len| len.parse::<usize>().ok()) {
             Some(len) => {
                 self.fill(len + 2)?;
-                let text = String::from_utf8_lossy(&self.input[self.start..self.start + len]).into_owned();
-                self.start += len + 2;
-                Ok(text)
+                Ok(String::from_utf8_lossy(&self.0.take(len + 2)[..len]).into_owned())
             }
             None => Ok(line),
         }
@@ -201,11 +183,10 @@ impl Client {
     fn line(&mut self) -> Result<Vec<u8>, String> {
         let mut looked = 0;
         loop {
-            let rest = &self.input[self.start..];
+            let rest = self.0.received();
             if let Some(at) = rest[looked..].windows(2).position(|pair| pair == b"\r\n") {
-                let line = rest[..looked + at].to_vec();
-                self.start += looked + at + 2;
-                return Ok(line);
+                let len = looked + at;
+                return Ok(self.0.take(len + 2)[..len].to_vec());
             }
             looked = rest.len().saturating_sub(1);
             self.read()?;
@@ -214,8 +195,8 @@ impl Client {
 
     fn skip(&mut self, mut bytes: usize) -> Result<(), String> {
         loop {
-            let there = (self.input.len() - self.start).min(bytes);
-            self.start += there;
+            let there = self.0.received().len().min(bytes);
+            self.0.take(there);
             bytes -= there;
             if bytes == 0 {
                 return Ok(());
@@ -225,19 +206,14 @@ impl Client {
     }
 
     fn fill(&mut self, bytes: usize) -> Result<(), String> {
-        while self.input.len() - self.start < bytes {
+        while self.0.received().len() < bytes {
             self.read()?;
         }
         Ok(())
     }
 
     fn read(&mut self) -> Result<(), String> {
-        self.input.drain(..self.start);
-        self.start = 0;
-        let len = self.input.len();
-        self.input.resize(len + (1 << 16), 0);
-        let count = self.stream.read(&mut self.input[len..]).map_err(|error| error.to_string())?;
-        self.input.truncate(len + count);
+        let count = self.0.receive().map_err(|error| error.to_string())?;
         if count == 0 { Err("the server closed the connection".into()) } else { Ok(()) }
     }
 }
@@ -258,25 +234,4 @@ pub(super) fn fill(client: &mut Client, count: usize, words: impl Fn(usize) -> V
         }
     }
     Ok(())
-}
-
-/// A small generator of numbers, the same in every run.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(super) fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    /// From 0 to 1.
-    pub(super) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }

@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::peer::{Client, Peer, Random, Server, fill};
+use super::peer::{Client, Peer, Server, fill};
 use super::{Options, Part};
+use crate::random::Random;
 use crate::run::run;
 
 /// Keys of the largest database, members of the largest set.
