@@ -41,7 +41,7 @@ pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {
 
 /// Whether a command of a transaction takes so long that it is not done on the transaction's worker.
 pub(crate) fn takes_long(inner: &Inner, spec: &'static CommandSpec, words: &[&[u8]], db: u32) -> bool {
-    match spec.cost {
+    match spec.cost_of(words.len()) {
         Cost::Constant => words.len() > ELEMENTS_MAX && inner.is_for_aside(spec, words, db),
         Cost::PerKey => {
             let halves = step(spec) == 2 && words.len().is_multiple_of(2);

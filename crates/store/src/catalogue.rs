@@ -136,6 +136,8 @@ pub enum Cost {
     PerByte,
     /// With the number of a value's elements.
     PerElement,
+    /// With the number that may stand behind the key; the same for every value without one.
+    PerCount,
     /// With the keyspace.
     Keyspace,
 }
@@ -250,6 +252,16 @@ impl CommandSpec {
         blocking: None,
         handler: Handler::Container,
     };
+
+    /// What its work grows with if it has so many words, the name included.
+    #[inline]
+    pub(crate) fn cost_of(&self, words: usize) -> Cost {
+        match self.cost {
+            Cost::PerCount if words > 2 => Cost::PerElement,
+            Cost::PerCount => Cost::Constant,
+            cost => cost,
+        }
+    }
 
     /// Whether `words` words (the name included) are a number this command takes.
     pub fn takes(&self, words: usize) -> bool {

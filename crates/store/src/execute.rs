@@ -200,7 +200,8 @@ impl Inner {
         if words.len() > big::KEYS_MAX && big::is_big(spec, words) {
             return Big::start(this, spec, words, db, form, out);
         }
-        if spec.cost != Cost::PerKey && (spec.cost != Cost::Constant || words.len() > ELEMENTS_MAX) {
+        let cost = spec.cost_of(words.len());
+        if cost != Cost::PerKey && (cost != Cost::Constant || words.len() > ELEMENTS_MAX) {
             if let Some(others) = spec.leads(words) {
                 return Undeclared::start(this, spec, others, words, db, form, out);
             }

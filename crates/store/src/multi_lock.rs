@@ -36,7 +36,7 @@ const WORDS_MAX: usize = 64;
 /// Whether a command is so cheap that it may be one of those run under one locking, as far as its words tell.
 pub(crate) fn suits(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     let is_cheap = matches!(spec.handler, Handler::Keyspace(_))
-        && matches!(spec.cost, Cost::Constant | Cost::PerKey)
+        && matches!(spec.cost_of(words.len()), Cost::Constant | Cost::PerKey)
         // What names no key may look at all of them, and would lock stripes of its own.
         && (!matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) || messages_of(spec).is_some());
     is_cheap && are_short(words)

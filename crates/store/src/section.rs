@@ -190,9 +190,7 @@ impl Section {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
-        for key in self.inner.keys_of(spec, words, db) {
-            self.cover(key.db, words[key.word as usize], spec.mode())?;
-        }
+        self.cover_all(spec, db, words)?;
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
             let (id, now_ms) = (self.ticket.id, Some(self.now_ms));
@@ -223,9 +221,7 @@ impl Section {
         words: &[&[u8]],
         work: impl FnOnce(&mut Ctx<'_>) -> R,
     ) -> Result<R, SectionError> {
-        for key in self.inner.keys_of(spec, words, db) {
-            self.cover(key.db, words[key.word as usize], spec.mode())?;
-        }
+        self.cover_all(spec, db, words)?;
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let (result, ready) = {
             let inner = &*self.inner;
@@ -248,6 +244,14 @@ impl Section {
                 self.ready.push_back(key);
             }
         }
+    }
+
+    /// Makes sure that the section holds all keys of a command.
+    fn cover_all(&mut self, spec: &CommandSpec, db: u32, words: &[&[u8]]) -> Result<(), SectionError> {
+        for key in self.inner.keys_of(spec, words, db) {
+            self.cover(key.db, words[key.word as usize], spec.mode())?;
+        }
+        Ok(())
     }
 
     /// Makes sure that the section holds the key.

@@ -335,8 +335,8 @@ impl Inner {
     }
 }
 
-/// Runs a parked command's handler, and says how long it took. Its panic is not the fault of the thread that happens to pass the keys on, and must
-/// not keep them from those behind: it becomes the reply.
+/// Runs a parked command's handler, and says how long it took. Its panic is not the fault of the thread that happens to
+/// pass the keys on, and must not keep them from those behind: it becomes the reply.
 pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> (Finished, Duration) {
     let start = Instant::now();
     // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.

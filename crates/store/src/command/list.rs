@@ -680,7 +680,10 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             lmpop,
         )
     }),
-    per_element(row("lpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the first elements of a list.", POPPED, lpop)),
+    CommandSpec {
+        cost: Cost::PerCount,
+        ..row("lpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the first elements of a list.", POPPED, lpop)
+    },
     per_element(CommandSpec {
         since: "6.0.6",
         ..row(
@@ -729,7 +732,10 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         "O(N) where N is the number of elements to be removed by the operation.",
         ltrim,
     )),
-    per_element(row("rpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the last elements of a list.", POPPED, rpop)),
+    CommandSpec {
+        cost: Cost::PerCount,
+        ..row("rpop", -2, Flags::WRITE.and(Flags::FAST), "Removes the last elements of a list.", POPPED, rpop)
+    },
     CommandSpec {
         since: "1.2.0",
         keys: KeyRule::TWO,

@@ -630,18 +630,9 @@ impl<S: Socket> Connection<S> {
         options: &ServerOptions,
     ) -> Option<(T, Duration)> {
         let mut worked = Duration::ZERO;
-        poll_fn(|cx| {
-            self.client.register(cx.waker());
-            if self.client.is_killed() {
-                return Poll::Ready(None);
-            }
-            let start = Instant::now();
-            let polled = pin!(&mut future).poll(cx);
-            worked += start.elapsed();
-            match polled {
-                Poll::Ready(result) => Poll::Ready(Some((result, worked))),
-                Poll::Pending => self.poll_gone(cx, workspace, options).map(|()| None),
-            }
+        poll_fn(|cx| match self.poll_unless_killed(cx, &mut future, &mut worked) {
+            Poll::Pending => self.poll_gone(cx, workspace, options).map(|()| None),
+            ready => ready,
         })
         .await
     }
@@ -649,17 +640,24 @@ impl<S: Socket> Connection<S> {
     /// The future's result with the time that its polls took, which is its own work; or none once the client is killed.
     async fn unless_killed<T>(&self, mut future: impl Future<Output = T> + Unpin) -> Option<(T, Duration)> {
         let mut worked = Duration::ZERO;
-        poll_fn(|cx| {
-            self.client.register(cx.waker());
-            if self.client.is_killed() {
-                return Poll::Ready(None);
-            }
-            let start = Instant::now();
-            let polled = pin!(&mut future).poll(cx);
-            worked += start.elapsed();
-            polled.map(|result| Some((result, worked)))
-        })
-        .await
+        poll_fn(|cx| self.poll_unless_killed(cx, &mut future, &mut worked)).await
+    }
+
+    /// One poll of [`unless_killed`](Self::unless_killed); `worked` is the time of all polls so far.
+    fn poll_unless_killed<T>(
+        &self,
+        cx: &mut TaskContext<'_>,
+        future: &mut (impl Future<Output = T> + Unpin),
+        worked: &mut Duration,
+    ) -> Poll<Option<(T, Duration)>> {
+        self.client.register(cx.waker());
+        if self.client.is_killed() {
+            return Poll::Ready(None);
+        }
+        let start = Instant::now();
+        let polled = pin!(future).poll(cx);
+        *worked += start.elapsed();
+        polled.map(|result| Some((result, *worked)))
     }
 }
 

@@ -255,11 +255,19 @@ impl Session {
     }
 }
 
+/// Runs a command, noting no access if its client wants that. TOUCH means what it says.
+pub(super) fn touching_or_not<R>(no_touch: bool, spec: &CommandSpec, run: impl FnOnce() -> R) -> R {
+    match no_touch && spec.name != "touch" {
+        true => without_touching(run),
+        false => run(),
+    }
+}
+
 /// Whether a command must be timed by itself, for the slow log or as an event.
-fn is_timed_alone(spec: &CommandSpec, options: &ServerOptions) -> bool {
+fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerOptions) -> bool {
     let slower_than_us = options.slowlog_slower_than_us;
     options.latency_threshold_ms > 0
-        || (slower_than_us >= 0 && (spec.cost != Cost::Constant || slower_than_us < ALONE_BELOW_US))
+        || (slower_than_us >= 0 && (spec.cost_of(words) != Cost::Constant || slower_than_us < ALONE_BELOW_US))
 }
 
 /// Keeps a command that took long.
@@ -530,7 +538,7 @@ impl Context<'_> {
         if self.worker.server.pause.holds(is_write) && command.full_name != "client|unpause" {
             return Outcome::Paused { is_write };
         }
-        let is_timed_alone = is_timed_alone(command.spec, self.options);
+        let is_timed_alone = is_timed_alone(command.spec, args.len(), self.options);
         if is_timed_alone || self.session.timed != Some(row) {
             self.session.stop_clock(self.worker);
             self.session.timed = Some(row);
@@ -643,13 +651,7 @@ impl Context<'_> {
     fn run_on_keyspace(&mut self, spec: &'static CommandSpec, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
         let inner = &self.worker.server.store.0;
         let (db, form) = (self.session.db, ReplyForm::Wire(self.session.protocol));
-        let mut start = || inner.start(inner, spec, args, db, form, out);
-        // TOUCH means what it says.
-        let started = match self.session.no_touch && spec.name != "touch" {
-            true => without_touching(start),
-            false => start(),
-        };
-        match started {
+        match touching_or_not(self.session.no_touch, spec, || inner.start(inner, spec, args, db, form, out)) {
             None => Outcome::Done,
             Some(parked) => Outcome::Parked(parked),
         }

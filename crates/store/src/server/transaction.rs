@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use smallvec::SmallVec;
 
-use super::dispatch::{Context, INDEX, Outcome, Row, Session};
+use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
 use crate::Inner;
 use crate::big::{KEYS_MAX, carry_out, takes_long};
 use crate::block::Ready;
@@ -40,7 +40,6 @@ use crate::park::{Finished, ReplyForm, Words};
 use crate::section::{Section, SectionWait};
 use crate::stripe::Now;
 use crate::turn::caught;
-use crate::value::without_touching;
 use crate::watch::Watching;
 use crate::whole::ELEMENTS_MAX;
 
@@ -67,9 +66,13 @@ impl Queued {
         INDEX.rows()[usize::from(self.row)].spec
     }
 
+    fn cost(&self) -> Cost {
+        self.spec().cost_of(self.words.len())
+    }
+
     /// Whether it may have to be carried out by another thread.
     fn may_take_long(&self) -> bool {
-        match self.spec().cost {
+        match self.cost() {
             Cost::Constant => self.words.len() > ELEMENTS_MAX,
             Cost::PerKey => self.words.len() > KEYS_MAX,
             _ => matches!(self.spec().handler, Handler::Keyspace(_)),
@@ -353,7 +356,7 @@ impl Exec {
 
     /// Whether the command after which this is asked was the last of a slice.
     fn is_slice_over(&self, at: usize, start: Instant) -> bool {
-        let looks = self.next.is_multiple_of(COMMANDS_PER_LOOK) || self.commands[at].spec().cost != Cost::Constant;
+        let looks = self.next.is_multiple_of(COMMANDS_PER_LOOK) || self.commands[at].cost() != Cost::Constant;
         looks && start.elapsed() >= SLICE
     }
 
@@ -537,7 +540,7 @@ impl Exec {
             None => {
                 let db = context.session.db;
                 let out = &mut ReplyWriter::new(output, protocol);
-                touching_or_not(context.session, command.spec, || {
+                touching_or_not(context.session.no_touch, command.spec, || {
                     self.run_on_keyspace(at, command.spec, db, out, alone);
                 });
             }
@@ -778,7 +781,7 @@ fn run_together(
             match (step.planned, spec.handler, step.command.local()) {
                 (Some(number), Handler::Keyspace(handle), _) => {
                     plan.turn_to(number, &mut ctx, words, step.db);
-                    touching_or_not(context.session, spec, || handle(&mut ctx, out));
+                    touching_or_not(context.session.no_touch, spec, || handle(&mut ctx, out));
                 }
                 (_, _, Some(local)) => drop(local(context, words, out)),
                 _ => out.error(FAILED),
@@ -791,14 +794,6 @@ fn run_together(
         ends.push(output.len());
     }
     Some(Together { head, ends, ready: Plan::unlock(inner, ctx) })
-}
-
-/// Runs a command, noting no access if its client wants that. TOUCH means what it says.
-fn touching_or_not(session: &Session, spec: &CommandSpec, run: impl FnOnce()) {
-    match session.no_touch && spec.name != "touch" {
-        true => without_touching(run),
-        false => run(),
-    }
 }
 
 /// The database that a SELECT chooses, if it exists.
