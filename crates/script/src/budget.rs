@@ -62,6 +62,30 @@ thread_local! {
     // Without a destructor, so that the signal handler may read it at any time.
     static SLOT: Cell<*const Slot> = const { Cell::new(ptr::null()) };
     static REGISTRATION: Cell<Option<Registration>> = const { Cell::new(None) };
+    static PATIENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether this thread is one that long scripts may keep: the kernel preempts it, so a C function that polls
+/// ([`poll`](crate::poll)) runs to its end here. Its slices end as ever, which is how scripts take turns.
+pub fn patient(patient: bool) {
+    PATIENT.set(patient);
+}
+
+/// Whether a long C function may keep this thread.
+pub(crate) fn is_patient() -> bool {
+    PATIENT.get()
+}
+
+/// Whether the burst that runs on this thread has been signalled: its slice is over.
+#[inline]
+pub(crate) fn is_over() -> bool {
+    let slot = SLOT.get();
+    if slot.is_null() {
+        return false;
+    }
+    // SAFETY: the slot lives as long as the pointer is set.
+    let slot = unsafe { &*slot };
+    slot.fired.load(Ordering::Relaxed) == slot.sequence.load(Ordering::Relaxed)
 }
 
 type Slots = Vec<(Arc<Slot>, u64)>;
@@ -197,22 +221,30 @@ pub(crate) struct Limits {
     pub(crate) expired: bool,
 }
 
+impl Limits {
+    /// Whether the time is used up; called only in a burst that was signalled.
+    pub(crate) fn expire(&mut self) -> bool {
+        let now = Instant::now();
+        let started = *self.started.get_or_insert_with(|| now - TICK);
+        let elapsed = now.duration_since(started);
+        let over = |limit: Option<Duration>| limit.is_some_and(|limit| elapsed >= limit);
+        self.expired |= over(self.left) || over(self.burst);
+        self.expired
+    }
+}
+
 /// Runs in the coroutine that was too long in its burst.
 unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: called by Lua on the running coroutine; nothing here has a destructor.
     unsafe {
         ffi::lua_sethook(lua, None, 0, 0);
-        let running = &mut Core::of(lua).running;
-        let now = Instant::now();
-        let started = *running.limits.started.get_or_insert_with(|| now - TICK);
-        let elapsed = now.duration_since(started);
-        let over = |limit: Option<Duration>| limit.is_some_and(|limit| elapsed >= limit);
-        if running.limits.expired || over(running.limits.left) || over(running.limits.burst) {
-            running.limits.expired = true;
+        let core = Core::of(lua);
+        if core.running.limits.expire() || core.stop.load(Ordering::Relaxed) {
             // Every instruction from here raises, so no loop around a `pcall` outlives its budget.
             ffi::lua_sethook(lua, Some(hook), ffi::LUA_MASKCOUNT, 1);
-            crate::raise(lua, c"execution timeout");
+            crate::run::stopped(lua);
         }
+        let running = &mut core.running;
         if running.yieldable && ffi::lua_isyieldable(lua) != 0 {
             running.reason = Reason::Forced;
             ffi::lua_yield(lua, 0);

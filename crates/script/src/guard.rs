@@ -46,6 +46,23 @@ macro_rules! continuation {
     }};
 }
 
+/// Makes the continuation that calls a C function's `unsafe fn(*mut lua_State) -> c_int` again: what a function whose
+/// arguments are still on the stack gives to [`leave`](crate::leave).
+#[macro_export]
+macro_rules! again {
+    ($function:path) => {{
+        unsafe extern "C-unwind" fn entry(
+            lua: *mut $crate::ffi::lua_State,
+            _: ::std::ffi::c_int,
+            _: $crate::ffi::lua_KContext,
+        ) -> ::std::ffi::c_int {
+            // SAFETY: as Lua promised the C function that yielded.
+            unsafe { $crate::guard(lua, || $function(lua)) }
+        }
+        entry as $crate::ffi::lua_KFunction
+    }};
+}
+
 /// Runs `function`; a panic in it becomes an error of Lua's.
 ///
 /// # Safety

@@ -18,8 +18,9 @@
 //! No panic passes Lua's frames: what Lua calls is made by [`function!`] and [`continuation!`].
 //! What may raise runs inside a coroutine or inside [`State::protect`], never bare.
 //!
-//! **Limits.** A hook can't leave a C function, so one call of `string.rep` or of a pattern runs to its end, as in
-//! HAProxy; neither can it end a finalizer (`__gc`).
+//! **Limits.** A hook can't leave a C function, so in a state of the proxy one call of `string.rep` or of a pattern runs
+//! to its end, as in HAProxy; neither can it end a finalizer (`__gc`). In the store's sandbox C functions that can run
+//! long ask [`poll`] and [`leave`] a thread that others wait for.
 
 pub mod budget;
 pub mod coroutine;
@@ -27,13 +28,15 @@ mod guard;
 mod lock;
 mod memory;
 mod run;
+mod sandbox;
 mod state;
 mod value;
 
+pub use budget::patient;
 pub use guard::guard;
 pub use lock::{BurstGuard, BurstLock, Locking};
 pub use memory::MemoryLimit;
 pub use mlua_sys::lua54 as ffi;
-pub use run::{Budget, Burst, Coroutine, can_wait, wait};
+pub use run::{Budget, Burst, Coroutine, Poll, can_wait, leave, poll, stopped, wait};
 pub use state::{Error, ErrorKind, State, host, traceback};
 pub use value::{argument, check_bytes, push_bytes, raise, to_bytes};

@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::budget::{self, Limits};
@@ -127,7 +129,78 @@ pub unsafe fn wait(lua: *mut lua_State, context: lua_KContext, continuation: lua
     }
 }
 
+/// What a C function that runs long is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Go on.
+    Go,
+    /// The slice is over and others wait for this thread: [`leave`].
+    Leave,
+    /// The script is being ended: [`stopped`].
+    Stop,
+}
+
+/// Asks whether to go on. Every few thousand steps of a C function that can run long: bytes copied, elements visited,
+/// steps of a pattern. Raises nothing, so values with destructors may be alive.
+///
+/// Cost: a few loads until the slice is over.
+///
+/// # Safety
+/// `lua` is the `lua_State` that a C function was called with.
+#[inline]
+pub unsafe fn poll(lua: *mut lua_State) -> Poll {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        let core = Core::of(lua);
+        if core.stop.load(Ordering::Relaxed) {
+            return Poll::Stop;
+        }
+        if !budget::is_over() {
+            return Poll::Go;
+        }
+        if core.running.limits.expire() {
+            return Poll::Stop;
+        }
+        if budget::is_patient() || !can_wait(lua) { Poll::Go } else { Poll::Leave }
+    }
+}
+
+/// Suspends up to the driver, which gets [`Burst::Forced`]; `continuation` runs in the C function's place when the
+/// driver resumes, on a thread that has time ([`patient`](budget::patient)). The function's arguments are still on the
+/// stack, so that it can begin again or go on. Use it as the C function's return value after a [`poll`] that said
+/// [`Poll::Leave`]: it does not come back.
+///
+/// # Safety
+/// As [`poll`]; nothing with a destructor is alive in the caller.
+pub unsafe fn leave(lua: *mut lua_State, continuation: lua_KFunction) -> c_int {
+    // SAFETY: as promised by the caller; `poll` saw that a yield is possible.
+    unsafe {
+        // The hook that the ticker armed would end the next burst as it begins.
+        ffi::lua_sethook(lua, None, 0, 0);
+        Core::of(lua).running.reason = Reason::Forced;
+        ffi::lua_yieldk(lua, 0, 0, Some(continuation))
+    }
+}
+
+/// Raises the error of a script that is ended, after a [`poll`] that said [`Poll::Stop`].
+///
+/// # Safety
+/// As [`leave`].
+pub unsafe fn stopped(lua: *mut lua_State) -> ! {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        let expired = Core::of(lua).running.limits.expired;
+        crate::raise(lua, if expired { c"execution timeout" } else { c"script stopped" })
+    }
+}
+
 impl State {
+    /// The flag that ends what runs in this state, and whatever runs next, until it is taken back. Any thread may set
+    /// it; the error's kind is [`ErrorKind::Stopped`].
+    pub fn stopper(&mut self) -> Arc<AtomicBool> {
+        Arc::clone(&self.core().stop)
+    }
+
     /// A coroutine with an empty stack, at least 20 slots free.
     pub fn coroutine(&mut self) -> Result<Coroutine, Error> {
         if let Some(coroutine) = self.core().idle.pop() {
@@ -200,6 +273,7 @@ impl State {
             }
             let kind = match ffi::lua_status(thread) {
                 ffi::LUA_ERRMEM => ErrorKind::Memory,
+                _ if self.core().stop.load(Ordering::Relaxed) => ErrorKind::Stopped,
                 _ => ErrorKind::Runtime,
             };
             let message = if ffi::lua_gettop(thread) > 0 { error_text(thread, -1) } else { "unknown error".into() };

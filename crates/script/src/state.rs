@@ -4,6 +4,7 @@ use std::any::{Any, TypeId};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::ffi::{self, lua_State};
 use crate::function;
@@ -19,6 +20,8 @@ pub(crate) struct Core {
     pub(crate) running: Running,
     /// Finished coroutines, ready for the next start.
     pub(crate) idle: Vec<Coroutine>,
+    /// Whatever runs is to be ended ([`State::stopper`]).
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 impl Core {
@@ -67,6 +70,8 @@ pub enum ErrorKind {
     Memory,
     /// The budget is used up.
     Timeout,
+    /// It was ended from outside ([`State::stopper`]).
+    Stopped,
     /// A file can't be read.
     File,
 }
@@ -83,7 +88,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A Lua 5.4 state with all standard libraries.
+/// A Lua 5.4 state.
 pub struct State {
     main: *mut lua_State,
     core: *mut Core,
@@ -112,6 +117,19 @@ unsafe extern "C-unwind" fn panic(lua: *mut lua_State) -> c_int {
 impl State {
     /// A state with all standard libraries, its coroutine library replaced by ours.
     pub fn new<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
+        let mut state = State::bare(memory, host)?;
+        // SAFETY: both functions may raise and hold nothing.
+        unsafe {
+            state.protect(|lua| {
+                ffi::luaL_openlibs(lua);
+                crate::coroutine::open(lua);
+            })?;
+        }
+        Ok(state)
+    }
+
+    /// A state without libraries.
+    pub(crate) fn bare<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
         // SAFETY: the allocator's account outlives the state.
         let main = unsafe { ffi::lua_newstate(allocate, Arc::as_ptr(&memory) as *mut c_void) };
         if main.is_null() {
@@ -122,21 +140,14 @@ impl State {
             host_type: TypeId::of::<T>(),
             running: Running::default(),
             idle: Vec::new(),
+            stop: Arc::default(),
         }));
         // SAFETY: the extra space of a new state is ours to set.
         unsafe {
             *(ffi::lua_getextraspace(main) as *mut *mut Core) = core;
             ffi::lua_atpanic(main, panic);
         }
-        let mut state = State { main, core, drop_host: drop_as::<T>, _memory: memory };
-        // SAFETY: both functions may raise and hold nothing.
-        unsafe {
-            state.protect(|lua| {
-                ffi::luaL_openlibs(lua);
-                crate::coroutine::open(lua);
-            })?;
-        }
-        Ok(state)
+        Ok(State { main, core, drop_host: drop_as::<T>, _memory: memory })
     }
 
     /// The main `lua_State`.

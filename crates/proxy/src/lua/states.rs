@@ -383,7 +383,7 @@ fn run_body(state: &mut State, load: &LuaLoad) -> Result<(), LoadError> {
             ErrorKind::Runtime => "Lua runtime error: ",
             ErrorKind::Memory => "Lua out of memory error: ",
             ErrorKind::File => "Lua file: ",
-            ErrorKind::Timeout => "Lua: ",
+            ErrorKind::Timeout | ErrorKind::Stopped => "Lua: ",
         };
         LoadError { at: Some(load.at.clone()), message: format!("{kind}{error}") }
     })

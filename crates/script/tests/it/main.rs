@@ -4,4 +4,5 @@ mod coroutines;
 mod limits;
 mod lock;
 mod modules;
+mod sandbox;
 mod support;

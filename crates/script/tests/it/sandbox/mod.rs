@@ -1,0 +1,3 @@
+//! The sandbox of the store's scripts.
+
+mod preemption;
