@@ -4,6 +4,14 @@
 //! leave, it frees what it holds and ends with [`leave`](crate::leave), and begins again (or goes on) on a thread that
 //! has time; told to stop, it frees what it holds and raises ([`stopped`](crate::stopped)).
 
+mod bit;
+mod convert;
+mod grown;
+mod json;
+mod msgpack;
+mod pace;
+mod pack;
+
 use std::any::Any;
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -16,7 +24,8 @@ use crate::state::{Error, State};
 type Library = (&'static CStr, unsafe fn(*mut lua_State));
 
 /// What a script finds, apart from the base library.
-const LIBRARIES: &[Library] = &[];
+const LIBRARIES: &[Library] =
+    &[(c"bit", bit::open), (c"cjson", json::open), (c"cmsgpack", msgpack::open), (c"struct", pack::open)];
 
 impl State {
     /// A state for scripts of clients.

@@ -1,6 +1,7 @@
 //! Integration tests of the Lua state.
 
 mod coroutines;
+mod libraries;
 mod limits;
 mod lock;
 mod modules;

@@ -1,0 +1,145 @@
+//! `bit`: operations on 32 bits, as Lua BitOp 1.0.2 within Redis 7 does them.
+//!
+//! A number becomes 32 bits by adding a constant that shifts its units to the end of the double's significand: it is
+//! rounded to even, taken modulo 2³², and beyond 2⁵¹ in size loses its lowest bits. Results are signed.
+
+use std::ffi::{CStr, c_int};
+
+use super::convert::{number, table};
+use crate::ffi::{self, lua_CFunction, lua_State};
+use crate::function;
+
+/// Makes the table `bit` and leaves it on the stack.
+pub(crate) unsafe fn open(lua: *mut lua_State) {
+    const FUNCTIONS: [(&CStr, lua_CFunction); 12] = [
+        (c"tobit", function!(tobit)),
+        (c"bnot", function!(bnot)),
+        (c"band", function!(band)),
+        (c"bor", function!(bor)),
+        (c"bxor", function!(bxor)),
+        (c"lshift", function!(lshift)),
+        (c"rshift", function!(rshift)),
+        (c"arshift", function!(arshift)),
+        (c"rol", function!(rol)),
+        (c"ror", function!(ror)),
+        (c"bswap", function!(bswap)),
+        (c"tohex", function!(tohex)),
+    ];
+    // SAFETY: called inside a protected call.
+    unsafe { table(lua, &FUNCTIONS) };
+}
+
+/// The 32 bits of a number.
+#[inline(always)]
+fn bits(number: f64) -> u32 {
+    /// 2⁵² + 2⁵¹.
+    const SHIFT: f64 = 6_755_399_441_055_744.0;
+    (number + SHIFT).to_bits() as u32
+}
+
+/// Argument `index`.
+#[inline(always)]
+unsafe fn argument(lua: *mut lua_State, index: c_int) -> u32 {
+    // SAFETY: a C function's usual stack.
+    bits(unsafe { number(lua, index) })
+}
+
+#[inline(always)]
+unsafe fn answer(lua: *mut lua_State, bits: u32) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { ffi::lua_pushinteger(lua, i64::from(bits as i32)) };
+    1
+}
+
+/// All arguments, taken together by `join`.
+#[inline(always)]
+unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let mut all = argument(lua, 1);
+        // From the last one on: so it is the last wrong one that errors name.
+        for index in (2..=ffi::lua_gettop(lua)).rev() {
+            all = join(all, argument(lua, index));
+        }
+        answer(lua, all)
+    }
+}
+
+/// The first argument, moved by as many bits as the second says, modulo 32.
+#[inline(always)]
+unsafe fn shift(lua: *mut lua_State, by: impl Fn(u32, u32) -> u32) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let (bits, count) = (argument(lua, 1), argument(lua, 2));
+        answer(lua, by(bits, count & 31))
+    }
+}
+
+unsafe fn tobit(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { answer(lua, argument(lua, 1)) }
+}
+
+unsafe fn bnot(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { answer(lua, !argument(lua, 1)) }
+}
+
+unsafe fn bswap(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { answer(lua, argument(lua, 1).swap_bytes()) }
+}
+
+unsafe fn band(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { fold(lua, |all, bits| all & bits) }
+}
+
+unsafe fn bor(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { fold(lua, |all, bits| all | bits) }
+}
+
+unsafe fn bxor(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { fold(lua, |all, bits| all ^ bits) }
+}
+
+unsafe fn lshift(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { shift(lua, |bits, count| bits << count) }
+}
+
+unsafe fn rshift(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { shift(lua, |bits, count| bits >> count) }
+}
+
+unsafe fn arshift(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { shift(lua, |bits, count| (bits as i32 >> count) as u32) }
+}
+
+unsafe fn rol(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { shift(lua, u32::rotate_left) }
+}
+
+unsafe fn ror(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { shift(lua, u32::rotate_right) }
+}
+
+/// Hexadecimal digits, eight unless the second argument says how many; in capitals if it is negative.
+unsafe fn tohex(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let bits = argument(lua, 1);
+        let wanted = if ffi::lua_type(lua, 2) == ffi::LUA_TNONE { 8 } else { argument(lua, 2) as i32 };
+        let digits = if wanted < 0 { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+        let text: [u8; 8] = std::array::from_fn(|at| digits[(bits >> (28 - 4 * at)) as usize & 15]);
+        let len = wanted.unsigned_abs().min(8) as usize;
+        crate::push_bytes(lua, &text[8 - len..]);
+        1
+    }
+}

@@ -1,0 +1,301 @@
+//! MessagePack to values.
+//!
+//! A table is made with room for as many elements as it says, as long as all tables together have no more room than
+//! the text has bytes: a short text can't ask for much memory.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use super::super::convert::{SLOTS_MAX, bytes, fail, integer, integer_or, push_number};
+use super::super::grown::Grown;
+use super::super::pace::Pace;
+use crate::again;
+use crate::ffi::{self, lua_State};
+
+/// So many levels of nesting never leave the frame.
+const FRAME_LEVELS: usize = 24;
+
+/// Where Lua 5.1's stack ends before a value.
+const NO_VALUE: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
+
+/// A table that is being read.
+#[derive(Clone, Copy)]
+struct Level {
+    /// Values that are still to come; a map's are keys and values.
+    left: u64,
+    /// The place of the next element; 0 in a map.
+    index: i64,
+}
+
+impl Level {
+    /// What lies below the next value on Lua 5.1's stack: the table, and the key or the index.
+    fn slots(self) -> usize {
+        1 + usize::from(self.index != 0 || self.left % 2 == 1)
+    }
+}
+
+struct Unpacker<'a> {
+    lua: *mut lua_State,
+    rest: &'a [u8],
+    /// Room that tables may still be made with.
+    room: usize,
+    /// The tables around the one that is being read.
+    levels: Grown<Level>,
+    pace: Pace,
+    /// Slots that Lua 5.1's lua-cmsgpack would have used up to here.
+    slots: usize,
+}
+
+pub(super) unsafe fn unpack(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let pace = Pace::new(ffi::lua_gettop(lua), again!(unpack));
+        unpack_some(lua, 0, 0, ffi::lua_gettop(lua) as usize, pace)
+    }
+}
+
+pub(super) unsafe fn unpack_one(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let pace = Pace::new(ffi::lua_gettop(lua), again!(unpack_one));
+        let offset = integer_or(lua, 2, 0);
+        unpack_some(lua, 1, offset, 1, pace)
+    }
+}
+
+pub(super) unsafe fn unpack_limit(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let pace = Pace::new(ffi::lua_gettop(lua), again!(unpack_limit));
+        let limit = integer(lua, 2);
+        let offset = integer_or(lua, 3, 0);
+        unpack_some(lua, limit, offset, 1, pace)
+    }
+}
+
+/// Unpacks up to `limit` values from `offset` on, after the offset where it ended; all, without that, if both are 0.
+/// `slots` of Lua 5.1's stack are in use.
+unsafe fn unpack_some(lua: *mut lua_State, limit: i64, offset: i64, slots: usize, pace: Pace) -> c_int {
+    // SAFETY: a C function's usual stack: the arguments, the slot of the levels as they grow, then the results.
+    unsafe {
+        let data = bytes(lua, 1);
+        let len = data.len();
+        // Numbers of errors have 32 bits.
+        let (start, short) = (offset as i32, len as i32);
+        if offset < 0 || limit < 0 {
+            fail(lua, format_args!("Invalid request to unpack with offset of {start} and limit of {short}."));
+        }
+        if offset as u64 > len as u64 {
+            fail(lua, format_args!("Start offset {start} greater than input length {short}."));
+        }
+        let all = limit == 0 && offset == 0;
+        let mut frame = MaybeUninit::<[Level; FRAME_LEVELS]>::uninit();
+        ffi::lua_pushnil(lua);
+        let mut unpacker = Unpacker {
+            lua,
+            rest: &data[offset as usize..],
+            room: len,
+            levels: Grown::new(&mut frame, ffi::lua_gettop(lua)),
+            pace,
+            slots,
+        };
+        if !all {
+            ffi::lua_pushnil(lua);
+        }
+        let first = ffi::lua_gettop(lua);
+        let mut left = if all { i64::from(i32::MAX) } else { limit };
+        while left > 0 && !unpacker.rest.is_empty() {
+            unpacker.grow_stack();
+            unpacker.value();
+            unpacker.slots += 1;
+            left -= 1;
+        }
+        if all {
+            return ffi::lua_gettop(lua) - first;
+        }
+        unpacker.check("in function mp_unpack_full");
+        let end = if unpacker.rest.is_empty() { -1 } else { (len - unpacker.rest.len()) as i64 };
+        ffi::lua_pushinteger(lua, end);
+        ffi::lua_replace(lua, first);
+        ffi::lua_gettop(lua) - first + 1
+    }
+}
+
+impl<'a> Unpacker<'a> {
+    /// Raises an error where Lua 5.1's stack has no slot left.
+    #[inline(always)]
+    unsafe fn check(&self, place: &str) {
+        if self.slots + 1 > SLOTS_MAX {
+            // SAFETY: nothing with a destructor is alive.
+            unsafe { fail(self.lua, format_args!("stack overflow ({place})")) };
+        }
+    }
+
+    /// Sees to it that Lua's own stack has room for a table and what is made in it.
+    unsafe fn grow_stack(&self) {
+        // SAFETY: the stack grows or does not; nothing with a destructor is alive.
+        unsafe {
+            if ffi::lua_checkstack(self.lua, 8) == 0 {
+                fail(self.lua, format_args!("stack overflow ({NO_VALUE})"));
+            }
+        }
+    }
+
+    /// Unpacks one value, with all that is in it, and pushes it.
+    unsafe fn value(&mut self) {
+        // SAFETY: the stack holds the tables of `level` and of the levels around it, and keys of maps.
+        unsafe {
+            let lua = self.lua;
+            let mut level: Option<Level> = None;
+            loop {
+                self.pace.step(lua);
+                self.check(NO_VALUE);
+                if let Some(inner) = self.begin() {
+                    if let Some(outer) = level.replace(inner) {
+                        self.levels.push(lua, outer);
+                    }
+                    self.slots += inner.slots();
+                    continue;
+                }
+                // A value is on top of the stack.
+                loop {
+                    let Some(inside) = &mut level else { return };
+                    self.slots -= inside.slots();
+                    inside.left -= 1;
+                    if inside.index != 0 {
+                        ffi::lua_rawseti(lua, -2, inside.index);
+                        inside.index += 1;
+                    } else if inside.left % 2 == 0 {
+                        set(lua);
+                    }
+                    if inside.left > 0 {
+                        self.slots += inside.slots();
+                        break;
+                    }
+                    level = self.levels.pop();
+                }
+            }
+        }
+    }
+
+    /// Takes bytes.
+    #[inline(always)]
+    unsafe fn take(&mut self, count: usize) -> &'a [u8] {
+        let Some((taken, rest)) = self.rest.split_at_checked(count) else {
+            // SAFETY: nothing with a destructor is alive.
+            unsafe { fail(self.lua, format_args!("Missing bytes in input.")) }
+        };
+        self.rest = rest;
+        taken
+    }
+
+    /// Takes an unsigned number of some bytes, the highest first.
+    #[inline(always)]
+    unsafe fn unsigned(&mut self, bytes: usize) -> u64 {
+        // SAFETY: as `take`.
+        unsafe { self.take(bytes) }.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    /// Begins a value: pushes it, or the table of one that has elements.
+    #[inline(always)]
+    unsafe fn begin(&mut self) -> Option<Level> {
+        // SAFETY: there is room on the stack.
+        unsafe {
+            let lua = self.lua;
+            let kind = self.take(1)[0];
+            match kind {
+                0x00..0x80 => ffi::lua_pushinteger(lua, kind.into()),
+                0xe0.. => ffi::lua_pushinteger(lua, i64::from(kind as i8)),
+                0x80..0x90 => return self.map(usize::from(kind & 15)),
+                0x90..0xa0 => return self.array(usize::from(kind & 15)),
+                0xa0..0xc0 => self.string(usize::from(kind & 31)),
+                0xc0 => ffi::lua_pushnil(lua),
+                0xc2 | 0xc3 => ffi::lua_pushboolean(lua, c_int::from(kind & 1)),
+                0xca => push_number(lua, f32::from_bits(self.unsigned(4) as u32).into()),
+                0xcb => push_number(lua, f64::from_bits(self.unsigned(8))),
+                0xcc..=0xce => push_number(lua, self.unsigned(1 << (kind - 0xcc)) as f64),
+                // As in Redis, the highest bit of an unsigned number is its sign.
+                0xcf | 0xd3 => push_number(lua, self.unsigned(8) as i64 as f64),
+                0xd0 => push_number(lua, f64::from(self.unsigned(1) as i8)),
+                0xd1 => push_number(lua, f64::from(self.unsigned(2) as i16)),
+                0xd2 => push_number(lua, f64::from(self.unsigned(4) as i32)),
+                0xd9..=0xdb => {
+                    let len = self.unsigned(1 << (kind - 0xd9));
+                    self.string(len as usize);
+                }
+                0xdc | 0xdd => {
+                    let len = self.unsigned(2 << (kind - 0xdc));
+                    return self.array(len as usize);
+                }
+                0xde | 0xdf => {
+                    let len = self.unsigned(2 << (kind - 0xde));
+                    return self.map(len as usize);
+                }
+                0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => fail(lua, format_args!("Bad data format in input.")),
+            }
+            None
+        }
+    }
+
+    unsafe fn string(&mut self, len: usize) {
+        // SAFETY: as `begin`.
+        unsafe {
+            self.pace.bytes(len);
+            let bytes = self.take(len);
+            crate::push_bytes(self.lua, bytes);
+        }
+    }
+
+    /// Room for a table that says it has `count` elements.
+    fn room(&mut self, count: usize) -> c_int {
+        let room = count.min(self.room).min(self.rest.len());
+        self.room -= room;
+        room as c_int
+    }
+
+    unsafe fn array(&mut self, len: usize) -> Option<Level> {
+        // SAFETY: as `begin`.
+        unsafe {
+            self.grow_stack();
+            let room = self.room(len);
+            ffi::lua_createtable(self.lua, room, 0);
+            self.slots += 1;
+            self.check("in function mp_decode_to_lua_array");
+            self.slots -= 1;
+        }
+        (len > 0).then_some(Level { left: len as u64, index: 1 })
+    }
+
+    unsafe fn map(&mut self, len: usize) -> Option<Level> {
+        // SAFETY: as `begin`.
+        unsafe {
+            self.grow_stack();
+            let room = self.room(len);
+            ffi::lua_createtable(self.lua, 0, room);
+        }
+        (len > 0).then_some(Level { left: 2 * len as u64, index: 0 })
+    }
+}
+
+/// Sets the key and value on top of the stack in the table below them.
+#[inline(always)]
+unsafe fn set(lua: *mut lua_State) {
+    // SAFETY: table, key and value are on the stack.
+    unsafe {
+        match ffi::lua_type(lua, -2) {
+            ffi::LUA_TNIL => plain_error(lua, b"table index is nil"),
+            ffi::LUA_TNUMBER if ffi::lua_tonumber(lua, -2).is_nan() => plain_error(lua, b"table index is NaN"),
+            _ => ffi::lua_rawset(lua, -3),
+        }
+    }
+}
+
+/// Raises an error of Lua's own, which has no position in a C function.
+#[cold]
+unsafe fn plain_error(lua: *mut lua_State, message: &[u8]) -> ! {
+    // SAFETY: nothing with a destructor is alive.
+    unsafe {
+        crate::push_bytes(lua, message);
+        ffi::lua_error(lua)
+    }
+}

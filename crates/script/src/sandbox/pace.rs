@@ -1,0 +1,65 @@
+//! How a function that can run long stays interruptible: it counts its steps, and looks up every few thousand.
+
+use std::ffi::c_int;
+
+use crate::ffi::{self, lua_KFunction, lua_State};
+use crate::{Poll, leave, poll, stopped};
+
+/// Steps between two looks. A step is a value or some tens of bytes, so this is a few tens of microseconds.
+const STEPS: usize = 4096;
+
+/// Bytes that are copied or looked through in the time of a step.
+const BYTES: usize = 32;
+
+/// The steps of one call.
+pub(super) struct Pace {
+    left: usize,
+    /// How many arguments the function was called with, and what calls it again with them.
+    args: c_int,
+    again: lua_KFunction,
+}
+
+impl Pace {
+    /// For a function with `args` arguments; `again` is its continuation, which does the whole work anew.
+    pub(super) fn new(args: c_int, again: lua_KFunction) -> Pace {
+        Pace { left: STEPS, args, again }
+    }
+
+    /// One step. Does not come back where the slice is over or the script is being ended.
+    ///
+    /// # Safety
+    /// `lua` is what the function was called with. Nothing with a destructor is alive; what was made up to now is
+    /// either on the stack above the arguments or is forgotten.
+    #[inline(always)]
+    pub(super) unsafe fn step(&mut self, lua: *mut lua_State) {
+        self.left -= 1;
+        if self.left == 0 {
+            // SAFETY: as promised by the caller.
+            unsafe { self.look(lua) };
+        }
+    }
+
+    /// Counts the steps of `bytes` bytes towards the next look.
+    #[inline(always)]
+    pub(super) fn bytes(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes / BYTES).max(1);
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn look(&mut self, lua: *mut lua_State) {
+        self.left = STEPS;
+        // SAFETY: as promised by the caller; the stack is as the function found it when it leaves.
+        unsafe {
+            match poll(lua) {
+                Poll::Go => {}
+                Poll::Leave => {
+                    ffi::lua_settop(lua, self.args);
+                    leave(lua, self.again);
+                    unreachable!("a yield does not return");
+                }
+                Poll::Stop => stopped(lua),
+            }
+        }
+    }
+}
