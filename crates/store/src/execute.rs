@@ -332,6 +332,24 @@ impl Inner {
         Attempted::Done
     }
 
+    /// Lets `work` see the keys of a command, under the locks of their stripes, for who is alone.
+    pub(crate) fn with_keys(
+        &self,
+        pass: &Pass<'_>,
+        spec: &CommandSpec,
+        words: &[&[u8]],
+        db: u32,
+        who: Who<'_>,
+        work: &mut dyn FnMut(&mut Ctx<'_>),
+    ) {
+        let now = who.now_ms.map_or_else(|| Now::new(&self.clock), |ms| Now::frozen(&self.clock, ms));
+        let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
+        ctx.collected = who.collected;
+        self.lock_keys(&mut ctx, spec);
+        work(&mut ctx);
+        self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
+    }
+
     /// What follows from a command's run where clients wait, or one is about to.
     #[cold]
     fn after_handler(&self, mut ctx: Ctx<'_>, spec: &'static CommandSpec, who: Who<'_>) -> Attempted {

@@ -7,7 +7,8 @@
 //! what it leads to makes it begin once more; after [`TRIES_MAX`] times it is refused.
 //!
 //! A large one is worked by a thread [aside](crate::aside). In a transaction it is part of the transaction's section,
-//! which declares in advance what the value leads to before the transaction begins.
+//! which declares in advance what the value leads to before the transaction begins; in one that is [`Alone`] it takes
+//! nothing, because nobody else is there.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,9 +16,13 @@ use std::task::{Context, Poll, Waker};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplySink;
 
-use crate::catalogue::CommandSpec;
+use crate::catalogue::{CommandSpec, Handler};
 use crate::claim::Claim;
-use crate::hold::Mode;
+use crate::context::Ctx;
+use crate::effect::Collected;
+use crate::execute::{Attempted, Blocks, Who};
+use crate::gate::Closed;
+use crate::hold::{Mode, NOBODY};
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
 use crate::section::{Section, SectionError, SectionWait};
 use crate::turn::caught;
@@ -31,7 +36,103 @@ pub(crate) const WORK_MAX: usize = 256;
 /// The keys that a command of these words and this database leads to now, if its value has at most so many elements.
 type Find = fn(&Inner, &[&[u8]], u32, usize) -> Vec<Vec<u8>>;
 /// Carries out a command of this database and these words.
-type Run = fn(&mut Section, u32, &[&[u8]], &mut dyn ReplySink) -> Result<(), SectionError>;
+type Run = fn(&mut dyn Keys, u32, &[&[u8]], &mut dyn ReplySink) -> Result<(), SectionError>;
+
+/// The keys as such a command finds them.
+pub(crate) trait Keys {
+    /// Carries out a command that reads, and leads to no other keys.
+    fn read(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError>;
+
+    /// Lets `work` see the keys of a command.
+    fn see(
+        &mut self,
+        spec: &CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        work: &mut dyn FnMut(&mut Ctx<'_>),
+    ) -> Result<(), SectionError>;
+}
+
+impl Keys for Section {
+    fn read(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
+        self.execute_resolved(spec, db, words, out)
+    }
+
+    fn see(
+        &mut self,
+        spec: &CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        work: &mut dyn FnMut(&mut Ctx<'_>),
+    ) -> Result<(), SectionError> {
+        self.pinned(spec, db, words, work)
+    }
+}
+
+/// A transaction that has closed the gate: nothing is held, and those who wait are served when the gate is open.
+pub(crate) struct Alone<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) closed: &'a Closed<'a>,
+    pub(crate) now_ms: i64,
+    /// Where its effects wait for its end.
+    pub(crate) collected: &'a Collected,
+}
+
+impl Alone<'_> {
+    fn who(&self) -> Who<'_> {
+        Who { id: NOBODY, now_ms: Some(self.now_ms), collected: Some(self.collected), blocks: Blocks::Never }
+    }
+
+    /// Carries out a command.
+    pub(crate) fn execute(&mut self, spec: &'static CommandSpec, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) {
+        let carried_out = match spec.leads(words) {
+            Some(others) => (others.run)(self, db, words, out),
+            None => self.read(spec, db, words, out),
+        };
+        if let Err(refused) = carried_out {
+            out.error(&refused.to_string());
+        }
+    }
+}
+
+impl Keys for Alone<'_> {
+    fn read(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
+        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        let pass = self.closed.pass();
+        let attempted = self.inner.attempt(&pass, spec, handle, words, db, self.who(), out, None);
+        debug_assert!(matches!(attempted, Attempted::Done), "a hold behind a closed gate");
+        Ok(())
+    }
+
+    fn see(
+        &mut self,
+        spec: &CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        work: &mut dyn FnMut(&mut Ctx<'_>),
+    ) -> Result<(), SectionError> {
+        self.inner.with_keys(&self.closed.pass(), spec, words, db, self.who(), work);
+        Ok(())
+    }
+}
 
 /// How a command finds keys that its words do not name.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 //! (a `BY` without `*` asks for no order), or by what `BY` leads to, which is the value of another key or a field of
 //! another hash, and reply with the elements or what `GET` leads to. Sorting by themselves is done in one go under
 //! the key's lock. With patterns that lead to other keys the command is a section that takes them as it finds them
-//! ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock. Equal weights under
-//! `ALPHA` leave the elements in the order in which they were, which Redis leaves open.
+//! ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock.
 //!
-//! Limit: patterns of other keys are refused in a transaction that is alone, beside FLUSHALL and its like.
+//! Under `ALPHA` texts are C's, which end at a NUL, unless the result is stored. Elements of equal texts stay in the
+//! order in which they were, as in Redis, whose sort is stable except for `BY` other keys with a `LIMIT`.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -19,18 +19,15 @@ use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, find};
 use crate::context::Ctx;
-use crate::float::Extended;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
 use crate::object::elements::TIMELESS;
 use crate::object::list::End;
-use crate::object::{Kind, List, Object};
-use crate::section::{Section, SectionError};
-use crate::undeclared::OtherKeys;
+use crate::object::{Kind, List, Object, score};
+use crate::section::SectionError;
+use crate::undeclared::{Keys, OtherKeys};
 use crate::value::Value;
 
-const OTHER_KEYS: &str =
-    "ERR SORT with patterns of other keys is not possible in a transaction that needs the whole keyspace";
 const NO_NUMBERS: &str = "ERR One or more scores can't be converted into double";
 
 /// The options of a command.
@@ -83,9 +80,30 @@ impl<'a> Options<'a> {
         self.by.and_then(Pattern::parse)
     }
 
+    /// Whether no order is asked for.
+    fn unordered(&self) -> bool {
+        self.by.is_some() && self.weights().is_none()
+    }
+
     /// Whether a pattern leads to other keys.
     fn leads(&self) -> bool {
-        self.weights().is_some() || self.gets.iter().any(|get| *get != b"#")
+        self.weights().is_some() || self.gets.iter().any(|get| !is_itself(get))
+    }
+
+    /// The order of two texts.
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let order = if self.stores { a.cmp(b) } else { up_to_nul(a).cmp(up_to_nul(b)) };
+        self.turned(order)
+    }
+
+    fn turned(&self, order: Ordering) -> Ordering {
+        if self.descending { order.reverse() } else { order }
+    }
+
+    /// Sorts elements by their numbers; equal numbers stand in the order of their elements' bytes.
+    fn by_numbers(&self, mut pairs: Vec<(f64, Vec<u8>)>) -> Vec<Vec<u8>> {
+        pairs.sort_unstable_by(|a, b| self.turned(a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))));
+        pairs.into_iter().map(|(_, element)| element).collect()
     }
 
     /// The elements of a value, as far as it is in order by itself in the order asked for.
@@ -94,11 +112,11 @@ impl<'a> Options<'a> {
         let mut digits = itoa::Buffer::new();
         match object {
             Object::List(list) => {
-                let from = if self.by.is_some() && self.descending { End::Tail } else { End::Head };
+                let from = if self.unordered() && self.descending { End::Tail } else { End::Head };
                 list.iter(from).for_each(|element| elements.push(element.text(&mut digits).to_vec()));
             }
             Object::Set(set) => set.each(now_ms, |member| elements.push(member.text(&mut digits).to_vec())),
-            Object::Zset(zset) if self.by.is_some() && self.descending => {
+            Object::Zset(zset) if self.unordered() && self.descending => {
                 zset.each_back(0..zset.len(), |member, _| elements.push(member.to_vec()));
             }
             Object::Zset(zset) => zset.each(0..zset.len(), |member, _| elements.push(member.to_vec())),
@@ -126,17 +144,13 @@ impl<'a> Options<'a> {
             return Ok(elements);
         }
         // A set that is stored needs an order, whatever was asked for: that of bytes.
-        let forced = self.by.is_some() && self.stores && matches!(object, Object::Set(_));
-        let turned = |order: Ordering| if self.descending { order.reverse() } else { order };
+        let forced = self.unordered() && self.stores && matches!(object, Object::Set(_));
         if forced || (self.by.is_none() && self.alpha) {
-            elements.sort_unstable_by(|a, b| turned(a.cmp(b)));
+            elements.sort_by(|a, b| self.compare(a, b));
         } else if self.by.is_none() {
             let numbers: Option<Vec<(f64, Vec<u8>)>> =
                 elements.into_iter().map(|element| Some((number(&element)?, element))).collect();
-            let mut numbers = numbers.ok_or(NO_NUMBERS)?;
-            // Equal numbers stand in the order of their bytes.
-            numbers.sort_unstable_by(|a, b| turned(a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))));
-            elements = numbers.into_iter().map(|(_, element)| element).collect();
+            elements = self.by_numbers(numbers.ok_or(NO_NUMBERS)?);
         }
         self.cut(&mut elements);
         Ok(elements)
@@ -144,34 +158,22 @@ impl<'a> Options<'a> {
 
     /// Elements by what a pattern leads to from each; nothing counts as 0, or as less than any text.
     fn by_weights(&self, elements: Vec<Vec<u8>>, weights: Vec<Option<Vec<u8>>>) -> Result<Vec<Vec<u8>>, Refused> {
-        let turned = |order: Ordering| if self.descending { order.reverse() } else { order };
         if self.alpha {
-            // What is not stored is compared as texts of C, which end at a NUL.
-            let text = |weight: Option<Vec<u8>>| {
-                let mut weight = weight?;
-                if !self.stores
-                    && let Some(end) = memchr::memchr(0, &weight)
-                {
-                    weight.truncate(end);
-                }
-                Some(weight)
-            };
-            let mut pairs: Vec<_> = weights.into_iter().map(text).zip(elements).collect();
-            pairs.sort_by(|a, b| turned(a.0.cmp(&b.0)));
+            let mut pairs: Vec<_> = weights.into_iter().zip(elements).collect();
+            pairs.sort_by(|(a, _), (b, _)| match (a, b) {
+                (Some(a), Some(b)) => self.compare(a, b),
+                _ => self.turned(a.is_some().cmp(&b.is_some())),
+            });
             return Ok(pairs.into_iter().map(|(_, element)| element).collect());
         }
         let numbers = weights.iter().map(|weight| weight.as_deref().map_or(Some(0.0), number));
         let numbers: Vec<f64> = numbers.collect::<Option<_>>().ok_or(NO_NUMBERS)?;
-        let mut pairs: Vec<_> = numbers.into_iter().zip(elements).collect();
-        pairs.sort_unstable_by(|a, b| turned(a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))));
-        Ok(pairs.into_iter().map(|(_, element)| element).collect())
+        Ok(self.by_numbers(numbers.into_iter().zip(elements).collect()))
     }
 
-    /// As [`sorted`](Self::sorted), each as often as GET asks for it; patterns are refused.
+    /// As [`sorted`](Self::sorted), each as often as GET asks for it.
     fn of_itself(&self, object: &Object, now_ms: i64) -> Result<Vec<Vec<u8>>, Refused> {
-        if self.leads() {
-            return Err(OTHER_KEYS.into());
-        }
+        debug_assert!(!self.leads(), "a command with patterns is run by `run`");
         let elements = self.sorted(object, now_ms)?;
         Ok(match self.gets.len() {
             0 | 1 => elements,
@@ -191,7 +193,7 @@ struct Pattern<'a> {
 impl<'a> Pattern<'a> {
     /// [`None`] if it has no `*`, and so leads nowhere.
     fn parse(text: &'a [u8]) -> Option<Pattern<'a>> {
-        let end = memchr::memchr(0, text).unwrap_or(text.len());
+        let end = up_to_nul(text).len();
         let star = memchr::memchr(b'*', &text[..end])?;
         let arrow = text[star + 1..end].windows(2).position(|pair| pair == b"->").map(|at| star + 1 + at);
         // An arrow at the end, or before a NUL, is part of the key.
@@ -205,12 +207,12 @@ impl<'a> Pattern<'a> {
     }
 
     /// What it leads to, if that is a string or a field that exists.
-    fn value(&self, section: &mut Section, db: u32, element: &[u8]) -> Result<Option<Vec<u8>>, SectionError> {
+    fn value(&self, keys: &mut dyn Keys, db: u32, element: &[u8]) -> Result<Option<Vec<u8>>, SectionError> {
         let key = self.key(element);
         let mut reply = ReplyBuilder::new();
         match self.field {
-            Some(field) => section.execute_resolved(*HGET, db, &[b"hget", &key, field], &mut reply)?,
-            None => section.execute_resolved(*GET, db, &[b"get", &key], &mut reply)?,
+            Some(field) => keys.read(*HGET, db, &[b"hget", &key, field], &mut reply)?,
+            None => keys.read(*GET, db, &[b"get", &key], &mut reply)?,
         }
         Ok(match reply.finish() {
             Reply::Bulk(value) => Some(value),
@@ -266,32 +268,34 @@ fn work(inner: &Inner, words: &[&[u8]], db: u32) -> usize {
 }
 
 /// Sorts with patterns that lead to other keys.
-fn run(section: &mut Section, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -> Result<(), SectionError> {
+fn run(keys: &mut dyn Keys, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -> Result<(), SectionError> {
     let mut elements = Vec::new();
     let mut values = Vec::new();
     let result = (|| {
         let options = Options::parse(&words[2..], is(words[0], "sort")).map_err(Ok)?;
-        let read = section.pinned(&SOURCE, db, &words[..2], |ctx| {
+        let mut read = Ok(Vec::new());
+        let seen = keys.see(&SOURCE, db, &words[..2], &mut |ctx| {
             let now_ms = ctx.now.ms();
-            match ctx.read(0) {
-                None => Ok(Vec::new()),
-                Some(entry) => options.sorted(&*entry.object().ok_or(WRONG_TYPE)?, now_ms),
+            if let Some(entry) = ctx.read(0) {
+                let object = entry.object().ok_or(WRONG_TYPE.into());
+                read = object.and_then(|object| options.sorted(&object, now_ms));
             }
         });
-        elements = read.map_err(Err)?.map_err(Ok)?;
+        seen.map_err(Err)?;
+        elements = read.map_err(Ok)?;
         if let Some(pattern) = options.weights() {
-            let weights = elements.iter().map(|element| pattern.value(section, db, element));
+            let weights = elements.iter().map(|element| pattern.value(keys, db, element));
             let weights: Vec<Option<Vec<u8>>> = weights.collect::<Result<_, _>>().map_err(Err)?;
             elements = options.by_weights(std::mem::take(&mut elements), weights).map_err(Ok)?;
             options.cut(&mut elements);
         }
         let patterns: Vec<(bool, Option<Pattern<'_>>)> =
-            options.gets.iter().map(|get| (*get == b"#", Pattern::parse(get))).collect();
+            options.gets.iter().map(|get| (is_itself(get), Pattern::parse(get))).collect();
         for element in &elements {
             for (itself, pattern) in &patterns {
                 values.push(match pattern {
                     _ if *itself => Some(element.clone()),
-                    Some(pattern) => pattern.value(section, db, element).map_err(Err)?,
+                    Some(pattern) => pattern.value(keys, db, element).map_err(Err)?,
                     None => None,
                 });
             }
@@ -306,7 +310,7 @@ fn run(section: &mut Section, db: u32, words: &[&[u8]], out: &mut dyn ReplySink)
         Err(Ok(refused)) => or_error(Err(refused), out),
         Ok(true) => {
             if let Some(key) = destination(words, db) {
-                store(section, db, words[key.word as usize], &values)?;
+                store(keys, db, words[key.word as usize], &values)?;
             }
             out.integer(values.len() as i64);
         }
@@ -324,17 +328,18 @@ fn run(section: &mut Section, db: u32, words: &[&[u8]], out: &mut dyn ReplySink)
 }
 
 /// Puts values into the destination, or removes it if there are none.
-fn store(section: &mut Section, db: u32, key: &[u8], values: &[Option<Vec<u8>>]) -> Result<(), SectionError> {
+fn store(keys: &mut dyn Keys, db: u32, key: &[u8], values: &[Option<Vec<u8>>]) -> Result<(), SectionError> {
     let list = list_of(values.iter().map(|value| value.as_deref().unwrap_or_default()));
-    section.pinned(&DESTINATION, db, &[b"sort", key], |ctx| {
-        if values.is_empty() {
+    let mut list = (!values.is_empty()).then_some(list);
+    keys.see(&DESTINATION, db, &[b"sort", key], &mut |ctx| match list.take() {
+        None => {
             if ctx.key(0).remove() {
                 ctx.notify(0, Class::Generic, "del");
             }
-        } else {
-            // Who watches the key is told before it changes, so that the change is the last thing under the lock.
-            ctx.notify(0, Class::List, "sortstore");
+        }
+        Some(list) => {
             ctx.key(0).set(Value::Object(list.into_object()), None);
+            ctx.notify(0, Class::List, "sortstore");
         }
     })
 }
@@ -348,22 +353,19 @@ fn list_of<'e>(elements: impl Iterator<Item = &'e [u8]>) -> List {
     list
 }
 
-/// A number as C's `strtod` reads it; nothing is 0.
+/// A text as C sees it.
+fn up_to_nul(text: &[u8]) -> &[u8] {
+    &text[..memchr::memchr(0, text).unwrap_or(text.len())]
+}
+
+/// Whether GET of this asks for the element itself.
+fn is_itself(get: &[u8]) -> bool {
+    up_to_nul(get) == b"#"
+}
+
+/// An element or a weight as a number, in which zero has one sign, so that it equals itself.
 fn number(text: &[u8]) -> Option<f64> {
-    let text = text.trim_ascii_start();
-    if text.is_empty() {
-        return Some(0.0);
-    }
-    // Zero has one sign here, so that it equals itself.
-    let number = Extended::parse(text).map(|number| number.to_f64() + 0.0).filter(|number| !number.is_nan())?;
-    // What is too large or too small for a double is none.
-    let is_named = text.iter().any(|byte| matches!(byte, b'n' | b'N'));
-    let has_digits = text
-        .iter()
-        .take_while(|byte| !matches!(byte, b'e' | b'E' | b'p' | b'P'))
-        .any(|byte| byte.is_ascii_digit() && *byte != b'0');
-    let is_out_of_range = number.is_infinite() && !is_named || number.is_subnormal() || (number == 0.0 && has_digits);
-    (!is_out_of_range).then_some(number)
+    score::parse_weight(text).map(|number| number + 0.0)
 }
 
 /// The word after the last STORE, as Redis finds it: whether the options before it make sense shows later.
@@ -456,26 +458,3 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         ..SORT
     },
 ];
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn numbers_are_read_as_by_strtod() {
-        let check = |text: &str, expected: Option<f64>| assert_eq!(super::number(text.as_bytes()), expected, "{text}");
-        check("", Some(0.0));
-        check(" 7", Some(7.0));
-        check("-0", Some(0.0));
-        check("0x10", Some(16.0));
-        check("inf", Some(f64::INFINITY));
-        check("-Infinity", Some(f64::NEG_INFINITY));
-        check("1e308", Some(1e308));
-        check("0e999", Some(0.0));
-        check("1e400", None);
-        check("-1e400", None);
-        check("1e-400", None);
-        check("4e-320", None);
-        check("nan", None);
-        check("7 ", None);
-        check("x", None);
-    }
-}

@@ -19,21 +19,40 @@ pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
     if text.is_empty() {
         return Some(0.0);
     }
-    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r'))?;
-    let number = read(&text[start..])?;
+    let number = read(behind_spaces(text)?)?;
     (!number.value.is_nan()).then_some(number.value)
 }
 
+/// Reads a number as SORT does: spaces may stand before it, nothing is 0, a zero byte ends the text; what is out of
+/// range is none, and so is what lost digits because it is nearly 0.
+pub(crate) fn parse_weight(text: &[u8]) -> Option<f64> {
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let number = read(behind_spaces(text)?)?;
+    (!number.out_of_range && !number.denormal_lost && !number.value.is_nan()).then_some(number.value)
+}
+
+/// What is left of a text behind spaces, if there is more.
+fn behind_spaces(text: &[u8]) -> Option<&[u8]> {
+    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r'))?;
+    Some(&text[start..])
+}
+
+#[derive(Default)]
 struct Number {
     value: f64,
     /// Too large, or too small to differ from 0.
     out_of_range: bool,
+    /// So near to 0 that digits were lost.
+    denormal_lost: bool,
 }
 
 fn read(text: &[u8]) -> Option<Number> {
     // Nearly all scores are short integers.
     if let Some(value) = short_integer(text) {
-        return Some(Number { value, out_of_range: false });
+        return Some(Number { value, ..Number::default() });
     }
     let (negative, rest) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -42,15 +61,15 @@ fn read(text: &[u8]) -> Option<Number> {
     };
     let sign = if negative { -1.0 } else { 1.0 };
     if let [b'0', b'x' | b'X', hex @ ..] = rest {
-        return hexadecimal(hex).map(|number| Number { value: sign * number.value, out_of_range: number.out_of_range });
+        return hexadecimal(hex).map(|number| Number { value: sign * number.value, ..number });
     }
     if rest.eq_ignore_ascii_case(b"inf") || rest.eq_ignore_ascii_case(b"infinity") {
-        return Some(Number { value: sign * f64::INFINITY, out_of_range: false });
+        return Some(Number { value: sign * f64::INFINITY, ..Number::default() });
     }
     if rest.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"nan")) {
         let tail = &rest[3..];
         let is_tail = tail.is_empty() || tail.starts_with(b"(") && tail.ends_with(b")");
-        return is_tail.then_some(Number { value: f64::NAN, out_of_range: false });
+        return is_tail.then_some(Number { value: f64::NAN, ..Number::default() });
     }
     if !rest.first().is_some_and(|byte| byte.is_ascii_digit() || *byte == b'.') {
         return None;
@@ -58,7 +77,9 @@ fn read(text: &[u8]) -> Option<Number> {
     let value: f64 = std::str::from_utf8(rest).ok()?.parse().ok()?;
     let digits = rest.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
     let is_zero = digits.clone().all(|byte| matches!(byte, b'0' | b'.'));
-    Some(Number { value: sign * value, out_of_range: value.is_infinite() || value == 0.0 && !is_zero })
+    let out_of_range = value.is_infinite() || value == 0.0 && !is_zero;
+    // In decimal such a number has hundreds of digits.
+    Some(Number { value: sign * value, out_of_range, denormal_lost: value.is_subnormal() })
 }
 
 /// A number of up to 15 digits and nothing else, which is exact.
@@ -130,7 +151,9 @@ fn hexadecimal(text: &[u8]) -> Option<Number> {
         1000.. => value * step(500) * step(500) * step((exponent - 1000).min(1000)),
         _ => value * step(exponent),
     };
-    Some(Number { value, out_of_range: value.is_infinite() || value == 0.0 && mantissa != 0 })
+    let exact = !lost && i64::from(exponent) + i64::from(mantissa.trailing_zeros()) >= -1074;
+    let out_of_range = value.is_infinite() || value == 0.0 && mantissa != 0;
+    Some(Number { value, out_of_range, denormal_lost: value.is_subnormal() && !exact })
 }
 
 /// The score as it stands in a block of a small sorted set: an integer if it is one, and then without the sign of -0.
@@ -215,6 +238,28 @@ mod tests {
             " ",
         ] {
             check(bad, None, None);
+        }
+    }
+
+    #[test]
+    fn numbers_to_sort_by_are_read_as_by_redis() {
+        let check = |text: &str, expected: Option<f64>| assert_eq!(parse_weight(text.as_bytes()), expected, "{text}");
+        check("", Some(0.0));
+        check("\0x", Some(0.0));
+        check(" 7", Some(7.0));
+        check("\x0b7\0 x", Some(7.0));
+        check("-0", Some(-0.0));
+        check("0x10", Some(16.0));
+        check("inf", Some(f64::INFINITY));
+        check("-Infinity", Some(f64::NEG_INFINITY));
+        check("1e308", Some(1e308));
+        check("0e999", Some(0.0));
+        check("2.2250738585072014e-308", Some(f64::MIN_POSITIVE));
+        check("0x1p-1074", Some(5e-324));
+        for bad in
+            [" ", "1e400", "-1e400", "1e-400", "4e-320", "2.2250738585072011e-308", "0x1.8p-1074", "nan", "7 ", "x"]
+        {
+            check(bad, None);
         }
     }
 

@@ -481,11 +481,25 @@ impl<'a> Reader<'a> {
     fn zset(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
         let mut zset = Zset::for_members(len, 0);
-        for _ in 0..len {
+        let mut member = || -> Result<(Vec<u8>, f64), Wrong> {
             let member = self.string()?.into_bytes();
             let score = if kind == TYPE_ZSET { self.score_text()? } else { f64::from_le_bytes(self.array()?) };
-            if score.is_nan() || zset.set(&member, score).is_some() {
-                return Err(Wrong::Object);
+            Ok((member, score))
+        };
+        let add = |zset: &mut Zset, member: &[u8], score: f64| match score.is_nan() || zset.set(member, score).is_some()
+        {
+            true => Err(Wrong::Object),
+            false => Ok(()),
+        };
+        if zset.is_small() {
+            // One long member makes it a large one, which keeps the sign of -0 of those before it, too.
+            let members: Vec<(Vec<u8>, f64)> = (0..len).map(|_| member()).collect::<Result<_, _>>()?;
+            zset = Zset::for_members(len, members.iter().map(|(member, _)| member.len()).max().unwrap_or(0));
+            members.iter().try_for_each(|(member, score)| add(&mut zset, member, *score))?;
+        } else {
+            for _ in 0..len {
+                let (member, score) = member()?;
+                add(&mut zset, &member, score)?;
             }
         }
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }

@@ -32,14 +32,15 @@ use crate::big::{KEYS_MAX, carry_out, takes_long};
 use crate::block::Ready;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::effect::{Collected, Effect};
-use crate::execute::{Attempted, Blocks, FAILED, Who};
+use crate::execute::FAILED;
 use crate::gate::Closed;
-use crate::hold::{Mode, NOBODY, Ticket};
+use crate::hold::{Mode, Ticket};
 use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
 use crate::park::{Finished, ReplyForm, Words};
 use crate::section::{Section, SectionWait};
 use crate::stripe::Now;
 use crate::turn::caught;
+use crate::undeclared::Alone;
 use crate::watch::Watching;
 use crate::whole::ELEMENTS_MAX;
 
@@ -582,13 +583,8 @@ impl Exec {
         match (alone, &mut self.turn) {
             (Some((closed, collected)), _) => match spec.handler {
                 Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
-                Handler::Keyspace(handle) => {
-                    let pass = closed.pass();
-                    let (now_ms, collected) = (Some(self.now_ms), Some(collected));
-                    let who = Who { id: NOBODY, now_ms, collected, blocks: Blocks::Never };
-                    // Nothing is held while the gate is closed, and those who wait are served when it is open.
-                    let attempted = inner.attempt(&pass, spec, handle, &words, db, who, out, None);
-                    debug_assert!(matches!(attempted, Attempted::Done), "a hold behind a closed gate");
+                Handler::Keyspace(_) => {
+                    Alone { inner, closed, now_ms: self.now_ms, collected }.execute(spec, db, &words, out);
                 }
                 Handler::Container | Handler::Connection(_) => out.error("ERR this command needs a connection"),
             },

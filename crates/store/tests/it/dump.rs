@@ -178,6 +178,29 @@ fn payloads_are_exchanged_with_redis() {
     both.check(&[b"DBSIZE"]);
 }
 
+/// One long member makes a sorted set a large one, in which a score of -0 keeps its sign.
+#[test]
+fn scores_of_minus_zero_are_restored_as_by_redis() {
+    let mut both = Both::new(Protocol::Resp2);
+    let long = [b'l'; 80];
+    for members in [[&b"a"[..], b"b"], [b"a", &long], [&long, b"b"]] {
+        both.check(&[b"DEL", b"z", b"ours", b"theirs"]);
+        // Long before short: the set is large from the first member on.
+        both.check(&[b"ZADD", b"z", b"1", &long]);
+        members.iter().for_each(|member| drop(both.check(&[b"ZADD", b"z", b"-0", member])));
+        if !members.contains(&&long[..]) {
+            both.check(&[b"ZREM", b"z", &long]);
+        }
+        let (ours, theirs) = (bulk(&both.ours(&[b"DUMP", b"z"])), bulk(&both.theirs(&[b"DUMP", b"z"])));
+        both.check(&[b"RESTORE", b"ours", b"0", &ours]);
+        both.check(&[b"RESTORE", b"theirs", b"0", &theirs]);
+        for key in [&b"z"[..], b"ours", b"theirs"] {
+            both.check(&[b"OBJECT", b"ENCODING", key]);
+            both.check(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]);
+        }
+    }
+}
+
 fn restore_options_are_those_of_redis(protocol: Protocol) {
     let mut both = Both::new(protocol);
     let payload = sealed(b"\0\x05value", 10);

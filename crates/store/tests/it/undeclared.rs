@@ -143,8 +143,24 @@ fn it_is_part_of_a_transaction() {
         SORT l BY w_* STORE d\r\nRPUSH l 4\r\nSORT l BY w_* GET w_*\r\nSORT_RO none BY w_*\r\nSORT l BY\r\n\
         SORT l BY w_* JUNK\r\nLRANGE d 0 -1\r\nEXEC\r\nDISCARD\r\nMULTI\r\nSORT l BY w_* GET # STORE d\r\n\
         LRANGE d 0 -1\r\nSELECT 1\r\nSORT l BY w_*\r\nEXEC\r\nSELECT 0\r\nMULTI\r\nFLUSHALL\r\nRPUSH l 2 1\r\n\
-        MSET w_1 3 w_2 1\r\nSORT l BY w_*\r\nEXEC\r\n";
+        MSET w_1 3 w_2 1\r\nSORT l BY w_*\r\nEXEC\r\nMULTI\r\nSORT l BY w_* GET # GET w_* GET h_*->f\r\n\
+        SORT l BY w_* STORE d\r\nSORT none BY w_* STORE e\r\nSORT w_1 BY w_*\r\nSORT_RO l BY w_* STORE d\r\n\
+        LRANGE d 0 -1\r\nKEYS d*\r\nSORT d GET w_*\r\nSORT l BY none_* STORE d\r\nFLUSHALL\r\n\
+        SORT l BY w_* GET w_*\r\nEXEC\r\n";
     check_alike(&[script], &redis, &ours);
+    // Alone as well it serves who waits for what it stores.
+    let (mut waiting, mut client) = (ours.connect(), ours.connect());
+    client.ask(&["RPUSH", "l", "2", "1"]);
+    waiting.command(&["BLPOP", "d", "0"]);
+    wait_for("BLPOP to wait", || client.ask(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
+    for words in [&["MULTI"][..], &["SORT", "l", "BY", "w_*", "STORE", "d"], &["FLUSHDB", "junk"]] {
+        client.ask(words);
+    }
+    client.command(&["EXEC"]);
+    assert_eq!(client.read_reply(), b"*2\r\n:2\r\n-ERR syntax error\r\n");
+    assert_eq!(waiting.read_reply(), b"*2\r\n$1\r\nd\r\n$1\r\n1\r\n");
+    client.ask(&["DEL", "d", "l"]);
+    client.ask(&["RPUSH", "l", "2", "1"]);
     // It waits for what another holds, as a whole.
     let mut client = ours.connect();
     client.ask(&["MSET", "w_1", "3", "w_2", "1"]);

@@ -70,10 +70,51 @@ fn a_hyperloglog_that_was_looked_into_is_raw() {
 
 #[test]
 fn a_hyperloglog_that_is_cut_off_is_shown_as_by_redis() {
-    check(&["PFADD p a 9999; APPEND p abc; PFDEBUG DECODE p; PFCOUNT p; APPEND p c; PFDEBUG DECODE p"]);
+    let cut_off = r#"SET p "HYLL\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00abc""#;
+    check(&[
+        "PFADD p a 9999; APPEND p abc; PFDEBUG DECODE p; PFCOUNT p; APPEND p c; PFDEBUG DECODE p",
+        &format!("{cut_off}; PFADD p 10000 mynewtext; GET p; PFCOUNT p; PFDEBUG DECODE p"),
+        &format!("{cut_off}; PFADD p a; GET p; PFADD p b c d; GET p; PFADD p e f g h i j k; GET p; PFCOUNT p"),
+        &format!("{cut_off}; PFADD p 1; PFADD p 2; PFADD p 3; PFADD p 4; GET p; PFMERGE p q; PFDEBUG TODENSE p"),
+    ]);
 }
 
 #[test]
 fn lists_of_commands_are_arrays() {
     check(&["COMMAND LIST FILTERBY PATTERN get; COMMAND GETKEYSANDFLAGS SET a GET"]);
+}
+
+/// A small sorted set keeps no sign of a score of -0, a large one does; so it shows which form a value has passed through.
+#[test]
+fn a_score_of_minus_zero_keeps_its_sign_as_in_redis() {
+    const LONG: &str = "a-member-that-is-somewhat-longer-than-the-sixty-four-bytes-of-a-small-one";
+    let members: Vec<String> = (0..130).map(|n| format!("{n} m{n}")).collect();
+    let made = format!("ZADD z {}; ZUNIONSTORE z 1 z WEIGHTS -0", members.join(" "));
+    check(&[
+        "ZADD z -0 a; ZSCORE z a; ZINCRBY z -0 b; ZRANGE z 0 -1 WITHSCORES; ZADD z INCR -0 c",
+        &format!("{made}; ZRANGE z 0 -1 WITHSCORES; ZDIFF 1 z WITHSCORES"),
+        &format!("{made}; ZRANGESTORE d z 0 -1; ZRANGE d 0 -1 WITHSCORES"),
+        &format!("{made}; ZRANGESTORE d z 0 128 REV; ZRANGE d 0 -1 WITHSCORES"),
+        &format!("{made}; ZRANGESTORE d z 1 2; ZRANGE d 0 -1 WITHSCORES"),
+        &format!("{made}; ZRANGESTORE d z -inf inf BYSCORE; ZRANGE d 0 -1 WITHSCORES"),
+        &format!("{made}; ZRANGESTORE d z - + BYLEX; ZRANGE d 0 -1 WITHSCORES"),
+        &format!(
+            "ZADD z -0 a; ZADD z -0 {LONG}; ZRANGE z 0 -1 WITHSCORES; ZRANGESTORE d z 0 -1; ZRANGE d 0 -1 WITHSCORES"
+        ),
+    ]);
+}
+
+#[test]
+fn texts_and_numbers_to_be_sorted_end_at_a_nul() {
+    let texts = r#"RPUSH l "a\x00c" "a\x00b" "a" b "a\x00a" "b\x00""#;
+    let numbers = r#"RPUSH l "5\x00x" 3 "" "\x00" "4\x00""#;
+    check(&[
+        // What is equal stays in the order of the list.
+        &format!("{texts}; SORT l ALPHA; SORT l ALPHA DESC; SORT l ALPHA LIMIT 1 3; SORT l ALPHA DESC LIMIT 0 2"),
+        &format!("{texts}; SORT l ALPHA GET # GET none; SORT_RO l ALPHA; SORT l BY none_* ALPHA DESC"),
+        &format!("{texts}; SORT l ALPHA STORE d; LRANGE d 0 -1; SORT l ALPHA DESC STORE d; LRANGE d 0 -1"),
+        &format!(r##"{numbers}; SORT l; SORT l DESC; SORT l GET "#\x00x" GET #; SORT l STORE d; LRANGE d 0 -1"##),
+        r#"RPUSH l 1 2 3; MSET w_1 "5\x00x" w_2 "\x00" w_3 ""; SORT l BY w_*; SORT l BY w_* DESC; SET w_3 " "; SORT l BY w_*"#,
+        "RPUSH l 0x1p-1074 1; SORT l",
+    ]);
 }
