@@ -10,6 +10,11 @@ use super::grammar::{Grammar, Maker, Words};
 use super::value::Shown;
 use crate::random::Random;
 
+/// A copy of what SORT is to sort, in its own type.
+pub(super) const SORTED: &[u8] = b"sorted";
+/// The same elements as a list.
+const LISTED: &[u8] = b"listed";
+
 /// How a sequence's servers and clients are set before it.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
@@ -88,7 +93,7 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
     let kind = maker.random.below(100);
     let mut run = |maker: &mut Maker<'_>, client: usize, count: usize| {
         for _ in 0..count {
-            let commands = unit(maker.command(), settings.protocol);
+            let commands = unit(maker.command(), settings);
             steps.push(Step::Run { client, commands });
         }
     };
@@ -108,7 +113,7 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
             steps.push(one(1, vec![b"UNWATCH".to_vec()]));
             steps.push(one(1, vec![b"WATCH".to_vec(), watched]));
             for _ in 0..1 + maker.random.below(3) {
-                steps.push(Step::Run { client: 0, commands: unit(maker.command(), settings.protocol) });
+                steps.push(Step::Run { client: 0, commands: unit(maker.command(), settings) });
             }
             let transaction = [words(&["MULTI"]), words(&["PING"]), words(&["EXEC"])];
             steps.push(Step::Run { client: 1, commands: transaction.to_vec() });
@@ -162,7 +167,7 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
                     command = words(fill);
                     command[1] = filled.clone();
                 }
-                then.extend(unit(command, settings.protocol));
+                then.extend(unit(command, settings));
             }
             let unblock = if maker.random.one_in(2) { "TIMEOUT" } else { "ERROR" };
             steps.push(Step::Block { words: blocks, then, unblock });
@@ -177,13 +182,13 @@ fn transaction(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings
     }
     let others = |maker: &mut Maker<'_>, steps: &mut Vec<Step>| {
         if maker.random.one_in(6) {
-            steps.push(Step::Run { client: 1, commands: unit(maker.command(), settings.protocol) });
+            steps.push(Step::Run { client: 1, commands: unit(maker.command(), settings) });
         }
     };
     others(maker, steps);
     steps.push(one(0, words(&["MULTI"])));
     for _ in 0..maker.random.below(8) {
-        steps.push(Step::Run { client: 0, commands: unit(maker.command(), settings.protocol) });
+        steps.push(Step::Run { client: 0, commands: unit(maker.command(), settings) });
     }
     others(maker, steps);
     let end = if maker.random.one_in(10) { "DISCARD" } else { "EXEC" };
@@ -200,21 +205,46 @@ fn by_name(name: &[u8], command: &[Vec<u8>]) -> bool {
         || name.starts_with(b"ZRANGE") && command.iter().any(|word| word.eq_ignore_ascii_case(b"BYLEX"))
 }
 
-/// Patterns that name other keys are not here yet.
-fn own_order(mut sort: Words) -> Words {
-    for at in 2..sort.len() {
-        let before = sort[at - 1].to_ascii_uppercase();
-        match &before[..] {
-            b"GET" => sort[at] = b"#".to_vec(),
-            b"BY" => sort[at] = b"nosort".to_vec(),
-            _ => {}
+/// Whether an option of SORT stands before a pattern that leads to other keys, or, if not `leads`, before one that doesn't.
+fn has_pattern(sort: &[Vec<u8>], option: &[u8], leads: bool) -> bool {
+    // As in Redis patterns are read up to a NUL.
+    let is_led = |pattern: &[u8]| pattern.iter().take_while(|byte| **byte != 0).any(|byte| *byte == b'*');
+    sort[1..].windows(2).any(|pair| pair[0].eq_ignore_ascii_case(option) && is_led(&pair[1]) == leads)
+}
+
+/// Whether a SORT asks for no order.
+pub(super) fn is_unordered(sort: &[Vec<u8>]) -> bool {
+    has_pattern(sort, b"by", false)
+}
+
+/// SORT with what makes its answer one that Redis gives every time: it gives a sorted set that it sorts its large form,
+/// and takes members of a set as its table has them, so a copy is sorted, under one of two names. Of [`LISTED`], a list
+/// with the same elements, equal texts keep their order, and other keys are missed in order; of [`SORTED`] texts that are
+/// equal up to a NUL come in any order, and no more of them is asked for than they themselves.
+fn sort(mut sort: Words, settings: &Settings) -> Vec<Words> {
+    let has = |sort: &[Vec<u8>], other: &str| sort[2..].iter().any(|word| word.eq_ignore_ascii_case(other.as_bytes()));
+    let (by, gets) = (has_pattern(&sort, b"by", true), has_pattern(&sort, b"get", true));
+    let is_list = match has(&sort, "alpha") {
+        _ if settings.events.is_some_and(|classes| classes.contains('m')) => by || gets,
+        true => by || !has(&sort, "store") && (gets || sort[1].starts_with(b"l")),
+        false => false,
+    };
+    if has(&sort, "alpha") && by {
+        // Of equal weights a limit leaves any.
+        while let Some(at) = sort[2..].iter().position(|word| word.eq_ignore_ascii_case(b"limit")) {
+            sort.drain(at + 2..sort.len().min(at + 5));
         }
     }
-    sort
+    let key = std::mem::replace(&mut sort[1], if is_list { LISTED } else { SORTED }.to_vec());
+    // Redis's SORT takes an earlier command's number out of range for its own; this one has none.
+    let number = words(&["ZADD", "sorted", "XX", "1", "a"]);
+    let copy = vec![b"COPY".to_vec(), key, SORTED.to_vec(), b"REPLACE".to_vec()];
+    let list = words(&["SORT", "sorted", "BY", "nosort", "STORE", "listed"]);
+    vec![number, copy, list, sort, words(&["DEL", "sorted", "listed"])]
 }
 
 /// A command with what must follow it.
-fn unit(command: Words, protocol: u8) -> Vec<Words> {
+fn unit(command: Words, settings: &Settings) -> Vec<Words> {
     let name = command[0].to_ascii_uppercase();
     let is = |other: &str| name == other.as_bytes();
     match command.get(1) {
@@ -223,16 +253,7 @@ fn unit(command: Words, protocol: u8) -> Vec<Words> {
             let delete = vec![b"DEL".to_vec(), key.clone()];
             vec![command, delete]
         }
-        // Redis gives a sorted set that it sorts its large form, which is then kept by this copy alone.
-        Some(key) if is("SORT") || is("SORT_RO") => {
-            const COPY: &[u8] = b"sorted";
-            let copy = vec![b"COPY".to_vec(), key.clone(), COPY.to_vec(), b"REPLACE".to_vec()];
-            let mut sort = command.clone();
-            sort[1] = COPY.to_vec();
-            // Redis's SORT takes an earlier command's number out of range for its own; this one has none.
-            let number = words(&["ZADD", "sorted", "XX", "1", "a"]);
-            vec![number, copy, own_order(sort), words(&["DEL", "sorted"])]
-        }
+        Some(_) if is("SORT") || is("SORT_RO") => sort(command, settings),
         // By names alone only members of one score have an order.
         Some(_) if by_name(&name, &command) => {
             const COPY: &[u8] = b"lex";
@@ -243,7 +264,7 @@ fn unit(command: Words, protocol: u8) -> Vec<Words> {
             ranged[at] = COPY.to_vec();
             vec![level, ranged, words(&["DEL", "lex"])]
         }
-        None if is("RESET") => vec![command, words(&["HELLO", &protocol.to_string()])],
+        None if is("RESET") => vec![command, words(&["HELLO", &settings.protocol.to_string()])],
         _ => vec![command],
     }
 }
