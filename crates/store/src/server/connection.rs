@@ -2,7 +2,8 @@
 //!
 //! The task waits for readability without a buffer, takes a [`Workspace`] of the worker when there is something to
 //! read, and gives it back as soon as nothing is half read, so that an idle connection is a few hundred bytes. One
-//! read makes one turn: all complete commands are run, the replies are written once.
+//! read makes one turn: all complete commands are run, the replies are written once, mostly together with those of other
+//! connections ([`batch`](super::batch)).
 //!
 //! Reads go through `poll_read`, which notices that a partly filled buffer means an empty socket; so a request and
 //! its reply cost one read, one write and one wait, and no read that fails.
@@ -18,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{CommandLimits, CommandParser, CommandStatus, ProtocolError, ReplySink, ReplyWriter};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{tcp, unix};
 
 use super::Worker;
+use super::batch::{Exit, State};
 use super::client::Client;
 use super::dispatch::{Context, Outcome, Replies, Session};
 use super::transaction::Exec;
@@ -49,33 +51,28 @@ const FREED_ASIDE: usize = 8 << 20;
 /// Bytes of replies after which a connection lets the others of its worker go first.
 const WRITE_SHARE: usize = 256 * 1024;
 
-/// A stream socket that a connection can run on.
+/// The half of a socket that a connection reads; what it writes goes through its [`Exit`].
 pub(super) trait Socket: AsyncRead + Unpin + 'static {
     fn poll_readable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>>;
     fn poll_writable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>>;
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 }
 
 macro_rules! socket {
-    ($stream:ty) => {
-        impl Socket for $stream {
+    ($half:ty) => {
+        impl Socket for $half {
             fn poll_readable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-                self.poll_read_ready(cx)
+                self.as_ref().poll_read_ready(cx)
             }
 
             fn poll_writable(&self, cx: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-                self.poll_write_ready(cx)
-            }
-
-            fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-                self.try_write(bytes)
+                self.as_ref().poll_write_ready(cx)
             }
         }
     };
 }
 
-socket!(TcpStream);
-socket!(UnixStream);
+socket!(tcp::OwnedReadHalf);
+socket!(unix::OwnedReadHalf);
 
 /// Buffers of a connection that is at work.
 #[derive(Default)]
@@ -130,6 +127,7 @@ impl Workspace {
 pub(super) struct Connection<S> {
     worker: Rc<Worker>,
     stream: S,
+    exit: Rc<Exit>,
     client: Arc<Client>,
     session: Session,
     workspace: Option<Box<Workspace>>,
@@ -141,6 +139,8 @@ enum Came {
     Bytes(usize),
     /// Messages of channels that it listens to.
     Messages,
+    /// Nothing: the socket did not take the replies of the last turn.
+    Stuck,
 }
 
 /// Why a turn can't go on by itself.
@@ -164,8 +164,14 @@ enum Step {
 }
 
 impl<S: Socket> Connection<S> {
-    pub fn new(worker: Rc<Worker>, stream: S, client: Arc<Client>, authenticated: bool) -> Connection<S> {
-        Connection { worker, stream, client, session: Session::new(authenticated), workspace: None }
+    pub fn new(
+        worker: Rc<Worker>,
+        stream: S,
+        exit: Rc<Exit>,
+        client: Arc<Client>,
+        authenticated: bool,
+    ) -> Connection<S> {
+        Connection { worker, stream, exit, client, session: Session::new(authenticated), workspace: None }
     }
 
     /// Serves the client until it leaves or is made to.
@@ -174,7 +180,7 @@ impl<S: Socket> Connection<S> {
             let mut last = false;
             match poll_fn(|cx| self.poll_read(cx, &mut last)).await {
                 Ok(Came::Bytes(count)) if count > 0 => {}
-                Ok(Came::Messages) => {
+                Ok(Came::Messages | Came::Stuck) => {
                     if !Box::pin(self.deliver()).await {
                         return;
                     }
@@ -185,7 +191,7 @@ impl<S: Socket> Connection<S> {
             }
             let filled =
                 self.workspace.as_ref().is_some_and(|workspace| workspace.input.len() == workspace.input.capacity());
-            if !self.turn().await || last {
+            if !self.turn(last).await || last {
                 return;
             }
             self.settle();
@@ -202,6 +208,11 @@ impl<S: Socket> Connection<S> {
         self.client.register(cx.waker());
         if self.client.is_killed() {
             return Poll::Ready(Ok(Came::Bytes(0)));
+        }
+        match self.exit.state() {
+            State::Clear | State::Waiting => {}
+            State::Stuck => return Poll::Ready(Ok(Came::Stuck)),
+            State::Gone => return Poll::Ready(Ok(Came::Bytes(0))),
         }
         *last = self.worker.server.is_stopping();
         match self.stream.poll_readable(cx) {
@@ -230,7 +241,7 @@ impl<S: Socket> Connection<S> {
         (self.session.listens() || self.client.is_monitor()) && self.client.outbox.is_filled()
     }
 
-    /// Sends the messages that came while nothing was asked; false if the connection is to be closed.
+    /// Sends the messages that came while nothing was asked, and what is left of the last replies; false if the connection is to be closed.
     async fn deliver(&mut self) -> bool {
         let mut workspace = self.workspace.take().unwrap_or_else(|| self.worker.take_workspace());
         self.client.outbox.drain(&mut workspace.output);
@@ -285,8 +296,8 @@ impl<S: Socket> Connection<S> {
         activity.output = 0;
     }
 
-    /// Runs every complete request; false if the connection is to be closed.
-    async fn turn(&mut self) -> bool {
+    /// Runs every complete request; false if the connection is to be closed. After the `last` one nothing waits.
+    async fn turn(&mut self, last: bool) -> bool {
         let Some(mut workspace) = self.workspace.take() else { return false };
         let goes_on = loop {
             let options = self.worker.options();
@@ -294,6 +305,7 @@ impl<S: Socket> Connection<S> {
             workspace.count(&self.worker.server.store.0.memory);
             self.session.stop_clock(&self.worker);
             match step {
+                Step::Drained if !last && self.keep(&mut workspace.output) => break true,
                 Step::Drained => break self.flush(&mut workspace.output, &options).await,
                 Step::Share => {
                     if !self.flush(&mut workspace.output, &options).await {
@@ -358,6 +370,9 @@ impl<S: Socket> Connection<S> {
         }
         let Workspace { input, start, parser, output, need, .. } = workspace;
         self.session.now = Instant::now();
+        if self.worker.batch.is_overdue(self.session.now) {
+            self.worker.send_batch();
+        }
         for _ in 0..TURN_COMMANDS {
             let limits = CommandLimits {
                 max_bulk: options.proto_max_bulk_len,
@@ -419,15 +434,33 @@ impl<S: Socket> Connection<S> {
         }
     }
 
+    /// Leaves a turn's replies to be sent with those of other connections, if there are any.
+    fn keep(&mut self, output: &mut Vec<u8>) -> bool {
+        let is_kept = self.worker.live.get() > 1
+            && !output.is_empty()
+            && self.worker.batch.keep(&self.exit, output, self.session.now);
+        if is_kept {
+            output.clear();
+        }
+        is_kept
+    }
+
     /// Writes everything; false if the client is gone, is killed or reads too slowly.
     async fn flush(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
         if output.len() > WRITE_SHARE {
             // Boxed: few replies are so large, all connections would carry its size.
             return Box::pin(self.flush_in_shares(output, options)).await;
         }
+        if self.exit.state() == State::Waiting {
+            self.worker.send_batch();
+        }
+        self.exit.take_rest(output);
+        if self.exit.state() == State::Gone {
+            return false;
+        }
         let mut sent = 0;
         while sent < output.len() {
-            match self.stream.try_write(&output[sent..]) {
+            match self.exit.try_write(&output[sent..]) {
                 Ok(count) => {
                     sent += count;
                     self.worker.counters.writes.add(1);
@@ -663,6 +696,10 @@ impl<S: Socket> Connection<S> {
 
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
+        if self.exit.state() == State::Waiting {
+            // The worker may end with its last connection.
+            self.worker.send_batch();
+        }
         self.session.leave(&self.client, &self.worker.server.store.0);
         if self.client.is_monitor() {
             self.worker.server.monitors.remove(&self.client);
@@ -681,7 +718,7 @@ mod tests {
         fn future_size<S: Socket, F: Future>(_: fn(Connection<S>) -> F) -> usize {
             size_of::<F>()
         }
-        let size = future_size(Connection::<TcpStream>::run);
+        let size = future_size(Connection::<tcp::OwnedReadHalf>::run);
         assert!(size <= 512, "{size} bytes");
     }
 

@@ -14,6 +14,7 @@
 //! turn's own bounds in `connection`.
 
 mod admin;
+mod batch;
 mod client;
 mod client_command;
 mod cluster;
@@ -51,6 +52,7 @@ pub(crate) use rows::COMMANDS;
 use crate::config::ServerOptions;
 use crate::object::limits;
 use crate::{Stats, Store};
+use batch::{Batch, Exit, Half};
 use client::{Client, Clients};
 use connection::{Connection, Workspace};
 use counters::{Errors, Histograms, Totals, WorkerCounters};
@@ -147,6 +149,8 @@ struct Worker {
     options: RefCell<(u64, Arc<ServerOptions>)>,
     #[allow(clippy::vec_box, reason = "connections own them boxed, so that an idle one holds a pointer")]
     workspaces: RefCell<Vec<Box<Workspace>>>,
+    /// Replies that leave together.
+    batch: Batch,
     live: Cell<usize>,
     all_gone: Notify,
 }
@@ -242,9 +246,11 @@ impl Server {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         self.tcp_port.store(u64::from(listener.local_addr()?.port()), Ordering::Relaxed);
         let worker = self.worker();
+        let sending = tokio::task::spawn_local(worker.clone().send_batches());
         self.serve(&worker, || listener.accept(), |(stream, peer)| worker.accept_tcp(stream, peer)).await;
         drop(listener);
         worker.finish().await;
+        sending.abort();
         Ok(())
     }
 
@@ -254,9 +260,11 @@ impl Server {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let path = listener.local_addr()?.as_pathname().map(|path| path.display().to_string()).unwrap_or_default();
         let worker = self.worker();
+        let sending = tokio::task::spawn_local(worker.clone().send_batches());
         self.serve(&worker, || listener.accept(), |(stream, _)| worker.accept_unix(stream, &path)).await;
         drop(listener);
         worker.finish().await;
+        sending.abort();
         Ok(())
     }
 
@@ -291,6 +299,7 @@ impl Server {
             counters,
             options: RefCell::new((self.options_version.load(Ordering::Acquire), self.options())),
             workspaces: RefCell::default(),
+            batch: Batch::default(),
             live: Cell::new(0),
             all_gone: Notify::new(),
         })
@@ -410,33 +419,54 @@ impl Worker {
         }
         let local = stream.local_addr().map(|local| local.to_string()).unwrap_or_default();
         let descriptor = stream.as_raw_fd();
-        self.start(stream, &options, |id| Client::new(id, peer.to_string(), local, false, descriptor));
+        let (stream, half) = stream.into_split();
+        self.start(stream, Half::Tcp(half), &options, |id| Client::new(id, peer.to_string(), local, false, descriptor));
     }
 
     fn accept_unix(self: &Rc<Self>, stream: tokio::net::UnixStream, path: &str) {
         let address = format!("{path}:0");
         let descriptor = stream.as_raw_fd();
         let options = self.options();
-        self.start(stream, &options, |id| Client::new(id, address.clone(), address, true, descriptor));
+        let (stream, half) = stream.into_split();
+        self.start(stream, Half::Unix(half), &options, |id| {
+            Client::new(id, address.clone(), address, true, descriptor)
+        });
     }
 
     fn start<S: connection::Socket>(
         self: &Rc<Self>,
         stream: S,
+        half: Half,
         options: &ServerOptions,
         client: impl FnOnce(u64) -> Client,
     ) {
         let id = self.server.next_client.fetch_add(1, Ordering::Relaxed);
         let client = Arc::new(client(id));
+        let exit = Exit::new(half, client.clone());
         self.counters.connections.add(1);
         if !self.server.clients.add(&client, options.maxclients as usize) {
             self.counters.rejected.add(1);
-            let _ = stream.try_write(TOO_MANY_CLIENTS);
+            let _ = exit.try_write(TOO_MANY_CLIENTS);
             return;
         }
         self.live.set(self.live.get() + 1);
-        let connection = Connection::new(self.clone(), stream, client, !options.needs_password());
+        let connection = Connection::new(self.clone(), stream, exit, client, !options.needs_password());
         tokio::task::spawn_local(connection.run());
+    }
+
+    /// Sends the replies that wait, whenever some do.
+    async fn send_batches(self: Rc<Self>) {
+        std::future::poll_fn(|cx| {
+            self.batch.set_sender(cx.waker());
+            self.send_batch();
+            std::task::Poll::<()>::Pending
+        })
+        .await;
+    }
+
+    /// Sends the replies that wait.
+    fn send_batch(&self) {
+        self.batch.send(&self.counters);
     }
 
     fn take_workspace(&self) -> Box<Workspace> {
@@ -518,7 +548,8 @@ mod tests {
     }
 
     /// Runs a test on a worker's runtime, with a worker and a listener of its own.
-    fn on_worker(test: impl AsyncFnOnce(Rc<Worker>, tokio::net::TcpListener)) {
+    /// Runs a test beside the connections of a worker, which sends no batches unless it is told to.
+    pub(super) fn on_worker(test: impl AsyncFnOnce(Rc<Worker>, tokio::net::TcpListener)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
         runtime.expect("a runtime").block_on(async {
             let server = Server::new(Store::new(crate::StoreOptions::default()), ServerOptions::default());

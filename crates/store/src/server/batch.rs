@@ -1,0 +1,307 @@
+//! Replies that leave together.
+//!
+//! One look of the runtime at its sockets may find many connections readable. Their turns run one after the other, and if
+//! each sent its replies at once, each would wake its client, which answers and falls asleep again while the next turn
+//! runs: waking a sleeping thread is the dearest part of a small send. So the replies of a turn wait in a buffer of the
+//! worker, and a task sends them all. It is woken by the first of them, and so stands in the runtime's queue behind
+//! every connection that the same look found readable, and before whatever the next look will find.
+//!
+//! A worker with a single connection sends at once, and so does a turn with many bytes. Replies wait for at most
+//! [`WAIT_MAX`] while other turns begin. Order is kept: who sends at once sends first what waits.
+//!
+//! What a socket doesn't take stays with its [`Exit`], and the connection, which is woken, goes on with it before it
+//! reads anything more.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use tokio::net::{tcp, unix};
+
+use super::client::Client;
+use super::counters::WorkerCounters;
+
+/// Bytes of a turn that wait; more are sent at once, without being copied.
+const TURN_MAX: usize = 4 * 1024;
+
+/// Bytes at which all that waits is sent.
+const BATCH_MAX: usize = 64 * 1024;
+
+/// Replies wait no longer than this for turns that have not begun.
+const WAIT_MAX: Duration = Duration::from_micros(500);
+
+/// The half of a socket that is written to.
+pub(super) enum Half {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+}
+
+impl Half {
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Half::Tcp(half) => half.try_write(bytes),
+            Half::Unix(half) => half.try_write(bytes),
+        }
+    }
+}
+
+/// How it stands with what a connection has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing waits.
+    Clear,
+    /// Replies are in the worker's batch.
+    Waiting,
+    /// The socket did not take all of them: the rest is here.
+    Stuck,
+    /// The client is gone.
+    Gone,
+}
+
+/// A connection's way out, shared with the batch.
+pub(super) struct Exit {
+    /// Always there, except while this is dropped.
+    half: Option<Half>,
+    client: Arc<Client>,
+    state: Cell<State>,
+    rest: RefCell<Vec<u8>>,
+}
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        // Dropping a half would shut the socket down for writing; it is closed as a whole, as ever.
+        match self.half.take() {
+            Some(Half::Tcp(half)) => half.forget(),
+            Some(Half::Unix(half)) => half.forget(),
+            None => {}
+        }
+    }
+}
+
+impl Exit {
+    pub fn new(half: Half, client: Arc<Client>) -> Rc<Exit> {
+        Rc::new(Exit { half: Some(half), client, state: Cell::new(State::Clear), rest: RefCell::default() })
+    }
+
+    pub fn state(&self) -> State {
+        self.state.get()
+    }
+
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.half.as_ref().map_or(Ok(0), |half| half.try_write(bytes))
+    }
+
+    /// Puts what the socket did not take in front of `output`, which its connection now sends.
+    pub fn take_rest(&self, output: &mut Vec<u8>) {
+        if self.state.get() == State::Stuck {
+            self.state.set(State::Clear);
+            let mut rest = self.rest.take();
+            rest.append(output);
+            *output = rest;
+        }
+    }
+
+    /// Sends a turn's replies as far as the socket takes them.
+    fn send(&self, bytes: &[u8], counters: &WorkerCounters) {
+        match self.state.get() {
+            State::Stuck => return self.rest.borrow_mut().extend_from_slice(bytes),
+            State::Gone => return,
+            State::Clear | State::Waiting => {}
+        }
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.try_write(&bytes[sent..]) {
+                Ok(count) => {
+                    sent += count;
+                    counters.writes.add(1);
+                    counters.output_bytes.add(count as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let waits = error.kind() == io::ErrorKind::WouldBlock;
+                    if waits {
+                        self.rest.borrow_mut().extend_from_slice(&bytes[sent..]);
+                    }
+                    self.state.set(if waits { State::Stuck } else { State::Gone });
+                    return self.client.wake();
+                }
+            }
+        }
+        self.state.set(State::Clear);
+        self.client.outbox.left(0);
+    }
+}
+
+/// What waits on a worker.
+#[derive(Default)]
+pub(super) struct Batch {
+    turns: RefCell<Turns>,
+    /// When the first of them began to wait.
+    since: Cell<Option<Instant>>,
+    /// The task that sends.
+    sender: RefCell<Option<Waker>>,
+}
+
+#[derive(Default)]
+struct Turns {
+    bytes: Vec<u8>,
+    /// Whose they are, each with the end of its bytes.
+    exits: Vec<(Rc<Exit>, usize)>,
+}
+
+impl Batch {
+    /// Keeps a turn's replies; false if they have to be sent at once. `now` is when the turn began.
+    pub fn keep(&self, exit: &Rc<Exit>, bytes: &[u8], now: Instant) -> bool {
+        if bytes.len() > TURN_MAX {
+            return false;
+        }
+        let sender = self.sender.borrow();
+        let Some(sender) = &*sender else { return false };
+        let mut turns = self.turns.borrow_mut();
+        if turns.bytes.len() + bytes.len() > BATCH_MAX {
+            return false;
+        }
+        turns.bytes.extend_from_slice(bytes);
+        let end = turns.bytes.len();
+        turns.exits.push((exit.clone(), end));
+        exit.state.set(State::Waiting);
+        if self.since.get().is_none() {
+            self.since.set(Some(now));
+            sender.wake_by_ref();
+        }
+        true
+    }
+
+    /// Names the task that sends.
+    pub fn set_sender(&self, waker: &Waker) {
+        let mut sender = self.sender.borrow_mut();
+        if !sender.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *sender = Some(waker.clone());
+        }
+    }
+
+    /// Whether something has waited for long at this time.
+    pub fn is_overdue(&self, now: Instant) -> bool {
+        self.since.get().is_some_and(|since| now.saturating_duration_since(since) > WAIT_MAX)
+    }
+
+    /// Sends everything.
+    pub fn send(&self, counters: &WorkerCounters) {
+        if self.since.take().is_none() {
+            return;
+        }
+        // Taken out, because waking and closing are not this module's code.
+        let mut turns = self.turns.take();
+        let mut start = 0;
+        for (exit, end) in turns.exits.drain(..) {
+            exit.send(&turns.bytes[start..end], counters);
+            start = end;
+        }
+        turns.bytes.clear();
+        self.turns.replace(turns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::Worker;
+    use super::super::tests::on_worker;
+
+    use super::*;
+
+    /// A client of the worker; its connection has little room for replies.
+    async fn connect(worker: &Rc<Worker>, listener: &TcpListener) -> TcpStream {
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        let (stream, peer) = listener.accept().await.expect("accepted");
+        socket2::SockRef::from(&stream).set_send_buffer_size(1).expect("settable");
+        socket2::SockRef::from(&client).set_recv_buffer_size(32 << 10).expect("settable");
+        worker.accept_tcp(stream, peer);
+        client
+    }
+
+    /// Lets the worker's connections run until they have run so many commands.
+    async fn until_run(worker: &Worker, commands: u64) {
+        while worker.counters.commands.get() < commands {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn replies_wait_for_each_other_unless_there_is_one_client() {
+        on_worker(async |worker, listener| {
+            worker.batch.set_sender(Waker::noop());
+            let mut first = connect(&worker, &listener).await;
+            first.write_all(b"PING\r\n").await.expect("sent");
+            until_run(&worker, 1).await;
+            assert_eq!(worker.counters.writes.get(), 1);
+            let mut second = connect(&worker, &listener).await;
+            first.write_all(b"PING\r\n").await.expect("sent");
+            second.write_all(b"PING\r\n").await.expect("sent");
+            until_run(&worker, 3).await;
+            assert_eq!(worker.counters.writes.get(), 1);
+            worker.send_batch();
+            assert_eq!(worker.counters.writes.get(), 3);
+            // What is sent at once leaves behind what waits.
+            first.write_all(b"PING\r\n").await.expect("sent");
+            until_run(&worker, 4).await;
+            first.write_all(b"PING\r\nQUIT\r\n").await.expect("sent");
+            let mut all = String::new();
+            first.read_to_string(&mut all).await.expect("closed");
+            assert_eq!(all, ["+PONG\r\n"; 4].concat() + "+OK\r\n");
+            drop(second);
+        });
+    }
+
+    #[test]
+    fn what_a_socket_does_not_take_comes_later_and_before_what_follows() {
+        on_worker(async |worker, listener| {
+            tokio::task::spawn_local(worker.clone().send_batches());
+            let _other = connect(&worker, &listener).await;
+            let mut client = connect(&worker, &listener).await;
+            let echo = |round: u64| {
+                let text = format!("{round:03000}");
+                (format!("*2\r\n$4\r\nECHO\r\n$3000\r\n{text}\r\n"), format!("$3000\r\n{text}\r\n"))
+            };
+            let (mut rounds, mut expected) = (0, String::new());
+            while worker.counters.output_bytes.get() == expected.len() as u64 {
+                let (request, reply) = echo(rounds);
+                client.write_all(request.as_bytes()).await.expect("sent");
+                rounds += 1;
+                expected += &reply;
+                until_run(&worker, rounds).await;
+                // The task that sends comes after the connection.
+                tokio::task::yield_now().await;
+            }
+            assert!(rounds > 3, "the socket takes some");
+            client.write_all(b"ECHO last\r\n").await.expect("sent");
+            expected += "$4\r\nlast\r\n";
+            let mut got = vec![0; expected.len()];
+            client.read_exact(&mut got).await.expect("all replies");
+            assert!(got == expected.as_bytes(), "{rounds} rounds");
+            assert_eq!(worker.counters.output_bytes.get(), expected.len() as u64);
+        });
+    }
+
+    #[test]
+    fn who_leaves_with_replies_waiting_is_forgotten() {
+        on_worker(async |worker, listener| {
+            worker.batch.set_sender(Waker::noop());
+            let _other = connect(&worker, &listener).await;
+            let mut client = connect(&worker, &listener).await;
+            client.write_all(b"PING\r\n").await.expect("sent");
+            until_run(&worker, 1).await;
+            socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("settable");
+            drop(client);
+            while worker.live.get() > 1 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(worker.batch.turns.borrow().exits.len(), 0);
+        });
+    }
+}
