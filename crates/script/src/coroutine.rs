@@ -99,7 +99,7 @@ unsafe fn check_thread(lua: *mut lua_State) -> *mut lua_State {
     }
 }
 
-unsafe fn create(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe fn create(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; the function is moved to the new coroutine.
     unsafe {
         ffi::luaL_checktype(lua, 1, ffi::LUA_TFUNCTION);
@@ -151,6 +151,9 @@ unsafe fn run(
             }
             _ => {
                 ffi::lua_xmove(thread, lua, 1);
+                if Core::of(lua).sandbox.on {
+                    crate::sandbox::message::adapt(lua);
+                }
                 Err(())
             }
         }
@@ -166,7 +169,13 @@ unsafe fn start(
 ) -> Result<c_int, ()> {
     // SAFETY: as `run`.
     unsafe {
-        if is_carried(lua, thread) {
+        if Core::of(lua).sandbox.on {
+            let status = status_of(lua, thread);
+            if status != Status::Suspended {
+                ffi::lua_pushfstring(lua, c"cannot resume %s coroutine".as_ptr(), status.name().as_ptr());
+                return Err(());
+            }
+        } else if is_carried(lua, thread) {
             ffi::lua_pushstring(lua, c"cannot resume non-suspended coroutine".as_ptr());
             return Err(());
         }
@@ -188,7 +197,7 @@ unsafe fn uncarry(lua: *mut lua_State, thread: *mut lua_State) {
     }
 }
 
-unsafe fn resume(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe fn resume(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let thread = check_thread(lua);
@@ -225,7 +234,7 @@ unsafe fn resume_results(lua: *mut lua_State, result: Result<c_int, ()>) -> c_in
     }
 }
 
-unsafe fn wrap(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe fn wrap(lua: *mut lua_State) -> c_int {
     // SAFETY: as `create`; the coroutine becomes the upvalue of the function.
     unsafe {
         create(lua);
@@ -279,7 +288,7 @@ unsafe fn wrapped_results(lua: *mut lua_State, thread: *mut lua_State, result: R
     }
 }
 
-unsafe fn r#yield(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe fn r#yield(lua: *mut lua_State) -> c_int {
     // SAFETY: yields all arguments; the reason is the script's own.
     unsafe {
         Core::of(lua).running.reason = Reason::Script;
@@ -287,7 +296,7 @@ unsafe fn r#yield(lua: *mut lua_State) -> c_int {
     }
 }
 
-unsafe fn status(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe fn status(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let thread = check_thread(lua);

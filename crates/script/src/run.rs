@@ -150,6 +150,13 @@ pub enum Poll {
 #[inline]
 pub unsafe fn poll(lua: *mut lua_State) -> Poll {
     // SAFETY: as promised by the caller.
+    unsafe { poll_if(lua, || can_wait(lua)) }
+}
+
+/// As [`poll`], with what takes the place of [`can_wait`].
+#[inline]
+pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl FnOnce() -> bool) -> Poll {
+    // SAFETY: as promised by the caller.
     unsafe {
         let core = Core::of(lua);
         if core.stop.load(Ordering::Relaxed) {
@@ -161,8 +168,37 @@ pub unsafe fn poll(lua: *mut lua_State) -> Poll {
         if core.running.limits.expire() {
             return Poll::Stop;
         }
-        if budget::is_patient() || !can_wait(lua) { Poll::Go } else { Poll::Leave }
+        if budget::is_patient() || !may_leave() { Poll::Go } else { Poll::Leave }
     }
+}
+
+/// More than this is not handled at once on a thread that others wait for: a few hundred microseconds of copying.
+const HEAVY: usize = 1 << 20;
+
+/// As [`poll`], before `bytes` are handled at once, by what can't ask in between: Lua's own copy of a string. Also
+/// says [`Poll::Leave`] if they are too many for this thread.
+///
+/// # Safety
+/// As [`poll`].
+#[inline]
+pub unsafe fn weigh(lua: *mut lua_State, bytes: usize) -> Poll {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        match poll(lua) {
+            Poll::Go if bytes > HEAVY && !budget::is_patient() && can_wait(lua) => Poll::Leave,
+            verdict => verdict,
+        }
+    }
+}
+
+/// As [`weigh`], for functions that are over in no time if there are few bytes: then nothing is asked.
+///
+/// # Safety
+/// As [`poll`].
+#[inline]
+pub(crate) unsafe fn weigh_small(lua: *mut lua_State, bytes: usize) -> Poll {
+    // SAFETY: as promised by the caller.
+    if bytes < 4096 { Poll::Go } else { unsafe { weigh(lua, bytes) } }
 }
 
 /// Suspends up to the driver, which gets [`Burst::Forced`]; `continuation` runs in the C function's place when the
@@ -276,7 +312,10 @@ impl State {
                 _ if self.core().stop.load(Ordering::Relaxed) => ErrorKind::Stopped,
                 _ => ErrorKind::Runtime,
             };
-            let message = if ffi::lua_gettop(thread) > 0 { error_text(thread, -1) } else { "unknown error".into() };
+            let mut message = if ffi::lua_gettop(thread) > 0 { error_text(thread, -1) } else { "unknown error".into() };
+            if self.core().sandbox.on {
+                message = crate::sandbox::message::adapted(message);
+            }
             Error { kind, message, trace }
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct Core {
     pub(crate) idle: Vec<Coroutine>,
     /// Whatever runs is to be ended ([`State::stopper`]).
     pub(crate) stop: Arc<AtomicBool>,
+    /// What the store's sandbox needs.
+    pub(crate) sandbox: crate::sandbox::Own,
 }
 
 impl Core {
@@ -141,6 +143,7 @@ impl State {
             running: Running::default(),
             idle: Vec::new(),
             stop: Arc::default(),
+            sandbox: Default::default(),
         }));
         // SAFETY: the extra space of a new state is ours to set.
         unsafe {
@@ -302,6 +305,7 @@ impl Drop for State {
     fn drop(&mut self) {
         // SAFETY: finalizers that `lua_close` runs may use host and core, so these go last; nothing uses them after.
         unsafe {
+            (*self.core).sandbox.scratch.free(self.main);
             ffi::lua_close(self.main);
             (self.drop_host)((*self.core).host);
             drop(Box::from_raw(self.core));

@@ -1,52 +1,295 @@
-//! The state that scripts of the store run in: Redis's libraries and nothing else.
+//! The state that scripts of the store run in: Redis's libraries and nothing else, in the ways of Lua 5.1.
+//!
+//! PUC Lua 5.4 runs the scripts; every function that they find is of this module. The judge of what one returns, and of
+//! the text of what it raises, is Redis 7.0's Lua 5.1.
 //!
 //! **Nothing blocks.** A C function that can run long asks [`poll`](crate::poll) every few thousand steps. Told to
 //! leave, it frees what it holds and ends with [`leave`](crate::leave), and begins again (or goes on) on a thread that
-//! has time; told to stop, it frees what it holds and raises ([`stopped`](crate::stopped)).
+//! has time; told to stop, it frees what it holds and raises ([`stopped`](crate::stopped)). One that is about to make a
+//! large string leaves at once ([`weigh`](crate::weigh)). One that calls back into Lua keeps its state in userdata and
+//! goes on in a continuation, so that what it calls can wait and be suspended.
+//!
+//! **Nothing stays.** Globals and libraries are read-only ([`seal`]), tables have no finalizers, what would change the
+//! collector has no effect, and only text is loaded. So a script leaves nothing to the next one but memory.
+//!
+//! Limits: the core of Lua can't be interrupted while it makes one string of many (`..`), grows a table, or marks one:
+//! some milliseconds for a table of a million elements.
 
+mod argument;
+mod arithmetic;
+mod base;
 mod bit;
+mod buffer;
+mod call;
 mod convert;
+mod coroutine;
+mod find;
+mod format;
 mod grown;
 mod json;
+mod load;
+mod math;
+pub(crate) mod message;
 mod msgpack;
+mod number;
 mod pace;
 mod pack;
+mod pattern;
+mod protect;
+mod sort;
+mod string;
+mod substitute;
+mod table;
 
 use std::any::Any;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
-use crate::ffi::{self, lua_State};
+pub use load::FunctionRef;
+pub use pattern::fuzz_pattern;
+pub use protect::seal;
+
+use crate::ffi::{self, lua_CFunction, lua_KFunction, lua_State};
 use crate::memory::MemoryLimit;
+use crate::run::Coroutine;
 use crate::state::{Error, State};
 
 /// A library of the sandbox: its global's name, and the function that leaves its table on the stack. It may raise.
 type Library = (&'static CStr, unsafe fn(*mut lua_State));
 
-/// What a script finds, apart from the base library.
-const LIBRARIES: &[Library] =
-    &[(c"bit", bit::open), (c"cjson", json::open), (c"cmsgpack", msgpack::open), (c"struct", pack::open)];
+/// What a script finds, apart from the basic functions.
+const LIBRARIES: &[Library] = &[
+    (c"bit", bit::open),
+    (c"cjson", json::open),
+    (c"cmsgpack", msgpack::open),
+    (c"coroutine", coroutine::open),
+    (c"math", math::open),
+    (c"os", open_os),
+    (c"string", string::open),
+    (c"struct", pack::open),
+    (c"table", table::open),
+];
+
+/// What a sandboxed state has in its core.
+#[derive(Default)]
+pub(crate) struct Own {
+    /// The state is a sandbox.
+    pub(crate) on: bool,
+    pub(crate) scratch: buffer::Scratch,
+    captures: pattern::Captures,
+    random: math::Random,
+}
+
+/// The registry's key of the real table of globals.
+static GLOBALS: u8 = 0;
+
+fn globals_key() -> *const c_void {
+    (&raw const GLOBALS).cast()
+}
+
+/// Pushes the real table of globals of a sandboxed state, for raw access: what scripts see is read-only.
+///
+/// # Safety
+/// `lua` belongs to a sandboxed state; a slot is free.
+pub unsafe fn push_globals(lua: *mut lua_State) {
+    // SAFETY: as promised by the caller.
+    unsafe { ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, globals_key()) };
+}
 
 impl State {
-    /// A state for scripts of clients.
+    /// A state for scripts of clients. Whoever drives it resumes what a slice's end suspended ([`Burst::Forced`]) on a
+    /// thread that is [`patient`](crate::patient), or a function that leaves would leave again.
+    ///
+    /// [`Burst::Forced`]: crate::Burst::Forced
     pub fn sandboxed<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
         let mut state = State::bare(memory, host)?;
+        state.core().sandbox.on = true;
         // SAFETY: what is called may raise and holds nothing.
-        unsafe {
-            state.protect(|lua| {
-                ffi::luaL_requiref(lua, c"_G".as_ptr(), ffi::luaopen_base, 1);
-                ffi::luaL_requiref(lua, c"string".as_ptr(), ffi::luaopen_string, 1);
-                ffi::luaL_requiref(lua, c"table".as_ptr(), ffi::luaopen_table, 1);
-                ffi::luaL_requiref(lua, c"math".as_ptr(), ffi::luaopen_math, 1);
-                ffi::luaL_requiref(lua, c"coroutine".as_ptr(), ffi::luaopen_coroutine, 1);
-                crate::coroutine::open(lua);
-                for (name, open) in LIBRARIES {
-                    open(lua);
-                    ffi::lua_setglobal(lua, name.as_ptr());
-                }
-                ffi::lua_settop(lua, 0);
-            })?;
-        }
+        unsafe { state.protect(|lua| open(lua))? };
         Ok(state)
+    }
+
+    /// Sets the globals `KEYS` and `ARGV` to fresh tables.
+    pub fn set_arguments(&mut self, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<(), Error> {
+        // SAFETY: the closure holds references only.
+        unsafe {
+            self.protect(|lua| {
+                push_globals(lua);
+                for (name, list) in [(c"KEYS", keys), (c"ARGV", arguments)] {
+                    ffi::lua_pushstring(lua, name.as_ptr());
+                    push_list(lua, list);
+                    ffi::lua_rawset(lua, 1);
+                }
+            })
+        }
+    }
+
+    /// A coroutine that will run `function`: push arguments on it, then resume it with their number. What a script did
+    /// to the environment of the function before is undone.
+    pub fn begin(&mut self, function: &FunctionRef) -> Result<Coroutine, Error> {
+        let coroutine = self.coroutine()?;
+        let thread = coroutine.thread();
+        // SAFETY: the coroutine's stack is empty and has room. Reading the registry and setting an upvalue raise
+        // nothing.
+        unsafe {
+            ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, i64::from(function.0));
+            ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_GLOBALS);
+            if ffi::lua_setupvalue(thread, 1, 1).is_null() {
+                ffi::lua_settop(thread, 1);
+            }
+        }
+        Ok(coroutine)
+    }
+}
+
+/// Pushes a table of strings. May raise.
+///
+/// # Safety
+/// Two slots are free.
+pub unsafe fn push_list(lua: *mut lua_State, list: &[&[u8]]) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        ffi::lua_createtable(lua, c_int::try_from(list.len()).unwrap_or(0), 0);
+        for (index, bytes) in (1..).zip(list) {
+            crate::push_bytes(lua, bytes);
+            ffi::lua_rawseti(lua, -2, index);
+        }
+    }
+}
+
+/// Builds the environment.
+unsafe fn open(lua: *mut lua_State) {
+    // SAFETY: called inside a protected call.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 64);
+        base::open(lua);
+        for (name, open) in LIBRARIES {
+            open(lua);
+            if *name == c"string" {
+                ffi::lua_pushvalue(lua, -1);
+                seal(lua);
+                open_string_metatable(lua);
+            } else {
+                seal(lua);
+            }
+            ffi::lua_setfield(lua, 1, name.as_ptr());
+        }
+        ffi::lua_pushvalue(lua, 1);
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, globals_key());
+        // Unknown names are errors.
+        ffi::lua_createtable(lua, 0, 1);
+        ffi::lua_pushcfunction(lua, crate::function!(missing));
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_setmetatable(lua, 1);
+        ffi::lua_pushvalue(lua, 1);
+        seal(lua);
+        ffi::lua_createtable(lua, 0, 0);
+        seal(lua);
+        protect::show(lua);
+        ffi::lua_pushvalue(lua, 2);
+        ffi::lua_setfield(lua, 1, c"_G".as_ptr());
+        // What the functions of a chunk have for their globals.
+        ffi::lua_rawseti(lua, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_GLOBALS);
+        ffi::lua_settop(lua, 0);
+    }
+}
+
+/// Gives strings the library below the top of the stack for their methods, and takes it away: on top is what scripts
+/// have for it.
+unsafe fn open_string_metatable(lua: *mut lua_State) {
+    // SAFETY: as `open`.
+    unsafe {
+        ffi::lua_pushlstring(lua, c"".as_ptr(), 0);
+        ffi::lua_createtable(lua, 0, 9);
+        ffi::lua_pushvalue(lua, -4);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        arithmetic::open(lua);
+        // What `getmetatable("")` shows is a copy that nobody can change.
+        ffi::lua_createtable(lua, 0, 1);
+        ffi::lua_pushvalue(lua, -4);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        seal(lua);
+        ffi::lua_setfield(lua, -2, c"__metatable".as_ptr());
+        ffi::lua_setmetatable(lua, -2);
+        ffi::lua_settop(lua, -2);
+        ffi::lua_remove(lua, -2);
+    }
+}
+
+/// `__index` of the globals.
+unsafe fn missing(lua: *mut lua_State) -> c_int {
+    // SAFETY: a metamethod has the table and the key.
+    unsafe {
+        if !matches!(ffi::lua_type(lua, 2), ffi::LUA_TSTRING | ffi::LUA_TNUMBER) {
+            crate::raise(lua, c"Second argument to luaProtectedTableError must be a string or number");
+        }
+        let name: *const u8 = argument::string(lua, 2).as_ptr();
+        ffi::luaL_error(lua, c"Script attempted to access nonexistent global variable '%s'".as_ptr(), name)
+    }
+}
+
+/// Leaves a table with these functions on the stack.
+pub(crate) unsafe fn register(lua: *mut lua_State, functions: &[(&CStr, lua_CFunction)]) {
+    // SAFETY: called inside a protected call.
+    unsafe {
+        ffi::lua_createtable(lua, 0, functions.len() as c_int);
+        for (name, function) in functions {
+            ffi::lua_pushcfunction(lua, *function);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+    }
+}
+
+/// Replaces a value and a key on top of the stack by what the key means in it, metatables asked. Does not come back if
+/// a function of the script runs and is suspended: then `continuation` finds the result on top.
+unsafe fn index(lua: *mut lua_State, continuation: lua_KFunction) {
+    /// Tables that may lead to each other.
+    const CHAIN_MAX: u32 = 100;
+    // SAFETY: the C function that calls this has three slots free; nothing with a destructor is alive in it.
+    unsafe {
+        for _ in 0..CHAIN_MAX {
+            if ffi::lua_type(lua, -2) == ffi::LUA_TTABLE {
+                ffi::lua_pushvalue(lua, -1);
+                if ffi::lua_rawget(lua, -3) != ffi::LUA_TNIL {
+                    ffi::lua_replace(lua, -3);
+                    ffi::lua_pop(lua, 1);
+                    return;
+                }
+                ffi::lua_pop(lua, 1);
+            }
+            if ffi::luaL_getmetafield(lua, -2, c"__index".as_ptr()) == ffi::LUA_TNIL {
+                if ffi::lua_type(lua, -2) != ffi::LUA_TTABLE {
+                    let name = argument::type_name(lua, -2).as_ptr();
+                    ffi::luaL_error(lua, c"attempt to index a %s value".as_ptr(), name);
+                }
+                ffi::lua_settop(lua, -3);
+                ffi::lua_pushnil(lua);
+                return;
+            }
+            if ffi::lua_type(lua, -1) == ffi::LUA_TFUNCTION {
+                ffi::lua_rotate(lua, -3, 1);
+                ffi::lua_callk(lua, 2, 1, 0, Some(continuation));
+                return;
+            }
+            ffi::lua_replace(lua, -3);
+        }
+        crate::raise(lua, c"loop in gettable")
+    }
+}
+
+/// `os`: the clock alone.
+unsafe fn open_os(lua: *mut lua_State) {
+    // SAFETY: called inside a protected call.
+    unsafe { register(lua, &[(c"clock", crate::function!(clock))]) };
+}
+
+/// Processor time of the process, in seconds.
+unsafe fn clock(lua: *mut lua_State) -> c_int {
+    // SAFETY: the clock fills the record; a slot is free.
+    unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);
+        number::push(lua, time.tv_sec as f64 + (time.tv_nsec / 1000) as f64 / 1e6);
+        1
     }
 }

@@ -1,3 +1,5 @@
 //! The sandbox of the store's scripts.
 
+mod differential;
 mod preemption;
+mod support;

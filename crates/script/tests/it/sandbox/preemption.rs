@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use sluicegate_script::ffi::{self, lua_State};
 use sluicegate_script::{
-    Budget, Burst, ErrorKind, MemoryLimit, Poll, State, again, function, host, leave, patient, poll, stopped,
+    Budget, Burst, ErrorKind, MemoryLimit, Poll, State, again, function, host, leave, patient, poll, push_globals,
+    stopped,
 };
 
 use crate::support::start;
@@ -47,8 +48,9 @@ fn state() -> State {
     unsafe {
         state
             .protect(|lua| {
+                push_globals(lua);
                 ffi::lua_pushcfunction(lua, function!(long));
-                ffi::lua_setglobal(lua, c"long".as_ptr());
+                ffi::lua_setfield(lua, -2, c"long".as_ptr());
             })
             .expect("registered");
     }
@@ -90,7 +92,7 @@ fn whatever_runs_can_be_ended_from_outside() {
         "while true do end",
         "while true do pcall(function() while true do end end) end",
         "while true do pcall(long) end",
-        "coroutine.wrap(function() while true do pcall(coroutine.wrap(long)) end end)()",
+        "coroutine.wrap(function() while true do pcall(coroutine.wrap(function() long() end)) end end)()",
     ] {
         let mut state = state();
         let coroutine = start(&mut state, code);

@@ -1,0 +1,107 @@
+//! Errors: `pcall`, `xpcall`, `error`, `assert`. What is called can wait and be suspended.
+
+use std::ffi::{CStr, c_int};
+
+use super::{argument, message};
+use crate::continuation;
+use crate::ffi::{self, lua_KContext, lua_State};
+
+pub(super) unsafe fn pcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        ffi::lua_pushboolean(lua, 1);
+        ffi::lua_insert(lua, 1);
+        let args = ffi::lua_gettop(lua) - 2;
+        if args < 0 {
+            // What Redis says of a call without a function.
+            ffi::lua_pushboolean(lua, 0);
+            ffi::lua_pushstring(lua, c"attempt to call a boolean value".as_ptr());
+            return 2;
+        }
+        let status = ffi::lua_pcallk(lua, args, ffi::LUA_MULTRET, 0, 0, Some(continuation!(pcall_done)));
+        pcall_done(lua, status, 0)
+    }
+}
+
+unsafe fn pcall_done(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: the results are on the stack, or the error is on top.
+    unsafe {
+        if status == ffi::LUA_OK || status == ffi::LUA_YIELD {
+            return ffi::lua_gettop(lua);
+        }
+        message::adapt(lua);
+        ffi::lua_pushboolean(lua, 0);
+        ffi::lua_insert(lua, -2);
+        2
+    }
+}
+
+/// The handler runs after the stack is unwound: without a debug library nobody can tell.
+pub(super) unsafe fn xpcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack: handler, then what is to return on success, then the function.
+    unsafe {
+        argument::any(lua, 2);
+        ffi::lua_settop(lua, 2);
+        ffi::lua_insert(lua, 1);
+        ffi::lua_pushboolean(lua, 1);
+        ffi::lua_insert(lua, 2);
+        let status = ffi::lua_pcallk(lua, 0, ffi::LUA_MULTRET, 0, 0, Some(continuation!(xpcall_done)));
+        xpcall_done(lua, status, 0)
+    }
+}
+
+unsafe fn xpcall_done(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: as `pcall_done`; the handler is at 1.
+    unsafe {
+        if status == ffi::LUA_OK || status == ffi::LUA_YIELD {
+            return ffi::lua_gettop(lua) - 1;
+        }
+        message::adapt(lua);
+        ffi::lua_insert(lua, 2);
+        ffi::lua_settop(lua, 2);
+        ffi::lua_pushvalue(lua, 1);
+        ffi::lua_insert(lua, 2);
+        let status = ffi::lua_pcallk(lua, 1, 1, 0, 0, Some(continuation!(handled)));
+        handled(lua, status, 0)
+    }
+}
+
+unsafe fn handled(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: the handler's result is on top, or its error.
+    unsafe {
+        if status != ffi::LUA_OK && status != ffi::LUA_YIELD {
+            ffi::lua_pop(lua, 1);
+            ffi::lua_pushstring(lua, c"error in error handling".as_ptr());
+        }
+        ffi::lua_pushboolean(lua, 0);
+        ffi::lua_insert(lua, -2);
+        2
+    }
+}
+
+pub(super) unsafe fn error(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let level = argument::int_or(lua, 2, 1);
+        ffi::lua_settop(lua, 1);
+        if level > 0 && matches!(ffi::lua_type(lua, 1), ffi::LUA_TSTRING | ffi::LUA_TNUMBER) {
+            ffi::luaL_where(lua, level);
+            argument::string(lua, 1);
+            ffi::lua_pushvalue(lua, 1);
+            ffi::lua_concat(lua, 2);
+        }
+        ffi::lua_error(lua)
+    }
+}
+
+pub(super) unsafe fn assert(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; a string of Lua's ends in a zero byte.
+    unsafe {
+        argument::any(lua, 1);
+        if ffi::lua_toboolean(lua, 1) != 0 {
+            return ffi::lua_gettop(lua);
+        }
+        let message = argument::string_or(lua, 2, b"assertion failed!\0");
+        crate::raise(lua, CStr::from_ptr(message.as_ptr().cast()))
+    }
+}

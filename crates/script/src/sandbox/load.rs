@@ -1,0 +1,229 @@
+//! Source to functions: `load`, `loadstring`, and what the store compiles.
+//!
+//! Lua's parser asks for its source piece by piece, and there it can be ended: a compilation that takes too long for
+//! its thread is forgotten and done again where there is time. Text only: what Lua 5.4 calls a binary chunk is refused.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::time::{Duration, Instant};
+
+use super::buffer::Pile;
+use super::{argument, message};
+use crate::ffi::{self, lua_KContext, lua_State};
+use crate::run::{self, Poll};
+use crate::state::{Error, ErrorKind, State};
+use crate::{again, budget, continuation};
+
+/// Bytes of source between two questions: some tens of microseconds of parsing.
+const PIECE: usize = 1024;
+
+/// How long a compilation may keep a thread that others wait for.
+const PATIENCE: Duration = Duration::from_micros(500);
+
+/// Source on its way into the parser.
+struct Source<'a, F> {
+    rest: &'a [u8],
+    /// Told to the parser before the source.
+    before: &'static [u8],
+    poll: F,
+    verdict: Poll,
+}
+
+/// Gives the parser its next piece, or ends it with an error that nobody sees.
+unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
+    lua: *mut lua_State,
+    source: *mut c_void,
+    len: *mut usize,
+) -> *const c_char {
+    // SAFETY: the argument is the source of the frame that called the parser. A poll neither raises nor panics.
+    unsafe {
+        let source = &mut *(source as *mut Source<'_, F>);
+        if !source.before.is_empty() {
+            let before = std::mem::take(&mut source.before);
+            *len = before.len();
+            return before.as_ptr().cast();
+        }
+        source.verdict = (source.poll)();
+        if source.verdict != Poll::Go {
+            ffi::lua_pushnil(lua);
+            ffi::lua_error(lua);
+        }
+        let (piece, rest) = source.rest.split_at(source.rest.len().min(PIECE));
+        source.rest = rest;
+        *len = piece.len();
+        piece.as_ptr().cast()
+    }
+}
+
+/// Compiles `code`; leaves the function or the message on the stack. The verdict is that of the poll that ended it.
+unsafe fn compile<F: FnMut() -> Poll>(lua: *mut lua_State, code: &[u8], name: &CStr, poll: F) -> Result<c_int, Poll> {
+    // SAFETY: the source outlives the call, which answers with a status.
+    unsafe {
+        // A blank before what begins like a binary chunk makes the parser refuse it as text.
+        let before: &[u8] = if code.first() == Some(&0x1b) { b" " } else { b"" };
+        let mut source = Source { rest: code, before, poll, verdict: Poll::Go };
+        let argument = (&raw mut source).cast();
+        let status = ffi::lua_load(lua, read::<F>, argument, name.as_ptr(), c"t".as_ptr());
+        if source.verdict != Poll::Go {
+            ffi::lua_pop(lua, 1);
+            return Err(source.verdict);
+        }
+        if status == ffi::LUA_ERRSYNTAX {
+            message::adapt_syntax(lua);
+        }
+        Ok(status)
+    }
+}
+
+/// Compiles within a script and returns the function, or nil and the message.
+unsafe fn compile_here(lua: *mut lua_State, code: &[u8], name: &CStr, again: ffi::lua_KFunction) -> c_int {
+    // SAFETY: a C function's usual stack. While it parses, the parser can't yield, so that is asked before.
+    unsafe {
+        let may_leave = run::can_wait(lua);
+        match compile(lua, code, name, || run::poll_if(lua, || may_leave)) {
+            Ok(ffi::LUA_OK) => 1,
+            Ok(_) => {
+                ffi::lua_pushnil(lua);
+                ffi::lua_insert(lua, -2);
+                2
+            }
+            Err(Poll::Leave) => crate::leave(lua, again),
+            Err(_) => crate::stopped(lua),
+        }
+    }
+}
+
+pub(super) unsafe fn loadstring(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack; strings of Lua's end in a zero byte.
+    unsafe {
+        let code = argument::string(lua, 1);
+        let name = CStr::from_ptr(argument::string_or(lua, 2, code).as_ptr().cast());
+        compile_here(lua, code, name, again!(loadstring))
+    }
+}
+
+/// The source so far, and the userdata with its length.
+const CODE: Pile = Pile { slot: 3 };
+const LEN: c_int = 4;
+
+pub(super) unsafe fn load(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        argument::function(lua, 1);
+        argument::string_or(lua, 2, b"=(load)");
+        ffi::lua_settop(lua, 3);
+        (ffi::lua_newuserdatauv(lua, size_of::<usize>(), 0) as *mut usize).write(0);
+        ask(lua)
+    }
+}
+
+/// Asks the function for pieces until there are no more, then compiles.
+unsafe fn ask(lua: *mut lua_State) -> c_int {
+    // SAFETY: the stack is what `load` made.
+    unsafe {
+        loop {
+            ffi::lua_pushvalue(lua, 1);
+            let status = ffi::lua_pcallk(lua, 0, 1, 0, 0, Some(continuation!(answered)));
+            if let Some(results) = take(lua, status) {
+                return results;
+            }
+        }
+    }
+}
+
+unsafe fn answered(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: as `ask`.
+    unsafe {
+        match take(lua, status) {
+            Some(results) => results,
+            None => ask(lua),
+        }
+    }
+}
+
+/// Takes the piece, or the error, on top; gives what `load` returns once that is known.
+unsafe fn take(lua: *mut lua_State, status: c_int) -> Option<c_int> {
+    // SAFETY: as `ask`; the length is kept in its userdata.
+    unsafe {
+        let kind = ffi::lua_type(lua, -1);
+        let failed = status != ffi::LUA_OK && status != ffi::LUA_YIELD;
+        let wrong = !matches!(kind, ffi::LUA_TNIL | ffi::LUA_TSTRING | ffi::LUA_TNUMBER);
+        if failed || wrong {
+            if failed {
+                message::adapt(lua);
+            } else {
+                ffi::luaL_where(lua, 1);
+                ffi::lua_pushstring(lua, c"reader function must return a string".as_ptr());
+                ffi::lua_concat(lua, 2);
+            }
+            ffi::lua_pushnil(lua);
+            ffi::lua_insert(lua, -2);
+            return Some(2);
+        }
+        let len = ffi::lua_touserdata(lua, LEN) as *mut usize;
+        let piece = if kind == ffi::LUA_TNIL { b"" } else { argument::string(lua, ffi::lua_gettop(lua)) };
+        if piece.is_empty() {
+            ffi::lua_settop(lua, LEN);
+            return Some(load_compile(lua));
+        }
+        *len = CODE.add(lua, *len, piece);
+        ffi::lua_settop(lua, LEN);
+        None
+    }
+}
+
+unsafe fn load_compile(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `ask`.
+    unsafe {
+        let len = *(ffi::lua_touserdata(lua, LEN) as *const usize);
+        let name = CStr::from_ptr(argument::string_or(lua, 2, b"=(load)\0").as_ptr().cast());
+        compile_here(lua, CODE.bytes(lua, len), name, again!(load_compile))
+    }
+}
+
+/// A function of Lua's that the driver keeps. Give it back with [`State::release`].
+#[must_use = "a function that is not released stays in the registry"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct FunctionRef(pub(super) c_int);
+
+impl State {
+    /// Compiles a chunk of text, of which a first line that begins with `#` is left out. `name` as `=name` or `@file`.
+    ///
+    /// `None`: it would take too long for this thread, which others wait for; to be done again on one that is
+    /// [`patient`](crate::patient).
+    pub fn compile(&mut self, code: &[u8], name: &CStr) -> Result<Option<FunctionRef>, Error> {
+        let skipped = match code.first() {
+            Some(b'#') => code.iter().position(|byte| *byte == b'\n').unwrap_or(code.len()),
+            _ => 0,
+        };
+        let code = &code[skipped..];
+        let started = Instant::now();
+        let hurried = !budget::is_patient();
+        let poll = || if hurried && started.elapsed() > PATIENCE { Poll::Leave } else { Poll::Go };
+        let mut status = ffi::LUA_OK;
+        let out = &raw mut status;
+        // SAFETY: the closure holds references only; `status` outlives it.
+        let result = unsafe {
+            self.protect(|lua| match compile(lua, code, name, poll) {
+                Ok(ffi::LUA_OK) => Some(FunctionRef(ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX))),
+                Ok(status) => {
+                    *out = status;
+                    ffi::lua_error(lua)
+                }
+                Err(_) => None,
+            })
+        };
+        result.map_err(|mut error| {
+            if status == ffi::LUA_ERRSYNTAX {
+                error.kind = ErrorKind::Syntax;
+                error.trace.clear();
+            }
+            error
+        })
+    }
+
+    /// Lets go of a function.
+    pub fn release(&mut self, function: FunctionRef) {
+        // SAFETY: nothing is held. A failure costs the function's memory until the state goes.
+        let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.0)) };
+    }
+}

@@ -1,0 +1,181 @@
+//! Messages of Lua 5.4's core in the words of 5.1, where scripts and people may look for them.
+//!
+//! `attempt to index a nil value (field 'x')` is `attempt to index field 'x' (a nil value)` in 5.1. A message is adapted
+//! where it comes out: in pcall and its kin, and where the driver gets it.
+
+use super::buffer::Buffer;
+use crate::ffi::{self, lua_State};
+
+/// Writes a message in 5.1's words; `false` if there is nothing to change.
+type Adapt = fn(&[u8], &mut dyn FnMut(&[u8])) -> bool;
+
+/// Replaces the message on top of the stack, if it is one of the core's. May raise.
+pub(crate) unsafe fn adapt(lua: *mut lua_State) {
+    // SAFETY: the value is on top and stays there until the new one is made. The buffer has no destructor.
+    unsafe {
+        if ffi::lua_type(lua, -1) != ffi::LUA_TSTRING {
+            return;
+        }
+        let message = crate::to_bytes(lua, -1).unwrap_or_default();
+        if message.ends_with(b")") {
+            replace(lua, message, runtime);
+        }
+    }
+}
+
+/// As [`adapt`], for the message of a compilation.
+pub(super) unsafe fn adapt_syntax(lua: *mut lua_State) {
+    // SAFETY: as `adapt`.
+    unsafe {
+        if ffi::lua_type(lua, -1) == ffi::LUA_TSTRING {
+            replace(lua, crate::to_bytes(lua, -1).unwrap_or_default(), syntax);
+        }
+    }
+}
+
+unsafe fn replace(lua: *mut lua_State, message: &[u8], adapt: Adapt) {
+    // SAFETY: as `adapt`.
+    unsafe {
+        let mut buffer = Buffer::begin(lua);
+        if adapt(message, &mut |part| buffer.extend(part)) {
+            buffer.finish();
+            ffi::lua_remove(lua, -2);
+        }
+    }
+}
+
+/// As [`adapt`], for a message that left Lua.
+pub(crate) fn adapted(message: String) -> String {
+    let mut bytes = Vec::new();
+    if runtime(message.as_bytes(), &mut |part| bytes.extend_from_slice(part)) {
+        return String::from_utf8_lossy(&bytes).into_owned();
+    }
+    message
+}
+
+/// The [`Adapt`] of the running core's messages.
+fn runtime(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
+    if let Some(start) = find(message, b"bad 'for' ") {
+        let Some(end) = find(message, b" (number expected, got ").filter(|end| *end > start) else { return false };
+        write(&message[..start]);
+        write(&message[start + 4..end]);
+        write(b" must be a number");
+        return true;
+    }
+    let Some(start) = find(message, b"attempt to ") else { return false };
+    let Some(end) = find(&message[start..], b" value (").map(|at| start + at) else { return false };
+    let Some(subject) = message[end + 8..].strip_suffix(b"')") else { return false };
+    // `index a nil`: what was tried with what.
+    let Some(tried) = message[start..end].windows(3).rposition(|part| part == b" a ").map(|at| start + at) else {
+        return false;
+    };
+    const KINDS: [&[u8]; 5] = [b"local '", b"global '", b"field '", b"upvalue '", b"method '"];
+    if KINDS.iter().any(|kind| subject.starts_with(kind)) {
+        write(&message[..tried + 1]);
+        write(if subject == b"field 'integer index" { b"field '?" } else { subject });
+        write(b"' (");
+        write(&message[tried + 1..end]);
+        write(b" value)");
+        return true;
+    }
+    if subject.starts_with(b"constant '") {
+        write(&message[..end + 6]);
+        return true;
+    }
+    false
+}
+
+/// The [`Adapt`] of the compiler's messages.
+fn syntax(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
+    let (mut rest, mut end) = (message, &b""[..]);
+    let mut changed = false;
+    if let Some(at) = find(rest, b" near <eof>").filter(|at| at + 11 == rest.len()) {
+        (rest, end) = (&rest[..at], b" near '<eof>'");
+        changed = true;
+    } else if let Some(at) = rest.windows(9).rposition(|part| part == b" near '<\\") {
+        // A byte that can't be printed.
+        if let Some(code) = rest[at + 9..].strip_suffix(b">'") {
+            write_adapted(&rest[..at], write);
+            write(b" near 'char(");
+            write(code);
+            write(b")'");
+            return true;
+        }
+    }
+    for from in [&b": syntax error"[..], b": <name> expected"] {
+        changed |= find(rest, from).is_some();
+    }
+    if changed {
+        write_adapted(rest, write);
+        write(end);
+    }
+    changed
+}
+
+/// Writes a message without its last words.
+fn write_adapted(message: &[u8], write: &mut dyn FnMut(&[u8])) {
+    for (from, to) in [(&b": syntax error"[..], &b": '=' expected"[..]), (b": <name> expected", b": '<name>' expected")]
+    {
+        if let Some(at) = find(message, from) {
+            write(&message[..at]);
+            write(to);
+            write(&message[at + from.len()..]);
+            return;
+        }
+    }
+    write(message);
+}
+
+fn find(message: &[u8], words: &[u8]) -> Option<usize> {
+    message.windows(words.len()).position(|window| window == words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(adapt: Adapt, message: &str, expected: &str) {
+        let mut bytes = Vec::new();
+        let changed = adapt(message.as_bytes(), &mut |part| bytes.extend_from_slice(part));
+        assert_eq!(changed, message != expected, "{message}");
+        assert_eq!(if changed { String::from_utf8_lossy(&bytes).into_owned() } else { message.to_owned() }, expected);
+    }
+
+    #[test]
+    fn the_core_s_messages_are_those_of_5_1() {
+        for (message, expected) in [
+            ("a:1: attempt to index a nil value (field 'x')", "a:1: attempt to index field 'x' (a nil value)"),
+            (
+                "attempt to perform arithmetic on a nil value (local 'a b')",
+                "attempt to perform arithmetic on local 'a b' (a nil value)",
+            ),
+            (
+                "attempt to perform arithmetic on a string value (constant 'x')",
+                "attempt to perform arithmetic on a string value",
+            ),
+            ("attempt to index a nil value (field 'integer index')", "attempt to index field '?' (a nil value)"),
+            ("bad 'for' limit (number expected, got nil)", "'for' limit must be a number"),
+            ("attempt to call a nil value (method 'f')", "attempt to call method 'f' (a nil value)"),
+            ("attempt to compare two nil values", "attempt to compare two nil values"),
+            ("it's an attempt to say (so 'x')", "it's an attempt to say (so 'x')"),
+            ("attempt to index a nil value (thing 'x')", "attempt to index a nil value (thing 'x')"),
+            ("", ""),
+        ] {
+            check(runtime, message, expected);
+        }
+    }
+
+    #[test]
+    fn the_compiler_s_messages_are_those_of_5_1() {
+        for (message, expected) in [
+            ("a:1: unexpected symbol near <eof>", "a:1: unexpected symbol near '<eof>'"),
+            ("a:1: syntax error near 'x'", "a:1: '=' expected near 'x'"),
+            ("a:1: syntax error near <eof>", "a:1: '=' expected near '<eof>'"),
+            ("a:1: <name> expected near '1'", "a:1: '<name>' expected near '1'"),
+            ("a:1: unexpected symbol near '<\\27>'", "a:1: unexpected symbol near 'char(27)'"),
+            ("a:1: 'end' expected near 'x'", "a:1: 'end' expected near 'x'"),
+        ] {
+            check(syntax, message, expected);
+        }
+    }
+}

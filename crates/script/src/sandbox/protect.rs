@@ -1,0 +1,109 @@
+//! Tables that scripts read and can't change: the globals and every library.
+//!
+//! What a script gets is an empty table whose metatable leads reads to the real one and refuses writes. The library's
+//! functions see through it where a script could tell: `pairs`, `next`, `rawget`; and none of them writes to it.
+//!
+//! Cost: a read of a global or of a library's field looks into two more tables than Lua itself would.
+
+use std::ffi::{c_int, c_void};
+
+use crate::ffi::{self, lua_State};
+use crate::function;
+
+/// The key by which a metatable of this module is known; scripts have no such value.
+static SEAL: u8 = 0;
+
+fn seal_key() -> *const c_void {
+    (&raw const SEAL).cast()
+}
+
+/// What Redis says.
+const READ_ONLY: &std::ffi::CStr = c"Attempt to modify a readonly table";
+
+/// Replaces the table on top of the stack by one that scripts can only read. Tables in it are sealed on their own.
+///
+/// # Safety
+/// The table is on top; may raise.
+pub unsafe fn seal(lua: *mut lua_State) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 0);
+        ffi::lua_createtable(lua, 0, 3);
+        ffi::lua_rotate(lua, -3, -1);
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_pushcfunction(lua, function!(refuse_new));
+        ffi::lua_setfield(lua, -2, c"__newindex".as_ptr());
+        ffi::lua_pushboolean(lua, 1);
+        ffi::lua_rawsetp(lua, -2, seal_key());
+        ffi::lua_setmetatable(lua, -2);
+    }
+}
+
+unsafe fn refuse_new(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe { crate::raise(lua, READ_ONLY) }
+}
+
+/// Pushes the metatable of the value at `n` if that is a sealed table.
+#[inline]
+unsafe fn push_seal(lua: *mut lua_State, n: c_int) -> bool {
+    // SAFETY: two slots are free.
+    unsafe {
+        if ffi::lua_getmetatable(lua, n) == 0 {
+            return false;
+        }
+        let sealed = ffi::lua_rawgetp(lua, -1, seal_key()) == ffi::LUA_TBOOLEAN;
+        ffi::lua_settop(lua, if sealed { -2 } else { -3 });
+        sealed
+    }
+}
+
+/// Raises if the table at `n` is sealed.
+#[inline]
+pub(super) unsafe fn refuse(lua: *mut lua_State, n: c_int) {
+    // SAFETY: two slots are free. As raised by Lua's core, the message has no position.
+    unsafe {
+        if push_seal(lua, n) {
+            ffi::lua_pushstring(lua, READ_ONLY.as_ptr());
+            ffi::lua_error(lua);
+        }
+    }
+}
+
+/// Puts the real table into the slot `n` of a sealed one.
+#[inline]
+pub(super) unsafe fn see_through(lua: *mut lua_State, n: c_int) {
+    // SAFETY: three slots are free.
+    unsafe {
+        if push_seal(lua, n) {
+            ffi::lua_getfield(lua, -1, c"__index".as_ptr());
+            ffi::lua_copy(lua, -1, n);
+            ffi::lua_settop(lua, -3);
+        }
+    }
+}
+
+/// Pushes what `getmetatable` says of the sealed table at `n`; `false` if it is none.
+pub(super) unsafe fn push_shown(lua: *mut lua_State, n: c_int) -> bool {
+    // SAFETY: three slots are free.
+    unsafe {
+        if !push_seal(lua, n) {
+            return false;
+        }
+        ffi::lua_pushstring(lua, c"__metatable".as_ptr());
+        ffi::lua_rawget(lua, -2);
+        ffi::lua_remove(lua, -2);
+        true
+    }
+}
+
+/// Lets `getmetatable` of the sealed table below the top show the value on top, which is popped.
+pub(super) unsafe fn show(lua: *mut lua_State) {
+    // SAFETY: called inside a protected call.
+    unsafe {
+        ffi::lua_getmetatable(lua, -2);
+        ffi::lua_insert(lua, -2);
+        ffi::lua_setfield(lua, -2, c"__metatable".as_ptr());
+        ffi::lua_pop(lua, 1);
+    }
+}

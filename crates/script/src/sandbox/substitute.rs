@@ -1,0 +1,307 @@
+//! `string.gsub`.
+//!
+//! With a string or a plain table for replacement nothing of the script runs in between: the result grows in the
+//! state's buffer, and a call that must leave begins again elsewhere. With a function, or a table that has a metatable,
+//! the script runs at every match and may wait or be suspended; then place, count and result so far are in userdata on
+//! the stack, and a continuation goes on from there.
+
+use std::ffi::c_int;
+
+use super::argument;
+use super::buffer::{Buffer, Pile};
+use super::find::{Watch, end, push_capture, push_captures, room};
+use super::pattern::{Caught, Fault, Matcher};
+use crate::ffi::{self, lua_KContext, lua_State};
+use crate::run::Poll;
+use crate::{again, continuation};
+
+pub(super) unsafe fn gsub(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let subject = argument::string(lua, 1);
+        let pattern = argument::string(lua, 2);
+        let kind = ffi::lua_type(lua, 3);
+        match kind {
+            ffi::LUA_TSTRING | ffi::LUA_TNUMBER | ffi::LUA_TTABLE | ffi::LUA_TFUNCTION => {}
+            _ => argument::fail(lua, 3, c"string/function/table expected"),
+        }
+        let most = argument::int_or(lua, 4, (subject.len() + 1) as i32);
+        let most = usize::try_from(most).unwrap_or(0);
+        let runs = match kind {
+            ffi::LUA_TFUNCTION => true,
+            ffi::LUA_TTABLE if ffi::lua_getmetatable(lua, 3) != 0 => {
+                ffi::lua_pop(lua, 1);
+                true
+            }
+            _ => false,
+        };
+        if runs {
+            begin(lua, most);
+            return go_on(lua);
+        }
+        let replacement = if kind == ffi::LUA_TTABLE { None } else { Some(argument::string(lua, 3)) };
+        at_once(lua, subject, pattern, replacement, most)
+    }
+}
+
+/// Replaces by a string, or by the values of the table at 3.
+unsafe fn at_once(
+    lua: *mut lua_State,
+    subject: &[u8],
+    pattern: &[u8],
+    replacement: Option<&[u8]>,
+    most: usize,
+) -> c_int {
+    // SAFETY: a C function's usual stack. Nothing here has a destructor; what is pushed in between runs no Lua.
+    unsafe {
+        let special = replacement.is_some_and(|bytes| memchr::memchr(b'%', bytes).is_some());
+        let verdict = crate::weigh(lua, subject.len().max(replacement.unwrap_or_default().len()));
+        if verdict != Poll::Go {
+            return end(lua, Fault::Interrupted, verdict, again!(gsub));
+        }
+        let mut buffer = Buffer::begin(lua);
+        let mut matcher = Matcher::new(subject, pattern, room(lua), Watch::new(lua));
+        let anchored = matcher.take_anchor();
+        let (mut at, mut kept, mut count) = (0, 0, 0);
+        while count < most {
+            let found =
+                if anchored { matcher.match_at(at).map(|end| end.map(|end| (at, end))) } else { matcher.find(at) };
+            let (start, stop) = match found {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(fault) => {
+                    buffer.free();
+                    return end(lua, fault, matcher.meter().verdict, again!(gsub));
+                }
+            };
+            count += 1;
+            let whole = &subject[start..stop];
+            buffer.extend(&subject[kept..start]);
+            let verdict = match replacement {
+                Some(bytes) if !special => {
+                    buffer.extend(bytes);
+                    buffer.weigh()
+                }
+                Some(bytes) => expand(lua, &mut buffer, &matcher, bytes, whole),
+                None => look_up(lua, &mut buffer, &matcher, whole),
+            };
+            if verdict != Poll::Go {
+                buffer.free();
+                return end(lua, Fault::Interrupted, verdict, again!(gsub));
+            }
+            kept = stop;
+            if stop > start {
+                at = stop;
+            } else if start < subject.len() {
+                // Of an empty match the next byte stays.
+                at = start + 1;
+            } else {
+                break;
+            }
+            if anchored {
+                break;
+            }
+        }
+        if count == 0 {
+            ffi::lua_pushvalue(lua, 1);
+        } else {
+            buffer.extend(&subject[kept..]);
+            buffer.finish();
+        }
+        ffi::lua_pushinteger(lua, count as i64);
+        2
+    }
+}
+
+/// Adds a replacement in which `%1` stands for captures.
+unsafe fn expand(
+    lua: *mut lua_State,
+    buffer: &mut Buffer,
+    matcher: &Matcher<'_, Watch>,
+    replacement: &[u8],
+    whole: &[u8],
+) -> Poll {
+    // SAFETY: as `at_once`.
+    unsafe {
+        let mut rest = replacement;
+        while let Some(at) = memchr::memchr(b'%', rest) {
+            let verdict = buffer.weigh();
+            if verdict != Poll::Go {
+                return verdict;
+            }
+            buffer.extend(&rest[..at]);
+            // After a sign at the end Lua sees the zero byte that ends every string of C.
+            let next = rest.get(at + 1).copied().unwrap_or(0);
+            rest = rest.get(at + 2..).unwrap_or_default();
+            match next {
+                b'0' => buffer.extend(whole),
+                b'1'..=b'9' => {
+                    let index = usize::from(next - b'1');
+                    if index >= matcher.captures() {
+                        if index != 0 {
+                            crate::raise(lua, Fault::CaptureIndex.message());
+                        }
+                        buffer.extend(whole);
+                        continue;
+                    }
+                    match matcher.caught(index) {
+                        Caught::Bytes(bytes) => buffer.extend(bytes),
+                        Caught::Position(at) => {
+                            let mut text = [0; super::number::TEXT_MAX];
+                            let len = super::number::write(at as f64 + 1.0, &mut text);
+                            buffer.extend(&text[..len]);
+                        }
+                        Caught::Unfinished => crate::raise(lua, c"unfinished capture"),
+                    }
+                }
+                other => buffer.push(other),
+            }
+        }
+        buffer.extend(rest);
+        buffer.weigh()
+    }
+}
+
+/// Adds what the table at 3, which has no metatable, holds under the first capture.
+unsafe fn look_up(lua: *mut lua_State, buffer: &mut Buffer, matcher: &Matcher<'_, Watch>, whole: &[u8]) -> Poll {
+    // SAFETY: as `at_once`. The value's bytes are added before it is popped.
+    unsafe {
+        push_capture(lua, matcher, 0, whole);
+        ffi::lua_rawget(lua, 3);
+        match ffi::lua_type(lua, -1) {
+            ffi::LUA_TNIL => buffer.extend(whole),
+            ffi::LUA_TBOOLEAN if ffi::lua_toboolean(lua, -1) == 0 => buffer.extend(whole),
+            _ => buffer.extend(replacement_bytes(lua)),
+        }
+        ffi::lua_pop(lua, 1);
+        buffer.weigh()
+    }
+}
+
+/// The bytes of the value on top, or the error of one that can't be put into a string.
+unsafe fn replacement_bytes<'a>(lua: *mut lua_State) -> &'a [u8] {
+    // SAFETY: a number is turned into a string in place.
+    unsafe {
+        match ffi::lua_type(lua, -1) {
+            ffi::LUA_TSTRING | ffi::LUA_TNUMBER => argument::string(lua, ffi::lua_gettop(lua)),
+            _ => {
+                let name = argument::type_name(lua, -1);
+                ffi::luaL_error(lua, c"invalid replacement value (a %s)".as_ptr(), name.as_ptr());
+                unreachable!("an error does not return")
+            }
+        }
+    }
+}
+
+/// A call of gsub that runs the script: in a userdata at [`PROGRESS`], the result so far at [`RESULT`].
+#[derive(Clone, Copy)]
+struct Progress {
+    at: usize,
+    kept: usize,
+    /// Where the match that is being replaced begins and ends.
+    start: usize,
+    stop: usize,
+    count: usize,
+    most: usize,
+    len: usize,
+}
+
+const PROGRESS: c_int = 5;
+const RESULT: Pile = Pile { slot: 6 };
+
+unsafe fn begin(lua: *mut lua_State, most: usize) {
+    // SAFETY: a userdata is aligned for anything.
+    unsafe {
+        ffi::lua_settop(lua, 4);
+        let progress = ffi::lua_newuserdatauv(lua, size_of::<Progress>(), 0) as *mut Progress;
+        progress.write(Progress { at: 0, kept: 0, start: 0, stop: 0, count: 0, most, len: 0 });
+        ffi::lua_pushnil(lua);
+    }
+}
+
+/// `begin` made it, and it stays at its slot until the function returns.
+unsafe fn progress(lua: *mut lua_State) -> *mut Progress {
+    // SAFETY: a slot of the stack.
+    unsafe { ffi::lua_touserdata(lua, PROGRESS) as *mut Progress }
+}
+
+unsafe fn go_on(lua: *mut lua_State) -> c_int {
+    // SAFETY: the stack is what `begin` made. Nothing here has a destructor.
+    unsafe {
+        let subject = argument::string(lua, 1);
+        let pattern = argument::string(lua, 2);
+        let state = progress(lua);
+        while (*state).count < (*state).most {
+            let mut matcher = Matcher::new(subject, pattern, room(lua), Watch::new(lua));
+            let anchored = matcher.take_anchor();
+            let at = (*state).at;
+            let found = match anchored {
+                _ if at > subject.len() => break,
+                true if (*state).count > 0 => break,
+                true => matcher.match_at(at).map(|end| end.map(|end| (at, end))),
+                false => matcher.find(at),
+            };
+            let (start, stop) = match found {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(fault) => return end(lua, fault, matcher.meter().verdict, again!(go_on)),
+            };
+            (*state).count += 1;
+            (*state).start = start;
+            (*state).stop = stop;
+            if ffi::lua_type(lua, 3) == ffi::LUA_TFUNCTION {
+                ffi::lua_pushvalue(lua, 3);
+                let captures = push_captures(lua, &matcher, &subject[start..stop]);
+                ffi::lua_callk(lua, captures, 1, 0, Some(continuation!(replaced)));
+            } else {
+                ffi::lua_pushvalue(lua, 3);
+                push_capture(lua, &matcher, 0, &subject[start..stop]);
+                super::index(lua, continuation!(replaced));
+            }
+            if !take(lua, subject) {
+                break;
+            }
+            let verdict = crate::weigh(lua, (*state).len);
+            if verdict != Poll::Go {
+                return end(lua, Fault::Interrupted, verdict, again!(go_on));
+            }
+        }
+        let verdict = crate::weigh(lua, (*state).len + subject.len() - (*state).kept);
+        if verdict != Poll::Go {
+            return end(lua, Fault::Interrupted, verdict, again!(go_on));
+        }
+        let len = RESULT.add(lua, (*state).len, &subject[(*state).kept..]);
+        crate::push_bytes(lua, RESULT.bytes(lua, len));
+        ffi::lua_pushinteger(lua, (*state).count as i64);
+        2
+    }
+}
+
+/// Goes on after the script ran and was suspended; its result is on top.
+unsafe fn replaced(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: as `go_on`.
+    unsafe {
+        let subject = argument::string(lua, 1);
+        if !take(lua, subject) {
+            let state = progress(lua);
+            (*state).most = (*state).count;
+        }
+        go_on(lua)
+    }
+}
+
+/// Adds the value on top in place of the match; gives whether there may be more matches.
+unsafe fn take(lua: *mut lua_State, subject: &[u8]) -> bool {
+    // SAFETY: as `go_on`.
+    unsafe {
+        let state = progress(lua);
+        let Progress { kept, start, stop, .. } = *state;
+        (*state).len = RESULT.add(lua, (*state).len, &subject[kept..start]);
+        let bytes = if ffi::lua_toboolean(lua, -1) == 0 { &subject[start..stop] } else { replacement_bytes(lua) };
+        (*state).len = RESULT.add(lua, (*state).len, bytes);
+        ffi::lua_settop(lua, RESULT.slot);
+        (*state).kept = stop;
+        (*state).at = if stop > start { stop } else { start + 1 };
+        stop > start || start < subject.len()
+    }
+}

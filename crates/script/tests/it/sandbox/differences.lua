@@ -1,0 +1,17 @@
+-0 --> true 0
+local goto=1 return goto --> nil "user_script:1: '<name>' expected near 'goto'"
+return '\x41' --> true "A"
+return "\065\z  b" --> true "Ab"
+return 5//2 --> true 2
+return 5 & 2 --> true 0
+return 5%0 --> false "user_script:1: attempt to perform 'n%0'"
+for i=1,10,0 do return i end --> false "user_script:1: 'for' step is zero"
+local a='a' return a+1 --> false "user_script:1: attempt to perform arithmetic on a string value"
+pcall(string.dump,function() end) --> true false "unable to dump given function"
+pcall(function() return #setmetatable({1,2},{__len=function() return 9 end}) end) --> true true 9
+pcall(function() return setmetatable({},{__eq=function() return true end})==setmetatable({},{__eq=function() return true end}) end) --> true true true
+5%math.huge --> true 5
+-5%math.huge --> true inf
+5%-math.huge --> true -inf
+2^31 .. '' --> true "2147483648.0"
+collectgarbage('step') --> true true
