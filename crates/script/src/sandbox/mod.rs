@@ -180,11 +180,12 @@ unsafe fn open(lua: *mut lua_State) {
         ffi::lua_createtable(lua, 0, 1);
         ffi::lua_pushcfunction(lua, crate::function!(missing));
         ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_pushvalue(lua, -1);
         ffi::lua_setmetatable(lua, 1);
+        seal(lua);
         ffi::lua_pushvalue(lua, 1);
         seal(lua);
-        ffi::lua_createtable(lua, 0, 0);
-        seal(lua);
+        ffi::lua_insert(lua, 2);
         protect::show(lua);
         ffi::lua_pushvalue(lua, 2);
         ffi::lua_setfield(lua, 1, c"_G".as_ptr());

@@ -12,7 +12,6 @@ use std::ffi::c_int;
 
 use super::argument;
 use super::buffer::Buffer;
-use super::protect;
 use super::table::{end, length};
 use crate::ffi::{self, lua_KContext, lua_State};
 use crate::run::Poll;
@@ -75,7 +74,6 @@ pub(super) unsafe fn sort(lua: *mut lua_State) -> c_int {
         if ffi::lua_type(lua, COMPARE) > ffi::LUA_TNIL {
             argument::function(lua, COMPARE);
         }
-        protect::refuse(lua, TABLE);
         ffi::lua_settop(lua, COMPARE);
         if count < 2 {
             return 0;

@@ -128,7 +128,6 @@ unsafe fn remove(lua: *mut lua_State) -> c_int {
         if !(1..=end).contains(&place) {
             return 0;
         }
-        protect::refuse(lua, 1);
         ffi::lua_settop(lua, 1);
         ffi::lua_rawgeti(lua, 1, place);
         ffi::lua_pushinteger(lua, place);

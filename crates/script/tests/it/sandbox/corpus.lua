@@ -791,3 +791,28 @@ string.format('%d',123456789012345678)
 1.7976931348623157e308
 100 .. ''
 1e14 .. ''
+pcall(string.rep,cjson.null,1)
+tostring(cjson.null)
+type(cjson.null)
+pcall(function() cjson.x=1 end)
+pcall(rawset,cmsgpack,'x',1)
+pcall(function() return bit.x end)
+(function() local n=0 for k in pairs(bit) do n=n+1 end return n end)()
+(function() local n={} for k,v in pairs(math) do n[#n+1]=k..type(v) end table.sort(n) return table.concat(n,' ') end)()
+(function() local n={} for k,v in pairs(string) do n[#n+1]=k..type(v) end table.sort(n) return table.concat(n,' ') end)()
+(function() local n={} for k,v in pairs(table) do n[#n+1]=k..type(v) end table.sort(n) return table.concat(n,' ') end)()
+(function() local n={} for k,v in pairs(coroutine) do n[#n+1]=k..type(v) end table.sort(n) return table.concat(n,' ') end)()
+(function() local n={} for k,v in pairs(_G) do if k~='redis' and k~='os' and k:sub(1,2)~='__' then n[#n+1]=k..type(v) end end table.sort(n) return table.concat(n,' ') end)()
+next(string)~=nil
+rawget(_G,'foo')
+rawget(string,'rep')==string.rep
+rawequal(_G,_G._G)
+setmetatable({},{__index=string}).rep==string.rep
+setmetatable({},string).rep
+#string
+table.getn(string)
+pcall(table.sort,string)
+pcall(table.remove,string)
+pcall(table.insert,string,1,2)
+getmetatable(_G).__index~=nil
+table.foreach(bit,function(k,v) if k=='band' then return type(v) end end)
