@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use super::convert::{number, table};
+use super::{argument, register};
 use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::function;
 
@@ -26,7 +26,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
         (c"tohex", function!(tohex)),
     ];
     // SAFETY: called inside a protected call.
-    unsafe { table(lua, &FUNCTIONS) };
+    unsafe { register(lua, &FUNCTIONS) };
 }
 
 /// The 32 bits of a number.
@@ -39,9 +39,9 @@ fn bits(number: f64) -> u32 {
 
 /// Argument `index`.
 #[inline(always)]
-unsafe fn argument(lua: *mut lua_State, index: c_int) -> u32 {
+unsafe fn take(lua: *mut lua_State, index: c_int) -> u32 {
     // SAFETY: a C function's usual stack.
-    bits(unsafe { number(lua, index) })
+    bits(unsafe { argument::number(lua, index) })
 }
 
 #[inline(always)]
@@ -56,10 +56,10 @@ unsafe fn answer(lua: *mut lua_State, bits: u32) -> c_int {
 unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
-        let mut all = argument(lua, 1);
+        let mut all = take(lua, 1);
         // From the last one on: so it is the last wrong one that errors name.
         for index in (2..=ffi::lua_gettop(lua)).rev() {
-            all = join(all, argument(lua, index));
+            all = join(all, take(lua, index));
         }
         answer(lua, all)
     }
@@ -70,24 +70,24 @@ unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
 unsafe fn shift(lua: *mut lua_State, by: impl Fn(u32, u32) -> u32) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
-        let (bits, count) = (argument(lua, 1), argument(lua, 2));
+        let (bits, count) = (take(lua, 1), take(lua, 2));
         answer(lua, by(bits, count & 31))
     }
 }
 
 unsafe fn tobit(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
-    unsafe { answer(lua, argument(lua, 1)) }
+    unsafe { answer(lua, take(lua, 1)) }
 }
 
 unsafe fn bnot(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
-    unsafe { answer(lua, !argument(lua, 1)) }
+    unsafe { answer(lua, !take(lua, 1)) }
 }
 
 unsafe fn bswap(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
-    unsafe { answer(lua, argument(lua, 1).swap_bytes()) }
+    unsafe { answer(lua, take(lua, 1).swap_bytes()) }
 }
 
 unsafe fn band(lua: *mut lua_State) -> c_int {
@@ -134,8 +134,8 @@ unsafe fn ror(lua: *mut lua_State) -> c_int {
 unsafe fn tohex(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
-        let bits = argument(lua, 1);
-        let wanted = if ffi::lua_type(lua, 2) == ffi::LUA_TNONE { 8 } else { argument(lua, 2) as i32 };
+        let bits = take(lua, 1);
+        let wanted = if ffi::lua_type(lua, 2) == ffi::LUA_TNONE { 8 } else { take(lua, 2) as i32 };
         let digits = if wanted < 0 { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
         let text: [u8; 8] = std::array::from_fn(|at| digits[(bits >> (28 - 4 * at)) as usize & 15]);
         let len = wanted.unsigned_abs().min(8) as usize;

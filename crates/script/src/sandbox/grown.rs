@@ -128,6 +128,20 @@ impl<T: Copy> Grown<T> {
     }
 }
 
+impl Grown<u8> {
+    /// Adds eight bytes that there is room for.
+    ///
+    /// # Safety
+    /// As [`Grown::put`].
+    #[inline(always)]
+    pub(super) unsafe fn put_word(&mut self, word: [u8; 8]) {
+        debug_assert!(self.capacity - self.len >= word.len());
+        // SAFETY: as promised by the caller.
+        unsafe { self.data.add(self.len).cast::<[u8; 8]>().write(word) };
+        self.len += word.len();
+    }
+}
+
 /// Raises Lua's own error for memory that is used up.
 #[cold]
 unsafe fn out_of_memory(lua: *mut lua_State) -> ! {

@@ -21,10 +21,12 @@ mod base;
 mod bit;
 mod buffer;
 mod call;
-mod convert;
 mod coroutine;
+mod decimal;
+mod failure;
 mod find;
 mod format;
+mod fuzz;
 mod grown;
 mod json;
 mod load;
@@ -45,6 +47,7 @@ use std::any::Any;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
+pub use fuzz::{fuzz_json, fuzz_msgpack, fuzz_struct};
 pub use load::FunctionRef;
 pub use pattern::fuzz_pattern;
 pub use protect::seal;
@@ -125,7 +128,7 @@ impl State {
     }
 
     /// A coroutine that will run `function`: push arguments on it, then resume it with their number. What a script did
-    /// to the environment of the function before is undone.
+    /// to the environment of the function before is undone, and so is what it set in `cjson`.
     pub fn begin(&mut self, function: &FunctionRef) -> Result<Coroutine, Error> {
         let coroutine = self.coroutine()?;
         let thread = coroutine.thread();
@@ -137,6 +140,7 @@ impl State {
             if ffi::lua_setupvalue(thread, 1, 1).is_null() {
                 ffi::lua_settop(thread, 1);
             }
+            json::reset(thread);
         }
         Ok(coroutine)
     }

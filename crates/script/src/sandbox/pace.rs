@@ -3,13 +3,16 @@
 use std::ffi::c_int;
 
 use crate::ffi::{self, lua_KFunction, lua_State};
-use crate::{Poll, leave, poll, stopped};
+use crate::{Poll, leave, poll, stopped, weigh};
 
 /// Steps between two looks. A step is a value or some tens of bytes, so this is a few tens of microseconds.
 const STEPS: usize = 4096;
 
 /// Bytes that are copied or looked through in the time of a step.
 const BYTES: usize = 32;
+
+/// Fewer bytes than this are copied without a question.
+const LIGHT: usize = 1 << 16;
 
 /// The steps of one call.
 pub(super) struct Pace {
@@ -45,13 +48,30 @@ impl Pace {
         self.left = self.left.saturating_sub(bytes / BYTES).max(1);
     }
 
+    /// Before `bytes` bytes are copied at once, by what can't look up in between.
+    ///
+    /// # Safety
+    /// As [`Pace::step`].
+    #[inline(always)]
+    pub(super) unsafe fn weigh(&mut self, lua: *mut lua_State, bytes: usize) {
+        if bytes >= LIGHT {
+            // SAFETY: as promised by the caller.
+            unsafe { self.obey(lua, weigh(lua, bytes)) };
+        }
+    }
+
     #[cold]
     #[inline(never)]
     unsafe fn look(&mut self, lua: *mut lua_State) {
         self.left = STEPS;
+        // SAFETY: as promised by the caller.
+        unsafe { self.obey(lua, poll(lua)) };
+    }
+
+    unsafe fn obey(&mut self, lua: *mut lua_State, verdict: Poll) {
         // SAFETY: as promised by the caller; the stack is as the function found it when it leaves.
         unsafe {
-            match poll(lua) {
+            match verdict {
                 Poll::Go => {}
                 Poll::Leave => {
                     ffi::lua_settop(lua, self.args);

@@ -6,9 +6,10 @@
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 
-use super::convert::{SLOTS_MAX, argument_error, bytes, fail, integer_or, number, push_number, table, to_number, wrap};
+use super::failure::{SLOTS_MAX, fail};
 use super::grown::Grown;
 use super::pace::Pace;
+use super::{argument, number, register};
 use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::{again, function};
 
@@ -26,7 +27,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     const FUNCTIONS: [(&CStr, lua_CFunction); 3] =
         [(c"pack", function!(pack)), (c"unpack", function!(unpack)), (c"size", function!(size))];
     // SAFETY: called inside a protected call.
-    unsafe { table(lua, &FUNCTIONS) };
+    unsafe { register(lua, &FUNCTIONS) };
 }
 
 /// A format that is being read.
@@ -42,7 +43,7 @@ impl<'a> Format<'a> {
     /// The format in the first argument; raises if there is none.
     unsafe fn new(lua: *mut lua_State) -> Format<'a> {
         // SAFETY: as promised by the caller; the argument stays on the stack.
-        Format { lua, rest: unsafe { bytes(lua, 1) }, big_endian: false, align: 1 }
+        Format { lua, rest: unsafe { argument::string(lua, 1) }, big_endian: false, align: 1 }
     }
 
     /// The next option with its size in bytes, 0 for one that has none.
@@ -111,7 +112,7 @@ impl<'a> Format<'a> {
                 crate::push_bytes(self.lua, b"invalid format option '");
                 crate::push_bytes(self.lua, &[option, b'\'']);
                 ffi::lua_concat(self.lua, 2);
-                argument_error(self.lua, 1, ffi::lua_tostring(self.lua, -1))
+                argument::fail(self.lua, 1, CStr::from_ptr(ffi::lua_tostring(self.lua, -1)))
             },
         }
     }
@@ -127,8 +128,8 @@ unsafe fn size(lua: *mut lua_State) -> c_int {
             pace.step(lua);
             position = position.wrapping_add(format.padding(position, option, size));
             match (option, size) {
-                (b's', _) => argument_error(lua, 1, c"option 's' has no fixed size".as_ptr()),
-                (b'c', 0) => argument_error(lua, 1, c"option 'c0' has no fixed size".as_ptr()),
+                (b's', _) => argument::fail(lua, 1, c"option 's' has no fixed size"),
+                (b'c', 0) => argument::fail(lua, 1, c"option 'c0' has no fixed size"),
                 _ => {}
             }
             if !option.is_ascii_alphanumeric() {
@@ -136,7 +137,7 @@ unsafe fn size(lua: *mut lua_State) -> c_int {
             }
             position = position.wrapping_add(size);
         }
-        push_number(lua, position as i64 as f64);
+        number::push(lua, position as i64 as f64);
         1
     }
 }
@@ -172,36 +173,37 @@ unsafe fn pack(lua: *mut lua_State) -> c_int {
         let mut frame = MaybeUninit::<[u8; FRAME]>::uninit();
         let mut out = Grown::new(&mut frame, arguments + 2);
         let mut pace = Pace::new(arguments, again!(pack));
-        let mut argument = 2;
+        let mut next = 2;
         while let Some((option, size)) = format.next() {
             pace.step(lua);
             let padding = format.padding(out.len() as u64, option, size) as usize;
             out.extend(lua, &[0; INTEGER_MAX as usize][..padding]);
             match option {
                 b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
-                    let bytes = put_integer(wrap(number(lua, argument)), size as usize, format.big_endian);
+                    let bytes =
+                        put_integer(number::to_u64(argument::number(lua, next)), size as usize, format.big_endian);
                     out.extend(lua, &bytes[..size as usize]);
-                    argument += 1;
+                    next += 1;
                 }
                 b'x' => out.push(lua, 0),
                 b'f' => {
-                    let single = number(lua, argument) as f32;
+                    let single = argument::number(lua, next) as f32;
                     out.extend(lua, &if format.big_endian { single.to_be_bytes() } else { single.to_le_bytes() });
-                    argument += 1;
+                    next += 1;
                 }
                 b'd' => {
-                    let double = number(lua, argument);
+                    let double = argument::number(lua, next);
                     out.extend(lua, &if format.big_endian { double.to_be_bytes() } else { double.to_le_bytes() });
-                    argument += 1;
+                    next += 1;
                 }
                 b'c' | b's' => {
-                    let text = bytes(lua, argument);
-                    argument += 1;
+                    let text = argument::string(lua, next);
+                    next += 1;
                     if (text.len() as u64) < size {
-                        argument_error(lua, argument, c"string too short".as_ptr());
+                        argument::fail(lua, next, c"string too short");
                     }
                     let size = if size == 0 { text.len() } else { size as usize };
-                    pace.bytes(size);
+                    pace.weigh(lua, size);
                     out.extend(lua, &text[..size]);
                     if option == b's' {
                         out.push(lua, 0);
@@ -210,6 +212,7 @@ unsafe fn pack(lua: *mut lua_State) -> c_int {
                 _ => format.control(option),
             }
         }
+        pace.weigh(lua, out.len());
         crate::push_bytes(lua, out.as_slice());
         1
     }
@@ -219,10 +222,10 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let mut format = Format::new(lua);
-        let data = bytes(lua, 2);
-        let start = integer_or(lua, 3, 1);
+        let data = argument::string(lua, 2);
+        let start = argument::integer_or(lua, 3, 1);
         if start == 0 {
-            argument_error(lua, 3, c"offset must be 1 or greater".as_ptr());
+            argument::fail(lua, 3, c"offset must be 1 or greater");
         }
         // A negative start is one far beyond the data.
         let mut position = (start as u64).wrapping_sub(1);
@@ -238,18 +241,18 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
             }
             results += 1;
             match option {
-                b'b' | b'h' | b'l' | b'i' => push_number(lua, integer(field, true, format.big_endian)),
-                b'B' | b'H' | b'L' | b'T' | b'I' => push_number(lua, integer(field, false, format.big_endian)),
+                b'b' | b'h' | b'l' | b'i' => number::push(lua, integer(field, true, format.big_endian)),
+                b'B' | b'H' | b'L' | b'T' | b'I' => number::push(lua, integer(field, false, format.big_endian)),
                 b'x' => results -= 1,
                 b'f' => {
                     let single: [u8; 4] = field.try_into().expect("the size of the option");
                     let single =
                         if format.big_endian { f32::from_be_bytes(single) } else { f32::from_le_bytes(single) };
-                    push_number(lua, single.into());
+                    number::push(lua, single.into());
                 }
                 b'd' => {
                     let double: [u8; 8] = field.try_into().expect("the size of the option");
-                    push_number(
+                    number::push(
                         lua,
                         if format.big_endian { f64::from_be_bytes(double) } else { f64::from_le_bytes(double) },
                     );
@@ -257,13 +260,13 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
                 b'c' => {
                     if size == 0 {
                         results -= 1;
-                        let Some(size) = (results > 0).then(|| to_number(lua, -1)).flatten() else {
+                        let Some(size) = (results > 0).then(|| argument::to_number(lua, -1)).flatten() else {
                             fail(lua, format_args!("format 'c0' needs a previous size"));
                         };
                         ffi::lua_pop(lua, 1);
-                        field = self::field(lua, data, position, wrap(size));
+                        field = self::field(lua, data, position, number::to_u64(size));
                     }
-                    pace.bytes(field.len());
+                    pace.weigh(lua, field.len());
                     crate::push_bytes(lua, field);
                 }
                 b's' => {
@@ -271,6 +274,7 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
                     let Some(len) = find_zero(lua, rest, &mut pace) else {
                         fail(lua, format_args!("unfinished string in data"));
                     };
+                    pace.weigh(lua, len);
                     crate::push_bytes(lua, &rest[..len]);
                     field = &rest[..=len];
                 }
@@ -281,7 +285,7 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
             }
             position += field.len() as u64;
         }
-        push_number(lua, position.wrapping_add(1) as i64 as f64);
+        number::push(lua, position.wrapping_add(1) as i64 as f64);
         results + 1
     }
 }
@@ -291,7 +295,7 @@ unsafe fn field(lua: *mut lua_State, data: &[u8], position: u64, size: u64) -> &
     let all = data.len() as u64;
     if size > all || position > all - size {
         // SAFETY: nothing with a destructor is alive.
-        unsafe { argument_error(lua, 2, c"data string too short".as_ptr()) };
+        unsafe { argument::fail(lua, 2, c"data string too short") };
     }
     &data[position as usize..(position + size) as usize]
 }

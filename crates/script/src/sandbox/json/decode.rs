@@ -10,10 +10,11 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::{ptr, slice, str};
 
-use super::super::convert::{SLOTS_MAX, argument_error, bytes, fail, push_number};
+use super::super::failure::{SLOTS_MAX, fail};
 use super::super::grown::Grown;
 use super::super::pace::Pace;
-use super::Options;
+use super::super::{argument, number};
+use super::{Options, words};
 use crate::again;
 use crate::ffi::{self, lua_State};
 
@@ -49,6 +50,8 @@ struct Level {
 struct Decoder {
     lua: *mut lua_State,
     start: *const u8,
+    /// The zero byte that Lua put behind the text.
+    end: *const u8,
     /// The next byte.
     at: *const u8,
     options: Options,
@@ -66,9 +69,9 @@ pub(super) unsafe fn decode(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack: the text and the slots of two growing arrays.
     unsafe {
         if ffi::lua_gettop(lua) != 1 {
-            argument_error(lua, 1, c"expected 1 argument".as_ptr());
+            argument::fail(lua, 1, c"expected 1 argument");
         }
-        let json = bytes(lua, 1);
+        let json = argument::string(lua, 1);
         if let [first, second, ..] = json
             && (*first == 0 || *second == 0)
         {
@@ -80,6 +83,7 @@ pub(super) unsafe fn decode(lua: *mut lua_State) -> c_int {
         let mut decoder = Decoder {
             lua,
             start: json.as_ptr(),
+            end: json.as_ptr().add(json.len()),
             at: json.as_ptr(),
             options: *Options::of(lua),
             text: Grown::new(&mut text, 2),
@@ -268,13 +272,33 @@ impl Decoder {
         }
     }
 
+    /// How many bytes of a string there are up to its end or its next escape, about [`CHUNK`] at most.
+    #[inline(always)]
+    unsafe fn plain_len(&self, first: *const u8) -> usize {
+        // SAFETY: no byte beyond the zero byte at the end is read.
+        unsafe {
+            let mut len = 0;
+            while self.end.offset_from_unsigned(first.add(len)) >= 8 && len < CHUNK {
+                let pause = words::pause(u64::from_le_bytes(first.add(len).cast::<[u8; 8]>().read()));
+                if pause != 0 {
+                    return len + words::first(pause);
+                }
+                len += 8;
+            }
+            while len < CHUNK && !matches!(*first.add(len), b'"' | b'\\' | 0) {
+                len += 1;
+            }
+            len
+        }
+    }
+
     /// Reads a string and pushes it.
     #[inline(always)]
     unsafe fn string(&mut self, expected: &str) {
         // SAFETY: the text ends with a zero byte.
         unsafe {
             let first = self.at.add(1);
-            let len = plain_len(first);
+            let len = self.plain_len(first);
             if *first.add(len) == b'"' {
                 self.at = first.add(len + 1);
                 crate::push_bytes(self.lua, slice::from_raw_parts(first, len));
@@ -295,7 +319,7 @@ impl Decoder {
             let mut pieces = false;
             self.text.truncate(0);
             loop {
-                let plain = plain_len(at);
+                let plain = self.plain_len(at);
                 self.rest(plain);
                 at = at.add(plain);
                 match *at {
@@ -314,6 +338,7 @@ impl Decoder {
                 }
             }
             let last = slice::from_raw_parts(first, at.offset_from_unsigned(first));
+            self.pace.weigh(lua, self.text.len() + last.len());
             if pieces {
                 self.text.extend(lua, last);
                 crate::push_bytes(lua, self.text.as_slice());
@@ -337,9 +362,15 @@ impl Decoder {
                 whole = whole * 10 + u64::from(*at - b'0');
                 at = at.add(1);
             }
-            let plain = at != first && !matches!(*at, b'.' | b'e' | b'E' | b'x' | b'X' | b'0'..=b'9');
-            let zero = *first == b'0' && at.offset_from(first) > 1 && !self.options.decode_invalid;
-            if !plain || zero || (negative && whole == 0) {
+            let begun = at.offset_from(first);
+            let zero = *first == b'0' && begun > 1 && !self.options.decode_invalid;
+            if begun == 0 || zero || (negative && whole == 0) {
+                return self.long_number();
+            }
+            if *at == b'.' {
+                return self.fraction(whole, at, negative);
+            }
+            if matches!(*at, b'e' | b'E' | b'x' | b'X' | b'0'..=b'9') {
                 return self.long_number();
             }
             self.at = at;
@@ -349,6 +380,30 @@ impl Decoder {
             } else {
                 ffi::lua_pushnumber(self.lua, signed as f64);
             }
+        }
+    }
+
+    /// Reads the rest of a number from its point on, which comes after `digits`. Digits and power of ten that are
+    /// doubles without loss give the right number by one division.
+    #[inline(always)]
+    unsafe fn fraction(&mut self, mut digits: u64, point: *const u8, negative: bool) {
+        const POWERS: [f64; 16] =
+            [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+        const EXACT: u64 = 1 << 53;
+        // SAFETY: as `number`.
+        unsafe {
+            let mut at = point.add(1);
+            while (*at).is_ascii_digit() && digits < EXACT {
+                digits = digits * 10 + u64::from(*at - b'0');
+                at = at.add(1);
+            }
+            let scale = POWERS.get(at.offset_from_unsigned(point) - 1);
+            let Some(scale) = scale.filter(|_| digits < EXACT && !matches!(*at, b'e' | b'E' | b'0'..=b'9')) else {
+                return self.long_number();
+            };
+            self.at = at;
+            let number = digits as f64 / scale;
+            number::push(self.lua, if negative { -number } else { number });
         }
     }
 
@@ -362,7 +417,7 @@ impl Decoder {
             };
             self.at = self.at.add(len);
             self.pace.bytes(len);
-            push_number(self.lua, number);
+            number::push(self.lua, number);
         }
     }
 
@@ -439,7 +494,7 @@ impl Decoder {
         unsafe {
             let mut at = self.at.add(1);
             loop {
-                let plain = plain_len(at);
+                let plain = self.plain_len(at);
                 self.rest(plain);
                 at = at.add(plain);
                 match *at {
@@ -464,20 +519,6 @@ const WHOLE: u64 = 100_000_000_000_000;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 4096;
-
-/// How many bytes of a string there are up to its end or its next escape, [`CHUNK`] at most.
-///
-/// # Safety
-/// `first` lies in a text that ends with a zero byte.
-#[inline(always)]
-unsafe fn plain_len(first: *const u8) -> usize {
-    let mut len = 0;
-    // SAFETY: no byte beyond the zero byte is read.
-    while len < CHUNK && !matches!(unsafe { *first.add(len) }, b'"' | b'\\' | 0) {
-        len += 1;
-    }
-    len
-}
 
 /// Makes the array of the `count` elements on top of the stack, in the slot below them, with room for `room`.
 #[inline(always)]

@@ -8,10 +8,12 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
 
-use super::super::convert::{SLOTS_MAX, argument_error, fail, number_text};
+use super::super::argument;
+use super::super::decimal::number_text;
+use super::super::failure::{SLOTS_MAX, fail};
 use super::super::grown::Grown;
 use super::super::pace::Pace;
-use super::{Invalid, Options};
+use super::{Invalid, Options, words};
 use crate::again;
 use crate::ffi::{self, lua_State};
 
@@ -72,7 +74,7 @@ pub(super) unsafe fn encode(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack: the argument, the slots of two growing arrays, then a copy of the argument.
     unsafe {
         if ffi::lua_gettop(lua) != 1 {
-            argument_error(lua, 1, c"expected 1 argument".as_ptr());
+            argument::fail(lua, 1, c"expected 1 argument");
         }
         ffi::lua_settop(lua, 3);
         ffi::lua_pushvalue(lua, 1);
@@ -88,6 +90,7 @@ pub(super) unsafe fn encode(lua: *mut lua_State) -> c_int {
             slots: 1,
         };
         encoder.run();
+        encoder.pace.weigh(lua, encoder.out.len());
         crate::push_bytes(lua, encoder.out.as_slice());
         1
     }
@@ -362,31 +365,48 @@ impl Encoder {
             let mut len = 0;
             let bytes: *const u8 = ffi::lua_tolstring(lua, index, &mut len).cast();
             let bytes = slice::from_raw_parts(bytes, len);
-            self.out.reserve(lua, len + 2);
+            self.out.reserve(lua, len + 1 + size_of::<u64>());
             self.out.put(b'"');
             if len <= CHUNK {
-                self.escaped(bytes);
+                self.escaped(bytes, 0);
             } else {
+                let mut after = len;
                 for chunk in bytes.chunks(CHUNK) {
                     self.pace.bytes(CHUNK);
                     self.pace.step(lua);
-                    self.escaped(chunk);
+                    after -= chunk.len();
+                    self.escaped(chunk, after);
                 }
             }
             self.out.push(lua, b'"');
         }
     }
 
+    /// Writes bytes of a string. There is room for them, for the `after` bytes that follow, and a word.
     #[inline(always)]
-    unsafe fn escaped(&mut self, mut bytes: &[u8]) {
-        // SAFETY: nothing with a destructor is alive.
+    unsafe fn escaped(&mut self, mut bytes: &[u8], after: usize) {
+        // SAFETY: as said; whatever takes more room than its bytes makes it anew.
         unsafe {
-            loop {
-                let plain = plain_len(bytes);
-                self.out.extend(self.lua, &bytes[..plain]);
-                let Some(&byte) = bytes.get(plain) else { return };
-                self.escape(byte);
+            while let Some((word, rest)) = bytes.split_first_chunk() {
+                let special = words::special(u64::from_le_bytes(*word));
+                self.out.put_word(*word);
+                if special == 0 {
+                    bytes = rest;
+                    continue;
+                }
+                let plain = words::first(special);
+                self.out.truncate(self.out.len() - word.len() + plain);
+                self.escape(word[plain]);
                 bytes = &bytes[plain + 1..];
+                self.out.reserve(self.lua, bytes.len() + after + size_of::<u64>());
+            }
+            for (at, &byte) in bytes.iter().enumerate() {
+                if byte >= b' ' && !matches!(byte, b'"' | b'\\' | b'/' | 0x7f) {
+                    self.out.put(byte);
+                } else {
+                    self.escape(byte);
+                    self.out.reserve(self.lua, bytes.len() - at + after + size_of::<u64>());
+                }
             }
         }
     }
@@ -414,25 +434,3 @@ impl Encoder {
 
 /// Bytes that are looked through between two steps.
 const CHUNK: usize = 4096;
-
-/// How many bytes from the start on need no escape.
-#[inline(always)]
-fn plain_len(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
-    // A byte's high bit is set where the byte is zero; after such a byte others may be set as well.
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let mut len = 0;
-    let (words, _) = bytes.as_chunks::<8>();
-    for word in words {
-        let word = u64::from_le_bytes(*word);
-        let control = word.wrapping_sub(ONES * 0x20) & !word;
-        let equal = |byte: u8| zero(word ^ (ONES * u64::from(byte)));
-        if (control | equal(b'"') | equal(b'\\') | equal(b'/') | equal(0x7f)) & HIGHS != 0 {
-            break;
-        }
-        len += 8;
-    }
-    let special = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\' | b'/' | 0x7f);
-    len + bytes[len..].iter().take_while(|&&byte| !special(byte)).count()
-}

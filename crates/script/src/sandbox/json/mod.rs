@@ -5,18 +5,18 @@
 //! memory of Lua's and never the thread's stack. No metamethod is called.
 //!
 //! **Options** belong to one table of functions (`cjson` itself, or what `cjson.new()` made). Redis lets the options
-//! that a script sets live on for all scripts after it; here [`State::reset_json`] restores the defaults before each run.
+//! that a script sets live on for all scripts after it; here [`reset`] restores the defaults before each run.
 
 mod decode;
 mod encode;
+mod words;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use super::convert::{argument_error, integer, type_error};
+use super::argument;
 use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::function;
-use crate::state::State;
 
 /// The most digits that numbers are written with, and the default.
 const PRECISION_MAX: i32 = 14;
@@ -75,7 +75,7 @@ impl Options {
 /// Where the registry keeps the options of `cjson` itself.
 static OPTIONS: u8 = 0;
 
-/// Makes the table `cjson`, whose options [`State::reset_json`] finds, and leaves it on the stack.
+/// Makes the table `cjson`, whose options [`reset`] finds, and leaves it on the stack.
 pub(crate) unsafe fn open(lua: *mut lua_State) {
     // SAFETY: called inside a protected call.
     unsafe {
@@ -86,19 +86,16 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     }
 }
 
-impl State {
-    /// Gives `cjson` its default options, as each run of a script is to find them. Not in the middle of a run.
-    pub fn reset_json(&mut self) {
-        let lua = self.main();
-        // SAFETY: between runs the main stack has room; the registry keeps what `open` put there.
-        unsafe {
-            ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const OPTIONS).cast());
-            let options: *mut Options = ffi::lua_touserdata(lua, -1).cast();
-            if !options.is_null() {
-                options.write(Options::DEFAULT);
-            }
-            ffi::lua_pop(lua, 1);
-        }
+/// Gives `cjson` its default options, as each run of a script is to find them. Raises nothing.
+///
+/// # Safety
+/// `lua` belongs to a state that [`open`] was called in; a slot of its stack is free.
+pub(crate) unsafe fn reset(lua: *mut lua_State) {
+    // SAFETY: the registry keeps what `open` put there.
+    unsafe {
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const OPTIONS).cast());
+        ffi::lua_touserdata(lua, -1).cast::<Options>().write(Options::DEFAULT);
+        ffi::lua_pop(lua, 1);
     }
 }
 
@@ -156,7 +153,7 @@ unsafe fn arguments(lua: *mut lua_State, count: c_int) {
     // SAFETY: a C function's usual stack.
     unsafe {
         if ffi::lua_gettop(lua) > count {
-            argument_error(lua, count + 1, c"found too many arguments".as_ptr());
+            argument::fail(lua, count + 1, c"found too many arguments");
         }
         ffi::lua_settop(lua, count);
     }
@@ -170,14 +167,14 @@ unsafe fn choice(lua: *mut lua_State, index: c_int, names: &[&CStr], on: usize) 
             ffi::LUA_TNIL => return None,
             ffi::LUA_TBOOLEAN => return Some(if ffi::lua_toboolean(lua, index) != 0 { on } else { 0 }),
             ffi::LUA_TSTRING | ffi::LUA_TNUMBER => {}
-            _ => type_error(lua, index, c"string"),
+            _ => argument::fail_type(lua, index, c"string"),
         }
-        let given: *const c_char = super::convert::bytes(lua, index).as_ptr().cast();
+        let given: *const c_char = argument::string(lua, index).as_ptr().cast();
         match names.iter().position(|name| *name == CStr::from_ptr(given)) {
             Some(chosen) => Some(chosen),
             None => {
                 let message = ffi::lua_pushfstring(lua, c"invalid option '%s'".as_ptr(), given);
-                argument_error(lua, index, message)
+                argument::fail(lua, index, CStr::from_ptr(message))
             }
         }
     }
@@ -189,11 +186,11 @@ unsafe fn limit(lua: *mut lua_State, index: c_int, setting: &mut i32, least: i32
     unsafe {
         if ffi::lua_type(lua, index) != ffi::LUA_TNIL {
             // What does not fit is cut to 32 bits before it is looked at.
-            let value = integer(lua, index) as i32;
+            let value = argument::int(lua, index);
             if value < least || value > most {
                 let text = c"expected integer between %d and %d";
                 let message = ffi::lua_pushfstring(lua, text.as_ptr(), least, most);
-                argument_error(lua, 1, message);
+                argument::fail(lua, 1, CStr::from_ptr(message));
             }
             *setting = value;
         }

@@ -8,7 +8,7 @@ mod unpack;
 
 use std::ffi::CStr;
 
-use super::convert::table;
+use super::register;
 use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::function;
 
@@ -28,7 +28,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     ];
     // SAFETY: called inside a protected call.
     unsafe {
-        table(lua, &FUNCTIONS);
+        register(lua, &FUNCTIONS);
         for (name, value) in FIELDS {
             ffi::lua_pushstring(lua, value.as_ptr());
             ffi::lua_setfield(lua, -2, name.as_ptr());

@@ -4,7 +4,8 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::slice;
 
-use super::super::convert::{SLOTS_MAX, argument_error};
+use super::super::argument;
+use super::super::failure::SLOTS_MAX;
 use super::super::grown::Grown;
 use super::super::pace::Pace;
 use crate::again;
@@ -27,10 +28,10 @@ pub(super) unsafe fn pack(lua: *mut lua_State) -> c_int {
     unsafe {
         let arguments = ffi::lua_gettop(lua);
         if arguments == 0 {
-            argument_error(lua, 0, c"MessagePack pack needs input.".as_ptr());
+            argument::fail(lua, 0, c"MessagePack pack needs input.");
         }
         if 2 * arguments as usize > SLOTS_MAX || ffi::lua_checkstack(lua, 4 * DEPTH_MAX as c_int) == 0 {
-            argument_error(lua, 0, c"Too many arguments for MessagePack pack.".as_ptr());
+            argument::fail(lua, 0, c"Too many arguments for MessagePack pack.");
         }
         ffi::lua_settop(lua, arguments + 1);
         let mut frame = MaybeUninit::<[u8; FRAME]>::uninit();
@@ -40,6 +41,7 @@ pub(super) unsafe fn pack(lua: *mut lua_State) -> c_int {
             ffi::lua_pushvalue(lua, argument);
             packer.value(0);
         }
+        packer.pace.weigh(lua, packer.out.len());
         crate::push_bytes(lua, packer.out.as_slice());
         1
     }
@@ -73,6 +75,7 @@ impl Packer {
             let mut len = 0;
             let bytes: *const u8 = ffi::lua_tolstring(lua, -1, &mut len).cast();
             self.pace.bytes(len);
+            self.pace.weigh(lua, len);
             self.out.reserve(lua, len + 5);
             match len {
                 0..32 => self.out.put(0xa0 | len as u8),

@@ -1,19 +1,23 @@
 //! MessagePack to values.
 //!
-//! A table is made with room for as many elements as it says, as long as all tables together have no more room than
-//! the text has bytes: a short text can't ask for much memory.
+//! A table is made with room for as many elements as it says, within a limit, and as long as all tables together have no
+//! more room than the text has bytes: so a short text can't ask for much memory.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use super::super::convert::{SLOTS_MAX, bytes, fail, integer, integer_or, push_number};
+use super::super::failure::{SLOTS_MAX, fail};
 use super::super::grown::Grown;
 use super::super::pace::Pace;
+use super::super::{argument, number};
 use crate::again;
 use crate::ffi::{self, lua_State};
 
 /// So many levels of nesting never leave the frame.
 const FRAME_LEVELS: usize = 24;
+
+/// Elements that a table has room for from the start.
+const ROOM_MAX: usize = 4096;
 
 /// Where Lua 5.1's stack ends before a value.
 const NO_VALUE: &str = "too many return values at once; use unpack_one or unpack_limit instead.";
@@ -58,7 +62,7 @@ pub(super) unsafe fn unpack_one(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let pace = Pace::new(ffi::lua_gettop(lua), again!(unpack_one));
-        let offset = integer_or(lua, 2, 0);
+        let offset = argument::integer_or(lua, 2, 0);
         unpack_some(lua, 1, offset, 1, pace)
     }
 }
@@ -67,8 +71,8 @@ pub(super) unsafe fn unpack_limit(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let pace = Pace::new(ffi::lua_gettop(lua), again!(unpack_limit));
-        let limit = integer(lua, 2);
-        let offset = integer_or(lua, 3, 0);
+        let limit = argument::integer(lua, 2);
+        let offset = argument::integer_or(lua, 3, 0);
         unpack_some(lua, limit, offset, 1, pace)
     }
 }
@@ -78,7 +82,7 @@ pub(super) unsafe fn unpack_limit(lua: *mut lua_State) -> c_int {
 unsafe fn unpack_some(lua: *mut lua_State, limit: i64, offset: i64, slots: usize, pace: Pace) -> c_int {
     // SAFETY: a C function's usual stack: the arguments, the slot of the levels as they grow, then the results.
     unsafe {
-        let data = bytes(lua, 1);
+        let data = argument::string(lua, 1);
         let len = data.len();
         // Numbers of errors have 32 bits.
         let (start, short) = (offset as i32, len as i32);
@@ -211,14 +215,14 @@ impl<'a> Unpacker<'a> {
                 0xa0..0xc0 => self.string(usize::from(kind & 31)),
                 0xc0 => ffi::lua_pushnil(lua),
                 0xc2 | 0xc3 => ffi::lua_pushboolean(lua, c_int::from(kind & 1)),
-                0xca => push_number(lua, f32::from_bits(self.unsigned(4) as u32).into()),
-                0xcb => push_number(lua, f64::from_bits(self.unsigned(8))),
-                0xcc..=0xce => push_number(lua, self.unsigned(1 << (kind - 0xcc)) as f64),
+                0xca => number::push(lua, f32::from_bits(self.unsigned(4) as u32).into()),
+                0xcb => number::push(lua, f64::from_bits(self.unsigned(8))),
+                0xcc..=0xce => number::push(lua, self.unsigned(1 << (kind - 0xcc)) as f64),
                 // As in Redis, the highest bit of an unsigned number is its sign.
-                0xcf | 0xd3 => push_number(lua, self.unsigned(8) as i64 as f64),
-                0xd0 => push_number(lua, f64::from(self.unsigned(1) as i8)),
-                0xd1 => push_number(lua, f64::from(self.unsigned(2) as i16)),
-                0xd2 => push_number(lua, f64::from(self.unsigned(4) as i32)),
+                0xcf | 0xd3 => number::push(lua, self.unsigned(8) as i64 as f64),
+                0xd0 => number::push(lua, f64::from(self.unsigned(1) as i8)),
+                0xd1 => number::push(lua, f64::from(self.unsigned(2) as i16)),
+                0xd2 => number::push(lua, f64::from(self.unsigned(4) as i32)),
                 0xd9..=0xdb => {
                     let len = self.unsigned(1 << (kind - 0xd9));
                     self.string(len as usize);
@@ -242,13 +246,14 @@ impl<'a> Unpacker<'a> {
         unsafe {
             self.pace.bytes(len);
             let bytes = self.take(len);
+            self.pace.weigh(self.lua, len);
             crate::push_bytes(self.lua, bytes);
         }
     }
 
     /// Room for a table that says it has `count` elements.
     fn room(&mut self, count: usize) -> c_int {
-        let room = count.min(self.room).min(self.rest.len());
+        let room = count.min(self.room).min(ROOM_MAX);
         self.room -= room;
         room as c_int
     }

@@ -1,12 +1,11 @@
 //! `cjson`, `cmsgpack`, `struct` and `bit` beside those of redis-server: the same scripts, the same texts.
 
 mod generated;
+mod limits;
 
-use std::sync::Arc;
+use sluicegate_script::State;
 
-use sluicegate_script::ffi;
-use sluicegate_script::{Budget, Burst, MemoryLimit, State, patient, to_bytes};
-use sluicegate_testkit::{Client, RedisServer};
+use crate::sandbox::support::{Judge, run, sandbox};
 
 /// Wraps a case: gives what it returns, or its error, as text. Numbers are shown in full, and whole ones as `..` shows
 /// them too, except as keys, which Lua 5.4 makes integers where it can, and a zero with a sign.
@@ -42,75 +41,22 @@ return all(pcall(function()
 
 /// Both sides.
 struct Pair {
-    _redis: RedisServer,
-    client: Client,
+    redis: Judge,
     state: State,
-}
-
-fn sandbox(limit: usize) -> State {
-    State::sandboxed(Arc::new(MemoryLimit::new(limit)), ()).expect("a state")
-}
-
-/// Runs a chunk and gives its first result as bytes, or its error.
-fn run(state: &mut State, code: &str) -> Result<Vec<u8>, String> {
-    let coroutine = state.coroutine().expect("a coroutine");
-    let thread = coroutine.thread();
-    // SAFETY: loading answers with a status.
-    let status = unsafe {
-        ffi::luaL_loadbufferx(thread, code.as_ptr().cast(), code.len(), c"@user_script".as_ptr(), c"t".as_ptr())
-    };
-    let mut budget = Budget::default();
-    let mut burst = Burst::Failed;
-    if status == ffi::LUA_OK {
-        // SAFETY: loaded without arguments.
-        let mut resume = || unsafe { state.resume(&coroutine, 0, &mut budget) };
-        burst = resume();
-        // As on a thread that has time, which is where the store would go on.
-        patient(true);
-        while burst == Burst::Forced {
-            burst = resume();
-        }
-        patient(false);
-    }
-    let result = match burst {
-        // SAFETY: the results are on the stack.
-        Burst::Done(results) => Ok(unsafe { to_bytes(thread, -results) }.unwrap_or_default().to_vec()),
-        _ => Err(state.failure(&coroutine).message),
-    };
-    state.recycle(coroutine);
-    result
 }
 
 impl Pair {
     fn new() -> Pair {
-        let redis = RedisServer::start(&[]);
-        let client = Client::connect(&redis.address());
-        Pair { _redis: redis, client, state: sandbox(0) }
-    }
-
-    /// Redis's answer to a script that returns a string.
-    fn redis(&mut self, script: &str) -> Vec<u8> {
-        let head = format!("*3\r\n$4\r\nEVAL\r\n${}\r\n", script.len());
-        self.client.send([head.as_bytes(), script.as_bytes(), b"\r\n$1\r\n0\r\n"].concat());
-        let line = self.client.read_line();
-        match line.strip_prefix('$').and_then(|len| len.parse::<usize>().ok()) {
-            Some(len) => {
-                let mut text = self.client.read_exact(len + 2);
-                text.truncate(len);
-                text
-            }
-            None => panic!("{line}, to {script}"),
-        }
+        Pair { redis: Judge::start(), state: sandbox() }
     }
 
     /// Runs a case on both sides; what differs is told.
     fn check(&mut self, case: &str) -> Result<(), String> {
         let script = format!("{PRELUDE} {case} end))");
-        let expected = self.redis(&script);
-        self.state.reset_json();
-        let ours = match run(&mut self.state, &script) {
-            Ok(text) => text,
-            Err(message) => message.into_bytes(),
+        let expected = self.redis.run(script.as_bytes(), &[]).expect("errors are caught").concat();
+        let ours = match run(&mut self.state, script.as_bytes(), &[]) {
+            Ok(text) => text.concat(),
+            Err(error) => error.to_string().into_bytes(),
         };
         if ours == expected {
             return Ok(());

@@ -2,4 +2,4 @@
 
 mod differential;
 mod preemption;
-mod support;
+pub(crate) mod support;
