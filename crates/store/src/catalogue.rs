@@ -13,6 +13,7 @@ use crate::command::{self, GlobalHandle, Handle};
 use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
+use crate::script::command::ScriptHandle;
 use crate::undeclared::OtherKeys;
 
 /// Properties of a command, named as in Redis's `COMMAND` reply.
@@ -174,6 +175,8 @@ pub enum Handler {
     Keyspace(Handle),
     /// A function that needs the keyspace for itself.
     Global(GlobalHandle),
+    /// A function about scripts, or that runs one.
+    Script(ScriptHandle),
     /// The connection's server.
     Connection(ConnectionCommand),
     /// A container: the second word names the command.
@@ -185,6 +188,7 @@ impl std::fmt::Debug for Handler {
         f.write_str(match self {
             Handler::Keyspace(_) => "Keyspace",
             Handler::Global(_) => "Global",
+            Handler::Script(_) => "Script",
             Handler::Connection(_) => "Connection",
             Handler::Container => "Container",
         })
@@ -252,6 +256,14 @@ impl CommandSpec {
         blocking: None,
         handler: Handler::Container,
     };
+
+    /// Whether it changes keys, or calls what may do so.
+    pub(crate) fn may_write(&self) -> bool {
+        match self.handler {
+            Handler::Script(_) => self.arity < 0 && !self.flags.has(Flags::READONLY),
+            _ => self.flags.has(Flags::WRITE),
+        }
+    }
 
     /// What its work grows with if it has so many words, the name included.
     #[inline]

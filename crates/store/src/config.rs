@@ -48,6 +48,10 @@ pub struct ServerOptions {
     pub maxmemory_policy: Policy,
     /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
     pub lfu_decay_time: u32,
+    /// Age from which on a script is too old, in milliseconds; 0: none is.
+    pub busy_reply_threshold_ms: i64,
+    /// `allow` or `deny`: keys that a script uses without having declared them.
+    pub lua_undeclared_keys: &'static str,
     /// Microseconds of execution from which a command is kept in the slow log; negative: none is.
     pub slowlog_slower_than_us: i64,
     /// Entries of the slow log.
@@ -116,6 +120,8 @@ impl Default for ServerOptions {
             maxmemory: 0,
             maxmemory_policy: Policy::NoEviction,
             lfu_decay_time: 1,
+            busy_reply_threshold_ms: 5000,
+            lua_undeclared_keys: "allow",
             slowlog_slower_than_us: 10_000,
             slowlog_max_len: 128,
             latency_threshold_ms: 0,
@@ -251,6 +257,12 @@ const fn limit(
 /// Parameters that act, by name.
 pub static PARAMETERS: &[Parameter] = &[
     Parameter {
+        name: "busy-reply-threshold",
+        live: true,
+        docs: "Milliseconds after which a script is too old: who waits for its keys gets BUSY, SCRIPT KILL ends it; 0 for never.",
+        field: Field::Signed(|options| &mut options.busy_reply_threshold_ms, 0, i64::MAX),
+    },
+    Parameter {
         name: "client-output-buffer-limit",
         live: true,
         docs: "Disconnects a client that leaves more replies unread: class, hard limit, soft limit, seconds.",
@@ -306,6 +318,12 @@ pub static PARAMETERS: &[Parameter] = &[
         live: true,
         docs: "Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.",
         field: Field::Integer(|options| &mut options.lfu_decay_time, 0, i32::MAX as u32),
+    },
+    Parameter {
+        name: "lua-undeclared-keys",
+        live: true,
+        docs: "Whether scripts may use keys that they did not declare: allow or deny. Not a parameter of Redis.",
+        field: Field::Choice(|options| &mut options.lua_undeclared_keys, &["allow", "deny"]),
     },
     Parameter {
         name: "maxclients",

@@ -19,6 +19,7 @@ use crate::hold::{Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
+use crate::script::command::Start;
 use crate::stats::SectionCounts;
 use crate::stripe::Now;
 use crate::undeclared::Undeclared;
@@ -166,7 +167,7 @@ pub(crate) enum Attempted {
 impl CommandSpec {
     /// How its keys are held if they must be.
     pub(crate) fn mode(&self) -> Mode {
-        if self.flags.has(Flags::WRITE) { Mode::Exclusive } else { Mode::Shared }
+        if self.may_write() { Mode::Exclusive } else { Mode::Shared }
     }
 }
 
@@ -192,6 +193,12 @@ impl Inner {
         let handle = match spec.handler {
             Handler::Keyspace(handle) => handle,
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
+            Handler::Script(handle) => {
+                return handle(
+                    &Start { inner: this, words, db, client: crate::script::caller(), form, section: None },
+                    out,
+                );
+            }
             Handler::Container | Handler::Connection(_) => {
                 out.error("ERR this command needs a connection of its own");
                 return None;

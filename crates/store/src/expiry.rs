@@ -49,6 +49,7 @@ pub(crate) fn tick(inner: &Inner) {
 fn tick_for(inner: &Inner, budget: Duration) {
     inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
+    inner.tick_scripts();
     inner.discard(inner.memory.take_late());
     let is_aside = inner.sweeper.is_aside.load(Ordering::SeqCst);
     let is_done = work(inner, is_aside, || start.elapsed() >= budget);

@@ -14,8 +14,8 @@
 //! absence is all that plain commands pay.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,10 @@ pub(crate) struct Ticket {
     worked_us: AtomicU64,
     /// Whether its command is to be run by a thread aside.
     aside: AtomicBool,
+    /// A section that has begun wants one more key: it goes before those who wait for their first ones.
+    takes: bool,
+    /// Why it was refused while it waited.
+    pub(crate) refusal: OnceLock<&'static str>,
 }
 
 impl std::fmt::Debug for Ticket {
@@ -86,7 +90,14 @@ impl Ticket {
             progress: Progress::new(),
             worked_us: AtomicU64::new(0),
             aside: AtomicBool::new(false),
+            takes: false,
+            refusal: OnceLock::new(),
         }
+    }
+
+    /// The ticket of a section of this number that wants one more key.
+    pub(crate) fn taking(id: u64, keys: Vec<HeldKey>) -> Ticket {
+        Ticket { takes: true, ..Ticket::new(id, keys, None) }
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -96,6 +107,16 @@ impl Ticket {
     /// Marks a waiting ticket as granted; false if it gave up. Called with the stripes of its keys locked.
     pub(crate) fn grant(&self) -> bool {
         self.progress.end_waiting(Phase::Granted)
+    }
+
+    /// Whether its command may block its client, which then waits for more than a key.
+    pub(crate) fn may_block(&self) -> bool {
+        self.command.lock().as_ref().is_some_and(|command| command.waiter.is_some())
+    }
+
+    /// Why it was refused while it waited.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        self.refusal.get().copied()
     }
 
     /// A waiting section gives up; false if it was granted meanwhile.
@@ -157,7 +178,7 @@ impl Ticket {
     }
 
     fn reserves(&self) -> bool {
-        self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || self.since.elapsed() > OVERTAKE_FOR
+        self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || self.since.elapsed() > OVERTAKE_FOR
     }
 }
 
@@ -171,7 +192,7 @@ pub(crate) struct HoldTable {
 struct Hold {
     exclusive: Option<u64>,
     shared: SmallVec<[u64; 2]>,
-    /// Waiting tickets, in the order in which they came.
+    /// Waiting tickets, in the order in which they came; sections that want one more key stand before all others.
     queue: VecDeque<Arc<Ticket>>,
 }
 
@@ -187,6 +208,15 @@ impl Hold {
         self.queue.iter().take_while(move |ticket| ticket.id != id).filter(move |ticket| {
             mode == Mode::Exclusive || ticket.keys.iter().any(|held| *held.key == *key && held.mode == Mode::Exclusive)
         })
+    }
+
+    /// Puts a ticket into the queue.
+    fn queue(&mut self, ticket: &Arc<Ticket>) {
+        let place = match ticket.takes {
+            true => self.queue.iter().take_while(|before| before.takes).count(),
+            false => self.queue.len(),
+        };
+        self.queue.insert(place, ticket.clone());
     }
 
     fn may_pass(&self, id: u64, key: &[u8], mode: Mode) -> bool {
@@ -249,6 +279,38 @@ impl HoldTable {
         held.or_else(|| hold.overtaken(id, key, mode).find(|ticket| ticket.reserves()).map(|ticket| ticket.id))
     }
 
+    /// Everybody but `id` who holds the key so that `id` cannot have it.
+    pub(crate) fn holders(&self, id: u64, key: &[u8], mode: Mode) -> SmallVec<[u64; 4]> {
+        let Some(hold) = self.keys.get(key) else { return SmallVec::new() };
+        let shared = hold.shared.iter().filter(|_| mode == Mode::Exclusive);
+        hold.exclusive.iter().chain(shared).copied().filter(|holder| *holder != id).collect()
+    }
+
+    /// Takes a waiting ticket out of the queue of a key.
+    pub(crate) fn leave_queue(&mut self, ticket: &Arc<Ticket>, key: &[u8]) {
+        let Some(hold) = self.keys.get_mut(key) else { return };
+        hold.queue.retain(|queued| !Arc::ptr_eq(queued, ticket));
+        if hold.is_idle() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// The first of those who wait for the key.
+    pub(crate) fn waiting(&self, key: &[u8]) -> Vec<Arc<Ticket>> {
+        self.keys.get(key).map(|hold| hold.queue.iter().take(CANDIDATES_MAX).cloned().collect()).unwrap_or_default()
+    }
+
+    /// Adds those who wait for keys that `id` holds; not sections that have begun and want one more.
+    pub(crate) fn behind(&self, id: u64, waiting: &mut Vec<Arc<Ticket>>) {
+        let held = self.keys.values().filter(|hold| hold.exclusive == Some(id) || hold.shared.contains(&id));
+        waiting.extend(held.flat_map(|hold| &hold.queue).filter(|ticket| !ticket.takes).cloned());
+    }
+
+    /// Whether somebody waits for the key.
+    pub(crate) fn is_wanted(&self, key: &[u8]) -> bool {
+        self.keys.get(key).is_some_and(|hold| !hold.queue.is_empty())
+    }
+
     /// Tells that a plain command used the key before those who wait for it.
     pub(crate) fn note_overtaking(&self, key: &[u8], mode: Mode) {
         if let Some(hold) = self.keys.get(key) {
@@ -258,7 +320,7 @@ impl HoldTable {
 
     /// Queues a ticket on one of its keys.
     pub(crate) fn queue(&mut self, key: &[u8], ticket: &Arc<Ticket>) {
-        self.keys.entry(key.into()).or_default().queue.push_back(ticket.clone());
+        self.keys.entry(key.into()).or_default().queue(ticket);
     }
 
     /// Whether a queued ticket could have this key now.

@@ -48,6 +48,8 @@ mod random;
 mod rdb;
 mod redis;
 mod reference;
+#[allow(dead_code, reason = "what lists scripts and frees interpreters comes with the commands that need it")]
+mod script;
 mod section;
 pub mod server;
 mod slab;
@@ -130,6 +132,7 @@ pub(crate) struct Inner {
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
     pub(crate) aside: aside::Aside,
+    pub(crate) scripts: script::Scripting,
     /// The same, for threads that outlive a call.
     pub(crate) this: Weak<Inner>,
 }
@@ -166,6 +169,7 @@ impl Store {
             sweeper: expiry::Sweeper::default(),
             compactor: compact::Compactor::default(),
             notifier: notify::Notifier::default(),
+            scripts: script::Scripting::new(memory.clone()),
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

@@ -187,6 +187,11 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
+    /// How many bytes it was last.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Tells how many bytes it is now.
     #[inline]
     pub(crate) fn set(&mut self, memory: &Arc<Memory>, bytes: usize) {

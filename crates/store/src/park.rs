@@ -13,6 +13,7 @@ use crate::big::{Big, SLICE};
 use crate::block::{Blocked, Waiter};
 use crate::catalogue::CommandSpec;
 use crate::hold::{Phase, Ticket};
+use crate::script::Pending;
 use crate::undeclared::Undeclared;
 
 /// In which form a reply is wanted.
@@ -109,6 +110,8 @@ pub(crate) enum Waits {
     Big(Box<Big>),
     /// For keys that show only while it runs, or for its work.
     Undeclared(Box<Undeclared>),
+    /// For a script.
+    Script(Box<Pending>),
     /// For a time, after which it is answered with `OK`.
     Sleep(Pin<Box<tokio::time::Sleep>>, ReplyForm),
     /// For steps of work, done in slices until one returns true; it is answered with `OK` then.
@@ -141,6 +144,7 @@ impl Parked {
             Waits::Blocked(blocked) => blocked.poll(context),
             Waits::Big(big) => big.poll(context),
             Waits::Undeclared(command) => command.poll(context),
+            Waits::Script(script) => script.poll(context),
             Waits::Sleep(sleep, form) => {
                 let form = *form;
                 sleep.as_mut().poll(context).map(|()| form.collect(|out| out.ok()))

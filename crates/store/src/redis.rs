@@ -61,7 +61,6 @@ const REASONS: &[(&str, &str)] = &[
     ("client|caching", TRACKING),
     ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),
-    ("eval", SCRIPTS),
     ("failover", REPLICATION),
     ("fcall", SCRIPTS),
     ("function", SCRIPTS),

@@ -43,6 +43,12 @@ pub enum SectionError {
     /// A key declared for reading is to be written.
     #[error("ERR a key declared for reading cannot be written")]
     ReadOnly,
+    /// A script that is too old holds one of its keys; with what is said then.
+    #[error("{0}")]
+    Behind(&'static str),
+    /// A script used a key that it did not declare, where that is denied.
+    #[error("ERR script tried accessing undeclared key")]
+    Undeclared,
     /// The command needs the whole keyspace or a connection.
     #[error("ERR this command is not allowed inside a section")]
     NotAllowed,
@@ -67,6 +73,18 @@ pub struct Section {
     ready: VecDeque<ReadyKey>,
     now_ms: i64,
     effects: Vec<Effect>,
+    /// How keys are held that were not declared; [`None`]: they are refused. A command's own mode if nothing was said.
+    more: More,
+    /// The key that was held by others when a command was refused because of it.
+    missed: Option<(u32, Box<[u8]>)>,
+}
+
+/// How a section takes keys that it did not declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum More {
+    AsCommand,
+    All(Mode),
+    Denied,
 }
 
 impl Store {
@@ -97,8 +115,16 @@ impl Future for SectionWait {
             this.inner.enter_queues(ticket);
         }
         ticket.listen(context.waker());
-        if ticket.phase() != Phase::Granted {
-            return Poll::Pending;
+        match ticket.phase() {
+            Phase::Granted => {}
+            Phase::Cancelled => {
+                let refusal = ticket.refusal().unwrap_or_default();
+                if let Some(ticket) = this.ticket.take() {
+                    this.inner.end(ticket, &[]);
+                }
+                return Poll::Ready(Err(SectionError::Behind(refusal)));
+            }
+            Phase::Waiting | Phase::Finished => return Poll::Pending,
         }
         let ticket = this.ticket.take().expect("it was there above");
         let now_ms = this.inner.clock.now_ms();
@@ -109,6 +135,8 @@ impl Future for SectionWait {
             ready: VecDeque::new(),
             now_ms,
             effects: Vec::new(),
+            more: More::AsCommand,
+            missed: None,
         }))
     }
 }
@@ -138,12 +166,59 @@ impl Section {
         let ticket = Arc::new(Ticket::new(inner.ticket_id(), inner.held_keys(keys), None));
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
-        Section { inner: inner.clone(), ticket, extra: Vec::new(), ready: VecDeque::new(), now_ms, effects }
+        let (extra, ready) = (Vec::new(), VecDeque::new());
+        Section { inner: inner.clone(), ticket, extra, ready, now_ms, effects, more: More::AsCommand, missed: None }
     }
 
     /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
     pub fn set_owner(&self, name: &str) {
         self.inner.owners.lock().insert(self.ticket.id, name.to_owned());
+    }
+
+    /// The number of its ticket.
+    pub(crate) fn id(&self) -> u64 {
+        self.ticket.id
+    }
+
+    /// Holds keys that are used without having been declared in this way from now on; [`None`]: refuses them.
+    pub(crate) fn extend_as(&mut self, mode: Option<Mode>) {
+        self.more = mode.map_or(More::Denied, More::All);
+    }
+
+    /// Holds keys that were not declared as each command needs it, again.
+    pub(crate) fn extend_by_command(&mut self) {
+        self.more = More::AsCommand;
+    }
+
+    /// How a key is held that was not declared.
+    pub(crate) fn mode_of_more(&self) -> Mode {
+        match self.more {
+            More::All(mode) => mode,
+            More::AsCommand | More::Denied => Mode::Exclusive,
+        }
+    }
+
+    /// Database and name of the key that others held when the last command was refused.
+    pub(crate) fn missed(&self) -> Option<(u32, &[u8])> {
+        self.missed.as_ref().map(|(db, key)| (*db, &**key))
+    }
+
+    /// Takes over a key that was waited for.
+    pub(crate) fn adopt(&mut self, held: HeldKey) {
+        self.missed = None;
+        self.extra.push(held);
+    }
+
+    /// Some of the keys that it holds.
+    pub(crate) fn first_keys(&self) -> impl Iterator<Item = &HeldKey> {
+        const LOOKED_AT: usize = 8;
+        self.ticket.keys.iter().take(LOOKED_AT).chain(self.extra.iter().take(LOOKED_AT))
+    }
+
+    /// Forgets what it would publish. Returns the keys that it took.
+    pub(crate) fn give_up(&mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
+        self.effects.clear();
+        self.extra.iter().map(|held| (held.db, held.key.clone(), held.mode)).collect()
     }
 
     /// The section's time in Unix milliseconds.
@@ -270,19 +345,36 @@ impl Section {
             Some(held) if held.mode == Mode::Shared && mode == Mode::Exclusive => Err(SectionError::ReadOnly),
             Some(_) => Ok(()),
             // Those taken later may be very many: the key's stripe knows whether it is one of them.
-            None => match self.inner.take_key(&self.ticket, db, key, mode) {
-                Taken::Now => {
-                    let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
-                    self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
-                    Ok(())
+            None => {
+                let mode = match self.more {
+                    More::AsCommand => mode,
+                    More::All(Mode::Shared) if mode == Mode::Exclusive => return Err(SectionError::ReadOnly),
+                    More::All(all) => all,
+                    More::Denied => return Err(SectionError::Undeclared),
+                };
+                self.take(db, key, mode)
+            }
+        }
+    }
+
+    /// Takes a key that was not declared, if it is free.
+    fn take(&mut self, db: u32, key: &[u8], mode: Mode) -> Result<(), SectionError> {
+        match self.inner.take_key(&self.ticket, db, key, mode) {
+            Taken::Now => {
+                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
+                Ok(())
+            }
+            Taken::Before => Ok(()),
+            Taken::ForReading => Err(SectionError::ReadOnly),
+            Taken::Not => {
+                // A script waits for it; anybody else is refused.
+                match self.more {
+                    More::AsCommand => SectionCounts::count(&self.inner.sections.refused),
+                    More::All(_) | More::Denied => self.missed = Some((db, key.into())),
                 }
-                Taken::Before => Ok(()),
-                Taken::ForReading => Err(SectionError::ReadOnly),
-                Taken::Not => {
-                    SectionCounts::count(&self.inner.sections.refused);
-                    Err(SectionError::Held)
-                }
-            },
+                Err(SectionError::Held)
+            }
         }
     }
 

@@ -159,6 +159,71 @@ impl Inner {
         if free { Taken::Now } else { Taken::Not }
     }
 
+    /// Queues a section that wants one more key before all others, or grants it the key if it is free; whether it did.
+    pub(crate) fn enter_as_taker(&self, ticket: &Arc<Ticket>) -> bool {
+        let pass = self.gate.enter();
+        let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
+        locks[0].holds.get_or_insert_default().queue(&ticket.keys[0].key, ticket);
+        grant_if_free(&mut locks, &of_key, ticket)
+    }
+
+    /// Takes a section that has given up its wait for one more key out of the queue. Those behind it may have their
+    /// turn.
+    pub(crate) fn leave_takers(&self, ticket: &Arc<Ticket>) {
+        let held = &ticket.keys[0];
+        {
+            let pass = self.gate.enter();
+            let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+            if let Some(holds) = &mut stripe.holds {
+                holds.leave_queue(ticket, &held.key);
+                if holds.is_empty() {
+                    stripe.holds = None;
+                }
+            }
+        }
+        // What it kept others from shows when a key is passed on; nobody holds this one for it.
+        self.pass_on_keys(self.waiting_for(held));
+    }
+
+    /// Gives a key back that a section has got and does not want any more.
+    pub(crate) fn drop_taken(&self, ticket: &Arc<Ticket>) {
+        let candidates = self.release(ticket, &ticket.keys);
+        self.pass_on_keys(candidates);
+    }
+
+    /// The first of those who wait for a key.
+    fn waiting_for(&self, held: &HeldKey) -> Vec<Arc<Ticket>> {
+        let pass = self.gate.enter();
+        let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+        stripe.holds.as_deref().map(|holds| holds.waiting(&held.key)).unwrap_or_default()
+    }
+
+    /// Whether somebody waits for one of these keys.
+    pub(crate) fn is_any_wanted<'k>(&self, keys: impl Iterator<Item = &'k HeldKey>) -> bool {
+        let pass = self.gate.enter();
+        keys.into_iter().any(|held| {
+            let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+            stripe.holds.as_deref().is_some_and(|holds| holds.is_wanted(&held.key))
+        })
+    }
+
+    /// Refuses one that waits for its keys.
+    pub(crate) fn refuse(&self, ticket: Arc<Ticket>, text: &'static str) {
+        if ticket.may_block() || !ticket.cancel() {
+            return;
+        }
+        // Nobody else has set it: it was waiting until just now.
+        let _ = ticket.refusal.set(text);
+        match ticket.take_command() {
+            Some(command) => {
+                ticket.finish(command.form.collect(|out| out.error(text)), Duration::ZERO);
+                self.end(ticket, &[]);
+            }
+            // Its section finds out by itself, and leaves the queues.
+            None => ticket.wake(),
+        }
+    }
+
     /// Ends a ticket, granted or cancelled, and passes its keys on. `extra` are keys that it took later.
     pub(crate) fn end(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) {
         if self.pass_on(ticket, extra) {
@@ -171,7 +236,14 @@ impl Inner {
     fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
         let mut candidates = self.release(&ticket, &ticket.keys);
         candidates.extend(self.release(&ticket, extra));
-        let mut may_go_alone = self.gate.remove_ticket();
+        let may_go_alone = self.gate.remove_ticket();
+        self.pass_on_keys(candidates) | may_go_alone
+    }
+
+    /// Gives those their turn who may have it now, and those behind the parked commands that thereby run. Returns
+    /// whether a global section may now have its turn.
+    fn pass_on_keys(&self, mut candidates: Vec<Arc<Ticket>>) -> bool {
+        let mut may_go_alone = false;
         let mut ended: Vec<(Arc<Ticket>, Vec<HeldKey>)> = Vec::new();
         loop {
             for candidate in candidates.drain(..) {
@@ -329,7 +401,7 @@ impl Inner {
                         self.run_if_granted(ticket);
                     }
                 }
-                Handler::Container | Handler::Connection(_) => unreachable!("never parked"),
+                Handler::Container | Handler::Connection(_) | Handler::Script(_) => unreachable!("never parked"),
             }
         }
     }

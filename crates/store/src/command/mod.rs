@@ -58,6 +58,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     hash::COMMANDS,
     field_expiry::COMMANDS,
     list::COMMANDS,
+    crate::script::command::COMMANDS,
     zset::change::COMMANDS,
     zset::range::COMMANDS,
     zset::pop::COMMANDS,

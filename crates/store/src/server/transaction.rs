@@ -16,6 +16,7 @@
 //! Limits: queued commands count for `client-query-buffer-limit`. Up to its last FLUSHALL, FLUSHDB, SWAPDB or KEYS one
 //! that is alone does not yield.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+use sluicegate_wire::resp::{ReplyBuilder, ReplySink, ReplyWriter, parse_i64};
 use smallvec::SmallVec;
 
 use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
@@ -36,7 +37,9 @@ use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::{Mode, Ticket};
 use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
-use crate::park::{Finished, ReplyForm, Words};
+use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
+use crate::script::Pending;
+use crate::script::command::{ScriptHandle, Start};
 use crate::section::{Section, SectionWait};
 use crate::stripe::Now;
 use crate::turn::caught;
@@ -74,9 +77,10 @@ impl Queued {
     /// Whether it may have to be carried out by another thread.
     fn may_take_long(&self) -> bool {
         match self.cost() {
+            _ if matches!(self.spec().handler, Handler::Script(_)) => true,
             Cost::Constant => self.words.len() > ELEMENTS_MAX,
             Cost::PerKey => self.words.len() > KEYS_MAX,
-            _ => matches!(self.spec().handler, Handler::Keyspace(_)),
+            _ => matches!(self.spec().handler, Handler::Keyspace(_) | Handler::Script(_)),
         }
     }
 }
@@ -226,6 +230,8 @@ enum Turn {
     Held(Section),
     /// It has them, on another thread, which carries out a long command.
     Aside(Arc<Away>),
+    /// A script of it has them.
+    Script(Box<Pending>),
     /// It wants to be alone; the ticket stands in the gate's queue.
     Alone(Option<Arc<Ticket>>),
     /// It has ended, or was refused.
@@ -259,6 +265,10 @@ impl Exec {
         keys.extend(found.iter().map(|(db, key)| (*db, &key[..], Mode::Shared)));
         let watched = session.rare.watching.iter().flat_map(|watching| &watching.keys);
         keys.extend(watched.map(|watched| (watched.db, &*watched.key, Mode::Shared)));
+        if self.commands.iter().any(|queued| matches!(queued.spec().handler, Handler::Script(_))) {
+            // A script may write what others of its transaction only read.
+            keys.iter_mut().for_each(|(_, _, mode)| *mode = Mode::Exclusive);
+        }
         crate::Store(self.inner.clone()).section(keys)
     }
 
@@ -269,7 +279,7 @@ impl Exec {
         let (mut keys, mut found) = (Vec::new(), Vec::new());
         for (queued, words) in self.commands.iter().zip(words) {
             let spec = queued.spec();
-            if let Handler::Keyspace(_) = spec.handler {
+            if let Handler::Keyspace(_) | Handler::Script(_) = spec.handler {
                 let named = self.inner.keys_of(spec, words, db);
                 keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
                 if let Some(others) = spec.leads(words).filter(|_| most > 0) {
@@ -286,7 +296,7 @@ impl Exec {
 
     /// Whether its turn has come: it is finished then, whatever becomes of its client.
     pub fn has_begun(&self) -> bool {
-        matches!(self.turn, Turn::Held(_) | Turn::Aside(_))
+        matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
     }
 
     /// Where its reply starts in the output, once it has begun.
@@ -333,9 +343,26 @@ impl Exec {
             output.extend_from_slice(&reply);
             self.note(self.next - 1, before, context, output);
         }
+        if let Turn::Script(script) = &mut self.turn {
+            let Poll::Ready(ended) = script.poll_begun(&mut std::task::Context::from_waker(waker)) else {
+                return Poll::Pending;
+            };
+            let Some(mut section) = ended.section else { unreachable!("a script in a section gives it back") };
+            section.extend_by_command();
+            self.turn = Turn::Held(section);
+            let before = output.len();
+            if let Finished::Wire(reply) = ended.reply {
+                output.extend_from_slice(&reply);
+            }
+            self.note(self.next - 1, before, context, output);
+        }
         let start = Instant::now();
         while self.next < self.commands.len() {
             let at = self.next;
+            if let Handler::Script(handle) = self.commands[at].spec().handler {
+                self.run_script(handle, context, output);
+                return self.poll(waker, context, output);
+            }
             if self.takes_long(context) {
                 self.go_aside(context);
                 return self.poll(waker, context, output);
@@ -365,6 +392,34 @@ impl Exec {
     fn takes_long(&self, context: &Context<'_>) -> bool {
         let queued = &self.commands[self.next];
         queued.may_take_long() && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.session.db)
+    }
+
+    /// Runs the next command, which is about scripts. One that runs a script has the section until its end.
+    fn run_script(&mut self, handle: ScriptHandle, context: &mut Context<'_>, output: &mut Vec<u8>) {
+        let Turn::Held(section) = std::mem::replace(&mut self.turn, Turn::Over) else { return };
+        let at = self.next;
+        self.next += 1;
+        self.db = context.session.db;
+        let (before, protocol) = (output.len(), context.session.protocol);
+        let place = RefCell::new(Some(section));
+        let words = self.commands[at].words.to_vec();
+        let start = Start {
+            inner: &self.inner,
+            words: &words,
+            db: self.db,
+            client: context.client.id,
+            form: ReplyForm::Wire(protocol),
+            section: Some(&place),
+        };
+        match handle(&start, &mut ReplyWriter::new(output, protocol)) {
+            Some(Parked(Waits::Script(script))) => self.turn = Turn::Script(script),
+            _ => {
+                if let Some(section) = place.take() {
+                    self.turn = Turn::Held(section);
+                }
+                self.note(at, before, context, output);
+            }
+        }
     }
 
     /// Lets another thread carry out the next command.
@@ -586,6 +641,9 @@ impl Exec {
                 Handler::Keyspace(_) => {
                     Alone { inner, closed, now_ms: self.now_ms, collected }.execute(spec, db, &words, out);
                 }
+                Handler::Script(_) => {
+                    out.error("ERR a script cannot run before FLUSHALL, FLUSHDB, SWAPDB or KEYS in one transaction");
+                }
                 Handler::Container | Handler::Connection(_) => out.error("ERR this command needs a connection"),
             },
             (None, Turn::Held(section)) => {
@@ -610,6 +668,11 @@ impl Drop for Exec {
         match std::mem::replace(&mut self.turn, Turn::Over) {
             Turn::Held(section) => rest.finish_somewhere(section),
             Turn::Aside(away) => away.leave(rest),
+            Turn::Script(script) => script.leave(move |ended| {
+                if let Some(section) = ended.section {
+                    rest.finish_somewhere(section);
+                }
+            }),
             _ => {}
         }
     }
@@ -634,13 +697,31 @@ impl Rest {
     }
 
     fn finish(mut self, mut section: Section) {
-        for queued in &self.commands[self.next..] {
+        while let Some(queued) = self.commands.get(self.next) {
+            self.next += 1;
             let (spec, words) = (queued.spec(), queued.words.to_vec());
+            if let Handler::Script(handle) = spec.handler {
+                let place = RefCell::new(Some(section));
+                let (inner, form) = (self.inner.clone(), ReplyForm::Value);
+                let start = Start { inner: &inner, words: &words, db: self.db, client: 0, form, section: Some(&place) };
+                if let Some(Parked(Waits::Script(script))) = handle(&start, &mut ReplyBuilder::new()) {
+                    drop(words);
+                    return script.leave(move |ended| {
+                        if let Some(mut section) = ended.section {
+                            section.extend_by_command();
+                            self.finish(section);
+                        }
+                    });
+                }
+                let Some(given_back) = place.take() else { return };
+                section = given_back;
+                continue;
+            }
             if spec.name == "select" {
                 self.db = selected(&self.inner, words[1]).unwrap_or(self.db);
             }
             if let Handler::Keyspace(_) = spec.handler {
-                let mut unheard = sluicegate_wire::resp::ReplyBuilder::new();
+                let mut unheard = ReplyBuilder::new();
                 // What panicked has lost its reply, which nobody waits for.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);

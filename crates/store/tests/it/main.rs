@@ -20,6 +20,7 @@ mod observe;
 mod pubsub;
 mod reference;
 mod restore;
+mod scripts;
 mod server;
 mod support;
 mod transactions;

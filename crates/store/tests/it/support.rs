@@ -58,6 +58,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.server.stop();
+        if std::thread::panicking() {
+            // What a client waits for may never come.
+            self.server.close_clients();
+        }
         for worker in self.workers.drain(..) {
             // A worker that panicked has failed the test already by not answering.
             let _ = worker.join();

@@ -1,0 +1,186 @@
+//! A script that runs: whose commands it carries out, and what it waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
+
+use super::control::Control;
+use super::source::Flags;
+use super::take::Take;
+use crate::Inner;
+use crate::big::{carry_out, takes_long};
+use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler};
+use crate::command::DB_RANGE;
+use crate::memory::OOM;
+use crate::park::{Parked, ReplyForm, Words};
+use crate::section::{Section, SectionError};
+
+/// What a script waits for, and what came of it.
+pub(crate) enum Waits {
+    Nothing,
+    /// For a key that it did not declare.
+    Key(Take),
+    /// It has to go to a script thread with a command that takes long.
+    Thread,
+    /// A script that is not atomic: for a command that was parked.
+    Command(Parked),
+    /// Its reply.
+    Reply(Vec<u8>),
+    /// It may not have the key.
+    Refused(String),
+}
+
+/// What became of a command.
+pub(crate) enum Ran {
+    /// Its reply has been written.
+    Replied,
+    /// The script must wait; see [`Waits`].
+    Waits,
+}
+
+/// The script of an interpreter.
+pub(crate) struct Active {
+    pub(crate) inner: Arc<Inner>,
+    /// What holds its keys; a script that is not atomic has none.
+    pub(crate) section: Option<Section>,
+    pub(crate) db: u32,
+    /// In which form commands reply to the script.
+    pub(crate) protocol: Protocol,
+    pub(crate) flags: Flags,
+    pub(crate) control: Arc<Control>,
+    pub(crate) waits: Waits,
+    /// It runs on a thread that may be kept for long.
+    pub(crate) is_patient: bool,
+    /// It has called a command that its caller must not have called before memory was full.
+    pub(crate) ignores_memory: bool,
+}
+
+impl Active {
+    /// Carries out a command and writes its reply, encoded.
+    pub(crate) fn execute(&mut self, spec: Option<&'static CommandSpec>, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+        let error = |out: &mut Vec<u8>, text: &str| {
+            ReplyWriter::new(out, Protocol::Resp2).error(text);
+            Ran::Replied
+        };
+        let Some(mut spec) = spec else {
+            return match crate::redis::refusal(words[0]) {
+                Some(text) => error(out, &text),
+                None => error(out, "ERR Unknown Redis command called from script"),
+            };
+        };
+        if let Handler::Container = spec.handler
+            && words.len() >= 2
+        {
+            let Some(found) = spec.subcommand(words[1]) else {
+                return error(out, "ERR Unknown Redis command called from script");
+            };
+            spec = found;
+        }
+        if !spec.takes(words.len()) {
+            return error(out, "ERR Wrong number of args calling Redis command from script");
+        }
+        if spec.flags.has(CommandFlags::NOSCRIPT) {
+            return error(out, "ERR This Redis command is not allowed from script");
+        }
+        let writes = spec.flags.has(CommandFlags::WRITE);
+        if writes && self.flags.has(Flags::NO_WRITES) {
+            return error(out, "ERR Write commands are not allowed from read-only scripts.");
+        }
+        if spec.flags.has(CommandFlags::DENYOOM) && !self.has_room() {
+            return error(out, OOM);
+        }
+        match spec.handler {
+            Handler::Connection(command) => self.of_connection(command, words, out),
+            Handler::Keyspace(_) | Handler::Global(_) if self.section.is_some() => self.in_section(spec, words, out),
+            Handler::Keyspace(_) | Handler::Global(_) => self.alone(spec, words, out),
+            Handler::Script(_) | Handler::Container => error(out, "ERR This Redis command is not allowed from script"),
+        }
+    }
+
+    /// Whether a command that needs memory may run. One that has written goes on to its end, whatever that takes: half
+    /// of a script is worse than a little more memory.
+    fn has_room(&self) -> bool {
+        let is_bound = !self.ignores_memory && !self.control.wrote.load(Ordering::Relaxed);
+        !is_bound || !self.inner.memory.is_over() || self.inner.make_room()
+    }
+
+    fn in_section(&mut self, spec: &'static CommandSpec, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+        let Some(section) = &mut self.section else { return Ran::Replied };
+        let start = out.len();
+        let result = if takes_long(&self.inner, spec, words, self.db) {
+            if !self.is_patient {
+                self.waits = Waits::Thread;
+                return Ran::Waits;
+            }
+            carry_out(section, spec, &Words::new(words), self.db, &mut ReplyWriter::new(out, self.protocol))
+        } else {
+            section.execute_resolved(spec, self.db, words, &mut ReplyWriter::new(out, self.protocol))
+        };
+        match result {
+            Ok(()) => {
+                if spec.flags.has(CommandFlags::WRITE) && out.get(start) != Some(&b'-') {
+                    self.control.wrote.store(true, Ordering::Relaxed);
+                }
+            }
+            Err(SectionError::Held) => {
+                out.truncate(start);
+                return match section.missed() {
+                    Some((db, key)) => {
+                        self.waits = Waits::Key(Take::new(&self.inner, section, &self.control, db, key));
+                        Ran::Waits
+                    }
+                    None => {
+                        ReplyWriter::new(out, Protocol::Resp2).error(&SectionError::Held.to_string());
+                        Ran::Replied
+                    }
+                };
+            }
+            Err(SectionError::ReadOnly) => ReplyWriter::new(out, Protocol::Resp2)
+                .error("ERR Write commands are not allowed from read-only scripts."),
+            Err(refused) => ReplyWriter::new(out, Protocol::Resp2).error(&refused.to_string()),
+        }
+        Ran::Replied
+    }
+
+    /// Carries out a command of a script that is not atomic, as if a client had sent it.
+    fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+        if spec.flags.has(CommandFlags::WRITE) {
+            self.control.wrote.store(true, Ordering::Relaxed);
+        }
+        let form = ReplyForm::Wire(self.protocol);
+        let started =
+            self.inner.start(&self.inner, spec, words, self.db, form, &mut ReplyWriter::new(out, self.protocol));
+        match started {
+            None => Ran::Replied,
+            Some(parked) => {
+                // A script does not wait for other clients.
+                parked.time_out();
+                self.waits = Waits::Command(parked);
+                Ran::Waits
+            }
+        }
+    }
+
+    /// The few commands of a connection that scripts may call.
+    fn of_connection(&mut self, command: ConnectionCommand, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+        let mut out = ReplyWriter::new(out, self.protocol);
+        match command {
+            ConnectionCommand::Ping => match words.get(1) {
+                Some(text) => out.bulk(text),
+                None => out.simple("PONG"),
+            },
+            ConnectionCommand::Echo => out.bulk(words[1]),
+            ConnectionCommand::Select => match parse_i64(words[1]).map(u32::try_from) {
+                Some(Ok(db)) if db < self.inner.keyspace.databases() => {
+                    self.db = db;
+                    out.ok();
+                }
+                Some(_) => out.error(DB_RANGE),
+                None => out.error("ERR value is not an integer or out of range"),
+            },
+            _ => out.error("ERR This Redis command is not allowed from script"),
+        }
+        Ran::Replied
+    }
+}

@@ -1,0 +1,432 @@
+//! What scripts call: the table `redis`, which is `server` as well.
+//!
+//! A command's words are read from Lua's stack without copying, the command is carried out, and its encoded reply
+//! becomes a value: nothing with a destructor is alive where Lua may raise. A command that must wait makes the script
+//! yield with the words still on its stack; the same function goes on from there.
+
+use std::ffi::{CStr, c_int};
+
+use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
+use sluicegate_script::{continuation, function, push_bytes, to_bytes};
+use sluicegate_wire::resp::Protocol;
+
+use super::active::{Ran, Waits};
+use super::convert::push_reply;
+use super::interpreter::{Host, Name, host_of};
+use super::registry::sha_of;
+
+/// Digits of the longest number among a command's words.
+const DIGITS_MAX: usize = 32;
+
+/// How a command is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(isize)]
+enum How {
+    /// An error is raised.
+    Call = 0,
+    /// An error is a value.
+    Pcall,
+    /// As `Call`; the reply is dropped.
+    Acall,
+    /// As `Pcall`; the reply is dropped.
+    Apcall,
+}
+
+impl How {
+    fn of(context: lua_KContext) -> How {
+        match context {
+            0 => How::Call,
+            1 => How::Pcall,
+            2 => How::Acall,
+            _ => How::Apcall,
+        }
+    }
+
+    fn raises(self) -> bool {
+        matches!(self, How::Call | How::Acall)
+    }
+}
+
+const FUNCTIONS: &[(&CStr, lua_CFunction)] = &[
+    (c"call", function!(call)),
+    (c"pcall", function!(pcall)),
+    (c"acall", function!(acall)),
+    (c"apcall", function!(apcall)),
+    (c"sha1hex", function!(sha1hex)),
+    (c"error_reply", function!(error_reply)),
+    (c"status_reply", function!(status_reply)),
+    (c"setresp", function!(setresp)),
+    (c"set_repl", function!(set_repl)),
+    (c"replicate_commands", function!(replicate_commands)),
+    (c"breakpoint", function!(breakpoint)),
+    (c"debug", function!(debug)),
+    (c"log", function!(log)),
+    (c"acl_check_cmd", function!(acl_check_cmd)),
+];
+
+const NUMBERS: &[(&CStr, i64)] = &[
+    (c"LOG_DEBUG", 0),
+    (c"LOG_VERBOSE", 1),
+    (c"LOG_NOTICE", 2),
+    (c"LOG_WARNING", 3),
+    (c"REPL_NONE", 0),
+    (c"REPL_AOF", 1),
+    (c"REPL_SLAVE", 2),
+    (c"REPL_REPLICA", 2),
+    (c"REPL_ALL", 3),
+    (c"REDIS_VERSION_NUM", 0x0007_0205),
+];
+
+/// Adds the tables to the globals.
+///
+/// # Safety
+/// Called inside a protected call, with the main thread of a sandboxed state.
+pub(crate) unsafe fn open(lua: *mut lua_State) {
+    // SAFETY: as promised by the caller; constants and functions are pushed and set.
+    unsafe {
+        ffi::lua_createtable(lua, 0, (FUNCTIONS.len() + NUMBERS.len() + 1) as c_int);
+        for (name, function) in FUNCTIONS {
+            ffi::lua_pushcfunction(lua, *function);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+        for (name, number) in NUMBERS {
+            ffi::lua_pushinteger(lua, *number);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+        push_bytes(lua, crate::server::REDIS_VERSION.as_bytes());
+        ffi::lua_setfield(lua, -2, c"REDIS_VERSION".as_ptr());
+        sluicegate_script::seal(lua);
+        sluicegate_script::push_globals(lua);
+        for name in [c"redis", c"server"] {
+            ffi::lua_pushstring(lua, name.as_ptr());
+            ffi::lua_pushvalue(lua, -3);
+            ffi::lua_rawset(lua, -3);
+        }
+        ffi::lua_settop(lua, -3);
+    }
+}
+
+unsafe fn call(lua: *mut lua_State) -> c_int {
+    // SAFETY: Lua's promise to a C function, handed on; so in the next three.
+    unsafe { command(lua, How::Call) }
+}
+
+unsafe fn pcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `call`.
+    unsafe { command(lua, How::Pcall) }
+}
+
+unsafe fn acall(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `call`.
+    unsafe { command(lua, How::Acall) }
+}
+
+unsafe fn apcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `call`.
+    unsafe { command(lua, How::Apcall) }
+}
+
+/// Carries out the command whose words are the arguments.
+unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
+    // SAFETY: the words stay on the stack while they are used; nothing with a destructor is alive where Lua may raise:
+    // what is borrowed belongs to the host.
+    unsafe {
+        let host = host_of(lua);
+        if host.active.is_none() {
+            return failed(lua, how, c"redis.call/pcall can only be called inside a script invocation");
+        }
+        let count = ffi::lua_gettop(lua);
+        if count == 0 {
+            return failed(lua, how, c"Please specify at least one argument for this redis lib call");
+        }
+        if !words(lua, host, count) {
+            return failed(lua, how, c"Lua redis lib command arguments must be strings or integers");
+        }
+        let name = host.words[0];
+        let spec = host.find(name);
+        let Host { active: Some(active), reply, words, .. } = host else { return 0 };
+        reply.clear();
+        match active.execute(spec, words, reply) {
+            Ran::Replied => answer(lua, host_of(lua), how),
+            Ran::Waits => wait(lua, host_of(lua), how),
+        }
+    }
+}
+
+/// Reads the words of a command; false if one is no word.
+unsafe fn words(lua: *mut lua_State, host: &mut Host, count: c_int) -> bool {
+    // SAFETY: what is kept points to strings on the stack, and into a buffer that has room for all numbers.
+    unsafe {
+        host.words.clear();
+        host.digits.clear();
+        for index in 1..=count {
+            let word: &'static [u8] = match ffi::lua_type(lua, index) {
+                ffi::LUA_TSTRING => to_bytes(lua, index).unwrap_or_default(),
+                ffi::LUA_TNUMBER => {
+                    if host.digits.capacity() == 0 || host.digits.capacity() < DIGITS_MAX * count as usize {
+                        // Before the first number: later ones find room.
+                        host.digits.reserve(DIGITS_MAX * count as usize);
+                    }
+                    let start = host.digits.len();
+                    if ffi::lua_isinteger(lua, index) != 0 {
+                        let mut buffer = itoa::Buffer::new();
+                        host.digits.extend_from_slice(buffer.format(ffi::lua_tointeger(lua, index)).as_bytes());
+                    } else {
+                        write_double(&mut host.digits, ffi::lua_tonumber(lua, index));
+                    }
+                    std::slice::from_raw_parts(host.digits.as_ptr().add(start), host.digits.len() - start)
+                }
+                _ => return false,
+            };
+            host.words.push(word);
+        }
+        true
+    }
+}
+
+/// A double as Redis 7.0 makes a word of it: `%.17g`.
+fn write_double(out: &mut Vec<u8>, value: f64) {
+    let mut text = [0u8; DIGITS_MAX];
+    // SAFETY: the buffer's length is given.
+    let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), text.len(), c"%.17g".as_ptr(), value) };
+    out.extend_from_slice(&text[..usize::try_from(len).unwrap_or(0).min(DIGITS_MAX - 1)]);
+}
+
+/// Gives the reply to the script.
+unsafe fn answer(lua: *mut lua_State, host: &Host, how: How) -> c_int {
+    // SAFETY: the reply was just encoded, and belongs to the host.
+    unsafe {
+        let is_error = host.reply.first() == Some(&b'-');
+        if !is_error && !matches!(how, How::Call | How::Pcall) {
+            return 0;
+        }
+        if is_error && how == How::Apcall {
+            return 0;
+        }
+        push_reply(lua, host, &host.reply, &mut 0);
+        if is_error && how.raises() {
+            ffi::lua_error(lua);
+        }
+        1
+    }
+}
+
+/// Lets the script wait, if it can here.
+unsafe fn wait(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
+    // SAFETY: nothing with a destructor is alive; the host keeps what is waited for.
+    unsafe {
+        let Some(active) = &mut host.active else { return 0 };
+        if sluicegate_script::can_wait(lua) {
+            return sluicegate_script::wait(lua, how as lua_KContext, continuation!(go_on));
+        }
+        active.waits = Waits::Nothing;
+        failed(lua, how, c"BUSY a command cannot wait here: call it outside of a metamethod")
+    }
+}
+
+/// Goes on with a command after a wait.
+unsafe fn go_on(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_int {
+    // SAFETY: the words are still on the stack.
+    unsafe {
+        let how = How::of(context);
+        let host = host_of(lua);
+        let Some(active) = &mut host.active else { return 0 };
+        match std::mem::replace(&mut active.waits, Waits::Nothing) {
+            Waits::Reply(reply) => host.reply = reply,
+            Waits::Refused(text) => {
+                host.reply.clear();
+                host.reply.push(b'-');
+                host.reply.extend_from_slice(text.as_bytes());
+                host.reply.extend_from_slice(b"\r\n");
+            }
+            _ => return command(lua, how),
+        }
+        answer(lua, host, how)
+    }
+}
+
+/// An error of the call itself: raised, or a value.
+unsafe fn failed(lua: *mut lua_State, how: How, text: &CStr) -> c_int {
+    // SAFETY: nothing with a destructor is alive.
+    unsafe {
+        push_error(lua, host_of(lua), text.to_bytes());
+        if how.raises() { ffi::lua_error(lua) } else { 1 }
+    }
+}
+
+/// Pushes a table with the error of a function of ours, whose text gets a code if it has none.
+unsafe fn push_error(lua: *mut lua_State, host: &Host, text: &[u8]) {
+    // SAFETY: nothing with a destructor is alive.
+    unsafe {
+        ffi::luaL_checkstack(lua, 4, std::ptr::null());
+        ffi::lua_createtable(lua, 0, 1);
+        host.push_name(lua, Name::Err);
+        if text.starts_with(b"BUSY ") {
+            push_bytes(lua, text);
+        } else {
+            push_bytes(lua, b"ERR ");
+            push_bytes(lua, text);
+            ffi::lua_concat(lua, 2);
+        }
+        ffi::lua_rawset(lua, -3);
+    }
+}
+
+/// Raises such an error.
+unsafe fn fail(lua: *mut lua_State, text: &CStr) -> c_int {
+    // SAFETY: as `push_error`.
+    unsafe {
+        push_error(lua, host_of(lua), text.to_bytes());
+        ffi::lua_error(lua)
+    }
+}
+
+unsafe fn sha1hex(lua: *mut lua_State) -> c_int {
+    // SAFETY: the digest is a plain array.
+    unsafe {
+        if ffi::lua_gettop(lua) != 1 {
+            return fail(lua, c"wrong number of arguments");
+        }
+        let mut len = 0;
+        let text = ffi::lua_tolstring(lua, 1, &mut len);
+        let text = if text.is_null() { &[][..] } else { std::slice::from_raw_parts(text.cast(), len) };
+        push_bytes(lua, &sha_of(text));
+        1
+    }
+}
+
+unsafe fn error_reply(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `single`.
+    unsafe {
+        if ffi::lua_gettop(lua) != 1 || ffi::lua_type(lua, 1) != ffi::LUA_TSTRING {
+            push_error(lua, host_of(lua), b"wrong number or type of arguments");
+            return 1;
+        }
+        let text = to_bytes(lua, 1).unwrap_or_default();
+        ffi::lua_createtable(lua, 0, 1);
+        host_of(lua).push_name(lua, Name::Err);
+        push_bytes(lua, text.strip_prefix(b"-").unwrap_or(text));
+        ffi::lua_rawset(lua, -3);
+        1
+    }
+}
+
+unsafe fn status_reply(lua: *mut lua_State) -> c_int {
+    // SAFETY: nothing with a destructor is alive.
+    unsafe {
+        if ffi::lua_gettop(lua) != 1 || ffi::lua_type(lua, 1) != ffi::LUA_TSTRING {
+            push_error(lua, host_of(lua), b"wrong number or type of arguments");
+            return 1;
+        }
+        ffi::lua_createtable(lua, 0, 1);
+        host_of(lua).push_name(lua, Name::Ok);
+        ffi::lua_pushvalue(lua, 1);
+        ffi::lua_rawset(lua, -3);
+        1
+    }
+}
+
+unsafe fn setresp(lua: *mut lua_State) -> c_int {
+    // SAFETY: nothing with a destructor is alive.
+    unsafe {
+        if ffi::lua_gettop(lua) != 1 {
+            return fail(lua, c"redis.setresp() requires one argument.");
+        }
+        let version = ffi::lua_tonumber(lua, 1);
+        let protocol = match version {
+            2.0 => Protocol::Resp2,
+            3.0 => Protocol::Resp3,
+            _ => return fail(lua, c"RESP version must be 2 or 3."),
+        };
+        if let Some(active) = &mut host_of(lua).active {
+            active.protocol = protocol;
+        }
+        0
+    }
+}
+
+unsafe fn set_repl(lua: *mut lua_State) -> c_int {
+    // SAFETY: nothing with a destructor is alive.
+    unsafe {
+        if ffi::lua_gettop(lua) != 1 {
+            return fail(lua, c"redis.set_repl() requires one argument.");
+        }
+        let wanted = ffi::lua_tonumber(lua, 1) as i64;
+        if wanted & !3 != 0 {
+            return fail(lua, c"Invalid replication flags. Please use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.");
+        }
+        0
+    }
+}
+
+unsafe fn replicate_commands(lua: *mut lua_State) -> c_int {
+    // SAFETY: a slot is free.
+    unsafe { ffi::lua_pushboolean(lua, 1) };
+    1
+}
+
+unsafe fn breakpoint(lua: *mut lua_State) -> c_int {
+    // SAFETY: a slot is free. There is no debugger, as where none was asked for in Redis.
+    unsafe { ffi::lua_pushboolean(lua, 0) };
+    1
+}
+
+unsafe fn debug(_: *mut lua_State) -> c_int {
+    0
+}
+
+unsafe fn log(lua: *mut lua_State) -> c_int {
+    // SAFETY: strings are borrowed from the stack until the function returns; nothing raises meanwhile.
+    unsafe {
+        let count = ffi::lua_gettop(lua);
+        if count < 2 {
+            return fail(lua, c"redis.log() requires two arguments or more.");
+        }
+        if ffi::lua_type(lua, 1) != ffi::LUA_TNUMBER {
+            return fail(lua, c"First argument must be a number (log level).");
+        }
+        let level = ffi::lua_tonumber(lua, 1);
+        if !(0.0..=3.0).contains(&level) {
+            return fail(lua, c"Invalid log level.");
+        }
+        let host = host_of(lua);
+        host.reply.clear();
+        for index in 2..=count {
+            // As in Redis, what is neither string nor number says nothing.
+            let mut len = 0;
+            let text = ffi::lua_tolstring(lua, index, &mut len);
+            if text.is_null() {
+                continue;
+            }
+            if index > 2 && !host.reply.is_empty() {
+                host.reply.push(b' ');
+            }
+            host.reply.extend_from_slice(std::slice::from_raw_parts(text.cast(), len));
+        }
+        if let Some(active) = &host.active {
+            active.inner.scripts.log(level as u8, &host.reply);
+        }
+        0
+    }
+}
+
+unsafe fn acl_check_cmd(lua: *mut lua_State) -> c_int {
+    // SAFETY: nothing with a destructor is alive.
+    unsafe {
+        let count = ffi::lua_gettop(lua);
+        if count == 0 {
+            return fail(lua, c"Please specify at least one argument for this redis.acl_check_cmd() call");
+        }
+        let host = host_of(lua);
+        if !words(lua, host, count) {
+            return fail(lua, c"redis.acl_check_cmd() arguments must be strings or integers");
+        }
+        let name = host.words[0];
+        if host.find(name).is_none() {
+            return fail(lua, c"Invalid command passed to redis.acl_check_cmd()");
+        }
+        // The default user may do everything.
+        ffi::lua_pushboolean(lua, 1);
+        1
+    }
+}

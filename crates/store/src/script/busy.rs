@@ -1,0 +1,109 @@
+//! Scripts that run for too long: those behind them are told, and may end them.
+//!
+//! A script older than `busy-reply-threshold` keeps its keys, and whoever waits for one of them gets Redis's BUSY instead
+//! of waiting on; commands on other keys don't notice. Looked for ten times a second, so nobody pays for it who does not
+//! wait behind such a script.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Scripting;
+use super::control::{Control, Kill};
+use crate::Inner;
+use crate::hold::Ticket;
+
+/// What those behind a script get that is too old.
+pub(crate) const BUSY_SCRIPT: &str =
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+/// As [`BUSY_SCRIPT`], behind a function.
+pub(crate) const BUSY_FUNCTION: &str =
+    "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
+
+/// What came of the wish to end a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Killed {
+    Done,
+    /// No such script runs.
+    None,
+    /// It has written.
+    Unkillable,
+}
+
+impl Scripting {
+    /// The age from which on scripts are too old; [`None`]: never.
+    fn threshold(&self) -> Option<Duration> {
+        match self.busy_after_ms.load(Ordering::Relaxed) {
+            0 => None,
+            after_ms => Some(Duration::from_millis(after_ms)),
+        }
+    }
+
+    /// Ends every script that is too old and has not written.
+    pub(crate) fn kill_old(&self, how: Kill) -> Killed {
+        let threshold = self.threshold().unwrap_or_default();
+        let is_function = how == Kill::Function;
+        let all = self.running.all();
+        let old = || all.iter().filter(|control| control.is_function() == is_function && control.age() >= threshold);
+        if old().next().is_none() {
+            return Killed::None;
+        }
+        let mut killed = Killed::Unkillable;
+        for control in old().filter(|control| !control.wrote.load(Ordering::SeqCst)) {
+            control.kill(how);
+            killed = Killed::Done;
+        }
+        killed
+    }
+
+    /// Ends the scripts of this number or SHA-1; those that have written too if it is forced.
+    pub(crate) fn kill_named(&self, name: &[u8], how: Kill, is_forced: bool) -> Killed {
+        let id = std::str::from_utf8(name).ok().and_then(|text| text.parse::<u64>().ok());
+        let mut killed = Killed::None;
+        for control in self.running.all() {
+            if Some(control.id) != id && !control.sha.eq_ignore_ascii_case(name) {
+                continue;
+            }
+            if control.wrote.load(Ordering::SeqCst) && !is_forced {
+                killed = if killed == Killed::None { Killed::Unkillable } else { killed };
+                continue;
+            }
+            control.kill(how);
+            killed = Killed::Done;
+        }
+        killed
+    }
+}
+
+impl Inner {
+    /// Tells those behind scripts that are too old, and gives scripts threads that wait for one.
+    pub(crate) fn tick_scripts(&self) {
+        self.scripts.threads.tick();
+        let Some(threshold) = self.scripts.threshold() else { return };
+        let old: Vec<Arc<Control>> =
+            self.scripts.running.all().into_iter().filter(|control| control.age() >= threshold).collect();
+        if old.is_empty() {
+            return;
+        }
+        for control in old {
+            let section = control.section.load(Ordering::SeqCst);
+            let text = if control.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
+            self.waiting_behind(section).into_iter().for_each(|ticket| self.refuse(ticket, text));
+        }
+    }
+
+    /// Those who wait for their first keys, of which this section has one.
+    fn waiting_behind(&self, section: u64) -> Vec<Arc<Ticket>> {
+        let mut waiting = Vec::new();
+        let pass = self.gate.enter();
+        for db in (0..self.keyspace.databases()).filter_map(|index| self.keyspace.db(&pass, index)) {
+            for stripe in 0..db.stripes() {
+                if let Some(holds) = db.lock(stripe).holds.as_deref() {
+                    holds.behind(section, &mut waiting);
+                }
+            }
+        }
+        waiting.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        waiting
+    }
+}

@@ -1,0 +1,270 @@
+//! EVAL, EVALSHA and SCRIPT.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use sluicegate_wire::resp::{ReplySink, parse_i64};
+
+use super::busy::Killed;
+use super::control::Kill;
+use super::interpreter;
+use super::registry::Script;
+use super::run::{self, Call, Job, Pending};
+use super::source::{self, Flags};
+use crate::Inner;
+use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler};
+use crate::keys::KeyRule;
+use crate::park::{Parked, ReplyForm, Waits};
+use crate::section::Section;
+
+/// The function of a command about scripts: its words, the caller's database and number, and the form of its reply.
+pub type ScriptHandle = fn(&Start<'_>, &mut dyn ReplySink) -> Option<Parked>;
+
+/// What such a command is called with.
+pub struct Start<'s> {
+    pub(crate) inner: &'s Arc<Inner>,
+    pub(crate) words: &'s [&'s [u8]],
+    pub(crate) db: u32,
+    pub(crate) client: u64,
+    pub(crate) form: ReplyForm,
+    /// What a script is part of, in a transaction.
+    pub(crate) section: Option<&'s RefCell<Option<Section>>>,
+}
+
+const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+
+fn eval(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    by_body(start, Flags::NONE, out)
+}
+
+fn eval_ro(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    by_body(start, Flags::NO_WRITES, out)
+}
+
+fn evalsha(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    by_sha(start, Flags::NONE, out)
+}
+
+fn evalsha_ro(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    by_sha(start, Flags::NO_WRITES, out)
+}
+
+fn by_body(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
+    let keys = keys(start, out)?;
+    let script = match script_of(start.inner, start.words[1], false) {
+        Ok(script) => script,
+        Err(text) => {
+            out.error_bytes(text.as_bytes());
+            return None;
+        }
+    };
+    call(start, script, keys, more, out)
+}
+
+fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
+    let keys = keys(start, out)?;
+    let Some(script) = start.inner.scripts.registry.by_sha(start.words[1]) else {
+        out.error(NO_SCRIPT);
+        return None;
+    };
+    call(start, script, keys, more, out)
+}
+
+/// The number of keys; where it makes no sense the error has been said.
+fn keys(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<usize> {
+    let text = match parse_i64(start.words[2]) {
+        Some(keys) if keys > start.words.len() as i64 - 3 => "ERR Number of keys can't be greater than number of args",
+        Some(keys) if keys < 0 => "ERR Number of keys can't be negative",
+        Some(keys) => return Some(keys as usize),
+        None => "ERR value is not an integer or out of range",
+    };
+    out.error(text);
+    None
+}
+
+/// The script with this body, compiled for the first time if it is new.
+pub(crate) fn script_of(inner: &Arc<Inner>, body: &[u8], kept: bool) -> Result<Arc<Script>, String> {
+    let scripts = &inner.scripts;
+    if !kept && let Some(script) = scripts.registry.by_body(body) {
+        return Ok(script);
+    }
+    let head = source::head(body)?;
+    if let Some(engine) = head.engine
+        && engine != b"lua"
+    {
+        return Err(format!("ERR Unexpected engine in script shebang: {}", String::from_utf8_lossy(engine)));
+    }
+    if let Some((name, _)) = head.options.first() {
+        return Err(format!("ERR Unknown lua shebang option: {}", String::from_utf8_lossy(name)));
+    }
+    // What takes too long for this thread is found out when it runs.
+    interpreter::check(&scripts.pool, &body[head.code..])?;
+    let flags = head.flags.unwrap_or_default();
+    Ok(scripts.registry.add(body, flags, head.code, kept))
+}
+
+fn call(start: &Start<'_>, script: Arc<Script>, keys: usize, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
+    let flags = script.flags;
+    if more.has(Flags::NO_WRITES) && flags.has(Flags::SHEBANG) && !flags.has(Flags::NO_WRITES) {
+        out.error("ERR Can not execute a script with write flag using *_ro command.");
+        return None;
+    }
+    if flags.has(Flags::SHEBANG)
+        && !flags.has(Flags::ALLOW_OOM)
+        && !flags.has(Flags::NO_WRITES)
+        && start.inner.memory.is_over()
+        && !start.inner.make_room()
+    {
+        out.error("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
+        return None;
+    }
+    let call = Call { script, keys, db: start.db, flags: flags | more, client: start.client };
+    if let Some(place) = start.section
+        && let Some(section) = place.take()
+    {
+        return match Job::within(start.inner, call, &start.words[3..], start.form, section) {
+            Ok(job) => Some(Parked(Waits::Script(Box::new(Pending::new(job))))),
+            Err((text, section)) => {
+                place.replace(section);
+                out.error_bytes(&text);
+                None
+            }
+        };
+    }
+    run::start(start.inner, call, &start.words[3..], start.form, out)
+}
+
+fn load(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    match script_of(start.inner, start.words[2], true) {
+        Ok(script) => out.bulk(&script.sha),
+        Err(text) => out.error_bytes(text.as_bytes()),
+    }
+    None
+}
+
+fn exists(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    let shas = &start.words[2..];
+    out.array(shas.len());
+    for sha in shas {
+        out.integer(start.inner.scripts.registry.by_sha(sha).is_some().into());
+    }
+    None
+}
+
+/// `SCRIPT KILL [id|sha [FORCE]]`.
+fn kill(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    let scripts = &start.inner.scripts;
+    let killed = match start.words.get(2) {
+        None => scripts.kill_old(Kill::Script),
+        Some(name) => {
+            let is_forced = start.words.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"force"));
+            if start.words.len() > 4 || (start.words.len() == 4 && !is_forced) {
+                out.error("ERR syntax error");
+                return None;
+            }
+            scripts.kill_named(name, Kill::Script, is_forced)
+        }
+    };
+    say_killed(killed, out);
+    None
+}
+
+fn say_killed(killed: Killed, out: &mut dyn ReplySink) {
+    match killed {
+        Killed::Done => out.ok(),
+        Killed::None => out.error("NOTBUSY No scripts in execution right now."),
+        Killed::Unkillable => out.error(
+            "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
+             script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+        ),
+    }
+}
+
+fn flush(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
+    let is_known = match start.words.get(2) {
+        None => true,
+        Some(how) => how.eq_ignore_ascii_case(b"async") || how.eq_ignore_ascii_case(b"sync"),
+    };
+    if !is_known || start.words.len() > 3 {
+        out.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");
+        return None;
+    }
+    start.inner.scripts.registry.flush();
+    start.inner.scripts.pool.flush();
+    out.ok();
+    None
+}
+
+const fn evaluates(
+    name: &'static str,
+    flags: CommandFlags,
+    since: &'static str,
+    summary: &'static str,
+    handle: ScriptHandle,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity: -3,
+        flags: CommandFlags::NOSCRIPT
+            .and(CommandFlags::STALE)
+            .and(CommandFlags::SKIP_MONITOR)
+            .and(CommandFlags::MOVABLEKEYS)
+            .and(flags),
+        keys: KeyRule::Counted { count: 2, destination: false },
+        categories: &[Category::Scripting],
+        since,
+        group: "scripting",
+        summary,
+        complexity: "that of the script",
+        handler: Handler::Script(handle),
+        ..CommandSpec::EMPTY
+    }
+}
+
+const fn about(
+    name: &'static str,
+    arity: i32,
+    since: &'static str,
+    summary: &'static str,
+    complexity: &'static str,
+    handle: ScriptHandle,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity,
+        flags: CommandFlags::NOSCRIPT,
+        categories: &[Category::Scripting],
+        since,
+        group: "scripting",
+        summary,
+        complexity,
+        handler: Handler::Script(handle),
+        ..CommandSpec::EMPTY
+    }
+}
+
+const SCRIPT: &[CommandSpec] = &[
+    about("exists", -3, "2.6.0", "Tells which scripts are known.", "O(N), N digests", exists),
+    about("flush", -2, "2.6.0", "Forgets all scripts.", "O(N), N scripts", flush),
+    about("kill", -2, "2.6.0", "Ends scripts that run.", "O(N), N scripts that run", kill),
+    about("load", 3, "2.6.0", "Makes a script known and returns its SHA-1.", "O(N), N bytes of the script", load),
+];
+
+/// The rows.
+pub(crate) const COMMANDS: &[CommandSpec] = &[
+    evaluates("eval", CommandFlags::NONE, "2.6.0", "Runs a script.", eval),
+    evaluates("eval_ro", CommandFlags::READONLY, "7.0.0", "Runs a script that only reads.", eval_ro),
+    evaluates("evalsha", CommandFlags::NONE, "2.6.0", "Runs a script by its SHA-1.", evalsha),
+    evaluates("evalsha_ro", CommandFlags::READONLY, "7.0.0", "Runs a script that only reads by its SHA-1.", evalsha_ro),
+    CommandSpec {
+        name: "script",
+        arity: -2,
+        flags: CommandFlags::NONE,
+        since: "2.6.0",
+        group: "scripting",
+        summary: "A container for commands about scripts.",
+        complexity: "that of the subcommand",
+        subcommands: SCRIPT,
+        ..CommandSpec::EMPTY
+    },
+];

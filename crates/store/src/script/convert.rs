@@ -1,0 +1,352 @@
+//! Values between Lua and replies, by Redis's rules.
+//!
+//! A command's reply reaches the script from the bytes that a client would get, in the protocol that the script chose.
+//! The other way a table becomes what its fields say (`err`, `ok`, `double`, `map`, `set`, `big_number`,
+//! `verbatim_string`), else an array that ends before the first nil. Numbers lose their fraction.
+
+use std::ffi::c_int;
+
+use sluicegate_script::ffi::{self, lua_State};
+use sluicegate_script::{push_bytes, to_bytes};
+use sluicegate_wire::resp::ReplySink;
+
+use super::interpreter::{Host, Name};
+
+/// How deeply tables may be nested in a reply. Redis's own limit is what its stack takes, which is near it.
+const DEPTH_MAX: usize = 2000;
+
+/// Pushes a reply as a Lua value; `at` is moved behind it. May raise (memory, stack).
+///
+/// # Safety
+/// `lua` is running; `reply` is one that was just encoded here and stays as it is; nothing with a destructor is alive.
+pub(crate) unsafe fn push_reply(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize) {
+    // SAFETY: as promised by the caller; a slot is asked for before it is used.
+    unsafe {
+        ffi::luaL_checkstack(lua, 4, c"too many nested replies".as_ptr());
+        let kind = reply[*at];
+        let line = line(reply, at);
+        match kind {
+            b':' => ffi::lua_pushinteger(lua, number(line)),
+            b'$' => push_bulk(lua, reply, at, number(line)),
+            b'+' => push_field(lua, host, Name::Ok, line),
+            b'-' => push_field(lua, host, Name::Err, line),
+            b'*' | b'>' => push_array(lua, host, reply, at, number(line)),
+            b'_' => ffi::lua_pushnil(lua),
+            b'#' => ffi::lua_pushboolean(lua, (line == b"t").into()),
+            b',' => {
+                ffi::lua_createtable(lua, 0, 1);
+                host.push_name(lua, Name::Double);
+                ffi::lua_pushnumber(lua, double(line));
+                ffi::lua_rawset(lua, -3);
+            }
+            b'(' => push_field(lua, host, Name::BigNumber, line),
+            b'=' => push_verbatim(lua, host, reply, at, number(line)),
+            b'%' => push_map(lua, host, reply, at, number(line)),
+            b'~' => push_set(lua, host, reply, at, number(line)),
+            _ => ffi::lua_pushnil(lua),
+        }
+    }
+}
+
+/// The rest of the line at `at`, which is moved behind its end.
+fn line<'r>(reply: &'r [u8], at: &mut usize) -> &'r [u8] {
+    let start = *at + 1;
+    let len = memchr::memchr(b'\r', &reply[start..]).unwrap_or(reply.len() - start);
+    *at = (start + len + 2).min(reply.len());
+    &reply[start..start + len]
+}
+
+fn number(line: &[u8]) -> i64 {
+    let (negative, digits) = match line {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    let value = digits.iter().fold(0i64, |sum, digit| sum.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')));
+    if negative { value.wrapping_neg() } else { value }
+}
+
+fn double(line: &[u8]) -> f64 {
+    std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// The bytes of a bulk string of this length at `at`, which is moved behind them.
+fn bulk<'r>(reply: &'r [u8], at: &mut usize, len: i64) -> &'r [u8] {
+    let start = *at;
+    *at = start + len as usize + 2;
+    &reply[start..start + len as usize]
+}
+
+unsafe fn push_bulk(lua: *mut lua_State, reply: &[u8], at: &mut usize, len: i64) {
+    // SAFETY: as `push_reply`.
+    unsafe {
+        match len {
+            -1 => ffi::lua_pushboolean(lua, 0),
+            len => push_bytes(lua, bulk(reply, at, len)),
+        }
+    }
+}
+
+/// A table with one field.
+unsafe fn push_field(lua: *mut lua_State, host: &Host, name: Name, text: &[u8]) {
+    // SAFETY: as `push_reply`.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 1);
+        host.push_name(lua, name);
+        push_bytes(lua, text);
+        ffi::lua_rawset(lua, -3);
+    }
+}
+
+unsafe fn push_array(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize, len: i64) {
+    // SAFETY: as `push_reply`.
+    unsafe {
+        if len < 0 {
+            return ffi::lua_pushboolean(lua, 0);
+        }
+        ffi::lua_createtable(lua, c_int::try_from(len).unwrap_or(0), 0);
+        for index in 1..=len {
+            push_reply(lua, host, reply, at);
+            ffi::lua_rawseti(lua, -2, index);
+        }
+    }
+}
+
+unsafe fn push_verbatim(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize, len: i64) {
+    // SAFETY: as `push_reply`.
+    unsafe {
+        let text = bulk(reply, at, len);
+        let (format, text) = text.split_at(text.len().min(4));
+        ffi::lua_createtable(lua, 0, 1);
+        host.push_name(lua, Name::Verbatim);
+        ffi::lua_createtable(lua, 0, 2);
+        host.push_name(lua, Name::String);
+        push_bytes(lua, text);
+        ffi::lua_rawset(lua, -3);
+        host.push_name(lua, Name::Format);
+        push_bytes(lua, &format[..format.len().min(3)]);
+        ffi::lua_rawset(lua, -3);
+        ffi::lua_rawset(lua, -3);
+    }
+}
+
+unsafe fn push_map(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize, len: i64) {
+    // SAFETY: as `push_reply`.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 1);
+        host.push_name(lua, Name::Map);
+        ffi::lua_createtable(lua, 0, c_int::try_from(len).unwrap_or(0));
+        for _ in 0..len {
+            push_reply(lua, host, reply, at);
+            push_reply(lua, host, reply, at);
+            set_pair(lua);
+        }
+        ffi::lua_rawset(lua, -3);
+    }
+}
+
+unsafe fn push_set(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize, len: i64) {
+    // SAFETY: as `push_reply`.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 1);
+        host.push_name(lua, Name::Set);
+        ffi::lua_createtable(lua, 0, c_int::try_from(len).unwrap_or(0));
+        for _ in 0..len {
+            push_reply(lua, host, reply, at);
+            ffi::lua_pushboolean(lua, 1);
+            set_pair(lua);
+        }
+        ffi::lua_rawset(lua, -3);
+    }
+}
+
+/// Sets key and value on top of the stack in the table below; a key that can be none is left out.
+unsafe fn set_pair(lua: *mut lua_State) {
+    // SAFETY: table, key and value are on the stack.
+    unsafe {
+        if ffi::lua_type(lua, -2) == ffi::LUA_TNIL {
+            ffi::lua_settop(lua, -3);
+        } else {
+            ffi::lua_rawset(lua, -3);
+        }
+    }
+}
+
+/// Says the value at `index` as a reply. Raises nothing.
+///
+/// # Safety
+/// `lua` is not running; `resp3` says that the script chose RESP3.
+pub(crate) unsafe fn say(lua: *mut lua_State, host: &Host, index: c_int, resp3: bool, out: &mut dyn ReplySink) {
+    // SAFETY: as promised by the caller.
+    unsafe { say_within(lua, host, ffi::lua_absindex(lua, index), resp3, out, 0) }
+}
+
+unsafe fn say_within(
+    lua: *mut lua_State,
+    host: &Host,
+    index: c_int,
+    resp3: bool,
+    out: &mut dyn ReplySink,
+    depth: usize,
+) {
+    // SAFETY: slots are asked for before they are used; what is called raises nothing: strings are only read, tables
+    // only by raw access with keys that exist.
+    unsafe {
+        match ffi::lua_type(lua, index) {
+            ffi::LUA_TSTRING => out.bulk(to_bytes(lua, index).unwrap_or_default()),
+            ffi::LUA_TBOOLEAN => match (resp3, ffi::lua_toboolean(lua, index) != 0) {
+                (true, value) => out.boolean(value),
+                (false, true) => out.integer(1),
+                (false, false) => out.null(),
+            },
+            ffi::LUA_TNUMBER => out.integer(truncated(lua, index)),
+            ffi::LUA_TTABLE => say_table(lua, host, index, resp3, out, depth),
+            _ => out.null(),
+        }
+    }
+}
+
+/// A number as an integer, as C's conversion does it where it is defined.
+unsafe fn truncated(lua: *mut lua_State, index: c_int) -> i64 {
+    // SAFETY: the value is a number.
+    unsafe {
+        if ffi::lua_isinteger(lua, index) != 0 {
+            return ffi::lua_tointeger(lua, index);
+        }
+        let number = ffi::lua_tonumber(lua, index);
+        // What fits no integer is the lowest one on the machines that Redis runs on.
+        if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
+            number as i64
+        } else {
+            i64::MIN
+        }
+    }
+}
+
+/// Pushes a field of the table at `index`; its type.
+unsafe fn field(lua: *mut lua_State, host: &Host, index: c_int, name: Name) -> c_int {
+    // SAFETY: a raw read with a key that exists raises nothing.
+    unsafe {
+        host.push_name(lua, name);
+        ffi::lua_rawget(lua, index)
+    }
+}
+
+unsafe fn say_table(
+    lua: *mut lua_State,
+    host: &Host,
+    index: c_int,
+    resp3: bool,
+    out: &mut dyn ReplySink,
+    depth: usize,
+) {
+    // SAFETY: as `say_within`.
+    unsafe {
+        if depth >= DEPTH_MAX || ffi::lua_checkstack(lua, 8) == 0 {
+            return out.error("ERR reached lua stack limit");
+        }
+        let top = ffi::lua_gettop(lua);
+        if field(lua, host, index, Name::Err) == ffi::LUA_TSTRING {
+            let text = to_bytes(lua, -1).unwrap_or_default();
+            out.error_bytes(text.strip_prefix(b"-").unwrap_or(text));
+            return ffi::lua_settop(lua, top);
+        }
+        if field(lua, host, index, Name::Ok) == ffi::LUA_TSTRING {
+            say_status(to_bytes(lua, -1).unwrap_or_default(), out);
+            return ffi::lua_settop(lua, top);
+        }
+        if field(lua, host, index, Name::Double) == ffi::LUA_TNUMBER {
+            out.double(ffi::lua_tonumber(lua, -1));
+            return ffi::lua_settop(lua, top);
+        }
+        ffi::lua_settop(lua, top);
+        if field(lua, host, index, Name::Map) == ffi::LUA_TTABLE {
+            out.map(count(lua, top + 1));
+            ffi::lua_pushnil(lua);
+            while ffi::lua_next(lua, top + 1) != 0 {
+                say_within(lua, host, top + 2, resp3, out, depth + 1);
+                say_within(lua, host, top + 3, resp3, out, depth + 1);
+                ffi::lua_settop(lua, top + 2);
+            }
+            return ffi::lua_settop(lua, top);
+        }
+        ffi::lua_settop(lua, top);
+        if field(lua, host, index, Name::Set) == ffi::LUA_TTABLE {
+            out.set(count(lua, top + 1));
+            ffi::lua_pushnil(lua);
+            while ffi::lua_next(lua, top + 1) != 0 {
+                ffi::lua_settop(lua, top + 2);
+                say_within(lua, host, top + 2, resp3, out, depth + 1);
+            }
+            return ffi::lua_settop(lua, top);
+        }
+        ffi::lua_settop(lua, top);
+        if field(lua, host, index, Name::BigNumber) == ffi::LUA_TSTRING {
+            let digits: Vec<u8> = to_bytes(lua, -1).unwrap_or_default().iter().map(|&byte| unbroken(byte)).collect();
+            out.big_number(&String::from_utf8_lossy(&digits));
+            return ffi::lua_settop(lua, top);
+        }
+        if field(lua, host, index, Name::Verbatim) == ffi::LUA_TTABLE
+            && field(lua, host, top + 2, Name::Format) == ffi::LUA_TSTRING
+            && field(lua, host, top + 2, Name::String) == ffi::LUA_TSTRING
+        {
+            let mut format = [0; 3];
+            let given = to_bytes(lua, -2).unwrap_or_default();
+            let len = given.len().min(3);
+            format[..len].copy_from_slice(&given[..len]);
+            out.verbatim(format, to_bytes(lua, -1).unwrap_or_default());
+            return ffi::lua_settop(lua, top);
+        }
+        ffi::lua_settop(lua, top);
+        say_array(lua, host, index, resp3, out, depth);
+    }
+}
+
+unsafe fn say_array(
+    lua: *mut lua_State,
+    host: &Host,
+    index: c_int,
+    resp3: bool,
+    out: &mut dyn ReplySink,
+    depth: usize,
+) {
+    // SAFETY: as `say_within`.
+    unsafe {
+        let top = ffi::lua_gettop(lua);
+        let mut len = 0;
+        while ffi::lua_rawgeti(lua, index, len + 1) != ffi::LUA_TNIL {
+            ffi::lua_settop(lua, top);
+            len += 1;
+        }
+        ffi::lua_settop(lua, top);
+        out.array(len as usize);
+        for place in 1..=len {
+            ffi::lua_rawgeti(lua, index, place);
+            say_within(lua, host, top + 1, resp3, out, depth + 1);
+            ffi::lua_settop(lua, top);
+        }
+    }
+}
+
+/// Pairs of the table at `index`.
+unsafe fn count(lua: *mut lua_State, index: c_int) -> usize {
+    // SAFETY: the caller made room; going through a table that nobody changes raises nothing.
+    unsafe {
+        let mut pairs = 0;
+        ffi::lua_pushnil(lua);
+        while ffi::lua_next(lua, index) != 0 {
+            ffi::lua_settop(lua, -2);
+            pairs += 1;
+        }
+        pairs
+    }
+}
+
+fn say_status(text: &[u8], out: &mut dyn ReplySink) {
+    let line: Vec<u8> = text.iter().map(|&byte| unbroken(byte)).collect();
+    out.simple(&String::from_utf8_lossy(&line));
+}
+
+/// A byte of a line: its ends become blanks.
+fn unbroken(byte: u8) -> u8 {
+    if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }
+}

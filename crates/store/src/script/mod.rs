@@ -1,0 +1,116 @@
+//! Scripts: Lua that is atomic, parallel and never in the way.
+//!
+//! A script is a section whose commands a Lua state calls as functions. Its keys are held from its start to its end,
+//! so scripts on other keys run at the same time on other workers, and commands on other keys go on. It begins on the
+//! worker of its caller; when its slice is over, interpreter and coroutine together go to a script thread, and the worker
+//! is free. The functions of its library count their steps and go there with it, so nothing that a script can write keeps
+//! a worker for longer than about two slices.
+//!
+//! The life of a script: its body is found by its SHA-1 (`registry`), which flags it has was read when it came (`source`);
+//! its section waits for its keys, an interpreter (`interpreter`) with its function is taken, and a coroutine runs
+//! (`run`). `redis.call` (`api`) carries commands out in the section (`active`) and turns replies into values
+//! (`convert`). A key that was not declared is taken when it is touched, and waited for if others have it (`take`). One
+//! that leaves the worker goes on in `threads`, and can be seen and ended (`control`).
+//!
+//! **Invariants.** After its keys a script waits for nothing but undeclared keys. No reference to a host crosses a call
+//! of Lua that may run other C functions. What a script publishes leaves at its end, before its holds go.
+
+mod active;
+mod api;
+mod busy;
+pub(crate) mod command;
+mod control;
+mod convert;
+mod interpreter;
+mod registry;
+mod run;
+mod source;
+mod take;
+mod threads;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::memory::Memory;
+use control::{Control, Running};
+use interpreter::Pool;
+use registry::Registry;
+pub(crate) use run::Pending;
+use take::Waiters;
+use threads::Threads;
+
+/// A key that scripts hold that are to run one after the other. It begins with a byte that no name begins with.
+const IN_TURN: &[u8] = b"\0scripts in turn";
+
+thread_local!(static CALLER: Cell<u64> = const { Cell::new(0) });
+
+/// The number of the client whose command this thread carries out; 0: none.
+pub(crate) fn caller() -> u64 {
+    CALLER.get()
+}
+
+/// Says whose command this thread carries out.
+pub(crate) fn set_caller(client: u64) {
+    CALLER.set(client);
+}
+
+/// Writes a line of a script to the server's log: level, text.
+type Log = Box<dyn Fn(u8, &[u8]) + Send + Sync>;
+
+/// What a store has for its scripts.
+pub(crate) struct Scripting {
+    pub(crate) registry: Registry,
+    pub(crate) pool: Pool,
+    pub(crate) running: Running,
+    pub(crate) threads: Threads,
+    waiters: Waiters,
+    /// Whether keys that were not declared are refused.
+    denies_undeclared: AtomicBool,
+    /// Age from which on a script can be ended, and those who wait for its keys are told so, in milliseconds; 0: never.
+    busy_after_ms: AtomicU64,
+    log: OnceLock<Log>,
+}
+
+impl Scripting {
+    pub(crate) fn new(memory: Arc<Memory>) -> Scripting {
+        Scripting {
+            registry: Registry::default(),
+            pool: Pool::new(memory),
+            running: Running::default(),
+            threads: Threads::default(),
+            waiters: Waiters::default(),
+            denies_undeclared: AtomicBool::new(false),
+            busy_after_ms: AtomicU64::new(5000),
+            log: OnceLock::new(),
+        }
+    }
+
+    /// Whether keys that a script did not declare are refused.
+    pub(crate) fn denies_undeclared(&self) -> bool {
+        self.denies_undeclared.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether keys that were not declared are refused, and the age from which on a script is too old, in
+    /// milliseconds; 0: none is.
+    pub(crate) fn set(&self, denies_undeclared: bool, busy_after_ms: u64) {
+        self.denies_undeclared.store(denies_undeclared, Ordering::Relaxed);
+        self.busy_after_ms.store(busy_after_ms, Ordering::Relaxed);
+    }
+
+    /// Lets the scripts of these run one after the other from now on: each had written when it came to wait for another.
+    fn in_turn<'c>(&self, circle: impl Iterator<Item = &'c Control>) {
+        for control in circle {
+            if let Some(script) = self.registry.by_sha(&control.sha) {
+                script.in_turn.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Writes a line of a script to the log, if there is one.
+    fn log(&self, level: u8, text: &[u8]) {
+        if let Some(log) = self.log.get() {
+            log(level, text);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The scripts that the store knows, by their SHA-1.
+//!
+//! Those that came by SCRIPT LOAD stay until SCRIPT FLUSH. A body that only ever came with EVAL is forgotten once
+//! [`EVALS_MAX`] others were used since: clients that write values into their scripts would fill the memory otherwise.
+//! EVAL looks a body up by a quick hash and compares it; the SHA-1 is computed once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hashbrown::HashTable;
+use parking_lot::RwLock;
+use sha1::{Digest, Sha1};
+
+use super::source::Flags;
+
+/// Bodies that are kept though only EVAL brought them, as in Redis 7.4.
+const EVALS_MAX: usize = 500;
+
+/// A SHA-1 in 40 hexadecimal digits of lower case.
+pub(crate) type Sha = [u8; 40];
+
+/// The SHA-1 of a text.
+pub(crate) fn sha_of(text: &[u8]) -> Sha {
+    let mut hex = [0; 40];
+    for (digits, byte) in hex.chunks_exact_mut(2).zip(Sha1::digest(text)) {
+        digits[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        digits[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    hex
+}
+
+/// One script.
+#[derive(Debug)]
+pub(crate) struct Script {
+    /// Unique in the process: names its function in an interpreter's cache.
+    pub(crate) id: u64,
+    pub(crate) sha: Sha,
+    pub(crate) body: Box<[u8]>,
+    /// Where its code begins.
+    code: usize,
+    pub(crate) flags: Flags,
+    /// It came by SCRIPT LOAD.
+    kept: AtomicBool,
+    /// When it was last used, by the registry's count.
+    used: AtomicU64,
+    /// It is to run alone among those like it: it was once in a circle of scripts that waited for each other's keys.
+    pub(crate) in_turn: AtomicBool,
+}
+
+impl Script {
+    /// What is compiled.
+    pub(crate) fn code(&self) -> &[u8] {
+        &self.body[self.code..]
+    }
+
+    /// The SHA-1 as text.
+    pub(crate) fn name(&self) -> &str {
+        std::str::from_utf8(&self.sha).unwrap_or_default()
+    }
+}
+
+/// All scripts of a store.
+#[derive(Default)]
+pub(crate) struct Registry {
+    scripts: RwLock<Scripts>,
+    clock: AtomicU64,
+    hasher: foldhash::fast::RandomState,
+}
+
+#[derive(Default)]
+struct Scripts {
+    by_sha: HashMap<Sha, Arc<Script>, foldhash::fast::RandomState>,
+    by_body: HashTable<Arc<Script>>,
+    /// How many are not kept.
+    evals: usize,
+    /// Bytes of all bodies.
+    bytes: usize,
+}
+
+/// What one script takes beside its body, in bytes: its record, and its places in both tables.
+const OVERHEAD: usize = size_of::<Script>() + 2 * size_of::<Sha>() + 32;
+
+impl Registry {
+    fn hash(&self, body: &[u8]) -> u64 {
+        std::hash::BuildHasher::hash_one(&self.hasher, body)
+    }
+
+    /// Notes a use. Scripts used within one tick of each other are as old as each other.
+    fn touch(&self, script: &Script) {
+        let now = self.clock.load(Ordering::Relaxed);
+        if script.used.load(Ordering::Relaxed) != now {
+            script.used.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// The script with this body.
+    pub(crate) fn by_body(&self, body: &[u8]) -> Option<Arc<Script>> {
+        let hash = self.hash(body);
+        let scripts = self.scripts.read();
+        let script = scripts.by_body.find(hash, |script| *script.body == *body)?;
+        self.touch(script);
+        Some(script.clone())
+    }
+
+    /// The script with this SHA-1, whose digits may be of any case.
+    pub(crate) fn by_sha(&self, sha: &[u8]) -> Option<Arc<Script>> {
+        let sha: Sha = sha.to_ascii_lowercase().try_into().ok()?;
+        let scripts = self.scripts.read();
+        let script = scripts.by_sha.get(&sha)?;
+        self.touch(script);
+        Some(script.clone())
+    }
+
+    /// Adds a script, or finds it if another thread was faster. `kept` is one that was loaded.
+    pub(crate) fn add(&self, body: &[u8], flags: Flags, code: usize, kept: bool) -> Arc<Script> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let (sha, hash) = (sha_of(body), self.hash(body));
+        let now = self.clock.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut scripts = self.scripts.write();
+        let known = scripts.by_sha.get(&sha).cloned();
+        if let Some(script) = known {
+            if kept && !script.kept.swap(true, Ordering::Relaxed) {
+                scripts.evals -= 1;
+            }
+            return script;
+        }
+        let script = Arc::new(Script {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            sha,
+            body: body.into(),
+            code,
+            flags,
+            kept: AtomicBool::new(kept),
+            used: AtomicU64::new(now),
+            in_turn: AtomicBool::new(false),
+        });
+        if !kept {
+            scripts.evals += 1;
+            if scripts.evals > EVALS_MAX {
+                self.forget_one(&mut scripts);
+            }
+        }
+        scripts.bytes += body.len() + OVERHEAD;
+        scripts.by_sha.insert(sha, script.clone());
+        scripts.by_body.insert_unique(hash, script.clone(), |script| self.hash(&script.body));
+        script
+    }
+
+    /// Forgets the body of EVAL that was unused for longest.
+    fn forget_one(&self, scripts: &mut Scripts) {
+        let evals = scripts.by_sha.values().filter(|script| !script.kept.load(Ordering::Relaxed));
+        let Some(oldest) = evals.min_by_key(|script| script.used.load(Ordering::Relaxed)).cloned() else { return };
+        scripts.by_sha.remove(&oldest.sha);
+        if let Ok(entry) = scripts.by_body.find_entry(self.hash(&oldest.body), |script| script.id == oldest.id) {
+            entry.remove();
+        }
+        scripts.evals -= 1;
+        scripts.bytes -= oldest.body.len() + OVERHEAD;
+    }
+
+    /// Forgets all scripts.
+    pub(crate) fn flush(&self) {
+        let before = std::mem::take(&mut *self.scripts.write());
+        drop(before);
+    }
+
+    /// All scripts, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<Script>> {
+        self.scripts.read().by_sha.values().cloned().collect()
+    }
+
+    /// Number of scripts, and the bytes they take.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let scripts = self.scripts.read();
+        (scripts.by_sha.len(), scripts.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_of_eval_are_forgotten_and_loaded_ones_are_not() {
+        let registry = Registry::default();
+        let body = |n: usize| format!("return {n}").into_bytes();
+        let loaded = registry.add(&body(0), Flags::NONE, 0, true);
+        registry.add(&body(1), Flags::NONE, 0, false);
+        for n in 2..=EVALS_MAX {
+            registry.add(&body(n), Flags::NONE, 0, false);
+        }
+        assert!(registry.by_body(&body(1)).is_some(), "used now, so the next to go is number 2");
+        registry.add(&body(1000), Flags::NONE, 0, false);
+        assert!(registry.by_body(&body(1)).is_some());
+        assert!(registry.by_body(&body(2)).is_none());
+        assert_eq!(registry.size().0, EVALS_MAX + 1);
+        assert!(registry.by_sha(&loaded.sha.to_ascii_uppercase()).is_some());
+        registry.flush();
+        assert_eq!(registry.size(), (0, 0));
+        assert!(registry.by_sha(&loaded.sha).is_none());
+    }
+
+    #[test]
+    fn a_sha_is_redis_s() {
+        assert_eq!(&sha_of(b"return 1"), b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}

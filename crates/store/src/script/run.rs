@@ -1,0 +1,698 @@
+//! One call of a script, from its keys to its reply.
+//!
+//! It waits for its keys as a section does, takes an interpreter, and runs: its first slice where it was called, which
+//! is all that most scripts need. One that outlives the slice goes to a script thread ([`threads`](super::threads)) with
+//! everything it has; so does one whose caller has gone. What it says is written before its section ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+
+use parking_lot::Mutex;
+use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, ffi, to_bytes};
+use sluicegate_wire::resp::{Protocol, ReplySink};
+
+use super::IN_TURN;
+use super::active::{Active, Waits};
+use super::control::{Control, Kill};
+use super::convert;
+use super::interpreter::{Interpreter, Name};
+use super::registry::Script;
+use super::source::Flags;
+use super::take::Took;
+use super::threads::Done;
+use crate::claim::Claim;
+use crate::hold::Mode;
+use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
+use crate::section::{Section, SectionError, SectionWait};
+use crate::{Inner, Store};
+
+/// What is called.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) script: Arc<Script>,
+    /// How many of the words are keys.
+    pub(crate) keys: usize,
+    pub(crate) db: u32,
+    /// Of the script, and of the command that calls it.
+    pub(crate) flags: Flags,
+    /// The number of the client; 0: none.
+    pub(crate) client: u64,
+}
+
+impl Call {
+    /// How its keys are held.
+    fn mode(&self) -> Mode {
+        if self.flags.has(Flags::NO_WRITES) { Mode::Shared } else { Mode::Exclusive }
+    }
+}
+
+/// How far a script has come.
+enum Stage {
+    /// It waits for its keys.
+    Keys(SectionWait),
+    /// It has them, and is to be compiled on a thread that has time.
+    Ready(Option<Section>),
+    Runs(Box<Runs>),
+    Over,
+}
+
+/// What a step brought.
+pub(crate) enum Step {
+    /// It waits; it will be woken.
+    Waits,
+    /// Its slice is over, or its next command wants a thread of its own.
+    Forced,
+    Done(Ended),
+}
+
+/// A script that has ended.
+pub(crate) struct Ended {
+    pub(crate) reply: Finished,
+    /// What it was part of; dropped by who is told.
+    pub(crate) section: Option<Section>,
+}
+
+/// A script on its way.
+pub(crate) struct Job {
+    inner: Arc<Inner>,
+    call: Call,
+    words: Words,
+    form: ReplyForm,
+    control: Arc<Control>,
+    stage: Stage,
+    /// Keys that were not declared and are, now that it begins anew.
+    touched: Vec<(u32, Box<[u8]>, Mode)>,
+    /// It goes on on a thread of its own.
+    leaves: bool,
+    is_listed: bool,
+}
+
+/// An interpreter with a script in it.
+struct Runs {
+    interpreter: Interpreter,
+    coroutine: Coroutine,
+    budget: Budget,
+}
+
+/// Why a script did not begin.
+enum NotBegun {
+    /// It has an error, which is said.
+    Failed(Vec<u8>, Option<Section>),
+    /// To compile it takes too long for this thread.
+    TooLong(Option<Section>),
+}
+
+/// Starts a script. Most are answered at once.
+pub(crate) fn start(
+    inner: &Arc<Inner>,
+    call: Call,
+    words: &[&[u8]],
+    form: ReplyForm,
+    out: &mut dyn ReplySink,
+) -> Option<Parked> {
+    let (mut section, mut stage, mut leaves) = (None, None, false);
+    if !call.flags.has(Flags::NON_ATOMIC) {
+        let mut wait = begin(inner, &call, words, &[]);
+        match std::pin::Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(begun)) => section = Some(begun),
+            Poll::Ready(Err(refused)) => {
+                out.error(&refused.to_string());
+                return None;
+            }
+            Poll::Pending => stage = Some(Stage::Keys(wait)),
+        }
+    }
+    let control = Arc::new(Control::new(inner.ticket_id(), call.script.sha, call.client));
+    let stage = match stage {
+        Some(stage) => stage,
+        None => {
+            let mut runs = match Runs::new(inner, &call, words, section, &control) {
+                Ok(runs) => runs,
+                Err(NotBegun::Failed(text, section)) => {
+                    out.error_bytes(&text);
+                    drop(section);
+                    return None;
+                }
+                Err(NotBegun::TooLong(section)) => {
+                    let (call, words) = (call, Words::new(words));
+                    let stage = Stage::Ready(section);
+                    return Some(Job::new(inner, call, words, form, control, stage, true).parked());
+                }
+            };
+            match runs.burst() {
+                burst @ (Burst::Done(_) | Burst::Failed | Burst::Yielded) => {
+                    drop(runs.end(inner, &call, burst, out));
+                    return None;
+                }
+                burst @ (Burst::Waiting | Burst::Forced) => {
+                    leaves = burst == Burst::Forced;
+                    Stage::Runs(Box::new(runs))
+                }
+            }
+        }
+    };
+    let mut job = Job::new(inner, call, Words::new(words), form, control, stage, leaves);
+    if job.has_begun() {
+        job.list();
+    }
+    Some(job.parked())
+}
+
+/// The section of a call, with keys that it is known to touch.
+fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &[(u32, Box<[u8]>, Mode)]) -> SectionWait {
+    let mode = call.mode();
+    let keys = words[..call.keys].iter().map(|key| (call.db, *key, mode));
+    let touched = touched.iter().map(|(db, key, mode)| (*db, &**key, *mode));
+    let in_turn = call.script.in_turn.load(Ordering::Relaxed).then_some((0, IN_TURN, Mode::Exclusive));
+    Store(inner.clone()).section(keys.chain(touched).chain(in_turn))
+}
+
+impl Runs {
+    /// Takes an interpreter and makes a script ready in it.
+    #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
+    fn new(
+        inner: &Arc<Inner>,
+        call: &Call,
+        words: &[&[u8]],
+        mut section: Option<Section>,
+        control: &Arc<Control>,
+    ) -> Result<Runs, NotBegun> {
+        let pool = &inner.scripts.pool;
+        let mut interpreter = match pool.take() {
+            Ok(interpreter) => interpreter,
+            Err(error) => return Err(NotBegun::Failed(format!("ERR {}", error.message).into(), section)),
+        };
+        let (keys, arguments) = words.split_at(call.keys);
+        let begun = match interpreter.begin(&call.script) {
+            Ok(Some(coroutine)) => match interpreter.state.set_arguments(keys, arguments) {
+                Ok(()) => Ok(coroutine),
+                Err(error) => {
+                    interpreter.state.recycle(coroutine);
+                    Err(format!("ERR {}", error.message))
+                }
+            },
+            Ok(None) => {
+                pool.give_back(interpreter);
+                return Err(NotBegun::TooLong(section));
+            }
+            Err(error) => Err(format!("ERR Error compiling script (new function): {}", error.message)),
+        };
+        let coroutine = match begun {
+            Ok(coroutine) => coroutine,
+            Err(text) => {
+                pool.give_back(interpreter);
+                return Err(NotBegun::Failed(text.into(), section));
+            }
+        };
+        control.section.store(section.as_ref().map_or(0, Section::id), Ordering::SeqCst);
+        if let Some(section) = &mut section {
+            let denies = inner.scripts.denies_undeclared() && !call.flags.has(Flags::UNDECLARED);
+            section.extend_as(if denies { None } else { Some(call.mode()) });
+        }
+        interpreter.host().active = Some(Active {
+            inner: inner.clone(),
+            section,
+            db: call.db,
+            protocol: Protocol::Resp2,
+            flags: call.flags,
+            control: control.clone(),
+            waits: Waits::Nothing,
+            is_patient: false,
+            ignores_memory: call.flags.has(Flags::ALLOW_OOM),
+        });
+        Ok(Runs { interpreter, coroutine, budget: Budget::new(None, None) })
+    }
+
+    fn active(&mut self) -> &mut Active {
+        self.interpreter.host().active.as_mut().expect("a script is in it until its end")
+    }
+
+    /// Runs until the script ends, waits, or has had its slice.
+    fn burst(&mut self) -> Burst {
+        // SAFETY: the coroutine is this state's; on its stack is the function, or what it left when it yielded.
+        unsafe { self.interpreter.state.resume(&self.coroutine, 0, &mut self.budget) }
+    }
+
+    /// Says what the script returned or raised, and gives the interpreter back. The section comes back.
+    fn end(mut self, inner: &Inner, call: &Call, burst: Burst, out: &mut dyn ReplySink) -> Option<Section> {
+        let lua = self.coroutine.thread();
+        let mut is_sound = true;
+        match burst {
+            // As in Redis, what a script returns beside its first value is dropped.
+            Burst::Done(0) => out.null(),
+            Burst::Done(results) => {
+                let host = self.interpreter.host();
+                let resp3 = host.active.as_ref().is_some_and(|active| active.protocol == Protocol::Resp3);
+                // SAFETY: the coroutine has ended and its results are on top of its stack.
+                unsafe { convert::say(lua, host, -results, resp3, out) };
+            }
+            Burst::Yielded => out.error("ERR attempt to yield from outside a coroutine"),
+            _ => {
+                let error = self.interpreter.state.failure(&self.coroutine);
+                is_sound = error.kind != ErrorKind::Memory;
+                let text = self.error_text(call, &error.message);
+                out.error_bytes(&text);
+            }
+        }
+        let section = self.active().section.take();
+        let Runs { mut interpreter, coroutine, .. } = self;
+        interpreter.host().active = None;
+        interpreter.state.recycle(coroutine);
+        match is_sound {
+            true => inner.scripts.pool.give_back(interpreter),
+            false => inner.scripts.pool.close(interpreter),
+        }
+        section
+    }
+
+    /// The text of the error that ended the script, with where it happened.
+    fn error_text(&mut self, call: &Call, message: &str) -> Vec<u8> {
+        let lua = self.coroutine.thread();
+        let host = self.interpreter.host();
+        let (mut text, mut source, mut line) = (Vec::new(), Vec::new(), None);
+        // SAFETY: the coroutine has failed, with its error on top of its stack, and does not run. Raw reads of a table
+        // with keys that exist raise nothing.
+        unsafe {
+            let top = ffi::lua_gettop(lua);
+            if top > 0 && ffi::lua_type(lua, top) == ffi::LUA_TTABLE && ffi::lua_checkstack(lua, 4) != 0 {
+                host.push_name(lua, Name::Err);
+                if ffi::lua_rawget(lua, top) == ffi::LUA_TSTRING {
+                    text.extend_from_slice(to_bytes(lua, -1).unwrap_or_default());
+                }
+                host.push_name(lua, Name::Source);
+                if ffi::lua_rawget(lua, top) == ffi::LUA_TSTRING {
+                    source.extend_from_slice(to_bytes(lua, -1).unwrap_or_default());
+                }
+                host.push_name(lua, Name::Line);
+                if ffi::lua_rawget(lua, top) == ffi::LUA_TNUMBER {
+                    line = Some(ffi::lua_tointeger(lua, -1));
+                }
+                ffi::lua_settop(lua, top);
+                if text.is_empty() {
+                    text.extend_from_slice(b"ERR unknown error");
+                }
+            } else {
+                text.extend_from_slice(b"ERR ");
+                match to_bytes(lua, top) {
+                    Some(message) if top > 0 => text.extend_from_slice(message),
+                    _ => text.extend_from_slice(message.as_bytes()),
+                }
+            }
+        }
+        let place = match (source.is_empty(), line) {
+            (false, Some(line)) => Some((source, line)),
+            _ => self.place(),
+        };
+        if let Some((source, line)) = place {
+            text.extend_from_slice(b" script: ");
+            text.extend_from_slice(call.script.name().as_bytes());
+            text.extend_from_slice(b", on ");
+            text.extend_from_slice(&source);
+            text.extend_from_slice(format!(":{line}.").as_bytes());
+        }
+        text
+    }
+
+    /// Where the script stands: the innermost function that is Lua's.
+    fn place(&mut self) -> Option<(Vec<u8>, i64)> {
+        let lua = self.coroutine.thread();
+        // SAFETY: the coroutine does not run; `lua_getinfo` with these options pushes nothing.
+        unsafe {
+            let mut record: ffi::lua_Debug = std::mem::zeroed();
+            for level in 0..2 {
+                if ffi::lua_getstack(lua, level, &mut record) == 0
+                    || ffi::lua_getinfo(lua, c"Sl".as_ptr(), &mut record) == 0
+                {
+                    return None;
+                }
+                if *record.what as u8 != b'C' {
+                    break;
+                }
+            }
+            let source = std::ffi::CStr::from_ptr(record.source).to_bytes().to_vec();
+            Some((source, i64::from(record.currentline)))
+        }
+    }
+
+    /// Ends the script where it stands. Its interpreter goes with it.
+    fn kill(mut self, inner: &Inner, call: &Call, how: Kill, out: &mut dyn ReplySink) -> Option<Section> {
+        let mut text = match how {
+            Kill::Script => b"ERR Script killed by user with SCRIPT KILL.".to_vec(),
+            Kill::Function => b"ERR Script killed by user with FUNCTION KILL.".to_vec(),
+        };
+        if let Some((source, line)) = self.place() {
+            text.extend_from_slice(b" script: ");
+            text.extend_from_slice(call.script.name().as_bytes());
+            text.extend_from_slice(b", on ");
+            text.extend_from_slice(&source);
+            text.extend_from_slice(format!(":{line}.").as_bytes());
+        }
+        out.error_bytes(&text);
+        self.discard(inner)
+    }
+
+    /// Gives the script up where it stands, and closes its interpreter.
+    fn discard(mut self, inner: &Inner) -> Option<Section> {
+        let section = self.active().section.take();
+        let Runs { mut interpreter, coroutine, .. } = self;
+        // A wait for a key ends here.
+        interpreter.host().active = None;
+        drop(coroutine);
+        inner.scripts.pool.close(interpreter);
+        section
+    }
+}
+
+impl Job {
+    /// A script that is part of a transaction's section.
+    #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
+    pub(crate) fn within(
+        inner: &Arc<Inner>,
+        call: Call,
+        words: &[&[u8]],
+        form: ReplyForm,
+        section: Section,
+    ) -> Result<Box<Job>, (Vec<u8>, Option<Section>)> {
+        let control = Arc::new(Control::new(inner.ticket_id(), call.script.sha, call.client));
+        // What came before it in the transaction is not done again.
+        control.wrote.store(true, Ordering::Relaxed);
+        let leaves;
+        let stage = match Runs::new(inner, &call, words, Some(section), &control) {
+            Ok(runs) => {
+                leaves = false;
+                Stage::Runs(Box::new(runs))
+            }
+            Err(NotBegun::TooLong(section)) => {
+                leaves = true;
+                Stage::Ready(section)
+            }
+            Err(NotBegun::Failed(text, section)) => return Err((text, section)),
+        };
+        Ok(Job::new(inner, call, Words::new(words), form, control, stage, leaves))
+    }
+
+    fn new(
+        inner: &Arc<Inner>,
+        call: Call,
+        words: Words,
+        form: ReplyForm,
+        control: Arc<Control>,
+        stage: Stage,
+        leaves: bool,
+    ) -> Box<Job> {
+        let (inner, touched, is_listed) = (inner.clone(), Vec::new(), false);
+        Box::new(Job { inner, call, words, form, control, stage, touched, leaves, is_listed })
+    }
+
+    fn parked(self: Box<Self>) -> Parked {
+        Parked(Parks::Script(Box::new(Pending::new(self))))
+    }
+
+    /// Whether it has begun: then it is finished, whatever becomes of its client.
+    pub(crate) fn has_begun(&self) -> bool {
+        matches!(self.stage, Stage::Runs(_) | Stage::Ready(_))
+    }
+
+    /// Whether others wait for what it holds.
+    pub(crate) fn is_wanted(&mut self) -> bool {
+        match &mut self.stage {
+            Stage::Runs(runs) => {
+                let inner = &self.inner;
+                runs.active().section.as_ref().is_some_and(|section| inner.is_any_wanted(section.first_keys()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Goes on: as far as it comes in a slice. `is_patient` says that the thread may be kept for long.
+    pub(crate) fn step(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
+        loop {
+            if let Stage::Keys(wait) = &mut self.stage {
+                match std::pin::Pin::new(wait).poll(context) {
+                    Poll::Pending => return Step::Waits,
+                    Poll::Ready(Err(refused)) => return self.over(&refused.to_string()),
+                    Poll::Ready(Ok(section)) => match self.runs(Some(section)) {
+                        Ok(()) => {}
+                        Err(step) => return step,
+                    },
+                }
+            }
+            if let Some(how) = self.control.killed() {
+                return self.killed(how);
+            }
+            if self.leaves && !is_patient {
+                return Step::Forced;
+            }
+            if let Stage::Ready(section) = &mut self.stage {
+                let section = section.take();
+                if let Err(step) = self.runs(section) {
+                    return step;
+                }
+            }
+            let Stage::Runs(runs) = &mut self.stage else { return Step::Waits };
+            let active = runs.active();
+            active.is_patient = is_patient;
+            match std::mem::replace(&mut active.waits, Waits::Nothing) {
+                Waits::Key(mut take) => match take.poll(context) {
+                    Poll::Pending => {
+                        active.waits = Waits::Key(take);
+                        return Step::Waits;
+                    }
+                    Poll::Ready(Took::Key(held)) => {
+                        if let Some(section) = &mut active.section {
+                            section.adopt(held);
+                        }
+                    }
+                    Poll::Ready(Took::Refused) => active.waits = Waits::Refused(SectionError::Held.to_string()),
+                    Poll::Ready(Took::Restart) => {
+                        let (db, key, mode) = take.key();
+                        let key = (db, key.into(), mode);
+                        drop(take);
+                        self.begin_anew(key);
+                        continue;
+                    }
+                },
+                Waits::Command(mut parked) => match parked.poll_finished(context) {
+                    Poll::Pending => {
+                        active.waits = Waits::Command(parked);
+                        return Step::Waits;
+                    }
+                    Poll::Ready(Finished::Wire(bytes)) => active.waits = Waits::Reply(bytes),
+                    Poll::Ready(Finished::Value(_)) => unreachable!("bytes were asked for"),
+                },
+                Waits::Thread if !is_patient => {
+                    active.waits = Waits::Thread;
+                    return Step::Forced;
+                }
+                Waits::Thread | Waits::Nothing => {}
+                known @ (Waits::Reply(_) | Waits::Refused(_)) => active.waits = known,
+            }
+            match runs.burst() {
+                Burst::Forced => {
+                    self.list();
+                    return Step::Forced;
+                }
+                Burst::Waiting => self.list(),
+                burst => {
+                    if let Some(how) = self.control.killed() {
+                        return self.killed(how);
+                    }
+                    let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else {
+                        unreachable!("it ran just now")
+                    };
+                    let mut section = None;
+                    let (inner, call) = (self.inner.clone(), &self.call);
+                    let reply = self.form.collect(|out| section = runs.end(&inner, call, burst, out));
+                    self.unlist();
+                    return Step::Done(Ended { reply, section });
+                }
+            }
+        }
+    }
+
+    /// Begins to run, with its keys.
+    #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
+    fn runs(&mut self, section: Option<Section>) -> Result<(), Step> {
+        let words = self.words.to_vec();
+        match Runs::new(&self.inner, &self.call, &words, section, &self.control) {
+            Ok(runs) => {
+                self.stage = Stage::Runs(Box::new(runs));
+                Ok(())
+            }
+            Err(NotBegun::TooLong(section)) => {
+                self.stage = Stage::Ready(section);
+                self.leaves = true;
+                Err(Step::Forced)
+            }
+            Err(NotBegun::Failed(text, section)) => {
+                self.stage = Stage::Over;
+                let reply = self.form.collect(|out| out.error_bytes(&text));
+                self.unlist();
+                Err(Step::Done(Ended { reply, section }))
+            }
+        }
+    }
+
+    fn over(&mut self, text: &str) -> Step {
+        self.stage = Stage::Over;
+        self.unlist();
+        Step::Done(Ended { reply: self.form.collect(|out| out.error(text)), section: None })
+    }
+
+    fn killed(&mut self, how: Kill) -> Step {
+        let mut section = None;
+        let reply = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Runs(runs) => {
+                let (inner, call) = (self.inner.clone(), &self.call);
+                self.form.collect(|out| section = runs.kill(&inner, call, how, out))
+            }
+            _ => self.form.collect(|out| out.error("ERR Script killed by user with SCRIPT KILL.")),
+        };
+        self.unlist();
+        Step::Done(Ended { reply, section })
+    }
+
+    /// Ends it after a fault of ours.
+    pub(crate) fn fail(mut self: Box<Self>) -> Ended {
+        let form = self.form;
+        if let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) {
+            drop(runs.discard(&self.inner));
+        }
+        Ended { reply: form.collect(|out| out.error(crate::execute::FAILED)), section: None }
+    }
+
+    /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched.
+    fn begin_anew(&mut self, key: (u32, Box<[u8]>, Mode)) {
+        let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
+        self.control.restarts.fetch_add(1, Ordering::SeqCst);
+        self.control.is_victim.store(false, Ordering::SeqCst);
+        if let Some(mut section) = runs.discard(&self.inner) {
+            self.touched.extend(section.give_up());
+        }
+        self.touched.push(key);
+        let words = self.words.to_vec();
+        self.stage = Stage::Keys(begin(&self.inner, &self.call, &words, &self.touched));
+    }
+
+    /// Lets others see the script.
+    fn list(&mut self) {
+        if std::mem::replace(&mut self.is_listed, true) {
+            return;
+        }
+        self.inner.scripts.running.enter(&self.control);
+        let name = format!("script-{}", &self.call.script.name()[..8]);
+        if let Stage::Runs(runs) = &mut self.stage {
+            *self.control.stopper.lock() = Some(runs.interpreter.state.stopper());
+            if let Some(section) = &runs.active().section {
+                section.set_owner(&name);
+            }
+        }
+    }
+
+    fn unlist(&mut self) {
+        if std::mem::take(&mut self.is_listed) {
+            self.inner.scripts.running.leave(self.control.id);
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.unlist();
+        if let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) {
+            drop(runs.discard(&self.inner));
+        }
+    }
+}
+
+/// A script whose caller waits.
+pub(crate) enum Pending {
+    Here(Option<Box<Job>>),
+    Away(Arc<Claim<Ended>>),
+}
+
+impl Pending {
+    pub(crate) fn new(job: Box<Job>) -> Pending {
+        Pending::Here(Some(job))
+    }
+
+    /// Goes on. The section comes with the reply, for who goes on with it.
+    pub(crate) fn poll_begun(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
+        if let Pending::Here(job) = self {
+            let Some(running) = job else { return Poll::Pending };
+            match running.step(context, false) {
+                Step::Waits => return Poll::Pending,
+                Step::Done(ended) => {
+                    *job = None;
+                    return Poll::Ready(ended);
+                }
+                Step::Forced => {
+                    let claim = Arc::new(Claim::new());
+                    if let Some(job) = job.take() {
+                        let inner = job.inner.clone();
+                        inner.scripts.threads.add(job, Done::Caller(claim.clone()));
+                    }
+                    *self = Pending::Away(claim);
+                }
+            }
+        }
+        match self {
+            Pending::Away(claim) => claim.poll(context.waker()),
+            Pending::Here(_) => Poll::Pending,
+        }
+    }
+
+    /// Lets `then` have what it was part of at its end; its caller has gone.
+    pub(crate) fn leave(mut self, then: impl FnOnce(Ended) + Send + 'static) {
+        match &mut self {
+            Pending::Here(job) => {
+                if let Some(job) = job.take() {
+                    let inner = job.inner.clone();
+                    inner.scripts.threads.add(job, Done::Then(Box::new(then)));
+                }
+            }
+            Pending::Away(claim) => {
+                let then = Arc::new(Then { claim: claim.clone(), then: Mutex::new(Some(Box::new(then))) });
+                then.wake();
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        // What it was part of ends with it.
+        self.poll_begun(context).map(|ended| ended.reply)
+    }
+}
+
+/// What goes on with what a script was part of.
+pub(crate) type Heir = Box<dyn FnOnce(Ended) + Send>;
+
+/// What is done at the end of a script that somebody else waited for first.
+struct Then {
+    claim: Arc<Claim<Ended>>,
+    then: Mutex<Option<Heir>>,
+}
+
+impl Wake for Then {
+    fn wake(self: Arc<Self>) {
+        if let Poll::Ready(ended) = self.claim.poll(&Waker::from(self.clone()))
+            && let Some(then) = self.then.lock().take()
+        {
+            then(ended);
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Pending::Here(job) = self
+            && let Some(job) = job.take()
+            && job.has_begun()
+        {
+            // Its client has gone in the middle; half a script must not stay.
+            let inner = job.inner.clone();
+            inner.scripts.threads.add(job, Done::Nobody);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a script says of itself before its first line of code: Redis's shebang and Dragonfly's comment.
+//!
+//! Both spellings take the union of both systems' flags. A flag that is unknown is an error, as is anything on
+//! Dragonfly's line that is no flag: its own parser drops what follows a blank without a word.
+
+use std::ops::BitOr;
+
+/// Properties of a script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    pub(crate) const NONE: Flags = Flags(0);
+    /// Commands that write are refused.
+    pub(crate) const NO_WRITES: Flags = Flags(1);
+    /// It runs although memory is full.
+    pub(crate) const ALLOW_OOM: Flags = Flags(1 << 1);
+    /// Redis's `allow-stale`, which concerns replicas.
+    pub(crate) const ALLOW_STALE: Flags = Flags(1 << 2);
+    /// Redis's `no-cluster`.
+    pub(crate) const NO_CLUSTER: Flags = Flags(1 << 3);
+    /// Redis's `allow-cross-slot-keys`.
+    pub(crate) const CROSS_SLOT: Flags = Flags(1 << 4);
+    /// It may use keys that were not declared, even where that is denied.
+    pub(crate) const UNDECLARED: Flags = Flags(1 << 5);
+    /// Its commands are carried out one by one, as if a client had sent them.
+    pub(crate) const NON_ATOMIC: Flags = Flags(1 << 6);
+    /// Dragonfly's `legacy-float`: numbers in replies lose their fraction, as they always do here.
+    pub(crate) const LEGACY_FLOAT: Flags = Flags(1 << 7);
+    /// The script begins with a shebang, so what it may do is known before it runs.
+    pub(crate) const SHEBANG: Flags = Flags(1 << 8);
+
+    /// The names of flags.
+    pub(crate) const NAMES: &'static [(&'static str, Flags)] = &[
+        ("no-writes", Flags::NO_WRITES),
+        ("allow-oom", Flags::ALLOW_OOM),
+        ("allow-stale", Flags::ALLOW_STALE),
+        ("no-cluster", Flags::NO_CLUSTER),
+        ("allow-cross-slot-keys", Flags::CROSS_SLOT),
+        ("allow-undeclared-keys", Flags::UNDECLARED),
+        ("disable-atomicity", Flags::NON_ATOMIC),
+        ("legacy-float", Flags::LEGACY_FLOAT),
+    ];
+
+    /// The flag of this name.
+    pub(crate) fn named(name: &[u8]) -> Option<Flags> {
+        Flags::NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
+    }
+
+    /// Whether all of `other` are set.
+    pub(crate) fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+
+    fn bitor(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// What was found before the code.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Head<'b> {
+    /// `None` if the script says nothing of flags.
+    pub(crate) flags: Option<Flags>,
+    /// The options of the shebang other than `flags`, as name and value: a library's `name`.
+    pub(crate) options: Vec<(&'b [u8], &'b [u8])>,
+    /// The engine named by the shebang.
+    pub(crate) engine: Option<&'b [u8]>,
+    /// Bytes of the shebang's line without its end: the code starts there, so that its lines keep their numbers.
+    pub(crate) code: usize,
+}
+
+/// Reads the head of a script.
+pub(crate) fn head(body: &[u8]) -> Result<Head<'_>, String> {
+    if let Some(rest) = body.strip_prefix(b"#!") {
+        let end = memchr::memchr(b'\n', rest).ok_or("ERR Invalid script shebang")?;
+        let mut words = rest[..end].split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+        let engine = match rest.first() {
+            Some(byte) if !byte.is_ascii_whitespace() => words.next(),
+            _ => Some(&b""[..]),
+        };
+        let (mut flags, mut options) = (Flags::SHEBANG, Vec::new());
+        for word in words {
+            if let Some(list) = word.strip_prefix(b"flags=") {
+                flags = flags | self::flags(list, |byte| byte == b',', "script shebang")?;
+            } else {
+                let at = memchr::memchr(b'=', word).unwrap_or(word.len());
+                options.push((&word[..at], word.get(at + 1..).unwrap_or_default()));
+            }
+        }
+        return Ok(Head { flags: Some(flags), options, engine, code: end + 2 });
+    }
+    let none = Head { flags: None, options: Vec::new(), engine: None, code: 0 };
+    let Some(rest) = body.trim_ascii_start().strip_prefix(b"--!df") else { return Ok(none) };
+    let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let list = line.strip_prefix(b"flags=").ok_or("ERR Invalid flags in script: expected --!df flags=NAME,NAME")?;
+    let flags = self::flags(list, |byte| matches!(byte, b',' | b';'), "script")?;
+    Ok(Head { flags: Some(flags), ..none })
+}
+
+/// A list of flags.
+pub(crate) fn flags(list: &[u8], separates: impl Fn(u8) -> bool, place: &str) -> Result<Flags, String> {
+    let mut flags = Flags::NONE;
+    for name in list.split(|&byte| separates(byte)).filter(|name| !name.is_empty()) {
+        let known = Flags::named(name);
+        flags = flags
+            | known.ok_or_else(|| format!("ERR Unexpected flag in {place}: {}", String::from_utf8_lossy(name)))?;
+    }
+    Ok(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(body: &str, expected: Result<Option<Flags>, &str>) {
+        let found = head(body.as_bytes()).map(|head| head.flags);
+        assert_eq!(found, expected.map_err(str::to_owned), "{body}");
+    }
+
+    #[test]
+    fn both_spellings_take_all_flags() {
+        check("return 1", Ok(None));
+        check("#!lua\nreturn 1", Ok(Some(Flags::SHEBANG)));
+        check(
+            "#!lua flags=no-writes,disable-atomicity\n",
+            Ok(Some(Flags::SHEBANG | Flags::NO_WRITES | Flags::NON_ATOMIC)),
+        );
+        check("#!lua flags=\n", Ok(Some(Flags::SHEBANG)));
+        check("#!lua flags=bad\n", Err("ERR Unexpected flag in script shebang: bad"));
+        check("#!lua", Err("ERR Invalid script shebang"));
+        check(" --!df flags=allow-undeclared-keys;no-writes \nx", Ok(Some(Flags::UNDECLARED | Flags::NO_WRITES)));
+        check("--!df flags=legacy-float no-writes", Err("ERR Unexpected flag in script: legacy-float no-writes"));
+        check("--!df", Err("ERR Invalid flags in script: expected --!df flags=NAME,NAME"));
+        check("-- a comment", Ok(None));
+    }
+}

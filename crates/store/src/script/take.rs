@@ -1,0 +1,202 @@
+//! Keys that a script did not declare, and that others hold when it comes to them.
+//!
+//! The script waits for such a key while it holds others, so two scripts may wait for each other. Whoever is about to
+//! wait looks whether that closes a circle: from the holders of its key along what they wait for themselves. Only
+//! scripts that wait are in the map, which nobody touches whose key is free. One of a circle that has written nothing
+//! begins anew, with all keys declared that it has touched; it has done nothing that anybody could have seen. If all
+//! have written, the one that came last is refused the key, and scripts of both kinds run one after the other from then
+//! on, so that it does not happen again.
+//!
+//! One that waits here goes before all who wait for their first keys: it keeps others waiting itself.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::control::Control;
+use crate::Inner;
+use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::section::Section;
+use crate::stats::SectionCounts;
+
+/// How often a script begins anew because of a circle; then it is refused instead.
+const RESTARTS_MAX: u8 = 2;
+
+/// A script that waits for a key.
+struct Waiting {
+    ticket: Arc<Ticket>,
+    control: Arc<Control>,
+}
+
+/// The scripts that wait for keys, by the number of their section.
+#[derive(Default)]
+pub(crate) struct Waiters(Mutex<HashMap<u64, Waiting>>);
+
+/// What came of the wait for a key.
+#[derive(Debug)]
+pub(crate) enum Took {
+    /// The section has it.
+    Key(HeldKey),
+    /// The script begins anew.
+    Restart,
+    /// It may not have it.
+    Refused,
+}
+
+/// The wait of a script for a key.
+pub(crate) struct Take {
+    inner: Arc<Inner>,
+    /// It has the number of the section, and this key alone.
+    ticket: Arc<Ticket>,
+    control: Arc<Control>,
+    /// Known before it waited.
+    early: Option<Took>,
+    is_listed: bool,
+    /// The section has been told that it has the key.
+    is_told: bool,
+}
+
+impl Take {
+    /// Begins to wait for a key that is held.
+    pub(crate) fn new(inner: &Arc<Inner>, section: &Section, control: &Arc<Control>, db: u32, key: &[u8]) -> Take {
+        let mode = section.mode_of_more();
+        let keys = inner.held_keys(std::iter::once((db, key, mode)));
+        let ticket = Arc::new(Ticket::taking(section.id(), keys));
+        let mut take = Take {
+            inner: inner.clone(),
+            ticket,
+            control: control.clone(),
+            early: None,
+            is_listed: false,
+            is_told: false,
+        };
+        take.enter();
+        take
+    }
+
+    fn enter(&mut self) {
+        if self.inner.enter_as_taker(&self.ticket) {
+            return;
+        }
+        let mut waiters = self.inner.scripts.waiters.0.lock();
+        let id = self.ticket.id;
+        waiters.insert(id, Waiting { ticket: self.ticket.clone(), control: self.control.clone() });
+        self.is_listed = true;
+        let Some(circle) = self.inner.circle(&waiters, id) else { return };
+        let may_restart = |control: &Control| {
+            !control.wrote.load(Ordering::SeqCst) && control.restarts.load(Ordering::SeqCst) < RESTARTS_MAX
+        };
+        let victim = circle.iter().copied().find(|member| may_restart(&waiters[member].control));
+        match victim {
+            Some(victim) if victim != id => {
+                let waiting = &waiters[&victim];
+                waiting.control.is_victim.store(true, Ordering::SeqCst);
+                let ticket = waiting.ticket.clone();
+                drop(waiters);
+                if ticket.cancel() {
+                    ticket.wake();
+                }
+            }
+            victim => {
+                if victim.is_none() {
+                    self.inner.scripts.in_turn(circle.iter().map(|member| &*waiters[member].control));
+                }
+                drop(waiters);
+                self.early = Some(match victim {
+                    Some(_) => Took::Restart,
+                    None => {
+                        SectionCounts::count(&self.inner.sections.refused);
+                        Took::Refused
+                    }
+                });
+                self.ticket.cancel();
+            }
+        }
+    }
+
+    /// What came of it.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Took> {
+        if let Some(early) = self.early.take() {
+            return Poll::Ready(early);
+        }
+        self.ticket.listen(context.waker());
+        match self.ticket.phase() {
+            Phase::Granted => {
+                self.leave_list();
+                self.is_told = true;
+                let held = &self.ticket.keys[0];
+                let HeldKey { db, stripe, ref key, mode } = *held;
+                Poll::Ready(Took::Key(HeldKey { db, stripe, key: key.clone(), mode }))
+            }
+            Phase::Cancelled => {
+                self.leave_list();
+                Poll::Ready(Took::Restart)
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    /// The key, for a script that begins anew.
+    pub(crate) fn key(&self) -> (u32, &[u8], Mode) {
+        let held = &self.ticket.keys[0];
+        (held.db, &held.key, held.mode)
+    }
+
+    fn leave_list(&mut self) {
+        if std::mem::take(&mut self.is_listed) {
+            self.inner.scripts.waiters.0.lock().remove(&self.ticket.id);
+        }
+    }
+}
+
+impl Drop for Take {
+    fn drop(&mut self) {
+        self.leave_list();
+        self.ticket.cancel();
+        match self.ticket.phase() {
+            // The section has the key, and does not know.
+            Phase::Granted if !self.is_told => self.inner.drop_taken(&self.ticket),
+            Phase::Cancelled => self.inner.leave_takers(&self.ticket),
+            _ => {}
+        }
+    }
+}
+
+impl Inner {
+    /// The circle of waiting scripts that `id` closes, itself first, if it does.
+    fn circle(&self, waiters: &HashMap<u64, Waiting>, id: u64) -> Option<Vec<u64>> {
+        // Depth first; a script that led nowhere is not looked at again.
+        let mut path: Vec<(u64, SmallVec<[u64; 4]>)> = vec![(id, self.holders(&waiters[&id].ticket))];
+        let mut seen = vec![id];
+        while let Some((_, ahead)) = path.last_mut() {
+            let Some(next) = ahead.pop() else {
+                path.pop();
+                continue;
+            };
+            if next == id {
+                return Some(path.iter().map(|(member, _)| *member).collect());
+            }
+            if seen.contains(&next) {
+                continue;
+            }
+            seen.push(next);
+            if let Some(waiting) = waiters.get(&next) {
+                let holders = self.holders(&waiting.ticket);
+                path.push((next, holders));
+            }
+        }
+        None
+    }
+
+    /// Who holds the key that a ticket waits for.
+    fn holders(&self, ticket: &Ticket) -> SmallVec<[u64; 4]> {
+        let held = &ticket.keys[0];
+        let pass = self.gate.enter();
+        let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+        stripe.holds.as_deref().map(|holds| holds.holders(ticket.id, &held.key, held.mode)).unwrap_or_default()
+    }
+}

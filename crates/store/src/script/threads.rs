@@ -1,0 +1,203 @@
+//! Script threads: where scripts go on that outlive their slice.
+//!
+//! They stand behind the workers (`nice`), so the kernel gives a busy core to the workers first, and takes it from a
+//! script at any moment. A script has it for a slice and then goes behind the others that wait; one whose keys others
+//! wait for goes first for a few slices. A function of the library that takes long is not interrupted there, so another
+//! thread is made where those that exist are kept by such functions.
+//!
+//! What waits here is bounded by who sent it: a client has one script at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::run::{Ended, Heir, Job, Step};
+use crate::claim::Claim;
+
+/// Threads at a time.
+const THREADS_MAX: usize = 16;
+/// A thread that had nothing to do for so long ends.
+const IDLE: Duration = Duration::from_secs(10);
+/// How far behind the workers these threads stand.
+const NICE: libc::c_int = 5;
+/// A script that has waited so long for a thread gets a new one.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Slices in a row of a script that others wait for.
+const FAVOURS: u8 = 4;
+
+/// The threads of a store.
+#[derive(Default)]
+pub(crate) struct Threads(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<(Arc<Task>, Instant)>,
+    threads: usize,
+    idle: usize,
+}
+
+/// A script on a script thread.
+struct Task {
+    shared: Arc<Shared>,
+    /// Taken by the thread that runs it, and gone at its end.
+    job: Mutex<Option<Box<Job>>>,
+    /// Whether it stands in the queue, or is to be put there when its slice is over.
+    is_ready: AtomicBool,
+    done: Mutex<Option<Done>>,
+}
+
+/// Who hears of a script's end.
+pub(crate) enum Done {
+    /// Nobody: its caller has gone.
+    Nobody,
+    /// Its caller.
+    Caller(Arc<Claim<Ended>>),
+    /// What goes on with its section.
+    Then(Heir),
+}
+
+impl Done {
+    fn hear(self, ended: Ended) {
+        match self {
+            Done::Nobody => drop(ended),
+            Done::Caller(claim) => claim.answer(ended),
+            Done::Then(then) => then(ended),
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        if !self.is_ready.swap(true, Ordering::SeqCst) {
+            let shared = self.shared.clone();
+            shared.add(self, false);
+        }
+    }
+}
+
+impl Threads {
+    /// Takes a script over; `done` hears of its end. The caller has no stripe locked.
+    pub(crate) fn add(&self, job: Box<Job>, done: Done) {
+        crate::stripe::assert_none_locked();
+        let job = Mutex::new(Some(job));
+        let task = Arc::new(Task {
+            shared: self.0.clone(),
+            job,
+            is_ready: AtomicBool::new(true),
+            done: Mutex::new(Some(done)),
+        });
+        self.0.add(task, false);
+    }
+
+    /// Makes a thread for scripts that wait for one too long.
+    pub(crate) fn tick(&self) {
+        let mut state = self.0.state.lock();
+        let is_late = state.ready.front().is_some_and(|(_, since)| since.elapsed() > PATIENCE);
+        if is_late && state.idle == 0 && state.threads < THREADS_MAX {
+            self.0.spawn(&mut state);
+        }
+    }
+}
+
+impl Shared {
+    fn add(self: &Arc<Self>, task: Arc<Task>, first: bool) {
+        let mut state = self.state.lock();
+        match first {
+            true => state.ready.push_front((task, Instant::now())),
+            false => state.ready.push_back((task, Instant::now())),
+        }
+        if state.idle >= state.ready.len() {
+            self.more.notify_one();
+        } else if state.threads < cores() {
+            self.spawn(&mut state);
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, state: &mut State) {
+        let shared = self.clone();
+        let started = std::thread::Builder::new().name("store-script".into()).spawn(move || shared.work());
+        // Where no thread can be made, those that exist do it; the next tick tries again where there is none.
+        state.threads += usize::from(started.is_ok());
+    }
+
+    fn work(self: &Arc<Self>) {
+        // SAFETY: it changes this thread's priority only; where it is refused, the thread works as it is.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+        sluicegate_script::patient(true);
+        let mut state = self.state.lock();
+        let mut favours = 0;
+        loop {
+            if let Some((task, _)) = state.ready.pop_front() {
+                drop(state);
+                let is_first = self.run(&task, &mut favours);
+                if let Some(first) = is_first {
+                    self.add(task, first);
+                }
+                state = self.state.lock();
+                continue;
+            }
+            state.idle += 1;
+            let timed_out = self.more.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if timed_out && state.ready.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    /// Runs a slice of a script. Whether it goes on, and before the others.
+    fn run(&self, task: &Arc<Task>, favours: &mut u8) -> Option<bool> {
+        let waker = Waker::from(task.clone());
+        let mut place = task.job.lock();
+        let job = place.as_mut()?;
+        // From here on a wake-up puts it into the queue again.
+        task.is_ready.store(false, Ordering::SeqCst);
+        let step =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.step(&mut Context::from_waker(&waker), true)));
+        match step {
+            Ok(Step::Waits) => None,
+            Ok(Step::Forced) => {
+                let is_wanted = job.is_wanted();
+                drop(place);
+                if task.is_ready.swap(true, Ordering::SeqCst) {
+                    // Somebody woke it meanwhile, and so it stands in the queue.
+                    return None;
+                }
+                *favours = if is_wanted && *favours < FAVOURS { *favours + 1 } else { 0 };
+                Some(*favours > 0)
+            }
+            Ok(Step::Done(ended)) => {
+                *place = None;
+                drop(place);
+                let done = task.done.lock().take();
+                done.unwrap_or(Done::Nobody).hear(ended);
+                None
+            }
+            Err(_) => {
+                // A fault of ours ends the script; its caller hears of it.
+                let ended = place.take().map(|job| job.fail());
+                drop(place);
+                if let (Some(done), Some(ended)) = (task.done.lock().take(), ended) {
+                    done.hear(ended);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Threads that scripts get before any of them was kept for long.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX)
+}

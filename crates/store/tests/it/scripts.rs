@@ -1,0 +1,137 @@
+//! Scripts: bytes as redis-server sends them, and what only this store does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use sluicegate_store::config::ServerOptions;
+use sluicegate_testkit::{RedisServer, wait_for};
+
+use crate::server::check_alike;
+use crate::support::Running;
+
+/// Requests whose replies must be the same to the byte. Each runs on a connection of its own.
+const ALIKE: &[&str] = &[
+    "EVAL \"return 1\" 0\r\nEVAL 'return {1,2,{3,\"x\"},false,true,nil,5}' 0\r\nEVAL 'return 3.9' 0\r\n",
+    "EVAL \"return {KEYS[1],KEYS[2],ARGV[1],#ARGV}\" 2 a b c d\r\n",
+    "EVAL 'return 1'\r\nEVAL 'return 1' x\r\nEVAL 'return 1' -1\r\nEVAL 'return 1' 3 a\r\nEVAL 'return' 0\r\n",
+    "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0\r\nSCRIPT LOAD 'return 1'\r\n\
+     EVALSHA E0E1F9FABFC9D4800C877A703B823AC0578FF8DB 0\r\nEVALSHA_RO e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0\r\n\
+     EVALSHA nonsense 0\r\nSCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db nope\r\n",
+    "SCRIPT FLUSH now\r\nSCRIPT FLUSH ASYNC\r\nSCRIPT EXISTS e0e1f9fabfc9d4800c877a703b823ac0578ff8db\r\n",
+    "SCRIPT KILL\r\n",
+    "EVAL \"return redis.call('set',KEYS[1],ARGV[1])\" 1 s v\r\nEVAL \"return redis.call('get',KEYS[1])\" 1 s\r\n\
+     EVAL \"return redis.call('incr',KEYS[1])\" 1 s\r\nEVAL \"return redis.pcall('incr',KEYS[1])\" 1 s\r\n",
+    "EVAL \"return redis.call('nosuch')\" 0\r\nEVAL \"return redis.call('get')\" 0\r\nEVAL \"return redis.call()\" 0\r\n",
+    "EVAL \"return redis.call('multi')\" 0\r\nEVAL \"return redis.call('eval','return 1',0)\" 0\r\n",
+    "EVAL_RO \"return redis.call('set','s','v')\" 0\r\nEVAL '#!lua flags=no-writes\nreturn redis.call(\"set\",\"s\",\"v\")' 0\r\n",
+    "EVAL \"error('boo')\" 0\r\nEVAL \"error({err='MY code'})\" 0\r\n",
+    "EVAL \"return redis.error_reply('MY error')\" 0\r\nEVAL \"return redis.error_reply('-MY error')\" 0\r\n\
+     EVAL \"return redis.status_reply('FINE')\" 0\r\nEVAL \"return {err='X y'}\" 0\r\nEVAL \"return {ok='fine'}\" 0\r\n",
+    "EVAL \"return redis.sha1hex('')\" 0\r\nEVAL \"redis.setresp(3) return redis.call('hgetall','none')\" 0\r\n",
+    "EVAL \"redis.call('select',3) return redis.call('set','in3','v')\" 0\r\nGET in3\r\nSELECT 3\r\nGET in3\r\nDEL in3\r\n",
+    "MULTI\r\nEVAL \"return redis.call('incr','m')\" 0\r\nGET m\r\nEVAL \"return redis.call('nosuch')\" 0\r\nEXEC\r\nDEL m\r\n",
+    "WATCH w\r\nMULTI\r\nEVAL \"return redis.call('set','w','1')\" 0\r\nSCRIPT EXISTS x\r\nEXEC\r\nGET w\r\nDEL w\r\n",
+    "EVAL \"return {double=3.5}\" 0\r\nEVAL \"return {map={a=1}}\" 0\r\nEVAL \"return {set={a=true}}\" 0\r\n\
+     EVAL \"return {big_number='123'}\" 0\r\nEVAL \"return {verbatim_string={string='x',format='txt'}}\" 0\r\n\
+     EVAL \"return true\" 0\r\nEVAL \"redis.setresp(3) return {true,false}\" 0\r\n",
+    "COMMAND GETKEYS EVAL x 2 a b c\r\n",
+];
+
+#[test]
+fn replies_are_those_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    check_alike(ALIKE, &redis, &ours);
+}
+
+/// Does the store's background work, as its process does.
+struct Ticking(Arc<AtomicBool>);
+
+impl Ticking {
+    fn start(running: &Running) -> Ticking {
+        let (store, ends) = (running.store().clone(), Arc::new(AtomicBool::new(false)));
+        let ended = ends.clone();
+        std::thread::spawn(move || {
+            while !ended.load(Ordering::SeqCst) {
+                store.tick();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Ticking(ends)
+    }
+}
+
+impl Drop for Ticking {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A script of about this many turns of a loop.
+fn turns(count: u64) -> String {
+    format!("local x = 0 for i = 1, {count} do x = (x + i) % 1000003 end return x")
+}
+
+#[test]
+fn a_long_script_keeps_its_keys_and_nobody_else() {
+    let ours = Running::start();
+    let (mut long, mut other, mut same) = (ours.connect(), ours.connect(), ours.connect());
+    let script = format!("redis.call('SET', KEYS[1], 'half') {} ", turns(100_000_000).replace("return x", ""));
+    let script = format!("{script} return redis.call('SET', KEYS[1], 'whole')");
+    other.command(&["SCRIPT", "LOAD", &script]);
+    let sha = String::from_utf8_lossy(&other.read_reply()[5..45]).into_owned();
+    long.command(&["EVALSHA", &sha, "1", "k"]);
+    // Seen as soon as it has left its worker.
+    wait_for("the script to leave its worker", || {
+        same.command(&["SCRIPT", "KILL", &sha]);
+        (!same.read_reply().starts_with(b"-NOTBUSY")).then_some(())
+    });
+    same.command(&["GET", "k"]);
+    let answered = Instant::now();
+    for n in 0..100 {
+        other.command(&["SET", "elsewhere", &n.to_string()]);
+        assert_eq!(other.read_reply(), b"+OK\r\n");
+    }
+    assert_eq!(long.read_reply(), b"+OK\r\n");
+    assert_eq!(same.read_reply(), b"$5\r\nwhole\r\n", "half of a script was seen after {:?}", answered.elapsed());
+}
+
+#[test]
+fn an_endless_script_is_ended() {
+    let options = ServerOptions { busy_reply_threshold_ms: 50, ..ServerOptions::default() };
+    let ours = Running::with(options, 2);
+    let _ticking = Ticking::start(&ours);
+    let (mut endless, mut same, mut killer) = (ours.connect(), ours.connect(), ours.connect());
+    endless.command(&["EVAL", "while true do pcall(function() while true do end end) end", "1", "k"]);
+    wait_for("those behind it to be told", || {
+        same.command(&["GET", "k"]);
+        same.read_reply().starts_with(b"-BUSY Redis is busy running a script.").then_some(())
+    });
+    killer.command(&["SCRIPT", "KILL"]);
+    assert_eq!(killer.read_reply(), b"+OK\r\n");
+    let reply = endless.read_reply();
+    assert!(reply.starts_with(b"-ERR Script killed by user with SCRIPT KILL."), "{}", reply.escape_ascii());
+    same.command(&["SET", "k", "v"]);
+    assert_eq!(same.read_reply(), b"+OK\r\n");
+    killer.command(&["SCRIPT", "KILL"]);
+    assert_eq!(killer.read_reply(), b"-NOTBUSY No scripts in execution right now.\r\n");
+}
+
+#[test]
+fn scripts_that_wait_for_each_other_go_on() {
+    let ours = Running::start();
+    let (mut one, mut two, mut after) = (ours.connect(), ours.connect(), ours.connect());
+    let script = |first: &str, second: &str| {
+        format!(
+            "redis.call('GET', '{first}') {} redis.call('INCR', '{second}') return redis.call('INCR', '{first}')",
+            turns(20_000_000).replace("return x", "")
+        )
+    };
+    one.command(&["EVAL", &script("a", "b"), "0"]);
+    two.command(&["EVAL", &script("b", "a"), "0"]);
+    let (first, second) = (one.read_reply(), two.read_reply());
+    assert!(first.starts_with(b":") && second.starts_with(b":"), "{}", [first, second].concat().escape_ascii());
+    after.command(&["MGET", "a", "b"]);
+    assert_eq!(after.read_reply(), b"*2\r\n$1\r\n2\r\n$1\r\n2\r\n");
+}
