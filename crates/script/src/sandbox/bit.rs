@@ -4,6 +4,7 @@
 //! rounded to even, taken modulo 2³², and beyond 2⁵¹ in size loses its lowest bits. Results are signed.
 
 use std::ffi::{CStr, c_int};
+use std::ptr;
 
 use super::{argument, register};
 use crate::ffi::{self, lua_CFunction, lua_State};
@@ -29,6 +30,9 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     unsafe { register(lua, &FUNCTIONS) };
 }
 
+/// Whole numbers below this lose nothing.
+const SMALL: u64 = 1 << 51;
+
 /// The 32 bits of a number.
 #[inline(always)]
 fn bits(number: f64) -> u32 {
@@ -41,7 +45,15 @@ fn bits(number: f64) -> u32 {
 #[inline(always)]
 unsafe fn take(lua: *mut lua_State, index: c_int) -> u32 {
     // SAFETY: a C function's usual stack.
-    bits(unsafe { argument::number(lua, index) })
+    unsafe {
+        if ffi::lua_isinteger(lua, index) != 0 {
+            let whole = ffi::lua_tointegerx(lua, index, ptr::null_mut());
+            if whole.unsigned_abs() < SMALL {
+                return whole as u32;
+            }
+        }
+        bits(argument::number(lua, index))
+    }
 }
 
 #[inline(always)]

@@ -129,6 +129,30 @@ impl<T: Copy> Grown<T> {
 }
 
 impl Grown<u8> {
+    /// Writes bytes over those from the `at`th on.
+    ///
+    /// # Safety
+    /// They are there; `bytes` lie elsewhere.
+    #[inline(always)]
+    pub(super) unsafe fn set(&mut self, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= self.len);
+        // SAFETY: as promised by the caller.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.data.add(at), bytes.len()) };
+    }
+
+    /// Moves all from the `at`th byte on by `gap` bytes to the back. May raise (memory).
+    ///
+    /// # Safety
+    /// As [`Grown::reserve`]; there are as many as `at` bytes.
+    pub(super) unsafe fn part(&mut self, lua: *mut lua_State, at: usize, gap: usize) {
+        // SAFETY: as promised by the caller. What is in the gap was written before, or is about to be moved.
+        unsafe {
+            self.reserve(lua, gap);
+            ptr::copy(self.data.add(at), self.data.add(at + gap), self.len - at);
+        }
+        self.len += gap;
+    }
+
     /// Adds eight bytes that there is room for.
     ///
     /// # Safety

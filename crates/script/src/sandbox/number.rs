@@ -6,6 +6,7 @@
 
 use std::ffi::{c_char, c_int};
 
+use super::decimal::{PRECISION, number_text};
 use crate::ffi::{self, lua_State};
 
 /// Below this, Lua 5.1 prints a whole number in full (`%.14g`); from here on with an exponent.
@@ -55,9 +56,10 @@ pub(crate) fn write(number: f64, text: &mut [u8; TEXT_MAX]) -> usize {
     if whole as f64 == number && number.abs() < EXACT && (whole != 0 || number.is_sign_positive()) {
         return write_integer(whole, text);
     }
-    // SAFETY: `%.14g` of any double is shorter than the buffer, whose size is passed.
-    let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), TEXT_MAX, c"%.14g".as_ptr(), number) };
-    len as usize
+    let decimal = number_text(number, PRECISION);
+    let decimal = decimal.as_bytes();
+    text[..decimal.len()].copy_from_slice(decimal);
+    decimal.len()
 }
 
 /// Writes an integer in decimal; gives the length.

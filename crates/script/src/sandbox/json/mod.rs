@@ -86,15 +86,17 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     }
 }
 
-/// Gives `cjson` its default options, as each run of a script is to find them. Raises nothing.
+/// Gives `cjson` its default options, as each run of a script is to find them, if there is a `cjson`. Raises nothing.
 ///
 /// # Safety
-/// `lua` belongs to a state that [`open`] was called in; a slot of its stack is free.
+/// A slot of the stack is free.
 pub(crate) unsafe fn reset(lua: *mut lua_State) {
     // SAFETY: the registry keeps what `open` put there.
     unsafe {
         ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const OPTIONS).cast());
-        ffi::lua_touserdata(lua, -1).cast::<Options>().write(Options::DEFAULT);
+        if let Some(options) = ffi::lua_touserdata(lua, -1).cast::<Options>().as_mut() {
+            *options = Options::DEFAULT;
+        }
         ffi::lua_pop(lua, 1);
     }
 }

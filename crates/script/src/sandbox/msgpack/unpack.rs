@@ -193,11 +193,16 @@ impl<'a> Unpacker<'a> {
         taken
     }
 
-    /// Takes an unsigned number of some bytes, the highest first.
+    /// Takes the bytes of a number.
     #[inline(always)]
-    unsafe fn unsigned(&mut self, bytes: usize) -> u64 {
-        // SAFETY: as `take`.
-        unsafe { self.take(bytes) }.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    unsafe fn take_array<const N: usize>(&mut self) -> [u8; N] {
+        let Some((taken, rest)) = self.rest.split_first_chunk() else {
+            // SAFETY: as `take`.
+            unsafe { self.take(N) };
+            unreachable!("what is missing is an error");
+        };
+        self.rest = rest;
+        *taken
     }
 
     /// Begins a value: pushes it, or the table of one that has elements.
@@ -206,7 +211,7 @@ impl<'a> Unpacker<'a> {
         // SAFETY: there is room on the stack.
         unsafe {
             let lua = self.lua;
-            let kind = self.take(1)[0];
+            let [kind] = self.take_array();
             match kind {
                 0x00..0x80 => ffi::lua_pushinteger(lua, kind.into()),
                 0xe0.. => ffi::lua_pushinteger(lua, i64::from(kind as i8)),
@@ -215,25 +220,27 @@ impl<'a> Unpacker<'a> {
                 0xa0..0xc0 => self.string(usize::from(kind & 31)),
                 0xc0 => ffi::lua_pushnil(lua),
                 0xc2 | 0xc3 => ffi::lua_pushboolean(lua, c_int::from(kind & 1)),
-                0xca => number::push(lua, f32::from_bits(self.unsigned(4) as u32).into()),
-                0xcb => number::push(lua, f64::from_bits(self.unsigned(8))),
-                0xcc..=0xce => number::push(lua, self.unsigned(1 << (kind - 0xcc)) as f64),
+                0xca => number::push(lua, f32::from_be_bytes(self.take_array()).into()),
+                0xcb => number::push(lua, f64::from_be_bytes(self.take_array())),
+                0xcc => ffi::lua_pushinteger(lua, u8::from_be_bytes(self.take_array()).into()),
+                0xcd => ffi::lua_pushinteger(lua, u16::from_be_bytes(self.take_array()).into()),
+                0xce => ffi::lua_pushinteger(lua, u32::from_be_bytes(self.take_array()).into()),
                 // As in Redis, the highest bit of an unsigned number is its sign.
-                0xcf | 0xd3 => number::push(lua, self.unsigned(8) as i64 as f64),
-                0xd0 => number::push(lua, f64::from(self.unsigned(1) as i8)),
-                0xd1 => number::push(lua, f64::from(self.unsigned(2) as i16)),
-                0xd2 => number::push(lua, f64::from(self.unsigned(4) as i32)),
-                0xd9..=0xdb => {
-                    let len = self.unsigned(1 << (kind - 0xd9));
-                    self.string(len as usize);
-                }
-                0xdc | 0xdd => {
-                    let len = self.unsigned(2 << (kind - 0xdc));
-                    return self.array(len as usize);
-                }
-                0xde | 0xdf => {
-                    let len = self.unsigned(2 << (kind - 0xde));
-                    return self.map(len as usize);
+                0xcf | 0xd3 => number::push(lua, i64::from_be_bytes(self.take_array()) as f64),
+                0xd0 => ffi::lua_pushinteger(lua, i8::from_be_bytes(self.take_array()).into()),
+                0xd1 => ffi::lua_pushinteger(lua, i16::from_be_bytes(self.take_array()).into()),
+                0xd2 => ffi::lua_pushinteger(lua, i32::from_be_bytes(self.take_array()).into()),
+                0xd9..=0xdf => {
+                    let len = match kind {
+                        0xd9 => u8::from_be_bytes(self.take_array()).into(),
+                        0xda | 0xdc | 0xde => u16::from_be_bytes(self.take_array()).into(),
+                        _ => u32::from_be_bytes(self.take_array()) as usize,
+                    };
+                    match kind {
+                        0xdc | 0xdd => return self.array(len),
+                        0xde | 0xdf => return self.map(len),
+                        _ => self.string(len),
+                    }
                 }
                 0xc1 | 0xc4..=0xc9 | 0xd4..=0xd8 => fail(lua, format_args!("Bad data format in input.")),
             }

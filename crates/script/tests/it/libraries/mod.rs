@@ -100,3 +100,23 @@ fn struct_does_what_redis_does() {
 fn bit_does_what_redis_does() {
     Pair::new().check_all(include_str!("bit.txt").lines());
 }
+
+/// Redis keeps them for all scripts that follow.
+#[test]
+fn options_last_for_one_run() {
+    let show = "return table.concat({cjson.encode_max_depth(), cjson.decode_max_depth(), tostring(cjson.encode_sparse_array()),
+        cjson.encode_number_precision(), tostring(cjson.encode_keep_buffer()), tostring(cjson.encode_invalid_numbers()),
+        tostring(cjson.decode_invalid_numbers())}, ' ')";
+    let set = "cjson.encode_max_depth(3) cjson.decode_max_depth(3) cjson.encode_sparse_array(true)
+        cjson.encode_number_precision(3) cjson.encode_keep_buffer(false) cjson.encode_invalid_numbers('null')
+        cjson.decode_invalid_numbers(false)";
+    let mut state = sandbox();
+    let mut given = |code: &str| run(&mut state, code.as_bytes(), &[]).expect("it runs").concat();
+    let defaults = given(show);
+    assert_eq!(String::from_utf8_lossy(&defaults), "1000 1000 false 14 true false true");
+    let changed = given(&format!("{set} {show}"));
+    assert_eq!(String::from_utf8_lossy(&changed), "3 3 true 3 false null false");
+    assert_eq!(given(show), defaults);
+    assert_eq!(given(&format!("{set} return pcall(error) and '' or 'x'")), b"x");
+    assert_eq!(given(show), defaults);
+}
