@@ -18,7 +18,7 @@ use crate::execute::Blocks;
 use crate::gate::Pass;
 use crate::notify::{Class, Event, Notifier};
 use crate::object::elements::TIMELESS;
-use crate::object::{Kind, Object, ObjectRef, Ref};
+use crate::object::{Hash, Kind, Object, ObjectRef, Ref};
 use crate::pubsub::Kind as ChannelKind;
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
@@ -81,6 +81,9 @@ pub(crate) struct Place {
     pub(crate) word: u32,
     pub(crate) db: u32,
 }
+
+/// The most fields that a command removes because they have expired, beside those that it names.
+const EXPIRED_MAX: usize = 128;
 
 /// The lock of a key whose database does not exist.
 pub(crate) const NO_DB: u16 = u16::MAX;
@@ -429,6 +432,44 @@ impl<'p> Ctx<'p> {
         let place = self.places[index];
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
             stripe.touch(self.words[place.word as usize]);
+        }
+    }
+
+    /// Removes those of the named fields of the hash at key `index` that have expired, and says so, as Redis does when it
+    /// comes across one. What a command that only reads finds in a stripe with holds is left to the sweep.
+    #[cold]
+    pub(crate) fn expire_fields(&mut self, index: usize, fields: &[&[u8]], writes: bool) {
+        self.expire_in(index, writes, |hash, now_ms| fields.iter().filter(|field| hash.expire(field, now_ms)).count());
+    }
+
+    /// As [`expire_fields`](Self::expire_fields), of a few of all fields.
+    #[cold]
+    pub(crate) fn expire_some_fields(&mut self, index: usize) {
+        self.expire_in(index, false, |hash, now_ms| hash.purge(now_ms, EXPIRED_MAX).0);
+    }
+
+    fn expire_in(&mut self, index: usize, writes: bool, expire: impl FnOnce(&mut Hash, i64) -> usize) {
+        if self.pins.is_some() {
+            return;
+        }
+        let now_ms = self.now.ms();
+        let place = self.places[index];
+        let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) else { return };
+        if stripe.holds.is_some() && !writes {
+            return;
+        }
+        let key = self.words[place.word as usize];
+        let Some(slot) = stripe.table.find(place.hash, key) else { return };
+        let expired =
+            stripe.edit_object(slot, |object| Hash::of_mut(object).map(|hash| (expire(hash, now_ms), hash.len() == 0)));
+        let Some(Some((removed @ 1.., is_empty))) = expired else { return };
+        stripe.expired_elements += removed as u64;
+        if is_empty {
+            self.garbage.extend(stripe.remove(slot));
+        }
+        self.notify(index, Class::Hash, "hexpired");
+        if is_empty {
+            self.notify(index, Class::Generic, "del");
         }
     }
 

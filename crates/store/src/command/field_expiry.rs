@@ -13,7 +13,7 @@ use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::elements::Expiry;
+use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::packed::Element;
 use crate::object::{Hash, Kind, Object, Set};
 use crate::value::Entry;
@@ -282,6 +282,8 @@ fn hgetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             (change, at) = (Expiry::None, 3);
         }
         let fields = &words[fields(words, at, NOT_POSITIVE)?];
+        ctx.expire_fields(0, fields, true);
+        let mut key = ctx.key(0);
         let (mut values, mut event) = (Vec::with_capacity(fields.len()), None);
         key.edit_existing_as(|hash: &mut Hash| {
             for field in fields {
@@ -319,6 +321,10 @@ fn hgetdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         check_hash(&key)?;
         let fields = &words[fields(words, 2, NOT_POSITIVE)?];
         let now_ms = key.element_time();
+        if now_ms != TIMELESS {
+            ctx.expire_fields(0, fields, true);
+            key = ctx.key(0);
+        }
         let values = key.edit_existing_as(|hash: &mut Hash| {
             let take = |field: &&[u8]| {
                 let value = hash.get(field, now_ms).map(text);
@@ -395,6 +401,16 @@ fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let now_ms = ctx.now.ms();
         let SetOptions { condition, expiry, pairs } = SetOptions::parse(words, now_ms)?;
+        if let Some(there) = condition {
+            // Up to the first that does not meet it, as in Redis.
+            let key = ctx.key(0);
+            let hash = key.object::<Hash>()?;
+            let meets =
+                |pair: &&[&[u8]]| hash.as_ref().is_some_and(|hash| hash.get(pair[0], now_ms).is_some()) == there;
+            let asked = words[pairs.clone()].chunks_exact(2).take_while(meets).count() + 1;
+            let fields: Vec<&[u8]> = words[pairs.clone()].chunks_exact(2).take(asked).map(|pair| pair[0]).collect();
+            ctx.expire_fields(0, &fields, true);
+        }
         let mut key = ctx.key(0);
         let past = matches!(expiry, Expiry::At(at_ms) if at_ms <= now_ms);
         let done = key.edit_as(|hash: &mut Hash| {

@@ -1,7 +1,8 @@
 //! Commands on hashes.
 //!
 //! What names one field is done in a moment whatever the size; HGETALL, HKEYS and HVALS copy a whole hash under its
-//! stripe's lock.
+//! stripe's lock. A field that a command names and that has expired is removed, which is an event of its own (`hexpired`);
+//! commands that go over all fields pass over those that have expired, and leave them to the sweep.
 
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
@@ -13,7 +14,7 @@ use crate::context::Ctx;
 use crate::float::Extended;
 use crate::keys::KeyRule;
 use crate::notify::Class;
-use crate::object::elements::Expiry;
+use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::packed::Element;
 use crate::object::{Hash, Kind};
 use crate::random::random;
@@ -54,6 +55,10 @@ fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let mut key = ctx.key(0);
     let now_ms = key.element_time();
+    if now_ms != TIMELESS {
+        ctx.expire_fields(0, &words[2..3], true);
+        key = ctx.key(0);
+    }
     let result = key.edit_as(|hash: &mut Hash| {
         let absent = hash.get(words[2], now_ms).is_none();
         absent && hash.insert(words[2], words[3], Expiry::None, now_ms)
@@ -64,21 +69,47 @@ fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result.map(|set| out.integer(i64::from(set))), out);
 }
 
+/// What `see` makes of the hash at key 0 and of the time; it tells whether it missed a named field.
+fn look(
+    ctx: &mut Ctx<'_>,
+    out: &mut dyn ReplySink,
+    fields: &[&[u8]],
+    see: impl FnOnce(Option<&Hash>, i64, &mut dyn ReplySink) -> bool,
+) {
+    let result = ctx.read_timed::<Hash>(0).map(|hash| match &hash {
+        None => {
+            see(None, TIMELESS, out);
+            false
+        }
+        Some((hash, now_ms)) => see(Some(hash), *now_ms, out) && *now_ms != TIMELESS,
+    });
+    if result == Ok(true) {
+        ctx.expire_fields(0, fields, false);
+    }
+    or_error(result.map(drop), out);
+}
+
 fn hget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let field = ctx.words[2];
-    let result = ctx
-        .read_timed::<Hash>(0)
-        .map(|hash| say(hash.as_ref().and_then(|(hash, now_ms)| hash.get(field, *now_ms)), out));
-    or_error(result, out);
+    let fields = &ctx.words[2..];
+    look(ctx, out, fields, |hash, now_ms, out| {
+        let value = hash.and_then(|hash| hash.get(fields[0], now_ms));
+        say(value, out);
+        value.is_none()
+    });
 }
 
 fn hmget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let words = ctx.words;
-    let result = ctx.read_timed::<Hash>(0).map(|hash| {
-        out.array(words.len() - 2);
-        words[2..].iter().for_each(|field| say(hash.as_ref().and_then(|(hash, now_ms)| hash.get(field, *now_ms)), out));
+    let fields = &ctx.words[2..];
+    look(ctx, out, fields, |hash, now_ms, out| {
+        out.array(fields.len());
+        let mut misses = false;
+        for field in fields {
+            let value = hash.and_then(|hash| hash.get(field, now_ms));
+            misses |= value.is_none();
+            say(value, out);
+        }
+        misses
     });
-    or_error(result, out);
 }
 
 fn hgetall(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -117,26 +148,31 @@ fn hlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn hexists(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let field = ctx.words[2];
-    let result = ctx.read_timed::<Hash>(0).map(|hash| {
-        out.integer(i64::from(hash.is_some_and(|(hash, now_ms)| hash.get(field, now_ms).is_some())));
+    let fields = &ctx.words[2..];
+    look(ctx, out, fields, |hash, now_ms, out| {
+        let is_there = hash.is_some_and(|hash| hash.get(fields[0], now_ms).is_some());
+        out.integer(i64::from(is_there));
+        !is_there
     });
-    or_error(result, out);
 }
 
 fn hstrlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let field = ctx.words[2];
-    let result = ctx.read_timed::<Hash>(0).map(|hash| {
-        let value = hash.as_ref().and_then(|(hash, now_ms)| hash.get(field, *now_ms));
+    let fields = &ctx.words[2..];
+    look(ctx, out, fields, |hash, now_ms, out| {
+        let value = hash.and_then(|hash| hash.get(fields[0], now_ms));
         out.integer(value.map_or(0, |value| value.text(&mut itoa::Buffer::new()).len()) as i64);
+        value.is_none()
     });
-    or_error(result, out);
 }
 
 fn hdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let mut key = ctx.key(0);
     let now_ms = key.element_time();
+    if now_ms != TIMELESS {
+        ctx.expire_fields(0, &words[2..], true);
+        key = ctx.key(0);
+    }
     let result =
         key.edit_existing_as(|hash: &mut Hash| words[2..].iter().filter(|field| hash.remove(field, now_ms)).count());
     let is_gone = !key.exists();
@@ -155,6 +191,10 @@ fn hincrby(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = parse_i64(words[3]).ok_or(NOT_INTEGER.into()).and_then(|delta| {
         let mut key = ctx.key(0);
         let now_ms = key.element_time();
+        if now_ms != TIMELESS {
+            ctx.expire_fields(0, &words[2..3], true);
+            key = ctx.key(0);
+        }
         key.edit_as(|hash: &mut Hash| {
             let old = match hash.get(words[2], now_ms) {
                 None => Some(0),
@@ -182,6 +222,10 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         let mut key = ctx.key(0);
         let now_ms = key.element_time();
+        if now_ms != TIMELESS {
+            ctx.expire_fields(0, &words[2..3], true);
+            key = ctx.key(0);
+        }
         key.edit_as(|hash: &mut Hash| {
             let old = match hash.get(words[2], now_ms) {
                 None => Some(Extended::ZERO),
@@ -256,7 +300,11 @@ fn hrandfield(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             }
             _ => unreachable!("the arity is checked"),
         };
-        let hash = ctx.read_timed::<Hash>(0)?;
+        let mut hash = ctx.read_timed::<Hash>(0)?;
+        if hash.as_ref().is_some_and(|(hash, now_ms)| hash.earliest_ms().is_some_and(|at_ms| at_ms <= *now_ms)) {
+            ctx.expire_some_fields(0);
+            hash = ctx.read_timed::<Hash>(0)?;
+        }
         // A hash of which everything has expired is none.
         let hash = hash.map(|(hash, now_ms)| (hash.living(now_ms), hash, now_ms)).filter(|(living, ..)| *living > 0);
         match (hash, count) {

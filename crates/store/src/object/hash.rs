@@ -216,6 +216,12 @@ impl Hash {
         }
     }
 
+    /// Removes a field if it has expired; true if it had.
+    pub(crate) fn expire(&mut self, field: &[u8], now_ms: i64) -> bool {
+        let before = self.len();
+        self.get(field, now_ms).is_none() && !self.remove(field, now_ms) && self.len() < before
+    }
+
     /// Visits all fields with their values; a large hash's in no order.
     pub(crate) fn each(&self, now_ms: i64, mut visit: impl FnMut(&[u8], &[u8])) {
         self.each_timed(now_ms, |field, value, _| visit(field, value));

@@ -1,11 +1,12 @@
 //! Keyspace events: one subscriber on each side, the same commands, the same sequence of events.
 
 use sluicegate_store::config::ServerOptions;
+use sluicegate_store::{Clock, ManualClock, Mode, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer};
 
 use super::{DISTINCT, distinct_time, seed, words};
-use crate::Random;
 use crate::support::Running;
+use crate::{Random, block_on};
 
 /// A server with somebody who gives commands and somebody who listens.
 struct Side {
@@ -286,4 +287,73 @@ fn elements_that_expire_say_the_events_of_redis() {
         events.iter().any(|event| event.contains(":del")).then_some(())
     });
     assert_eq!(events, ["__keyevent@0__:hexpired swept", "__keyevent@0__:del swept"]);
+}
+
+/// As Redis 8.0 does, which the installed one is too old for.
+#[test]
+fn fields_that_are_found_expired_say_the_events_of_redis() {
+    let hand = ManualClock::new(1_700_000_000_000);
+    let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
+    let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
+    let mut side = Side::new(&ours.address(), "EA");
+    let mut check = |command: &str, expected: &[&str]| {
+        let words: Vec<&str> = command.split(' ').collect();
+        // Of four fields that have expired, and one that has not.
+        let before = "HSETEX h PX 10 FIELDS 4 a 1 b 2 c 3 d 4";
+        for words in [&["DEL", "h", "only"][..], &before.split(' ').collect::<Vec<_>>(), &["HSET", "h", "e", "5"]] {
+            side.events(words);
+        }
+        side.events(&["HSETEX", "only", "PX", "10", "FIELDS", "1", "a", "1"]);
+        hand.advance(11);
+        let expected: Vec<String> = expected.iter().map(|event| format!("__keyevent@0__:{event}")).collect();
+        assert_eq!(side.events(&words), expected, "{command}");
+        // Said once.
+        assert!(!side.events(&words).iter().any(|event| event.contains("hexpired")), "{command}");
+    };
+    check("HGET h e", &[]);
+    check("HGET h none", &[]);
+    check("HGET h a", &["hexpired h"]);
+    check("HGET only a", &["hexpired only", "del only"]);
+    check("HEXISTS h a", &["hexpired h"]);
+    check("HSTRLEN only a", &["hexpired only", "del only"]);
+    check("HMGET h e a none b", &["hexpired h"]);
+    check("HMGET only b a", &["hexpired only", "del only"]);
+    check("HRANDFIELD h 3", &["hexpired h"]);
+    check("HRANDFIELD only", &["hexpired only", "del only"]);
+    check("HSETNX h a 1", &["hexpired h", "hset h"]);
+    check("HSETNX only a 1", &["hexpired only", "del only", "hset only"]);
+    check("HINCRBY h a 1", &["hexpired h", "hincrby h"]);
+    check("HINCRBYFLOAT only a 1", &["hexpired only", "del only", "hincrbyfloat only"]);
+    check("HDEL h a e", &["hexpired h", "hdel h"]);
+    check("HGETDEL h FIELDS 3 a b e", &["hexpired h", "hdel h"]);
+    check("HGETDEL only FIELDS 1 a", &["hexpired only", "del only"]);
+    check("HGETEX h EX 5 FIELDS 2 a e", &["hexpired h", "hexpire h"]);
+    check("HGETEX only FIELDS 1 a", &["hexpired only", "del only"]);
+    check("HSETEX h FNX FIELDS 2 a 1 e 1", &["hexpired h"]);
+    check("HSETEX h FNX FIELDS 2 a 1 x 1", &["hexpired h", "hset h"]);
+    check("HSETEX only FXX FIELDS 1 a 1", &["hexpired only", "del only"]);
+    // What goes over all fields passes over them.
+    for command in ["HGETALL h", "HKEYS h", "HVALS h", "HLEN h", "HSCAN h 0", "HTTL h FIELDS 1 a", "HSCAN only 0"] {
+        check(command, &[]);
+    }
+    // Setting one that has expired is setting it anew.
+    check("HSET h a 1", &["hset h"]);
+    // Who watches learns of it; and it is counted.
+    side.events(&["DEL", "h"]);
+    side.events(&["HSETEX", "h", "PX", "10", "FIELDS", "2", "a", "1", "b", "2"]);
+    let mut watching = ours.connect();
+    for words in [&["WATCH", "h"][..], &["MULTI"], &["PING"]] {
+        watching.ask(words);
+    }
+    hand.advance(11);
+    assert_eq!(side.events(&["HGET", "h", "a"]), ["__keyevent@0__:hexpired h"]);
+    watching.command(&["EXEC"]);
+    assert_eq!(watching.read_reply(), b"*-1\r\n");
+    assert_eq!(watching.ask(&["HLEN", "h"]), ":1\r\n");
+    // What a section holds is left to the sweep.
+    let section = block_on(store.section([(0, &b"h"[..], Mode::Shared)])).expect("a free key");
+    assert!(side.events(&["HGET", "h", "b"]).is_empty());
+    assert_eq!(watching.ask(&["HLEN", "h"]), ":1\r\n");
+    drop(section);
+    assert_eq!(side.events(&["HGET", "h", "b"]), ["__keyevent@0__:hexpired h", "__keyevent@0__:del h"]);
 }
