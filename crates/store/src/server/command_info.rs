@@ -1,6 +1,6 @@
 //! COMMAND: the catalogue, for clients.
 
-use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{self, Context, INDEX, Outcome, Row};
 use super::facts::{self, Begin, Find};
@@ -270,11 +270,44 @@ fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str
     if !row.spec.takes(words.len()) {
         return Err("ERR Invalid number of arguments specified for command");
     }
+    if let KeyRule::Counted { count, destination } = row.spec.keys {
+        let places = counted_keys(words, count as usize, destination);
+        return if places.is_empty() { Err("ERR Invalid arguments specified for command") } else { Ok((row, places)) };
+    }
     let is_wrong = |spec: &facts::KeySpec| matches!(spec.begin, Begin::Index(_)) && spec.places(words).is_empty();
     if facts::of(&row.full_name).is_some_and(|facts| facts.specs.iter().any(is_wrong)) {
         return Err("ERR Invalid arguments specified for command");
     }
     Ok((row, row.spec.keys.keys(words, 0).iter().map(|key| key.word as usize).collect()))
+}
+
+/// The keys of a command that has their number in a word, in the order in which Redis gives them. A number that the command
+/// itself refuses, such as `01` or `1x`, is read as by C's `atoi`, and then the destination comes last.
+fn counted_keys(words: &[&[u8]], count: usize, destination: bool) -> Vec<usize> {
+    let first = count + 1;
+    let exact = parse_i64(words[count]);
+    let number = exact.unwrap_or_else(|| leading_integer(words[count])) as i32;
+    let number = usize::try_from(number).ok().filter(|number| (1..=words.len() - first).contains(number));
+    let mut places: Vec<usize> = number.map(|number| first..first + number).into_iter().flatten().collect();
+    if destination && !places.is_empty() {
+        places.insert(if exact.is_some() { 0 } else { places.len() }, 1);
+    }
+    places
+}
+
+/// The integer at the beginning of a text, as C's `strtol` reads it.
+fn leading_integer(text: &[u8]) -> i64 {
+    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r')).unwrap_or(text.len());
+    let (negative, digits) = match &text[start..] {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).map(|byte| i64::from(byte - b'0'));
+    digits.fold(0, |number: i64, digit| {
+        let digit = if negative { -digit } else { digit };
+        number.saturating_mul(10).saturating_add(digit)
+    })
 }
 
 /// `COMMAND GETKEYS command argument…`.
@@ -311,6 +344,12 @@ pub(super) fn getkeysandflags(_: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
 fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
     let has =
         |first: usize, option: &str| words.iter().skip(first).any(|word| word.eq_ignore_ascii_case(option.as_bytes()));
+    if let KeyRule::Counted { count, .. } = row.spec.keys
+        && parse_i64(words[count as usize]).is_none()
+    {
+        // Redis knows nothing of keys that it finds so.
+        return Vec::new();
+    }
     match row.full_name.as_str() {
         "set" if !has(3, "get") => return vec!["OW", "update"],
         "bitfield" if !has(2, "set") && !has(2, "incrby") => return vec!["RO", "access"],

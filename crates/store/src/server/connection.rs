@@ -368,6 +368,10 @@ impl<S: Socket> Connection<S> {
         if (workspace.input.len() - workspace.start + self.session.queued_bytes()) as u64 > query_limit {
             return Step::Abort;
         }
+        if self.has_messages() {
+            // They were sent before these requests, so their replies come behind.
+            self.client.outbox.drain(&mut workspace.output);
+        }
         let Workspace { input, start, parser, output, need, .. } = workspace;
         self.session.now = Instant::now();
         if self.worker.batch.is_overdue(self.session.now) {

@@ -1,5 +1,6 @@
 //! Publish and subscribe beside a real Redis, across workers, with subscribers that don't read and that leave.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
@@ -223,6 +224,41 @@ fn messages_come_while_a_command_waits_for_its_key() {
     assert!(client.read_reply().ends_with(b"meanwhile\r\n"));
     drop(section);
     assert_eq!(client.read_reply(), b"_\r\n");
+}
+
+/// Whoever has heard that a message was published, and then asks the subscriber, is told of the message first.
+#[test]
+fn a_reply_does_not_overtake_a_message_that_was_published_before() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let (done, mut overtaken) = (AtomicBool::new(false), Vec::new());
+    std::thread::scope(|scope| {
+        // Workers that have much to do come late to their subscribers.
+        scope.spawn(|| {
+            let mut clients: Vec<Client> = (0..60).map(|_| ours.connect()).collect();
+            while !done.load(Ordering::SeqCst) {
+                clients.iter_mut().for_each(|client| client.send("LRANGE l 0 -1\r\n"));
+                clients.iter_mut().for_each(|client| drop(client.read_reply()));
+            }
+        });
+        let (mut publisher, mut subscriber) = (ours.connect(), ours.connect());
+        for _ in 0..20 {
+            publisher
+                .ask(&["RPUSH", "l", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]);
+        }
+        subscriber.ask(&["SUBSCRIBE", "c"]);
+        for round in 0..4_000 {
+            let text = round.to_string();
+            publisher.ask(&["PUBLISH", "c", &text]);
+            subscriber.command(&["PING", &text]);
+            let replies = [subscriber.read_reply(), subscriber.read_reply()];
+            let [message, pong] = replies.map(|reply| String::from_utf8(reply).expect("text"));
+            if !message.contains("message") || !pong.contains("pong") {
+                overtaken.push((message, pong));
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(overtaken.is_empty(), "{overtaken:?}");
 }
 
 #[test]

@@ -87,6 +87,11 @@ const ALIKE: &[&str] = &[
     "COMMAND GETKEYS get\r\nCOMMAND GETKEYS set k v\r\nCOMMAND GETKEYS nosuch a\r\nCOMMAND GETKEYS ping a\r\n",
     "COMMAND GETKEYS sort k by x store d get y\r\nCOMMAND GETKEYS sort k limit 1 store store d store e\r\n",
     "COMMAND GETKEYS sort k store\r\nCOMMAND GETKEYS sort_ro k by x\r\nCOMMAND GETKEYS restore k 0 v\r\n",
+    // Numbers that the command itself refuses.
+    "COMMAND GETKEYS zunion 01 a\r\nCOMMAND GETKEYS zunion \" +1x\" a\r\nCOMMAND GETKEYS zunion 2 a\r\n",
+    "COMMAND GETKEYS zunion 4294967297 a\r\nCOMMAND GETKEYS zunion 99999999999999999999 a\r\n",
+    "COMMAND GETKEYS zunionstore d 1.0 a\r\nCOMMAND GETKEYS zunionstore d 1 a\r\nCOMMAND GETKEYS zunionstore d x a\r\n",
+    "COMMAND GETKEYS blmpop 0 01 a left\r\nCOMMAND GETKEYSANDFLAGS zunionstore d 01 a\r\nCOMMAND GETKEYS lmpop -1 a left\r\n",
     "COMMAND GETKEYS get a b c\r\nCOMMAND LIST FOO\r\nCOMMAND LIST FILTERBY FOO x\r\n",
     "COMMAND LIST FILTERBY MODULE x\r\nCOMMAND LIST FILTERBY ACLCAT nosuch\r\nCOMMAND LIST FILTERBY PATTERN geta*\r\n",
     "INFO nosuch\r\n",
