@@ -4,7 +4,6 @@
 //! else, so a command is added by adding a row and its handler. Rows stand in the file of their data type; this module
 //! has their shape and the lookup by name, which costs one hash of at most 24 bytes.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::Inner;
@@ -13,6 +12,7 @@ use crate::command::{self, GlobalHandle, Handle};
 use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
+use crate::names::Names;
 use crate::script::command::ScriptHandle;
 use crate::undeclared::OtherKeys;
 
@@ -336,18 +336,10 @@ impl CommandSpec {
     }
 }
 
-/// The longest command name; what is longer is unknown without a lookup.
-const NAME_MAX: usize = 24;
+static ROWS: LazyLock<Vec<&'static CommandSpec>> = LazyLock::new(|| all().collect());
 
-static BY_NAME: LazyLock<HashMap<&'static [u8], &'static CommandSpec, foldhash::fast::RandomState>> =
-    LazyLock::new(|| {
-        let mut map = HashMap::default();
-        for spec in all() {
-            assert!(spec.name.len() <= NAME_MAX, "{} is longer than NAME_MAX", spec.name);
-            assert!(map.insert(spec.name.as_bytes(), spec).is_none(), "two rows are named {}", spec.name);
-        }
-        map
-    });
+/// The rows of [`all`] by name.
+pub(crate) static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(all().map(|spec| spec.name)));
 
 /// Every row, by group.
 pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
@@ -356,11 +348,7 @@ pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
 
 /// The command of this name, in any case.
 pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
-    let mut lower = [0; NAME_MAX];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    BY_NAME.get(&*lower).copied()
+    NAMES.find(name).map(|number| ROWS[usize::from(number)])
 }
 
 #[cfg(test)]
@@ -381,6 +369,7 @@ mod tests {
             assert!(!spec.summary.is_empty() && !spec.group.is_empty(), "{} says nothing", spec.name);
             assert_eq!(spec.name, spec.name.to_lowercase());
             assert!(!matches!(spec.handler, Handler::Container) || !spec.subcommands.is_empty(), "{}", spec.name);
+            assert!(all().filter(|other| other.name == spec.name).count() == 1, "two rows are named {}", spec.name);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::command::{Refused, WRONG_TYPE};
 use crate::effect::{Collected, Effect, Effects};
 use crate::execute::Blocks;
 use crate::gate::Pass;
+use crate::locks::Locks;
 use crate::notify::{Class, Event, Notifier};
 use crate::object::elements::TIMELESS;
 use crate::object::{Hash, Kind, Object, ObjectRef, Ref};
@@ -38,15 +39,11 @@ pub struct Ctx<'p> {
     pub(crate) db: u32,
     pub(crate) now: Now<'p>,
     pub(crate) places: SmallVec<[Place; 2]>,
-    pub(crate) locks: SmallVec<[Locked<'p>; 2]>,
-    /// Large values, copied before the stripes were locked.
-    pub(crate) prepared: SmallVec<[(u32, Arc<Vec<u8>>); 1]>,
-    /// The value of a payload, decoded before the stripes were locked.
-    pub(crate) decoded: Option<Box<Result<Value<'static>, rdb::Wrong>>>,
-    /// The result of BITOP, computed before the stripes were locked.
-    pub(crate) combined: Option<Box<Combined>>,
+    pub(crate) locks: Locks<'p>,
+    /// What was made before the stripes were locked, by the few commands that have much to make.
+    pub(crate) ahead: Option<Box<Ahead>>,
     /// Memory to be freed after the stripes are unlocked.
-    pub(crate) garbage: SmallVec<[Garbage; 1]>,
+    pub(crate) garbage: Vec<Garbage>,
     /// What happens outside the keyspace after the stripes are unlocked.
     pub(crate) effects: Effects,
     /// Where effects wait for the end of a section, if one runs the command.
@@ -61,6 +58,17 @@ pub struct Ctx<'p> {
     pub(crate) blocked: bool,
     /// Where its keys are found if it runs aside, on keys that it holds.
     pub(crate) pins: Option<Box<Pins>>,
+}
+
+/// What takes too long to be made while stripes are locked.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    /// Large values with their words' places.
+    pub(crate) values: Vec<(u32, Arc<Vec<u8>>)>,
+    /// The value of RESTORE's payload.
+    pub(crate) decoded: Option<Result<Value<'static>, rdb::Wrong>>,
+    /// The result of BITOP.
+    pub(crate) combined: Option<Combined>,
 }
 
 /// Keys of a command that runs aside: no stripe stays locked while a value is read or changed, because the command holds
@@ -106,12 +114,10 @@ impl<'p> Ctx<'p> {
             db,
             now,
             places: SmallVec::new(),
-            locks: SmallVec::new(),
-            prepared: SmallVec::new(),
-            decoded: None,
-            combined: None,
-            garbage: SmallVec::new(),
-            effects: SmallVec::new(),
+            locks: Locks::new(),
+            ahead: None,
+            garbage: Vec::new(),
+            effects: Vec::new(),
             collected: None,
             keeps_locks: false,
             reached: None,
@@ -405,9 +411,10 @@ impl<'p> Ctx<'p> {
     pub(crate) fn value(&mut self, word: usize) -> Value<'p> {
         let bytes = self.words[word];
         if bytes.len() >= SHARED_MIN
-            && let Some(at) = self.prepared.iter().position(|(place, _)| *place as usize == word)
+            && let Some(ahead) = &mut self.ahead
+            && let Some(at) = ahead.values.iter().position(|(place, _)| *place as usize == word)
         {
-            return Value::Shared { bytes: self.prepared.swap_remove(at).1, raw: false };
+            return Value::Shared { bytes: ahead.values.swap_remove(at).1, raw: false };
         }
         Value::of(bytes)
     }
@@ -525,7 +532,7 @@ pub(crate) struct KeyMut<'c, 'p> {
     key: &'c [u8],
     db: u32,
     pub(crate) now: &'c mut Now<'p>,
-    garbage: &'c mut SmallVec<[Garbage; 1]>,
+    garbage: &'c mut Vec<Garbage>,
     effects: &'c mut Effects,
     notifier: &'p Notifier,
 }
@@ -656,7 +663,9 @@ impl KeyMut<'_, '_> {
     pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
         let now = self.now.ticks();
         let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now);
-        self.garbage.extend(garbage);
+        if let Some(garbage) = garbage {
+            self.garbage.push(garbage);
+        }
         if self.slot.is_none() {
             self.slot = self.stripe.table.find(self.hash, self.key);
             self.say(Class::New, "new");
@@ -710,7 +719,9 @@ impl KeyMut<'_, '_> {
     /// Removes the key; false if there is none.
     pub(crate) fn remove(&mut self) -> bool {
         let Some(slot) = self.slot.take() else { return false };
-        self.garbage.extend(self.stripe.remove(slot));
+        if let Some(garbage) = self.stripe.remove(slot) {
+            self.garbage.push(garbage);
+        }
         true
     }
 

@@ -5,8 +5,6 @@
 
 use std::cell::RefCell;
 
-use smallvec::SmallVec;
-
 use crate::Inner;
 use crate::notify::Event;
 use crate::pubsub::Kind;
@@ -23,7 +21,7 @@ pub(crate) enum Effect {
 }
 
 /// Effects of one command, in the order in which they came about.
-pub(crate) type Effects = SmallVec<[Effect; 1]>;
+pub(crate) type Effects = Vec<Effect>;
 
 /// Where a section's commands leave their effects.
 pub(crate) type Collected = RefCell<Vec<Effect>>;

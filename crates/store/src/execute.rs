@@ -323,17 +323,17 @@ impl Inner {
             } else {
                 for (place, word) in words.iter().enumerate().skip(2) {
                     if word.len() >= SHARED_MIN {
-                        ctx.prepared.push((place as u32, Arc::new(word.to_vec())));
+                        ctx.ahead.get_or_insert_default().values.push((place as u32, Arc::new(word.to_vec())));
                     }
                 }
             }
         }
         self.lock_keys(&mut ctx, spec);
-        if ctx.locks.iter().any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
+        if ctx.locks.any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
             return Attempted::Held;
         }
         handle(&mut ctx, out);
-        if ctx.locks.iter().any(|stripe| stripe.waits.is_some()) || ctx.blocked {
+        if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.blocked {
             return self.after_handler(ctx, spec, who);
         }
         Attempted::Done
@@ -365,7 +365,7 @@ impl Inner {
         if ctx.blocked {
             return self.block(&mut ctx, spec, words, form).map_or(Attempted::Done, Attempted::Blocked);
         }
-        match ctx.locks.iter().any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready)) {
+        match ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready)) {
             // A transaction that is alone takes no holds.
             true if who.id == NOBODY && who.collected.is_some() => {
                 self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));

@@ -35,8 +35,10 @@ mod hold;
 mod hyperloglog;
 mod keys;
 mod keyspace;
+mod locks;
 mod memory;
 mod multi_lock;
+mod names;
 mod notify;
 #[allow(dead_code, reason = "the commands of the types come one by one")]
 mod object;

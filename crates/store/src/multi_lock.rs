@@ -181,7 +181,7 @@ impl<'w> Plan<'w> {
 
     /// Unlocks everything and lets effects happen. What it returns is to be served once the caller is outside the gate.
     pub(crate) fn unlock(inner: &Inner, mut ctx: Ctx<'_>) -> Option<Box<Ready>> {
-        let has_ready = ctx.locks.iter().any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready));
+        let has_ready = ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready));
         has_ready.then(|| inner.take_ready(&mut ctx, NOBODY))
     }
 }

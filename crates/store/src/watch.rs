@@ -17,7 +17,8 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::gate::Pass;
-use crate::stripe::{Locked, Now, Stripe};
+use crate::locks::Locks;
+use crate::stripe::{Now, Stripe};
 
 /// Whether one of a client's watched keys was touched.
 #[derive(Debug, Default)]
@@ -182,7 +183,7 @@ impl Watching {
     /// Returns whether a key was touched, or has expired.
     pub(crate) fn end_locked(
         &self,
-        locks: &mut [Locked<'_>],
+        locks: &mut Locks<'_>,
         of_key: impl Iterator<Item = usize>,
         now: &mut Now<'_>,
     ) -> bool {

@@ -74,14 +74,14 @@ fn decode(ctx: &mut Ctx<'_>) {
     let payload = ctx.words[PAYLOAD];
     // SAFETY: no database has been looked up yet.
     let decoded = unsafe { ctx.pass.outside(|| rdb::restore(payload)) };
-    ctx.decoded = Some(Box::new(decoded));
+    ctx.ahead.get_or_insert_default().decoded = Some(decoded);
 }
 
 fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
         let options = Options::parse(&words[PAYLOAD + 1..])?;
-        let decoded = ctx.decoded.take();
+        let decoded = ctx.ahead.as_mut().and_then(|ahead| ahead.decoded.take());
         let is_lfu = ctx.inner.memory.policy().is_lfu();
         let mut key = ctx.key(0);
         if !options.replace && key.exists() {
@@ -91,7 +91,7 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if ttl < 0 {
             return Err("ERR Invalid TTL value, must be >= 0".into());
         }
-        let value = decoded.map_or_else(|| rdb::restore(words[PAYLOAD]), |decoded| *decoded);
+        let value = decoded.unwrap_or_else(|| rdb::restore(words[PAYLOAD]));
         let value = value.map_err(|wrong| wrong.to_string())?;
         let expiry = match ttl {
             0 => None,

@@ -377,35 +377,42 @@ impl<S: Socket> Connection<S> {
         if self.worker.batch.is_overdue(self.session.now) {
             self.worker.send_batch();
         }
+        let mut plain = Default::default();
         for _ in 0..TURN_COMMANDS {
             let limits = CommandLimits {
                 max_bulk: options.proto_max_bulk_len,
                 unauthenticated: !self.session.authenticated,
                 ..CommandLimits::default()
             };
-            let consumed = match parser.parse(&input[*start..], &limits) {
-                CommandStatus::Complete { consumed } => consumed,
-                CommandStatus::Incomplete { need: lacking } => {
-                    *need = lacking;
-                    return Step::Drained;
-                }
-                CommandStatus::Error(error) => {
-                    self.refuse(error, output);
-                    return Step::Close;
-                }
+            let other;
+            let request = &input[*start..];
+            let (consumed, args) = if let Some((consumed, count)) = parser.plain(request, &limits, &mut plain) {
+                (consumed, &plain[..count])
+            } else {
+                let consumed = match parser.parse(request, &limits) {
+                    CommandStatus::Complete { consumed } => consumed,
+                    CommandStatus::Incomplete { need: lacking } => {
+                        *need = lacking;
+                        return Step::Drained;
+                    }
+                    CommandStatus::Error(error) => {
+                        self.refuse(error, output);
+                        return Step::Close;
+                    }
+                };
+                other = parser.args(request);
+                (consumed, &other[..])
             };
-            let args = parser.args(&input[*start..]);
             if args.is_empty() {
                 *start += consumed;
                 continue;
             }
             let mut context =
                 Context { worker: &self.worker, options, session: &mut self.session, client: &self.client };
-            let outcome = context.execute(&args, output);
+            let outcome = context.execute(args, output);
             if let Outcome::Paused { is_write } = outcome {
                 return Step::Paused { is_write };
             }
-            drop(args);
             *start += consumed;
             if self.has_messages() && !matches!(outcome, Outcome::Abort) {
                 self.client.outbox.drain(output);

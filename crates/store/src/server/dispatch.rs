@@ -1,6 +1,5 @@
 //! From the words of a request to its reply: lookup, checks in Redis's order, and who carries it out.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -23,6 +22,7 @@ use crate::command::c_string;
 use crate::config::ServerOptions;
 use crate::execute::FAILED;
 use crate::memory::OOM;
+use crate::names::Names;
 use crate::park::{Parked, ReplyForm};
 use crate::value::without_touching;
 use crate::watch::Watching;
@@ -417,11 +417,8 @@ const LOCAL: &[(&str, Local)] = &[
 pub(super) struct Commands {
     rows: Vec<Row>,
     top: usize,
-    by_name: HashMap<&'static [u8], u16, foldhash::fast::RandomState>,
+    names: &'static Names,
 }
-
-/// Longest name of a command; what is longer is unknown without a lookup.
-const NAME_MAX: usize = 32;
 
 /// The commands of every server: the catalogue with the handlers of this module.
 pub(super) static INDEX: LazyLock<Commands> = LazyLock::new(Commands::new);
@@ -446,8 +443,7 @@ impl Commands {
             rows.extend(spec.subcommands.iter().map(|sub| row(sub, format!("{}|{}", spec.name, sub.name))));
             rows[container].subcommands = from..rows.len() as u16;
         }
-        let by_name = (0..top).map(|at| (rows[at].spec.name.as_bytes(), at as u16)).collect();
-        Commands { rows, top, by_name }
+        Commands { rows, top, names: &catalogue::NAMES }
     }
 
     pub fn len(&self) -> usize {
@@ -469,11 +465,7 @@ impl Commands {
 
     /// The command of this name, in any case.
     pub fn find(&self, name: &[u8]) -> Option<u16> {
-        let mut lower = [0; NAME_MAX];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        self.by_name.get(&*lower).copied()
+        self.names.find(name)
     }
 
     /// A command by `name` or `container|name`, as COMMAND INFO takes it.
@@ -503,18 +495,20 @@ impl Context<'_> {
     /// Runs one request and appends its reply; `args` has at least the command's name.
     pub fn execute(&mut self, args: &[&[u8]], output: &mut Vec<u8>) -> Outcome {
         let before = output.len();
-        let mut row = match self.find(args[0]) {
+        let commands: &'static Commands = &INDEX;
+        let mut row = match commands.find(args[0]) {
             Some(row) => row,
             None if is_http(args[0]) => return Outcome::Abort,
             None => return self.reject(None, output, before, |out| unknown_command(args, out)),
         };
-        if args.len() > 1 && !INDEX.rows[usize::from(row)].subcommands.is_empty() {
-            row = match INDEX.subcommand(row, args[1]) {
+        let mut command = &commands.rows[usize::from(row)];
+        if args.len() > 1 && !command.subcommands.is_empty() {
+            row = match commands.subcommand(row, args[1]) {
                 Some(row) => row,
                 None => return self.reject(None, output, before, |out| unknown_subcommand(args, out)),
             };
+            command = &commands.rows[usize::from(row)];
         }
-        let command = &INDEX.rows[usize::from(row)];
         if !command.spec.takes(args.len()) {
             return self.reject(Some(row), output, before, |out| wrong_arity(&command.full_name, out));
         }
@@ -595,17 +589,6 @@ impl Context<'_> {
             }
         }
         outcome
-    }
-
-    /// The command of this name; the one before is compared first, because pipelines repeat themselves.
-    fn find(&self, name: &[u8]) -> Option<u16> {
-        if let Some(row) = self.session.timed
-            && INDEX.rows[usize::from(row)].full_name.as_bytes().eq_ignore_ascii_case(name)
-            && usize::from(row) < INDEX.top
-        {
-            return Some(row);
-        }
-        INDEX.find(name)
     }
 
     /// Queues a command that comes after MULTI, or says why EXEC is refused; [`None`] if it is to be run.

@@ -17,7 +17,7 @@ mod read;
 mod scan;
 mod write;
 
-pub use command::{CommandLimits, CommandParser, CommandStatus, ProtocolError, fuzz_resp_command};
+pub use command::{CommandLimits, CommandParser, CommandStatus, PLAIN_ARGS, ProtocolError, fuzz_resp_command};
 pub use number::{format_decimal, format_double, parse_i64};
 pub use read::{ReplyLimits, ReplyParseError, ReplyParser, ReplyProgress, fuzz_resp_reply};
 pub use scan::{ReplyKind, ReplyScanner, ScannedReply, fuzz_resp_scan};

@@ -1,0 +1,142 @@
+//! Commands by name: what every request begins with.
+//!
+//! A name of up to 16 bytes is read as two pieces, which overlap where it is shorter, and brought to lower case by
+//! arithmetic on eight bytes at once. One multiplication finds its place in a table that is half empty, and two
+//! comparisons tell whether it is there: half of what hashing and comparing it byte by byte costs. The few longer names
+//! are compared one by one.
+
+/// Places of the table: at least twice as many as there are names.
+const PLACES: usize = 1024;
+
+/// A name of up to 16 bytes, in lower case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Packed {
+    /// The first and the last four bytes; of a name of more than eight the first eight.
+    head: u64,
+    /// The last eight bytes of a name of more than eight.
+    tail: u64,
+    /// Tells names apart of which one is the other with a piece in the middle twice.
+    len: u8,
+}
+
+impl Packed {
+    #[inline]
+    fn of(name: &[u8]) -> Option<Packed> {
+        let (head, tail) = match name {
+            [] => return None,
+            [one] => (u64::from(*one), 0),
+            [first, second] => (pair(*first, *second), 0),
+            [first, second, third] => (pair(*first, *second) | u64::from(*third) << 16, 0),
+            _ if name.len() <= 8 => {
+                let [first, last] = [name.first_chunk()?, name.last_chunk()?].map(|part| u32::from_le_bytes(*part));
+                (u64::from(first) | u64::from(last) << 32, 0)
+            }
+            _ if name.len() <= 16 => {
+                (u64::from_le_bytes(*name.first_chunk()?), lower(u64::from_le_bytes(*name.last_chunk()?)))
+            }
+            _ => return None,
+        };
+        Some(Packed { head: lower(head), tail, len: name.len() as u8 })
+    }
+
+    #[inline]
+    fn place(&self) -> usize {
+        // Odd numbers without a pattern; all bits of the words reach the upper ones of the product.
+        let mixed = (self.head ^ self.tail.rotate_left(25)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (u64::BITS - PLACES.ilog2())) as usize
+    }
+}
+
+fn pair(first: u8, second: u8) -> u64 {
+    u64::from(first) | u64::from(second) << 8
+}
+
+/// Eight bytes with those from `A` to `Z` in lower case.
+#[inline]
+fn lower(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let low = word & (0x7f * ONES);
+    // The top bit of each byte: from `A` on, and beyond `Z`.
+    let from_a = low + (0x80 - b'A' as u64) * ONES;
+    let beyond_z = low + (0x7f - b'Z' as u64) * ONES;
+    let upper = (from_a ^ beyond_z) & !word & (0x80 * ONES);
+    word | upper >> 2
+}
+
+/// Names, each with its number.
+pub(crate) struct Names {
+    places: Box<[Option<(Packed, u16)>]>,
+    long: Vec<(&'static str, u16)>,
+}
+
+impl Names {
+    /// Names in lower case, numbered from 0.
+    pub(crate) fn new(names: impl Iterator<Item = &'static str>) -> Names {
+        let mut all = Names { places: vec![None; PLACES].into(), long: Vec::new() };
+        for (number, name) in names.enumerate() {
+            assert!(number < PLACES / 2, "the table is to be half empty");
+            let Some(packed) = Packed::of(name.as_bytes()) else {
+                all.long.push((name, number as u16));
+                continue;
+            };
+            let mut place = packed.place();
+            while all.places[place].is_some() {
+                place = (place + 1) % PLACES;
+            }
+            all.places[place] = Some((packed, number as u16));
+        }
+        all
+    }
+
+    /// The number of this name, in any case.
+    #[inline]
+    pub(crate) fn find(&self, name: &[u8]) -> Option<u16> {
+        let Some(packed) = Packed::of(name) else { return self.find_long(name) };
+        let mut place = packed.place();
+        while let Some((known, number)) = &self.places[place % PLACES] {
+            if *known == packed {
+                return Some(*number);
+            }
+            place += 1;
+        }
+        None
+    }
+
+    #[cold]
+    fn find_long(&self, name: &[u8]) -> Option<u16> {
+        let found = self.long.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
+        found.map(|(_, number)| *number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+
+    /// What a search through all names finds.
+    fn expected(name: &[u8]) -> Option<u16> {
+        let found = catalogue::all().position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name));
+        found.map(|at| at as u16)
+    }
+
+    #[test]
+    fn names_and_what_differs_from_them_in_a_byte_are_told_apart() {
+        let names = Names::new(catalogue::all().map(|spec| spec.name));
+        for spec in catalogue::all() {
+            let name = spec.name.as_bytes();
+            for spelled in [name.to_vec(), name.to_ascii_uppercase(), [name, b"x"].concat(), name[1..].to_vec()] {
+                assert_eq!(names.find(&spelled), expected(&spelled), "{:?}", spelled.escape_ascii().to_string());
+            }
+            for at in 0..name.len() {
+                for byte in 0..=255 {
+                    let mut other = name.to_vec();
+                    other[at] = byte;
+                    assert_eq!(names.find(&other), expected(&other), "{:?}", other.escape_ascii().to_string());
+                }
+            }
+        }
+        assert_eq!(names.find(b""), None);
+        assert_eq!(names.find(&[b'a'; 100]), None);
+    }
+}
