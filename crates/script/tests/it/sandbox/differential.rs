@@ -58,7 +58,7 @@ fn evaluate<'a>(expressions: &[&'a [u8]]) -> Vec<Evaluated<'a>> {
 }
 
 #[track_caller]
-fn check(expressions: &[impl AsRef<[u8]>]) {
+pub fn check(expressions: &[impl AsRef<[u8]>]) {
     let expressions: Vec<&[u8]> = expressions.iter().map(AsRef::as_ref).collect();
     let mut found = evaluate(&expressions);
     found.retain(|one| one.theirs != one.ours);

@@ -1,5 +1,6 @@
 //! The sandbox of the store's scripts.
 
 mod differential;
+mod generated;
 mod preemption;
 pub(crate) mod support;
