@@ -155,7 +155,11 @@ pub unsafe fn poll(lua: *mut lua_State) -> Poll {
 
 /// As [`poll`], with what takes the place of [`can_wait`].
 #[inline]
-pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl FnOnce() -> bool) -> Poll {
+pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) -> Poll {
+    #[cfg(test)]
+    if let Some(verdict) = tests::scripted(may_leave()) {
+        return verdict;
+    }
     // SAFETY: as promised by the caller.
     unsafe {
         let core = Core::of(lua);
@@ -352,5 +356,40 @@ impl State {
         let reference = coroutine.reference;
         // SAFETY: nothing is held. A failure to unpin costs one coroutine's memory until the state goes.
         let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, reference)) };
+    }
+}
+
+/// Polls that tests answer.
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    use super::Poll;
+
+    thread_local! {
+        static ASKED: Cell<u64> = const { Cell::new(0) };
+        static ANSWER: Cell<Option<(u64, Poll)>> = const { Cell::new(None) };
+    }
+
+    /// The answer that [`answer`] wants here, if this is the poll it names.
+    pub(super) fn scripted(may_leave: bool) -> Option<Poll> {
+        ASKED.set(ASKED.get() + 1);
+        let (at, verdict) = ANSWER.get()?;
+        if at != ASKED.get() || (verdict == Poll::Leave && !may_leave) {
+            return None;
+        }
+        ANSWER.set(None);
+        Some(verdict)
+    }
+
+    /// Lets poll number `at` from now on, counted from 1, say `verdict` once.
+    pub(crate) fn answer(at: u64, verdict: Poll) {
+        ASKED.set(0);
+        ANSWER.set(Some((at, verdict)));
+    }
+
+    /// How often a function asked since [`answer`].
+    pub(crate) fn asked() -> u64 {
+        ASKED.get()
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use super::argument;
-use super::pattern::{Captures, Caught, Fault, Matcher, Meter, is_plain};
+use super::pattern::{Captures, Caught, Fault, Matcher, Meter, is_plain, until_zero};
 use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::run::Poll;
 use crate::state::Core;
@@ -124,8 +124,13 @@ unsafe fn search<const FIND: bool>(lua: *mut lua_State) -> c_int {
         let start = position(argument::integer_or(lua, 3, 1), subject.len()) - 1;
         let start = start.clamp(0, subject.len() as i64) as usize;
         let again = if FIND { again!(find) } else { again!(r#match) };
-        if FIND && (is_plain(pattern) || ffi::lua_toboolean(lua, 4) != 0) {
+        if FIND && ffi::lua_toboolean(lua, 4) != 0 {
             return find_plain(lua, subject, pattern, start, again);
+        }
+        let whole = pattern;
+        let pattern = until_zero(whole);
+        if FIND && is_plain(pattern) {
+            return find_plain(lua, subject, whole, start, again);
         }
         let mut matcher = Matcher::new(subject, pattern, room(lua), Watch::new(lua));
         let found = if matcher.take_anchor() {
@@ -167,7 +172,7 @@ unsafe fn find_plain(
         let found = if wanted.is_empty() {
             Some(start)
         } else if subject.len() - start <= SHORT {
-            subject[start..].windows(wanted.len()).position(|window| window == wanted).map(|at| start + at)
+            find_short(&subject[start..], wanted).map(|at| start + at)
         } else {
             let mut verdict = Poll::Go;
             let found = find_long(&subject[start..], wanted, || {
@@ -187,6 +192,12 @@ unsafe fn find_plain(
         ffi::lua_pushinteger(lua, (at + wanted.len()) as i64);
         2
     }
+}
+
+fn find_short(subject: &[u8], wanted: &[u8]) -> Option<usize> {
+    let (first, rest) = wanted.split_first()?;
+    let last = subject.len().checked_sub(wanted.len())?;
+    (0..=last).find(|at| subject[*at] == *first && subject[at + 1..].starts_with(rest))
 }
 
 fn find_long(subject: &[u8], wanted: &[u8], mut go_on: impl FnMut() -> bool) -> Option<usize> {
@@ -221,7 +232,7 @@ unsafe fn gmatch_next(lua: *mut lua_State) -> c_int {
     // SAFETY: the upvalues are those of `gmatch`; they keep the bytes alive.
     unsafe {
         let subject = crate::to_bytes(lua, ffi::lua_upvalueindex(1)).unwrap_or_default();
-        let pattern = crate::to_bytes(lua, ffi::lua_upvalueindex(2)).unwrap_or_default();
+        let pattern = until_zero(crate::to_bytes(lua, ffi::lua_upvalueindex(2)).unwrap_or_default());
         let start = ffi::lua_tointegerx(lua, ffi::lua_upvalueindex(3), std::ptr::null_mut()) as usize;
         if start > subject.len() {
             return 0;

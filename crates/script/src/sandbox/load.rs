@@ -6,10 +6,10 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::{Duration, Instant};
 
-use super::buffer::Pile;
-use super::{argument, message};
+use super::buffer::{Buffer, Pile};
+use super::{argument, json, message, scan};
 use crate::ffi::{self, lua_KContext, lua_State};
-use crate::run::{self, Poll};
+use crate::run::{self, Coroutine, Poll};
 use crate::state::{Error, ErrorKind, State};
 use crate::{again, budget, continuation};
 
@@ -183,7 +183,28 @@ unsafe fn load_compile(lua: *mut lua_State) -> c_int {
 /// A function of Lua's that the driver keeps. Give it back with [`State::release`].
 #[must_use = "a function that is not released stays in the registry"]
 #[derive(Debug, PartialEq, Eq)]
-pub struct FunctionRef(pub(super) c_int);
+pub struct FunctionRef {
+    reference: c_int,
+    /// It only reads globals, so it is given the real table.
+    direct: bool,
+}
+
+/// Whether the chunk on top of the stack only reads globals.
+unsafe fn is_direct(lua: *mut lua_State) -> bool {
+    unsafe extern "C-unwind" fn write(_: *mut lua_State, part: *const c_void, len: usize, to: *mut c_void) -> c_int {
+        // SAFETY: the last argument is the buffer of the frame below, which has no destructor.
+        unsafe { (*(to as *mut Buffer)).extend(std::slice::from_raw_parts(part.cast(), len)) };
+        0
+    }
+    // SAFETY: the buffer is used by nothing else until this returns.
+    unsafe {
+        let mut dump = Buffer::begin(lua);
+        ffi::lua_dump(lua, write, (&raw mut dump).cast(), 1);
+        let direct = scan::only_reads_globals(dump.bytes());
+        dump.free();
+        direct
+    }
+}
 
 impl State {
     /// Compiles a chunk of text, of which a first line that begins with `#` is left out. `name` as `=name` or `@file`.
@@ -204,7 +225,10 @@ impl State {
         // SAFETY: the closure holds references only; `status` outlives it.
         let result = unsafe {
             self.protect(|lua| match compile(lua, code, name, poll) {
-                Ok(ffi::LUA_OK) => Some(FunctionRef(ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX))),
+                Ok(ffi::LUA_OK) => {
+                    let direct = is_direct(lua);
+                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), direct })
+                }
                 Ok(status) => {
                     *out = status;
                     ffi::lua_error(lua)
@@ -224,6 +248,28 @@ impl State {
     /// Lets go of a function.
     pub fn release(&mut self, function: FunctionRef) {
         // SAFETY: nothing is held. A failure costs the function's memory until the state goes.
-        let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.0)) };
+        let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.reference)) };
+    }
+
+    /// A coroutine that will run `function`: push arguments on it, then resume it with their number. What a script did
+    /// to the environment of the function before is undone, and so is what it set in `cjson`.
+    pub fn begin(&mut self, function: &FunctionRef) -> Result<Coroutine, Error> {
+        let coroutine = self.coroutine()?;
+        let thread = coroutine.thread();
+        // SAFETY: the coroutine's stack is empty and has room. Reading the registry and setting an upvalue raise
+        // nothing.
+        unsafe {
+            ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, i64::from(function.reference));
+            if function.direct {
+                super::push_globals(thread);
+            } else {
+                ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_GLOBALS);
+            }
+            if ffi::lua_setupvalue(thread, 1, 1).is_null() {
+                ffi::lua_settop(thread, 1);
+            }
+            json::reset(thread);
+        }
+        Ok(coroutine)
     }
 }

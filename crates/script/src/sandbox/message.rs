@@ -85,45 +85,43 @@ fn runtime(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
     false
 }
 
+/// Words of 5.4's compiler and what 5.1 says.
+const SYNTAX: [(&[u8], &[u8]); 3] = [
+    (b": syntax error", b": '=' expected"),
+    (b": <name> expected", b": '<name>' expected"),
+    (b": <eof> expected", b": '<eof>' expected"),
+];
+
 /// The [`Adapt`] of the compiler's messages.
 fn syntax(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
-    let (mut rest, mut end) = (message, &b""[..]);
-    let mut changed = false;
-    if let Some(at) = find(rest, b" near <eof>").filter(|at| at + 11 == rest.len()) {
-        (rest, end) = (&rest[..at], b" near '<eof>'");
-        changed = true;
-    } else if let Some(at) = rest.windows(9).rposition(|part| part == b" near '<\\") {
-        // A byte that can't be printed.
-        if let Some(code) = rest[at + 9..].strip_suffix(b">'") {
-            write_adapted(&rest[..at], write);
-            write(b" near 'char(");
-            write(code);
-            write(b")'");
-            return true;
+    // What stands near, from behind: the end, or a byte that can't be printed.
+    let (rest, near, end): (&[u8], &[u8], &[u8]) = if let Some(rest) = message.strip_suffix(b" near <eof>") {
+        (rest, b" near '<eof>", b"'")
+    } else {
+        match message.windows(9).rposition(|part| part == b" near '<\\").zip(message.strip_suffix(b">'")) {
+            Some((at, whole)) => (&message[..at], b" near 'char(", &whole[at + 9..]),
+            None => (message, b"", b""),
         }
+    };
+    let words = SYNTAX.iter().find_map(|(from, to)| Some((find(rest, from)?, from.len(), *to)));
+    let started = find(rest, b" (starting at line ");
+    if near.is_empty() && words.is_none() && started.is_none() {
+        return false;
     }
-    for from in [&b": syntax error"[..], b": <name> expected"] {
-        changed |= find(rest, from).is_some();
+    let (from, len, to) = words.unwrap_or((started.unwrap_or(rest.len()), 0, b""));
+    write(&rest[..from]);
+    write(to);
+    let rest = match started {
+        Some(at) => find(&rest[at..], b")").map_or(&b""[..], |end| &rest[at + end + 1..]),
+        None => &rest[from + len..],
+    };
+    write(rest);
+    write(near);
+    write(end);
+    if near.ends_with(b"(") {
+        write(b")'");
     }
-    if changed {
-        write_adapted(rest, write);
-        write(end);
-    }
-    changed
-}
-
-/// Writes a message without its last words.
-fn write_adapted(message: &[u8], write: &mut dyn FnMut(&[u8])) {
-    for (from, to) in [(&b": syntax error"[..], &b": '=' expected"[..]), (b": <name> expected", b": '<name>' expected")]
-    {
-        if let Some(at) = find(message, from) {
-            write(&message[..at]);
-            write(to);
-            write(&message[at + from.len()..]);
-            return;
-        }
-    }
-    write(message);
+    true
 }
 
 fn find(message: &[u8], words: &[u8]) -> Option<usize> {
@@ -171,6 +169,13 @@ mod tests {
             ("a:1: unexpected symbol near <eof>", "a:1: unexpected symbol near '<eof>'"),
             ("a:1: syntax error near 'x'", "a:1: '=' expected near 'x'"),
             ("a:1: syntax error near <eof>", "a:1: '=' expected near '<eof>'"),
+            ("a:1: syntax error near '('", "a:1: '=' expected near '('"),
+            ("a:1: <eof> expected near 'end'", "a:1: '<eof>' expected near 'end'"),
+            (
+                "a:1: unfinished long string (starting at line 1) near '<eof>'",
+                "a:1: unfinished long string near '<eof>'",
+            ),
+            ("a:1: unfinished string near '\"abc'", "a:1: unfinished string near '\"abc'"),
             ("a:1: <name> expected near '1'", "a:1: '<name>' expected near '1'"),
             ("a:1: unexpected symbol near '<\\27>'", "a:1: unexpected symbol near 'char(27)'"),
             ("a:1: 'end' expected near 'x'", "a:1: 'end' expected near 'x'"),

@@ -38,10 +38,13 @@ mod pace;
 mod pack;
 mod pattern;
 mod protect;
+mod scan;
 mod sort;
 mod string;
 mod substitute;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::ffi::{CStr, c_int, c_void};
@@ -54,7 +57,6 @@ pub use protect::seal;
 
 use crate::ffi::{self, lua_CFunction, lua_KFunction, lua_State};
 use crate::memory::MemoryLimit;
-use crate::run::Coroutine;
 use crate::state::{Error, State};
 
 /// A library of the sandbox: its global's name, and the function that leaves its table on the stack. It may raise.
@@ -125,24 +127,6 @@ impl State {
                 }
             })
         }
-    }
-
-    /// A coroutine that will run `function`: push arguments on it, then resume it with their number. What a script did
-    /// to the environment of the function before is undone, and so is what it set in `cjson`.
-    pub fn begin(&mut self, function: &FunctionRef) -> Result<Coroutine, Error> {
-        let coroutine = self.coroutine()?;
-        let thread = coroutine.thread();
-        // SAFETY: the coroutine's stack is empty and has room. Reading the registry and setting an upvalue raise
-        // nothing.
-        unsafe {
-            ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, i64::from(function.0));
-            ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_GLOBALS);
-            if ffi::lua_setupvalue(thread, 1, 1).is_null() {
-                ffi::lua_settop(thread, 1);
-            }
-            json::reset(thread);
-        }
-        Ok(coroutine)
     }
 }
 

@@ -99,11 +99,9 @@ pub(crate) struct Matcher<'a, M> {
 }
 
 impl<'a, M: Meter> Matcher<'a, M> {
-    /// Searches `subject` for `pattern`, of which only what is before a zero byte counts.
+    /// Searches `subject` for `pattern`, which has no zero byte ([`until_zero`]).
     #[inline]
     pub(crate) fn new(subject: &'a [u8], pattern: &'a [u8], captures: &'a mut Captures, meter: M) -> Matcher<'a, M> {
-        let end = pattern.iter().position(|byte| *byte == 0).unwrap_or(pattern.len());
-        let pattern = &pattern[..end];
         let fault = Fault::Interrupted;
         Matcher { subject, pattern, captures, level: 0, depth: 0, fuel: FUEL, fault, meter }
     }
@@ -364,15 +362,40 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
+    /// How many of the first bytes are of the item `p..end`.
+    #[inline]
+    fn run(&self, bytes: &[u8], p: usize, end: usize) -> usize {
+        let stop = match self.pattern[p] {
+            b'.' => None,
+            b'%' => {
+                let class = self.pattern[p + 1];
+                let (mask, wanted) = (MASKS[class as usize], class.is_ascii_lowercase());
+                match mask {
+                    0 => bytes.iter().position(|byte| *byte != class),
+                    mask => bytes.iter().position(|byte| (CLASSES[*byte as usize] & mask != 0) != wanted),
+                }
+            }
+            b'[' => {
+                let set = &self.pattern[p..end];
+                bytes.iter().position(|byte| !in_set(*byte, set))
+            }
+            literal => bytes.iter().position(|byte| *byte != literal),
+        };
+        stop.unwrap_or(bytes.len())
+    }
+
     /// As many of the item as possible from `from` on, of which the ones before `least` are settled.
     fn most(&mut self, least: usize, from: usize, p: usize, end: usize) -> usize {
+        const PIECE: usize = 1024;
         let mut at = from;
-        if self.pattern[p] == b'.' {
-            at = self.subject.len();
-        }
-        while self.fits(at, p, end) {
-            at += 1;
-            if !self.burn(1) {
+        while at < self.subject.len() {
+            let piece = self.subject.len().min(at + PIECE);
+            let run = self.run(&self.subject[at..piece], p, end);
+            at += run;
+            if at < piece {
+                break;
+            }
+            if !self.burn(run as u32) {
                 return FAULT;
             }
         }
@@ -474,23 +497,56 @@ impl<'a, M: Meter> Matcher<'a, M> {
     }
 }
 
-/// Whether `%class` takes `byte`.
+/// The letters of classes; the place of one is its bit in [`CLASSES`].
+const LETTERS: [u8; 10] = *b"acdlpsuwxz";
+
+/// The classes that take each byte.
+static CLASSES: [u16; 256] = {
+    let mut classes = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let byte = at as u8;
+        let takes = [
+            byte.is_ascii_alphabetic(),
+            byte.is_ascii_control(),
+            byte.is_ascii_digit(),
+            byte.is_ascii_lowercase(),
+            byte.is_ascii_punctuation(),
+            matches!(byte, b' ' | b'\t'..=b'\r'),
+            byte.is_ascii_uppercase(),
+            byte.is_ascii_alphanumeric(),
+            byte.is_ascii_hexdigit(),
+            byte == 0,
+        ];
+        let mut class = 0;
+        while class < LETTERS.len() {
+            classes[at] |= (takes[class] as u16) << class;
+            class += 1;
+        }
+        at += 1;
+    }
+    classes
+};
+
+/// For each letter of a class its bit in [`CLASSES`]; 0 for bytes that stand for themselves.
+static MASKS: [u16; 256] = {
+    let mut masks = [0; 256];
+    let mut class = 0;
+    while class < LETTERS.len() {
+        masks[LETTERS[class] as usize] = 1 << class;
+        masks[LETTERS[class].to_ascii_uppercase() as usize] = 1 << class;
+        class += 1;
+    }
+    masks
+};
+
+/// Whether `%class` takes `byte`. An upper-case letter takes what the lower-case one does not.
 #[inline]
 fn in_class(byte: u8, class: u8) -> bool {
-    let fits = match class.to_ascii_lowercase() {
-        b'a' => byte.is_ascii_alphabetic(),
-        b'c' => byte.is_ascii_control(),
-        b'd' => byte.is_ascii_digit(),
-        b'l' => byte.is_ascii_lowercase(),
-        b'p' => byte.is_ascii_punctuation(),
-        b's' => super::number::is_blank(byte),
-        b'u' => byte.is_ascii_uppercase(),
-        b'w' => byte.is_ascii_alphanumeric(),
-        b'x' => byte.is_ascii_hexdigit(),
-        b'z' => byte == 0,
-        _ => return class == byte,
-    };
-    fits == class.is_ascii_lowercase()
+    match MASKS[class as usize] {
+        0 => class == byte,
+        mask => (CLASSES[byte as usize] & mask != 0) == class.is_ascii_lowercase(),
+    }
 }
 
 /// Whether `[set]` takes `byte`; the brackets belong to `set`.
@@ -520,17 +576,16 @@ fn in_set(byte: u8, set: &[u8]) -> bool {
     negated
 }
 
-/// Whether a pattern is plain text: nothing in it before a zero byte means anything but itself.
+/// What counts of a pattern: the part before a zero byte.
+#[inline]
+pub(crate) fn until_zero(pattern: &[u8]) -> &[u8] {
+    &pattern[..pattern.iter().position(|byte| *byte == 0).unwrap_or(pattern.len())]
+}
+
+/// Whether in a pattern without a zero byte everything means just itself.
 #[inline]
 pub(crate) fn is_plain(pattern: &[u8]) -> bool {
-    for byte in pattern {
-        match byte {
-            0 => return true,
-            b'^' | b'$' | b'*' | b'+' | b'?' | b'.' | b'(' | b'[' | b'%' | b'-' => return false,
-            _ => {}
-        }
-    }
-    true
+    !pattern.iter().any(|byte| matches!(byte, b'^' | b'$' | b'*' | b'+' | b'?' | b'.' | b'(' | b'[' | b'%' | b'-'))
 }
 
 /// Searches with any pattern in any subject, both taken from `data`; asserts what holds for all of them.
@@ -546,7 +601,7 @@ pub fn fuzz_pattern(data: &[u8]) {
     let (pattern, subject) = rest.split_at(rest.len().min(usize::from(cut)));
     let mut captures = Captures::default();
     for anchored in [false, true] {
-        let mut matcher = Matcher::new(subject, pattern, &mut captures, Steps(64));
+        let mut matcher = Matcher::new(subject, until_zero(pattern), &mut captures, Steps(64));
         let found = if anchored && matcher.take_anchor() {
             matcher.match_at(0).map(|end| end.map(|end| (0, end)))
         } else {
@@ -561,6 +616,56 @@ pub fn fuzz_pattern(data: &[u8]) {
                     Caught::Unfinished => {}
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Endless;
+
+    impl Meter for Endless {
+        fn go_on(&mut self) -> bool {
+            true
+        }
+    }
+
+    fn find(subject: &[u8], pattern: &[u8]) -> Result<Option<(usize, usize)>, Fault> {
+        Matcher::new(subject, pattern, &mut Captures::default(), Endless).find(0)
+    }
+
+    #[test]
+    fn nesting_ends() {
+        let subject = vec![b'a'; 1000];
+        assert_eq!(find(&subject, &b"a?".repeat(DEPTH_MAX as usize / 2)), Ok(Some((0, DEPTH_MAX as usize / 2))));
+        assert_eq!(find(&subject, &b"a?".repeat(DEPTH_MAX as usize + 1)), Err(Fault::TooComplex));
+    }
+
+    #[test]
+    fn long_subjects_are_skipped_through_piece_by_piece() {
+        let mut subject = vec![b'x'; 300_000];
+        subject.extend_from_slice(b"abc");
+        assert_eq!(find(&subject, b"ab+c"), Ok(Some((300_000, 300_003))));
+        assert_eq!(find(&subject, b"x*a"), Ok(Some((0, 300_001))));
+        assert_eq!(find(&subject, b"y"), Ok(None));
+    }
+
+    #[test]
+    fn any_bytes_are_a_pattern() {
+        let mut state = 1u64;
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % bound
+        };
+        const USUAL: &[u8] = b"%%%[]^$()().*+-?abcdfgswxzb019- \0";
+        for _ in 0..200_000 {
+            let mut data = vec![below(20) as u8];
+            for _ in 0..below(40) {
+                data.push(if below(20) == 0 { below(256) as u8 } else { USUAL[below(USUAL.len())] });
+            }
+            fuzz_pattern(&data);
         }
     }
 }

@@ -8,9 +8,9 @@
 use std::ffi::c_int;
 
 use super::argument;
-use super::buffer::{Buffer, Pile};
+use super::buffer::{Buffer, out_of_memory};
 use super::find::{Watch, end, push_capture, push_captures, room};
-use super::pattern::{Caught, Fault, Matcher};
+use super::pattern::{Caught, Fault, Matcher, until_zero};
 use crate::ffi::{self, lua_KContext, lua_State};
 use crate::run::Poll;
 use crate::{again, continuation};
@@ -19,7 +19,7 @@ pub(super) unsafe fn gsub(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let subject = argument::string(lua, 1);
-        let pattern = argument::string(lua, 2);
+        let pattern = until_zero(argument::string(lua, 2));
         let kind = ffi::lua_type(lua, 3);
         match kind {
             ffi::LUA_TSTRING | ffi::LUA_TNUMBER | ffi::LUA_TTABLE | ffi::LUA_TFUNCTION => {}
@@ -193,7 +193,7 @@ unsafe fn replacement_bytes<'a>(lua: *mut lua_State) -> &'a [u8] {
     }
 }
 
-/// A call of gsub that runs the script: in a userdata at [`PROGRESS`], the result so far at [`RESULT`].
+/// A call of gsub that runs the script, in a userdata at [`PROGRESS`]; the result so far lies behind it.
 #[derive(Clone, Copy)]
 struct Progress {
     at: usize,
@@ -204,33 +204,56 @@ struct Progress {
     count: usize,
     most: usize,
     len: usize,
+    capacity: usize,
 }
 
 const PROGRESS: c_int = 5;
-const RESULT: Pile = Pile { slot: 6 };
 
 unsafe fn begin(lua: *mut lua_State, most: usize) {
+    const CAPACITY: usize = 200;
     // SAFETY: a userdata is aligned for anything.
     unsafe {
         ffi::lua_settop(lua, 4);
-        let progress = ffi::lua_newuserdatauv(lua, size_of::<Progress>(), 0) as *mut Progress;
-        progress.write(Progress { at: 0, kept: 0, start: 0, stop: 0, count: 0, most, len: 0 });
-        ffi::lua_pushnil(lua);
+        let progress = ffi::lua_newuserdatauv(lua, size_of::<Progress>() + CAPACITY, 0) as *mut Progress;
+        let fresh = Progress { at: 0, kept: 0, start: 0, stop: 0, count: 0, most, len: 0, capacity: CAPACITY };
+        progress.write(fresh);
     }
 }
 
-/// `begin` made it, and it stays at its slot until the function returns.
+/// `begin` made it, and it stays at its slot until it grows.
 unsafe fn progress(lua: *mut lua_State) -> *mut Progress {
     // SAFETY: a slot of the stack.
     unsafe { ffi::lua_touserdata(lua, PROGRESS) as *mut Progress }
+}
+
+/// Adds to the result; gives the state, which may have moved.
+unsafe fn add(lua: *mut lua_State, mut state: *mut Progress, bytes: &[u8]) -> *mut Progress {
+    // SAFETY: the result's bytes lie behind the state, as many as it says.
+    unsafe {
+        let Progress { len, capacity, .. } = *state;
+        if capacity - len < bytes.len() {
+            let larger = len.saturating_add(bytes.len()).max(capacity.saturating_mul(2));
+            if larger > isize::MAX as usize / 2 {
+                out_of_memory(lua, larger);
+            }
+            let target = ffi::lua_newuserdatauv(lua, size_of::<Progress>() + larger, 0) as *mut Progress;
+            std::ptr::copy_nonoverlapping(state as *const u8, target as *mut u8, size_of::<Progress>() + len);
+            ffi::lua_replace(lua, PROGRESS);
+            state = target;
+            (*state).capacity = larger;
+        }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), (state.add(1) as *mut u8).add(len), bytes.len());
+        (*state).len += bytes.len();
+        state
+    }
 }
 
 unsafe fn go_on(lua: *mut lua_State) -> c_int {
     // SAFETY: the stack is what `begin` made. Nothing here has a destructor.
     unsafe {
         let subject = argument::string(lua, 1);
-        let pattern = argument::string(lua, 2);
-        let state = progress(lua);
+        let pattern = until_zero(argument::string(lua, 2));
+        let mut state = progress(lua);
         while (*state).count < (*state).most {
             let mut matcher = Matcher::new(subject, pattern, room(lua), Watch::new(lua));
             let anchored = matcher.take_anchor();
@@ -258,7 +281,9 @@ unsafe fn go_on(lua: *mut lua_State) -> c_int {
                 push_capture(lua, &matcher, 0, &subject[start..stop]);
                 super::index(lua, continuation!(replaced));
             }
-            if !take(lua, subject) {
+            let more;
+            (state, more) = take(lua, state, subject);
+            if !more {
                 break;
             }
             let verdict = crate::weigh(lua, (*state).len);
@@ -270,8 +295,8 @@ unsafe fn go_on(lua: *mut lua_State) -> c_int {
         if verdict != Poll::Go {
             return end(lua, Fault::Interrupted, verdict, again!(go_on));
         }
-        let len = RESULT.add(lua, (*state).len, &subject[(*state).kept..]);
-        crate::push_bytes(lua, RESULT.bytes(lua, len));
+        let state = add(lua, state, &subject[(*state).kept..]);
+        crate::push_bytes(lua, std::slice::from_raw_parts(state.add(1) as *const u8, (*state).len));
         ffi::lua_pushinteger(lua, (*state).count as i64);
         2
     }
@@ -282,26 +307,25 @@ unsafe fn replaced(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: as `go_on`.
     unsafe {
         let subject = argument::string(lua, 1);
-        if !take(lua, subject) {
-            let state = progress(lua);
+        let (state, more) = take(lua, progress(lua), subject);
+        if !more {
             (*state).most = (*state).count;
         }
         go_on(lua)
     }
 }
 
-/// Adds the value on top in place of the match; gives whether there may be more matches.
-unsafe fn take(lua: *mut lua_State, subject: &[u8]) -> bool {
+/// Adds the value on top in place of the match; gives the state, and whether there may be more matches.
+unsafe fn take(lua: *mut lua_State, state: *mut Progress, subject: &[u8]) -> (*mut Progress, bool) {
     // SAFETY: as `go_on`.
     unsafe {
-        let state = progress(lua);
         let Progress { kept, start, stop, .. } = *state;
-        (*state).len = RESULT.add(lua, (*state).len, &subject[kept..start]);
         let bytes = if ffi::lua_toboolean(lua, -1) == 0 { &subject[start..stop] } else { replacement_bytes(lua) };
-        (*state).len = RESULT.add(lua, (*state).len, bytes);
-        ffi::lua_settop(lua, RESULT.slot);
+        let state = add(lua, state, &subject[kept..start]);
+        let state = add(lua, state, bytes);
+        ffi::lua_settop(lua, PROGRESS);
         (*state).kept = stop;
         (*state).at = if stop > start { stop } else { start + 1 };
-        stop > start || start < subject.len()
+        (state, stop > start || start < subject.len())
     }
 }

@@ -816,3 +816,145 @@ pcall(table.remove,string)
 pcall(table.insert,string,1,2)
 getmetatable(_G).__index~=nil
 table.foreach(bit,function(k,v) if k=='band' then return type(v) end end)
+(function() local hit = {} setmetatable({}, {__gc = function() hit[1] = 1 end}) collectgarbage() collectgarbage() return hit[1] end)()
+(function() local m={__gc=1,x=2} setmetatable({},m) return m.__gc,m.x end)()
+pcall(function() local t=setmetatable({},{__newindex=function() error('no') end}) rawset(t,1,2) return t[1] end)
+pcall(function() return ('x'):bad() end)
+pcall(function() return ('x'):rep(1,2,3) end)
+pcall(next,{1,2},5)
+pcall(next,string,'nope')
+(function() local r={} for i,v in ipairs(setmetatable({},{__index=function(t,i) if i<3 then return i end end})) do r[#r+1]=v end return #r end)()
+table.concat(setmetatable({},{__index=function(t,i) return 'x' end}),',',1,0)
+pcall(table.concat,setmetatable({},{__index=function(t,i) return 'x' end}),',',1,2)
+unpack(setmetatable({},{__index=function(t,i) return 'x' end}),1,2)
+(function() local t=setmetatable({},{__newindex=function() error('no') end}) table.insert(t,1) return t[1] end)()
+(function() local t=setmetatable({3,1},{__index=function() return 9 end}) table.sort(t) return t[1],t[2] end)()
+pcall(error,setmetatable({},{__tostring=function() return 'e' end}))==false
+select('#',pcall(error))
+select(-1,1,2)
+pcall(select,-3,1,2)
+coroutine.wrap(function(...) return select('#',...) end)(1,nil,nil)
+coroutine.status(coroutine.create(function() end))
+(function() local c=coroutine.create(function(a,b) local d=coroutine.yield(a+b) return d*2 end) local r={coroutine.resume(c,1,2)} local s={coroutine.resume(c,5)} return r[1],r[2],s[1],s[2],coroutine.status(c) end)()
+(function() local g=coroutine.wrap(function() error({code=7}) end) local ok,e=pcall(g) return ok,type(e),type(e)=='table' and e.code end)()
+(function() local c c=coroutine.wrap(function() return pcall(c) end) return c() end)()
+pcall(coroutine.resume,coroutine.create(function() return coroutine.yield() end))
+(function() local co=coroutine.create(function() local x=nil; x.y=1 end) return coroutine.resume(co) end)()
+(function() local co=coroutine.wrap(function() local x=nil; x.y=1 end) return pcall(co) end)()
+xpcall(function() local x x.y=1 end,function(m) return m end)
+pcall(function() for i=1,3 do local x=i..nil end end)
+pcall(function() local t={} t.x.y.z() end)
+pcall(function() local a,b='x',{} return a..b end)
+pcall(function() local a={} return a.b.c end)
+pcall(function() local a={b={}} return a.b.c.d end)
+pcall(function() return KEYS[1].x end)
+pcall(function() return KEYS.a.b end)
+pcall(function() return math.foo() end)
+pcall(function() return tonumber('x')+1 end)
+pcall(function() return nil..'x' end)
+pcall(function() return 1 .. nil end)
+pcall(function() local x='a' return x<1 end)
+pcall(function() local x={} return x<x end)
+pcall(function() return {}<1 end)
+pcall(function() return 2^nil end)
+pcall(function() return -nil end)
+pcall(function() return #nil end)
+pcall(function() local s='x' return s:upper().y.z end)
+pcall(function() local f f.x() end)
+pcall(function() undefinedfn() end)
+pcall(function() local t={} t[nil]=1 end)
+pcall(function() local t={} t[0/0]=1 end)
+pcall(function() return ('x'):format('%d','z') end)
+pcall(function() return ('%d'):format('z') end)
+pcall(function() return string.format('%d','z') end)
+pcall(function() string.rep('x',-1)() end)
+pcall(function() error() end)
+pcall(function() error(nil) end)
+pcall(function() error({code=1}) end)==false
+pcall(function() error('msg',0) end)
+pcall(function() local function f() error('msg',2) end f() end)
+pcall(function() local function f() return error('msg',2) end f() end)
+pcall(function() assert(false,'boom') end)
+pcall(function() assert(nil) end)
+pcall(function() assert(1==1,'no') return 'fine' end)
+pcall(assert,false,nil)
+tostring(12):rep(2)
+#tostring({})>0
+tostring(print)==nil
+loadstring('return 1','=x')()
+loadstring('syntax error here')
+loadstring('x = = 2')
+loadstring('for i=1 do end')
+loadstring('if x then')
+loadstring('return "abc')
+loadstring('return [[abc')
+loadstring('return 1 2')
+loadstring('local 1 = 2')
+loadstring('f(')
+loadstring('a.b:c = 1')
+loadstring('return }')
+loadstring('x = 5 5')
+loadstring('return 0x')
+loadstring('return 1..2')
+loadstring('return 3x')
+loadstring('return @')
+loadstring('return 1 ~= 2')()
+loadstring('while true do')
+loadstring('function f(a,) end')
+loadstring('function f(...,a) end')
+loadstring('local function f() return ... end')
+loadstring('return function() return ... end')
+loadstring('x')
+loadstring('x.y')
+loadstring('--[[ unfinished')
+loadstring('do end end')
+loadstring('end')
+loadstring('return return')
+loadstring('local t = {1,2')
+loadstring('local t = {1 2}')
+loadstring('repeat until')
+loadstring('\nreturn +')
+loadstring('return "a\nb"')
+loadstring('')
+loadstring(' ')()
+loadstring('return')
+loadstring('return;')()
+loadstring('x = function() return 1 end end')
+1e308*10
+2^1023*2
+-2^1024
+0x7fffffffffffffff
+9007199254740993
+9223372036854775807
+9223372036854775808
+1e15
+123456789012345678901234567890
+0x10p2
+5 == 5.0
+1/3*3 == 1
+10 % 3.5
+-7 % 3
+7 % -3
+7.5 % -2
+2^53 + 1
+math.floor(2^31 + 0.5)
+100000000000000
+99999999999999
+7 / 2
+8 / 2
+2^2
+10 / 2 == 5
+({10,20,30})[4/2]
+#{1,2,3,nil}
+#{nil,nil,3}
+#{n=1}
+#'abc'
+not 0
+1 and 2
+nil or false
+'10' == 10
+'abc' < 'abd'
+'Z' < 'a'
+'' < 'a'
+'a\0b' < 'a\0c'
+'10' < '9'

@@ -15,3 +15,11 @@ pcall(function() return setmetatable({},{__eq=function() return true end})==setm
 5%-math.huge --> true -inf
 2^31 .. '' --> true "2147483648.0"
 collectgarbage('step') --> true true
+loadstring('break') --> true nil "[string "break"]:1: break outside loop at line 1"
+loadstring('local x <const> = 1 return x') --> true function
+loadstring('return ~1') --> true function
+loadstring('(x)') --> true nil "[string "(x)"]:1: '=' expected near '<eof>'"
+loadstring('a\n(b)') --> true function
+loadstring(';') --> true function
+loadstring('::a::') --> true function
+0xffffffffffffffff --> true -1

@@ -2,5 +2,6 @@
 
 mod differential;
 mod generated;
+mod memory;
 mod preemption;
 pub(crate) mod support;

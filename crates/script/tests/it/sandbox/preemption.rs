@@ -10,6 +10,7 @@ use sluicegate_script::{
     stopped,
 };
 
+use super::support::sandbox;
 use crate::support::start;
 
 #[derive(Default)]
@@ -110,5 +111,154 @@ fn whatever_runs_can_be_ended_from_outside() {
         // SAFETY: as above.
         assert_eq!(unsafe { state.resume(&coroutine, 0, &mut budget) }, Burst::Done(1));
         state.recycle(coroutine);
+    }
+}
+
+/// Scripts of which nearly all the time goes into one C function, or into what it calls, and what they return.
+const LONG: &[(&str, &str)] = &[
+    // A pattern that takes exponential time.
+    ("return tostring(('a'):rep(26):find('a-a-a-a-a-a-a-b'))", "nil"),
+    ("return tostring(pcall(string.match, ('a'):rep(26), 'a*a*a*a*a*a*a*b'))", "true"),
+    ("local n = 0 for w in ('('):rep(20000):gmatch('%b()') do n = n + 1 end return n .. ''", "0"),
+    ("return #('x'):rep(300 * 2^20) .. ''", "314572800"),
+    (
+        "local s = ('aBc'):rep(20 * 2^20) return #s:reverse() .. s:upper():sub(1, 3) .. s:lower():sub(-3)",
+        "62914560ABCabc",
+    ),
+    ("local t = {} for i = 1, 1000000 do t[i] = i % 10 end return #table.concat(t) .. ''", "1000000"),
+    (
+        "local t, x = {}, 7 for i = 1, 1000000 do x = x * 1103515245 % 2147483648 + 1 t[i] = x end table.sort(t) \
+         for i = 2, #t do if t[i - 1] > t[i] then return 'unsorted' end end return #t .. ''",
+        "1000000",
+    ),
+    (
+        "local t = {} for i = 1, 40000 do t[i] = (i * 7919) % 40009 end table.sort(t, function(a, b) return a > b end) \
+         return t[1] .. ' ' .. t[#t]",
+        "40008 1",
+    ),
+    ("local s, n = ('ab'):rep(200000):gsub('a', function(c) return c .. c end) return #s .. ' ' .. n", "600000 200000"),
+    ("local s, n = ('ab'):rep(2000000):gsub('(a)', '%1%1') return #s .. ' ' .. n", "6000000 2000000"),
+    (
+        "local code = 'local x = 0 ' .. ('x = x + 1 '):rep(400000) .. 'return x' return loadstring(code)() .. #code",
+        "4000004000020",
+    ),
+    // What eats errors, and what calls itself through C functions.
+    ("local n = 0 for i = 1, 300000 do if not pcall(error, 'x') then n = n + 1 end end return n .. ''", "300000"),
+    (
+        "local function f(n) if n == 0 then local x = 0 for i = 1, 3000000 do x = x + 1 end return x end \
+         return coroutine.wrap(function() return select(2, pcall(f, n - 1)) end)() end return f(20) .. ''",
+        "3000000",
+    ),
+    (
+        "local ok, m = xpcall(error, function() local x = 0 for i = 1, 5000000 do x = x + 1 end return x end) return m .. ''",
+        "5000000",
+    ),
+    (
+        "local t = setmetatable({}, {__tostring = function() local x = 0 for i = 1, 5000000 do x = x + 1 end return 'x' .. x end}) \
+         return tostring(t)",
+        "x5000000",
+    ),
+    (
+        "local m = {__add = function(a, b) local x = 0 for i = 1, 5000000 do x = x + 1 end return x end} \
+         return ('1' + setmetatable({}, m)) .. ''",
+        "5000000",
+    ),
+    (
+        "return table.foreach({1}, function() local x = 0 for i = 1, 5000000 do x = x + 1 end return x .. '' end)",
+        "5000000",
+    ),
+];
+
+#[test]
+fn long_functions_leave_a_thread_that_others_wait_for() {
+    for (code, expected) in LONG {
+        let mut state = sandbox();
+        patient(false);
+        let mut burst;
+        let mut budget = Budget::default();
+        // Compiled here, it may be too long for this thread too.
+        let coroutine = start(&mut state, code);
+        // Whatever it does, control comes back here; how often, while the script fills its tables, is its own affair.
+        // SAFETY: loaded without arguments.
+        burst = unsafe { state.resume(&coroutine, 0, &mut budget) };
+        assert_eq!(burst, Burst::Forced, "{code}");
+        let result = std::thread::spawn(move || {
+            patient(true);
+            while burst == Burst::Forced {
+                // SAFETY: as above.
+                burst = unsafe { state.resume(&coroutine, 0, &mut budget) };
+            }
+            assert_eq!(burst, Burst::Done(1), "{code}: {}", state.failure(&coroutine));
+            // SAFETY: one result is there.
+            let result = unsafe { sluicegate_script::to_bytes(coroutine.thread(), -1).expect("a string").to_vec() };
+            state.recycle(coroutine);
+            result
+        })
+        .join()
+        .expect("the other thread ends well");
+        assert_eq!(String::from_utf8_lossy(&result), *expected, "{code}");
+    }
+}
+
+/// On a thread that others wait for, whatever a function can't do in a slice is not done at all, however often it is
+/// resumed: so it never keeps the thread.
+#[test]
+fn what_is_too_large_is_never_done_in_haste() {
+    for code in [
+        "return #('x'):rep(300 * 2^20)",
+        "return tostring(('a'):rep(40):find('a-a-a-a-a-a-a-a-a-a-b'))",
+        "local t = {('x'):rep(900000), ('x'):rep(900000)} return #table.concat(t)",
+        "local s = ('x'):rep(1000000) return #s:gsub('x', 'yy')",
+    ] {
+        let mut state = sandbox();
+        patient(false);
+        let coroutine = start(&mut state, code);
+        let mut budget = Budget::default();
+        for _ in 0..30 {
+            // SAFETY: loaded without arguments.
+            assert_eq!(unsafe { state.resume(&coroutine, 0, &mut budget) }, Burst::Forced, "{code}");
+        }
+        state.recycle(coroutine);
+    }
+}
+
+#[test]
+fn a_large_source_is_compiled_where_there_is_time() {
+    let mut state = sandbox();
+    let code = format!("local x = 0 {} return x", "x = x + 1 ".repeat(400_000));
+    patient(false);
+    assert_eq!(state.compile(code.as_bytes(), c"@x"), Ok(None));
+    patient(true);
+    let function = state.compile(code.as_bytes(), c"@x").expect("it compiles").expect("there is time");
+    state.release(function);
+}
+
+#[test]
+fn a_function_on_a_patient_thread_can_be_ended() {
+    for code in [
+        "return ('a'):rep(200):find(('a-'):rep(100) .. 'b')",
+        "while true do pcall(string.match, ('a'):rep(200), ('a*'):rep(100) .. 'b') end",
+        "local t = {} for i = 1, 100 do t[i] = i end table.sort(t, function() while true do end end)",
+        "load(function() return 'x' end)",
+    ] {
+        let mut state = sandbox();
+        let stop = state.stopper();
+        let running = std::thread::spawn(move || {
+            patient(true);
+            let coroutine = start(&mut state, code);
+            let mut budget = Budget::default();
+            loop {
+                // SAFETY: loaded without arguments.
+                match unsafe { state.resume(&coroutine, 0, &mut budget) } {
+                    Burst::Forced => {}
+                    Burst::Failed => break,
+                    other => panic!("{code}: {other:?}"),
+                }
+            }
+            assert_eq!(state.failure(&coroutine).kind, ErrorKind::Stopped, "{code}");
+            state.recycle(coroutine);
+        });
+        stop.store(true, Ordering::Relaxed);
+        running.join().expect("it ends");
     }
 }
