@@ -1,4 +1,5 @@
-//! Strings that are numbers in arithmetic: `"10" + 5`. In Lua 5.4 that is for the metatable of strings to do.
+//! Arithmetic that Lua 5.4 leaves to metatables: strings that are numbers (`"10" + 5`), and numbers divided, of which
+//! [`chunk`](super::chunk) tells.
 
 use std::ffi::{CStr, c_int};
 
@@ -24,6 +25,12 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
             ffi::lua_setfield(lua, -2, name.as_ptr());
         }
     }
+}
+
+/// Pushes the metatable of numbers.
+pub(super) unsafe fn push_of_numbers(lua: *mut lua_State) {
+    // SAFETY: called inside a protected call.
+    unsafe { super::register(lua, &[(c"__div", function!(div)), (c"__pow", function!(pow))]) };
 }
 
 macro_rules! operators {
@@ -55,7 +62,8 @@ unsafe fn operate(lua: *mut lua_State, event: &CStr, compute: fn(f64, f64) -> f6
             return 1;
         }
         // A string that is no number leaves it to the other operand.
-        if ffi::lua_type(lua, 2) != ffi::LUA_TSTRING && ffi::luaL_getmetafield(lua, 2, event.as_ptr()) != ffi::LUA_TNIL
+        if !matches!(ffi::lua_type(lua, 2), ffi::LUA_TSTRING | ffi::LUA_TNUMBER)
+            && ffi::luaL_getmetafield(lua, 2, event.as_ptr()) != ffi::LUA_TNIL
         {
             ffi::lua_pushvalue(lua, 1);
             ffi::lua_pushvalue(lua, 2);

@@ -144,7 +144,8 @@ unsafe fn getmetatable(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         argument::any(lua, 1);
-        if ffi::lua_getmetatable(lua, 1) == 0 {
+        // Numbers have one, which 5.1's have not.
+        if ffi::lua_type(lua, 1) == ffi::LUA_TNUMBER || ffi::lua_getmetatable(lua, 1) == 0 {
             ffi::lua_pushnil(lua);
             return 1;
         }

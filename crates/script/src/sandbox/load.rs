@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::{Duration, Instant};
 
 use super::buffer::{Buffer, Pile};
-use super::{argument, json, message, scan};
+use super::{argument, chunk, json, message};
 use crate::ffi::{self, lua_KContext, lua_State};
 use crate::run::{self, Coroutine, Poll};
 use crate::state::{Error, ErrorKind, State};
@@ -54,8 +54,21 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
     }
 }
 
-/// Compiles `code`; leaves the function or the message on the stack. The verdict is that of the poll that ended it.
-unsafe fn compile<F: FnMut() -> Poll>(lua: *mut lua_State, code: &[u8], name: &CStr, poll: F) -> Result<c_int, Poll> {
+/// How a compilation ended.
+enum Compiled {
+    /// The function is on the stack.
+    Function {
+        /// It does no more with the table of globals than read fields.
+        only_reads_globals: bool,
+    },
+    /// The message is on the stack.
+    Failed(c_int),
+    /// A poll said so.
+    Ended(Poll),
+}
+
+/// Compiles `code`.
+unsafe fn compile<F: FnMut() -> Poll>(lua: *mut lua_State, code: &[u8], name: &CStr, poll: F) -> Compiled {
     // SAFETY: the source outlives the call, which answers with a status.
     unsafe {
         // A blank before what begins like a binary chunk makes the parser refuse it as text.
@@ -65,12 +78,43 @@ unsafe fn compile<F: FnMut() -> Poll>(lua: *mut lua_State, code: &[u8], name: &C
         let status = ffi::lua_load(lua, read::<F>, argument, name.as_ptr(), c"t".as_ptr());
         if source.verdict != Poll::Go {
             ffi::lua_pop(lua, 1);
-            return Err(source.verdict);
+            return Compiled::Ended(source.verdict);
         }
         if status == ffi::LUA_ERRSYNTAX {
             message::adapt_syntax(lua);
         }
-        Ok(status)
+        if status != ffi::LUA_OK {
+            return Compiled::Failed(status);
+        }
+        adapt(lua)
+    }
+}
+
+/// Takes the function on top of the stack for what [`chunk`] makes of it.
+unsafe fn adapt(lua: *mut lua_State) -> Compiled {
+    unsafe extern "C-unwind" fn write(_: *mut lua_State, part: *const c_void, len: usize, to: *mut c_void) -> c_int {
+        // SAFETY: the last argument is the buffer of the frame below, which has no destructor.
+        unsafe { (*(to as *mut Buffer)).extend(std::slice::from_raw_parts(part.cast(), len)) };
+        0
+    }
+    // SAFETY: the buffer is used by nothing else until this returns; loading a dump calls nothing but its reader. What
+    // was changed is code that Lua itself made, by instructions that fit.
+    unsafe {
+        let mut dump = Buffer::begin(lua);
+        ffi::lua_dump(lua, write, (&raw mut dump).cast(), 0);
+        let chunk = chunk::adapt(dump.bytes());
+        let only_reads_globals = chunk.is_some_and(|chunk| chunk.only_reads_globals);
+        if chunk.is_some_and(|chunk| chunk.changed) {
+            let code = dump.bytes();
+            let status = ffi::luaL_loadbufferx(lua, code.as_ptr().cast(), code.len(), c"=?".as_ptr(), c"b".as_ptr());
+            ffi::lua_remove(lua, -2);
+            if status != ffi::LUA_OK {
+                dump.free();
+                return Compiled::Failed(status);
+            }
+        }
+        dump.free();
+        Compiled::Function { only_reads_globals }
     }
 }
 
@@ -80,14 +124,14 @@ unsafe fn compile_here(lua: *mut lua_State, code: &[u8], name: &CStr, again: ffi
     unsafe {
         let may_leave = run::can_wait(lua);
         match compile(lua, code, name, || run::poll_if(lua, || may_leave)) {
-            Ok(ffi::LUA_OK) => 1,
-            Ok(_) => {
+            Compiled::Function { .. } => 1,
+            Compiled::Failed(_) => {
                 ffi::lua_pushnil(lua);
                 ffi::lua_insert(lua, -2);
                 2
             }
-            Err(Poll::Leave) => crate::leave(lua, again),
-            Err(_) => crate::stopped(lua),
+            Compiled::Ended(Poll::Leave) => crate::leave(lua, again),
+            Compiled::Ended(_) => crate::stopped(lua),
         }
     }
 }
@@ -189,23 +233,6 @@ pub struct FunctionRef {
     direct: bool,
 }
 
-/// Whether the chunk on top of the stack only reads globals.
-unsafe fn is_direct(lua: *mut lua_State) -> bool {
-    unsafe extern "C-unwind" fn write(_: *mut lua_State, part: *const c_void, len: usize, to: *mut c_void) -> c_int {
-        // SAFETY: the last argument is the buffer of the frame below, which has no destructor.
-        unsafe { (*(to as *mut Buffer)).extend(std::slice::from_raw_parts(part.cast(), len)) };
-        0
-    }
-    // SAFETY: the buffer is used by nothing else until this returns.
-    unsafe {
-        let mut dump = Buffer::begin(lua);
-        ffi::lua_dump(lua, write, (&raw mut dump).cast(), 1);
-        let direct = scan::only_reads_globals(dump.bytes());
-        dump.free();
-        direct
-    }
-}
-
 impl State {
     /// Compiles a chunk of text, of which a first line that begins with `#` is left out. `name` as `=name` or `@file`.
     ///
@@ -225,15 +252,14 @@ impl State {
         // SAFETY: the closure holds references only; `status` outlives it.
         let result = unsafe {
             self.protect(|lua| match compile(lua, code, name, poll) {
-                Ok(ffi::LUA_OK) => {
-                    let direct = is_direct(lua);
+                Compiled::Function { only_reads_globals: direct } => {
                     Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), direct })
                 }
-                Ok(status) => {
+                Compiled::Failed(status) => {
                     *out = status;
                     ffi::lua_error(lua)
                 }
-                Err(_) => None,
+                Compiled::Ended(_) => None,
             })
         };
         result.map_err(|mut error| {

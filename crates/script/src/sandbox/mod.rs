@@ -21,6 +21,7 @@ mod base;
 mod bit;
 mod buffer;
 mod call;
+mod chunk;
 mod coroutine;
 mod decimal;
 mod failure;
@@ -38,7 +39,6 @@ mod pace;
 mod pack;
 mod pattern;
 mod protect;
-mod scan;
 mod sort;
 mod string;
 mod substitute;
@@ -164,6 +164,10 @@ unsafe fn open(lua: *mut lua_State) {
         }
         ffi::lua_pushvalue(lua, 1);
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, globals_key());
+        ffi::lua_pushinteger(lua, 0);
+        arithmetic::push_of_numbers(lua);
+        ffi::lua_setmetatable(lua, -2);
+        ffi::lua_pop(lua, 1);
         // Unknown names are errors.
         ffi::lua_createtable(lua, 0, 1);
         ffi::lua_pushcfunction(lua, crate::function!(missing));

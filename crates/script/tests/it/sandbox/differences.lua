@@ -23,3 +23,10 @@ loadstring('a\n(b)') --> true function
 loadstring(';') --> true function
 loadstring('::a::') --> true function
 0xffffffffffffffff --> true -1
+pcall(loadstring('local a = {} return a / 3')) --> true false "[string "local a = {} return a / 3"]:1: attempt to perform arithmetic on a table value"
+(function() local a = 2.5 return a * 2 .. '' end)() --> true "5.0"
+10 / 2 .. '' --> true "5.0"
+1e3 .. '' --> true "1000.0"
+48427900502675.83 .. '' --> true "48427900502676.0"
+123456789012345 .. '' --> true "123456789012345"
+(function() local a, b = 1700000000000, 10000000 return a * b end)() --> true -1.4467440737095516e+18
