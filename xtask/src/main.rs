@@ -30,6 +30,7 @@ cargo xtask bench guard         instructions of the hot paths; names what grew b
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench idle          memory and cost of 10,000 idle connections
 cargo xtask bench logs          what a log line costs of a request
+cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),
         ["bench", "idle", rest @ ..] => idle::idle(rest),
         ["bench", "logs", rest @ ..] => logs::logs(rest),
+        ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),
         ["soak"] => soak::soak(),

@@ -1,5 +1,6 @@
 //! What commands cost: CPU time of the server for each, beside redis-server's.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,20 +15,20 @@ const CONNECTIONS: &str = "50";
 const KEYS: usize = 100_000;
 
 /// A command under load.
-struct Load {
-    name: &'static str,
+pub(super) struct Load {
+    pub(super) name: &'static str,
     /// Words with `__key__` and `__data__`; commands that follow each other are separated by ` ; `.
-    command: &'static str,
-    connections: &'static str,
-    pipeline: u32,
-    requests: u64,
+    pub(super) command: Cow<'static, str>,
+    pub(super) connections: &'static str,
+    pub(super) pipeline: u32,
+    pub(super) requests: u64,
     /// Numbers of `__key__` go up to this.
-    key_max: usize,
+    pub(super) key_max: usize,
 }
 
 impl Load {
     /// Runs it; gives CPU µs of the server per command.
-    fn run(&self, server: &Server, options: &Options) -> Result<f64, String> {
+    pub(super) fn run(&self, server: &Server, options: &Options) -> Result<f64, String> {
         let program = options.program.display().to_string();
         let address = format!("127.0.0.1:{}", server.port);
         let (requests, pipeline, key_max) =
@@ -63,7 +64,7 @@ impl Load {
 
 const fn load(name: &'static str, command: &'static str, pipeline: u32) -> Load {
     let requests = if pipeline == 1 { 150_000 } else { 1_200_000 };
-    Load { name, command, connections: CONNECTIONS, pipeline, requests, key_max: KEYS - 1 }
+    Load { name, command: Cow::Borrowed(command), connections: CONNECTIONS, pipeline, requests, key_max: KEYS - 1 }
 }
 
 const STRINGS: [Load; 4] = [
@@ -96,7 +97,12 @@ fn alternate(options: &Options, peers: &[Peer], loads: &[Load]) -> Result<Vec<Ve
     Ok(results)
 }
 
-fn table(part: &mut Part, peers: &[Peer], loads: &[Load], results: &[Vec<Vec<f64>>]) {
+pub(super) fn table<'n>(
+    part: &mut Part,
+    peers: &[Peer],
+    loads: impl Iterator<Item = &'n str>,
+    results: &[Vec<Vec<f64>>],
+) {
     let names: Vec<String> = peers.iter().map(|peer| peer.name()).collect();
     let _ = writeln!(
         part.text,
@@ -104,14 +110,14 @@ fn table(part: &mut Part, peers: &[Peer], loads: &[Load], results: &[Vec<Vec<f64
         names.join(" | "),
         "---|".repeat(peers.len())
     );
-    for (load, of_load) in loads.iter().zip(results) {
+    for (name, of_load) in loads.zip(results) {
         let cells: Vec<String> = of_load.iter().map(|values| spread(values, 3)).collect();
-        let _ = writeln!(part.text, "| {} | {} | {} |", load.name, cells.join(" | "), spread(&ratios(of_load), 3));
+        let _ = writeln!(part.text, "| {} | {} | {} |", name, cells.join(" | "), spread(&ratios(of_load), 3));
     }
 }
 
 /// The second peer's over the first's, run by run.
-fn ratios(of_load: &[Vec<f64>]) -> Vec<f64> {
+pub(super) fn ratios(of_load: &[Vec<f64>]) -> Vec<f64> {
     of_load[0].iter().zip(&of_load[1]).map(|(first, second)| second / first).collect()
 }
 
@@ -121,7 +127,7 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
     let peers = [Peer::Redis, Peer::Ours(1)];
     let results = alternate(options, &peers, &STRINGS)?;
     let _ = writeln!(part.text, "{KEYS} keys, {CONNECTIONS} connections.\n");
-    table(&mut part, &peers, &STRINGS, &results);
+    table(&mut part, &peers, STRINGS.iter().map(|load| load.name), &results);
     for (load, of_load) in STRINGS.iter().zip(&results) {
         let wanted = if load.pipeline == 1 { 0.9 } else { 0.7 };
         let ratio = median(&ratios(of_load));
@@ -131,7 +137,7 @@ pub(super) fn cpu(options: &Options) -> Result<Part, String> {
 }
 
 const fn few(name: &'static str, command: &'static str, key_max: usize) -> Load {
-    Load { name, command, connections: CONNECTIONS, pipeline: 16, requests: 300_000, key_max }
+    Load { name, command: Cow::Borrowed(command), connections: CONNECTIONS, pipeline: 16, requests: 300_000, key_max }
 }
 
 /// Commands on lists and sorted sets, each after what it needs.
@@ -183,7 +189,7 @@ pub(super) fn types(options: &Options) -> Result<Part, String> {
         }
     }
     let _ = writeln!(part.text, "{CONNECTIONS} connections, pipelines of 16; a sorted set of {KEYS} members.\n");
-    table(&mut part, &peers, &loads, &results);
+    table(&mut part, &peers, loads.iter().map(|load| load.name), &results);
     for (load, of_load) in loads.iter().zip(&results) {
         part.goal(&format!("{}, ours / Redis's", load.name), "≤ 0.8", median(&ratios(of_load)), |ratio| ratio <= 0.8);
     }
@@ -196,6 +202,7 @@ pub(super) fn types(options: &Options) -> Result<Part, String> {
 /// A transaction in a pipeline of 16 of them. One connection, because the load's next command is anybody's.
 const fn transaction(name: &'static str, command: &'static str, commands: u32) -> Load {
     let requests = 120_000 * commands as u64;
+    let command = Cow::Borrowed(command);
     Load { name, command, connections: "1", pipeline: 16 * commands, requests, key_max: KEYS - 1 }
 }
 
@@ -211,7 +218,7 @@ pub(super) fn transactions(options: &Options) -> Result<Part, String> {
     let peers = [Peer::Redis, Peer::Ours(1)];
     let results = alternate(options, &peers, &TRANSACTIONS)?;
     part.text += "One connection, a pipeline of 16 transactions; MULTI and EXEC count as commands.\n\n";
-    table(&mut part, &peers, &TRANSACTIONS, &results);
+    table(&mut part, &peers, TRANSACTIONS.iter().map(|load| load.name), &results);
     for (load, of_load) in TRANSACTIONS.iter().zip(&results) {
         part.goal(&format!("{}, ours / Redis's", load.name), "≤ 0.9", median(&ratios(of_load)), |ratio| ratio <= 0.9);
     }
@@ -250,7 +257,7 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let peers = [Peer::Ours(1), Peer::Ours(2)];
     let results = alternate(options, &peers, &STRINGS)?;
     part.text += "The load takes its part of both cores here.\n\n";
-    table(&mut part, &peers, &STRINGS, &results);
+    table(&mut part, &peers, STRINGS.iter().map(|load| load.name), &results);
     for (load, of_load) in STRINGS.iter().zip(&results) {
         let wanted = if load.pipeline == 1 { 1.1 } else { 1.3 };
         let ratio = median(&ratios(of_load));

@@ -1,0 +1,283 @@
+//! Scripts: what they cost beside redis-server's, and what others notice of a long one.
+
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::cpu::{Load, ratios, table};
+use super::peer::{Peer, Server};
+use super::{Options, Part};
+use crate::bench::{median, spread};
+use crate::run::output;
+
+/// The script of "Leveraging the power of Lua scripting with Dragonfly" that pushes JSON to lists and trims them: with
+/// five keys and five messages it is fifty commands.
+const LISTS: &str = "local messages = cjson.decode(ARGV[1]) for _, key in ipairs(KEYS) do \
+    for _, message in ipairs(messages) do redis.pcall('LPUSH', key, message) redis.pcall('LTRIM', key, 0, 50) end end \
+    return 'OK'";
+const DECLARED: &str = "return redis.call('INCR', KEYS[1])";
+const UNDECLARED: &str = "return redis.call('INCR', ARGV[1])";
+
+const OWN_KEYS: &str = "5 l1 l2 l3 l4 l5 [1,2,3,4,5]";
+const MANY_KEYS: &str = "5 __key__ __key__ __key__ __key__ __key__ [1,2,3,4,5]";
+
+/// A script under load: the words behind `EVALSHA sha`.
+struct Scripted {
+    name: &'static str,
+    script: &'static str,
+    words: &'static str,
+    connections: &'static str,
+    pipeline: u32,
+    requests: u64,
+}
+
+const fn lists(name: &'static str, words: &'static str, connections: &'static str) -> Scripted {
+    Scripted { name, script: LISTS, words, connections, pipeline: 5, requests: 40_000 }
+}
+
+const fn short(name: &'static str, script: &'static str, words: &'static str) -> Scripted {
+    Scripted { name, script, words, connections: "50", pipeline: 16, requests: 400_000 }
+}
+
+impl Scripted {
+    /// The load on a server, which gets the script.
+    fn on(&self, server: &Server) -> Result<Load, String> {
+        let sha = server.client()?.must(&["SCRIPT", "LOAD", self.script])?;
+        Ok(Load {
+            name: self.name,
+            command: format!("EVALSHA {sha} {}", self.words).into(),
+            connections: self.connections,
+            pipeline: self.pipeline,
+            requests: self.requests,
+            key_max: 999,
+        })
+    }
+}
+
+/// What each load gives on each peer, in alternating runs: CPU µs and real µs per script, `[load][peer][run]`.
+fn alternate(options: &Options, peers: &[Peer], scripts: &[Scripted]) -> Result<[Vec<Vec<Vec<f64>>>; 2], String> {
+    let servers: Vec<Server> = peers.iter().map(|peer| peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
+    let empty = vec![vec![Vec::new(); peers.len()]; scripts.len()];
+    let (mut cpu, mut real) = (empty.clone(), empty);
+    for round in 0..options.runs {
+        for (index, script) in scripts.iter().enumerate() {
+            for (place, (peer, server)) in peers.iter().zip(&servers).enumerate() {
+                let load = script.on(server)?;
+                let start = Instant::now();
+                let cpu_us = load.run(server, options)?;
+                let real_us = start.elapsed().as_secs_f64() * 1e6 / script.requests as f64;
+                println!("run {} {:<36} {:<24} {cpu_us:.3} µs CPU", round + 1, script.name, peer.name());
+                cpu[index][place].push(cpu_us);
+                real[index][place].push(real_us);
+            }
+        }
+    }
+    Ok([cpu, real])
+}
+
+const COSTS: [Scripted; 4] = [
+    lists("one connection, pipeline of 5", OWN_KEYS, "1"),
+    lists("50 connections, 1,000 lists", MANY_KEYS, "50"),
+    short("EVALSHA of INCR", DECLARED, "1 __key__"),
+    short("EVALSHA of INCR, undeclared key", UNDECLARED, "0 __key__"),
+];
+
+/// What scripts cost on one worker.
+pub(super) fn costs(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("costs", "What scripts cost");
+    let peers = [Peer::Redis, Peer::Ours(1)];
+    let [cpu, real] = alternate(options, &peers, &COSTS)?;
+    part.text += "Fifty commands on five lists, and one INCR; pipelines of 5 and of 16.\n\n";
+    table(&mut part, &peers, COSTS.iter().map(|script| script.name), &cpu);
+    let rate: Vec<f64> = ratios(&real[0]).iter().map(|ratio| 1.0 / ratio).collect();
+    let _ = writeln!(part.text, "\nRate of one connection, ours / Redis's: {}.", spread(&rate, 2));
+    part.goal("rate of one connection, ours / Redis's", "≥ 4", median(&rate), |ratio| ratio >= 4.0);
+    part.goal("CPU of fifty commands, ours / Redis's", "≤ 0.22", median(&ratios(&cpu[1])), |ratio| ratio <= 0.22);
+    part.goal("CPU of EVALSHA of INCR, ours / Redis's", "≤ 0.6", median(&ratios(&cpu[2])), |ratio| ratio <= 0.6);
+    let more: Vec<f64> = cpu[3][1].iter().zip(&cpu[2][1]).map(|(undeclared, declared)| undeclared / declared).collect();
+    part.goal("CPU of an undeclared key / a declared one", "≤ 1.2", median(&more), |ratio| ratio <= 1.2);
+    Ok(part)
+}
+
+const SHARED: [Scripted; 2] = [
+    lists("50 connections, 1,000 lists", MANY_KEYS, "50"),
+    lists("50 connections, the same five lists", OWN_KEYS, "50"),
+];
+
+/// What they cost on two workers.
+pub(super) fn workers(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("workers", "Scripts on two workers");
+    let peers = [Peer::Ours(1), Peer::Ours(2)];
+    let [cpu, _] = alternate(options, &peers, &SHARED)?;
+    part.text += "The load takes its part of both cores here.\n\n";
+    table(&mut part, &peers, SHARED.iter().map(|script| script.name), &cpu);
+    for (script, of_load, wanted) in [(&SHARED[0], &cpu[0], 1.2), (&SHARED[1], &cpu[1], 1.25)] {
+        let ratio = median(&ratios(of_load));
+        part.goal(&format!("{}, two / one", script.name), &format!("≤ {wanted}"), ratio, |ratio| ratio <= wanted);
+    }
+    Ok(part)
+}
+
+/// A script that runs for long, on keys of its own; `%` stands for a number of turns.
+struct Long {
+    name: &'static str,
+    script: &'static str,
+    ends: bool,
+}
+
+const LONG: [Long; 5] = [
+    Long {
+        name: "writes to its key",
+        script: "for i = 1, 6000000 do redis.call('SET', KEYS[1], i) end return 1",
+        ends: true,
+    },
+    Long { name: "computes", script: "local x = 0 for i = 1, 600000000 do x = x + i % 7 end return x", ends: true },
+    Long {
+        name: "works on strings",
+        script: "local t = {} for i = 1, 10000000 do t[i % 100 + 1] = string.rep('x', 100) .. i end return #t",
+        ends: true,
+    },
+    Long {
+        name: "scans, without atomicity",
+        script: "#!lua flags=disable-atomicity\nlocal n, c = 0, '0' for turn = 1, 20 do repeat \
+                 local r = redis.call('SCAN', c, 'COUNT', 100) c = r[1] n = n + #r[2] until c == '0' end return n",
+        ends: true,
+    },
+    Long { name: "never ends", script: "while true do end", ends: false },
+];
+
+/// How long others are looked at while a script runs.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// What others notice of a long script, everything of the server on one core.
+pub(super) fn others(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("others", "What others notice of a long script");
+    let server = Peer::Ours(1).start(&options.program, &[])?;
+    let mut client = server.client()?;
+    super::peer::fill(&mut client, 1_000_000, |n| {
+        vec![b"SET".to_vec(), format!("key:{n}").into_bytes(), vec![b'v'; 32]]
+    })?;
+    let alone = gets(options, &server, None)?;
+    let rate = alone.rate / 2.0;
+    let _ = writeln!(
+        part.text,
+        "The server and its script threads share core 0. GETs of a million keys over 20 connections, at {rate:.0} a \
+         second: half of what the worker does alone. Runs of {} s.\n\n| the script | GET p99, ms | slowest, ms |\n|---|---|---|",
+        LOOK.as_secs()
+    );
+    let (mut p99, mut slowest) = (0.0_f64, 0.0_f64);
+    for long in &LONG {
+        let mut owner = server.client()?;
+        owner.add(&[b"EVAL", long.script.as_bytes(), b"1", b"long"]);
+        owner.flush()?;
+        let seen = gets(options, &server, Some(rate))?;
+        let _ = writeln!(part.text, "| {} | {:.3} | {:.3} |", long.name, seen.p99_ms, seen.max_ms);
+        println!("{:<28} p99 {:.3} ms, max {:.3} ms", long.name, seen.p99_ms, seen.max_ms);
+        (p99, slowest) = (p99.max(seen.p99_ms), slowest.max(seen.max_ms));
+        if long.ends {
+            owner.answer()?;
+        } else {
+            client.must(&["CONFIG", "SET", "busy-reply-threshold", "1"])?;
+            client.must(&["SCRIPT", "KILL"])?;
+            owner.answer()?;
+        }
+    }
+    part.goal("GET p99 beside a long script, ms", "≤ 1", p99, |ms| ms <= 1.0);
+    part.goal("slowest GET beside a long script, ms", "≤ 5", slowest, |ms| ms <= 5.0);
+    let mut owner = server.client()?;
+    let start = Instant::now();
+    owner.add(&[b"EVAL", LONG[1].script.as_bytes(), b"0"]);
+    owner.flush()?;
+    let beside = gets(options, &server, None)?;
+    let mut load = background(options, &server)?;
+    owner.answer()?;
+    let took = start.elapsed().as_secs_f64();
+    // It ends by itself otherwise, after its time.
+    let _ = load.kill();
+    let _ = load.wait();
+    part.goal("GETs at saturation, of those without a script", "≥ 0.4", beside.rate / alone.rate, |part| part >= 0.4);
+    part.goal("a script of 3 s at saturation, s", "≤ 15", took, |seconds| seconds <= 15.0);
+    Ok(part)
+}
+
+/// What GETs of others saw.
+struct Seen {
+    rate: f64,
+    p99_ms: f64,
+    max_ms: f64,
+}
+
+fn words(options: &Options, server: &Server, seconds: u64, rate: Option<f64>) -> Vec<String> {
+    let mut words = vec![options.program.display().to_string()];
+    let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+    add(&format!("bench redis -s 127.0.0.1:{} -c 20 --key-prefix key: --key-max 999999 --json", server.port));
+    add(&format!("-d {seconds}s"));
+    if let Some(rate) = rate {
+        add(&format!("--rate {rate:.0}"));
+    }
+    words.push("GET __key__".into());
+    words
+}
+
+fn gets(options: &Options, server: &Server, rate: Option<f64>) -> Result<Seen, String> {
+    let words = words(options, server, LOOK.as_secs(), rate);
+    let mut arguments = vec!["-c", "1"];
+    arguments.extend(words.iter().map(String::as_str));
+    let text = output("taskset", &arguments).ok_or("the load of GETs failed")?;
+    let figure = |from: &str, name: &str| {
+        let text = &text[text.find(from)?..];
+        let rest = &text[text.find(name)? + name.len()..];
+        rest.split([',', '}', '\n']).next()?.trim().parse::<f64>().ok()
+    };
+    let figure = |from, name| figure(from, name).ok_or(format!("the report has no {name}: {text}"));
+    let latency = "\"latency_us\"";
+    Ok(Seen {
+        rate: figure("", "\"answered_per_s\":")?,
+        p99_ms: figure(latency, "\"p99\":")? / 1e3,
+        max_ms: figure(latency, "\"max\":")? / 1e3,
+    })
+}
+
+/// GETs as fast as they go, until they are ended.
+fn background(options: &Options, server: &Server) -> Result<std::process::Child, String> {
+    Command::new("taskset")
+        .args(["-c", "1"])
+        .args(words(options, server, 20, None))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| error.to_string())
+}
+
+/// What a script takes beside its text, and what a million runs leave.
+pub(super) fn memory(options: &Options) -> Result<Part, String> {
+    const SCRIPTS: usize = 10_000;
+    let mut part = Part::new("memory", "What scripts take of memory");
+    let server = Peer::Ours(2).start(&options.program, &[])?;
+    let mut client = server.client()?;
+    let text = |n: usize| format!("local n = {n} local t = {{}} for i = 1, n % 7 do t[i] = i end return #t + n");
+    client.must(&["EVAL", &text(0), "0"])?;
+    let before = server.resident()?;
+    super::peer::fill(&mut client, SCRIPTS, |n| vec![b"SCRIPT".to_vec(), b"LOAD".to_vec(), text(n).into_bytes()])?;
+    super::peer::fill(&mut client, SCRIPTS, |n| vec![b"EVAL".to_vec(), text(n).into_bytes(), b"0".to_vec()])?;
+    let of_text: usize = (0..SCRIPTS).map(|n| text(n).len()).sum();
+    let each = (server.resident()? - before - of_text as f64) / SCRIPTS as f64;
+    let _ = writeln!(
+        part.text,
+        "{SCRIPTS} loaded scripts of about 80 bytes, each run once: {each:.0} bytes each beside its text."
+    );
+    part.goal("bytes of a loaded script beside its text", "≤ 8192", each, |bytes| bytes <= 8192.0);
+    let run = |client: &mut super::peer::Client| {
+        super::peer::fill(client, 500_000, |_| {
+            [&b"EVAL"[..], b"local t = {} for i = 1, 10 do t[i] = ARGV[1] .. i end return #t", b"0", b"x"]
+                .map(<[u8]>::to_vec)
+                .to_vec()
+        })
+    };
+    run(&mut client)?;
+    let middle = server.resident()?;
+    run(&mut client)?;
+    let grown = (server.resident()? - middle) / 1e6;
+    part.goal("growth over 500,000 evaluations more, MB", "≤ 1", grown, |megabytes| megabytes <= 1.0);
+    Ok(part)
+}
