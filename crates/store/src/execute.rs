@@ -130,13 +130,15 @@ pub(crate) struct Who<'w> {
     pub(crate) now_ms: Option<i64>,
     /// Where a section's effects are collected.
     pub(crate) collected: Option<&'w Collected>,
+    /// Its ticket holds all keys of the command.
+    pub(crate) covers: bool,
     pub(crate) blocks: Blocks<'w>,
 }
 
 impl Who<'_> {
     /// A client that may wait for a reply in this form.
     pub(crate) fn plain(form: ReplyForm) -> Who<'static> {
-        Who { id: NOBODY, now_ms: None, collected: None, blocks: Blocks::As(form) }
+        Who { id: NOBODY, now_ms: None, collected: None, covers: false, blocks: Blocks::As(form) }
     }
 }
 
@@ -329,7 +331,7 @@ impl Inner {
             }
         }
         self.lock_keys(&mut ctx, spec);
-        if ctx.locks.any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
+        if !who.covers && ctx.locks.any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
             return Attempted::Held;
         }
         handle(&mut ctx, out);

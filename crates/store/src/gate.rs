@@ -55,7 +55,8 @@ struct Waiting {
 /// Proof that a thread is inside the gate.
 pub struct Pass<'s> {
     gate: &'s Gate,
-    counter: &'s AtomicU32,
+    /// Where it is counted; [`None`] if its owner has a ticket, which keeps the gate open by itself.
+    counter: Option<&'s AtomicU32>,
 }
 
 impl Pass<'_> {
@@ -68,10 +69,14 @@ impl Pass<'_> {
         struct Back<'p>(&'p Pass<'p>);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
-                self.0.gate.count_in(self.0.counter);
+                if let Some(counter) = self.0.counter {
+                    self.0.gate.count_in(counter);
+                }
             }
         }
-        self.gate.turnstile.leave(self.counter);
+        if let Some(counter) = self.counter {
+            self.gate.turnstile.leave(counter);
+        }
         let _back = Back(self);
         work()
     }
@@ -91,7 +96,9 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.turnstile.leave(self.counter);
+        if let Some(counter) = self.counter {
+            self.gate.turnstile.leave(counter);
+        }
     }
 }
 
@@ -106,7 +113,7 @@ impl Closed<'_> {
     /// flushed or swapped.
     pub(crate) fn pass(&self) -> Pass<'_> {
         self.gate.alone.fetch_add(1, Ordering::Relaxed);
-        Pass { gate: self.gate, counter: &self.gate.alone }
+        Pass { gate: self.gate, counter: Some(&self.gate.alone) }
     }
 }
 
@@ -145,7 +152,14 @@ impl Gate {
     pub(crate) fn enter(&self) -> Pass<'_> {
         let counter = self.turnstile.counter(thread_number());
         let counter = if self.count_in(counter) { counter } else { &self.alone };
-        Pass { gate: self, counter }
+        Pass { gate: self, counter: Some(counter) }
+    }
+
+    /// A pass for who has a ticket that was counted in: while it exists nobody closes the gate.
+    #[inline]
+    pub(crate) fn enter_with(&self, _ticket: &Ticket) -> Pass<'_> {
+        assert_none_locked();
+        Pass { gate: self, counter: None }
     }
 
     /// Counts a thread in; false if it has closed the gate itself and was counted among those who are alone.

@@ -59,6 +59,15 @@ impl KeyRule {
     /// Every other word, from the first on.
     pub const PAIRS: KeyRule = KeyRule::Range { first: 1, last: -1, step: 2 };
 
+    /// The word of the key, of a command that has one and no other.
+    #[inline]
+    pub fn only(self) -> Option<usize> {
+        match self {
+            KeyRule::Range { first, last, .. } if first == last => Some(first as usize),
+            _ => None,
+        }
+    }
+
     /// The keys of a command whose number of words has been checked.
     pub fn keys(self, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
         match self {

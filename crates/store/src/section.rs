@@ -269,8 +269,8 @@ impl Section {
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
             let (id, now_ms) = (self.ticket.id, Some(self.now_ms));
-            let who = Who { id, now_ms, collected: Some(&collected), blocks: Blocks::Never };
-            let pass = self.inner.gate.enter();
+            let who = Who { id, now_ms, collected: Some(&collected), covers: true, blocks: Blocks::Never };
+            let pass = self.inner.gate.enter_with(&self.ticket);
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
         self.effects = collected.into_inner();
@@ -323,6 +323,9 @@ impl Section {
 
     /// Makes sure that the section holds all keys of a command.
     fn cover_all(&mut self, spec: &CommandSpec, db: u32, words: &[&[u8]]) -> Result<(), SectionError> {
+        if let Some(word) = spec.keys.only() {
+            return self.cover(db, words[word], spec.mode());
+        }
         for key in self.inner.keys_of(spec, words, db) {
             self.cover(key.db, words[key.word as usize], spec.mode())?;
         }

@@ -100,10 +100,12 @@ impl Inner {
     pub(crate) fn enter_queues_within(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
         self.gate.add_ticket(pass);
         let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
-        for (held, &lock) in ticket.keys.iter().zip(&of_key) {
-            locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
-        }
         let granted = grant_if_free(&mut locks, &of_key, ticket);
+        if !granted {
+            for (held, &lock) in ticket.keys.iter().zip(&of_key) {
+                locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
+            }
+        }
         SectionCounts::count(if granted { &self.sections.granted } else { &self.sections.parked });
         granted
     }
@@ -163,8 +165,11 @@ impl Inner {
     pub(crate) fn enter_as_taker(&self, ticket: &Arc<Ticket>) -> bool {
         let pass = self.gate.enter();
         let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
-        locks[0].holds.get_or_insert_default().queue(&ticket.keys[0].key, ticket);
-        grant_if_free(&mut locks, &of_key, ticket)
+        let granted = grant_if_free(&mut locks, &of_key, ticket);
+        if !granted {
+            locks[0].holds.get_or_insert_default().queue(&ticket.keys[0].key, ticket);
+        }
+        granted
     }
 
     /// Takes a section that has given up its wait for one more key out of the queue. Those behind it may have their
@@ -303,7 +308,7 @@ impl Inner {
             }
             Some(waiter) => Blocks::Known { waiter, won: &won },
         };
-        let who = Who { id: ticket.id, now_ms: None, collected: None, blocks };
+        let who = Who { id: ticket.id, now_ms: None, collected: None, covers: true, blocks };
         let mut ready = VecDeque::new();
         let mut blocked = false;
         let (reply, worked) = caught(command.form, |out| {

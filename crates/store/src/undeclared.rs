@@ -92,7 +92,13 @@ pub(crate) struct Alone<'a> {
 
 impl Alone<'_> {
     fn who(&self) -> Who<'_> {
-        Who { id: NOBODY, now_ms: Some(self.now_ms), collected: Some(self.collected), blocks: Blocks::Never }
+        Who {
+            id: NOBODY,
+            now_ms: Some(self.now_ms),
+            collected: Some(self.collected),
+            covers: false,
+            blocks: Blocks::Never,
+        }
     }
 
     /// Carries out a command.

@@ -173,6 +173,14 @@ impl Inner {
 
     fn visits_many(&self, visits: Visits, spec: &CommandSpec, words: &[&[u8]], db: u32) -> bool {
         let pass = self.gate.enter();
+        if let Some(word) = spec.keys.only().filter(|_| !matches!(visits, Visits::Pairs | Visits::Drawn(_))) {
+            // Most stripes have nothing that is large.
+            let stripe = self.keyspace.stripe_of(self.keyspace.hasher.hash(words[word]));
+            let of_db = self.keyspace.db(&pass, db);
+            if of_db.is_none_or(|db| db.figures[stripe].bytes.load(Ordering::Relaxed) < BYTES_MIN) {
+                return false;
+            }
+        }
         let keys = self.keys_of(spec, words, db);
         let (mut sum, mut least, mut product) = (0_usize, usize::MAX, 1_usize);
         for (place, key) in keys.iter().enumerate() {
