@@ -1,3 +1,4 @@
+-- What scripts can tell, and what it gives here; the section "Lua" of docs/reference/scripting.md tells users.
 -0 --> true 0
 local goto=1 return goto --> nil "user_script:1: '<name>' expected near 'goto'"
 return '\x41' --> true "A"
