@@ -47,6 +47,7 @@ flags! {
     SKIP_SLOWLOG = 20, "skip_slowlog";
     FAST = 10, "fast";
     NO_AUTH = 11, "no_auth";
+    NO_MANDATORY_KEYS = 15, "no_mandatory_keys";
     MOVABLEKEYS = 12, "movablekeys";
     NO_MULTI = 13, "no_multi";
     ALLOW_BUSY = 14, "allow_busy";

@@ -62,8 +62,6 @@ const REASONS: &[(&str, &str)] = &[
     ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),
     ("failover", REPLICATION),
-    ("fcall", SCRIPTS),
-    ("function", SCRIPTS),
     ("lastsave", SAVING),
     ("migrate", CLUSTER),
     ("module", MODULES),

@@ -67,10 +67,18 @@ exists key:k...
 expire key:k seconds:i [condition=<NX|XX|GT|LT>]
 expireat key:k unix-time-seconds:u [condition=<NX|XX|GT|LT>]
 expiretime key:k
+fcall function numkeys:i [key:k...] [arg...]
+fcall_ro function numkeys:i [key:k...] [arg...]
 fieldexpire key:k seconds:i field...
 fieldttl key:k field
 flushall [async=<ASYNC|SYNC>]
 flushdb [async=<ASYNC|SYNC>]
+function|delete library-name
+function|flush [async=<ASYNC|SYNC>]
+function|kill [named=(function [FORCE])]
+function|list [LIBRARYNAME library-name-pattern] [WITHCODE]
+function|load [REPLACE] function-code
+function|restore serialized-value [policy=<FLUSH|APPEND|REPLACE>]
 geoadd key:k [condition=<NX|XX>] [change!CH] longitude_latitude_member=(longitude:d latitude:d member)...
 geodist key:k member1 member2 [unit=<M|KM|FT|MI>]
 geohash key:k member...
@@ -191,7 +199,7 @@ saddex key:k [KEEPTTL] seconds:i member...
 scan cursor:i [MATCH pattern:p] [COUNT count:i] [TYPE type]
 scard key:k
 script|exists sha1...
-script|flush [flush_type=<ASYNC|SYNC>]
+script|flush [async=<ASYNC|SYNC>]
 script|kill [script] [FORCE]
 script|load script
 sdiff key:k...

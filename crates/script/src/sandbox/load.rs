@@ -233,6 +233,17 @@ pub struct FunctionRef {
     direct: bool,
 }
 
+impl FunctionRef {
+    /// Pushes the function.
+    ///
+    /// # Safety
+    /// `lua` belongs to the state that keeps the function, and has a free slot.
+    pub unsafe fn push(&self, lua: *mut lua_State) {
+        // SAFETY: as promised by the caller; reading the registry raises nothing.
+        unsafe { ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, i64::from(self.reference)) };
+    }
+}
+
 impl State {
     /// Compiles a chunk of text, of which a first line that begins with `#` is left out. `name` as `=name` or `@file`.
     ///
@@ -280,7 +291,7 @@ impl State {
     /// A coroutine that will run `function`: push arguments on it, then resume it with their number. What a script did
     /// to the environment of the function before is undone, and so is what it set in `cjson`.
     pub fn begin(&mut self, function: &FunctionRef) -> Result<Coroutine, Error> {
-        let coroutine = self.coroutine()?;
+        let coroutine = self.begin_empty()?;
         let thread = coroutine.thread();
         // SAFETY: the coroutine's stack is empty and has room. Reading the registry and setting an upvalue raise
         // nothing.
@@ -294,8 +305,15 @@ impl State {
             if ffi::lua_setupvalue(thread, 1, 1).is_null() {
                 ffi::lua_settop(thread, 1);
             }
-            json::reset(thread);
         }
+        Ok(coroutine)
+    }
+
+    /// A coroutine whose function is still to be pushed. What a script set in `cjson` before is undone.
+    pub fn begin_empty(&mut self) -> Result<Coroutine, Error> {
+        let coroutine = self.coroutine()?;
+        // SAFETY: the coroutine's stack is empty and has room.
+        unsafe { json::reset(coroutine.thread()) };
         Ok(coroutine)
     }
 }

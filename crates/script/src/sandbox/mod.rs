@@ -168,22 +168,37 @@ unsafe fn open(lua: *mut lua_State) {
         arithmetic::push_of_numbers(lua);
         ffi::lua_setmetatable(lua, -2);
         ffi::lua_pop(lua, 1);
-        // Unknown names are errors.
-        ffi::lua_createtable(lua, 0, 1);
-        ffi::lua_pushcfunction(lua, crate::function!(missing));
-        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
-        ffi::lua_pushvalue(lua, -1);
-        ffi::lua_setmetatable(lua, 1);
-        seal(lua);
         ffi::lua_pushvalue(lua, 1);
-        seal(lua);
-        ffi::lua_insert(lua, 2);
-        protect::show(lua);
-        ffi::lua_pushvalue(lua, 2);
+        seal_strictly(lua);
+        ffi::lua_pushvalue(lua, -1);
         ffi::lua_setfield(lua, 1, c"_G".as_ptr());
         // What the functions of a chunk have for their globals.
         ffi::lua_rawseti(lua, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_GLOBALS);
         ffi::lua_settop(lua, 0);
+    }
+}
+
+/// Replaces the table on top of the stack by one that scripts can only read, as [`seal`] does, and in which they find
+/// what is there or get an error, as among globals.
+///
+/// # Safety
+/// The table is on top; may raise.
+pub unsafe fn seal_strictly(lua: *mut lua_State) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        let table = ffi::lua_gettop(lua);
+        ffi::luaL_checkstack(lua, 8, std::ptr::null());
+        ffi::lua_createtable(lua, 0, 1);
+        ffi::lua_pushcfunction(lua, crate::function!(missing));
+        ffi::lua_setfield(lua, -2, c"__index".as_ptr());
+        ffi::lua_pushvalue(lua, -1);
+        ffi::lua_setmetatable(lua, table);
+        seal(lua);
+        ffi::lua_pushvalue(lua, table);
+        seal(lua);
+        ffi::lua_insert(lua, -2);
+        protect::show(lua);
+        ffi::lua_remove(lua, table);
     }
 }
 

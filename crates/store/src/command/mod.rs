@@ -59,6 +59,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     field_expiry::COMMANDS,
     list::COMMANDS,
     crate::script::command::COMMANDS,
+    crate::script::function_command::COMMANDS,
     zset::change::COMMANDS,
     zset::range::COMMANDS,
     zset::pop::COMMANDS,

@@ -17,6 +17,7 @@
 //! Another type adds its number to [`restore`] and its object to [`dump`], both over the same lengths and strings.
 
 mod crc64;
+mod library;
 mod lzf;
 mod ziplist;
 mod zipmap;
@@ -29,6 +30,7 @@ use crate::object::list::End;
 use crate::object::{Hash, Kind, List, Packed, Set, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
+pub(crate) use library::{dump_libraries, restore_libraries};
 
 /// The version that is written.
 const VERSION: u16 = 10;
@@ -136,14 +138,19 @@ fn seal(mut object: Vec<u8>, version: u16) -> Vec<u8> {
     object
 }
 
-/// The value of a payload.
-pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
+/// What a payload is about, if it is of a known version and as it was sealed.
+fn opened(payload: &[u8]) -> Result<&[u8], Wrong> {
     let (body, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>().ok_or(Wrong::Envelope)?;
     let (object, version) = body.split_last_chunk::<VERSION_BYTES>().ok_or(Wrong::Envelope)?;
     if u16::from_le_bytes(*version) > VERSION_MAX || u64::from_le_bytes(*checksum) != crc64(body) {
         return Err(Wrong::Envelope);
     }
-    let mut reader = Reader(object);
+    Ok(object)
+}
+
+/// The value of a payload.
+pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
+    let mut reader = Reader(opened(payload)?);
     match reader.byte()? {
         TYPE_STRING => Ok(reader.string()?.into_value()),
         TYPE_LIST => reader.list(|reader, list| {
@@ -537,6 +544,7 @@ impl<'a> Reader<'a> {
 /// Restores what a peer may send: as it is, and with a right trailer so that the object is reached. Nothing may panic,
 /// a value is never longer than its payload allows, and what was restored is dumped and restored again unchanged.
 pub fn fuzz_restore(data: &[u8]) {
+    let _ = restore_libraries(&seal(data.to_vec(), VERSION));
     let _ = restore(data);
     for object in [data.to_vec(), [&[TYPE_STRING], data].concat(), [&[TYPE_STRING, LZF], data].concat()] {
         let longest = object.len().saturating_mul(88).max(20);

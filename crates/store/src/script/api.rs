@@ -47,7 +47,8 @@ impl How {
     }
 }
 
-const FUNCTIONS: &[(&CStr, lua_CFunction)] = &[
+/// What functions of libraries find.
+pub(super) const OF_FUNCTIONS: &[(&CStr, lua_CFunction)] = &[
     (c"call", function!(call)),
     (c"pcall", function!(pcall)),
     (c"acall", function!(acall)),
@@ -57,11 +58,15 @@ const FUNCTIONS: &[(&CStr, lua_CFunction)] = &[
     (c"status_reply", function!(status_reply)),
     (c"setresp", function!(setresp)),
     (c"set_repl", function!(set_repl)),
+    (c"log", function!(log)),
+    (c"acl_check_cmd", function!(acl_check_cmd)),
+];
+
+/// What only scripts find.
+const OF_SCRIPTS: &[(&CStr, lua_CFunction)] = &[
     (c"replicate_commands", function!(replicate_commands)),
     (c"breakpoint", function!(breakpoint)),
     (c"debug", function!(debug)),
-    (c"log", function!(log)),
-    (c"acl_check_cmd", function!(acl_check_cmd)),
 ];
 
 const NUMBERS: &[(&CStr, i64)] = &[
@@ -84,17 +89,8 @@ const NUMBERS: &[(&CStr, i64)] = &[
 pub(crate) unsafe fn open(lua: *mut lua_State) {
     // SAFETY: as promised by the caller; constants and functions are pushed and set.
     unsafe {
-        ffi::lua_createtable(lua, 0, (FUNCTIONS.len() + NUMBERS.len() + 1) as c_int);
-        for (name, function) in FUNCTIONS {
-            ffi::lua_pushcfunction(lua, *function);
-            ffi::lua_setfield(lua, -2, name.as_ptr());
-        }
-        for (name, number) in NUMBERS {
-            ffi::lua_pushinteger(lua, *number);
-            ffi::lua_setfield(lua, -2, name.as_ptr());
-        }
-        push_bytes(lua, crate::server::REDIS_VERSION.as_bytes());
-        ffi::lua_setfield(lua, -2, c"REDIS_VERSION".as_ptr());
+        push_table(lua, OF_FUNCTIONS, |_| true);
+        set_functions(lua, OF_SCRIPTS);
         sluicegate_script::seal(lua);
         sluicegate_script::push_globals(lua);
         for name in [c"redis", c"server"] {
@@ -103,6 +99,38 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
             ffi::lua_rawset(lua, -3);
         }
         ffi::lua_settop(lua, -3);
+    }
+}
+
+/// Leaves a table with these functions on the stack, and with the constants that are wanted. May raise.
+///
+/// # Safety
+/// Called inside a protected call.
+pub(super) unsafe fn push_table(
+    lua: *mut lua_State,
+    functions: &[(&CStr, lua_CFunction)],
+    wants: impl Fn(&str) -> bool,
+) {
+    // SAFETY: as promised by the caller; constants and functions are pushed and set.
+    unsafe {
+        ffi::lua_createtable(lua, 0, (functions.len() + NUMBERS.len() + 1) as c_int);
+        set_functions(lua, functions);
+        for (name, number) in NUMBERS.iter().filter(|(name, _)| wants(name.to_str().unwrap_or_default())) {
+            ffi::lua_pushinteger(lua, *number);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
+        push_bytes(lua, crate::server::REDIS_VERSION.as_bytes());
+        ffi::lua_setfield(lua, -2, c"REDIS_VERSION".as_ptr());
+    }
+}
+
+unsafe fn set_functions(lua: *mut lua_State, functions: &[(&CStr, lua_CFunction)]) {
+    // SAFETY: as `push_table`.
+    unsafe {
+        for (name, function) in functions {
+            ffi::lua_pushcfunction(lua, *function);
+            ffi::lua_setfield(lua, -2, name.as_ptr());
+        }
     }
 }
 
@@ -273,10 +301,25 @@ unsafe fn push_error(lua: *mut lua_State, host: &Host, text: &[u8]) {
 }
 
 /// Raises such an error.
-unsafe fn fail(lua: *mut lua_State, text: &CStr) -> c_int {
+///
+/// # Safety
+/// As any C function; nothing with a destructor is alive in the caller.
+pub(super) unsafe fn fail(lua: *mut lua_State, text: &CStr) -> c_int {
     // SAFETY: as `push_error`.
     unsafe {
         push_error(lua, host_of(lua), text.to_bytes());
+        ffi::lua_error(lua)
+    }
+}
+
+/// The same with the text on top of the stack.
+///
+/// # Safety
+/// As `fail`.
+pub(super) unsafe fn fail_with(lua: *mut lua_State) -> c_int {
+    // SAFETY: the text stays on the stack.
+    unsafe {
+        push_error(lua, host_of(lua), to_bytes(lua, -1).unwrap_or_default());
         ffi::lua_error(lua)
     }
 }
@@ -302,10 +345,19 @@ unsafe fn error_reply(lua: *mut lua_State) -> c_int {
             push_error(lua, host_of(lua), b"wrong number or type of arguments");
             return 1;
         }
-        let text = to_bytes(lua, 1).unwrap_or_default();
+        let mut text = to_bytes(lua, 1).unwrap_or_default();
+        text = text.strip_prefix(b"-").unwrap_or(text);
+        while let [rest @ .., b'\r' | b'\n'] = text {
+            text = rest;
+        }
+        if !text.contains(&b' ') {
+            // There is no code.
+            push_error(lua, host_of(lua), text);
+            return 1;
+        }
         ffi::lua_createtable(lua, 0, 1);
         host_of(lua).push_name(lua, Name::Err);
-        push_bytes(lua, text.strip_prefix(b"-").unwrap_or(text));
+        push_bytes(lua, text);
         ffi::lua_rawset(lua, -3);
         1
     }
@@ -375,7 +427,11 @@ unsafe fn debug(_: *mut lua_State) -> c_int {
     0
 }
 
-unsafe fn log(lua: *mut lua_State) -> c_int {
+/// `redis.log(level, text…)`.
+///
+/// # Safety
+/// As any C function.
+pub(super) unsafe fn log(lua: *mut lua_State) -> c_int {
     // SAFETY: strings are borrowed from the stack until the function returns; nothing raises meanwhile.
     unsafe {
         let count = ffi::lua_gettop(lua);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Scripting;
-use super::control::{Control, Kill};
+use super::control::Control;
 use crate::Inner;
 use crate::hold::Ticket;
 
@@ -28,6 +28,8 @@ pub(crate) enum Killed {
     None,
     /// It has written.
     Unkillable,
+    /// There is none to be ended by this command; what runs is ended by the other one, which the text says.
+    Other(&'static str),
 }
 
 impl Scripting {
@@ -39,37 +41,42 @@ impl Scripting {
         }
     }
 
-    /// Ends every script that is too old and has not written.
-    pub(crate) fn kill_old(&self, how: Kill) -> Killed {
+    /// Ends every script, or every function, that is too old and has not written.
+    pub(crate) fn kill_old(&self, are_functions: bool) -> Killed {
         let threshold = self.threshold().unwrap_or_default();
-        let is_function = how == Kill::Function;
-        let all = self.running.all();
-        let old = || all.iter().filter(|control| control.is_function() == is_function && control.age() >= threshold);
-        if old().next().is_none() {
+        let old: Vec<Arc<Control>> =
+            self.running.all().into_iter().filter(|control| control.age() >= threshold).collect();
+        if old.is_empty() {
             return Killed::None;
         }
-        let mut killed = Killed::Unkillable;
-        for control in old().filter(|control| !control.wrote.load(Ordering::SeqCst)) {
-            control.kill(how);
-            killed = Killed::Done;
+        let mut killed = Killed::Other(if are_functions { BUSY_SCRIPT } else { BUSY_FUNCTION });
+        for control in old.iter().filter(|control| control.code.is_function() == are_functions) {
+            if !control.has_written() {
+                control.kill();
+                killed = Killed::Done;
+            } else if killed != Killed::Done {
+                killed = Killed::Unkillable;
+            }
         }
         killed
     }
 
-    /// Ends the scripts of this number or SHA-1; those that have written too if it is forced.
-    pub(crate) fn kill_named(&self, name: &[u8], how: Kill, is_forced: bool) -> Killed {
+    /// Ends the scripts of this number or SHA-1, or functions of this number or name; those that have written too if it
+    /// is forced.
+    pub(crate) fn kill_named(&self, name: &[u8], are_functions: bool, is_forced: bool) -> Killed {
         let id = std::str::from_utf8(name).ok().and_then(|text| text.parse::<u64>().ok());
         let mut killed = Killed::None;
         for control in self.running.all() {
-            if Some(control.id) != id && !control.sha.eq_ignore_ascii_case(name) {
+            let is_meant = Some(control.id) == id || control.code.name().as_bytes().eq_ignore_ascii_case(name);
+            if !is_meant || control.code.is_function() != are_functions {
                 continue;
             }
-            if control.wrote.load(Ordering::SeqCst) && !is_forced {
-                killed = if killed == Killed::None { Killed::Unkillable } else { killed };
-                continue;
+            if !control.has_written() || is_forced {
+                control.kill();
+                killed = Killed::Done;
+            } else if killed != Killed::Done {
+                killed = Killed::Unkillable;
             }
-            control.kill(how);
-            killed = Killed::Done;
         }
         killed
     }
@@ -87,7 +94,7 @@ impl Inner {
         }
         for control in old {
             let section = control.section.load(Ordering::SeqCst);
-            let text = if control.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
+            let text = if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
             self.waiting_behind(section).into_iter().for_each(|ticket| self.refuse(ticket, text));
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::busy::Killed;
-use super::control::Kill;
+use super::code::Code;
 use super::interpreter;
 use super::registry::Script;
 use super::run::{self, Call, Job, Pending};
@@ -14,6 +14,7 @@ use super::source::{self, Flags};
 use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler};
 use crate::keys::KeyRule;
+use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Waits};
 use crate::section::Section;
 
@@ -72,11 +73,16 @@ fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Par
 
 /// The number of keys; where it makes no sense the error has been said.
 fn keys(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<usize> {
+    keys_or(start, "ERR value is not an integer or out of range", out)
+}
+
+/// The same, with what is said where there is no number.
+pub(super) fn keys_or(start: &Start<'_>, no_number: &str, out: &mut dyn ReplySink) -> Option<usize> {
     let text = match parse_i64(start.words[2]) {
         Some(keys) if keys > start.words.len() as i64 - 3 => "ERR Number of keys can't be greater than number of args",
         Some(keys) if keys < 0 => "ERR Number of keys can't be negative",
         Some(keys) => return Some(keys as usize),
-        None => "ERR value is not an integer or out of range",
+        None => no_number,
     };
     out.error(text);
     None
@@ -89,14 +95,6 @@ pub(crate) fn script_of(inner: &Arc<Inner>, body: &[u8], kept: bool) -> Result<A
         return Ok(script);
     }
     let head = source::head(body)?;
-    if let Some(engine) = head.engine
-        && engine != b"lua"
-    {
-        return Err(format!("ERR Unexpected engine in script shebang: {}", String::from_utf8_lossy(engine)));
-    }
-    if let Some((name, _)) = head.options.first() {
-        return Err(format!("ERR Unknown lua shebang option: {}", String::from_utf8_lossy(name)));
-    }
     // What takes too long for this thread is found out when it runs.
     interpreter::check(&scripts.pool, &body[head.code..])?;
     let flags = head.flags.unwrap_or_default();
@@ -105,24 +103,38 @@ pub(crate) fn script_of(inner: &Arc<Inner>, body: &[u8], kept: bool) -> Result<A
 
 fn call(start: &Start<'_>, script: Arc<Script>, keys: usize, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
     let flags = script.flags;
-    if more.has(Flags::NO_WRITES) && flags.has(Flags::SHEBANG) && !flags.has(Flags::NO_WRITES) {
+    run(start, Code::Script(script), flags, more, keys, out)
+}
+
+/// Runs code with these flags, called by a command with `more`, if its flags allow that.
+pub(super) fn run(
+    start: &Start<'_>,
+    code: Code,
+    flags: Flags,
+    more: Flags,
+    keys: usize,
+    out: &mut dyn ReplySink,
+) -> Option<Parked> {
+    // Of a script without a shebang, what it does is known once it does it.
+    let writes = flags.has(Flags::SHEBANG) && !flags.has(Flags::NO_WRITES);
+    if more.has(Flags::NO_WRITES) && writes {
         out.error("ERR Can not execute a script with write flag using *_ro command.");
         return None;
     }
-    if flags.has(Flags::SHEBANG)
-        && !flags.has(Flags::ALLOW_OOM)
-        && !flags.has(Flags::NO_WRITES)
-        && start.inner.memory.is_over()
-        && !start.inner.make_room()
-    {
-        out.error("OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'");
+    if writes && !flags.has(Flags::ALLOW_OOM) && start.inner.memory.is_over() && !start.inner.make_room() {
+        out.error(OOM);
         return None;
     }
-    let call = Call { script, keys, db: start.db, flags: flags | more, client: start.client };
+    let call = Call::new(start.inner, code, flags, more, keys, start.db, start.client);
+    start_call(start, call, &start.words[3..], out)
+}
+
+/// Starts a call, as part of the section that is there.
+pub(super) fn start_call(start: &Start<'_>, call: Call, words: &[&[u8]], out: &mut dyn ReplySink) -> Option<Parked> {
     if let Some(place) = start.section
         && let Some(section) = place.take()
     {
-        return match Job::within(start.inner, call, &start.words[3..], start.form, section) {
+        return match Job::within(start.inner, call, words, start.form, section) {
             Ok(job) => Some(Parked(Waits::Script(Box::new(Pending::new(job))))),
             Err((text, section)) => {
                 place.replace(section);
@@ -131,7 +143,7 @@ fn call(start: &Start<'_>, script: Arc<Script>, keys: usize, more: Flags, out: &
             }
         };
     }
-    run::start(start.inner, call, &start.words[3..], start.form, out)
+    run::start(start.inner, call, words, start.form, out)
 }
 
 fn load(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
@@ -154,22 +166,29 @@ fn exists(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
 /// `SCRIPT KILL [id|sha [FORCE]]`.
 fn kill(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     let scripts = &start.inner.scripts;
-    let killed = match start.words.get(2) {
-        None => scripts.kill_old(Kill::Script),
-        Some(name) => {
-            let is_forced = start.words.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"force"));
-            if start.words.len() > 4 || (start.words.len() == 4 && !is_forced) {
-                out.error("ERR syntax error");
-                return None;
-            }
-            scripts.kill_named(name, Kill::Script, is_forced)
-        }
+    let killed = match named_to_kill(start, out) {
+        Ok(None) => scripts.kill_old(false),
+        Ok(Some((name, is_forced))) => scripts.kill_named(name, false, is_forced),
+        Err(()) => return None,
     };
     say_killed(killed, out);
     None
 }
 
-fn say_killed(killed: Killed, out: &mut dyn ReplySink) {
+/// What KILL names, and whether it is forced. An error has been said.
+pub(super) fn named_to_kill<'s>(start: &Start<'s>, out: &mut dyn ReplySink) -> Result<Option<(&'s [u8], bool)>, ()> {
+    match &start.words[2..] {
+        [] => Ok(None),
+        [name] => Ok(Some((name, false))),
+        [name, force] if force.eq_ignore_ascii_case(b"force") => Ok(Some((name, true))),
+        _ => {
+            out.error("ERR syntax error");
+            Err(())
+        }
+    }
+}
+
+pub(super) fn say_killed(killed: Killed, out: &mut dyn ReplySink) {
     match killed {
         Killed::Done => out.ok(),
         Killed::None => out.error("NOTBUSY No scripts in execution right now."),
@@ -177,6 +196,7 @@ fn say_killed(killed: Killed, out: &mut dyn ReplySink) {
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
              script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
         ),
+        Killed::Other(text) => out.error(text),
     }
 }
 
@@ -195,7 +215,7 @@ fn flush(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     None
 }
 
-const fn evaluates(
+pub(super) const fn evaluates(
     name: &'static str,
     flags: CommandFlags,
     since: &'static str,
@@ -208,6 +228,7 @@ const fn evaluates(
         flags: CommandFlags::NOSCRIPT
             .and(CommandFlags::STALE)
             .and(CommandFlags::SKIP_MONITOR)
+            .and(CommandFlags::NO_MANDATORY_KEYS)
             .and(CommandFlags::MOVABLEKEYS)
             .and(flags),
         keys: KeyRule::Counted { count: 2, destination: false },
@@ -221,7 +242,7 @@ const fn evaluates(
     }
 }
 
-const fn about(
+pub(super) const fn about(
     name: &'static str,
     arity: i32,
     since: &'static str,
@@ -246,8 +267,14 @@ const fn about(
 const SCRIPT: &[CommandSpec] = &[
     about("exists", -3, "2.6.0", "Tells which scripts are known.", "O(N), N digests", exists),
     about("flush", -2, "2.6.0", "Forgets all scripts.", "O(N), N scripts", flush),
-    about("kill", -2, "2.6.0", "Ends scripts that run.", "O(N), N scripts that run", kill),
-    about("load", 3, "2.6.0", "Makes a script known and returns its SHA-1.", "O(N), N bytes of the script", load),
+    CommandSpec {
+        flags: CommandFlags::NOSCRIPT.and(CommandFlags::ALLOW_BUSY),
+        ..about("kill", -2, "2.6.0", "Ends scripts that run.", "O(N), N scripts that run", kill)
+    },
+    CommandSpec {
+        flags: CommandFlags::NOSCRIPT.and(CommandFlags::STALE),
+        ..about("load", 3, "2.6.0", "Makes a script known and returns its SHA-1.", "O(N), N bytes of the script", load)
+    },
 ];
 
 /// The rows.

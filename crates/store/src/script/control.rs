@@ -4,38 +4,25 @@
 //! ask. Ending one is a flag: the script sees it at its next yield, which comes within a slice whatever it does.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::registry::Sha;
-
-/// Why a script is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kill {
-    /// SCRIPT KILL.
-    Script = 1,
-    /// FUNCTION KILL.
-    Function,
-}
+use super::code::Code;
+use crate::park::Words;
 
 /// A script that runs.
-#[derive(Debug)]
 pub(crate) struct Control {
-    /// Its number: that of its section, or one of its own.
+    /// Its own number.
     pub(crate) id: u64,
-    pub(crate) sha: Sha,
-    /// The name of the function, of one that FCALL called; empty otherwise.
-    pub(crate) function: String,
+    pub(crate) code: Code,
     pub(crate) client: u64,
     pub(crate) began: Instant,
     /// It has written.
     pub(crate) wrote: AtomicBool,
-    /// A [`Kill`], or 0.
-    killed: AtomicU8,
+    killed: AtomicBool,
     /// It is to begin anew, because it stands in a circle of scripts that wait for each other.
     pub(crate) is_victim: AtomicBool,
     /// How often it has begun anew.
@@ -44,45 +31,50 @@ pub(crate) struct Control {
     pub(crate) stopper: Mutex<Option<Arc<AtomicBool>>>,
     /// The number of its section; 0 if it has none.
     pub(crate) section: AtomicU64,
+    /// The command that called it, of one that is listed: its name, the number of keys, and the words behind that.
+    pub(crate) called: OnceLock<(&'static str, usize, Words)>,
 }
 
 impl Control {
-    pub(crate) fn new(id: u64, sha: Sha, client: u64) -> Control {
+    pub(crate) fn new(id: u64, code: Code, client: u64) -> Control {
         Control {
             id,
-            sha,
-            function: String::new(),
+            code,
             client,
             began: Instant::now(),
             wrote: AtomicBool::new(false),
-            killed: AtomicU8::new(0),
+            killed: AtomicBool::new(false),
             is_victim: AtomicBool::new(false),
             restarts: AtomicU8::new(0),
             stopper: Mutex::new(None),
             section: AtomicU64::new(0),
+            called: OnceLock::new(),
         }
     }
 
     /// Ends the script at its next yield.
-    pub(crate) fn kill(&self, how: Kill) {
-        self.killed.store(how as u8, Ordering::SeqCst);
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::SeqCst);
         if let Some(stopper) = &*self.stopper.lock() {
             stopper.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Whether and how it was ended.
-    pub(crate) fn killed(&self) -> Option<Kill> {
-        match self.killed.load(Ordering::SeqCst) {
-            0 => None,
-            1 => Some(Kill::Script),
-            _ => Some(Kill::Function),
-        }
+    /// Whether it was ended.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
     }
 
-    /// Whether FCALL called it.
-    pub(crate) fn is_function(&self) -> bool {
-        !self.function.is_empty()
+    /// Whether it has written.
+    pub(crate) fn has_written(&self) -> bool {
+        self.wrote.load(Ordering::SeqCst)
+    }
+
+    /// The command that called it; nothing if that is not known.
+    pub(crate) fn command(&self) -> Vec<Vec<u8>> {
+        let Some((name, keys, words)) = self.called.get() else { return Vec::new() };
+        let first = [name.as_bytes().to_vec(), self.code.name().as_bytes().to_vec(), keys.to_string().into_bytes()];
+        first.into_iter().chain(words.to_vec().into_iter().map(<[u8]>::to_vec)).collect()
     }
 
     /// How long it runs.

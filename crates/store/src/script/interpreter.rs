@@ -2,28 +2,37 @@
 //!
 //! A script gets one after it has its keys, so it must never wait for one: if none rests, one is made, and those that
 //! come back beyond [`IDLE_MAX`] are closed. An interpreter keeps the functions of the scripts it ran last and nothing
-//! else of them. One whose script was ended by force, or ran out of memory, is closed: what it holds is in doubt.
+//! else of them, and the libraries whose functions it ran last with what their code keeps. One whose script was ended by
+//! force, or ran out of memory, is closed: what it holds is in doubt.
 //!
 //! Cost: about 60 KiB each, which counts as used memory.
 
 use std::collections::HashMap;
-use std::ffi::c_int;
-use std::sync::Arc;
+use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sluicegate_script::{Coroutine, Error, FunctionRef, MemoryLimit, State, ffi, host};
+use sluicegate_script::{Coroutine, Error, FunctionRef, MemoryLimit, State, ffi, function, host, push_list};
 
 use super::active::Active;
 use super::api;
+use super::code::Code;
+use super::environment::{self, Environments, Loading};
+use super::library::{self, Library, Load};
 use super::registry::Script;
 use crate::catalogue::{self, CommandSpec};
 use crate::memory::{Memory, Outside};
+use crate::random::random;
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;
 /// Compiled functions that one keeps.
 const FUNCTIONS_MAX: usize = 128;
+/// Libraries that one keeps.
+const LIBRARIES_MAX: usize = 128;
+/// What errors call the code of libraries.
+const FUNCTION_CHUNK: &CStr = c"@user_function";
 /// Bytes that an interpreter's buffers may keep between scripts.
 const BUFFER_KEPT: usize = 64 * 1024;
 /// Lua's own bytes beyond which garbage is collected before an interpreter rests.
@@ -83,6 +92,10 @@ pub(crate) struct Host {
     pub(crate) words: Vec<&'static [u8]>,
     /// Numbers among the words.
     pub(crate) digits: Vec<u8>,
+    /// What libraries see, once one was needed.
+    pub(crate) environments: Option<Environments>,
+    /// Libraries that are being loaded, or just were.
+    pub(crate) loading: Option<Loading>,
     names: [c_int; NAMES.len()],
     known: [Known; COMMANDS],
 }
@@ -92,6 +105,19 @@ struct Function {
     reference: FunctionRef,
     used: u64,
 }
+
+/// A library that has run.
+struct Loaded {
+    chunk: FunctionRef,
+    /// The code of its functions in Lua's registry, by their places in the library.
+    functions: Vec<c_int>,
+    /// Nothing once the library was deleted.
+    library: Weak<Library>,
+    used: u64,
+}
+
+/// A coroutine that was made ready, and the number of arguments on its stack.
+pub(crate) type Begun = (Coroutine, c_int);
 
 impl Host {
     /// Pushes a name.
@@ -126,9 +152,12 @@ impl Host {
 pub(crate) struct Interpreter {
     pub(crate) state: State,
     functions: HashMap<u64, Function, foldhash::fast::RandomState>,
+    libraries: HashMap<u64, Loaded, foldhash::fast::RandomState>,
     uses: u64,
     /// The flush of scripts that its functions have seen.
     flushes: u64,
+    /// The same of libraries.
+    deletions: u64,
     outside: Outside,
 }
 
@@ -139,6 +168,8 @@ impl Interpreter {
             reply: Vec::new(),
             words: Vec::new(),
             digits: Vec::new(),
+            environments: None,
+            loading: None,
             names: [0; NAMES.len()],
             known: [Known::default(); COMMANDS],
         };
@@ -154,28 +185,166 @@ impl Interpreter {
             })?
         };
         state.host::<Host>().names = names;
-        Ok(Interpreter { state, functions: HashMap::default(), uses: 0, flushes: 0, outside: Outside::default() })
+        let (functions, libraries) = (HashMap::default(), HashMap::default());
+        let outside = Outside::default();
+        Ok(Interpreter { state, functions, libraries, uses: 0, flushes: 0, deletions: 0, outside })
     }
 
     pub(crate) fn host(&mut self) -> &mut Host {
         self.state.host::<Host>()
     }
 
-    /// A coroutine that will run a script, which is compiled if it is not known here; none if that would take too long
-    /// for this thread.
-    pub(crate) fn begin(&mut self, script: &Script) -> Result<Option<Coroutine>, Error> {
+    /// A coroutine that will run this, which is compiled if it is not known here; none if that would take too long for
+    /// this thread. The text of an error is what the client gets.
+    pub(crate) fn begin(&mut self, code: &Code, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, String> {
         self.uses += 1;
-        let uses = self.uses;
+        match code {
+            Code::Script(script) => self.begin_script(script, keys, arguments),
+            Code::Function(library, place) => self.begin_function(library, *place, keys, arguments),
+            Code::Load(load) => self.begin_load(load),
+        }
+    }
+
+    fn begin_script(&mut self, script: &Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, String> {
         if !self.functions.contains_key(&script.id) {
-            match self.state.compile(script.code(), c"@user_script")? {
+            match self.state.compile(script.code(), c"@user_script").map_err(not_compiled)? {
                 Some(reference) => self.keep(script.id, reference),
                 None => return Ok(None),
             }
         }
         self.state.seed(0);
         let Some(function) = self.functions.get_mut(&script.id) else { return Ok(None) };
-        function.used = uses;
-        self.state.begin(&function.reference).map(Some)
+        function.used = self.uses;
+        let coroutine = self.state.begin(&function.reference).map_err(said)?;
+        if let Err(error) = self.state.set_arguments(keys, arguments) {
+            self.state.recycle(coroutine);
+            return Err(said(error));
+        }
+        Ok(Some((coroutine, 0)))
+    }
+
+    /// A function gets keys and arguments as its own. Its library is loaded by the coroutine itself if need be.
+    fn begin_function(
+        &mut self,
+        library: &Arc<Library>,
+        place: usize,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Result<Option<Begun>, String> {
+        let environments = self.environments().map_err(said)?;
+        if !self.libraries.contains_key(&library.id) {
+            let Some(chunk) = self.state.compile(&library.source, FUNCTION_CHUNK).map_err(not_compiled)? else {
+                return Ok(None);
+            };
+            self.host().loading = Some(Loading::new(vec![chunk], Some(&library.functions[place].name)));
+        }
+        // Chance goes on from call to call in Redis, where all functions share it.
+        self.state.seed(random() as i32);
+        let coroutine = self.state.begin_empty().map_err(said)?;
+        let thread = coroutine.thread();
+        match self.libraries.get_mut(&library.id) {
+            Some(loaded) => {
+                loaded.used = self.uses;
+                // SAFETY: the coroutine's stack is empty and has room; chunk and function are kept by this state.
+                unsafe { environment::push_function(thread, environments, &loaded.chunk, loaded.functions[place]) };
+            }
+            // SAFETY: as above.
+            None => unsafe { ffi::lua_pushcfunction(thread, function!(environment::load)) },
+        }
+        // SAFETY: the closure holds references only. Both stacks belong to this state and have room.
+        let pushed = unsafe {
+            self.state.protect(|lua| {
+                push_list(lua, keys);
+                push_list(lua, arguments);
+                ffi::lua_xmove(lua, thread, 2);
+            })
+        };
+        if let Err(error) = pushed {
+            self.state.recycle(coroutine);
+            return Err(said(error));
+        }
+        Ok(Some((coroutine, 2)))
+    }
+
+    fn begin_load(&mut self, load: &Load) -> Result<Option<Begun>, String> {
+        self.environments().map_err(said)?;
+        let mut chunks = Vec::with_capacity(load.sources.len());
+        let mut failed = None;
+        for source in &load.sources {
+            match self.state.compile(&source.text, FUNCTION_CHUNK) {
+                Ok(Some(chunk)) => chunks.push(chunk),
+                Ok(None) => failed = Some(Ok(None)),
+                Err(error) => failed = Some(Err(format!("ERR Error compiling function: {}", error.message))),
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        if let Some(failed) = failed {
+            chunks.into_iter().for_each(|chunk| self.state.release(chunk));
+            return failed;
+        }
+        self.host().loading = Some(Loading::new(chunks, None));
+        let coroutine = self.state.begin_empty().map_err(said)?;
+        // SAFETY: the coroutine's stack is empty and has room.
+        unsafe { ffi::lua_pushcfunction(coroutine.thread(), function!(environment::load)) };
+        Ok(Some((coroutine, 0)))
+    }
+
+    /// What libraries see, made if there is none yet.
+    fn environments(&mut self) -> Result<Environments, Error> {
+        if let Some(environments) = self.host().environments {
+            return Ok(environments);
+        }
+        // SAFETY: nothing with a destructor is alive in the closure.
+        let environments = unsafe { self.state.protect(|lua| environment::open(lua))? };
+        self.host().environments = Some(environments);
+        Ok(environments)
+    }
+
+    /// Keeps what was just loaded as these libraries. False if it was not: then the interpreter is in doubt.
+    pub(crate) fn adopt(&mut self, libraries: &[Arc<Library>]) -> bool {
+        let Some(loading) = self.host().loading.take() else { return true };
+        if !loading.is_over || libraries.len() != loading.chunks.len() {
+            return false;
+        }
+        for ((library, chunk), registered) in libraries.iter().zip(loading.chunks).zip(loading.registered) {
+            let place_of = |function: &library::Function| {
+                registered.iter().find(|(known, _)| known.name == function.name).map(|(_, callback)| *callback)
+            };
+            let Some(functions) = library.functions.iter().map(place_of).collect() else { return false };
+            let oldest = self.libraries.iter().min_by_key(|(_, loaded)| loaded.used).map(|(id, _)| *id);
+            if self.libraries.len() >= LIBRARIES_MAX
+                && let Some(oldest) = oldest.and_then(|id| self.libraries.remove(&id))
+            {
+                self.release(oldest);
+            }
+            let loaded = Loaded { chunk, functions, library: Arc::downgrade(library), used: self.uses };
+            self.libraries.insert(library.id, loaded);
+        }
+        true
+    }
+
+    fn release(&mut self, loaded: Loaded) {
+        self.state.release(loaded.chunk);
+        let functions = &loaded.functions;
+        // SAFETY: the closure holds a reference. A failure costs the functions' memory until the state goes.
+        let _ = unsafe {
+            self.state.protect(|lua| {
+                functions.iter().for_each(|function| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, *function));
+            })
+        };
+    }
+
+    /// Forgets libraries that were deleted.
+    fn forget_libraries(&mut self) {
+        let is_gone = |loaded: &Loaded| loaded.library.strong_count() == 0;
+        let gone: Vec<u64> = self.libraries.iter().filter(|(_, loaded)| is_gone(loaded)).map(|(id, _)| *id).collect();
+        for id in gone {
+            if let Some(loaded) = self.libraries.remove(&id) {
+                self.release(loaded);
+            }
+        }
     }
 
     /// Keeps a compiled function; the one that was unused for longest goes if there are many.
@@ -199,17 +368,26 @@ impl Interpreter {
     }
 }
 
+/// What a client is told of an error that is not its script's.
+fn said(error: Error) -> String {
+    format!("ERR {}", error.message)
+}
+
+fn not_compiled(error: Error) -> String {
+    format!("ERR Error compiling script (new function): {}", error.message)
+}
+
 /// Compiles code to see whether it can be: the text of the error if not, and false if it would take too long for this
 /// thread.
 pub(crate) fn check(pool: &Pool, code: &[u8]) -> Result<bool, String> {
-    let mut interpreter = pool.take().map_err(|error| format!("ERR {}", error.message))?;
+    let mut interpreter = pool.take().map_err(said)?;
     let checked = interpreter.state.compile(code, c"@user_script").map(|function| {
         let is_done = function.is_some();
         function.into_iter().for_each(|function| interpreter.state.release(function));
         is_done
     });
     pool.give_back(interpreter);
-    checked.map_err(|error| format!("ERR Error compiling script (new function): {}", error.message))
+    checked.map_err(not_compiled)
 }
 
 /// The interpreters of a store.
@@ -219,6 +397,8 @@ pub(crate) struct Pool {
     limit: Arc<MemoryLimit>,
     /// How often the scripts were flushed.
     flushes: AtomicU64,
+    /// How often libraries were deleted.
+    deletions: AtomicU64,
     /// Interpreters that exist.
     pub(crate) count: AtomicUsize,
     /// Bytes of those that rest, and of those that work when they last rested.
@@ -232,6 +412,7 @@ impl Pool {
             memory,
             limit: Arc::new(MemoryLimit::new(0)),
             flushes: AtomicU64::new(0),
+            deletions: AtomicU64::new(0),
             count: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
         }
@@ -253,6 +434,11 @@ impl Pool {
             interpreter.flushes = flushes;
             interpreter.forget_functions();
         }
+        let deletions = self.deletions.load(Ordering::Relaxed);
+        if interpreter.deletions != deletions {
+            interpreter.deletions = deletions;
+            interpreter.forget_libraries();
+        }
         Ok(interpreter)
     }
 
@@ -260,6 +446,7 @@ impl Pool {
     pub(crate) fn give_back(&self, mut interpreter: Interpreter) {
         let host = interpreter.host();
         host.active = None;
+        host.loading = None;
         host.words.clear();
         if host.reply.capacity() > BUFFER_KEPT {
             host.reply = Vec::new();
@@ -300,6 +487,11 @@ impl Pool {
     /// Makes every interpreter forget its functions before it runs again.
     pub(crate) fn flush(&self) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes every interpreter forget libraries that are gone before it runs again.
+    pub(crate) fn forget_libraries(&self) {
+        self.deletions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Collects the garbage of those that rest.

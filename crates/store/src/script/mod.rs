@@ -18,10 +18,14 @@
 mod active;
 mod api;
 mod busy;
+mod code;
 pub(crate) mod command;
 mod control;
 mod convert;
+mod environment;
+pub(crate) mod function_command;
 mod interpreter;
+mod library;
 mod registry;
 mod run;
 mod source;
@@ -33,8 +37,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::memory::Memory;
-use control::{Control, Running};
+use control::Running;
 use interpreter::Pool;
+use library::Libraries;
 use registry::Registry;
 pub(crate) use run::Pending;
 use take::Waiters;
@@ -61,6 +66,7 @@ type Log = Box<dyn Fn(u8, &[u8]) + Send + Sync>;
 /// What a store has for its scripts.
 pub(crate) struct Scripting {
     pub(crate) registry: Registry,
+    pub(crate) libraries: Libraries,
     pub(crate) pool: Pool,
     pub(crate) running: Running,
     pub(crate) threads: Threads,
@@ -76,6 +82,7 @@ impl Scripting {
     pub(crate) fn new(memory: Arc<Memory>) -> Scripting {
         Scripting {
             registry: Registry::default(),
+            libraries: Libraries::new(memory.clone()),
             pool: Pool::new(memory),
             running: Running::default(),
             threads: Threads::default(),
@@ -96,15 +103,6 @@ impl Scripting {
     pub(crate) fn set(&self, denies_undeclared: bool, busy_after_ms: u64) {
         self.denies_undeclared.store(denies_undeclared, Ordering::Relaxed);
         self.busy_after_ms.store(busy_after_ms, Ordering::Relaxed);
-    }
-
-    /// Lets the scripts of these run one after the other from now on: each had written when it came to wait for another.
-    fn in_turn<'c>(&self, circle: impl Iterator<Item = &'c Control>) {
-        for control in circle {
-            if let Some(script) = self.registry.by_sha(&control.sha) {
-                script.in_turn.store(true, Ordering::Relaxed);
-            }
-        }
     }
 
     /// Writes a line of a script to the log, if there is one.

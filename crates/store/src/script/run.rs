@@ -4,9 +4,11 @@
 //! is all that most scripts need. One that outlives the slice goes to a script thread ([`threads`](super::threads)) with
 //! everything it has; so does one whose caller has gone. What it says is written before its section ends.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, ffi, to_bytes};
@@ -14,10 +16,11 @@ use sluicegate_wire::resp::{Protocol, ReplySink};
 
 use super::IN_TURN;
 use super::active::{Active, Waits};
-use super::control::{Control, Kill};
+use super::code::Code;
+use super::control::Control;
 use super::convert;
 use super::interpreter::{Interpreter, Name};
-use super::registry::Script;
+use super::library::{Library, Load, Policy};
 use super::source::Flags;
 use super::take::Took;
 use super::threads::Done;
@@ -27,20 +30,41 @@ use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
 use crate::section::{Section, SectionError, SectionWait};
 use crate::{Inner, Store};
 
+/// How long libraries may run while they are loaded.
+const LOAD_MAX: Duration = Duration::from_millis(500);
+
 /// What is called.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) script: Arc<Script>,
+    /// What is run, as others see it.
+    pub(crate) control: Arc<Control>,
     /// How many of the words are keys.
     pub(crate) keys: usize,
     pub(crate) db: u32,
     /// Of the script, and of the command that calls it.
     pub(crate) flags: Flags,
-    /// The number of the client; 0: none.
-    pub(crate) client: u64,
+    /// The name of that command.
+    by: &'static str,
 }
 
 impl Call {
+    /// A call of code with these flags by a client (0: none), through a command with `more` flags.
+    pub(crate) fn new(inner: &Inner, code: Code, flags: Flags, more: Flags, keys: usize, db: u32, client: u64) -> Call {
+        let by = match (&code, more.has(Flags::NO_WRITES)) {
+            (Code::Script(_), false) => "evalsha",
+            (Code::Script(_), true) => "evalsha_ro",
+            (Code::Function(..), false) => "fcall",
+            (Code::Function(..), true) => "fcall_ro",
+            (Code::Load(_), _) => "function",
+        };
+        let control = Arc::new(Control::new(inner.ticket_id(), code, client));
+        Call { control, keys, db, flags: flags | more, by }
+    }
+
+    fn code(&self) -> &Code {
+        &self.control.code
+    }
+
     /// How its keys are held.
     fn mode(&self) -> Mode {
         if self.flags.has(Flags::NO_WRITES) { Mode::Shared } else { Mode::Exclusive }
@@ -79,7 +103,6 @@ pub(crate) struct Job {
     call: Call,
     words: Words,
     form: ReplyForm,
-    control: Arc<Control>,
     stage: Stage,
     /// Keys that were not declared and are, now that it begins anew.
     touched: Vec<(u32, Box<[u8]>, Mode)>,
@@ -92,6 +115,8 @@ pub(crate) struct Job {
 struct Runs {
     interpreter: Interpreter,
     coroutine: Coroutine,
+    /// Values on its stack for its first burst.
+    arguments: c_int,
     budget: Budget,
 }
 
@@ -123,11 +148,10 @@ pub(crate) fn start(
             Poll::Pending => stage = Some(Stage::Keys(wait)),
         }
     }
-    let control = Arc::new(Control::new(inner.ticket_id(), call.script.sha, call.client));
     let stage = match stage {
         Some(stage) => stage,
         None => {
-            let mut runs = match Runs::new(inner, &call, words, section, &control) {
+            let mut runs = match Runs::new(inner, &call, words, section) {
                 Ok(runs) => runs,
                 Err(NotBegun::Failed(text, section)) => {
                     out.error_bytes(&text);
@@ -135,9 +159,8 @@ pub(crate) fn start(
                     return None;
                 }
                 Err(NotBegun::TooLong(section)) => {
-                    let (call, words) = (call, Words::new(words));
-                    let stage = Stage::Ready(section);
-                    return Some(Job::new(inner, call, words, form, control, stage, true).parked());
+                    let (words, stage) = (Words::new(words), Stage::Ready(section));
+                    return Some(Job::new(inner, call, words, form, stage, true).parked());
                 }
             };
             match runs.burst() {
@@ -152,7 +175,7 @@ pub(crate) fn start(
             }
         }
     };
-    let mut job = Job::new(inner, call, Words::new(words), form, control, stage, leaves);
+    let mut job = Job::new(inner, call, Words::new(words), form, stage, leaves);
     if job.has_begun() {
         job.list();
     }
@@ -164,48 +187,32 @@ fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &[(u32, Box<
     let mode = call.mode();
     let keys = words[..call.keys].iter().map(|key| (call.db, *key, mode));
     let touched = touched.iter().map(|(db, key, mode)| (*db, &**key, *mode));
-    let in_turn = call.script.in_turn.load(Ordering::Relaxed).then_some((0, IN_TURN, Mode::Exclusive));
+    let in_turn = call.code().is_in_turn().then_some((0, IN_TURN, Mode::Exclusive));
     Store(inner.clone()).section(keys.chain(touched).chain(in_turn))
 }
 
 impl Runs {
     /// Takes an interpreter and makes a script ready in it.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
-    fn new(
-        inner: &Arc<Inner>,
-        call: &Call,
-        words: &[&[u8]],
-        mut section: Option<Section>,
-        control: &Arc<Control>,
-    ) -> Result<Runs, NotBegun> {
+    fn new(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], mut section: Option<Section>) -> Result<Runs, NotBegun> {
         let pool = &inner.scripts.pool;
         let mut interpreter = match pool.take() {
             Ok(interpreter) => interpreter,
             Err(error) => return Err(NotBegun::Failed(format!("ERR {}", error.message).into(), section)),
         };
-        let (keys, arguments) = words.split_at(call.keys);
-        let begun = match interpreter.begin(&call.script) {
-            Ok(Some(coroutine)) => match interpreter.state.set_arguments(keys, arguments) {
-                Ok(()) => Ok(coroutine),
-                Err(error) => {
-                    interpreter.state.recycle(coroutine);
-                    Err(format!("ERR {}", error.message))
-                }
-            },
+        let (keys, others) = words.split_at(call.keys);
+        let (coroutine, arguments) = match interpreter.begin(call.code(), keys, others) {
+            Ok(Some(begun)) => begun,
             Ok(None) => {
                 pool.give_back(interpreter);
                 return Err(NotBegun::TooLong(section));
             }
-            Err(error) => Err(format!("ERR Error compiling script (new function): {}", error.message)),
-        };
-        let coroutine = match begun {
-            Ok(coroutine) => coroutine,
             Err(text) => {
                 pool.give_back(interpreter);
                 return Err(NotBegun::Failed(text.into(), section));
             }
         };
-        control.section.store(section.as_ref().map_or(0, Section::id), Ordering::SeqCst);
+        call.control.section.store(section.as_ref().map_or(0, Section::id), Ordering::SeqCst);
         if let Some(section) = &mut section {
             let denies = inner.scripts.denies_undeclared() && !call.flags.has(Flags::UNDECLARED);
             section.extend_as(if denies { None } else { Some(call.mode()) });
@@ -216,12 +223,13 @@ impl Runs {
             db: call.db,
             protocol: Protocol::Resp2,
             flags: call.flags,
-            control: control.clone(),
+            control: call.control.clone(),
             waits: Waits::Nothing,
             is_patient: false,
             ignores_memory: call.flags.has(Flags::ALLOW_OOM),
         });
-        Ok(Runs { interpreter, coroutine, budget: Budget::new(None, None) })
+        let total = matches!(call.code(), Code::Load(_)).then_some(LOAD_MAX);
+        Ok(Runs { interpreter, coroutine, arguments, budget: Budget::new(total, None) })
     }
 
     fn active(&mut self) -> &mut Active {
@@ -230,14 +238,23 @@ impl Runs {
 
     /// Runs until the script ends, waits, or has had its slice.
     fn burst(&mut self) -> Burst {
-        // SAFETY: the coroutine is this state's; on its stack is the function, or what it left when it yielded.
-        unsafe { self.interpreter.state.resume(&self.coroutine, 0, &mut self.budget) }
+        let arguments = std::mem::take(&mut self.arguments);
+        // SAFETY: the coroutine is this state's; on its stack are the function and its arguments, or what it left when
+        // it yielded.
+        unsafe { self.interpreter.state.resume(&self.coroutine, arguments, &mut self.budget) }
     }
 
     /// Says what the script returned or raised, and gives the interpreter back. The section comes back.
     fn end(mut self, inner: &Inner, call: &Call, burst: Burst, out: &mut dyn ReplySink) -> Option<Section> {
         let lua = self.coroutine.thread();
-        let mut is_sound = true;
+        let mut is_sound = match call.code() {
+            Code::Script(_) => true,
+            Code::Function(library, _) => self.interpreter.adopt(std::slice::from_ref(library)),
+            Code::Load(load) => {
+                let is_sound = self.end_load(inner, load, burst, out);
+                return self.put_away(inner, is_sound);
+            }
+        };
         match burst {
             // As in Redis, what a script returns beside its first value is dropped.
             Burst::Done(0) => out.null(),
@@ -250,11 +267,16 @@ impl Runs {
             Burst::Yielded => out.error("ERR attempt to yield from outside a coroutine"),
             _ => {
                 let error = self.interpreter.state.failure(&self.coroutine);
-                is_sound = error.kind != ErrorKind::Memory;
+                is_sound &= error.kind != ErrorKind::Memory;
                 let text = self.error_text(call, &error.message);
                 out.error_bytes(&text);
             }
         }
+        self.put_away(inner, is_sound)
+    }
+
+    /// Gives the interpreter back, or closes it if it is in doubt. The section comes back.
+    fn put_away(mut self, inner: &Inner, is_sound: bool) -> Option<Section> {
         let section = self.active().section.take();
         let Runs { mut interpreter, coroutine, .. } = self;
         interpreter.host().active = None;
@@ -266,8 +288,47 @@ impl Runs {
         section
     }
 
-    /// The text of the error that ended the script, with where it happened.
-    fn error_text(&mut self, call: &Call, message: &str) -> Vec<u8> {
+    /// Makes libraries of what was loaded, and says so. Whether the interpreter is sound.
+    fn end_load(&mut self, inner: &Inner, load: &Load, burst: Burst, out: &mut dyn ReplySink) -> bool {
+        let Burst::Done(_) = burst else {
+            let error = self.interpreter.state.failure(&self.coroutine);
+            let text = match error.kind {
+                ErrorKind::Timeout => b"ERR FUNCTION LOAD timeout".to_vec(),
+                _ => self.error(&error.message).0,
+            };
+            out.error_bytes(&[b"ERR Error registering functions: ", &text[..]].concat());
+            return false;
+        };
+        let registered = match &mut self.interpreter.host().loading {
+            Some(loading) => &mut loading.registered,
+            None => return false,
+        };
+        if registered.iter().any(Vec::is_empty) {
+            out.error("ERR No functions registered");
+            return false;
+        }
+        let libraries: Vec<Arc<Library>> = load
+            .sources
+            .iter()
+            .zip(&*registered)
+            .map(|(source, registered)| Library::new(source, registered))
+            .collect();
+        if let Err(text) = inner.scripts.libraries.install(load, libraries.clone()) {
+            out.error_bytes(text.as_bytes());
+            return false;
+        }
+        if load.policy != Policy::Append {
+            inner.scripts.pool.forget_libraries();
+        }
+        match (load.is_restored, &libraries[..]) {
+            (false, [library]) => out.bulk(library.name.as_bytes()),
+            _ => out.ok(),
+        }
+        self.interpreter.adopt(&libraries)
+    }
+
+    /// The text of the error that ended the script, and where it happened if it says so itself.
+    fn error(&mut self, message: &str) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
         let lua = self.coroutine.thread();
         let host = self.interpreter.host();
         let (mut text, mut source, mut line) = (Vec::new(), Vec::new(), None);
@@ -295,23 +356,20 @@ impl Runs {
             } else {
                 text.extend_from_slice(b"ERR ");
                 match to_bytes(lua, top) {
-                    Some(message) if top > 0 => text.extend_from_slice(message),
+                    // What is no UTF-8 is not Lua's own message, so it has been left as it is.
+                    Some(raw) if top > 0 && std::str::from_utf8(raw).is_err() => text.extend_from_slice(raw),
                     _ => text.extend_from_slice(message.as_bytes()),
                 }
             }
         }
-        let place = match (source.is_empty(), line) {
-            (false, Some(line)) => Some((source, line)),
-            _ => self.place(),
-        };
-        if let Some((source, line)) = place {
-            text.extend_from_slice(b" script: ");
-            text.extend_from_slice(call.script.name().as_bytes());
-            text.extend_from_slice(b", on ");
-            text.extend_from_slice(&source);
-            text.extend_from_slice(format!(":{line}.").as_bytes());
-        }
-        text
+        (text, line.filter(|_| !source.is_empty()).map(|line| (source, line)))
+    }
+
+    /// The text of the error that ended the script, with where it happened.
+    fn error_text(&mut self, call: &Call, message: &str) -> Vec<u8> {
+        let (text, place) = self.error(message);
+        let place = place.or_else(|| self.place());
+        at_place(text, call, place)
     }
 
     /// Where the script stands: the innermost function that is Lua's.
@@ -336,19 +394,9 @@ impl Runs {
     }
 
     /// Ends the script where it stands. Its interpreter goes with it.
-    fn kill(mut self, inner: &Inner, call: &Call, how: Kill, out: &mut dyn ReplySink) -> Option<Section> {
-        let mut text = match how {
-            Kill::Script => b"ERR Script killed by user with SCRIPT KILL.".to_vec(),
-            Kill::Function => b"ERR Script killed by user with FUNCTION KILL.".to_vec(),
-        };
-        if let Some((source, line)) = self.place() {
-            text.extend_from_slice(b" script: ");
-            text.extend_from_slice(call.script.name().as_bytes());
-            text.extend_from_slice(b", on ");
-            text.extend_from_slice(&source);
-            text.extend_from_slice(format!(":{line}.").as_bytes());
-        }
-        out.error_bytes(&text);
+    fn kill(mut self, inner: &Inner, call: &Call, out: &mut dyn ReplySink) -> Option<Section> {
+        let place = self.place();
+        out.error_bytes(&at_place(KILLED.into(), call, place));
         self.discard(inner)
     }
 
@@ -364,6 +412,21 @@ impl Runs {
     }
 }
 
+/// What a script that was ended answers; of a function, too.
+const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
+
+/// Adds to an error where in which script it happened.
+fn at_place(mut text: Vec<u8>, call: &Call, place: Option<(Vec<u8>, i64)>) -> Vec<u8> {
+    if let Some((source, line)) = place {
+        text.extend_from_slice(b" script: ");
+        text.extend_from_slice(call.code().name().as_bytes());
+        text.extend_from_slice(b", on ");
+        text.extend_from_slice(&source);
+        text.extend_from_slice(format!(":{line}.").as_bytes());
+    }
+    text
+}
+
 impl Job {
     /// A script that is part of a transaction's section.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
@@ -374,11 +437,10 @@ impl Job {
         form: ReplyForm,
         section: Section,
     ) -> Result<Box<Job>, (Vec<u8>, Option<Section>)> {
-        let control = Arc::new(Control::new(inner.ticket_id(), call.script.sha, call.client));
         // What came before it in the transaction is not done again.
-        control.wrote.store(true, Ordering::Relaxed);
+        call.control.wrote.store(true, Ordering::Relaxed);
         let leaves;
-        let stage = match Runs::new(inner, &call, words, Some(section), &control) {
+        let stage = match Runs::new(inner, &call, words, Some(section)) {
             Ok(runs) => {
                 leaves = false;
                 Stage::Runs(Box::new(runs))
@@ -389,20 +451,12 @@ impl Job {
             }
             Err(NotBegun::Failed(text, section)) => return Err((text, section)),
         };
-        Ok(Job::new(inner, call, Words::new(words), form, control, stage, leaves))
+        Ok(Job::new(inner, call, Words::new(words), form, stage, leaves))
     }
 
-    fn new(
-        inner: &Arc<Inner>,
-        call: Call,
-        words: Words,
-        form: ReplyForm,
-        control: Arc<Control>,
-        stage: Stage,
-        leaves: bool,
-    ) -> Box<Job> {
+    fn new(inner: &Arc<Inner>, call: Call, words: Words, form: ReplyForm, stage: Stage, leaves: bool) -> Box<Job> {
         let (inner, touched, is_listed) = (inner.clone(), Vec::new(), false);
-        Box::new(Job { inner, call, words, form, control, stage, touched, leaves, is_listed })
+        Box::new(Job { inner, call, words, form, stage, touched, leaves, is_listed })
     }
 
     fn parked(self: Box<Self>) -> Parked {
@@ -438,8 +492,8 @@ impl Job {
                     },
                 }
             }
-            if let Some(how) = self.control.killed() {
-                return self.killed(how);
+            if self.call.control.is_killed() {
+                return self.killed();
             }
             if self.leaves && !is_patient {
                 return Step::Forced;
@@ -495,8 +549,8 @@ impl Job {
                 }
                 Burst::Waiting => self.list(),
                 burst => {
-                    if let Some(how) = self.control.killed() {
-                        return self.killed(how);
+                    if self.call.control.is_killed() {
+                        return self.killed();
                     }
                     let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else {
                         unreachable!("it ran just now")
@@ -515,7 +569,7 @@ impl Job {
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     fn runs(&mut self, section: Option<Section>) -> Result<(), Step> {
         let words = self.words.to_vec();
-        match Runs::new(&self.inner, &self.call, &words, section, &self.control) {
+        match Runs::new(&self.inner, &self.call, &words, section) {
             Ok(runs) => {
                 self.stage = Stage::Runs(Box::new(runs));
                 Ok(())
@@ -540,14 +594,14 @@ impl Job {
         Step::Done(Ended { reply: self.form.collect(|out| out.error(text)), section: None })
     }
 
-    fn killed(&mut self, how: Kill) -> Step {
+    fn killed(&mut self) -> Step {
         let mut section = None;
         let reply = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Runs(runs) => {
                 let (inner, call) = (self.inner.clone(), &self.call);
-                self.form.collect(|out| section = runs.kill(&inner, call, how, out))
+                self.form.collect(|out| section = runs.kill(&inner, call, out))
             }
-            _ => self.form.collect(|out| out.error("ERR Script killed by user with SCRIPT KILL.")),
+            _ => self.form.collect(|out| out.error(KILLED)),
         };
         self.unlist();
         Step::Done(Ended { reply, section })
@@ -565,8 +619,8 @@ impl Job {
     /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched.
     fn begin_anew(&mut self, key: (u32, Box<[u8]>, Mode)) {
         let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
-        self.control.restarts.fetch_add(1, Ordering::SeqCst);
-        self.control.is_victim.store(false, Ordering::SeqCst);
+        self.call.control.restarts.fetch_add(1, Ordering::SeqCst);
+        self.call.control.is_victim.store(false, Ordering::SeqCst);
         if let Some(mut section) = runs.discard(&self.inner) {
             self.touched.extend(section.give_up());
         }
@@ -580,10 +634,12 @@ impl Job {
         if std::mem::replace(&mut self.is_listed, true) {
             return;
         }
-        self.inner.scripts.running.enter(&self.control);
-        let name = format!("script-{}", &self.call.script.name()[..8]);
+        // Somebody who waits may look at it from here on.
+        let _ = self.call.control.called.set((self.call.by, self.call.keys, self.words.clone()));
+        self.inner.scripts.running.enter(&self.call.control);
+        let name = self.call.code().owner();
         if let Stage::Runs(runs) = &mut self.stage {
-            *self.control.stopper.lock() = Some(runs.interpreter.state.stopper());
+            *self.call.control.stopper.lock() = Some(runs.interpreter.state.stopper());
             if let Some(section) = &runs.active().section {
                 section.set_owner(&name);
             }
@@ -592,7 +648,7 @@ impl Job {
 
     fn unlist(&mut self) {
         if std::mem::take(&mut self.is_listed) {
-            self.inner.scripts.running.leave(self.control.id);
+            self.inner.scripts.running.leave(self.call.control.id);
         }
     }
 }

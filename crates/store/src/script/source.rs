@@ -5,6 +5,8 @@
 
 use std::ops::BitOr;
 
+use crate::config;
+
 /// Properties of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u16);
@@ -47,6 +49,11 @@ impl Flags {
         Flags::NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
     }
 
+    /// The flag of this name, in any case.
+    pub(crate) fn named_in_any_case(name: &[u8]) -> Option<Flags> {
+        Flags::named(&name.to_ascii_lowercase())
+    }
+
     /// Whether all of `other` are set.
     pub(crate) fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -62,50 +69,45 @@ impl BitOr for Flags {
 }
 
 /// What was found before the code.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Head<'b> {
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
     /// `None` if the script says nothing of flags.
     pub(crate) flags: Option<Flags>,
-    /// The options of the shebang other than `flags`, as name and value: a library's `name`.
-    pub(crate) options: Vec<(&'b [u8], &'b [u8])>,
-    /// The engine named by the shebang.
-    pub(crate) engine: Option<&'b [u8]>,
     /// Bytes of the shebang's line without its end: the code starts there, so that its lines keep their numbers.
     pub(crate) code: usize,
 }
 
 /// Reads the head of a script.
-pub(crate) fn head(body: &[u8]) -> Result<Head<'_>, String> {
-    if let Some(rest) = body.strip_prefix(b"#!") {
-        let end = memchr::memchr(b'\n', rest).ok_or("ERR Invalid script shebang")?;
-        let mut words = rest[..end].split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
-        let engine = match rest.first() {
-            Some(byte) if !byte.is_ascii_whitespace() => words.next(),
-            _ => Some(&b""[..]),
-        };
-        let (mut flags, mut options) = (Flags::SHEBANG, Vec::new());
-        for word in words {
-            if let Some(list) = word.strip_prefix(b"flags=") {
+pub(crate) fn head(body: &[u8]) -> Result<Head, String> {
+    if body.starts_with(b"#!") {
+        let end = memchr::memchr(b'\n', body).ok_or("ERR Invalid script shebang")?;
+        let words = config::split(&body[..end]).ok_or("ERR Invalid engine in script shebang")?;
+        let (engine, options) = words.split_first().ok_or("ERR Invalid engine in script shebang")?;
+        if engine != b"#!lua" {
+            return Err(format!("ERR Unexpected engine in script shebang: {}", String::from_utf8_lossy(engine)));
+        }
+        let mut flags = Flags::SHEBANG;
+        for option in options {
+            let Some(list) = option.strip_prefix(b"flags=") else {
+                return Err(format!("ERR Unknown lua shebang option: {}", String::from_utf8_lossy(option)));
+            };
+            if !list.is_empty() {
                 flags = flags | self::flags(list, |byte| byte == b',', "script shebang")?;
-            } else {
-                let at = memchr::memchr(b'=', word).unwrap_or(word.len());
-                options.push((&word[..at], word.get(at + 1..).unwrap_or_default()));
             }
         }
-        return Ok(Head { flags: Some(flags), options, engine, code: end + 2 });
+        return Ok(Head { flags: Some(flags), code: end });
     }
-    let none = Head { flags: None, options: Vec::new(), engine: None, code: 0 };
-    let Some(rest) = body.trim_ascii_start().strip_prefix(b"--!df") else { return Ok(none) };
+    let Some(rest) = body.trim_ascii_start().strip_prefix(b"--!df") else { return Ok(Head::default()) };
     let line = rest.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
     let list = line.strip_prefix(b"flags=").ok_or("ERR Invalid flags in script: expected --!df flags=NAME,NAME")?;
     let flags = self::flags(list, |byte| matches!(byte, b',' | b';'), "script")?;
-    Ok(Head { flags: Some(flags), ..none })
+    Ok(Head { flags: Some(flags), code: 0 })
 }
 
 /// A list of flags.
 pub(crate) fn flags(list: &[u8], separates: impl Fn(u8) -> bool, place: &str) -> Result<Flags, String> {
     let mut flags = Flags::NONE;
-    for name in list.split(|&byte| separates(byte)).filter(|name| !name.is_empty()) {
+    for name in list.split(|&byte| separates(byte)) {
         let known = Flags::named(name);
         flags = flags
             | known.ok_or_else(|| format!("ERR Unexpected flag in {place}: {}", String::from_utf8_lossy(name)))?;
@@ -132,6 +134,16 @@ mod tests {
             Ok(Some(Flags::SHEBANG | Flags::NO_WRITES | Flags::NON_ATOMIC)),
         );
         check("#!lua flags=\n", Ok(Some(Flags::SHEBANG)));
+        check(
+            "#!lua \"flags=no-writes,allow-oom\"\r\n",
+            Ok(Some(Flags::SHEBANG | Flags::NO_WRITES | Flags::ALLOW_OOM)),
+        );
+        check("#!LUA\n", Err("ERR Unexpected engine in script shebang: #!LUA"));
+        check("#! lua\n", Err("ERR Unexpected engine in script shebang: #!"));
+        check("#!lua name=x\n", Err("ERR Unknown lua shebang option: name=x"));
+        check("#!lua flags=\"x\n", Err("ERR Invalid engine in script shebang"));
+        check("#!lua flags=No-Writes\n", Err("ERR Unexpected flag in script shebang: No-Writes"));
+        check("#!lua flags=no-writes,\n", Err("ERR Unexpected flag in script shebang: "));
         check("#!lua flags=bad\n", Err("ERR Unexpected flag in script shebang: bad"));
         check("#!lua", Err("ERR Invalid script shebang"));
         check(" --!df flags=allow-undeclared-keys;no-writes \nx", Ok(Some(Flags::UNDECLARED | Flags::NO_WRITES)));

@@ -103,7 +103,7 @@ impl Take {
             }
             victim => {
                 if victim.is_none() {
-                    self.inner.scripts.in_turn(circle.iter().map(|member| &*waiters[member].control));
+                    circle.iter().for_each(|member| waiters[member].control.code.set_in_turn());
                 }
                 drop(waiters);
                 self.early = Some(match victim {

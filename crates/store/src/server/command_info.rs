@@ -272,7 +272,9 @@ fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str
     }
     if let KeyRule::Counted { count, destination } = row.spec.keys {
         let places = counted_keys(words, count as usize, destination);
-        return if places.is_empty() { Err("ERR Invalid arguments specified for command") } else { Ok((row, places)) };
+        let may_be_none = row.spec.flags.has(Flags::NO_MANDATORY_KEYS);
+        let is_wrong = places.is_empty() && !may_be_none;
+        return if is_wrong { Err("ERR Invalid arguments specified for command") } else { Ok((row, places)) };
     }
     let is_wrong = |spec: &facts::KeySpec| matches!(spec.begin, Begin::Index(_)) && spec.places(words).is_empty();
     if facts::of(&row.full_name).is_some_and(|facts| facts.specs.iter().any(is_wrong)) {

@@ -45,12 +45,25 @@ decr;;i1 r0,1,0 RW access update
 decrby;;i1 r0,1,0 RW access update
 del;request_policy:multi_shard,response_policy:agg_sum;i1 r-1,1,0 RM delete
 dump;nondeterministic_output;i1 r0,1,0 RO access
+eval;;i2 n0,1,1 RW access update
+eval_ro;;i2 n0,1,1 RO access
+evalsha;;i2 n0,1,1 RW access update
+evalsha_ro;;i2 n0,1,1 RO access
 exists;request_policy:multi_shard,response_policy:agg_sum;i1 r-1,1,0 RO
 expire;;i1 r0,1,0 RW update
 expireat;;i1 r0,1,0 RW update
 expiretime;;i1 r0,1,0 RO access
+fcall;;i2 n0,1,1 RW access update
+fcall_ro;;i2 n0,1,1 RO access
 flushall;request_policy:all_shards,response_policy:all_succeeded;
 flushdb;request_policy:all_shards,response_policy:all_succeeded;
+function|delete;request_policy:all_shards,response_policy:all_succeeded;
+function|flush;request_policy:all_shards,response_policy:all_succeeded;
+function|kill;request_policy:all_shards,response_policy:one_succeeded;
+function|list;nondeterministic_output_order;
+function|load;request_policy:all_shards,response_policy:all_succeeded;
+function|restore;request_policy:all_shards,response_policy:all_succeeded;
+function|stats;nondeterministic_output,request_policy:all_shards,response_policy:special;
 geoadd;;i1 r0,1,0 RW update
 geodist;;i1 r0,1,0 RO access
 geohash;;i1 r0,1,0 RO access
@@ -144,6 +157,10 @@ rpushx;;i1 r0,1,0 RW insert
 sadd;;i1 r0,1,0 RW insert
 scan;nondeterministic_output,request_policy:special;
 scard;;i1 r0,1,0 RO
+script|exists;request_policy:all_shards,response_policy:agg_logical_and;
+script|flush;request_policy:all_nodes,response_policy:all_succeeded;
+script|kill;request_policy:all_shards,response_policy:one_succeeded;
+script|load;request_policy:all_nodes,response_policy:all_succeeded;
 sdiff;nondeterministic_output_order;i1 r-1,1,0 RO access
 sdiffstore;;i1 r0,1,0 OW update/i2 r-1,1,0 RO access
 set;;i1 r0,1,0 RW access update variable_flags

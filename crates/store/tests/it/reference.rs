@@ -328,6 +328,7 @@ fn every_subcommand_answers() {
         ("object encoding none", "$-1"),
         ("object freq none", "$-1"),
         ("object help", "*"),
+        ("function help", "*"),
         ("object idletime none", "$-1"),
         ("object refcount none", "$-1"),
         ("object sticky none", "$-1"),

@@ -1,11 +1,13 @@
 //! Scripts: bytes as redis-server sends them, and what only this store does.
 
+mod functions;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
-use sluicegate_testkit::{RedisServer, wait_for};
+use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::server::check_alike;
 use crate::support::Running;
@@ -28,6 +30,12 @@ const ALIKE: &[&str] = &[
     "EVAL \"error('boo')\" 0\r\nEVAL \"error({err='MY code'})\" 0\r\n",
     "EVAL \"return redis.error_reply('MY error')\" 0\r\nEVAL \"return redis.error_reply('-MY error')\" 0\r\n\
      EVAL \"return redis.status_reply('FINE')\" 0\r\nEVAL \"return {err='X y'}\" 0\r\nEVAL \"return {ok='fine'}\" 0\r\n",
+    "EVAL \"return redis.error_reply('x')\" 0\r\nEVAL \"return redis.error_reply('-x')\" 0\r\nEVAL \"return redis.error_reply('')\" 0\r\n\
+     EVAL \"return redis.error_reply('MY x\\r\\ny\\n')\" 0\r\nEVAL \"return redis.error_reply(' x')\" 0\r\n\
+     EVAL \"return redis.error_reply('x').err\" 0\r\nEVAL \"return redis.error_reply(5)\" 0\r\nEVAL \"return redis.status_reply('x\\r\\ny')\" 0\r\n\
+     EVAL \"local a = {} a()\" 0\r\nEVAL \"error('\\xff\\xfe')\" 0\r\n",
+    "EVAL \"#!lua flags=No-Writes\\n\" 0\r\nEVAL \"#!LUA\\n\" 0\r\nEVAL \"#! lua\\n\" 0\r\nEVAL \"#!lua flags=,\\n\" 0\r\nEVAL \"#!lua x\\n\" 0\r\n\
+     EVAL \"#!lua 'flags=no-writes,allow-oom' flags=\\r\\nreturn 1\" 0\r\nEVAL \"#!lua 'x\\n\" 0\r\nEVAL \"#!lua\\n\\nnosuch()\" 0\r\n",
     "EVAL \"return redis.sha1hex('')\" 0\r\nEVAL \"redis.setresp(3) return redis.call('hgetall','none')\" 0\r\n",
     "EVAL \"redis.call('select',3) return redis.call('set','in3','v')\" 0\r\nGET in3\r\nSELECT 3\r\nGET in3\r\nDEL in3\r\n",
     "MULTI\r\nEVAL \"return redis.call('incr','m')\" 0\r\nGET m\r\nEVAL \"return redis.call('nosuch')\" 0\r\nEXEC\r\nDEL m\r\n",
@@ -37,6 +45,21 @@ const ALIKE: &[&str] = &[
      EVAL \"return true\" 0\r\nEVAL \"redis.setresp(3) return {true,false}\" 0\r\n",
     "COMMAND GETKEYS EVAL x 2 a b c\r\n",
 ];
+
+/// As [`check_alike`], in RESP3.
+#[track_caller]
+fn check_alike_in_resp3(scripts: &[&str], redis: &RedisServer, ours: &Running) {
+    let ask = |mut client: Client, script: &str| {
+        client.ask(&["HELLO", "3"]);
+        client.send(script);
+        client.finish();
+        String::from_utf8_lossy(&client.read_to_end()).into_owned()
+    };
+    for script in scripts {
+        let expected = ask(Client::connect(&redis.address()), script);
+        assert_eq!(ask(ours.connect(), script), expected, "{script:?}");
+    }
+}
 
 #[test]
 fn replies_are_those_of_redis() {
