@@ -1,6 +1,9 @@
 //! Scripts: bytes as redis-server sends them, and what only this store does.
 
+mod both;
+mod corpus;
 mod functions;
+mod overlap;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
