@@ -161,3 +161,35 @@ fn scripts_that_wait_for_each_other_go_on() {
     after.command(&["MGET", "a", "b"]);
     assert_eq!(after.read_reply(), b"*2\r\n$1\r\n2\r\n$1\r\n2\r\n");
 }
+
+#[test]
+fn keys_that_were_not_declared_are_refused_where_that_is_asked_for() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let mut ask = |words: &[&str]| client.ask(words);
+    ask(&["CONFIG", "SET", "lua-undeclared-keys", "deny"]);
+    assert_eq!(ask(&["EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "k"]), "+OK\r\n");
+    let refused = ask(&["EVAL", "return redis.call('GET', 'k')", "1", "other"]);
+    assert!(refused.contains("script tried accessing undeclared key"), "{refused}");
+    let allowed = "#!lua flags=allow-undeclared-keys\nreturn redis.call('GET', 'k')";
+    assert_eq!(ask(&["EVAL", allowed, "0"]), "$1\r\nv\r\n");
+    ask(&["CONFIG", "SET", "lua-undeclared-keys", "allow"]);
+    assert_eq!(ask(&["EVAL", "return redis.call('GET', 'k')", "0"]), "$1\r\nv\r\n");
+}
+
+#[test]
+fn a_script_is_too_old_when_the_parameter_says_so() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let _ticking = Ticking::start(&ours);
+    let (mut endless, mut killer) = (ours.connect(), ours.connect());
+    endless.command(&["EVAL", "while true do end", "0"]);
+    let reply = wait_for("the script to be too old", || {
+        assert!(killer.ask(&["SCRIPT", "KILL"]).contains("NOTBUSY"));
+        killer.ask(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
+        let reply = killer.ask(&["SCRIPT", "KILL"]);
+        killer.ask(&["CONFIG", "SET", "busy-reply-threshold", "5000"]);
+        (!reply.contains("NOTBUSY")).then_some(reply)
+    });
+    assert_eq!(reply, "+OK\r\n");
+    assert!(String::from_utf8_lossy(&endless.read_reply()).contains("killed by user with SCRIPT KILL"));
+}
