@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sluicegate_wire::resp::ReplySink;
+use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use crate::Inner;
 use crate::block::ReadyKey;
@@ -77,6 +77,8 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
         "sort" | "sort_ro" if words.iter().skip(2).any(|word| word.contains(&b'*')) => return None,
         "sort" | "sort_ro" => Visits::All,
         "sinter" | "sintercard" | "sinterstore" | "zinter" | "zintercard" | "zinterstore" => Visits::Smallest,
+        "lrange" | "zrange" | "zrevrange" if is_short(words) => return None,
+        "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex" if is_limited(words) => return None,
         "lrange" => Visits::Between,
         "ltrim" => Visits::Outside,
         "zrange" | "zrevrange" | "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex"
@@ -101,6 +103,22 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
         "lcs" => Visits::Pairs,
         _ => return None,
     })
+}
+
+/// Whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is not
+/// looked at twice.
+fn is_short(words: &[&[u8]]) -> bool {
+    let [_, _, start, stop] = words else { return false };
+    match (parse_i64(start), parse_i64(stop)) {
+        (Some(start), Some(stop)) => (start < 0) == (stop < 0) && stop.saturating_sub(start) < ELEMENTS_MAX as i64,
+        _ => false,
+    }
+}
+
+/// Whether the last words limit the elements to few.
+fn is_limited(words: &[&[u8]]) -> bool {
+    let [.., limit, _, count] = words else { return false };
+    is(limit, "limit") && parse_i64(count).is_some_and(|count| (0..=ELEMENTS_MAX as i64).contains(&count))
 }
 
 /// A number of elements, if that is many.
@@ -274,6 +292,7 @@ impl Inner {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use super::visits;
     use crate::object::Set;
     use crate::{Caller, Executed, Store, StoreOptions, catalogue, execute};
 
@@ -310,5 +329,39 @@ mod tests {
         let used = store.used_bytes();
         assert_eq!(run(&store, &[b"DEL", b"s"]), b":1\r\n");
         assert!(store.used_bytes() + 1_000 * 11 < used, "its bytes were counted");
+    }
+
+    #[track_caller]
+    fn check(command: &str, is_looked_at: bool) {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        let name = command.split(' ').next().unwrap_or_default();
+        assert_eq!(visits(name, &words).is_some(), is_looked_at, "{command}");
+    }
+
+    #[test]
+    fn short_ranges_are_known_by_their_words() {
+        for command in [
+            "lrange k 0 99",
+            "lrange k 5 0",
+            "zrange k 5 20004",
+            "zrevrange k -20000 -1",
+            "zrangebyscore k 0 inf LIMIT 70000 20000",
+            "zrangebylex k - + limit 0 10",
+        ] {
+            check(command, false);
+        }
+        for command in [
+            "lrange k 0 -1",
+            "lrange k -5 5",
+            "zrange k 5 20005",
+            "zrange k 0 9 BYSCORE",
+            "zrange k 0 x",
+            "zrangebyscore k 0 inf",
+            "zrangebyscore k 0 inf LIMIT 0 -1",
+            "zrangebyscore k 0 inf LIMIT 0 20001",
+            "zrangestore d k 0 9",
+        ] {
+            check(command, true);
+        }
     }
 }

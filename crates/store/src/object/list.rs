@@ -354,10 +354,39 @@ impl List {
 
     /// Shows up to `count` elements from an end to `visit` and removes them. What is not freed at once is returned.
     pub(crate) fn pop(&mut self, end: End, count: usize, visit: &mut dyn FnMut(Element<'_>)) -> Option<List> {
+        if count == 1 && self.pop_one(end, visit) {
+            return None;
+        }
         self.iter(end).take(count).for_each(visit);
         let count = count.min(self.len());
         let start = if end == End::Head { 0 } else { self.len() - count };
         self.remove_range(start, count)
+    }
+
+    /// Shows the element at an end to `visit` and removes it; false, and nothing has happened, if a block would be left
+    /// empty.
+    fn pop_one(&mut self, end: End, visit: &mut dyn FnMut(Element<'_>)) -> bool {
+        let mut pop = |packed: &mut Packed| {
+            let at = if end == End::Head { packed.first() } else { packed.last() };
+            if let Some(at) = at {
+                visit(packed.get(at));
+                packed.remove(at, 1);
+            }
+            at.is_some()
+        };
+        let nodes = match self {
+            List::Packed(packed) => return pop(packed),
+            List::Nodes(nodes) => nodes,
+        };
+        let node = if end == End::Head { nodes.nodes.front_mut() } else { nodes.nodes.back_mut() };
+        let Some(node) = node.filter(|node| node.count > 1) else { return false };
+        nodes.bytes -= node.packed.bytes();
+        pop(&mut node.packed);
+        node.count -= 1;
+        nodes.bytes += node.packed.bytes();
+        nodes.len -= 1;
+        self.settle();
+        true
     }
 
     /// Removes so many elements from an index on. Whole nodes are returned, as freeing them may take long.

@@ -185,11 +185,25 @@ impl Packed {
         if end == HEAD {
             return None;
         }
-        let (size, tail) = backward(self.as_bytes(), end).expect("a block is well-formed");
+        let bytes = self.as_bytes();
+        if let size @ 0..0x80 = bytes[end - 1] {
+            return Some(At((end - 1) as u32 - u32::from(size)));
+        }
+        let (size, tail) = backward(bytes, end).expect("a block is well-formed");
         Some(At((end - tail - size) as u32))
     }
 
+    #[inline(always)]
     fn end_of(&self, at: At) -> usize {
+        let at = at.0 as usize;
+        match WHOLE_BYTES[usize::from(self.as_bytes()[at])] {
+            0 => self.end_of_long(At(at as u32)),
+            bytes => at + usize::from(bytes),
+        }
+    }
+
+    #[cold]
+    fn end_of_long(&self, at: At) -> usize {
         let size = self.encoded(at).size();
         at.0 as usize + size + backward_bytes(size)
     }
@@ -218,8 +232,9 @@ impl Packed {
         if !(0..len).contains(&index) {
             return None;
         }
+        // There are as many elements, so each of these steps finds one.
         if index <= len / 2 {
-            (0..index).try_fold(self.first()?, |at, _| self.next(at))
+            Some((0..index).fold(self.first()?, |at, _| At(self.end_of(at) as u32)))
         } else {
             (index + 1..len).try_fold(self.last()?, |at, _| self.previous(at))
         }
@@ -362,6 +377,27 @@ impl Drop for Packed {
         unsafe { dealloc(self.0.as_ptr(), layout(self.used())) }
     }
 }
+
+/// Bytes of an element with its length behind it, by its first byte; 0 where that does not tell. Walking over elements
+/// is what most look-ups in a block consist of.
+const WHOLE_BYTES: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut first = 0;
+    while first < 256 {
+        bytes[first] = match first {
+            0..0x80 => 2,
+            0x80..0xc0 => 2 + (first as u8 & 0x3f),
+            0xc0..0xe0 => 3,
+            0xf1 => 4,
+            0xf2 => 5,
+            0xf3 => 6,
+            0xf4 => 10,
+            _ => 0,
+        };
+        first += 1;
+    }
+    bytes
+};
 
 /// An element as it stands in a block.
 struct Encoded<'a> {

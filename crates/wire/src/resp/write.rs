@@ -202,7 +202,15 @@ impl ReplySink for ReplyWriter<'_> {
 
     fn bulk(&mut self, bytes: &[u8]) {
         self.out.reserve(bytes.len() + 32);
-        self.number(b'$', bytes.len() as i64);
+        match bytes.len() {
+            // Most are so short that their head is made faster than by any general way.
+            len @ 0..10 => self.out.extend_from_slice(&[b'$', b'0' + len as u8, b'\r', b'\n']),
+            len @ 10..100 => {
+                let (tens, ones) = (len as u8 / 10, len as u8 % 10);
+                self.out.extend_from_slice(&[b'$', b'0' + tens, b'0' + ones, b'\r', b'\n']);
+            }
+            len => self.number(b'$', len as i64),
+        }
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }

@@ -88,8 +88,14 @@ impl<'a> Named<'a> {
                 if back { len - end..len - start } else { start..end }
             }
             Named::Scores(min, max) => {
-                let start = zset.position(|score| score < min.score || min.without && score == min.score);
-                let end = zset.position(|score| score < max.score || !max.without && score == max.score);
+                let start = match min {
+                    ScoreBound { score: f64::NEG_INFINITY, without: false } => 0,
+                    _ => zset.position(|score| score < min.score || min.without && score == min.score),
+                };
+                let end = match max {
+                    ScoreBound { score: f64::INFINITY, without: false } => len,
+                    _ => zset.position(|score| score < max.score || !max.without && score == max.score),
+                };
                 start..end.max(start)
             }
             Named::Members(min, max) => zset.lex_range(&min, &max, back),
