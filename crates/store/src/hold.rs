@@ -279,11 +279,13 @@ impl HoldTable {
         held.or_else(|| hold.overtaken(id, key, mode).find(|ticket| ticket.reserves()).map(|ticket| ticket.id))
     }
 
-    /// Everybody but `id` who holds the key so that `id` cannot have it.
+    /// Everybody but `id` who holds the key so that `id` cannot have it, and the sections before it that want it as one
+    /// more key.
     pub(crate) fn holders(&self, id: u64, key: &[u8], mode: Mode) -> SmallVec<[u64; 4]> {
         let Some(hold) = self.keys.get(key) else { return SmallVec::new() };
-        let shared = hold.shared.iter().filter(|_| mode == Mode::Exclusive);
-        hold.exclusive.iter().chain(shared).copied().filter(|holder| *holder != id).collect()
+        let shared = hold.shared.iter().copied().filter(|_| mode == Mode::Exclusive);
+        let before = hold.overtaken(id, key, mode).filter(|ticket| ticket.takes).map(|ticket| ticket.id);
+        hold.exclusive.into_iter().chain(shared).filter(|holder| *holder != id).chain(before).collect()
     }
 
     /// Takes a waiting ticket out of the queue of a key.

@@ -73,6 +73,13 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("asking", "redis-server refuses it unless it is a node of a cluster"),
     ("cluster", "redis-server refuses it unless it is a node of a cluster"),
     ("config|rewrite", "writes the server's file"),
+    ("eval", SCRIPTS),
+    ("eval_ro", SCRIPTS),
+    ("evalsha", SCRIPTS),
+    ("evalsha_ro", SCRIPTS),
+    ("fcall", SCRIPTS),
+    ("fcall_ro", SCRIPTS),
+    ("function", SCRIPTS),
     ("latency|doctor", "a report about the machine"),
     ("latency|histogram", "times that commands took"),
     ("memory|malloc-stats", "the allocator's own report"),
@@ -80,8 +87,11 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("quit", "ends the connection; tests of its own"),
     ("readonly", "redis-server refuses it unless it is a node of a cluster"),
     ("readwrite", "redis-server refuses it unless it is a node of a cluster"),
+    ("script", SCRIPTS),
     ("shutdown", "ends the server; tests of its own"),
 ];
+
+const SCRIPTS: &str = "scripts are compared by a corpus of their own";
 
 /// What is not sent, or only in another form, as Redis's answer is chance or a fault of its own.
 pub(super) const NOT_SENT: &[(&str, &str)] = &[

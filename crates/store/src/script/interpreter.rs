@@ -37,6 +37,8 @@ const FUNCTION_CHUNK: &CStr = c"@user_function";
 const BUFFER_KEPT: usize = 64 * 1024;
 /// Lua's own bytes beyond which garbage is collected before an interpreter rests.
 const GARBAGE_MAX: usize = 1024 * 1024;
+/// Bytes that one may take; a script that wants more ends with `not enough memory`.
+const MEMORY_MAX: usize = 512 * 1024 * 1024;
 /// Places of the cache of command names.
 const COMMANDS: usize = 64;
 
@@ -162,7 +164,7 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
-    fn new(limit: &Arc<MemoryLimit>) -> Result<Interpreter, Error> {
+    fn new() -> Result<Interpreter, Error> {
         let host = Host {
             active: None,
             reply: Vec::new(),
@@ -173,7 +175,7 @@ impl Interpreter {
             names: [0; NAMES.len()],
             known: [Known::default(); COMMANDS],
         };
-        let mut state = State::sandboxed(limit.clone(), host)?;
+        let mut state = State::sandboxed(Arc::new(MemoryLimit::new(MEMORY_MAX)), host)?;
         // SAFETY: nothing with a destructor is alive in the closure; the array is plain.
         let names = unsafe {
             state.protect(|lua| {
@@ -394,7 +396,6 @@ pub(crate) fn check(pool: &Pool, code: &[u8]) -> Result<bool, String> {
 pub(crate) struct Pool {
     idle: Mutex<Vec<Interpreter>>,
     memory: Arc<Memory>,
-    limit: Arc<MemoryLimit>,
     /// How often the scripts were flushed.
     flushes: AtomicU64,
     /// How often libraries were deleted.
@@ -410,7 +411,6 @@ impl Pool {
         Pool {
             idle: Mutex::default(),
             memory,
-            limit: Arc::new(MemoryLimit::new(0)),
             flushes: AtomicU64::new(0),
             deletions: AtomicU64::new(0),
             count: AtomicUsize::new(0),
@@ -424,7 +424,7 @@ impl Pool {
         let mut interpreter = match idle {
             Some(interpreter) => interpreter,
             None => {
-                let made = Interpreter::new(&self.limit)?;
+                let made = Interpreter::new()?;
                 self.count.fetch_add(1, Ordering::Relaxed);
                 made
             }

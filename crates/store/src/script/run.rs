@@ -735,6 +735,8 @@ impl Wake for Then {
         if let Poll::Ready(ended) = self.claim.poll(&Waker::from(self.clone()))
             && let Some(then) = self.then.lock().take()
         {
+            // The claim would keep this, and this the claim.
+            let _ = self.claim.poll(Waker::noop());
             then(ended);
         }
     }

@@ -193,3 +193,15 @@ fn a_script_is_too_old_when_the_parameter_says_so() {
     assert_eq!(reply, "+OK\r\n");
     assert!(String::from_utf8_lossy(&endless.read_reply()).contains("killed by user with SCRIPT KILL"));
 }
+
+#[test]
+fn a_script_that_wants_all_memory_gets_an_error() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let (mut client, mut other) = (ours.connect(), ours.connect());
+    client.command(&["EVAL", "local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end", "1", "k"]);
+    other.command(&["SET", "elsewhere", "v"]);
+    assert_eq!(other.read_reply(), b"+OK\r\n");
+    let reply = client.read_reply();
+    assert!(String::from_utf8_lossy(&reply).contains("not enough memory"), "{}", reply.escape_ascii());
+    assert_eq!(client.ask(&["EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "k"]), "+OK\r\n");
+}
