@@ -196,10 +196,7 @@ impl Inner {
             Handler::Keyspace(handle) => handle,
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
             Handler::Script(handle) => {
-                return handle(
-                    &Start { inner: this, words, db, client: crate::script::caller(), form, section: None },
-                    out,
-                );
+                return handle(&Start { inner: this, words, db, form, section: None }, out);
             }
             Handler::Container | Handler::Connection(_) => {
                 out.error("ERR this command needs a connection of its own");
@@ -313,12 +310,7 @@ impl Inner {
         out: &mut dyn ReplySink,
         ticket: Option<&Arc<Ticket>>,
     ) -> Attempted {
-        let now = match who.now_ms {
-            Some(ms) => Now::frozen(&self.clock, ms),
-            None => Now::new(&self.clock),
-        };
-        let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
-        ctx.collected = who.collected;
+        let mut ctx = self.context(pass, words, db, who);
         if spec.flags.has(Flags::DENYOOM) {
             if let Some(prepare) = spec.prepare {
                 prepare(&mut ctx);
@@ -341,6 +333,18 @@ impl Inner {
         Attempted::Done
     }
 
+    /// The context of a command of `who`, whose keys are not locked yet.
+    #[inline]
+    fn context<'p>(&'p self, pass: &'p Pass<'p>, words: &'p [&'p [u8]], db: u32, who: Who<'p>) -> Ctx<'p> {
+        let now = match who.now_ms {
+            Some(ms) => Now::frozen(&self.clock, ms),
+            None => Now::new(&self.clock),
+        };
+        let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
+        ctx.collected = who.collected;
+        ctx
+    }
+
     /// Lets `work` see the keys of a command, under the locks of their stripes, for who is alone.
     pub(crate) fn with_keys(
         &self,
@@ -351,9 +355,7 @@ impl Inner {
         who: Who<'_>,
         work: &mut dyn FnMut(&mut Ctx<'_>),
     ) {
-        let now = who.now_ms.map_or_else(|| Now::new(&self.clock), |ms| Now::frozen(&self.clock, ms));
-        let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
-        ctx.collected = who.collected;
+        let mut ctx = self.context(pass, words, db, who);
         self.lock_keys(&mut ctx, spec);
         work(&mut ctx);
         self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));

@@ -288,18 +288,15 @@ impl HoldTable {
         hold.exclusive.into_iter().chain(shared).filter(|holder| *holder != id).chain(before).collect()
     }
 
-    /// Takes a waiting ticket out of the queue of a key.
-    pub(crate) fn leave_queue(&mut self, ticket: &Arc<Ticket>, key: &[u8]) {
-        let Some(hold) = self.keys.get_mut(key) else { return };
+    /// Takes a waiting ticket out of the queue of a key. Returns the first of those who still wait there.
+    pub(crate) fn leave_queue(&mut self, ticket: &Arc<Ticket>, key: &[u8]) -> Vec<Arc<Ticket>> {
+        let Some(hold) = self.keys.get_mut(key) else { return Vec::new() };
         hold.queue.retain(|queued| !Arc::ptr_eq(queued, ticket));
+        let waiting = hold.queue.iter().take(CANDIDATES_MAX).cloned().collect();
         if hold.is_idle() {
             self.keys.remove(key);
         }
-    }
-
-    /// The first of those who wait for the key.
-    pub(crate) fn waiting(&self, key: &[u8]) -> Vec<Arc<Ticket>> {
-        self.keys.get(key).map(|hold| hold.queue.iter().take(CANDIDATES_MAX).cloned().collect()).unwrap_or_default()
+        waiting
     }
 
     /// Adds those who wait for keys that `id` holds; not sections that have begun and want one more.

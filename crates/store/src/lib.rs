@@ -50,7 +50,6 @@ mod random;
 mod rdb;
 mod redis;
 mod reference;
-#[allow(dead_code, reason = "what lists scripts and frees interpreters comes with the commands that need it")]
 mod script;
 mod section;
 pub mod server;

@@ -99,13 +99,7 @@ impl Inner {
     /// As [`enter_queues`](Self::enter_queues), for who is inside the gate.
     pub(crate) fn enter_queues_within(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
         self.gate.add_ticket(pass);
-        let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
-        let granted = grant_if_free(&mut locks, &of_key, ticket);
-        if !granted {
-            for (held, &lock) in ticket.keys.iter().zip(&of_key) {
-                locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
-            }
-        }
+        let granted = self.grant_or_queue(pass, ticket);
         SectionCounts::count(if granted { &self.sections.granted } else { &self.sections.parked });
         granted
     }
@@ -163,11 +157,17 @@ impl Inner {
 
     /// Queues a section that wants one more key before all others, or grants it the key if it is free; whether it did.
     pub(crate) fn enter_as_taker(&self, ticket: &Arc<Ticket>) -> bool {
-        let pass = self.gate.enter();
-        let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
+        self.grant_or_queue(&self.gate.enter(), ticket)
+    }
+
+    /// Grants a ticket its keys if they are free, or queues it on all of them; whether it has them.
+    fn grant_or_queue(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
+        let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
         let granted = grant_if_free(&mut locks, &of_key, ticket);
         if !granted {
-            locks[0].holds.get_or_insert_default().queue(&ticket.keys[0].key, ticket);
+            for (held, &lock) in ticket.keys.iter().zip(&of_key) {
+                locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
+            }
         }
         granted
     }
@@ -176,31 +176,25 @@ impl Inner {
     /// turn.
     pub(crate) fn leave_takers(&self, ticket: &Arc<Ticket>) {
         let held = &ticket.keys[0];
+        let mut candidates = Vec::new();
         {
             let pass = self.gate.enter();
             let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
             if let Some(holds) = &mut stripe.holds {
-                holds.leave_queue(ticket, &held.key);
+                candidates = holds.leave_queue(ticket, &held.key);
                 if holds.is_empty() {
                     stripe.holds = None;
                 }
             }
         }
-        // What it kept others from shows when a key is passed on; nobody holds this one for it.
-        self.pass_on_keys(self.waiting_for(held));
+        // The section's own ticket is still there, so nobody may go alone yet.
+        self.pass_on_keys(candidates);
     }
 
     /// Gives a key back that a section has got and does not want any more.
     pub(crate) fn drop_taken(&self, ticket: &Arc<Ticket>) {
         let candidates = self.release(ticket, &ticket.keys);
         self.pass_on_keys(candidates);
-    }
-
-    /// The first of those who wait for a key.
-    fn waiting_for(&self, held: &HeldKey) -> Vec<Arc<Ticket>> {
-        let pass = self.gate.enter();
-        let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
-        stripe.holds.as_deref().map(|holds| holds.waiting(&held.key)).unwrap_or_default()
     }
 
     /// Whether somebody waits for one of these keys.
@@ -214,11 +208,14 @@ impl Inner {
 
     /// Refuses one that waits for its keys.
     pub(crate) fn refuse(&self, ticket: Arc<Ticket>, text: &'static str) {
-        if ticket.may_block() || !ticket.cancel() {
+        if ticket.may_block() {
             return;
         }
-        // Nobody else has set it: it was waiting until just now.
+        // Before the ticket is cancelled: who sees that it is also asks why. One that is granted meanwhile is not asked.
         let _ = ticket.refusal.set(text);
+        if !ticket.cancel() {
+            return;
+        }
         match ticket.take_command() {
             Some(command) => {
                 ticket.finish(command.form.collect(|out| out.error(text)), Duration::ZERO);

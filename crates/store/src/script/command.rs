@@ -13,12 +13,13 @@ use super::run::{self, Call, Job, Pending};
 use super::source::{self, Flags};
 use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler};
+use crate::command::is;
 use crate::keys::KeyRule;
 use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Waits};
 use crate::section::Section;
 
-/// The function of a command about scripts: its words, the caller's database and number, and the form of its reply.
+/// The function of a command about scripts: its words, the caller's database, and the form of its reply.
 pub type ScriptHandle = fn(&Start<'_>, &mut dyn ReplySink) -> Option<Parked>;
 
 /// What such a command is called with.
@@ -26,7 +27,6 @@ pub struct Start<'s> {
     pub(crate) inner: &'s Arc<Inner>,
     pub(crate) words: &'s [&'s [u8]],
     pub(crate) db: u32,
-    pub(crate) client: u64,
     pub(crate) form: ReplyForm,
     /// What a script is part of, in a transaction.
     pub(crate) section: Option<&'s RefCell<Option<Section>>>,
@@ -125,7 +125,7 @@ pub(super) fn run(
         out.error(OOM);
         return None;
     }
-    let call = Call::new(start.inner, code, flags, more, keys, start.db, start.client);
+    let call = Call::new(start.inner, code, flags, more, keys, start.db);
     start_call(start, call, &start.words[3..], out)
 }
 
@@ -180,7 +180,7 @@ pub(super) fn named_to_kill<'s>(start: &Start<'s>, out: &mut dyn ReplySink) -> R
     match &start.words[2..] {
         [] => Ok(None),
         [name] => Ok(Some((name, false))),
-        [name, force] if force.eq_ignore_ascii_case(b"force") => Ok(Some((name, true))),
+        [name, force] if is(force, "force") => Ok(Some((name, true))),
         _ => {
             out.error("ERR syntax error");
             Err(())
@@ -203,7 +203,7 @@ pub(super) fn say_killed(killed: Killed, out: &mut dyn ReplySink) {
 fn flush(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     let is_known = match start.words.get(2) {
         None => true,
-        Some(how) => how.eq_ignore_ascii_case(b"async") || how.eq_ignore_ascii_case(b"sync"),
+        Some(how) => is(how, "async") || is(how, "sync"),
     };
     if !is_known || start.words.len() > 3 {
         out.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");

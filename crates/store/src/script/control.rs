@@ -18,13 +18,10 @@ pub(crate) struct Control {
     /// Its own number.
     pub(crate) id: u64,
     pub(crate) code: Code,
-    pub(crate) client: u64,
     pub(crate) began: Instant,
     /// It has written.
     pub(crate) wrote: AtomicBool,
     killed: AtomicBool,
-    /// It is to begin anew, because it stands in a circle of scripts that wait for each other.
-    pub(crate) is_victim: AtomicBool,
     /// How often it has begun anew.
     pub(crate) restarts: AtomicU8,
     /// What makes long functions of the library stop.
@@ -36,15 +33,13 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(id: u64, code: Code, client: u64) -> Control {
+    pub(crate) fn new(id: u64, code: Code) -> Control {
         Control {
             id,
             code,
-            client,
             began: Instant::now(),
             wrote: AtomicBool::new(false),
             killed: AtomicBool::new(false),
-            is_victim: AtomicBool::new(false),
             restarts: AtomicU8::new(0),
             stopper: Mutex::new(None),
             section: AtomicU64::new(0),

@@ -41,8 +41,8 @@ pub(crate) unsafe fn push_reply(lua: *mut lua_State, host: &Host, reply: &[u8], 
             }
             b'(' => push_field(lua, host, Name::BigNumber, line),
             b'=' => push_verbatim(lua, host, reply, at, number(line)),
-            b'%' => push_map(lua, host, reply, at, number(line)),
-            b'~' => push_set(lua, host, reply, at, number(line)),
+            b'%' => push_pairs(lua, host, Name::Map, reply, at, number(line)),
+            b'~' => push_pairs(lua, host, Name::Set, reply, at, number(line)),
             _ => ffi::lua_pushnil(lua),
         }
     }
@@ -129,30 +129,19 @@ unsafe fn push_verbatim(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut
     }
 }
 
-unsafe fn push_map(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize, len: i64) {
+/// A table with one field, a table of pairs: key and value as they come, or each element of a set with `true`.
+unsafe fn push_pairs(lua: *mut lua_State, host: &Host, name: Name, reply: &[u8], at: &mut usize, len: i64) {
     // SAFETY: as `push_reply`.
     unsafe {
         ffi::lua_createtable(lua, 0, 1);
-        host.push_name(lua, Name::Map);
+        host.push_name(lua, name);
         ffi::lua_createtable(lua, 0, c_int::try_from(len).unwrap_or(0));
         for _ in 0..len {
             push_reply(lua, host, reply, at);
-            push_reply(lua, host, reply, at);
-            set_pair(lua);
-        }
-        ffi::lua_rawset(lua, -3);
-    }
-}
-
-unsafe fn push_set(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize, len: i64) {
-    // SAFETY: as `push_reply`.
-    unsafe {
-        ffi::lua_createtable(lua, 0, 1);
-        host.push_name(lua, Name::Set);
-        ffi::lua_createtable(lua, 0, c_int::try_from(len).unwrap_or(0));
-        for _ in 0..len {
-            push_reply(lua, host, reply, at);
-            ffi::lua_pushboolean(lua, 1);
+            match name {
+                Name::Set => ffi::lua_pushboolean(lua, 1),
+                _ => push_reply(lua, host, reply, at),
+            }
             set_pair(lua);
         }
         ffi::lua_rawset(lua, -3);

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -57,24 +57,11 @@ pub(crate) enum Name {
     Format,
     Source,
     Line,
-    Ignore,
 }
 
 /// The names themselves, in the order of [`Name`].
-const NAMES: [&str; 12] = [
-    "err",
-    "ok",
-    "double",
-    "map",
-    "set",
-    "big_number",
-    "verbatim_string",
-    "string",
-    "format",
-    "source",
-    "line",
-    "ignore_error_stats_update",
-];
+const NAMES: [&str; 11] =
+    ["err", "ok", "double", "map", "set", "big_number", "verbatim_string", "string", "format", "source", "line"];
 
 /// A command's name as scripts write it, and its row.
 #[derive(Clone, Copy, Default)]
@@ -400,22 +387,11 @@ pub(crate) struct Pool {
     flushes: AtomicU64,
     /// How often libraries were deleted.
     deletions: AtomicU64,
-    /// Interpreters that exist.
-    pub(crate) count: AtomicUsize,
-    /// Bytes of those that rest, and of those that work when they last rested.
-    pub(crate) bytes: AtomicUsize,
 }
 
 impl Pool {
     pub(crate) fn new(memory: Arc<Memory>) -> Pool {
-        Pool {
-            idle: Mutex::default(),
-            memory,
-            flushes: AtomicU64::new(0),
-            deletions: AtomicU64::new(0),
-            count: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-        }
+        Pool { idle: Mutex::default(), memory, flushes: AtomicU64::new(0), deletions: AtomicU64::new(0) }
     }
 
     /// An interpreter.
@@ -423,11 +399,7 @@ impl Pool {
         let idle = self.idle.lock().pop();
         let mut interpreter = match idle {
             Some(interpreter) => interpreter,
-            None => {
-                let made = Interpreter::new()?;
-                self.count.fetch_add(1, Ordering::Relaxed);
-                made
-            }
+            None => Interpreter::new()?,
         };
         let flushes = self.flushes.load(Ordering::Relaxed);
         if interpreter.flushes != flushes {
@@ -458,29 +430,14 @@ impl Pool {
             interpreter.state.collect();
         }
         let used = interpreter.state.memory_used();
-        self.account(&mut interpreter, used);
+        // In steps, so that most scripts change nothing that others read.
+        interpreter.outside.set(&self.memory, used.next_multiple_of(32 * 1024));
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(interpreter);
-            return;
-        }
-        drop(idle);
-        self.close(interpreter);
-    }
-
-    /// Closes an interpreter.
-    pub(crate) fn close(&self, mut interpreter: Interpreter) {
-        self.account(&mut interpreter, 0);
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn account(&self, interpreter: &mut Interpreter, used: usize) {
-        // In steps, so that most scripts change nothing that others read.
-        let used = used.next_multiple_of(32 * 1024);
-        let before = interpreter.outside.bytes();
-        if used != before {
-            interpreter.outside.set(&self.memory, used);
-            self.bytes.fetch_add(used.wrapping_sub(before), Ordering::Relaxed);
+        } else {
+            // Closed without the lock.
+            drop(idle);
         }
     }
 
@@ -492,15 +449,6 @@ impl Pool {
     /// Makes every interpreter forget libraries that are gone before it runs again.
     pub(crate) fn forget_libraries(&self) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Collects the garbage of those that rest.
-    pub(crate) fn collect(&self) {
-        let idle = std::mem::take(&mut *self.idle.lock());
-        for mut interpreter in idle {
-            interpreter.state.collect();
-            self.give_back(interpreter);
-        }
     }
 }
 

@@ -32,7 +32,6 @@ mod source;
 mod take;
 mod threads;
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -47,18 +46,6 @@ use threads::Threads;
 
 /// A key that scripts hold that are to run one after the other. It begins with a byte that no name begins with.
 const IN_TURN: &[u8] = b"\0scripts in turn";
-
-thread_local!(static CALLER: Cell<u64> = const { Cell::new(0) });
-
-/// The number of the client whose command this thread carries out; 0: none.
-pub(crate) fn caller() -> u64 {
-    CALLER.get()
-}
-
-/// Says whose command this thread carries out.
-pub(crate) fn set_caller(client: u64) {
-    CALLER.set(client);
-}
 
 /// Writes a line of a script to the server's log: level, text.
 type Log = Box<dyn Fn(u8, &[u8]) + Send + Sync>;

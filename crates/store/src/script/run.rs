@@ -48,8 +48,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call of code with these flags by a client (0: none), through a command with `more` flags.
-    pub(crate) fn new(inner: &Inner, code: Code, flags: Flags, more: Flags, keys: usize, db: u32, client: u64) -> Call {
+    /// A call of code with these flags, through a command with `more` flags.
+    pub(crate) fn new(inner: &Inner, code: Code, flags: Flags, more: Flags, keys: usize, db: u32) -> Call {
         let by = match (&code, more.has(Flags::NO_WRITES)) {
             (Code::Script(_), false) => "evalsha",
             (Code::Script(_), true) => "evalsha_ro",
@@ -57,7 +57,7 @@ impl Call {
             (Code::Function(..), true) => "fcall_ro",
             (Code::Load(_), _) => "function",
         };
-        let control = Arc::new(Control::new(inner.ticket_id(), code, client));
+        let control = Arc::new(Control::new(inner.ticket_id(), code));
         Call { control, keys, db, flags: flags | more, by }
     }
 
@@ -283,7 +283,7 @@ impl Runs {
         interpreter.state.recycle(coroutine);
         match is_sound {
             true => inner.scripts.pool.give_back(interpreter),
-            false => inner.scripts.pool.close(interpreter),
+            false => drop(interpreter),
         }
         section
     }
@@ -394,20 +394,17 @@ impl Runs {
     }
 
     /// Ends the script where it stands. Its interpreter goes with it.
-    fn kill(mut self, inner: &Inner, call: &Call, out: &mut dyn ReplySink) -> Option<Section> {
+    fn kill(mut self, call: &Call, out: &mut dyn ReplySink) -> Option<Section> {
         let place = self.place();
         out.error_bytes(&at_place(KILLED.into(), call, place));
-        self.discard(inner)
+        self.discard()
     }
 
     /// Gives the script up where it stands, and closes its interpreter.
-    fn discard(mut self, inner: &Inner) -> Option<Section> {
+    fn discard(mut self) -> Option<Section> {
         let section = self.active().section.take();
-        let Runs { mut interpreter, coroutine, .. } = self;
-        // A wait for a key ends here.
-        interpreter.host().active = None;
-        drop(coroutine);
-        inner.scripts.pool.close(interpreter);
+        // A wait for a key ends here, before the section does.
+        self.interpreter.host().active = None;
         section
     }
 }
@@ -597,10 +594,7 @@ impl Job {
     fn killed(&mut self) -> Step {
         let mut section = None;
         let reply = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Runs(runs) => {
-                let (inner, call) = (self.inner.clone(), &self.call);
-                self.form.collect(|out| section = runs.kill(&inner, call, out))
-            }
+            Stage::Runs(runs) => self.form.collect(|out| section = runs.kill(&self.call, out)),
             _ => self.form.collect(|out| out.error(KILLED)),
         };
         self.unlist();
@@ -611,7 +605,7 @@ impl Job {
     pub(crate) fn fail(mut self: Box<Self>) -> Ended {
         let form = self.form;
         if let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) {
-            drop(runs.discard(&self.inner));
+            drop(runs.discard());
         }
         Ended { reply: form.collect(|out| out.error(crate::execute::FAILED)), section: None }
     }
@@ -620,8 +614,7 @@ impl Job {
     fn begin_anew(&mut self, key: (u32, Box<[u8]>, Mode)) {
         let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
         self.call.control.restarts.fetch_add(1, Ordering::SeqCst);
-        self.call.control.is_victim.store(false, Ordering::SeqCst);
-        if let Some(mut section) = runs.discard(&self.inner) {
+        if let Some(mut section) = runs.discard() {
             self.touched.extend(section.give_up());
         }
         self.touched.push(key);
@@ -657,7 +650,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         self.unlist();
         if let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) {
-            drop(runs.discard(&self.inner));
+            drop(runs.discard());
         }
     }
 }

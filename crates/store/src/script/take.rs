@@ -93,9 +93,7 @@ impl Take {
         let victim = circle.iter().copied().find(|member| may_restart(&waiters[member].control));
         match victim {
             Some(victim) if victim != id => {
-                let waiting = &waiters[&victim];
-                waiting.control.is_victim.store(true, Ordering::SeqCst);
-                let ticket = waiting.ticket.clone();
+                let ticket = waiters[&victim].ticket.clone();
                 drop(waiters);
                 if ticket.cancel() {
                     ticket.wake();

@@ -17,7 +17,7 @@ use super::transaction::{self, Exec, Multi};
 use super::{admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info, latency, monitor, slowlog};
 use crate::Inner;
-use crate::catalogue::{self, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{self, CommandSpec, Cost, Flags};
 use crate::command::c_string;
 use crate::config::ServerOptions;
 use crate::execute::FAILED;
@@ -634,9 +634,6 @@ impl Context<'_> {
     fn run_on_keyspace(&mut self, spec: &'static CommandSpec, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
         let inner = &self.worker.server.store.0;
         let (db, form) = (self.session.db, ReplyForm::Wire(self.session.protocol));
-        if let Handler::Script(_) = spec.handler {
-            crate::script::set_caller(self.client.id);
-        }
         match touching_or_not(self.session.no_touch, spec, || inner.start(inner, spec, args, db, form, out)) {
             None => Outcome::Done,
             Some(parked) => Outcome::Parked(parked),
@@ -736,6 +733,7 @@ pub(super) fn help(container: &str, out: &mut ReplyWriter<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::Handler;
 
     #[test]
     fn every_row_has_somebody_who_carries_it_out() {

@@ -407,7 +407,6 @@ impl Exec {
             inner: &self.inner,
             words: &words,
             db: self.db,
-            client: context.client.id,
             form: ReplyForm::Wire(protocol),
             section: Some(&place),
         };
@@ -703,7 +702,7 @@ impl Rest {
             if let Handler::Script(handle) = spec.handler {
                 let place = RefCell::new(Some(section));
                 let (inner, form) = (self.inner.clone(), ReplyForm::Value);
-                let start = Start { inner: &inner, words: &words, db: self.db, client: 0, form, section: Some(&place) };
+                let start = Start { inner: &inner, words: &words, db: self.db, form, section: Some(&place) };
                 if let Some(Parked(Waits::Script(script))) = handle(&start, &mut ReplyBuilder::new()) {
                     drop(words);
                     return script.leave(move |ended| {
