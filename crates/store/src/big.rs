@@ -70,12 +70,7 @@ pub(crate) fn carry_out(
         return Ok(());
     }
     match spec.handler {
-        Handler::Keyspace(handle) if spec.leads(&list).is_none() => section.pinned(spec, db, &list, |ctx| {
-            if let Some(prepare) = spec.prepare {
-                prepare(ctx);
-            }
-            handle(ctx, out);
-        }),
+        Handler::Keyspace(_) if spec.leads(&list).is_none() => section.execute_pinned(spec, db, &list, out),
         _ => section.execute_resolved(spec, db, &list, out),
     }
 }

@@ -24,7 +24,7 @@ use crate::pubsub::Kind as ChannelKind;
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
 use crate::table::Slot;
-use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
+use crate::value::{COPIED_MAX, Entry, Garbage, SHARED_MIN, Value, View};
 
 /// The context of one running command.
 ///
@@ -54,10 +54,23 @@ pub struct Ctx<'p> {
     pub(crate) reached: Option<usize>,
     /// Whether the command may wait.
     pub(crate) blocks: Blocks<'p>,
-    /// Set by [`block`](Self::block): there is no reply yet.
-    pub(crate) blocked: bool,
+    /// Whether the command may be run aside instead.
+    pub(crate) defers: bool,
+    /// Why there is no reply yet.
+    pub(crate) pending: Pending,
     /// Where its keys are found if it runs aside, on keys that it holds.
     pub(crate) pins: Option<Box<Pins>>,
+}
+
+/// What a command waits for that has not replied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pending {
+    /// It has replied, or will.
+    Nothing,
+    /// For an element: see [`Ctx::block`].
+    Element,
+    /// For a turn aside: see [`Ctx::defer`].
+    Turn,
 }
 
 /// What takes too long to be made while stripes are locked.
@@ -122,7 +135,8 @@ impl<'p> Ctx<'p> {
             keeps_locks: false,
             reached: None,
             blocks,
-            blocked: false,
+            defers: false,
+            pending: Pending::Nothing,
             pins: None,
         }
     }
@@ -144,8 +158,18 @@ impl<'p> Ctx<'p> {
     pub(crate) fn block(&mut self, blocking: &Blocking, out: &mut dyn ReplySink) {
         match self.blocks {
             Blocks::Never => (blocking.nothing)(out),
-            _ => self.blocked = true,
+            _ => self.pending = Pending::Element,
         }
+    }
+
+    /// A command has found that it takes too long under the lock of a stripe, and asks to be run aside. False if it
+    /// cannot be, or is already: then it goes on. Otherwise the handler returns, having said and changed nothing.
+    #[cold]
+    pub(crate) fn defer(&mut self) -> bool {
+        if self.defers {
+            self.pending = Pending::Turn;
+        }
+        self.defers
     }
 
     /// The entry of key `index`, noting the access.
@@ -522,6 +546,29 @@ fn typed<K: Kind>(entry: Option<&Entry>) -> Result<Option<Ref<'_, K>>, Refused> 
     entry.map(|entry| entry.object().and_then(ObjectRef::typed).ok_or(WRONG_TYPE.into())).transpose()
 }
 
+/// A long string that nobody shares, with room for so many bytes. One that grows gets an eighth more, so that many
+/// small additions copy each byte a few times only; one that becomes mostly zeros gets them from the system.
+fn with_room(long: Arc<Vec<u8>>, len: usize) -> Arc<Vec<u8>> {
+    if len / 2 > long.len() {
+        let mut bytes = vec![0; len];
+        bytes[..long.len()].copy_from_slice(&long);
+        return Arc::new(bytes);
+    }
+    match Arc::try_unwrap(long) {
+        Ok(bytes) if bytes.capacity() >= len => Arc::new(bytes),
+        Ok(mut bytes) => {
+            bytes.reserve_exact(len + len / 8 - bytes.len());
+            Arc::new(bytes)
+        }
+        // Readers have it, or another key.
+        Err(shared) => {
+            let mut bytes = Vec::with_capacity(if len > shared.len() { len + len / 8 } else { shared.len() });
+            bytes.extend_from_slice(&shared);
+            Arc::new(bytes)
+        }
+    }
+}
+
 /// One key that a command may change.
 pub(crate) struct KeyMut<'c, 'p> {
     stripe: &'c mut Locked<'p>,
@@ -698,6 +745,60 @@ impl KeyMut<'_, '_> {
         if let Some(slot) = self.slot {
             self.stripe.set_expiry(self.hash, slot, expiry);
             self.slot = self.stripe.table.find(self.hash, self.key);
+        }
+    }
+
+    /// Whether to edit the string, which will have so many bytes, takes longer than a stripe may be locked. `own` of them
+    /// are written anyway, and behind what it has now there are at first zeros.
+    pub(crate) fn takes_long_to_edit(&self, end: usize, own: usize) -> bool {
+        let (old_len, moved) = self.entry().map_or((0, 0), |entry| {
+            let old_len = entry.string().map_or(0, View::len);
+            (old_len, entry.moved_by_edit(end.max(old_len)))
+        });
+        let zeros = end.saturating_sub(own).saturating_sub(old_len);
+        // Zeros of a new vector come from the system, see `edit_bytes`.
+        let copied = if zeros > old_len { old_len } else { moved + zeros };
+        copied + own > COPIED_MAX
+    }
+
+    /// Whether the stripe is to be unlocked while a long value is changed.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
+    /// Lets `change` edit the string, made `len` bytes long with zeros, while others use the stripe: an empty one stands in
+    /// for a long one meanwhile, which nobody sees, because the command holds the key.
+    #[cold]
+    pub(crate) fn edit_string_apart(&mut self, len: usize, change: impl FnOnce(&mut Vec<u8>)) {
+        let bytes = self.entry().map_or(0, Entry::outside_bytes);
+        let long = self.slot.and_then(|slot| self.stripe.detach_string(slot));
+        let Some(long) = long else {
+            let mut digits = itoa::Buffer::new();
+            let short = self.entry().and_then(Entry::string).map_or(&b""[..], |view| view.text(&mut digits)).to_vec();
+            let value = self.stripe.unlocked(|| {
+                let mut value = vec![0; len.max(short.len())];
+                value[..short.len()].copy_from_slice(&short);
+                change(&mut value);
+                value
+            });
+            self.slot = self.stripe.table.find(self.hash, self.key);
+            return self.set_value(Value::Vec { bytes: value, raw: true });
+        };
+        let mut value = Some(long);
+        let changed = catch_unwind(AssertUnwindSafe(|| {
+            self.stripe.unlocked(|| {
+                let own = value.take().map(|long| with_room(long, len));
+                let bytes = Arc::get_mut(value.insert(own.unwrap_or_default())).expect("it is this command's own");
+                bytes.resize(len.max(bytes.len()), 0);
+                change(bytes);
+            });
+        }));
+        let slot = self.stripe.table.find(self.hash, self.key).expect("nobody removes a key that is held");
+        self.slot = Some(slot);
+        self.stripe.put_string_back(slot, value.unwrap_or_default(), bytes);
+        self.stripe.table.entry_mut(slot).touch(self.now.ticks());
+        if let Err(panic) = changed {
+            resume_unwind(panic);
         }
     }
 

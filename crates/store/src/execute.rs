@@ -12,7 +12,7 @@ use crate::big::{self, Big};
 use crate::block::{Blocked, Ready, WaitTable, Waiter};
 use crate::catalogue::{self, CommandSpec, ConnectionCommand, Cost, Flags, Handler};
 use crate::command::{DB_RANGE, Handle};
-use crate::context::{Ctx, NO_DB, Pins, Place};
+use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
 use crate::hold::{Mode, NOBODY, Ticket};
@@ -23,7 +23,7 @@ use crate::script::command::Start;
 use crate::stats::SectionCounts;
 use crate::stripe::Now;
 use crate::undeclared::Undeclared;
-use crate::value::SHARED_MIN;
+use crate::value::{COPIED_MAX, SHARED_MIN};
 use crate::whole::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
@@ -164,6 +164,8 @@ pub(crate) enum Attempted {
     Blocked(Arc<Waiter>),
     /// A key is held against it.
     Held,
+    /// Nothing has happened: it takes too long under locks, and is to be run aside.
+    Long,
 }
 
 impl CommandSpec {
@@ -226,6 +228,7 @@ impl Inner {
         match attempted {
             Attempted::Done => None,
             Attempted::Held => self.start_held(this, spec, handle, words, db, form, out),
+            Attempted::Long => self.start_aside(spec, words, db, form, out),
             other => self.after(this, other),
         }
     }
@@ -233,7 +236,7 @@ impl Inner {
     /// What follows from a plain command that ran.
     fn after(&self, this: &Arc<Inner>, attempted: Attempted) -> Option<Parked> {
         match attempted {
-            Attempted::Done | Attempted::Held => None,
+            Attempted::Done | Attempted::Held | Attempted::Long => None,
             Attempted::Ready(ready) => {
                 self.serve_and_end(*ready);
                 None
@@ -262,8 +265,10 @@ impl Inner {
                 let pass = self.gate.enter();
                 self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, None)
             };
-            if !matches!(attempted, Attempted::Held) {
-                return self.after(this, attempted);
+            match attempted {
+                Attempted::Held => {}
+                Attempted::Long => return self.start_aside(spec, words, db, form, out),
+                other => return self.after(this, other),
             }
         }
         if self.gate.tickets() >= self.tickets_max {
@@ -292,6 +297,7 @@ impl Inner {
         };
         match attempted {
             Attempted::Held => parked(ticket),
+            Attempted::Long => self.start_aside(spec, words, db, form, out),
             other => self.after(this, other),
         }
     }
@@ -311,23 +317,22 @@ impl Inner {
         ticket: Option<&Arc<Ticket>>,
     ) -> Attempted {
         let mut ctx = self.context(pass, words, db, who);
-        if spec.flags.has(Flags::DENYOOM) {
-            if let Some(prepare) = spec.prepare {
-                prepare(&mut ctx);
-            } else {
-                for (place, word) in words.iter().enumerate().skip(2) {
-                    if word.len() >= SHARED_MIN {
-                        ctx.ahead.get_or_insert_default().values.push((place as u32, Arc::new(word.to_vec())));
-                    }
-                }
-            }
+        // Who is alone keeps no one waiting by a lock.
+        ctx.defers = who.id != NOBODY || who.collected.is_none();
+        if words.iter().skip(2).any(|word| word.len() >= SHARED_MIN) && take_long_words(&mut ctx, spec) {
+            return Attempted::Long;
+        }
+        if spec.flags.has(Flags::DENYOOM)
+            && let Some(prepare) = spec.prepare
+        {
+            prepare(&mut ctx);
         }
         self.lock_keys(&mut ctx, spec);
         if !who.covers && ctx.locks.any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
             return Attempted::Held;
         }
         handle(&mut ctx, out);
-        if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.blocked {
+        if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
         }
         Attempted::Done
@@ -366,7 +371,10 @@ impl Inner {
     fn after_handler(&self, mut ctx: Ctx<'_>, spec: &'static CommandSpec, who: Who<'_>) -> Attempted {
         let form = if let Blocks::As(form) = who.blocks { form } else { ReplyForm::Value };
         let words = ctx.words;
-        if ctx.blocked {
+        if ctx.pending == Pending::Turn {
+            return Attempted::Long;
+        }
+        if ctx.pending == Pending::Element {
             return self.block(&mut ctx, spec, words, form).map_or(Attempted::Done, Attempted::Blocked);
         }
         match ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready)) {
@@ -400,6 +408,7 @@ impl Inner {
         let mut ctx = Ctx::new(self, pass, words, db, Now::new(&self.clock), Blocks::Never);
         ctx.places = places;
         ctx.pins = Some(Box::new(pins));
+        take_long_words(&mut ctx, spec);
         ctx
     }
 
@@ -488,6 +497,23 @@ impl Inner {
         }
         false
     }
+}
+
+/// Copies long words that become strings, before anything is locked. True if others are too long to be copied into their
+/// value, or compared with it, under a lock.
+#[cold]
+fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
+    if spec.group != "string" {
+        let is_led = !matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. });
+        let is_long = ctx.words.iter().skip(2).any(|word| word.len() > COPIED_MAX);
+        return ctx.defers && is_led && is_long && spec.blocking.is_none();
+    }
+    if spec.flags.has(Flags::DENYOOM) && spec.name != "setrange" {
+        for (place, word) in ctx.words.iter().enumerate().skip(2).filter(|(_, word)| word.len() >= SHARED_MIN) {
+            ctx.ahead.get_or_insert_default().values.push((place as u32, Arc::new(word.to_vec())));
+        }
+    }
+    false
 }
 
 /// Executes generated commands on a store of its own; nothing may panic, hang or leave a reply unfinished.

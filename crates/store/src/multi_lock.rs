@@ -30,6 +30,8 @@ use crate::watch::Watching;
 pub(crate) const KEYS_MAX: usize = 8;
 /// The most commands that are run so.
 pub(crate) const COMMANDS_MAX: usize = 32;
+/// Digits of offsets of bits that stay near.
+const OFFSET_DIGITS: usize = 6;
 /// The most words that such a command has.
 const WORDS_MAX: usize = 64;
 
@@ -39,7 +41,12 @@ pub(crate) fn suits(spec: &CommandSpec, words: &[&[u8]]) -> bool {
         && matches!(spec.cost_of(words.len()), Cost::Constant | Cost::PerKey)
         // What names no key may look at all of them, and would lock stripes of its own.
         && (!matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) || messages_of(spec).is_some());
-    is_cheap && are_short(words)
+    is_cheap && are_short(words) && !makes_long(spec, words)
+}
+
+/// Whether a bit so far off may be named that a string is made which the next command should not copy under a lock.
+fn makes_long(spec: &CommandSpec, words: &[&[u8]]) -> bool {
+    spec.group == "bitmap" && words.iter().skip(2).any(|word| word.len() > OFFSET_DIGITS)
 }
 
 /// Whether words are few and short.

@@ -246,17 +246,50 @@ impl Section {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
+        match self.try_execute(spec, db, words, out)? {
+            true => Ok(()),
+            false => self.execute_pinned(spec, db, words, out),
+        }
+    }
+
+    /// As [`execute_resolved`](Self::execute_resolved); false, and nothing has happened, if the command takes so long
+    /// that it is [carried out](Self::execute_pinned) on another thread, if the caller can do that.
+    pub(crate) fn try_execute(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<bool, SectionError> {
         let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
         if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
             // Whether there is room was asked before the section began; it is not refused in the middle.
             self.inner.make_room();
         }
         if let Some(others) = spec.leads(words) {
-            return (others.run)(self, db, words, out);
+            return (others.run)(self, db, words, out).map(|()| true);
         }
         self.run(spec, handle, db, words, out)
     }
 
+    /// Carries out a command without its stripes staying locked.
+    pub(crate) fn execute_pinned(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
+        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        self.pinned(spec, db, words, |ctx| {
+            if let Some(prepare) = spec.prepare {
+                prepare(ctx);
+            }
+            handle(ctx, out);
+        })
+    }
+
+    /// False if nothing has happened, because the command takes too long under locks.
     fn run(
         &mut self,
         spec: &'static CommandSpec,
@@ -264,7 +297,7 @@ impl Section {
         db: u32,
         words: &[&[u8]],
         out: &mut dyn ReplySink,
-    ) -> Result<(), SectionError> {
+    ) -> Result<bool, SectionError> {
         self.cover_all(spec, db, words)?;
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
@@ -275,10 +308,11 @@ impl Section {
         };
         self.effects = collected.into_inner();
         match ran {
-            Attempted::Done | Attempted::Blocked(_) => Ok(()),
+            Attempted::Done | Attempted::Blocked(_) => Ok(true),
+            Attempted::Long => Ok(false),
             Attempted::Ready(ready) => {
                 self.note_ready(ready.keys);
-                Ok(())
+                Ok(true)
             }
             Attempted::Held => {
                 SectionCounts::count(&self.inner.sections.refused);

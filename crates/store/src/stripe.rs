@@ -537,6 +537,21 @@ impl Stripe {
         self.table.entry_mut(slot).edit_object(|object| std::mem::replace(object, stand_in))
     }
 
+    /// Takes a string of [`SHARED_MIN`] bytes or more out of `slot`, where an empty one stands in for it until
+    /// [`put_string_back`](Self::put_string_back); the stripe's sum of bytes stays as it is.
+    pub(crate) fn detach_string(&mut self, slot: Slot) -> Option<Arc<Vec<u8>>> {
+        self.table.entry_mut(slot).swap_shared(Arc::default())
+    }
+
+    /// Puts back at `slot` what was [taken out](Self::detach_string) when it had so many bytes, and was changed.
+    pub(crate) fn put_string_back(&mut self, slot: Slot, long: Arc<Vec<u8>>, bytes: usize) {
+        let entry = self.table.entry_mut(slot);
+        drop(entry.swap_shared(long));
+        entry.set_raw();
+        self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;
+        self.changed = true;
+    }
+
     /// Puts an object back at `slot` that was [detached](Self::detach) when it had so many bytes. Returns what stood in
     /// for it.
     pub(crate) fn put_back(&mut self, slot: Slot, object: Object, bytes: usize) -> Option<Object> {

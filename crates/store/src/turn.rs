@@ -255,8 +255,9 @@ impl Inner {
                 if candidate.is_aside() {
                     self.go_aside(candidate);
                 } else if candidate.is_command() {
-                    let extra = self.run_granted(&candidate);
-                    ended.push((candidate, extra));
+                    if let Some(extra) = self.run_granted(&candidate) {
+                        ended.push((candidate, extra));
+                    }
                 } else {
                     candidate.wake();
                 }
@@ -287,9 +288,9 @@ impl Inner {
     }
 
     /// Runs a parked command that has been granted its keys, and serves who waited for what it brought. Returns what
-    /// its ticket holds beyond its keys now.
-    fn run_granted(&self, ticket: &Ticket) -> Vec<HeldKey> {
-        let Some(command) = ticket.take_command() else { return Vec::new() };
+    /// its ticket holds beyond its keys now; [`None`] if the command goes on aside, with its ticket.
+    fn run_granted(&self, ticket: &Arc<Ticket>) -> Option<Vec<HeldKey>> {
+        let Some(command) = ticket.take_command() else { return Some(Vec::new()) };
         let Handler::Keyspace(handle) = command.spec.handler else {
             unreachable!("only commands with keys are queued on keys")
         };
@@ -301,19 +302,20 @@ impl Inner {
             Some(waiter) if waiter.is_won() => {
                 ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
                 let ready = self.after_turn(waiter, &won, None);
-                return self.serve(ticket.id, None, ready);
+                return Some(self.serve(ticket.id, None, ready));
             }
             Some(waiter) => Blocks::Known { waiter, won: &won },
         };
         let who = Who { id: ticket.id, now_ms: None, collected: None, covers: true, blocks };
         let mut ready = VecDeque::new();
-        let mut blocked = false;
+        let (mut blocked, mut is_long) = (false, false);
         let (reply, worked) = caught(command.form, |out| {
             let pass = self.gate.enter();
             match self.attempt(&pass, command.spec, handle, &words, command.db, who, out, None) {
                 Attempted::Done => {}
                 Attempted::Ready(brought) => ready = brought.keys,
                 Attempted::Blocked(_) => blocked = true,
+                Attempted::Long => is_long = true,
                 Attempted::Held => {
                     // Its ticket holds every key of the command, so this is a fault of this module; the client still
                     // gets an answer.
@@ -322,6 +324,12 @@ impl Inner {
                 }
             }
         });
+        if is_long {
+            ticket.put_command(command);
+            ticket.put_aside();
+            self.go_aside(ticket.clone());
+            return None;
+        }
         match &command.waiter {
             None => ticket.finish(reply, worked),
             Some(waiter) => {
@@ -330,13 +338,14 @@ impl Inner {
                 ready.extend(self.after_turn(waiter, &won, (!blocked).then_some(reply)));
             }
         }
-        self.serve(ticket.id, None, ready)
+        Some(self.serve(ticket.id, None, ready))
     }
 
     /// Runs a command that has just entered the queues, if they were empty.
     pub(crate) fn run_if_granted(&self, ticket: Arc<Ticket>) {
-        if ticket.phase() == Phase::Granted {
-            let extra = self.run_granted(&ticket);
+        if ticket.phase() == Phase::Granted
+            && let Some(extra) = self.run_granted(&ticket)
+        {
             self.pass_on(ticket, &extra);
         }
     }

@@ -12,8 +12,15 @@
 //! Whether there is so much to do is asked before anything is locked, of a value that may change until it is; then a
 //! command of 20,001 elements runs in one breath, or one of 19,999 aside, and nobody can tell.
 //!
-//! So do commands on one key with very many words, a RESTORE of a long payload, and KEYS over more keys than that,
-//! which holds nothing.
+//! So do commands on one key with very many words, or with a word of megabytes that is not to become a string, a RESTORE
+//! of a long payload, and KEYS over more keys than that, which holds nothing.
+//!
+//! That a string must be copied to be changed (APPEND where there is no room, SETBIT while a reader has it) shows only
+//! under the lock. Then the handler gives up before it has done anything ([`Ctx::defer`](crate::Ctx)), and the command
+//! begins again aside, where a long string is taken out of its entry, changed, and put back.
+//!
+//! Limit: one long element that is read or taken out of a list, set or sorted set (LINDEX and HGET apart) is copied under
+//! the lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,16 +35,18 @@ use crate::command::geo::search::visits_of_search;
 use crate::command::zset::range::ranks_of_query;
 use crate::command::{integer, is};
 use crate::hold::{Mode, Ticket};
-use crate::object::{Kind, Zset};
+use crate::object::{Kind, Object, Zset};
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
-use crate::value::{Entry, View};
+use crate::value::Entry;
 
 /// The most elements that a command goes over in one breath.
 pub(crate) const ELEMENTS_MAX: usize = 20_000;
 /// So many elements take more bytes than this, whatever they are.
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
-/// Bytes of a string that take about as long as an element.
+/// Bytes that take about as long as an element, of a string or of elements that are longer than that.
 const BYTES_PER_ELEMENT: usize = 256;
+/// Bytes of a string that DUMP compresses in the time of an element.
+const DUMPED_PER_ELEMENT: usize = 16;
 /// Pairs of bytes that LCS compares in the time of an element.
 const PAIRS_PER_ELEMENT: usize = 32;
 /// A payload that RESTORE decodes in one breath, in bytes.
@@ -127,13 +136,25 @@ fn many(word: &[u8]) -> Option<usize> {
 }
 
 impl Visits {
-    /// How many elements of this value the command goes over.
+    /// How much of this value the command goes over, in elements of usual size.
     fn of(self, name: &str, words: &[&[u8]], entry: &Entry) -> usize {
-        if matches!(self, Visits::Bytes | Visits::Pairs) {
-            let len = entry.string().map_or(0, View::len);
-            return if matches!(self, Visits::Bytes) { len / BYTES_PER_ELEMENT } else { len };
+        if let Some(view) = entry.string() {
+            return match self {
+                Visits::Bytes => view.len() / BYTES_PER_ELEMENT,
+                Visits::Pairs => view.len(),
+                _ if name == "dump" => view.len() / DUMPED_PER_ELEMENT,
+                _ => 0,
+            };
         }
-        let Some(object) = entry.object() else { return 0 };
+        let Some(object) = entry.object().filter(|_| !matches!(self, Visits::Bytes | Visits::Pairs)) else { return 0 };
+        let len = object.len();
+        let elements = self.elements(name, words, &object);
+        // Long ones take longer.
+        elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
+    }
+
+    /// How many elements of this value the command goes over.
+    fn elements(self, name: &str, words: &[&[u8]], object: &Object) -> usize {
         let len = object.len();
         let indexes = || match (integer(words[2]), integer(words[3])) {
             (Ok(start), Ok(stop)) => Some(between(start, stop, len)),
@@ -142,8 +163,8 @@ impl Visits {
         match self {
             Visits::Between => indexes().unwrap_or(0),
             Visits::Outside => indexes().map_or(0, |within| len - within),
-            Visits::Ranks => Zset::of(&object).map_or(0, |zset| ranks_of_query(name, words, zset)),
-            Visits::Area => Zset::of(&object).map_or(0, |zset| visits_of_search(name, words, zset)),
+            Visits::Ranks => Zset::of(object).map_or(0, |zset| ranks_of_query(name, words, zset)),
+            Visits::Area => Zset::of(object).map_or(0, |zset| visits_of_search(name, words, zset)),
             Visits::AtMost(count) => count.min(len),
             Visits::Drawn(count) => count,
             _ => len,
@@ -301,6 +322,33 @@ mod tests {
         let mut writer = sluicegate_wire::resp::ReplyWriter::new(&mut out, Default::default());
         assert!(matches!(execute(store, &mut Caller::default(), words, &mut writer), Executed::Done));
         out
+    }
+
+    #[test]
+    fn a_fault_while_a_string_is_changed_apart_puts_it_back() {
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        assert_eq!(run(&store, &[b"SETRANGE", b"k", b"5000", b"x"]), b":5001\r\n");
+        let used = store.used_bytes();
+        let inner = &store.0;
+        let spec = catalogue::find(b"append").expect("it exists");
+        let words: [&[u8]; 3] = [b"APPEND", b"k", b"y"];
+        let fault = catch_unwind(AssertUnwindSafe(|| {
+            let pass = inner.gate.enter();
+            let mut ctx = inner.pinned(&pass, spec, &words, 0);
+            ctx.key(0).edit_string_apart(6000, |bytes| {
+                // The stripe is not locked meanwhile, and others see a string.
+                assert_eq!(run(&store, &[b"TYPE", b"k"]), b"+string\r\n");
+                assert_eq!(run(&store, &[b"SET", b"other", b"v"]), b"+OK\r\n");
+                assert!(store.used_bytes() >= used, "its bytes count");
+                assert_eq!((bytes.len(), bytes[5000]), (6000, b'x'));
+                panic!("a fault in a change");
+            });
+        }));
+        assert!(fault.is_err());
+        assert_eq!(run(&store, &[b"GETRANGE", b"k", b"5000", b"5001"]), b"$2\r\nx\0\r\n");
+        assert_eq!(run(&store, &[b"GET", b"other"]), b"$1\r\nv\r\n");
+        assert_eq!(run(&store, &[b"DEL", b"k"]), b":1\r\n");
+        assert!(store.used_bytes() + 5000 < used, "its bytes were counted");
     }
 
     #[test]

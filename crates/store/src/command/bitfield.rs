@@ -194,6 +194,12 @@ fn bitfield(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         };
         let mut key = ctx.key(0);
         let grows = key.string()?.map_or(0, View::len) < end;
+        if key.takes_long_to_edit(end, 0) {
+            if ctx.defer() {
+                return Ok(());
+            }
+            key = ctx.key(0);
+        }
         let (mut replies, mut changed) = (Vec::with_capacity(operations.len()), false);
         edit_bytes(&mut key, end, 0, |bytes| {
             for operation in &operations {

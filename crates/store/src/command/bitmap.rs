@@ -44,6 +44,12 @@ fn setbit(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let (byte, shift) = ((offset >> 3) as usize, 7 - (offset & 7) as u32);
         let mut key = ctx.key(0);
         let grows = key.string()?.map_or(0, View::len) <= byte;
+        if key.takes_long_to_edit(byte + 1, 1) {
+            if ctx.defer() {
+                return Ok(());
+            }
+            key = ctx.key(0);
+        }
         let mut old = 0;
         edit_bytes(&mut key, byte + 1, 1, |value| {
             old = value[byte] >> shift & 1;

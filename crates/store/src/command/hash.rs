@@ -18,6 +18,10 @@ use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::packed::Element;
 use crate::object::{Hash, Kind};
 use crate::random::random;
+use crate::value::COPIED_MAX;
+
+/// In a hash of values of so many bytes HMGET looks first how much it is asked for.
+const LONG_VALUE: usize = 1024;
 
 /// Says a field's value.
 fn say(value: Option<Element<'_>>, out: &mut dyn ReplySink) {
@@ -69,38 +73,69 @@ fn hsetnx(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result.map(|set| out.integer(i64::from(set))), out);
 }
 
-/// What `see` makes of the hash at key 0 and of the time; it tells whether it missed a named field.
+/// What became of a look at named fields.
+#[derive(PartialEq, Eq)]
+enum Seen {
+    /// What was said is all there is to say.
+    All,
+    /// Fields were missed, which may have expired.
+    NotAll,
+    /// Nothing was said: the value is too long to be copied under the lock.
+    Long,
+}
+
+impl Seen {
+    fn missed(any: bool) -> Seen {
+        if any { Seen::NotAll } else { Seen::All }
+    }
+}
+
+/// Lets `see` say what it makes of the hash at key 0 and of the time.
 fn look(
     ctx: &mut Ctx<'_>,
     out: &mut dyn ReplySink,
     fields: &[&[u8]],
-    see: impl FnOnce(Option<&Hash>, i64, &mut dyn ReplySink) -> bool,
+    see: impl FnOnce(Option<&Hash>, i64, &mut dyn ReplySink) -> Seen,
 ) {
     let result = ctx.read_timed::<Hash>(0).map(|hash| match &hash {
-        None => {
-            see(None, TIMELESS, out);
-            false
-        }
-        Some((hash, now_ms)) => see(Some(hash), *now_ms, out) && *now_ms != TIMELESS,
+        None => (see(None, TIMELESS, out), TIMELESS),
+        Some((hash, now_ms)) => (see(Some(hash), *now_ms, out), *now_ms),
     });
-    if result == Ok(true) {
-        ctx.expire_fields(0, fields, false);
+    match result {
+        Ok((Seen::All, _) | (Seen::NotAll, TIMELESS)) => {}
+        Ok((Seen::NotAll, _)) => ctx.expire_fields(0, fields, false),
+        Ok((Seen::Long, _)) => drop(ctx.defer()),
+        Err(refused) => out.error_bytes(refused.text()),
     }
-    or_error(result.map(drop), out);
 }
 
 fn hget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let fields = &ctx.words[2..];
+    let (fields, defers) = (&ctx.words[2..], ctx.defers);
     look(ctx, out, fields, |hash, now_ms, out| {
         let value = hash.and_then(|hash| hash.get(fields[0], now_ms));
+        if defers && value.is_some_and(Element::is_long) {
+            return Seen::Long;
+        }
         say(value, out);
-        value.is_none()
+        Seen::missed(value.is_none())
     });
 }
 
 fn hmget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let fields = &ctx.words[2..];
+    let (fields, defers) = (&ctx.words[2..], ctx.defers);
     look(ctx, out, fields, |hash, now_ms, out| {
+        if let Some(hash) = hash
+            && defers
+            && hash.bytes() / LONG_VALUE > hash.len()
+        {
+            let len = |field: &&[u8]| match hash.get(field, now_ms) {
+                Some(Element::Bytes(bytes)) => bytes.len(),
+                _ => 0,
+            };
+            if fields.iter().map(len).sum::<usize>() > COPIED_MAX {
+                return Seen::Long;
+            }
+        }
         out.array(fields.len());
         let mut misses = false;
         for field in fields {
@@ -108,7 +143,7 @@ fn hmget(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             misses |= value.is_none();
             say(value, out);
         }
-        misses
+        Seen::missed(misses)
     });
 }
 
@@ -152,7 +187,7 @@ fn hexists(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     look(ctx, out, fields, |hash, now_ms, out| {
         let is_there = hash.is_some_and(|hash| hash.get(fields[0], now_ms).is_some());
         out.integer(i64::from(is_there));
-        !is_there
+        Seen::missed(!is_there)
     });
 }
 
@@ -161,7 +196,7 @@ fn hstrlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     look(ctx, out, fields, |hash, now_ms, out| {
         let value = hash.and_then(|hash| hash.get(fields[0], now_ms));
         out.integer(value.map_or(0, |value| value.text(&mut itoa::Buffer::new()).len()) as i64);
-        value.is_none()
+        Seen::missed(value.is_none())
     });
 }
 

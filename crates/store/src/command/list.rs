@@ -181,20 +181,24 @@ fn lrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn lindex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let word = ctx.words[2];
+    let (word, defers) = (ctx.words[2], ctx.defers);
     let result = ctx.read_as::<List>(0).and_then(|list| {
         let Some(list) = list else {
             out.null();
-            return Ok(());
+            return Ok(false);
         };
         let index = list.index(integer(word)?);
         match index.and_then(|index| list.get(index)) {
+            Some(element) if defers && element.is_long() => return Ok(true),
             Some(element) => say(element, out),
             None => out.null(),
         }
-        Ok(())
+        Ok(false)
     });
-    or_error(result, out);
+    if result == Ok(true) {
+        ctx.defer();
+    }
+    or_error(result.map(drop), out);
 }
 
 fn lset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -562,8 +566,6 @@ const fn row(
         keys: KeyRule::ONE,
         categories: &[Category::List],
         group: "list",
-        // Elements are copied into their block, so nothing is gained by another copy made before.
-        prepare: Some(|_| {}),
         handler: Handler::Keyspace(handle),
         ..CommandSpec::EMPTY
     }

@@ -294,7 +294,8 @@ fn getrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 /// of them are bytes that `change` writes anyway. Returns the new length.
 ///
 /// A value with a vector of its own is edited in place, unless the gap is longer than the value: the zeros of a new
-/// vector come from the system as they are needed, those of a grown one are written here, under the lock.
+/// vector come from the system as they are needed, those of a grown one are written here. What [takes
+/// long](KeyMut::takes_long_to_edit) is done without a lock where the command runs aside.
 pub(super) fn edit_bytes(
     key: &mut KeyMut<'_, '_>,
     end: usize,
@@ -304,6 +305,10 @@ pub(super) fn edit_bytes(
     let old_len = key.string()?.map_or(0, View::len);
     let len = end.max(old_len);
     let gap = end.saturating_sub(own).saturating_sub(old_len);
+    if key.is_apart() && key.takes_long_to_edit(end, own) {
+        key.edit_string_apart(len, |value| change(value));
+        return Ok(len);
+    }
     let in_place = |value: &mut Vec<u8>| {
         if value.len() < end {
             value.resize(end, 0);
@@ -344,6 +349,12 @@ fn setrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         if offset.saturating_add(words[3].len() as i64) > STRING_MAX as i64 {
             return Err(TOO_LONG.into());
         }
+        if key.takes_long_to_edit(offset as usize + words[3].len(), words[3].len()) {
+            if ctx.defer() {
+                return Ok(());
+            }
+            key = ctx.key(0);
+        }
         let len = write_at(&mut key, offset as usize, words[3])?;
         ctx.notify(0, Class::String, "setrange");
         out.integer(len as i64);
@@ -356,7 +367,17 @@ fn append(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let value = ctx.value(2);
     let mut key = ctx.key(0);
-    let result = key.string().map(|view| view.map(View::len)).and_then(|len| match len {
+    let len = key.string().map(|view| view.map(View::len));
+    if let Ok(Some(len)) = len
+        && len + words[2].len() <= STRING_MAX
+        && key.takes_long_to_edit(len + words[2].len(), words[2].len())
+    {
+        if ctx.defer() {
+            return;
+        }
+        key = ctx.key(0);
+    }
+    let result = len.and_then(|len| match len {
         None => {
             key.set(value, None);
             Ok(words[2].len())

@@ -20,6 +20,8 @@ use std::ptr::NonNull;
 
 use sluicegate_wire::resp::parse_i64;
 
+use crate::value::COPIED_MAX;
+
 const HEAD: usize = 6;
 const END: u8 = 0xff;
 const COUNT_UNKNOWN: u16 = u16::MAX;
@@ -41,6 +43,11 @@ impl<'a> Element<'a> {
             Element::Int(value) => digits.format(value).as_bytes(),
             Element::Bytes(bytes) => bytes,
         }
+    }
+
+    /// Whether it is too long to be copied under a lock.
+    pub(crate) fn is_long(self) -> bool {
+        matches!(self, Element::Bytes(bytes) if bytes.len() > COPIED_MAX)
     }
 
     /// Whether it is this text. `value` is the text's [`integer`], so that a search parses once.

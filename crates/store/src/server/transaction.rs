@@ -367,7 +367,10 @@ impl Exec {
                 self.go_aside(context);
                 return self.poll(waker, context, output);
             }
-            self.run_next(context, output, None);
+            if !self.run_next(context, output, None) {
+                self.go_aside(context);
+                return self.poll(waker, context, output);
+            }
             if self.is_slice_over(at, start) {
                 self.db = context.session.db;
                 if let Turn::Held(section) = &self.turn {
@@ -568,8 +571,13 @@ impl Exec {
         }
     }
 
-    /// Runs the next command and appends its reply.
-    fn run_next(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>, alone: Option<(&Closed<'_>, &Collected)>) {
+    /// Runs the next command and appends its reply; false, and nothing has happened, if it is one for a thread aside.
+    fn run_next(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut Vec<u8>,
+        alone: Option<(&Closed<'_>, &Collected)>,
+    ) -> bool {
         let at = self.next;
         self.next += 1;
         let row = self.commands[at].row;
@@ -591,21 +599,30 @@ impl Exec {
                     }
                     Outcome::Paused { .. } => {}
                 }
+                true
             }
             None => {
                 let db = context.session.db;
                 let out = &mut ReplyWriter::new(output, protocol);
                 touching_or_not(context.session.no_touch, command.spec, || {
-                    self.run_on_keyspace(at, command.spec, db, out, alone);
-                });
+                    self.run_on_keyspace(at, command.spec, db, out, alone)
+                })
             }
         }));
         context.session.in_exec = false;
-        if run.is_err() {
-            output.truncate(before);
-            ReplyWriter::new(output, protocol).error(FAILED);
+        match run {
+            Ok(true) => {}
+            Ok(false) => {
+                self.next = at;
+                return false;
+            }
+            Err(_) => {
+                output.truncate(before);
+                ReplyWriter::new(output, protocol).error(FAILED);
+            }
         }
         self.note(at, before, context, output);
+        true
     }
 
     /// Counts and shows a command that has run, and drops its reply if its client wants none.
@@ -623,7 +640,7 @@ impl Exec {
         }
     }
 
-    /// Runs a command of the keyspace.
+    /// Runs a command of the keyspace; false, and nothing has happened, if it is one for a thread aside.
     fn run_on_keyspace(
         &mut self,
         at: usize,
@@ -631,7 +648,7 @@ impl Exec {
         db: u32,
         out: &mut dyn ReplySink,
         alone: Option<(&Closed<'_>, &Collected)>,
-    ) {
+    ) -> bool {
         let words = self.commands[at].words.to_vec();
         let inner = &self.inner;
         match (alone, &mut self.turn) {
@@ -645,13 +662,13 @@ impl Exec {
                 }
                 Handler::Container | Handler::Connection(_) => out.error("ERR this command needs a connection"),
             },
-            (None, Turn::Held(section)) => {
-                if let Err(refused) = section.execute_resolved(spec, db, &words, out) {
-                    out.error(&refused.to_string());
-                }
-            }
+            (None, Turn::Held(section)) => match section.try_execute(spec, db, &words, out) {
+                Ok(done) => return done,
+                Err(refused) => out.error(&refused.to_string()),
+            },
             (None, _) => out.error(FAILED),
         }
+        true
     }
 }
 

@@ -59,8 +59,6 @@ const fn row(name: &'static str, arity: i32, flags: Flags, summary: &'static str
         since: "1.2.0",
         group: "sorted-set",
         complexity: "O(log(N)) where N is the number of members.",
-        // Members are copied into their block, so nothing is gained by another copy made before.
-        prepare: Some(|_| {}),
         handler: Handler::Keyspace(handle),
         ..CommandSpec::EMPTY
     }
