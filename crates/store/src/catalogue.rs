@@ -266,6 +266,11 @@ impl CommandSpec {
         }
     }
 
+    /// Whether in a section it needs all keys of all databases.
+    pub(crate) fn needs_everything(&self) -> bool {
+        matches!(self.handler, Handler::Global(_)) || self.name == "keys"
+    }
+
     /// What its work grows with if it has so many words, the name included.
     #[inline]
     pub(crate) fn cost_of(&self, words: usize) -> Cost {

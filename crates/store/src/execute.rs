@@ -296,7 +296,10 @@ impl Inner {
             self.attempt(&pass, spec, handle, words, db, Who::plain(form), out, Some(&ticket))
         };
         match attempted {
-            Attempted::Held => parked(ticket),
+            Attempted::Held => {
+                self.everything.note_change();
+                parked(ticket)
+            }
             Attempted::Long => self.start_aside(spec, words, db, form, out),
             other => self.after(this, other),
         }
@@ -483,6 +486,7 @@ impl Inner {
         if let Some(ticket) = ticket {
             SectionCounts::count(&self.sections.parked);
             self.gate.add_ticket(ctx.pass);
+            self.count_waiting(ticket);
             // The same key twice is queued once, as the ticket names it once.
             let mut queued: SmallVec<[&[u8]; 4]> = SmallVec::new();
             for place in places.iter() {

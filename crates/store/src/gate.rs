@@ -102,7 +102,8 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// Proof that the gate is closed: no `Pass` and no ticket exists.
+/// Proof that the gate is closed: no `Pass` exists, and no ticket but those of a section that holds everything and of those
+/// that wait for it.
 pub struct Closed<'s> {
     gate: &'s Gate,
     _turn: MutexGuard<'s, ()>,
@@ -188,6 +189,31 @@ impl Gate {
             self.closer.store(thread_number(), Ordering::Relaxed);
             Closed { gate: self, _turn: turn }
         })
+    }
+
+    /// Closes the gate for a moment although there are tickets: that of the caller, which holds everything or is about to,
+    /// and others that wait. The caller is outside, and no other ticket's command runs.
+    pub(crate) fn close_beside_tickets(&self) -> Closed<'_> {
+        assert_none_locked();
+        let turn = self.turn.lock();
+        self.turnstile.close_beside_tickets();
+        self.closer.store(thread_number(), Ordering::Relaxed);
+        Closed { gate: self, _turn: turn }
+    }
+
+    /// Sections and parked commands that have their keys.
+    pub(crate) fn granted(&self) -> usize {
+        self.turnstile.granted()
+    }
+
+    /// Whether a ticket waits for its keys.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.turnstile.granted() < self.turnstile.tickets()
+    }
+
+    /// Counts a ticket among those that wait for their keys, or no longer.
+    pub(crate) fn count_waiting(&self, waits: bool) {
+        self.turnstile.count_waiting(waits);
     }
 
     /// Sections and parked commands that exist.

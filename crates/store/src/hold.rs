@@ -14,7 +14,7 @@
 //! absence is all that plain commands pay.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -33,6 +33,13 @@ pub(crate) const OVERTAKE_TIMES: u32 = 64;
 pub(crate) const OVERTAKE_FOR: Duration = Duration::from_millis(10);
 /// Tickets that one release looks at on one key. Those behind are looked at when one of these goes.
 const CANDIDATES_MAX: usize = 64;
+
+/// What a ticket is counted as by the gate: one that has its keys, or tries whether they are free.
+const COUNTED_AS_GRANTED: u8 = 0;
+/// One that stands in the queues.
+const COUNTED_AS_WAITING: u8 = 1;
+/// One that has ended.
+const COUNTED_OUT: u8 = 2;
 
 /// What a hold excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +76,8 @@ pub(crate) struct Ticket {
     aside: AtomicBool,
     /// A section that has begun wants one more key: it goes before those who wait for their first ones.
     takes: bool,
+    /// Whether it is counted among those that wait for their keys.
+    counted: AtomicU8,
     /// Why it was refused while it waited.
     pub(crate) refusal: OnceLock<&'static str>,
 }
@@ -91,6 +100,7 @@ impl Ticket {
             worked_us: AtomicU64::new(0),
             aside: AtomicBool::new(false),
             takes: false,
+            counted: AtomicU8::new(COUNTED_AS_GRANTED),
             refusal: OnceLock::new(),
         }
     }
@@ -98,6 +108,28 @@ impl Ticket {
     /// The ticket of a section of this number that wants one more key.
     pub(crate) fn taking(id: u64, keys: Vec<HeldKey>) -> Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
+    }
+
+    /// Whether it is that of a section that has begun and wants more.
+    pub(crate) fn takes(&self) -> bool {
+        self.takes
+    }
+
+    /// Whether it is to be counted among those that wait from now on: not if it was, or is counted out.
+    pub(crate) fn begins_waiting(&self) -> bool {
+        let (from, to) = (COUNTED_AS_GRANTED, COUNTED_AS_WAITING);
+        self.counted.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Whether it was counted among those that wait, and is not to be any more.
+    pub(crate) fn ends_waiting(&self) -> bool {
+        let (from, to) = (COUNTED_AS_WAITING, COUNTED_AS_GRANTED);
+        self.counted.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Notes that it is counted out. Whether it was counted among those that wait.
+    pub(crate) fn is_counted_out(&self) -> bool {
+        self.counted.swap(COUNTED_OUT, Ordering::SeqCst) == COUNTED_AS_WAITING
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -186,6 +218,8 @@ impl Ticket {
 #[derive(Default)]
 pub(crate) struct HoldTable {
     keys: HashMap<Box<[u8]>, Hold, foldhash::fast::RandomState>,
+    /// The section that holds all keys there are and may be.
+    everything: Option<u64>,
 }
 
 #[derive(Default)]
@@ -245,13 +279,26 @@ impl Hold {
 pub(crate) const NOBODY: u64 = 0;
 
 impl HoldTable {
+    /// Lets a section hold all keys, or nobody all.
+    pub(crate) fn set_everything(&mut self, id: Option<u64>) {
+        self.everything = id;
+    }
+
+    /// Adds all who wait for keys.
+    pub(crate) fn queued(&self, waiting: &mut Vec<Arc<Ticket>>) {
+        waiting.extend(self.keys.values().flat_map(|hold| &hold.queue).cloned());
+    }
+
     /// Whether a ticket holds this key or waits for it.
     pub(crate) fn concerns(&self, key: &[u8]) -> bool {
-        self.keys.contains_key(key)
+        self.everything.is_some() || self.keys.contains_key(key)
     }
 
     /// Whether `id`, a section or [`NOBODY`], may use the key now.
     pub(crate) fn admits(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        if let Some(holder) = self.everything {
+            return holder == id;
+        }
         match self.keys.get(key) {
             None => true,
             // A section uses what it holds; nobody can stand before it there.
@@ -263,7 +310,7 @@ impl HoldTable {
 
     /// Whether a ticket has this key for itself.
     pub(crate) fn has(&self, id: u64, key: &[u8]) -> bool {
-        self.keys.get(key).is_some_and(|hold| hold.exclusive == Some(id))
+        self.everything == Some(id) || self.keys.get(key).is_some_and(|hold| hold.exclusive == Some(id))
     }
 
     /// Whether a ticket has this key for reading.
@@ -273,6 +320,9 @@ impl HoldTable {
 
     /// Who keeps `id` from the key: one that holds it, or one before it that reserves it.
     pub(crate) fn holder(&self, id: u64, key: &[u8], mode: Mode) -> Option<u64> {
+        if let Some(holder) = self.everything.filter(|holder| *holder != id) {
+            return Some(holder);
+        }
         let hold = self.keys.get(key)?;
         let shared = hold.shared.iter().copied().find(|holder| mode == Mode::Exclusive && *holder != id);
         let held = hold.exclusive.filter(|holder| *holder != id).or(shared);
@@ -301,7 +351,8 @@ impl HoldTable {
 
     /// Adds those who wait for keys that `id` holds; not sections that have begun and want one more.
     pub(crate) fn behind(&self, id: u64, waiting: &mut Vec<Arc<Ticket>>) {
-        let held = self.keys.values().filter(|hold| hold.exclusive == Some(id) || hold.shared.contains(&id));
+        let has_all = self.everything == Some(id);
+        let held = self.keys.values().filter(|hold| has_all || hold.exclusive == Some(id) || hold.shared.contains(&id));
         waiting.extend(held.flat_map(|hold| &hold.queue).filter(|ticket| !ticket.takes).cloned());
     }
 
@@ -324,7 +375,8 @@ impl HoldTable {
 
     /// Whether a queued ticket could have this key now.
     pub(crate) fn may_grant(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        self.keys.get(key).is_none_or(|hold| hold.may_pass(id, key, mode))
+        self.everything.is_none_or(|holder| holder == id)
+            && self.keys.get(key).is_none_or(|hold| hold.may_pass(id, key, mode))
     }
 
     /// Takes a ticket out of the queue and gives it the key.
@@ -364,6 +416,6 @@ impl HoldTable {
 
     /// Whether no key is held.
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.keys.is_empty() && self.everything.is_none()
     }
 }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::block::{ReadyKey, WaitTable};
 use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
+use crate::hold::{HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
 use crate::stats::Totals;
 use crate::stripe::{Figures, Locked, Stripe, StripeCell};
@@ -100,6 +101,8 @@ pub struct Keyspace {
     /// Clients that watch keys.
     pub(crate) watching: Arc<AtomicUsize>,
     clock: Clock,
+    /// The section that holds everything, or [`NOBODY`]. Changed with the gate closed.
+    held_by: AtomicU64,
 }
 
 impl Keyspace {
@@ -117,13 +120,29 @@ impl Keyspace {
             memory,
             watching: Arc::default(),
             clock,
+            held_by: AtomicU64::new(NOBODY),
         };
         keyspace.databases[0].store(Box::into_raw(Box::new(keyspace.empty())), Ordering::Release);
         keyspace
     }
 
     fn empty(&self) -> Db {
-        Db::new(&self.hasher, self.stripe_bits, &self.memory)
+        let db = Db::new(&self.hasher, self.stripe_bits, &self.memory);
+        set_held_by(&db, self.held_by.load(Ordering::SeqCst), &mut Vec::new());
+        db
+    }
+
+    /// Lets a section hold all keys of all databases, or [`NOBODY`] all any more. Returns those who wait for keys.
+    pub(crate) fn set_held_by(&self, _closed: &Closed<'_>, id: u64) -> Vec<Arc<Ticket>> {
+        self.held_by.store(id, Ordering::SeqCst);
+        let mut waiting = Vec::new();
+        for place in &self.databases {
+            // SAFETY: a pointer that is not null came from `Box::into_raw`; with the gate closed nobody takes it away.
+            if let Some(db) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+                set_held_by(db, id, &mut waiting);
+            }
+        }
+        waiting
     }
 
     /// Number of databases.
@@ -179,13 +198,14 @@ impl Keyspace {
     pub(crate) fn flush(&self, _closed: &Closed<'_>, index: u32) {
         let place = &self.databases[index as usize];
         let old = place.swap(ptr::null_mut(), Ordering::AcqRel);
-        let (mut watched, mut waits) = (Vec::new(), Vec::new());
+        let (mut watched, mut waits, mut holds) = (Vec::new(), Vec::new(), Vec::new());
         if !old.is_null() {
             // SAFETY: the pointer came from `Box::into_raw`, is no longer in the array, and with the gate closed
             // nobody has a reference.
             let old = unsafe { Box::from_raw(old) };
             watched = self.take_watched(&old);
             waits = self.take_waits(&old);
+            holds = self.take_holds(&old);
             for (stripe, table) in &mut watched {
                 table.replace(&old.lock(*stripe), None, |key| self.hasher.hash(key), 0);
             }
@@ -193,10 +213,11 @@ impl Keyspace {
             self.totals.add(&old);
             self.discarded.lock().push((old, 0));
         }
-        if index == 0 || !watched.is_empty() || !waits.is_empty() {
+        if index == 0 || !watched.is_empty() || !waits.is_empty() || !holds.is_empty() {
             let new = self.empty();
             put_watched(&new, watched);
             put_waits(&new, waits);
+            put_holds(&new, holds);
             place.store(Box::into_raw(Box::new(new)), Ordering::Release);
         }
     }
@@ -206,7 +227,8 @@ impl Keyspace {
         let places = [a, b].map(|index| &self.databases[index as usize]);
         let watching = self.watching.load(Ordering::SeqCst) > 0;
         let waiting = self.waiting.load(Ordering::SeqCst) > 0;
-        if watching || waiting {
+        let is_held = self.held_by.load(Ordering::SeqCst) != NOBODY;
+        if watching || waiting || is_held {
             for place in places {
                 if place.load(Ordering::Acquire).is_null() {
                     place.store(Box::into_raw(Box::new(self.empty())), Ordering::Release);
@@ -230,6 +252,14 @@ impl Keyspace {
             for (db, watched) in [b, a].into_iter().zip(moved) {
                 put_watched(db, watched);
             }
+        }
+        if is_held {
+            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed nobody takes them away.
+            let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
+            // Those who wait for keys wait for keys of numbered databases, too.
+            let (of_a, of_b) = (self.take_holds(a), self.take_holds(b));
+            put_holds(a, of_b);
+            put_holds(b, of_a);
         }
         let [a, b] = places;
         let first = a.load(Ordering::Acquire);
@@ -288,6 +318,14 @@ impl Keyspace {
         (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).waits.take()?))).collect()
     }
 
+    /// Takes the tables of holds out of a database's stripes, if a section holds everything; otherwise there are none.
+    fn take_holds(&self, db: &Db) -> Vec<(usize, Box<HoldTable>)> {
+        if self.held_by.load(Ordering::SeqCst) == NOBODY {
+            return Vec::new();
+        }
+        (0..db.stripes()).filter_map(|stripe| Some((stripe, db.lock(stripe).holds.take()?))).collect()
+    }
+
     /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free.
     pub(crate) fn free_discarded(&self, stripes: usize) -> bool {
         // Taken out, so that the lock isn't held while memory is freed.
@@ -308,6 +346,29 @@ impl Keyspace {
 fn put_watched(db: &Db, watched: Vec<(usize, Box<WatchTable>)>) {
     for (stripe, table) in watched {
         db.lock(stripe).watched = Some(table);
+    }
+}
+
+/// Lets a section hold all keys of a database, or [`NOBODY`] all any more. Adds those who wait for keys of it.
+fn set_held_by(db: &Db, id: u64, waiting: &mut Vec<Arc<Ticket>>) {
+    for stripe in 0..db.stripes() {
+        let mut locked = db.lock(stripe);
+        if id != NOBODY {
+            locked.holds.get_or_insert_default().set_everything(Some(id));
+        } else if let Some(holds) = &mut locked.holds {
+            holds.set_everything(None);
+            holds.queued(waiting);
+            if holds.is_empty() {
+                locked.holds = None;
+            }
+        }
+    }
+}
+
+/// Puts tables of holds into the stripes of a database.
+fn put_holds(db: &Db, holds: Vec<(usize, Box<HoldTable>)>) {
+    for (stripe, table) in holds {
+        db.lock(stripe).holds = Some(table);
     }
 }
 

@@ -25,6 +25,7 @@ pub mod config;
 mod context;
 mod effect;
 mod engine;
+mod everything;
 mod evict;
 mod execute;
 mod expiry;
@@ -125,6 +126,7 @@ pub(crate) struct Inner {
     pub(crate) tickets_max: usize,
     pub(crate) next_ticket: AtomicU64,
     pub(crate) sections: stats::SectionCounts,
+    pub(crate) everything: everything::Everything,
     /// Names of those who hold keys, by ticket; who gave none is known by the ticket's number.
     pub(crate) owners: Mutex<HashMap<u64, String>>,
     pub(crate) sweeper: expiry::Sweeper,
@@ -166,6 +168,7 @@ impl Store {
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),
             sections: stats::SectionCounts::default(),
+            everything: everything::Everything::default(),
             owners: Mutex::default(),
             sweeper: expiry::Sweeper::default(),
             compactor: compact::Compactor::default(),

@@ -75,6 +75,8 @@ pub struct Section {
     effects: Vec<Effect>,
     /// How keys are held that were not declared; [`None`]: they are refused. A command's own mode if nothing was said.
     more: More,
+    /// Whether it holds everything.
+    everything: bool,
     /// The key that was held by others when a command was refused because of it.
     missed: Option<(u32, Box<[u8]>)>,
 }
@@ -136,6 +138,7 @@ impl Future for SectionWait {
             now_ms,
             effects: Vec::new(),
             more: More::AsCommand,
+            everything: false,
             missed: None,
         }))
     }
@@ -167,7 +170,8 @@ impl Section {
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
         let (extra, ready) = (Vec::new(), VecDeque::new());
-        Section { inner: inner.clone(), ticket, extra, ready, now_ms, effects, more: More::AsCommand, missed: None }
+        let (more, everything, missed) = (More::AsCommand, false, None);
+        Section { inner: inner.clone(), ticket, extra, ready, now_ms, effects, more, everything, missed }
     }
 
     /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
@@ -207,6 +211,21 @@ impl Section {
     pub(crate) fn adopt(&mut self, held: HeldKey) {
         self.missed = None;
         self.extra.push(held);
+    }
+
+    /// Whether it holds everything.
+    pub(crate) fn has_everything(&self) -> bool {
+        self.everything
+    }
+
+    /// Whether it may use keys that it did not declare.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.more != More::Denied
+    }
+
+    /// Notes that it holds everything from now on.
+    pub(crate) fn adopt_everything(&mut self) {
+        self.everything = true;
     }
 
     /// Some of the keys that it holds.
@@ -261,7 +280,18 @@ impl Section {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<bool, SectionError> {
-        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        let handle = match spec.handler {
+            Handler::Keyspace(handle) => handle,
+            Handler::Global(handle) if self.everything => {
+                let closed = self.inner.gate.close_beside_tickets();
+                handle(&self.inner.keyspace, &closed, words, db, out);
+                drop(closed);
+                let woken = self.inner.keyspace.take_woken();
+                self.note_ready(woken.into());
+                return Ok(true);
+            }
+            _ => return Err(SectionError::NotAllowed),
+        };
         if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
             // Whether there is room was asked before the section began; it is not refused in the middle.
             self.inner.make_room();
@@ -368,6 +398,10 @@ impl Section {
 
     /// Makes sure that the section holds the key.
     fn cover(&mut self, db: u32, key: &[u8], mode: Mode) -> Result<(), SectionError> {
+        if self.everything {
+            let is_refused = self.more == More::All(Mode::Shared) && mode == Mode::Exclusive;
+            return if is_refused { Err(SectionError::ReadOnly) } else { Ok(()) };
+        }
         let same = |held: &&HeldKey| held.db == db && *held.key == *key;
         // Declared keys are ordered by stripe; few enough of them are looked through as they are.
         let held = match self.ticket.keys.len() {
@@ -428,9 +462,12 @@ impl Drop for Section {
         impl Drop for End<'_> {
             fn drop(&mut self) {
                 self.0.inner.owners.lock().remove(&self.0.ticket.id);
-                let Section { inner, ticket, extra, ready, now_ms, .. } = &mut *self.0;
+                let Section { inner, ticket, extra, ready, now_ms, everything, .. } = &mut *self.0;
                 extra.extend(inner.serve(ticket.id, Some(*now_ms), std::mem::take(ready)));
-                inner.end(ticket.clone(), extra);
+                match everything {
+                    true => inner.end_everything(ticket.clone(), extra),
+                    false => inner.end(ticket.clone(), extra),
+                }
             }
         }
         assert_none_locked();

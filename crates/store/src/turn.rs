@@ -93,7 +93,11 @@ impl Inner {
 
     /// Queues a new ticket on all its keys, or grants it at once if they are free; whether it did.
     pub(crate) fn enter_queues(&self, ticket: &Arc<Ticket>) -> bool {
-        self.enter_queues_within(&self.gate.enter(), ticket)
+        let granted = self.enter_queues_within(&self.gate.enter(), ticket);
+        if !granted {
+            self.everything.note_change();
+        }
+        granted
     }
 
     /// As [`enter_queues`](Self::enter_queues), for who is inside the gate.
@@ -122,12 +126,15 @@ impl Inner {
     }
 
     /// Grants a waiting ticket if all its keys are free for it.
-    fn try_grant(&self, ticket: &Ticket) -> bool {
+    fn try_grant(&self, ticket: &Arc<Ticket>) -> bool {
         let pass = self.gate.enter();
         let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
-        let granted = grant_if_free(&mut locks, &of_key, ticket);
-        if granted {
-            SectionCounts::count(&self.sections.granted);
+        let granted = self.grant_if_free(&mut locks, &of_key, ticket);
+        drop(locks);
+        drop(pass);
+        match granted {
+            true => SectionCounts::count(&self.sections.granted),
+            false => self.everything.note_change(),
         }
         granted
     }
@@ -163,13 +170,56 @@ impl Inner {
     /// Grants a ticket its keys if they are free, or queues it on all of them; whether it has them.
     fn grant_or_queue(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
         let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
-        let granted = grant_if_free(&mut locks, &of_key, ticket);
+        let granted = self.grant_if_free(&mut locks, &of_key, ticket);
         if !granted {
+            self.count_waiting(ticket);
             for (held, &lock) in ticket.keys.iter().zip(&of_key) {
                 locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
             }
         }
         granted
+    }
+
+    /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.
+    fn grant_if_free(&self, locks: &mut [Locked<'_>], of_key: &[usize], ticket: &Arc<Ticket>) -> bool {
+        let free = ticket.keys.iter().zip(of_key).all(|(held, &lock)| {
+            locks[lock].holds.as_deref().is_none_or(|holds| holds.may_grant(ticket.id, &held.key, held.mode))
+        });
+        if !free {
+            return false;
+        }
+        // Counted as granted before it is asked whether somebody wants everything; see `everything`.
+        let waited = ticket.ends_waiting();
+        if waited {
+            self.gate.count_waiting(false);
+        }
+        if self.everything.denies(ticket) || !ticket.grant() {
+            if waited {
+                self.count_waiting(ticket);
+            }
+            return false;
+        }
+        for (held, &lock) in ticket.keys.iter().zip(of_key) {
+            locks[lock].holds.get_or_insert_default().grant(ticket.id, &held.key, held.mode);
+        }
+        true
+    }
+
+    /// Counts a ticket among those that wait for their first keys.
+    pub(crate) fn count_waiting(&self, ticket: &Ticket) {
+        if !ticket.takes() && ticket.begins_waiting() {
+            self.gate.count_waiting(true);
+        }
+    }
+
+    /// Counts a ticket out. Returns whether a global section may now have its turn.
+    fn remove_ticket(&self, ticket: &Ticket) -> bool {
+        if ticket.is_counted_out() {
+            self.gate.count_waiting(false);
+        }
+        let may_go_alone = self.gate.remove_ticket();
+        self.everything.note_change();
+        may_go_alone
     }
 
     /// Takes a section that has given up its wait for one more key out of the queue. Those behind it may have their
@@ -235,16 +285,16 @@ impl Inner {
 
     /// Ends a ticket and those parked commands that thereby run. Returns whether a global section may now have its
     /// turn.
-    fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
+    pub(crate) fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
         let mut candidates = self.release(&ticket, &ticket.keys);
         candidates.extend(self.release(&ticket, extra));
-        let may_go_alone = self.gate.remove_ticket();
+        let may_go_alone = self.remove_ticket(&ticket);
         self.pass_on_keys(candidates) | may_go_alone
     }
 
     /// Gives those their turn who may have it now, and those behind the parked commands that thereby run. Returns
     /// whether a global section may now have its turn.
-    fn pass_on_keys(&self, mut candidates: Vec<Arc<Ticket>>) -> bool {
+    pub(crate) fn pass_on_keys(&self, mut candidates: Vec<Arc<Ticket>>) -> bool {
         let mut may_go_alone = false;
         let mut ended: Vec<(Arc<Ticket>, Vec<HeldKey>)> = Vec::new();
         loop {
@@ -265,7 +315,7 @@ impl Inner {
             let Some((next, extra)) = ended.pop() else { break };
             candidates = self.release(&next, &next.keys);
             candidates.extend(self.release(&next, &extra));
-            may_go_alone |= self.gate.remove_ticket();
+            may_go_alone |= self.remove_ticket(&next);
         }
         may_go_alone
     }
@@ -425,18 +475,4 @@ pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) ->
     // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.
     let reply = catch_unwind(AssertUnwindSafe(|| form.collect(write)));
     (reply.unwrap_or_else(|_| form.collect(|out| out.error(FAILED))), start.elapsed())
-}
-
-/// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.
-fn grant_if_free(locks: &mut [Locked<'_>], of_key: &[usize], ticket: &Ticket) -> bool {
-    let free = ticket.keys.iter().zip(of_key).all(|(held, &lock)| {
-        locks[lock].holds.as_deref().is_none_or(|holds| holds.may_grant(ticket.id, &held.key, held.mode))
-    });
-    if !free || !ticket.grant() {
-        return false;
-    }
-    for (held, &lock) in ticket.keys.iter().zip(of_key) {
-        locks[lock].holds.get_or_insert_default().grant(ticket.id, &held.key, held.mode);
-    }
-    true
 }

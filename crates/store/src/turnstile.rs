@@ -16,9 +16,13 @@ struct Counter(AtomicU32);
 pub(crate) struct Turnstile {
     closed: AtomicBool,
     inside: Box<[Counter]>,
-    /// Sections and parked commands that exist.
+    /// Sections and parked commands that exist; in the upper half how many of them wait for their keys, so that both are
+    /// read at once.
     tickets: AtomicUsize,
 }
+
+/// One that waits, in the word of tickets.
+const WAITING: usize = 1 << 32;
 
 impl Turnstile {
     /// Threads beyond the number of counters share them; it is a power of two.
@@ -73,6 +77,18 @@ impl Turnstile {
         if self.tickets() > 0 {
             return false;
         }
+        self.close_beside_tickets();
+        // Tickets are made inside only, so none can appear from here on.
+        let is_alone = self.tickets() == 0;
+        if !is_alone {
+            self.open();
+        }
+        is_alone
+    }
+
+    /// Closes it and waits until nobody is inside, whatever tickets there are. The caller is outside and the only one that
+    /// does this now.
+    pub(crate) fn close_beside_tickets(&self) {
         self.closed.store(true, Ordering::Release);
         for counter in &self.inside {
             // Adding nothing is what makes an order: a mere look could miss one that has just come in.
@@ -80,12 +96,6 @@ impl Turnstile {
                 yield_now();
             }
         }
-        // Tickets are made inside only, so none can appear from here on.
-        let is_alone = self.tickets() == 0;
-        if !is_alone {
-            self.open();
-        }
-        is_alone
     }
 
     /// Lets others in again.
@@ -95,7 +105,21 @@ impl Turnstile {
 
     /// Sections and parked commands that exist.
     pub(crate) fn tickets(&self) -> usize {
-        self.tickets.load(Ordering::SeqCst)
+        self.tickets.load(Ordering::SeqCst) % WAITING
+    }
+
+    /// Those of them that do not wait for their keys.
+    pub(crate) fn granted(&self) -> usize {
+        let word = self.tickets.load(Ordering::SeqCst);
+        (word % WAITING).saturating_sub(word / WAITING)
+    }
+
+    /// Counts a ticket among those that wait, or no longer.
+    pub(crate) fn count_waiting(&self, waits: bool) {
+        match waits {
+            true => self.tickets.fetch_add(WAITING, Ordering::SeqCst),
+            false => self.tickets.fetch_sub(WAITING, Ordering::SeqCst),
+        };
     }
 
     /// Counts a ticket in; the caller is inside, or has closed it.
@@ -105,6 +129,6 @@ impl Turnstile {
 
     /// Counts a ticket out; whether it was the last.
     pub(crate) fn remove_ticket(&self) -> bool {
-        self.tickets.fetch_sub(1, Ordering::SeqCst) == 1
+        self.tickets.fetch_sub(1, Ordering::SeqCst) % WAITING == 1
     }
 }

@@ -19,7 +19,7 @@ use crate::section::{Section, SectionError};
 /// What a script waits for, and what came of it.
 pub(crate) enum Waits {
     Nothing,
-    /// For a key that it did not declare.
+    /// For a key that it did not declare, or for everything.
     Key(Take),
     /// It has to go to a script thread with a command that takes long.
     Thread,
@@ -107,6 +107,18 @@ impl Active {
 
     fn in_section(&mut self, spec: &'static CommandSpec, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
         let Some(section) = &mut self.section else { return Ran::Replied };
+        if spec.needs_everything() && !section.has_everything() {
+            if !section.may_have_more() {
+                ReplyWriter::new(out, Protocol::Resp2).error(&SectionError::Undeclared.to_string());
+                return Ran::Replied;
+            }
+            let take = Take::everything(&self.inner, section, Some(&self.control));
+            if !take.has_everything() {
+                self.waits = Waits::Key(take);
+                return Ran::Waits;
+            }
+            section.adopt_everything();
+        }
         let start = out.len();
         let result = if takes_long(&self.inner, spec, words, self.db) {
             if !self.is_patient {

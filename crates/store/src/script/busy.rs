@@ -89,9 +89,10 @@ impl Inner {
         let Some(threshold) = self.scripts.threshold() else { return };
         let old: Vec<Arc<Control>> =
             self.scripts.running.all().into_iter().filter(|control| control.age() >= threshold).collect();
-        if old.is_empty() {
-            return;
-        }
+        let Some(first) = old.first() else { return };
+        // Those who wait because somebody wants everything, and that one for a script like this.
+        let text = if first.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
+        self.everything.denied().into_iter().for_each(|ticket| self.refuse(ticket, text));
         for control in old {
             let section = control.section.load(Ordering::SeqCst);
             let text = if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };

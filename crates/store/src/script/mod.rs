@@ -41,6 +41,7 @@ use interpreter::Pool;
 use library::Libraries;
 use registry::Registry;
 pub(crate) use run::Pending;
+pub(crate) use take::Take;
 use take::Waiters;
 use threads::Threads;
 

@@ -22,7 +22,7 @@ use super::convert;
 use super::interpreter::{Interpreter, Name};
 use super::library::{Library, Load, Policy};
 use super::source::Flags;
-use super::take::Took;
+use super::take::{Take, Took};
 use super::threads::Done;
 use crate::claim::Claim;
 use crate::hold::Mode;
@@ -75,6 +75,8 @@ impl Call {
 enum Stage {
     /// It waits for its keys.
     Keys(SectionWait),
+    /// It has begun anew, and waits for everything.
+    Everything(Take, Section),
     /// It has them, and is to be compiled on a thread that has time.
     Ready(Option<Section>),
     Runs(Box<Runs>),
@@ -106,6 +108,8 @@ pub(crate) struct Job {
     stage: Stage,
     /// Keys that were not declared and are, now that it begins anew.
     touched: Vec<(u32, Box<[u8]>, Mode)>,
+    /// It begins anew with everything held.
+    wants_everything: bool,
     /// It goes on on a thread of its own.
     leaves: bool,
     is_listed: bool,
@@ -452,8 +456,9 @@ impl Job {
     }
 
     fn new(inner: &Arc<Inner>, call: Call, words: Words, form: ReplyForm, stage: Stage, leaves: bool) -> Box<Job> {
-        let (inner, touched, is_listed) = (inner.clone(), Vec::new(), false);
-        Box::new(Job { inner, call, words, form, stage, touched, leaves, is_listed })
+        let (inner, touched) = (inner.clone(), Vec::new());
+        let (wants_everything, is_listed) = (false, false);
+        Box::new(Job { inner, call, words, form, stage, touched, wants_everything, leaves, is_listed })
     }
 
     fn parked(self: Box<Self>) -> Parked {
@@ -470,7 +475,10 @@ impl Job {
         match &mut self.stage {
             Stage::Runs(runs) => {
                 let inner = &self.inner;
-                runs.active().section.as_ref().is_some_and(|section| inner.is_any_wanted(section.first_keys()))
+                runs.active().section.as_ref().is_some_and(|section| match section.has_everything() {
+                    true => inner.gate.has_waiting(),
+                    false => inner.is_any_wanted(section.first_keys()),
+                })
             }
             _ => false,
         }
@@ -483,10 +491,26 @@ impl Job {
                 match std::pin::Pin::new(wait).poll(context) {
                     Poll::Pending => return Step::Waits,
                     Poll::Ready(Err(refused)) => return self.over(&refused.to_string()),
+                    Poll::Ready(Ok(section)) if self.wants_everything => {
+                        self.stage = Stage::Everything(Take::everything(&self.inner, &section, None), section);
+                    }
                     Poll::Ready(Ok(section)) => match self.runs(Some(section)) {
                         Ok(()) => {}
                         Err(step) => return step,
                     },
+                }
+            }
+            if let Stage::Everything(take, _) = &mut self.stage {
+                // It holds nothing yet, so no circle can end this wait.
+                if take.poll(context).is_pending() {
+                    return Step::Waits;
+                }
+                if let Stage::Everything(take, mut section) = std::mem::replace(&mut self.stage, Stage::Over) {
+                    drop(take);
+                    section.adopt_everything();
+                    if let Err(step) = self.runs(Some(section)) {
+                        return step;
+                    }
                 }
             }
             if self.call.control.is_killed() {
@@ -515,10 +539,14 @@ impl Job {
                             section.adopt(held);
                         }
                     }
+                    Poll::Ready(Took::Everything) => {
+                        if let Some(section) = &mut active.section {
+                            section.adopt_everything();
+                        }
+                    }
                     Poll::Ready(Took::Refused) => active.waits = Waits::Refused(SectionError::Held.to_string()),
                     Poll::Ready(Took::Restart) => {
-                        let (db, key, mode) = take.key();
-                        let key = (db, key.into(), mode);
+                        let key = take.key().map(|(db, key, mode)| (db, key.into(), mode));
                         drop(take);
                         self.begin_anew(key);
                         continue;
@@ -610,16 +638,21 @@ impl Job {
         Ended { reply: form.collect(|out| out.error(crate::execute::FAILED)), section: None }
     }
 
-    /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched.
-    fn begin_anew(&mut self, key: (u32, Box<[u8]>, Mode)) {
+    /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched, or for
+    /// everything if it wanted no key but that.
+    fn begin_anew(&mut self, key: Option<(u32, Box<[u8]>, Mode)>) {
         let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
         self.call.control.restarts.fetch_add(1, Ordering::SeqCst);
         if let Some(mut section) = runs.discard() {
             self.touched.extend(section.give_up());
         }
-        self.touched.push(key);
+        self.wants_everything |= key.is_none();
+        self.touched.extend(key);
         let words = self.words.to_vec();
-        self.stage = Stage::Keys(begin(&self.inner, &self.call, &words, &self.touched));
+        self.stage = Stage::Keys(match self.wants_everything {
+            true => Store(self.inner.clone()).section([]),
+            false => begin(&self.inner, &self.call, &words, &self.touched),
+        });
     }
 
     /// Lets others see the script.

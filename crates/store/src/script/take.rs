@@ -7,7 +7,8 @@
 //! have written, the one that came last is refused the key, and scripts of both kinds run one after the other from then
 //! on, so that it does not happen again.
 //!
-//! One that waits here goes before all who wait for their first keys: it keeps others waiting itself.
+//! One that waits here goes before all who wait for their first keys: it keeps others waiting itself. One that waits for
+//! [everything](crate::everything) waits for all the others here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(crate) struct Waiters(Mutex<HashMap<u64, Waiting>>);
 pub(crate) enum Took {
     /// The section has it.
     Key(HeldKey),
+    /// The section holds everything.
+    Everything,
     /// The script begins anew.
     Restart,
     /// It may not have it.
@@ -50,9 +53,8 @@ pub(crate) enum Took {
 /// The wait of a script for a key.
 pub(crate) struct Take {
     inner: Arc<Inner>,
-    /// It has the number of the section, and this key alone.
+    /// It has the number of the section, and this key alone; none if everything is wanted.
     ticket: Arc<Ticket>,
-    control: Arc<Control>,
     /// Known before it waited.
     early: Option<Took>,
     is_listed: bool,
@@ -65,26 +67,43 @@ impl Take {
     pub(crate) fn new(inner: &Arc<Inner>, section: &Section, control: &Arc<Control>, db: u32, key: &[u8]) -> Take {
         let mode = section.mode_of_more();
         let keys = inner.held_keys(std::iter::once((db, key, mode)));
-        let ticket = Arc::new(Ticket::taking(section.id(), keys));
-        let mut take = Take {
-            inner: inner.clone(),
-            ticket,
-            control: control.clone(),
-            early: None,
-            is_listed: false,
-            is_told: false,
-        };
-        take.enter();
+        let mut take = Take::of(inner, Ticket::taking(section.id(), keys));
+        if !take.inner.enter_as_taker(&take.ticket) {
+            take.enter(control);
+        }
         take
     }
 
-    fn enter(&mut self) {
-        if self.inner.enter_as_taker(&self.ticket) {
-            return;
+    /// Begins to wait for everything. `control` is that of a script that has keys, so that others may wait for it.
+    pub(crate) fn everything(inner: &Arc<Inner>, section: &Section, control: Option<&Arc<Control>>) -> Take {
+        let mut take = Take::of(inner, Ticket::taking(section.id(), Vec::new()));
+        if !take.inner.hold_everything(&take.ticket)
+            && let Some(control) = control
+        {
+            take.enter(control);
         }
+        take
+    }
+
+    fn of(inner: &Arc<Inner>, ticket: Ticket) -> Take {
+        let (inner, ticket) = (inner.clone(), Arc::new(ticket));
+        Take { inner, ticket, early: None, is_listed: false, is_told: false }
+    }
+
+    /// Whether everything is wanted.
+    fn wants_everything(&self) -> bool {
+        self.ticket.keys.is_empty()
+    }
+
+    /// Whether the section has got everything already.
+    pub(crate) fn has_everything(&self) -> bool {
+        self.wants_everything() && self.ticket.phase() == Phase::Granted
+    }
+
+    fn enter(&mut self, control: &Arc<Control>) {
         let mut waiters = self.inner.scripts.waiters.0.lock();
         let id = self.ticket.id;
-        waiters.insert(id, Waiting { ticket: self.ticket.clone(), control: self.control.clone() });
+        waiters.insert(id, Waiting { ticket: self.ticket.clone(), control: control.clone() });
         self.is_listed = true;
         let Some(circle) = self.inner.circle(&waiters, id) else { return };
         let may_restart = |control: &Control| {
@@ -122,6 +141,19 @@ impl Take {
             return Poll::Ready(early);
         }
         self.ticket.listen(context.waker());
+        if self.wants_everything() {
+            return match self.ticket.phase() {
+                Phase::Cancelled => {
+                    self.leave_list();
+                    Poll::Ready(Took::Restart)
+                }
+                Phase::Waiting if !self.inner.hold_everything(&self.ticket) => Poll::Pending,
+                _ => {
+                    self.leave_list();
+                    Poll::Ready(Took::Everything)
+                }
+            };
+        }
         match self.ticket.phase() {
             Phase::Granted => {
                 self.leave_list();
@@ -138,10 +170,9 @@ impl Take {
         }
     }
 
-    /// The key, for a script that begins anew.
-    pub(crate) fn key(&self) -> (u32, &[u8], Mode) {
-        let held = &self.ticket.keys[0];
-        (held.db, &held.key, held.mode)
+    /// The key, for a script that begins anew; none if it wants everything.
+    pub(crate) fn key(&self) -> Option<(u32, &[u8], Mode)> {
+        self.ticket.keys.first().map(|held| (held.db, &*held.key, held.mode))
     }
 
     fn leave_list(&mut self) {
@@ -155,6 +186,12 @@ impl Drop for Take {
     fn drop(&mut self) {
         self.leave_list();
         self.ticket.cancel();
+        if self.wants_everything() {
+            if self.ticket.phase() == Phase::Cancelled {
+                self.inner.want_no_more(&self.ticket);
+            }
+            return;
+        }
         match self.ticket.phase() {
             // The section has the key, and does not know.
             Phase::Granted if !self.is_told => self.inner.drop_taken(&self.ticket),
@@ -168,7 +205,15 @@ impl Inner {
     /// The circle of waiting scripts that `id` closes, itself first, if it does.
     fn circle(&self, waiters: &HashMap<u64, Waiting>, id: u64) -> Option<Vec<u64>> {
         // Depth first; a script that led nowhere is not looked at again.
-        let mut path: Vec<(u64, SmallVec<[u64; 4]>)> = vec![(id, self.holders(&waiters[&id].ticket))];
+        let blockers = |id: &u64| {
+            let ticket = &waiters[id].ticket;
+            if ticket.keys.is_empty() {
+                // Everybody here has keys, and waits.
+                return waiters.keys().copied().filter(|other| other != id).collect();
+            }
+            self.holders(ticket)
+        };
+        let mut path: Vec<(u64, SmallVec<[u64; 4]>)> = vec![(id, blockers(&id))];
         let mut seen = vec![id];
         while let Some((_, ahead)) = path.last_mut() {
             let Some(next) = ahead.pop() else {
@@ -182,9 +227,8 @@ impl Inner {
                 continue;
             }
             seen.push(next);
-            if let Some(waiting) = waiters.get(&next) {
-                let holders = self.holders(&waiting.ticket);
-                path.push((next, holders));
+            if waiters.contains_key(&next) {
+                path.push((next, blockers(&next)));
             }
         }
         None

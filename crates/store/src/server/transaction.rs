@@ -2,9 +2,10 @@
 //!
 //! EXEC of a few cheap commands locks the stripes of all their keys at once (`crate::multi_lock`). What is longer, or
 //! meets a held key, runs as a section (`crate::section`): it holds the keys that the commands name, for writing or
-//! reading, and the watched keys for reading, all at once, and only commands on those keys wait. Either way whether a
+//! reading, and the watched keys for reading, all at once, and only commands on those keys wait; if one of them needs all
+//! keys, and another is a script, it holds [everything](crate::everything). Either way whether a
 //! watched key was touched is asked when nobody else can touch it any more, so of two clients that watch each other's
-//! keys one sees the other's write. A transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed instead: it
+//! keys one sees the other's write. Without a script, a transaction with FLUSHALL, FLUSHDB, SWAPDB or KEYS has the gate closed instead: it
 //! is alone.
 //!
 //! A long transaction yields its worker every [`SLICE`]; the holds stay. A command in it that takes long by itself is
@@ -38,8 +39,8 @@ use crate::gate::Closed;
 use crate::hold::{Mode, Ticket};
 use crate::multi_lock::{COMMANDS_MAX, Plan, are_short, suits};
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
-use crate::script::Pending;
 use crate::script::command::{ScriptHandle, Start};
+use crate::script::{Pending, Take};
 use crate::section::{Section, SectionWait};
 use crate::stripe::Now;
 use crate::turn::caught;
@@ -85,11 +86,6 @@ impl Queued {
     }
 }
 
-/// Whether a command needs the keyspace for itself.
-fn needs_all(spec: &CommandSpec) -> bool {
-    matches!(spec.handler, Handler::Global(_)) || spec.name == "keys"
-}
-
 /// What is queued since MULTI.
 #[derive(Debug, Default)]
 pub(super) struct Multi {
@@ -103,6 +99,8 @@ pub(super) struct Multi {
     is_long: bool,
     /// One of them needs the keyspace for itself.
     is_alone: bool,
+    /// One of them is about scripts.
+    has_script: bool,
 }
 
 /// Commands of the connection that may be run while stripes are locked: they lock nothing, wake nobody and are short.
@@ -120,7 +118,8 @@ impl Multi {
                 Some(_) => !UNDER_LOCKS.contains(&&*command.full_name) || !are_short(args),
                 None => !suits(spec, args),
             };
-        self.is_alone |= needs_all(spec);
+        self.is_alone |= spec.needs_everything();
+        self.has_script |= matches!(spec.handler, Handler::Script(_));
         self.commands.push(Queued { row, words });
     }
 
@@ -211,6 +210,8 @@ pub(super) struct Exec {
     commands: Vec<Queued>,
     next: usize,
     turn: Turn,
+    /// It is a section that holds everything.
+    wants_everything: bool,
     /// A command asked for the end of the connection.
     pub closes: bool,
     now_ms: i64,
@@ -226,6 +227,8 @@ enum Turn {
     New { is_short: bool },
     /// It waits for its keys.
     Keys(SectionWait),
+    /// It has none of its own, and waits for everything.
+    Everything(Take, Section),
     /// It has them.
     Held(Section),
     /// It has them, on another thread, which carries out a long command.
@@ -250,16 +253,19 @@ struct Step {
 
 impl Exec {
     fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
-        let turn = match multi.is_alone {
+        let turn = match multi.is_alone && !multi.has_script {
             true => Turn::Alone(None),
-            false => Turn::New { is_short: !multi.is_long },
+            false => Turn::New { is_short: !multi.is_long && !multi.is_alone },
         };
-        let commands = multi.commands;
-        Exec { inner, commands, next: 0, turn, closes: false, now_ms: 0, start: None, db: session.db }
+        let (commands, wants_everything, db) = (multi.commands, multi.is_alone, session.db);
+        Exec { inner, commands, next: 0, turn, wants_everything, closes: false, now_ms: 0, start: None, db }
     }
 
     /// What holds all keys of the commands, and those watched.
     fn wait(&self, session: &Session) -> SectionWait {
+        if self.wants_everything {
+            return crate::Store(self.inner.clone()).section([]);
+        }
         let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
         let (mut keys, found) = self.keys(&words, DECLARED_MAX);
         keys.extend(found.iter().map(|(db, key)| (*db, &key[..], Mode::Shared)));
@@ -328,13 +334,26 @@ impl Exec {
                     return Poll::Ready(());
                 }
             };
-            self.now_ms = section.now_ms();
-            let is_dirty = self.ends_watch_dirty(context.session, None);
-            if !self.begin(is_dirty, context, output) {
-                self.turn = Turn::Over;
+            self.turn = match self.wants_everything {
+                true => Turn::Everything(Take::everything(&self.inner, &section, None), section),
+                false => Turn::Held(section),
+            };
+            if !self.wants_everything && !self.begin_held(context, output) {
                 return Poll::Ready(());
             }
-            self.turn = Turn::Held(section);
+        }
+        if let Turn::Everything(take, _) = &mut self.turn {
+            if take.poll(&mut std::task::Context::from_waker(waker)).is_pending() {
+                return Poll::Pending;
+            }
+            if let Turn::Everything(take, mut section) = std::mem::replace(&mut self.turn, Turn::Over) {
+                drop(take);
+                section.adopt_everything();
+                self.turn = Turn::Held(section);
+            }
+            if !self.begin_held(context, output) {
+                return Poll::Ready(());
+            }
         }
         if let Turn::Aside(away) = &self.turn {
             let Poll::Ready((section, reply)) = away.poll(waker) else { return Poll::Pending };
@@ -383,6 +402,19 @@ impl Exec {
         // The end of the section: effects, then holds.
         self.turn = Turn::Over;
         Poll::Ready(())
+    }
+
+    /// Begins to reply, with everything that it needs held; false if it is over, because a watched key was touched.
+    fn begin_held(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) -> bool {
+        if let Turn::Held(section) = &self.turn {
+            self.now_ms = section.now_ms();
+        }
+        let is_dirty = self.ends_watch_dirty(context.session, None);
+        let begins = self.begin(is_dirty, context, output);
+        if !begins {
+            self.turn = Turn::Over;
+        }
+        begins
     }
 
     /// Whether the command after which this is asked was the last of a slice.
@@ -494,7 +526,7 @@ impl Exec {
         let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
         if self.begin(is_dirty, context, output) {
             let start = Instant::now();
-            let last = self.commands.iter().rposition(|queued| needs_all(queued.spec())).unwrap_or(0);
+            let last = self.commands.iter().rposition(|queued| queued.spec().needs_everything()).unwrap_or(0);
             while self.next < self.commands.len() {
                 let at = self.next;
                 if at > last && (self.commands[at].may_take_long() || self.is_slice_over(at - 1, start)) {
@@ -657,10 +689,8 @@ impl Exec {
                 Handler::Keyspace(_) => {
                     Alone { inner, closed, now_ms: self.now_ms, collected }.execute(spec, db, &words, out);
                 }
-                Handler::Script(_) => {
-                    out.error("ERR a script cannot run before FLUSHALL, FLUSHDB, SWAPDB or KEYS in one transaction");
-                }
-                Handler::Container | Handler::Connection(_) => out.error("ERR this command needs a connection"),
+                // With a script, it would be a section.
+                Handler::Script(_) | Handler::Container | Handler::Connection(_) => out.error(FAILED),
             },
             (None, Turn::Held(section)) => match section.try_execute(spec, db, &words, out) {
                 Ok(done) => return done,
@@ -736,7 +766,7 @@ impl Rest {
             if spec.name == "select" {
                 self.db = selected(&self.inner, words[1]).unwrap_or(self.db);
             }
-            if let Handler::Keyspace(_) = spec.handler {
+            if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {
                 let mut unheard = ReplyBuilder::new();
                 // What panicked has lost its reply, which nobody waits for.
                 let _ = catch_unwind(AssertUnwindSafe(|| {

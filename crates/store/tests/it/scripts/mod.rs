@@ -2,6 +2,7 @@
 
 mod both;
 mod corpus;
+mod everything;
 mod functions;
 mod overlap;
 
