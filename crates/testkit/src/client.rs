@@ -177,13 +177,7 @@ impl Client {
 
     /// Sends a RESP command as an array of bulk strings.
     pub fn command(&mut self, words: &[impl AsRef<[u8]>]) {
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words.iter().map(AsRef::as_ref) {
-            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        self.send(bytes);
+        self.send(encode(words));
     }
 
     /// Reads one RESP reply whole and gives its bytes as they came.
@@ -220,4 +214,15 @@ impl Client {
         self.command(words);
         String::from_utf8_lossy(&self.read_reply()).into_owned()
     }
+}
+
+/// A RESP command as an array of bulk strings.
+pub fn encode(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words.iter().map(AsRef::as_ref) {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
 }

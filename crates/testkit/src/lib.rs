@@ -9,7 +9,7 @@ mod client;
 mod peer;
 mod process;
 
-pub use client::{Client, Response};
+pub use client::{Client, Response, encode};
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};
 

@@ -30,9 +30,30 @@ unsafe fn pcall_done(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_i
             return ffi::lua_gettop(lua);
         }
         message::adapt(lua);
+        if ffi::lua_type(lua, -1) == ffi::LUA_TTABLE {
+            ffi::lua_settop(lua, 2);
+            ffi::lua_pushvalue(lua, 2);
+            ffi::lua_pushstring(lua, c"err".as_ptr());
+            super::index(lua, continuation!(told));
+            return told(lua, ffi::LUA_OK, 0);
+        }
         ffi::lua_pushboolean(lua, 0);
         ffi::lua_insert(lua, -2);
         2
+    }
+}
+
+/// Scripts for older servers look for a text where the error is a table: Redis's pcall gives its field `err` in its
+/// place. If that is no text, both come back.
+unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: the stack holds a place for the result, the table and its field.
+    unsafe {
+        if ffi::lua_isstring(lua, 3) != 0 {
+            ffi::lua_replace(lua, 2);
+        }
+        ffi::lua_pushboolean(lua, 0);
+        ffi::lua_replace(lua, 1);
+        ffi::lua_gettop(lua)
     }
 }
 

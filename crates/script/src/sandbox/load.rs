@@ -245,14 +245,14 @@ impl FunctionRef {
 }
 
 impl State {
-    /// Compiles a chunk of text, of which a first line that begins with `#` is left out. `name` as `=name` or `@file`.
+    /// Compiles a chunk of text, of which a first line that begins with `#!` is left out. `name` as `=name` or `@file`.
     ///
     /// `None`: it would take too long for this thread, which others wait for; to be done again on one that is
     /// [`patient`](crate::patient).
     pub fn compile(&mut self, code: &[u8], name: &CStr) -> Result<Option<FunctionRef>, Error> {
-        let skipped = match code.first() {
-            Some(b'#') => code.iter().position(|byte| *byte == b'\n').unwrap_or(code.len()),
-            _ => 0,
+        let skipped = match code.starts_with(b"#!") {
+            true => code.iter().position(|byte| *byte == b'\n').unwrap_or(code.len()),
+            false => 0,
         };
         let code = &code[skipped..];
         let started = Instant::now();
@@ -289,7 +289,7 @@ impl State {
     }
 
     /// A coroutine that will run `function`: push arguments on it, then resume it with their number. What a script did
-    /// to the environment of the function before is undone, and so is what it set in `cjson`.
+    /// to the environment of the function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
     pub fn begin(&mut self, function: &FunctionRef) -> Result<Coroutine, Error> {
         let coroutine = self.begin_empty()?;
         let thread = coroutine.thread();
@@ -309,9 +309,11 @@ impl State {
         Ok(coroutine)
     }
 
-    /// A coroutine whose function is still to be pushed. What a script set in `cjson` before is undone.
+    /// A coroutine whose function is still to be pushed. What a script set in `cjson` before is undone, and chance is
+    /// that of all scripts again.
     pub fn begin_empty(&mut self) -> Result<Coroutine, Error> {
         let coroutine = self.coroutine()?;
+        self.forget_seed();
         // SAFETY: the coroutine's stack is empty and has room.
         unsafe { json::reset(coroutine.thread()) };
         Ok(coroutine)

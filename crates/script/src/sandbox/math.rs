@@ -1,6 +1,11 @@
-//! Lua 5.1's math library. Chance is Redis's: the generator that C calls `lrand48`, whose state the store sets.
+//! Lua 5.1's math library. Chance is Redis's: the generator that C calls `lrand48`.
+//!
+//! All scripts of a store draw from one sequence, as all of a redis-server do, so that two that run at the same time
+//! never draw the same numbers. What `math.randomseed` begins is the script's own and ends with it.
 
 use std::ffi::{CStr, c_int};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{argument, number};
 use crate::ffi::{self, lua_CFunction, lua_State};
@@ -23,23 +28,74 @@ impl Random {
         Random(u64::from(seed as u32) << 16 | 0x330e)
     }
 
-    /// A number from 0 to below 2^31.
-    fn next(&mut self) -> i32 {
-        self.0 = (self.0.wrapping_mul(0x5_deec_e66d) + 0xb) & 0xffff_ffff_ffff;
+    /// The state after this one.
+    fn after(self) -> Random {
+        Random((self.0.wrapping_mul(0x5_deec_e66d) + 0xb) & 0xffff_ffff_ffff)
+    }
+
+    /// The number that this state shows, from 0 to below 2^31.
+    fn shown(self) -> i32 {
         (self.0 >> 17) as i32
     }
 
+    fn next(&mut self) -> i32 {
+        *self = self.after();
+        self.shown()
+    }
+}
+
+/// A sequence that many states draw from.
+#[derive(Debug)]
+pub struct Chance(AtomicU64);
+
+impl Default for Chance {
+    fn default() -> Chance {
+        Chance(AtomicU64::new(Random::default().0))
+    }
+}
+
+impl Chance {
+    fn next(&self) -> i32 {
+        let mut known = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = Random(known).after();
+            match self.0.compare_exchange_weak(known, next.0, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return next.shown(),
+                Err(other) => known = other,
+            }
+        }
+    }
+}
+
+/// Where the numbers of a state come from.
+#[derive(Default)]
+pub(crate) struct Source {
+    shared: Arc<Chance>,
+    /// What the script seeded.
+    own: Option<Random>,
+}
+
+impl Source {
     /// A number from 0 to below 1.
     fn fraction(&mut self) -> f64 {
         const MAX: i32 = i32::MAX;
-        f64::from(self.next() % MAX) / f64::from(MAX)
+        let number = match &mut self.own {
+            Some(own) => own.next(),
+            None => self.shared.next(),
+        };
+        f64::from(number % MAX) / f64::from(MAX)
     }
 }
 
 impl State {
-    /// Begins the sequence of `math.random` anew, as `math.randomseed` does.
-    pub fn seed(&mut self, seed: i32) {
-        self.core().sandbox.random = Random::seeded(seed);
+    /// Lets scripts draw from this sequence.
+    pub fn share_chance(&mut self, chance: Arc<Chance>) {
+        self.core().sandbox.random.shared = chance;
+    }
+
+    /// Forgets what the last script seeded.
+    pub(crate) fn forget_seed(&mut self) {
+        self.core().sandbox.random.own = None;
     }
 }
 
@@ -241,7 +297,7 @@ unsafe fn randomseed(lua: *mut lua_State) -> c_int {
     // SAFETY: as `random`.
     unsafe {
         let seed = argument::int(lua, 1);
-        Core::of(lua).sandbox.random = Random::seeded(seed);
+        Core::of(lua).sandbox.random.own = Some(Random::seeded(seed));
         0
     }
 }

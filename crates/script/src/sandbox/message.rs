@@ -78,7 +78,7 @@ fn runtime(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
         write(b" value)");
         return true;
     }
-    if subject.starts_with(b"constant '") {
+    if subject.starts_with(b"constant '") || subject == b"for iterator 'for iterator" {
         write(&message[..end + 6]);
         return true;
     }
@@ -103,6 +103,20 @@ fn syntax(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
             None => (message, b"", b""),
         }
     };
+    if let Some(at) = find(rest, b": decimal escape too large near '") {
+        // What stands near ends where the escape begins.
+        let escape = rest.iter().rposition(|byte| *byte == b'\\').unwrap_or(rest.len());
+        write(&rest[..at]);
+        write(b": escape sequence");
+        write(&rest[at + 16..escape]);
+        write(b"'");
+        return true;
+    }
+    // Of what is assigned to, 5.1 says the same.
+    let is_assigned = message.ends_with(b" near '='") || message.ends_with(b" near ','");
+    if is_assigned && find(message, b": syntax error").is_some() {
+        return false;
+    }
     let words = SYNTAX.iter().find_map(|(from, to)| Some((find(rest, from)?, from.len(), *to)));
     let started = find(rest, b" (starting at line ");
     if near.is_empty() && words.is_none() && started.is_none() {
@@ -151,6 +165,7 @@ mod tests {
                 "attempt to perform arithmetic on a string value (constant 'x')",
                 "attempt to perform arithmetic on a string value",
             ),
+            ("attempt to call a nil value (for iterator 'for iterator')", "attempt to call a nil value"),
             ("attempt to index a nil value (field 'integer index')", "attempt to index field '?' (a nil value)"),
             ("bad 'for' limit (number expected, got nil)", "'for' limit must be a number"),
             ("attempt to call a nil value (method 'f')", "attempt to call method 'f' (a nil value)"),
@@ -170,6 +185,8 @@ mod tests {
             ("a:1: syntax error near 'x'", "a:1: '=' expected near 'x'"),
             ("a:1: syntax error near <eof>", "a:1: '=' expected near '<eof>'"),
             ("a:1: syntax error near '('", "a:1: '=' expected near '('"),
+            ("a:1: syntax error near '='", "a:1: syntax error near '='"),
+            ("a:1: decimal escape too large near '\"ab\\300\"'", "a:1: escape sequence too large near '\"ab'"),
             ("a:1: <eof> expected near 'end'", "a:1: '<eof>' expected near 'end'"),
             (
                 "a:1: unfinished long string (starting at line 1) near '<eof>'",

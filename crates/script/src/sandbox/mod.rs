@@ -52,6 +52,7 @@ use std::sync::Arc;
 
 pub use fuzz::{fuzz_json, fuzz_msgpack, fuzz_struct};
 pub use load::FunctionRef;
+pub use math::Chance;
 pub use pattern::fuzz_pattern;
 pub use protect::seal;
 
@@ -82,7 +83,7 @@ pub(crate) struct Own {
     pub(crate) on: bool,
     pub(crate) scratch: buffer::Scratch,
     captures: pattern::Captures,
-    random: math::Random,
+    random: math::Source,
 }
 
 /// The registry's key of the real table of globals.

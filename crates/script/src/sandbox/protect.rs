@@ -70,16 +70,36 @@ pub(super) unsafe fn refuse(lua: *mut lua_State, n: c_int) {
     }
 }
 
-/// Puts the real table into the slot `n` of a sealed one.
+/// Puts the real table into the slot `n` of a sealed one; `n` counts from below. Whether it was one.
 #[inline]
-pub(super) unsafe fn see_through(lua: *mut lua_State, n: c_int) {
+pub(super) unsafe fn see_through(lua: *mut lua_State, n: c_int) -> bool {
     // SAFETY: three slots are free.
     unsafe {
-        if push_seal(lua, n) {
+        let is_sealed = push_seal(lua, n);
+        if is_sealed {
             ffi::lua_getfield(lua, -1, c"__index".as_ptr());
             ffi::lua_copy(lua, -1, n);
             ffi::lua_settop(lua, -3);
         }
+        is_sealed
+    }
+}
+
+/// Begins to go through the table on top of the stack, or through the real one in place of it: as `lua_next` with nil.
+/// What is sealed is empty itself, so other tables cost nothing.
+#[inline(always)]
+pub(super) unsafe fn first(lua: *mut lua_State) -> bool {
+    // SAFETY: five slots are free.
+    unsafe {
+        ffi::lua_pushnil(lua);
+        if ffi::lua_next(lua, -2) != 0 {
+            return true;
+        }
+        if !see_through(lua, ffi::lua_gettop(lua)) {
+            return false;
+        }
+        ffi::lua_pushnil(lua);
+        ffi::lua_next(lua, -2) != 0
     }
 }
 

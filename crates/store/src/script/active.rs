@@ -16,6 +16,9 @@ use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Words};
 use crate::section::{Section, SectionError};
 
+/// Commands that read-only scripts may not call either: in Redis their effects go to replicas.
+const ALSO_WRITES: [&str; 3] = ["pfcount", "publish", "spublish"];
+
 /// What a script waits for, and what came of it.
 pub(crate) enum Waits {
     Nothing,
@@ -69,9 +72,7 @@ impl Active {
                 None => error(out, "ERR Unknown Redis command called from script"),
             };
         };
-        if let Handler::Container = spec.handler
-            && words.len() >= 2
-        {
+        if !spec.subcommands.is_empty() && words.len() >= 2 {
             let Some(found) = spec.subcommand(words[1]) else {
                 return error(out, "ERR Unknown Redis command called from script");
             };
@@ -83,8 +84,8 @@ impl Active {
         if spec.flags.has(CommandFlags::NOSCRIPT) {
             return error(out, "ERR This Redis command is not allowed from script");
         }
-        let writes = spec.flags.has(CommandFlags::WRITE);
-        if writes && self.flags.has(Flags::NO_WRITES) {
+        if self.flags.has(Flags::NO_WRITES) && (spec.flags.has(CommandFlags::WRITE) || ALSO_WRITES.contains(&spec.name))
+        {
             return error(out, "ERR Write commands are not allowed from read-only scripts.");
         }
         if spec.flags.has(CommandFlags::DENYOOM) && !self.has_room() {

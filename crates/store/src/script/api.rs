@@ -212,11 +212,20 @@ unsafe fn words(lua: *mut lua_State, host: &mut Host, count: c_int) -> bool {
     }
 }
 
+/// A double as Lua prints it: `%.14g`.
+pub(super) fn write_number(out: &mut Vec<u8>, value: f64) {
+    write_as(out, c"%.14g", value);
+}
+
 /// A double as Redis 7.0 makes a word of it: `%.17g`.
 fn write_double(out: &mut Vec<u8>, value: f64) {
+    write_as(out, c"%.17g", value);
+}
+
+fn write_as(out: &mut Vec<u8>, format: &CStr, value: f64) {
     let mut text = [0u8; DIGITS_MAX];
-    // SAFETY: the buffer's length is given.
-    let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), text.len(), c"%.17g".as_ptr(), value) };
+    // SAFETY: the buffer's length is given, and the format is one of a double.
+    let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), text.len(), format.as_ptr(), value) };
     out.extend_from_slice(&text[..usize::try_from(len).unwrap_or(0).min(DIGITS_MAX - 1)]);
 }
 
@@ -384,10 +393,9 @@ unsafe fn setresp(lua: *mut lua_State) -> c_int {
         if ffi::lua_gettop(lua) != 1 {
             return fail(lua, c"redis.setresp() requires one argument.");
         }
-        let version = ffi::lua_tonumber(lua, 1);
-        let protocol = match version {
-            2.0 => Protocol::Resp2,
-            3.0 => Protocol::Resp3,
+        let protocol = match ffi::lua_tonumber(lua, 1) as i64 {
+            2 => Protocol::Resp2,
+            3 => Protocol::Resp3,
             _ => return fail(lua, c"RESP version must be 2 or 3."),
         };
         if let Some(active) = &mut host_of(lua).active {
@@ -401,11 +409,11 @@ unsafe fn set_repl(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing with a destructor is alive.
     unsafe {
         if ffi::lua_gettop(lua) != 1 {
-            return fail(lua, c"redis.set_repl() requires one argument.");
+            return fail(lua, c"redis.set_repl() requires two arguments.");
         }
         let wanted = ffi::lua_tonumber(lua, 1) as i64;
         if wanted & !3 != 0 {
-            return fail(lua, c"Invalid replication flags. Please use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.");
+            return fail(lua, c"Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.");
         }
         0
     }
@@ -438,12 +446,12 @@ pub(super) unsafe fn log(lua: *mut lua_State) -> c_int {
         if count < 2 {
             return fail(lua, c"redis.log() requires two arguments or more.");
         }
-        if ffi::lua_type(lua, 1) != ffi::LUA_TNUMBER {
+        if ffi::lua_isnumber(lua, 1) == 0 {
             return fail(lua, c"First argument must be a number (log level).");
         }
-        let level = ffi::lua_tonumber(lua, 1);
-        if !(0.0..=3.0).contains(&level) {
-            return fail(lua, c"Invalid log level.");
+        let level = ffi::lua_tonumber(lua, 1) as i64;
+        if !(0..=3).contains(&level) {
+            return fail(lua, c"Invalid debug level.");
         }
         let host = host_of(lua);
         host.reply.clear();
@@ -471,11 +479,11 @@ unsafe fn acl_check_cmd(lua: *mut lua_State) -> c_int {
     unsafe {
         let count = ffi::lua_gettop(lua);
         if count == 0 {
-            return fail(lua, c"Please specify at least one argument for this redis.acl_check_cmd() call");
+            return fail(lua, c"Please specify at least one argument for this redis lib call");
         }
         let host = host_of(lua);
         if !words(lua, host, count) {
-            return fail(lua, c"redis.acl_check_cmd() arguments must be strings or integers");
+            return fail(lua, c"Lua redis lib command arguments must be strings or integers");
         }
         let name = host.words[0];
         if host.find(name).is_none() {

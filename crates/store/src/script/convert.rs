@@ -29,7 +29,7 @@ pub(crate) unsafe fn push_reply(lua: *mut lua_State, host: &Host, reply: &[u8], 
             b':' => ffi::lua_pushinteger(lua, number(line)),
             b'$' => push_bulk(lua, reply, at, number(line)),
             b'+' => push_field(lua, host, Name::Ok, line),
-            b'-' => push_field(lua, host, Name::Err, line),
+            b'-' => push_error(lua, host, line),
             b'*' | b'>' => push_array(lua, host, reply, at, number(line)),
             b'_' => ffi::lua_pushnil(lua),
             b'#' => ffi::lua_pushboolean(lua, (line == b"t").into()),
@@ -93,6 +93,20 @@ unsafe fn push_field(lua: *mut lua_State, host: &Host, name: Name, text: &[u8]) 
         ffi::lua_createtable(lua, 0, 1);
         host.push_name(lua, name);
         push_bytes(lua, text);
+        ffi::lua_rawset(lua, -3);
+    }
+}
+
+/// The table of an error that a command replied with: as in Redis, it says that the error has been counted.
+unsafe fn push_error(lua: *mut lua_State, host: &Host, text: &[u8]) {
+    // SAFETY: as `push_reply`.
+    unsafe {
+        ffi::lua_createtable(lua, 0, 2);
+        host.push_name(lua, Name::Err);
+        push_bytes(lua, text);
+        ffi::lua_rawset(lua, -3);
+        host.push_name(lua, Name::Counted);
+        ffi::lua_pushboolean(lua, 1);
         ffi::lua_rawset(lua, -3);
     }
 }
@@ -235,8 +249,7 @@ unsafe fn say_table(
         }
         let top = ffi::lua_gettop(lua);
         if field(lua, host, index, Name::Err) == ffi::LUA_TSTRING {
-            let text = to_bytes(lua, -1).unwrap_or_default();
-            out.error_bytes(text.strip_prefix(b"-").unwrap_or(text));
+            out.error_bytes(to_bytes(lua, -1).unwrap_or_default());
             return ffi::lua_settop(lua, top);
         }
         if field(lua, host, index, Name::Ok) == ffi::LUA_TSTRING {

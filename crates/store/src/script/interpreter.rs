@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sluicegate_script::{Coroutine, Error, FunctionRef, MemoryLimit, State, ffi, function, host, push_list};
+use sluicegate_script::{Chance, Coroutine, Error, FunctionRef, MemoryLimit, State, ffi, function, host, push_list};
 
 use super::active::Active;
 use super::api;
@@ -23,7 +23,6 @@ use super::library::{self, Library, Load};
 use super::registry::Script;
 use crate::catalogue::{self, CommandSpec};
 use crate::memory::{Memory, Outside};
-use crate::random::random;
 
 /// Interpreters that rest, at most.
 const IDLE_MAX: usize = 64;
@@ -55,13 +54,22 @@ pub(crate) enum Name {
     Verbatim,
     String,
     Format,
-    Source,
-    Line,
+    Counted,
 }
 
 /// The names themselves, in the order of [`Name`].
-const NAMES: [&str; 11] =
-    ["err", "ok", "double", "map", "set", "big_number", "verbatim_string", "string", "format", "source", "line"];
+const NAMES: [&str; 10] = [
+    "err",
+    "ok",
+    "double",
+    "map",
+    "set",
+    "big_number",
+    "verbatim_string",
+    "string",
+    "format",
+    "ignore_error_stats_update",
+];
 
 /// A command's name as scripts write it, and its row.
 #[derive(Clone, Copy, Default)]
@@ -151,7 +159,7 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
-    fn new() -> Result<Interpreter, Error> {
+    fn new(chance: &Arc<Chance>) -> Result<Interpreter, Error> {
         let host = Host {
             active: None,
             reply: Vec::new(),
@@ -163,6 +171,7 @@ impl Interpreter {
             known: [Known::default(); COMMANDS],
         };
         let mut state = State::sandboxed(Arc::new(MemoryLimit::new(MEMORY_MAX)), host)?;
+        state.share_chance(chance.clone());
         // SAFETY: nothing with a destructor is alive in the closure; the array is plain.
         let names = unsafe {
             state.protect(|lua| {
@@ -201,7 +210,6 @@ impl Interpreter {
                 None => return Ok(None),
             }
         }
-        self.state.seed(0);
         let Some(function) = self.functions.get_mut(&script.id) else { return Ok(None) };
         function.used = self.uses;
         let coroutine = self.state.begin(&function.reference).map_err(said)?;
@@ -227,8 +235,6 @@ impl Interpreter {
             };
             self.host().loading = Some(Loading::new(vec![chunk], Some(&library.functions[place].name)));
         }
-        // Chance goes on from call to call in Redis, where all functions share it.
-        self.state.seed(random() as i32);
         let coroutine = self.state.begin_empty().map_err(said)?;
         let thread = coroutine.thread();
         match self.libraries.get_mut(&library.id) {
@@ -387,11 +393,14 @@ pub(crate) struct Pool {
     flushes: AtomicU64,
     /// How often libraries were deleted.
     deletions: AtomicU64,
+    /// What `math.random` draws from.
+    chance: Arc<Chance>,
 }
 
 impl Pool {
     pub(crate) fn new(memory: Arc<Memory>) -> Pool {
-        Pool { idle: Mutex::default(), memory, flushes: AtomicU64::new(0), deletions: AtomicU64::new(0) }
+        let (flushes, deletions) = (AtomicU64::new(0), AtomicU64::new(0));
+        Pool { idle: Mutex::default(), memory, flushes, deletions, chance: Arc::default() }
     }
 
     /// An interpreter.
@@ -399,7 +408,7 @@ impl Pool {
         let idle = self.idle.lock().pop();
         let mut interpreter = match idle {
             Some(interpreter) => interpreter,
-            None => Interpreter::new()?,
+            None => Interpreter::new(&self.chance)?,
         };
         let flushes = self.flushes.load(Ordering::Relaxed);
         if interpreter.flushes != flushes {

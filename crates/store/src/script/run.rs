@@ -16,6 +16,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink};
 
 use super::IN_TURN;
 use super::active::{Active, Waits};
+use super::api::write_number;
 use super::code::Code;
 use super::control::Control;
 use super::convert;
@@ -298,7 +299,7 @@ impl Runs {
             let error = self.interpreter.state.failure(&self.coroutine);
             let text = match error.kind {
                 ErrorKind::Timeout => b"ERR FUNCTION LOAD timeout".to_vec(),
-                _ => self.error(&error.message).0,
+                _ => self.error(&error.message),
             };
             out.error_bytes(&[b"ERR Error registering functions: ", &text[..]].concat());
             return false;
@@ -331,48 +332,54 @@ impl Runs {
         self.interpreter.adopt(&libraries)
     }
 
-    /// The text of the error that ended the script, and where it happened if it says so itself.
-    fn error(&mut self, message: &str) -> (Vec<u8>, Option<(Vec<u8>, i64)>) {
+    /// The text of the error that ended the script.
+    fn error(&mut self, message: &str) -> Vec<u8> {
         let lua = self.coroutine.thread();
         let host = self.interpreter.host();
-        let (mut text, mut source, mut line) = (Vec::new(), Vec::new(), None);
-        // SAFETY: the coroutine has failed, with its error on top of its stack, and does not run. Raw reads of a table
-        // with keys that exist raise nothing.
+        let mut text = Vec::new();
+        // SAFETY: the coroutine has failed, with its error on top of its stack, and does not run. A raw read of a table
+        // with a key that exists raises nothing, nor does what only looks at a value.
         unsafe {
             let top = ffi::lua_gettop(lua);
-            if top > 0 && ffi::lua_type(lua, top) == ffi::LUA_TTABLE && ffi::lua_checkstack(lua, 4) != 0 {
-                host.push_name(lua, Name::Err);
-                if ffi::lua_rawget(lua, top) == ffi::LUA_TSTRING {
-                    text.extend_from_slice(to_bytes(lua, -1).unwrap_or_default());
+            let kind = if top > 0 { ffi::lua_type(lua, top) } else { ffi::LUA_TNONE };
+            match kind {
+                ffi::LUA_TTABLE if ffi::lua_checkstack(lua, 4) != 0 => {
+                    host.push_name(lua, Name::Err);
+                    ffi::lua_rawget(lua, top);
+                    write_plain(&mut text, lua, top + 1);
+                    ffi::lua_settop(lua, top);
+                    if text.is_empty() {
+                        text.extend_from_slice(b"ERR unknown error");
+                    }
                 }
-                host.push_name(lua, Name::Source);
-                if ffi::lua_rawget(lua, top) == ffi::LUA_TSTRING {
-                    source.extend_from_slice(to_bytes(lua, -1).unwrap_or_default());
-                }
-                host.push_name(lua, Name::Line);
-                if ffi::lua_rawget(lua, top) == ffi::LUA_TNUMBER {
-                    line = Some(ffi::lua_tointeger(lua, -1));
-                }
-                ffi::lua_settop(lua, top);
-                if text.is_empty() {
-                    text.extend_from_slice(b"ERR unknown error");
-                }
-            } else {
-                text.extend_from_slice(b"ERR ");
-                match to_bytes(lua, top) {
+                ffi::LUA_TSTRING => {
+                    text.extend_from_slice(b"ERR ");
+                    let raw = to_bytes(lua, top).unwrap_or_default();
                     // What is no UTF-8 is not Lua's own message, so it has been left as it is.
-                    Some(raw) if top > 0 && std::str::from_utf8(raw).is_err() => text.extend_from_slice(raw),
-                    _ => text.extend_from_slice(message.as_bytes()),
+                    let is_adapted = std::str::from_utf8(raw).is_ok();
+                    text.extend_from_slice(if is_adapted { message.as_bytes() } else { raw });
                 }
+                ffi::LUA_TNUMBER => {
+                    text.extend_from_slice(b"ERR ");
+                    write_plain(&mut text, lua, top);
+                }
+                ffi::LUA_TNIL => text.extend_from_slice(b"ERR nil"),
+                ffi::LUA_TBOOLEAN if ffi::lua_toboolean(lua, top) != 0 => text.extend_from_slice(b"ERR true"),
+                ffi::LUA_TBOOLEAN => text.extend_from_slice(b"ERR false"),
+                ffi::LUA_TFUNCTION | ffi::LUA_TTHREAD => {
+                    let name = std::ffi::CStr::from_ptr(ffi::lua_typename(lua, kind)).to_string_lossy();
+                    text.extend_from_slice(format!("ERR {name}: {:p}", ffi::lua_topointer(lua, top)).as_bytes());
+                }
+                _ => text.extend_from_slice(format!("ERR {message}").as_bytes()),
             }
         }
-        (text, line.filter(|_| !source.is_empty()).map(|line| (source, line)))
+        text
     }
 
     /// The text of the error that ended the script, with where it happened.
     fn error_text(&mut self, call: &Call, message: &str) -> Vec<u8> {
-        let (text, place) = self.error(message);
-        let place = place.or_else(|| self.place());
+        let text = self.error(message);
+        let place = self.place();
         at_place(text, call, place)
     }
 
@@ -410,6 +417,21 @@ impl Runs {
         // A wait for a key ends here, before the section does.
         self.interpreter.host().active = None;
         section
+    }
+}
+
+/// Writes a string or a number as Lua prints it, and nothing of any other value.
+///
+/// # Safety
+/// `index` is one of the stack of `lua`, which does not run.
+unsafe fn write_plain(out: &mut Vec<u8>, lua: *mut ffi::lua_State, index: c_int) {
+    // SAFETY: as promised by the caller; nothing is converted in its place.
+    unsafe {
+        if let Some(text) = to_bytes(lua, index) {
+            out.extend_from_slice(text);
+        } else if ffi::lua_type(lua, index) == ffi::LUA_TNUMBER {
+            write_number(out, ffi::lua_tonumber(lua, index));
+        }
     }
 }
 

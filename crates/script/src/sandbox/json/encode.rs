@@ -13,6 +13,7 @@ use super::super::decimal::number_text;
 use super::super::failure::{SLOTS_MAX, fail};
 use super::super::grown::Grown;
 use super::super::pace::Pace;
+use super::super::protect;
 use super::{Invalid, Options, words};
 use crate::again;
 use crate::ffi::{self, lua_State};
@@ -188,8 +189,7 @@ impl Encoder {
         // SAFETY: the table is on top; the traversal keeps its key and value above it.
         unsafe {
             let lua = self.lua;
-            ffi::lua_pushnil(lua);
-            if ffi::lua_next(lua, -2) == 0 {
+            if !protect::first(lua) {
                 self.out.extend(lua, b"{}");
                 return Shape::Done;
             }

@@ -8,6 +8,7 @@ use super::super::argument;
 use super::super::failure::SLOTS_MAX;
 use super::super::grown::Grown;
 use super::super::pace::Pace;
+use super::super::protect;
 use crate::again;
 use crate::ffi::{self, lua_State};
 
@@ -170,8 +171,7 @@ impl Packer {
             let lua = self.lua;
             let start = self.out.len();
             self.out.push(lua, ARRAY.0);
-            ffi::lua_pushnil(lua);
-            if ffi::lua_next(lua, -2) == 0 {
+            if !protect::first(lua) {
                 return;
             }
             if ffi::lua_type(lua, -2) == ffi::LUA_TNUMBER {

@@ -2,7 +2,8 @@
 //! store says and leaves, in RESP2 and RESP3.
 //!
 //! A case begins with `=== NAME` and an empty store. A line `> COMMAND` is a command. Any other line is one too, in
-//! which `$` stands for the script in the lines below it, up to an empty line.
+//! which `$` stands for the script in the lines below it, up to an empty line. `differences.txt` holds what is
+//! different by intent: there each request of that kind is followed by `-> REPLY`, what the store says.
 
 use std::path::Path;
 
@@ -12,25 +13,34 @@ use super::both::Both;
 struct Case {
     name: String,
     requests: Vec<Vec<u8>>,
+    /// What the store is to say to the requests with these numbers, where that is not what redis-server says.
+    expected: Vec<(usize, String)>,
 }
 
 /// The cases of a file.
 fn cases(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
-    let mut lines = text.lines();
+    let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix("=== ") {
-            cases.push(Case { name: name.to_owned(), requests: Vec::new() });
+            cases.push(Case { name: name.to_owned(), requests: Vec::new(), expected: Vec::new() });
             continue;
         }
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let case = cases.last_mut().expect("a case begins with its name");
+        if let Some(expected) = line.strip_prefix("->") {
+            case.expected.push((case.requests.len() - 1, expected.trim_start().to_owned()));
+            continue;
+        }
         let request = match line.strip_prefix("> ") {
             Some(command) => command.to_owned(),
             None => {
-                let body: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+                let mut body = Vec::new();
+                while let Some(line) = lines.next_if(|line| !line.is_empty() && !line.starts_with("->")) {
+                    body.push(line);
+                }
                 let quoted: String = body.join("\n").bytes().map(|byte| format!("\\x{byte:02x}")).collect();
                 assert!(line.contains('$'), "{}: no place for the script in {line:?}", case.name);
                 line.replacen('$', &format!("\"{quoted}\""), 1)
@@ -46,7 +56,7 @@ fn read(name: &str) -> Vec<Case> {
     cases(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// The files.
+/// The files, but for that of differences.
 const FILES: &[&str] = &["api.txt", "conversions.txt", "errors.txt", "libraries.txt", "wild.txt"];
 
 #[test]
@@ -81,4 +91,42 @@ fn shown(request: &str) -> String {
         bytes.extend_from_slice(&part.as_bytes()[2..]);
     }
     String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+#[test]
+fn what_differs_by_intent_is_documented_and_different() {
+    let mut both = Both::start();
+    let mut wrong = String::new();
+    for case in read("differences.txt") {
+        both.begin(2);
+        let said = both.send(&case.requests);
+        for (at, (request, said)) in case.requests.iter().zip(&said).enumerate() {
+            let ours = said.0[1].escape_ascii().to_string();
+            let expected = case.expected.iter().find(|(number, _)| *number == at).map(|(_, expected)| expected);
+            let is_right = match expected {
+                Some(expected) => *expected == ours && !said.is_same(),
+                None => said.is_same(),
+            };
+            if !is_right {
+                let request = shown(&String::from_utf8_lossy(request));
+                wrong +=
+                    &format!("{}: {request}\n{said}\n  -> {}\n", case.name, expected.map_or("the same", |text| text));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Scripts of a server that has just started draw from one sequence.
+#[test]
+fn chance_goes_on_from_script_to_script() {
+    let mut both = Both::start();
+    let script = |text: &str| format!("EVAL \"{text}\" 0\r\n").into_bytes();
+    let mut requests =
+        vec![script("return math.random(1000000)"), script("return {math.random(5), math.random(-9, 9)}")];
+    requests.push(script("return string.format('%.14f', math.random())"));
+    requests.extend((0..50).map(|n| script(&format!("return {{{n}, math.random(1000), math.random(2^30)}}"))));
+    for said in both.send(&requests) {
+        assert!(said.is_same(), "{said}");
+    }
 }

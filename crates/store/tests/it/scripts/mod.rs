@@ -4,6 +4,8 @@ mod both;
 mod corpus;
 mod everything;
 mod functions;
+mod generated;
+mod grammar;
 mod overlap;
 
 use std::sync::Arc;
@@ -70,6 +72,11 @@ fn replies_are_those_of_redis() {
     let redis = RedisServer::start(&[]);
     let ours = Running::start();
     check_alike(ALIKE, &redis, &ours);
+}
+
+/// A number from the environment, which makes a test longer or begins it elsewhere.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 /// Does the store's background work, as its process does.
