@@ -40,8 +40,8 @@ pub use mlua_sys::lua54 as ffi;
 pub(crate) use run::weigh_small;
 pub use run::{Budget, Burst, Coroutine, Poll, can_wait, leave, poll, stopped, wait, weigh};
 pub use sandbox::{
-    Chance, FunctionRef, fuzz_json, fuzz_msgpack, fuzz_pattern, fuzz_struct, push_globals, push_list, seal,
-    seal_strictly,
+    Chance, FunctionRef, fuzz_json, fuzz_msgpack, fuzz_pattern, fuzz_struct, open_libraries, push_globals, push_list,
+    seal, seal_strictly,
 };
 pub use state::{Error, ErrorKind, State, host, traceback};
 pub use value::{argument, check_bytes, push_bytes, raise, to_bytes};

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Lua's alignment: what C's malloc gives on 64-bit machines.
-const ALIGN: usize = 16;
+const ALIGN: usize = 8;
 
 /// A limit on the memory of one or more states, in bytes.
 #[derive(Debug, Default)]

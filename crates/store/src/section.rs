@@ -79,6 +79,8 @@ pub struct Section {
     everything: bool,
     /// The key that was held by others when a command was refused because of it.
     missed: Option<(u32, Box<[u8]>)>,
+    /// The place among the ticket's keys of the one that was used last, which is mostly the next one's, too.
+    used_last: usize,
 }
 
 /// How a section takes keys that it did not declare.
@@ -140,6 +142,7 @@ impl Future for SectionWait {
             more: More::AsCommand,
             everything: false,
             missed: None,
+            used_last: 0,
         }))
     }
 }
@@ -170,8 +173,8 @@ impl Section {
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
         let (extra, ready) = (Vec::new(), VecDeque::new());
-        let (more, everything, missed) = (More::AsCommand, false, None);
-        Section { inner: inner.clone(), ticket, extra, ready, now_ms, effects, more, everything, missed }
+        let (more, everything, missed, used_last) = (More::AsCommand, false, None, 0);
+        Section { inner: inner.clone(), ticket, extra, ready, now_ms, effects, more, everything, missed, used_last }
     }
 
     /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
@@ -402,14 +405,26 @@ impl Section {
             let is_refused = self.more == More::All(Mode::Shared) && mode == Mode::Exclusive;
             return if is_refused { Err(SectionError::ReadOnly) } else { Ok(()) };
         }
-        let same = |held: &&HeldKey| held.db == db && *held.key == *key;
-        // Declared keys are ordered by stripe; few enough of them are looked through as they are.
-        let held = match self.ticket.keys.len() {
-            0..=8 => self.ticket.keys.iter().find(same),
+        let keys = &self.ticket.keys;
+        let same = |held: &HeldKey| held.db == db && *held.key == *key;
+        let held = match keys.get(self.used_last) {
+            Some(held) if same(held) => Some(held),
+            // They are ordered by stripe; few enough of them are looked through as they are.
             _ => {
-                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
-                let start = self.ticket.keys.partition_point(|held| (held.db, held.stripe) < (db, stripe));
-                self.ticket.keys[start..].iter().take_while(|held| held.stripe == stripe).find(same)
+                let within = match keys.len() {
+                    len @ 0..=8 => 0..len,
+                    len => {
+                        let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                        let start = keys.partition_point(|held| (held.db, held.stripe) < (db, stripe));
+                        let more = keys[start..].iter().take_while(|held| held.stripe == stripe).count();
+                        start..(start + more).min(len)
+                    }
+                };
+                let start = within.start;
+                keys[within].iter().position(same).map(|place| {
+                    self.used_last = start + place;
+                    &keys[start + place]
+                })
             }
         };
         match held {

@@ -1,8 +1,12 @@
 //! What is done to a compiled chunk before it runs. Its code is looked through once, in the form that Lua itself dumps
 //! it; one that is not understood stays as it is.
 //!
-//! **Globals.** What scripts get for the table of globals refuses writes, at the price of two more look-ups for every
-//! read. A chunk that neither writes a global nor takes hold of the table can read the real one and tell no difference.
+//! **Globals.** What scripts get for the table of globals, and for each library, refuses writes, at the price of two more
+//! look-ups for every read. A chunk that neither writes a global nor takes hold of the table can read the real one and
+//! tell no difference; one that moreover uses libraries in no other way than `library.field` can read the real libraries.
+//!
+//! **Discarded replies.** `redis.call(…)` as a statement of its own calls `acall` in its place, `pcall` calls `apcall`:
+//! they do the same and make no value of the reply.
 //!
 //! **Divisions.** In Lua 5.1 a quotient that is whole prints as an integer, also in `..`: `"page:" .. n / 10` names a key.
 //! So the instructions that divide and raise to powers give way to what follows each of them in 5.4's code, the call of
@@ -10,69 +14,127 @@
 //!
 //! Cost: a copy of the code at compilation, and a call of a C function for each division.
 
+use std::ops::Range;
+
 /// What Lua 5.4 puts before every dump: signature, version, format, bytes that catch damage, sizes, and samples of an
 /// integer and a float.
 const HEADER: &[u8] =
     b"\x1bLua\x54\x00\x19\x93\r\n\x1a\n\x04\x08\x08\x78\x56\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x28\x77\x40";
 
 const OP_MOVE: u32 = 0;
+const OP_LOADNIL: u32 = 8;
 const OP_GETUPVAL: u32 = 9;
 const OP_SETUPVAL: u32 = 10;
+const OP_GETTABUP: u32 = 11;
+const OP_GETFIELD: u32 = 14;
 const OP_SETTABUP: u32 = 15;
+const OP_SELF: u32 = 20;
 const OP_POWK: u32 = 26;
 const OP_DIVK: u32 = 27;
 const OP_POW: u32 = 38;
 const OP_DIV: u32 = 39;
 const OP_MMBIN: u32 = 46;
 const OP_MMBINK: u32 = 48;
+const OP_CONCAT: u32 = 53;
+const OP_CLOSE: u32 = 54;
+const OP_TBC: u32 = 55;
+const OP_JMP: u32 = 56;
+const OP_CALL: u32 = 68;
+const OP_TAILCALL: u32 = 69;
+const OP_RETURN: u32 = 70;
+const OP_TFORLOOP: u32 = 77;
+const OP_VARARG: u32 = 80;
+const OP_EXTRAARG: u32 = 82;
+
+/// Kinds of constants that are strings.
+const SHORT_STRING: u8 = 0x04;
+const LONG_STRING: u8 = 0x14;
 
 /// Functions within each other.
 const DEPTH_MAX: u32 = 200;
 
+/// Globals whose tables [`open_libraries`](super::open_libraries) puts in the place of what scripts see of them.
+pub(super) const LIBRARIES: [&[u8]; 11] =
+    [b"bit", b"cjson", b"cmsgpack", b"coroutine", b"math", b"os", b"redis", b"server", b"string", b"struct", b"table"];
+
+/// Globals through which a script gets hold of what it has for globals, or of code that has.
+const LEADING_OUT: [&[u8]; 3] = [b"_G", b"load", b"loadstring"];
+
+/// What a chunk may be given for its globals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Globals {
+    /// The table that refuses writes.
+    Sealed,
+    /// The real one: it does no more with it than read fields.
+    Real,
+    /// One with the real libraries: it does no more with them than read fields, either.
+    Open,
+}
+
+/// In which functions of a chunk replies that nobody wants are not to be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Discards {
+    #[default]
+    Nowhere,
+    /// In those within the main one. The main function of a library runs while there is nothing to call.
+    Within,
+    Everywhere,
+}
+
 /// What is known of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
-    /// It does no more with the table of globals than read fields.
-    pub(super) only_reads_globals: bool,
-    /// It divides or raises to powers: the dump has changed and is to be loaded.
-    pub(super) changed: bool,
+    pub(super) globals: Globals,
+    /// The dump with what had to change, which is to be loaded.
+    pub(super) changed: Option<Vec<u8>>,
 }
 
 /// Looks through a dump and changes what has to change; `None` if it is not understood, and then it is not to be used.
-pub(super) fn adapt(dump: &mut [u8]) -> Option<Chunk> {
+/// `discards` says in which functions replies that nobody wants are not to be made.
+pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
     if !dump.starts_with(HEADER) {
         return None;
     }
-    let chunk = Chunk { only_reads_globals: true, changed: false };
-    let mut reader = Reader { dump, at: HEADER.len(), chunk };
+    let mut reader = Reader { dump, at: HEADER.len(), out: Vec::new(), copied: 0, globals: Globals::Open, discards };
     // The number of upvalues of the main function, whose first is the table of globals.
     reader.byte()?;
     reader.function(Some(0), 0)?;
-    (reader.at == reader.dump.len()).then_some(reader.chunk)
+    if reader.at != dump.len() {
+        return None;
+    }
+    let changed = (reader.copied > 0).then(|| {
+        reader.out.extend_from_slice(&dump[reader.copied..]);
+        reader.out
+    });
+    Some(Chunk { globals: reader.globals, changed })
 }
 
 struct Reader<'a> {
-    dump: &'a mut [u8],
+    dump: &'a [u8],
     at: usize,
-    chunk: Chunk,
+    /// The changed dump, as far as the first `copied` bytes go.
+    out: Vec<u8>,
+    copied: usize,
+    globals: Globals,
+    discards: Discards,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn byte(&mut self) -> Option<u8> {
         let byte = *self.dump.get(self.at)?;
         self.at += 1;
         Some(byte)
     }
 
-    /// Skips bytes; gives where they begin.
-    fn skip(&mut self, count: usize) -> Option<usize> {
+    /// Skips bytes; gives where they are.
+    fn skip(&mut self, count: usize) -> Option<Range<usize>> {
         let start = self.at;
         let end = start.checked_add(count)?;
         if end > self.dump.len() {
             return None;
         }
         self.at = end;
-        Some(start)
+        Some(start..end)
     }
 
     /// Seven bits a byte, the last one marked.
@@ -87,10 +149,10 @@ impl Reader<'_> {
         }
     }
 
-    fn string(&mut self) -> Option<()> {
+    fn string(&mut self) -> Option<&'a [u8]> {
         let size = self.size()?;
-        self.skip(size.saturating_sub(1))?;
-        Some(())
+        let bytes = self.skip(size.saturating_sub(1))?;
+        Some(&self.dump[bytes])
     }
 
     /// Reads a function. The table of globals is the upvalue `outer` of the function around it.
@@ -104,30 +166,51 @@ impl Reader<'_> {
         self.skip(3)?;
         let count = self.size()?.checked_mul(4)?;
         let code = self.skip(count)?;
-        let code = code..code + count;
-        for _ in 0..self.size()? {
-            match self.byte()? {
-                0x00 | 0x01 | 0x11 => {}
-                0x03 | 0x13 => drop(self.skip(8)?),
-                0x04 | 0x14 => self.string()?,
+        let count = self.size()?;
+        let constants_at = self.at;
+        let mut constants = Constants { names: Vec::new(), added: Vec::new() };
+        for _ in 0..count {
+            let kind = self.byte()?;
+            let name = match kind {
+                0x00 | 0x01 | 0x11 => None,
+                0x03 | 0x13 => self.skip(8).map(|_| None)?,
+                SHORT_STRING | LONG_STRING => Some(self.string()?),
                 _ => return None,
-            }
+            };
+            constants.names.push(name);
         }
+        let constants_at = constants_at..self.at;
         // An upvalue says whether it is a variable of the function around, or which upvalue of that it is. The table
         // is never a variable: only a script that names one `_ENV` has that, and then it is a table of its own.
         let count = self.size()?.checked_mul(3)?;
         let upvalues = self.skip(count)?;
-        let upvalues = &self.dump[upvalues..upvalues + count];
+        let upvalues = &self.dump[upvalues];
         let globals = match outer {
             Some(outer) if depth > 0 => upvalues.chunks_exact(3).position(|upvalue| upvalue[..2] == [0, outer]),
             outer => outer.map(usize::from),
         };
         let globals = globals.and_then(|globals| u8::try_from(globals).ok());
-        let code = &mut self.dump[code];
-        if globals.is_some_and(|globals| touches(code, u32::from(globals))) {
-            self.chunk.only_reads_globals = false;
+        let mut words: Vec<u32> = self.dump[code.clone()].chunks_exact(4).map(word).collect();
+        if let Some(globals) = globals {
+            self.globals = self.globals.min(use_of_globals(&words, u32::from(globals), &constants));
         }
-        self.chunk.changed |= divide_by_call(code);
+        let mut changed = divide_by_call(&mut words);
+        let discards = match self.discards {
+            Discards::Nowhere => false,
+            Discards::Within => depth > 0,
+            Discards::Everywhere => true,
+        };
+        if discards && let Some(globals) = globals {
+            changed |= discard_replies(&mut words, u32::from(globals), &mut constants);
+        }
+        if changed {
+            self.out.extend_from_slice(&self.dump[self.copied..code.start]);
+            words.iter().for_each(|word| self.out.extend_from_slice(&word.to_le_bytes()));
+            self.out.extend_from_slice(&size_bytes(constants.names.len()));
+            self.out.extend_from_slice(&self.dump[constants_at.clone()]);
+            self.out.extend_from_slice(&constants.added);
+            self.copied = constants_at.end;
+        }
         for _ in 0..self.size()? {
             self.function(globals, depth + 1)?;
         }
@@ -154,36 +237,155 @@ impl Reader<'_> {
     }
 }
 
+/// A size as it stands in a dump.
+fn size_bytes(mut size: usize) -> Vec<u8> {
+    let mut bytes = vec![0x80 | (size & 0x7f) as u8];
+    while size > 0x7f {
+        size >>= 7;
+        bytes.insert(0, (size & 0x7f) as u8);
+    }
+    bytes
+}
+
+/// The constants of a function.
+struct Constants<'a> {
+    /// Those that are strings, by their places.
+    names: Vec<Option<&'a [u8]>>,
+    /// What was added, as it stands in a dump.
+    added: Vec<u8>,
+}
+
+impl<'a> Constants<'a> {
+    fn name(&self, place: u32) -> &'a [u8] {
+        self.names.get(place as usize).copied().flatten().unwrap_or_default()
+    }
+
+    /// The place of a short string, which is added if need be; `None` if an instruction can't name the place.
+    fn place_of(&mut self, name: &'static [u8]) -> Option<u32> {
+        let place = match self.names.iter().position(|known| *known == Some(name)) {
+            Some(place) => place,
+            None if self.names.len() > 0xff => return None,
+            None => {
+                self.added.push(SHORT_STRING);
+                self.added.extend_from_slice(&size_bytes(name.len() + 1));
+                self.added.extend_from_slice(name);
+                self.names.push(Some(name));
+                self.names.len() - 1
+            }
+        };
+        u32::try_from(place).ok().filter(|place| *place <= 0xff)
+    }
+}
+
 fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Whether code does more with an upvalue than read one of its fields.
-fn touches(code: &[u8], upvalue: u32) -> bool {
-    code.chunks_exact(4).map(word).any(|word| {
-        let (a, b) = (word >> 7 & 0xff, word >> 16 & 0xff);
-        match word & 0x7f {
-            OP_GETUPVAL | OP_SETUPVAL => b == upvalue,
-            OP_SETTABUP => a == upvalue,
-            _ => false,
+fn operation(word: u32) -> u32 {
+    word & 0x7f
+}
+
+/// The operands A, B and C of an instruction.
+fn operands(word: u32) -> (u32, u32, u32) {
+    (word >> 7 & 0xff, word >> 16 & 0xff, word >> 24)
+}
+
+/// Whether an instruction puts the field of what is in a register in the place of that; the field's place among the
+/// constants.
+fn field_in_place(word: Option<&u32>, register: u32) -> Option<u32> {
+    let word = *word?;
+    let (a, b, field) = operands(word);
+    (operation(word) == OP_GETFIELD && a == register && b == register).then_some(field)
+}
+
+/// What code does with the upvalue that is the table of globals.
+fn use_of_globals(code: &[u32], upvalue: u32, constants: &Constants<'_>) -> Globals {
+    let mut globals = Globals::Open;
+    for (at, &word) in code.iter().enumerate() {
+        let (a, b, c) = operands(word);
+        match operation(word) {
+            OP_GETUPVAL | OP_SETUPVAL if b == upvalue => return Globals::Sealed,
+            OP_SETTABUP if a == upvalue => return Globals::Sealed,
+            OP_GETTABUP if b == upvalue => {
+                let name = constants.name(c);
+                let is_held = LIBRARIES.contains(&name) && field_in_place(code.get(at + 1), a).is_none();
+                if is_held || LEADING_OUT.contains(&name) {
+                    globals = Globals::Real;
+                }
+            }
+            _ => {}
         }
-    })
+    }
+    globals
+}
+
+/// Lets each call of `redis.call` or `redis.pcall` whose result nobody wants call `acall` or `apcall`. Gives whether
+/// there was one.
+fn discard_replies(code: &mut [u32], globals: u32, constants: &mut Constants<'_>) -> bool {
+    let mut changed = false;
+    for at in 0..code.len() {
+        let (a, b, c) = operands(code[at]);
+        let is_redis =
+            operation(code[at]) == OP_GETTABUP && b == globals && matches!(constants.name(c), b"redis" | b"server");
+        let Some(field) = is_redis.then(|| field_in_place(code.get(at + 1), a)).flatten() else { continue };
+        let other: &[u8] = match constants.name(field) {
+            b"call" => b"acall",
+            b"pcall" => b"apcall",
+            _ => continue,
+        };
+        if is_called_for_nothing(&code[at + 2..], a)
+            && let Some(place) = constants.place_of(other)
+        {
+            code[at + 1] = code[at + 1] & 0x00ff_ffff | place << 24;
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Whether the function that was just put into a register is called, and its results are dropped. Between the two stands
+/// the code of the arguments, all of which uses registers above; what does not look like that is left alone.
+fn is_called_for_nothing(code: &[u32], register: u32) -> bool {
+    for &word in code {
+        let (a, _, c) = operands(word);
+        match operation(word) {
+            OP_CALL if a == register => return c == 1,
+            OP_EXTRAARG | OP_JMP => {}
+            // Instructions that set the register, or several.
+            _ if a == register => return false,
+            OP_LOADNIL
+            | OP_SELF
+            | OP_CONCAT
+            | OP_CLOSE
+            | OP_TBC
+            | OP_CALL
+            | OP_TAILCALL
+            | OP_VARARG
+            | OP_RETURN..=OP_TFORLOOP
+                if a < register =>
+            {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Lets the instruction behind each division do it: that one takes the result's register from the instruction before
 /// it, which becomes a move of the register to itself. Gives whether there was one.
-fn divide_by_call(code: &mut [u8]) -> bool {
+fn divide_by_call(code: &mut [u32]) -> bool {
     let mut changed = false;
-    for at in (4..code.len()).step_by(4) {
-        let (before, after) = (word(&code[at - 4..]), word(&code[at..]));
-        let divides = match after & 0x7f {
-            OP_MMBIN => matches!(before & 0x7f, OP_DIV | OP_POW),
-            OP_MMBINK => matches!(before & 0x7f, OP_DIVK | OP_POWK),
+    for at in 1..code.len() {
+        let (before, after) = (code[at - 1], code[at]);
+        let divides = match operation(after) {
+            OP_MMBIN => matches!(operation(before), OP_DIV | OP_POW),
+            OP_MMBINK => matches!(operation(before), OP_DIVK | OP_POWK),
             _ => false,
         };
         if divides {
-            let result = before >> 7 & 0xff;
-            code[at - 4..at].copy_from_slice(&(OP_MOVE | result << 7 | result << 16).to_le_bytes());
+            let (result, _, _) = operands(before);
+            code[at - 1] = OP_MOVE | result << 7 | result << 16;
             changed = true;
         }
     }
@@ -247,8 +449,86 @@ mod tests {
             (&many, true),
             (&format!("{many} return y"), false),
         ] {
-            let chunk = adapt(&mut dumped(code)).expect(code);
-            assert_eq!((chunk.only_reads_globals, chunk.changed), (reads, false), "{code}");
+            let chunk = adapt(&dumped(code), Discards::Nowhere).expect(code);
+            assert_eq!((chunk.globals != Globals::Sealed, chunk.changed), (reads, None), "{code}");
+        }
+    }
+
+    #[test]
+    fn libraries_that_are_only_read_are_seen() {
+        for (code, opens) in [
+            ("return redis.call('get', KEYS[1])", true),
+            ("local call = redis.call return call('get', KEYS[1]) .. string.rep('x', 2)", true),
+            ("return function() return function() return math.max(1, #cjson.encode({})) end end", true),
+            ("return ('x'):rep(3)", true),
+            ("return (KEYS and redis or server).call('ping')", false),
+            ("local r = redis return r.call('ping')", false),
+            ("local r = KEYS or redis return r.call('ping')", false),
+            ("return redis", false),
+            ("redis.x = 1", false),
+            ("redis:call()", false),
+            ("return pairs(string)", false),
+            ("local s s = string.rep return s('x', 1)", false),
+            ("return redis[KEYS[1]]", false),
+            ("return function() return #table end", false),
+            ("return _G.redis.call", false),
+            ("return loadstring('redis.x = 1')", false),
+            ("return load(function() end)", false),
+        ] {
+            let chunk = adapt(&dumped(code), Discards::Nowhere).expect(code);
+            assert_eq!((chunk.globals == Globals::Open, chunk.changed), (opens, None), "{code}");
+        }
+    }
+
+    #[test]
+    fn calls_for_nothing_are_seen() {
+        let many: String = (0..300).map(|at| format!("x({at}.5) ")).collect();
+        for (code, discards) in [
+            ("redis.call('set', KEYS[1], 1)", true),
+            ("server.pcall('set', KEYS[1], 1) return 1", true),
+            ("for i = 1, 3 do redis.call('set', KEYS[i], ARGV[i] or 'x' .. i, unpack(ARGV)) end", true),
+            ("local function f(...) redis.call('del', ...) end f(1)", true),
+            (
+                "redis.call('set', redis.call('get', KEYS[1]), tostring({1, 2, a = 3}), (function() return 1 end)())",
+                true,
+            ),
+            ("if redis.call('get', KEYS[1]) == 1 then redis.call('del', KEYS[1]) end", true),
+            ("return redis.call('get', KEYS[1])", false),
+            ("local x = redis.call('get', KEYS[1]) return x", false),
+            ("local x x = redis.call('get', KEYS[1])", false),
+            ("print(redis.call('get', KEYS[1]))", false),
+            ("print(1, redis.call('get', KEYS[1]))", false),
+            ("local t = {redis.call('get', KEYS[1])}", false),
+            ("if redis.call('get', KEYS[1]) then end", false),
+            ("local f = redis.call f('set', KEYS[1], 1)", false),
+            ("do local f = redis.call end print(1)", false),
+            ("do local f = redis.call end local g = print g(1)", false),
+            ("local f = KEYS and redis.call or print f(1)", false),
+            ("local a = redis.call; (function() end)()", false),
+            ("local redis = {} redis.call(1)", false),
+            ("redis.sha1hex('x')", false),
+            ("KEYS.call(1)", false),
+            (&format!("{many} redis.call(1)"), false),
+        ] {
+            let dump = dumped(code);
+            let chunk = adapt(&dump, Discards::Everywhere).expect(code);
+            assert_eq!(chunk.changed.is_some(), discards, "{code}");
+            assert_eq!(adapt(&dump, Discards::Nowhere).expect(code).changed, None, "{code}");
+            // What was changed is a dump as any other.
+            if let Some(changed) = chunk.changed {
+                let again = adapt(&changed, Discards::Everywhere).expect(code);
+                assert_eq!((again.globals, again.changed), (chunk.globals, None), "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_main_function_of_a_library_is_left_alone() {
+        for (code, discards) in [
+            ("redis.call('set', 'a', 1)", false),
+            ("redis.register_function('f', function(keys) redis.call('del', keys[1]) end)", true),
+        ] {
+            assert_eq!(adapt(&dumped(code), Discards::Within).expect(code).changed.is_some(), discards, "{code}");
         }
     }
 
@@ -262,22 +542,24 @@ mod tests {
             ("return function(a) return function() return a ^ 2 end end", true),
             ("return 10 / 2", false),
         ] {
-            assert_eq!(adapt(&mut dumped(code)).expect(code).changed, divides, "{code}");
+            assert_eq!(adapt(&dumped(code), Discards::Everywhere).expect(code).changed.is_some(), divides, "{code}");
         }
     }
 
     #[test]
     fn damaged_dumps_do_no_harm() {
-        let dump = dumped("local a = KEYS[1] return function(b) return a .. b .. 'text' .. 1.5 / b end");
-        assert!(adapt(&mut dump.clone()).is_some());
+        let dump = dumped(
+            "local a = KEYS[1] redis.call('SET', a, 1) return function(b) return a .. b .. 'text' .. 1.5 / b end",
+        );
+        assert!(adapt(&dump, Discards::Everywhere).is_some());
         for len in 0..dump.len() {
-            assert_eq!(adapt(&mut dump[..len].to_vec()), None, "{len}");
+            assert_eq!(adapt(&dump[..len], Discards::Everywhere), None, "{len}");
         }
         for at in 0..dump.len() {
             for byte in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut damaged = dump.clone();
                 damaged[at] = byte;
-                adapt(&mut damaged);
+                adapt(&damaged, Discards::Everywhere);
             }
         }
     }

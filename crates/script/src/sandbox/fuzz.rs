@@ -78,7 +78,7 @@ fn check(code: &str, first: &[u8], second: &[u8]) {
         crate::patient(true);
         let function =
             state.compile(code.as_bytes(), c"=fuzz").expect("the script parses").expect("on a patient thread");
-        let coroutine = state.begin(&function).expect("a coroutine within the state's memory");
+        let coroutine = state.begin(&function, &[], &[]).expect("a coroutine within the state's memory");
         let thread = coroutine.thread();
         // SAFETY: the coroutine has room for two values. Making the strings may raise only where memory ends, and
         // inputs are far shorter than that.

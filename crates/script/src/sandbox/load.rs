@@ -7,10 +7,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::{Duration, Instant};
 
 use super::buffer::{Buffer, Pile};
-use super::{argument, chunk, json, message};
+use super::chunk::{self, Discards, Globals};
+use super::{argument, json, message};
 use crate::ffi::{self, lua_KContext, lua_State};
 use crate::run::{self, Coroutine, Poll};
-use crate::state::{Error, ErrorKind, State};
+use crate::state::{Core, Error, ErrorKind, State};
 use crate::{again, budget, continuation};
 
 /// Bytes of source between two questions: some tens of microseconds of parsing.
@@ -57,10 +58,7 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
 /// How a compilation ended.
 enum Compiled {
     /// The function is on the stack.
-    Function {
-        /// It does no more with the table of globals than read fields.
-        only_reads_globals: bool,
-    },
+    Function(Globals),
     /// The message is on the stack.
     Failed(c_int),
     /// A poll said so.
@@ -97,24 +95,22 @@ unsafe fn adapt(lua: *mut lua_State) -> Compiled {
         unsafe { (*(to as *mut Buffer)).extend(std::slice::from_raw_parts(part.cast(), len)) };
         0
     }
-    // SAFETY: the buffer is used by nothing else until this returns; loading a dump calls nothing but its reader. What
-    // was changed is code that Lua itself made, by instructions that fit.
+    // SAFETY: the buffer is used by nothing else until this returns; loading a dump calls nothing but its reader, and
+    // raises nothing. What was changed is code that Lua itself made, by instructions that fit.
     unsafe {
         let mut dump = Buffer::begin(lua);
         ffi::lua_dump(lua, write, (&raw mut dump).cast(), 0);
-        let chunk = chunk::adapt(dump.bytes());
-        let only_reads_globals = chunk.is_some_and(|chunk| chunk.only_reads_globals);
-        if chunk.is_some_and(|chunk| chunk.changed) {
-            let code = dump.bytes();
+        let chunk = chunk::adapt(dump.bytes(), Core::of(lua).sandbox.discards);
+        dump.free();
+        let Some(chunk) = chunk else { return Compiled::Function(Globals::Sealed) };
+        if let Some(code) = chunk.changed {
             let status = ffi::luaL_loadbufferx(lua, code.as_ptr().cast(), code.len(), c"=?".as_ptr(), c"b".as_ptr());
             ffi::lua_remove(lua, -2);
             if status != ffi::LUA_OK {
-                dump.free();
                 return Compiled::Failed(status);
             }
         }
-        dump.free();
-        Compiled::Function { only_reads_globals }
+        Compiled::Function(chunk.globals)
     }
 }
 
@@ -124,7 +120,7 @@ unsafe fn compile_here(lua: *mut lua_State, code: &[u8], name: &CStr, again: ffi
     unsafe {
         let may_leave = run::can_wait(lua);
         match compile(lua, code, name, || run::poll_if(lua, || may_leave)) {
-            Compiled::Function { .. } => 1,
+            Compiled::Function(_) => 1,
             Compiled::Failed(_) => {
                 ffi::lua_pushnil(lua);
                 ffi::lua_insert(lua, -2);
@@ -229,8 +225,8 @@ unsafe fn load_compile(lua: *mut lua_State) -> c_int {
 #[derive(Debug, PartialEq, Eq)]
 pub struct FunctionRef {
     reference: c_int,
-    /// It only reads globals, so it is given the real table.
-    direct: bool,
+    /// What it is given for its globals.
+    globals: Globals,
 }
 
 impl FunctionRef {
@@ -241,6 +237,12 @@ impl FunctionRef {
     pub unsafe fn push(&self, lua: *mut lua_State) {
         // SAFETY: as promised by the caller; reading the registry raises nothing.
         unsafe { ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, i64::from(self.reference)) };
+    }
+
+    /// Whether it uses globals and libraries in no other way than by reading their fields, so that it may be given a
+    /// table of globals that [`open_libraries`](super::open_libraries) made.
+    pub fn may_be_open(&self) -> bool {
+        self.globals == Globals::Open
     }
 }
 
@@ -263,8 +265,8 @@ impl State {
         // SAFETY: the closure holds references only; `status` outlives it.
         let result = unsafe {
             self.protect(|lua| match compile(lua, code, name, poll) {
-                Compiled::Function { only_reads_globals: direct } => {
-                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), direct })
+                Compiled::Function(globals) => {
+                    Some(FunctionRef { reference: ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX), globals })
                 }
                 Compiled::Failed(status) => {
                     *out = status;
@@ -282,26 +284,35 @@ impl State {
         })
     }
 
+    /// The same of a library, whose main function finds no commands to call.
+    pub fn compile_library(&mut self, code: &[u8], name: &CStr) -> Result<Option<FunctionRef>, Error> {
+        let kept = self.core().sandbox.discards;
+        if kept == Discards::Everywhere {
+            self.core().sandbox.discards = Discards::Within;
+        }
+        let compiled = self.compile(code, name);
+        self.core().sandbox.discards = kept;
+        compiled
+    }
+
     /// Lets go of a function.
     pub fn release(&mut self, function: FunctionRef) {
         // SAFETY: nothing is held. A failure costs the function's memory until the state goes.
         let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.reference)) };
     }
 
-    /// A coroutine that will run `function`: push arguments on it, then resume it with their number. What a script did
-    /// to the environment of the function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
-    pub fn begin(&mut self, function: &FunctionRef) -> Result<Coroutine, Error> {
+    /// A coroutine that will run `function`, which finds fresh tables `KEYS` and `ARGV` with these strings among its
+    /// globals: push arguments on it, then resume it with their number. What a script did to the environment of the
+    /// function before is undone, and so is what [`begin_empty`](State::begin_empty) says.
+    pub fn begin(&mut self, function: &FunctionRef, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Coroutine, Error> {
+        self.set_arguments(function.globals, keys, arguments)?;
         let coroutine = self.begin_empty()?;
         let thread = coroutine.thread();
         // SAFETY: the coroutine's stack is empty and has room. Reading the registry and setting an upvalue raise
         // nothing.
         unsafe {
             ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, i64::from(function.reference));
-            if function.direct {
-                super::push_globals(thread);
-            } else {
-                ffi::lua_rawgeti(thread, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_GLOBALS);
-            }
+            super::push(thread, function.globals);
             if ffi::lua_setupvalue(thread, 1, 1).is_null() {
                 ffi::lua_settop(thread, 1);
             }

@@ -47,9 +47,10 @@ mod table;
 mod tests;
 
 use std::any::Any;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
+use chunk::{Discards, Globals};
 pub use fuzz::{fuzz_json, fuzz_msgpack, fuzz_struct};
 pub use load::FunctionRef;
 pub use math::Chance;
@@ -58,7 +59,7 @@ pub use protect::seal;
 
 use crate::ffi::{self, lua_CFunction, lua_KFunction, lua_State};
 use crate::memory::MemoryLimit;
-use crate::state::{Error, State};
+use crate::state::{Core, Error, State};
 
 /// A library of the sandbox: its global's name, and the function that leaves its table on the stack. It may raise.
 type Library = (&'static CStr, unsafe fn(*mut lua_State));
@@ -84,13 +85,11 @@ pub(crate) struct Own {
     pub(crate) scratch: buffer::Scratch,
     captures: pattern::Captures,
     random: math::Source,
-}
-
-/// The registry's key of the real table of globals.
-static GLOBALS: u8 = 0;
-
-fn globals_key() -> *const c_void {
-    (&raw const GLOBALS).cast()
+    /// Places in the registry: of the real table of globals, and of the one with the real libraries once one was needed.
+    globals: c_int,
+    open: Option<c_int>,
+    /// Replies of commands that a script drops are not made into values ([`State::discard_replies`]).
+    discards: Discards,
 }
 
 /// Pushes the real table of globals of a sandboxed state, for raw access: what scripts see is read-only.
@@ -99,7 +98,47 @@ fn globals_key() -> *const c_void {
 /// `lua` belongs to a sandboxed state; a slot is free.
 pub unsafe fn push_globals(lua: *mut lua_State) {
     // SAFETY: as promised by the caller.
-    unsafe { ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, globals_key()) };
+    unsafe { push(lua, Globals::Real) }
+}
+
+/// Pushes a table of globals; the open one is there.
+unsafe fn push(lua: *mut lua_State, globals: Globals) {
+    // SAFETY: the caller has a free slot; reading the registry raises nothing.
+    unsafe {
+        let own = &Core::of(lua).sandbox;
+        let place = match (globals, own.open) {
+            (Globals::Sealed, _) => ffi::LUA_RIDX_GLOBALS,
+            (Globals::Open, Some(open)) => open.into(),
+            (Globals::Real | Globals::Open, _) => own.globals.into(),
+        };
+        ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, place);
+    }
+}
+
+/// Pushes a copy of the table of globals on top of the stack, with the real libraries in the place of what scripts see of
+/// them. Only for chunks that do no more than read ([`FunctionRef::may_be_open`]).
+///
+/// # Safety
+/// Called inside a protected call; may raise.
+pub unsafe fn open_libraries(lua: *mut lua_State) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        ffi::luaL_checkstack(lua, 6, std::ptr::null());
+        let from = ffi::lua_gettop(lua);
+        ffi::lua_createtable(lua, 0, 64);
+        ffi::lua_pushnil(lua);
+        while ffi::lua_next(lua, from) != 0 {
+            ffi::lua_pushvalue(lua, -2);
+            ffi::lua_insert(lua, -2);
+            if chunk::LIBRARIES.contains(&crate::to_bytes(lua, -2).unwrap_or_default()) {
+                protect::see_through(lua, ffi::lua_gettop(lua));
+            }
+            ffi::lua_rawset(lua, from + 1);
+        }
+        if ffi::lua_getmetatable(lua, from) != 0 {
+            ffi::lua_setmetatable(lua, -2);
+        }
+    }
 }
 
 impl State {
@@ -115,12 +154,29 @@ impl State {
         Ok(state)
     }
 
+    /// Says whether `redis.call(…)` and `redis.pcall(…)` as statements of their own are to call `acall` and `apcall`
+    /// of the same table, in what is compiled from now on. Whoever says so has them in it.
+    pub fn discard_replies(&mut self, yes: bool) {
+        self.core().sandbox.discards = if yes { Discards::Everywhere } else { Discards::Nowhere };
+    }
+
     /// Sets the globals `KEYS` and `ARGV` to fresh tables.
-    pub fn set_arguments(&mut self, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<(), Error> {
+    fn set_arguments(&mut self, globals: Globals, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<(), Error> {
+        if globals == Globals::Open && self.core().sandbox.open.is_none() {
+            // SAFETY: nothing with a destructor is alive in the closure.
+            let open = unsafe {
+                self.protect(|lua| {
+                    push_globals(lua);
+                    open_libraries(lua);
+                    ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX)
+                })?
+            };
+            self.core().sandbox.open = Some(open);
+        }
         // SAFETY: the closure holds references only.
         unsafe {
             self.protect(|lua| {
-                push_globals(lua);
+                push(lua, if globals == Globals::Sealed { Globals::Real } else { globals });
                 for (name, list) in [(c"KEYS", keys), (c"ARGV", arguments)] {
                     ffi::lua_pushstring(lua, name.as_ptr());
                     push_list(lua, list);
@@ -164,7 +220,8 @@ unsafe fn open(lua: *mut lua_State) {
             ffi::lua_setfield(lua, 1, name.as_ptr());
         }
         ffi::lua_pushvalue(lua, 1);
-        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, globals_key());
+        let globals = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        Core::of(lua).sandbox.globals = globals;
         ffi::lua_pushinteger(lua, 0);
         arithmetic::push_of_numbers(lua);
         ffi::lua_setmetatable(lua, -2);

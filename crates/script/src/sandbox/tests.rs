@@ -70,7 +70,7 @@ fn sandbox() -> State {
 /// Runs a script; gives its result and how many bursts were ended early.
 fn run(state: &mut State, code: &str) -> (Result<String, Error>, u32) {
     let function = state.compile(code.as_bytes(), c"=x").expect("it compiles").expect("on a patient thread");
-    let coroutine = state.begin(&function).expect("a coroutine");
+    let coroutine = state.begin(&function, &[], &[]).expect("a coroutine");
     let (mut budget, mut forced) = (Budget::default(), 0);
     let result = loop {
         // SAFETY: the coroutine holds the function alone.

@@ -148,15 +148,22 @@ impl Packed {
     }
 
     /// Number of elements.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        let bytes = self.as_bytes();
-        match u16::from_le_bytes([bytes[4], bytes[5]]) {
-            COUNT_UNKNOWN => self.iter().count(),
+        // SAFETY: bytes 4 and 5 of every block are its count.
+        match u16::from_le_bytes(unsafe { self.0.as_ptr().add(4).cast::<[u8; 2]>().read() }) {
+            COUNT_UNKNOWN => self.counted(),
             count => usize::from(count),
         }
     }
 
+    #[cold]
+    fn counted(&self) -> usize {
+        self.iter().count()
+    }
+
     /// Without elements.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.used() == HEAD + 1
     }

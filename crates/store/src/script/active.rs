@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::control::Control;
+use super::errors_only::ErrorsOnly;
 use super::source::Flags;
 use super::take::Take;
 use crate::Inner;
@@ -60,8 +61,14 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    /// Carries out a command and writes its reply, encoded.
-    pub(crate) fn execute(&mut self, spec: Option<&'static CommandSpec>, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+    /// Carries out a command and writes its reply, encoded; an error alone if the reply is not wanted.
+    pub(crate) fn execute(
+        &mut self,
+        spec: Option<&'static CommandSpec>,
+        words: &[&[u8]],
+        wants_reply: bool,
+        out: &mut Vec<u8>,
+    ) -> Ran {
         let error = |out: &mut Vec<u8>, text: &str| {
             ReplyWriter::new(out, Protocol::Resp2).error(text);
             Ran::Replied
@@ -93,7 +100,9 @@ impl Active {
         }
         match spec.handler {
             Handler::Connection(command) => self.of_connection(command, words, out),
-            Handler::Keyspace(_) | Handler::Global(_) if self.section.is_some() => self.in_section(spec, words, out),
+            Handler::Keyspace(_) | Handler::Global(_) if self.section.is_some() => {
+                self.in_section(spec, words, wants_reply, out)
+            }
             Handler::Keyspace(_) | Handler::Global(_) => self.alone(spec, words, out),
             Handler::Script(_) | Handler::Container => error(out, "ERR This Redis command is not allowed from script"),
         }
@@ -106,7 +115,7 @@ impl Active {
         !is_bound || !self.inner.memory.is_over() || self.inner.make_room()
     }
 
-    fn in_section(&mut self, spec: &'static CommandSpec, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
+    fn in_section(&mut self, spec: &'static CommandSpec, words: &[&[u8]], wants_reply: bool, out: &mut Vec<u8>) -> Ran {
         let Some(section) = &mut self.section else { return Ran::Replied };
         if spec.needs_everything() && !section.has_everything() {
             if !section.may_have_more() {
@@ -120,24 +129,34 @@ impl Active {
             }
             section.adopt_everything();
         }
-        let start = out.len();
+        let (mut wanted, mut unwanted);
+        let sink: &mut dyn ReplySink = match wants_reply {
+            true => {
+                wanted = ReplyWriter::new(out, self.protocol);
+                &mut wanted
+            }
+            false => {
+                unwanted = ErrorsOnly(out);
+                &mut unwanted
+            }
+        };
         let result = if takes_long(&self.inner, spec, words, self.db) {
             if !self.is_patient {
                 self.waits = Waits::Thread;
                 return Ran::Waits;
             }
-            carry_out(section, spec, &Words::new(words), self.db, &mut ReplyWriter::new(out, self.protocol))
+            carry_out(section, spec, &Words::new(words), self.db, sink)
         } else {
-            section.execute_resolved(spec, self.db, words, &mut ReplyWriter::new(out, self.protocol))
+            section.execute_resolved(spec, self.db, words, sink)
         };
         match result {
             Ok(()) => {
-                if spec.flags.has(CommandFlags::WRITE) && out.get(start) != Some(&b'-') {
+                if spec.flags.has(CommandFlags::WRITE) && out.first() != Some(&b'-') {
                     self.control.wrote.store(true, Ordering::Relaxed);
                 }
             }
             Err(SectionError::Held) => {
-                out.truncate(start);
+                out.clear();
                 return match section.missed() {
                     Some((db, key)) => {
                         self.waits = Waits::Key(Take::new(&self.inner, section, &self.control, db, key));

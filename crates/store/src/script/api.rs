@@ -45,6 +45,10 @@ impl How {
     fn raises(self) -> bool {
         matches!(self, How::Call | How::Acall)
     }
+
+    fn wants_reply(self) -> bool {
+        matches!(self, How::Call | How::Pcall)
+    }
 }
 
 /// What functions of libraries find.
@@ -174,7 +178,7 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
         let spec = host.find(name);
         let Host { active: Some(active), reply, words, .. } = host else { return 0 };
         reply.clear();
-        match active.execute(spec, words, reply) {
+        match active.execute(spec, words, how.wants_reply(), reply) {
             Ran::Replied => answer(lua, host_of(lua), how),
             Ran::Waits => wait(lua, host_of(lua), how),
         }
@@ -187,23 +191,15 @@ unsafe fn words(lua: *mut lua_State, host: &mut Host, count: c_int) -> bool {
     unsafe {
         host.words.clear();
         host.digits.clear();
+        host.words.reserve(count as usize);
         for index in 1..=count {
             let word: &'static [u8] = match ffi::lua_type(lua, index) {
-                ffi::LUA_TSTRING => to_bytes(lua, index).unwrap_or_default(),
-                ffi::LUA_TNUMBER => {
-                    if host.digits.capacity() == 0 || host.digits.capacity() < DIGITS_MAX * count as usize {
-                        // Before the first number: later ones find room.
-                        host.digits.reserve(DIGITS_MAX * count as usize);
-                    }
-                    let start = host.digits.len();
-                    if ffi::lua_isinteger(lua, index) != 0 {
-                        let mut buffer = itoa::Buffer::new();
-                        host.digits.extend_from_slice(buffer.format(ffi::lua_tointeger(lua, index)).as_bytes());
-                    } else {
-                        write_double(&mut host.digits, ffi::lua_tonumber(lua, index));
-                    }
-                    std::slice::from_raw_parts(host.digits.as_ptr().add(start), host.digits.len() - start)
+                ffi::LUA_TSTRING => {
+                    let mut len = 0;
+                    let bytes = ffi::lua_tolstring(lua, index, &mut len);
+                    std::slice::from_raw_parts(bytes.cast(), len)
                 }
+                ffi::LUA_TNUMBER => number(lua, index, &mut host.digits, count),
                 _ => return false,
             };
             host.words.push(word);
@@ -215,6 +211,30 @@ unsafe fn words(lua: *mut lua_State, host: &mut Host, count: c_int) -> bool {
 /// A double as Lua prints it: `%.14g`.
 pub(super) fn write_number(out: &mut Vec<u8>, value: f64) {
     write_as(out, c"%.14g", value);
+}
+
+/// A number among `count` arguments as a word, which is kept in `digits`.
+unsafe fn number(lua: *mut lua_State, index: c_int, digits: &mut Vec<u8>, count: c_int) -> &'static [u8] {
+    /// Those of one digit, which are most.
+    static DIGIT: [u8; 10] = *b"0123456789";
+    // SAFETY: the buffer gets room for all arguments before the first one, so it stays where it is.
+    unsafe {
+        let mut is_integer = 0;
+        let integer = ffi::lua_tointegerx(lua, index, &mut is_integer);
+        if let place @ 0..=9 = integer
+            && ffi::lua_isinteger(lua, index) != 0
+        {
+            return &DIGIT[place as usize..=place as usize];
+        }
+        digits.reserve(DIGITS_MAX * count as usize - digits.len());
+        let start = digits.len();
+        if is_integer != 0 && ffi::lua_isinteger(lua, index) != 0 {
+            digits.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
+        } else {
+            write_double(digits, ffi::lua_tonumber(lua, index));
+        }
+        std::slice::from_raw_parts(digits.as_ptr().add(start), digits.len() - start)
+    }
 }
 
 /// A double as Redis 7.0 makes a word of it: `%.17g`.
@@ -234,10 +254,7 @@ unsafe fn answer(lua: *mut lua_State, host: &Host, how: How) -> c_int {
     // SAFETY: the reply was just encoded, and belongs to the host.
     unsafe {
         let is_error = host.reply.first() == Some(&b'-');
-        if !is_error && !matches!(how, How::Call | How::Pcall) {
-            return 0;
-        }
-        if is_error && how == How::Apcall {
+        if !(how.wants_reply() || is_error && how.raises()) {
             return 0;
         }
         push_reply(lua, host, &host.reply, &mut 0);

@@ -10,7 +10,9 @@ use std::ffi::{CStr, c_int};
 use std::sync::atomic::AtomicBool;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
-use sluicegate_script::{FunctionRef, continuation, function, push_bytes, push_globals, seal, seal_strictly, to_bytes};
+use sluicegate_script::{
+    FunctionRef, continuation, function, open_libraries, push_bytes, push_globals, seal, seal_strictly, to_bytes,
+};
 
 use super::api;
 use super::interpreter::host_of;
@@ -22,6 +24,15 @@ use super::source::Flags;
 pub(crate) struct Environments {
     loading: c_int,
     calling: c_int,
+    /// The same as `calling` with the real libraries, for chunks that may have that.
+    open: c_int,
+}
+
+impl Environments {
+    /// What the functions of a chunk find.
+    fn for_calls_of(self, chunk: &FunctionRef) -> c_int {
+        if chunk.may_be_open() { self.open } else { self.calling }
+    }
 }
 
 /// A function, and the place of its code in Lua's registry.
@@ -86,8 +97,11 @@ pub(crate) unsafe fn open(lua: *mut lua_State) -> Environments {
         ffi::lua_pushvalue(lua, -1);
         ffi::lua_setfield(lua, globals, c"_G".as_ptr());
         let calling = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        ffi::lua_settop(lua, globals);
+        open_libraries(lua);
+        let open = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
         ffi::lua_settop(lua, globals - 1);
-        Environments { loading, calling }
+        Environments { loading, calling, open }
     }
 }
 
@@ -125,7 +139,7 @@ pub(crate) unsafe fn push_function(
 ) {
     // SAFETY: as promised by the caller.
     unsafe {
-        set_globals(lua, chunk, environments.calling);
+        set_globals(lua, chunk, environments.for_calls_of(chunk));
         ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, callback.into());
     }
 }
@@ -144,7 +158,7 @@ pub(crate) unsafe fn load(lua: *mut lua_State) -> c_int {
             let Some(chunk) = loading.chunks.get(loading.registered.len()) else {
                 loading.is_over = true;
                 for chunk in &loading.chunks {
-                    set_globals(lua, chunk, environments.calling);
+                    set_globals(lua, chunk, environments.for_calls_of(chunk));
                 }
                 return call(lua);
             };

@@ -128,8 +128,9 @@ impl Host {
 
     /// The row of a command's name.
     pub(crate) fn find(&mut self, name: &[u8]) -> Option<&'static CommandSpec> {
-        let place = name.iter().fold(name.len(), |sum, &byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
-        let known = &mut self.known[place % COMMANDS];
+        let byte = |at: usize| usize::from(name.get(at).copied().unwrap_or_default());
+        let sum = name.len().wrapping_add(byte(0) * 7).wrapping_add(byte(name.len() / 2) * 3);
+        let known = &mut self.known[sum.wrapping_add(byte(name.len().wrapping_sub(1)) * 5) % COMMANDS];
         if known.name[..usize::from(known.len)] == *name
             && let Some(spec) = known.spec
         {
@@ -183,6 +184,7 @@ impl Interpreter {
             })?
         };
         state.host::<Host>().names = names;
+        state.discard_replies(true);
         let (functions, libraries) = (HashMap::default(), HashMap::default());
         let outside = Outside::default();
         Ok(Interpreter { state, functions, libraries, uses: 0, flushes: 0, deletions: 0, outside })
@@ -212,11 +214,7 @@ impl Interpreter {
         }
         let Some(function) = self.functions.get_mut(&script.id) else { return Ok(None) };
         function.used = self.uses;
-        let coroutine = self.state.begin(&function.reference).map_err(said)?;
-        if let Err(error) = self.state.set_arguments(keys, arguments) {
-            self.state.recycle(coroutine);
-            return Err(said(error));
-        }
+        let coroutine = self.state.begin(&function.reference, keys, arguments).map_err(said)?;
         Ok(Some((coroutine, 0)))
     }
 
@@ -230,7 +228,7 @@ impl Interpreter {
     ) -> Result<Option<Begun>, String> {
         let environments = self.environments().map_err(said)?;
         if !self.libraries.contains_key(&library.id) {
-            let Some(chunk) = self.state.compile(&library.source, FUNCTION_CHUNK).map_err(not_compiled)? else {
+            let Some(chunk) = self.state.compile_library(&library.source, FUNCTION_CHUNK).map_err(not_compiled)? else {
                 return Ok(None);
             };
             self.host().loading = Some(Loading::new(vec![chunk], Some(&library.functions[place].name)));
@@ -266,7 +264,7 @@ impl Interpreter {
         let mut chunks = Vec::with_capacity(load.sources.len());
         let mut failed = None;
         for source in &load.sources {
-            match self.state.compile(&source.text, FUNCTION_CHUNK) {
+            match self.state.compile_library(&source.text, FUNCTION_CHUNK) {
                 Ok(Some(chunk)) => chunks.push(chunk),
                 Ok(None) => failed = Some(Ok(None)),
                 Err(error) => failed = Some(Err(format!("ERR Error compiling function: {}", error.message))),

@@ -23,6 +23,7 @@ pub(crate) mod command;
 mod control;
 mod convert;
 mod environment;
+mod errors_only;
 pub(crate) mod function_command;
 mod interpreter;
 mod library;

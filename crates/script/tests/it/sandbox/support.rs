@@ -15,8 +15,7 @@ pub fn sandbox() -> State {
 pub fn run(state: &mut State, code: &[u8], arguments: &[&[u8]]) -> Result<Vec<Vec<u8>>, Error> {
     patient(true);
     let function = state.compile(code, c"@user_script")?.expect("a patient thread compiles to the end");
-    state.set_arguments(&[], arguments)?;
-    let coroutine = state.begin(&function)?;
+    let coroutine = state.begin(&function, &[], arguments)?;
     let mut budget = Budget::default();
     let result = loop {
         // SAFETY: `begin` left the function alone on the coroutine's stack.
