@@ -8,13 +8,15 @@ use std::sync::atomic::Ordering;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{NOT_INTEGER, Refused, SYNTAX, is, or_error, small_integer};
+use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
-use crate::gate::Closed;
+use crate::gate::{Closed, Pass};
 use crate::glob;
 use crate::keyspace::Keyspace;
 use crate::random::random;
 use crate::table::ORDER_BITS;
+use crate::value::Entry;
 
 fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let keys = ctx.inner.keyspace.db(ctx.pass, ctx.db).map_or(0, |db| db.keys());
@@ -22,25 +24,33 @@ fn dbsize(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn keys(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    let pattern = ctx.words[1];
-    let all = pattern == b"*";
-    let mut found = Vec::new();
-    let mut stripe = 0;
-    while let Some(db) = ctx.inner.keyspace.db(ctx.pass, ctx.db)
-        && stripe < db.stripes()
-    {
-        for entry in db.lock(stripe).table.entries() {
-            let alive = entry.expiry().is_none_or(|at_ms| at_ms > ctx.now.ms());
-            if alive && (all || glob::matches(pattern, entry.key())) {
-                found.push(entry.key().to_vec());
-            }
-        }
-        stripe += 1;
-        // SAFETY: the database is looked up again in each round.
-        unsafe { ctx.pass.give_way() };
-    }
+    let found = names(ctx.inner, ctx.pass, ctx.db, ctx.now.ms(), ctx.words[1]);
     out.array(found.len());
     found.iter().for_each(|key| out.bulk(key));
+}
+
+/// The keys of a database that match a pattern and are alive.
+pub(crate) fn names(inner: &Inner, pass: &Pass<'_>, db: u32, now_ms: i64, pattern: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut stripe = 0;
+    while let Some(db) = inner.keyspace.db(pass, db)
+        && stripe < db.stripes()
+    {
+        let locked = db.lock(stripe);
+        found.extend(
+            locked.table.entries().filter(|entry| is_listed(entry, pattern, now_ms)).map(|entry| entry.key().to_vec()),
+        );
+        drop(locked);
+        stripe += 1;
+        // SAFETY: the database is looked up again in each round.
+        unsafe { pass.give_way() };
+    }
+    found
+}
+
+/// Whether KEYS with this pattern says the key.
+pub(crate) fn is_listed(entry: &Entry, pattern: &[u8], now_ms: i64) -> bool {
+    entry.expiry().is_none_or(|at_ms| at_ms > now_ms) && (pattern == b"*" || glob::matches(pattern, entry.key()))
 }
 
 struct ScanOptions<'a> {

@@ -3,7 +3,7 @@
 mod bitfield;
 pub(crate) mod bitmap;
 mod combine;
-mod database;
+pub(crate) mod database;
 mod dump;
 mod expire;
 #[cfg(test)]

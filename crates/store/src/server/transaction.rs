@@ -10,14 +10,17 @@
 //!
 //! A long transaction yields its worker every [`SLICE`]; the holds stay. A command in it that takes long by itself is
 //! carried out by a thread [aside](crate::aside), which the section goes to and comes back from. A transaction that is
-//! alone takes holds on its keys once the last command is done that needs all, and lets the others in: from there on
-//! nobody can tell that it is not alone any more. What its commands publish leaves at its end, in order, before the
+//! alone takes holds on its keys once the last command is done that changes databases, and lets the others in (`alone`):
+//! from there on nobody can tell that it is not alone any more. What its commands publish leaves at its end, in order, before the
 //! holds go. There is no roll-back, as in Redis: an error is that command's reply.
 //!
-//! Limits: queued commands count for `client-query-buffer-limit`. Up to its last FLUSHALL, FLUSHDB, SWAPDB or KEYS one
-//! that is alone does not yield.
+//! Limits: queued commands count for `client-query-buffer-limit`. One that is alone does not yield up to its last
+//! FLUSHALL, FLUSHDB or SWAPDB, or SORT that leads to other keys before its last KEYS.
+
+mod alone;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,10 +33,10 @@ use smallvec::SmallVec;
 
 use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
 use crate::Inner;
-use crate::big::{KEYS_MAX, carry_out, takes_long};
+use crate::big::{KEYS_MAX, carry_out};
 use crate::block::Ready;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
-use crate::effect::{Collected, Effect};
+use crate::effect::Collected;
 use crate::execute::FAILED;
 use crate::gate::Closed;
 use crate::hold::{Mode, Ticket};
@@ -47,6 +50,7 @@ use crate::turn::caught;
 use crate::undeclared::Alone;
 use crate::watch::Watching;
 use crate::whole::ELEMENTS_MAX;
+use alone::Listed;
 
 /// How long a transaction works before it yields.
 const SLICE: Duration = Duration::from_micros(500);
@@ -219,6 +223,8 @@ pub(super) struct Exec {
     start: Option<usize>,
     /// The database of commands that are finished after their client has gone.
     db: u32,
+    /// What its KEYS find that were read before their turn.
+    listed: VecDeque<Listed>,
 }
 
 /// How it comes to its turn.
@@ -258,7 +264,8 @@ impl Exec {
             false => Turn::New { is_short: !multi.is_long && !multi.is_alone },
         };
         let (commands, wants_everything, db) = (multi.commands, multi.is_alone, session.db);
-        Exec { inner, commands, next: 0, turn, wants_everything, closes: false, now_ms: 0, start: None, db }
+        let listed = VecDeque::new();
+        Exec { inner, commands, next: 0, turn, wants_everything, closes: false, now_ms: 0, start: None, db, listed }
     }
 
     /// What holds all keys of the commands, and those watched.
@@ -423,12 +430,6 @@ impl Exec {
         looks && start.elapsed() >= SLICE
     }
 
-    /// Whether the next command is one for a thread aside.
-    fn takes_long(&self, context: &Context<'_>) -> bool {
-        let queued = &self.commands[self.next];
-        queued.may_take_long() && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.session.db)
-    }
-
     /// Runs the next command, which is about scripts. One that runs a script has the section until its end.
     fn run_script(&mut self, handle: ScriptHandle, context: &mut Context<'_>, output: &mut Vec<u8>) {
         let Turn::Held(section) = std::mem::replace(&mut self.turn, Turn::Over) else { return };
@@ -500,71 +501,6 @@ impl Exec {
             self.inner.serve_and_end(*ready);
         }
         true
-    }
-
-    /// Waits for a moment without sections and parked commands, and runs everything with the gate closed.
-    fn poll_alone(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
-        let inner = self.inner.clone();
-        let Turn::Alone(ticket) = &mut self.turn else { return Poll::Ready(()) };
-        let closed = match ticket {
-            Some(_) => None,
-            None => inner.gate.close(),
-        };
-        let closed = closed.or_else(|| {
-            let ticket = ticket.get_or_insert_with(|| {
-                let ticket = Arc::new(Ticket::new(inner.ticket_id(), Vec::new(), None));
-                inner.gate.queue(ticket.clone());
-                ticket
-            });
-            // Heard of from here on, so a moment that comes after the next line is not missed.
-            ticket.listen(waker);
-            inner.gate.close()
-        });
-        let Some(closed) = closed else { return Poll::Pending };
-        self.now_ms = inner.clock.now_ms();
-        let collected = Collected::default();
-        let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
-        if self.begin(is_dirty, context, output) {
-            let start = Instant::now();
-            let last = self.commands.iter().rposition(|queued| queued.spec().needs_everything()).unwrap_or(0);
-            while self.next < self.commands.len() {
-                let at = self.next;
-                if at > last && (self.commands[at].may_take_long() || self.is_slice_over(at - 1, start)) {
-                    self.hold_rest(&closed, collected.into_inner(), context);
-                    drop(closed);
-                    inner.serve_woken();
-                    inner.run_waiting();
-                    return self.poll(waker, context, output);
-                }
-                self.run_next(context, output, Some((&closed, &collected)));
-            }
-        }
-        // Nobody passes the gate before the effects of this have left; publishing doesn't.
-        inner.emit(collected.into_inner());
-        drop(closed);
-        inner.serve_woken();
-        self.leave_gate();
-        Poll::Ready(())
-    }
-
-    /// Goes on as a section on all keys that the commands name.
-    fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &Context<'_>) {
-        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
-        // Who looks for further keys would wait at the gate.
-        let (keys, _) = self.keys(&words, 0);
-        let section = Section::while_closed(&self.inner, closed, keys.into_iter(), self.now_ms, effects);
-        section.set_owner(&format!("client-{}", context.client.id));
-        if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Held(section)) {
-            self.inner.gate.leave(&ticket);
-        }
-    }
-
-    /// Gives up the place in the gate's queue and lets those behind it have their turn.
-    fn leave_gate(&mut self) {
-        if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Over) {
-            self.inner.gate.leave(&ticket);
-            self.inner.run_waiting();
-        }
     }
 
     /// Ends the watch; whether a watched key was touched.
@@ -681,6 +617,9 @@ impl Exec {
         out: &mut dyn ReplySink,
         alone: Option<(&Closed<'_>, &Collected)>,
     ) -> bool {
+        if self.say_listed(at, db, out) {
+            return true;
+        }
         let words = self.commands[at].words.to_vec();
         let inner = &self.inner;
         match (alone, &mut self.turn) {

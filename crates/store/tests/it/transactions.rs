@@ -402,6 +402,96 @@ fn watched_keys_that_expire_refuse_exec() {
     assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
 }
 
+/// KEYS at the end of a transaction whose commands before it take a while.
+#[test]
+fn keys_at_the_end_of_a_transaction_are_those_of_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::with(ServerOptions::default(), 2);
+    let replies = [Client::connect(&redis.address()), ours.connect()].map(|mut client| {
+        client.ask(&["RPUSH", "list", "3", "1", "2"]);
+        client.ask(&["MSET", "gone", "1", "old", "1", "moved", "1", "stays", "1", "not", "1"]);
+        client.ask(&["SET", "past", "v", "PXAT", "1"]);
+        client.ask(&["SELECT", "1"]);
+        client.ask(&["MSET", "far", "1", "old", "1"]);
+        client.ask(&["SELECT", "0"]);
+        client.ask(&["MULTI"]);
+        let queued = [
+            // From here on it is not alone any more.
+            "SORT list",
+            "SET new 1",
+            "GET new",
+            "DEL gone",
+            "KEYS *",
+            "RENAME old renamed",
+            "MOVE moved 1",
+            "MGET stays new",
+            "KEYS *",
+            "KEYS s*",
+            "SELECT 1",
+            "DEL far",
+            "KEYS *",
+            "SELECT 0",
+            "DEL new",
+            "PEXPIRE stays 0",
+            "KEYS *",
+            "PING",
+        ];
+        queued.iter().for_each(|line| assert_eq!(client.ask(&command_of(line)), "+QUEUED\r\n"));
+        client.command(&["EXEC"]);
+        let reply = String::from_utf8(client.read_reply()).expect("text");
+        // Each list in the order of names, as that of a hash table is any.
+        let mut lines: Vec<&str> = reply.split("\r\n").filter(|line| !line.starts_with('$')).collect();
+        let mut at = 0;
+        while at < lines.len() {
+            let len =
+                if at > 0 { lines[at].strip_prefix('*').map_or(0, |len| len.parse().expect("a number")) } else { 0 };
+            lines[at + 1..=at + len].sort_unstable();
+            at += 1 + len;
+        }
+        lines.join(" ")
+    });
+    assert_eq!(replies[1], replies[0], "ours, then Redis's");
+    assert_eq!(ours.store().stats().tickets, 0);
+}
+
+/// Others go on while a long transaction runs towards its KEYS, which says what there was at one moment.
+#[test]
+fn a_transaction_with_keys_at_its_end_lets_others_in() {
+    let ours = Running::with(ServerOptions::default(), 1);
+    let mut client = ours.connect();
+    assert_eq!(client.ask(&["SET", "k", "v"]), "+OK\r\n");
+    let mut bytes = b"MULTI\r\n".to_vec();
+    (0..100_000).for_each(|_| bytes.extend_from_slice(b"INCR own\r\n"));
+    bytes.extend_from_slice(b"KEYS other:*\r\n");
+    client.send(&bytes);
+    for _ in 0..100_002 {
+        client.read_reply();
+    }
+    let store = ours.store();
+    let (mut set, mut meanwhile) = (0, 0);
+    let reply = std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            client.command(&["EXEC"]);
+            client.read_reply()
+        });
+        while !running.is_finished() {
+            let holds_before = store.stats().tickets > 0;
+            crate::ask(store, &format!("SET other:{set} v"));
+            set += 1;
+            meanwhile += usize::from(holds_before && store.stats().tickets > 0);
+        }
+        running.join().expect("a reply")
+    });
+    // There is time for thousands while the transaction holds its key; while it is alone all wait at the gate.
+    assert!(meanwhile > 10, "only {meanwhile} SETs meanwhile");
+    let reply = String::from_utf8(reply).expect("text");
+    let listed: Vec<&str> = reply.split("\r\n").filter_map(|line| line.strip_prefix("other:")).collect();
+    let mut numbers: Vec<usize> = listed.iter().map(|number| number.parse().expect("a number")).collect();
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(0..numbers.len()), "a state that never was");
+    assert!(numbers.len() < set, "what came later is not listed");
+}
+
 /// Its commands see the time at which it began.
 #[test]
 fn times_to_live_are_right_in_a_transaction_that_is_alone() {

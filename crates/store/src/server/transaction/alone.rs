@@ -1,0 +1,165 @@
+//! A transaction that is alone, and how it lets the others in.
+//!
+//! Behind the last command that changes whole databases it holds what its commands name, like any other transaction.
+//! KEYS may still come: of keys that others may change meanwhile it says what there was at this moment, which is read
+//! now, and of those that are held what there is when its turn comes. So all of it is as if it had happened at once.
+//!
+//! Cost: what KEYS finds is read under the closed gate, as KEYS itself would, and kept until its turn. Where a
+//! command whose keys show only when it runs comes before KEYS, the transaction stays alone until then: what such a
+//! command finds is not held yet.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use sluicegate_wire::resp::ReplySink;
+
+use super::{Exec, Queued, Turn, selected};
+use crate::big::takes_long;
+use crate::catalogue::Handler;
+use crate::command::database::{is_listed, names};
+use crate::effect::{Collected, Effect};
+use crate::gate::Closed;
+use crate::hold::Ticket;
+use crate::section::Section;
+use crate::server::dispatch::Context;
+
+/// What one KEYS finds among the keys that are not held.
+pub(super) struct Listed {
+    /// Its place among the commands.
+    at: usize,
+    names: Vec<Vec<u8>>,
+}
+
+/// The first command from which on the transaction need not be alone.
+pub(super) fn alone_until(commands: &[Queued]) -> usize {
+    let Some(last) = commands.iter().rposition(|queued| queued.spec().needs_everything()) else { return 0 };
+    let stays = |queued: &Queued| match queued.spec().handler {
+        Handler::Global(_) => true,
+        _ => queued.spec().leads(&queued.words.to_vec()).is_some(),
+    };
+    commands[..=last].iter().rposition(stays).map_or(0, |at| at + 1)
+}
+
+impl Exec {
+    /// Waits for a moment without sections and parked commands, and runs everything with the gate closed.
+    pub(super) fn poll_alone(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+        let inner = self.inner.clone();
+        let Turn::Alone(ticket) = &mut self.turn else { return Poll::Ready(()) };
+        let closed = match ticket {
+            Some(_) => None,
+            None => inner.gate.close(),
+        };
+        let closed = closed.or_else(|| {
+            let ticket = ticket.get_or_insert_with(|| {
+                let ticket = Arc::new(Ticket::new(inner.ticket_id(), Vec::new(), None));
+                inner.gate.queue(ticket.clone());
+                ticket
+            });
+            // Heard of from here on, so a moment that comes after the next line is not missed.
+            ticket.listen(waker);
+            inner.gate.close()
+        });
+        let Some(closed) = closed else { return Poll::Pending };
+        self.now_ms = inner.clock.now_ms();
+        let collected = Collected::default();
+        let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
+        if self.begin(is_dirty, context, output) {
+            let start = Instant::now();
+            let free = alone_until(&self.commands);
+            while self.next < self.commands.len() {
+                let at = self.next;
+                let is_long = self.commands[at].may_take_long() && !self.commands[at].spec().needs_everything();
+                if at >= free && (is_long || at > 0 && self.is_slice_over(at - 1, start)) {
+                    self.hold_rest(&closed, collected.into_inner(), context);
+                    drop(closed);
+                    inner.serve_woken();
+                    inner.run_waiting();
+                    return self.poll(waker, context, output);
+                }
+                self.run_next(context, output, Some((&closed, &collected)));
+            }
+        }
+        // Nobody passes the gate before the effects of this have left; publishing doesn't.
+        inner.emit(collected.into_inner());
+        drop(closed);
+        inner.serve_woken();
+        self.leave_gate();
+        Poll::Ready(())
+    }
+
+    /// Goes on as a section on all keys that the commands name.
+    fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &Context<'_>) {
+        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
+        // Who looks for further keys would wait at the gate.
+        let (keys, _) = self.keys(&words, 0);
+        let held: HashSet<(u32, &[u8])> = keys.iter().map(|(db, key, _)| (*db, *key)).collect();
+        let (mut db, mut listed, pass) = (context.session.db, VecDeque::new(), closed.pass());
+        for (at, words) in words.iter().enumerate().skip(self.next) {
+            match self.commands[at].spec().name {
+                "select" => db = selected(&self.inner, words[1]).unwrap_or(db),
+                "keys" => {
+                    let mut names = names(&self.inner, &pass, db, self.now_ms, words[1]);
+                    names.retain(|name| !held.contains(&(db, name)));
+                    listed.push_back(Listed { at, names });
+                }
+                _ => {}
+            }
+        }
+        drop(pass);
+        let section = Section::while_closed(&self.inner, closed, keys.into_iter(), self.now_ms, effects);
+        section.set_owner(&format!("client-{}", context.client.id));
+        self.listed = listed;
+        if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Held(section)) {
+            self.inner.gate.leave(&ticket);
+        }
+    }
+
+    /// Gives up the place in the gate's queue and lets those behind it have their turn.
+    pub(super) fn leave_gate(&mut self) {
+        if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Over) {
+            self.inner.gate.leave(&ticket);
+            self.inner.run_waiting();
+        }
+    }
+
+    /// Whether the next command is one for a thread aside.
+    pub(super) fn takes_long(&self, context: &Context<'_>) -> bool {
+        let queued = &self.commands[self.next];
+        queued.may_take_long()
+            && !self.is_listed(self.next)
+            && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.session.db)
+    }
+
+    /// Whether at this place is a KEYS that has been read ahead.
+    pub(super) fn is_listed(&self, at: usize) -> bool {
+        self.listed.front().is_some_and(|listed| listed.at == at)
+    }
+
+    /// Says what the KEYS at this place finds, if it has been read ahead.
+    pub(super) fn say_listed(&mut self, at: usize, db: u32, out: &mut dyn ReplySink) -> bool {
+        if !self.is_listed(at) {
+            return false;
+        }
+        let Some(listed) = self.listed.pop_front() else { return false };
+        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
+        let (keys, _) = self.keys(&words, 0);
+        let held: HashSet<&[u8]> = keys.iter().filter(|key| key.0 == db).map(|key| key.1).collect();
+        let pass = self.inner.gate.enter();
+        let is_there = |key: &&[u8]| {
+            let hash = self.inner.keyspace.hasher.hash(key);
+            let Some(db) = self.inner.keyspace.db(&pass, db) else { return false };
+            let locked = db.lock(self.inner.keyspace.stripe_of(hash));
+            locked
+                .table
+                .find(hash, key)
+                .is_some_and(|slot| is_listed(locked.table.entry(slot), words[at][1], self.now_ms))
+        };
+        let own: Vec<&[u8]> = held.into_iter().filter(is_there).collect();
+        out.array(listed.names.len() + own.len());
+        listed.names.iter().for_each(|name| out.bulk(name));
+        own.iter().for_each(|name| out.bulk(name));
+        true
+    }
+}
