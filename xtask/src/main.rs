@@ -34,7 +34,7 @@ cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
-cargo xtask soak                what is too slow for `test`
+cargo xtask soak [SEED]         what is too slow for `test`
 ";
 
 fn main() -> ExitCode {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),
-        ["soak"] => soak::soak(),
+        ["soak", rest @ ..] => soak::soak(rest),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -8,32 +8,41 @@ use crate::run::root;
 /// Cases of each property test.
 const CASES: &str = "10000";
 
-/// Seeds by which the store's tests of random commands run.
+/// Seeds by which garbage is sent to the store's sockets.
 const SEEDS: u64 = 20;
 
-/// Random scripts that the store and redis-server are given, and where they begin.
-const SCRIPTS: &[(&str, &str)] = &[("SLUICEGATE_SCRIPTS", "100000"), ("SLUICEGATE_SEED", "1000000")];
+/// Random scripts that the store and redis-server are given.
+const SCRIPTS: &str = "100000";
 
-/// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and where they begin.
+/// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and where they begin unless
+/// something else is asked for.
 const COMMANDS: usize = 5_000_000;
 const COMMANDS_SEED: u64 = 1_000;
 
-/// Runs every suite with more cases of its property tests, then compares the store with redis-server from other seeds.
-pub fn soak() -> Result<(), String> {
+/// Runs every suite with more cases of its property tests, sends more garbage, and compares the store with redis-server
+/// by more scripts and commands, from other seeds than `test` does.
+pub fn soak(arguments: &[&str]) -> Result<(), String> {
+    let first_seed = match arguments {
+        [] => COMMANDS_SEED,
+        [seed] => seed.parse().map_err(|_| format!("a seed is a number, not {seed:?}"))?,
+        _ => return Err("soak takes a seed, or nothing".into()),
+    };
     let mut failed = Vec::new();
     if !cargo(&["--workspace", "--no-fail-fast"], &[("PROPTEST_CASES", CASES)])? {
         failed.push("property tests".to_owned());
     }
-    for seed in 1..=SEEDS {
-        let seed = (seed * 1_000).to_string();
-        if !cargo(&["-p", "sluicegate-store", "--test", "it", "random_commands"], &[("SLUICEGATE_SEED", &seed)])? {
-            failed.push(format!("random commands from seed {seed}"));
+    let suite = ["-p", "sluicegate-store", "--test", "it"];
+    for seed in first_seed..first_seed + SEEDS {
+        if !cargo(&[&suite[..], &["garbage"]].concat(), &[("SLUICEGATE_SEED", &seed.to_string())])? {
+            failed.push(format!("garbage from seed {seed}"));
         }
     }
-    if !cargo(&["-p", "sluicegate-store", "--test", "it", "random_scripts"], SCRIPTS)? {
+    // Each script has a seed of its own.
+    let scripts = [("SLUICEGATE_SCRIPTS", SCRIPTS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
+    if !cargo(&[&suite[..], &["random_scripts"]].concat(), &scripts)? {
         failed.push("random scripts".to_owned());
     }
-    if let Err(fault) = differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)) {
+    if let Err(fault) = differential::compare_programs(&differential::Plan::new(COMMANDS, first_seed)) {
         failed.push(format!("differential: {fault}"));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }

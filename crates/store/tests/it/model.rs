@@ -130,8 +130,15 @@ fn do_step(store: &Store, clock: &ManualClock, step: &Step) -> String {
     }
 }
 
+/// Few cases, as each is hundreds of steps, unless more are asked for.
+fn few() -> ProptestConfig {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let cases = std::env::var_os("PROPTEST_CASES").map_or(64, |_| config.cases);
+    ProptestConfig { cases, ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(few())]
 
     #[test]
     fn the_store_does_what_the_model_does(steps in proptest::collection::vec(step(), 1..300)) {

@@ -4,9 +4,8 @@ use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Clock, ManualClock, Mode, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer};
 
-use super::{DISTINCT, distinct_time, seed, words};
+use crate::block_on;
 use crate::support::Running;
-use crate::{Random, block_on};
 
 /// A server with somebody who gives commands and somebody who listens.
 struct Side {
@@ -71,33 +70,6 @@ impl Sides {
     fn check_line(&mut self, line: &str) -> Vec<String> {
         self.check(&line.split(' ').collect::<Vec<_>>())
     }
-}
-
-fn random_events(classes: &str, fixed_seed: u64) {
-    let mut sides = Sides::new(classes);
-    let mut random = Random(seed(fixed_seed));
-    let mut count = 0;
-    for round in 0..2_500 {
-        if round % 50 == 0 {
-            let db = random.below(3).to_string();
-            sides.check(&["SELECT", &db]);
-        }
-        let distinct = distinct_time(round);
-        let words: Vec<&str> =
-            words(&mut random).into_iter().map(|word| if word == DISTINCT { &distinct } else { word }).collect();
-        count += sides.check(&words).len();
-    }
-    assert!(count > 1_000, "{count} events");
-}
-
-#[test]
-fn random_commands_say_the_events_of_redis() {
-    random_events("KEA", 11);
-}
-
-#[test]
-fn random_commands_say_misses_and_new_keys_as_redis_does() {
-    random_events("EAmn", 12);
 }
 
 #[test]

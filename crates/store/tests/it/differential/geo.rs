@@ -1,146 +1,10 @@
-//! Random geo commands, edge cases, and large indexes.
+//! Geo commands: edge cases, and large indexes.
 
 use sluicegate_wire::resp::Protocol;
 
 use super::Pair;
 use super::zsets::check_rows;
 use crate::Random;
-
-/// Keys of geo indexes, one of plain sorted sets and one of hashes among them.
-const KEYS: [&str; 5] = ["geo:1", "geo:2", "geo:1", "z", "h"];
-const MEMBERS: [&str; 8] = ["Palermo", "Catania", "Rome", "Quito", "Suva", "Tromso", "McMurdo", "a"];
-const LONGITUDES: [&str; 14] = [
-    "13.361389",
-    "15.087269",
-    "12.5",
-    "-78.5",
-    "178.44",
-    "-179.9",
-    "18.95",
-    "166.67",
-    "0",
-    "180",
-    "-180",
-    "180.1",
-    "x",
-    "nan",
-];
-const LATITUDES: [&str; 13] = [
-    "38.115556",
-    "37.502669",
-    "41.9",
-    "-0.2",
-    "-18.14",
-    "69.65",
-    "-77.85",
-    "0",
-    "85.05112878",
-    "-85.05112878",
-    "85.06",
-    "x",
-    "80.5",
-];
-const SIZES: [&str; 14] =
-    ["200", "0", "1", "100.5", "1000", "5000", "10000", "20000", "0.001", "-1", "x", "inf", "40000", "166.2742"];
-const UNITS: [&str; 7] = ["km", "km", "m", "mi", "ft", "KM", "parsec"];
-
-fn center(random: &mut Random, words: &mut Vec<&str>) {
-    match random.below(8) {
-        0..=2 => words.extend(["FROMMEMBER", random.pick(&MEMBERS)]),
-        3..=6 => words.extend(["FROMLONLAT", random.pick(&LONGITUDES), random.pick(&LATITUDES)]),
-        _ => words.push(random.pick(&["FROMMEMBER", "FROMLONLAT", "junk"])),
-    }
-}
-
-fn shape(random: &mut Random, words: &mut Vec<&str>) {
-    match random.below(8) {
-        0..=3 => words.extend(["BYRADIUS", random.pick(&SIZES), random.pick(&UNITS)]),
-        4..=6 => words.extend(["BYBOX", random.pick(&SIZES), random.pick(&SIZES), random.pick(&UNITS)]),
-        _ => words.push(random.pick(&["BYBOX", "BYRADIUS", "junk"])),
-    }
-}
-
-fn options(random: &mut Random, words: &mut Vec<&str>) {
-    while random.below(5) < 3 {
-        match random.below(12) {
-            0 => words.push("WITHDIST"),
-            1 => words.push("WITHHASH"),
-            2 => words.push("WITHCOORD"),
-            3 => words.push("ASC"),
-            4 => words.push("desc"),
-            5..=6 => words.extend(["COUNT", random.pick(&["1", "2", "3", "100", "0", "-1", "x"])]),
-            7 => words.extend(["COUNT", random.pick(&["1", "2"]), "ANY"]),
-            8 => words.push(random.pick(&["ANY", "COUNT", "junk", "STORE", "STOREDIST"])),
-            9 => words.extend([random.pick(&["STORE", "STOREDIST", "storedist"]), random.pick(&KEYS)]),
-            10 => words.push("STOREDIST"),
-            _ => words.extend(["WITHDIST", "WITHCOORD"]),
-        }
-    }
-}
-
-/// One command.
-pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
-    let mut words: Vec<&str> = Vec::new();
-    match random.below(20) {
-        0..=4 => {
-            words.extend(["GEOADD", random.pick(&KEYS)]);
-            while random.below(4) == 0 {
-                words.push(random.pick(&["NX", "XX", "CH", "GT"]));
-            }
-            for _ in 0..=random.below(3) {
-                words.extend([random.pick(&LONGITUDES), random.pick(&LATITUDES), random.pick(&MEMBERS)]);
-            }
-            if random.below(15) == 0 {
-                words.pop();
-            }
-        }
-        5 => {
-            words.extend(["GEODIST", random.pick(&KEYS), random.pick(&MEMBERS), random.pick(&MEMBERS)]);
-            if random.below(2) == 0 {
-                words.push(random.pick(&UNITS));
-            }
-        }
-        6..=7 => {
-            words.extend([random.pick(&["GEOPOS", "GEOHASH"]), random.pick(&KEYS)]);
-            for _ in 0..random.below(4) {
-                words.push(random.pick(&MEMBERS));
-            }
-        }
-        8..=9 => {
-            words.extend([random.pick(&["GEORADIUS", "GEORADIUS_RO"]), random.pick(&KEYS)]);
-            words.extend([random.pick(&LONGITUDES), random.pick(&LATITUDES)]);
-            words.extend([random.pick(&SIZES), random.pick(&UNITS)]);
-            options(random, &mut words);
-        }
-        10..=11 => {
-            words.extend([random.pick(&["GEORADIUSBYMEMBER", "GEORADIUSBYMEMBER_RO"]), random.pick(&KEYS)]);
-            words.extend([random.pick(&MEMBERS), random.pick(&SIZES), random.pick(&UNITS)]);
-            options(random, &mut words);
-        }
-        12 => words.extend(["ZADD", "geo:2", random.pick(&["-1", "1e300", "inf", "-inf", "0.5", "9e18"]), "a"]),
-        kind => {
-            words.push(if kind < 18 { "GEOSEARCH" } else { "GEOSEARCHSTORE" });
-            if kind >= 18 {
-                words.push(random.pick(&KEYS));
-            }
-            words.push(random.pick(&KEYS));
-            center(random, &mut words);
-            shape(random, &mut words);
-            options(random, &mut words);
-            if random.below(20) == 0 {
-                center(random, &mut words);
-            }
-        }
-    }
-    words
-}
-
-/// What both programs keep.
-pub fn check_state(pair: &mut Pair) {
-    for key in &KEYS[..2] {
-        pair.check(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
-    }
-}
 
 const SCRIPT: &str = "
     GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania
@@ -273,41 +137,18 @@ fn edge_cases_are_answered_as_by_redis_in_resp3() {
     script(Protocol::Resp3);
 }
 
-fn random_commands(protocol: Protocol, seed: u64) {
-    let mut pair = Pair::new(protocol);
-    let mut random = Random(super::seed(seed));
-    pair.check(&["HSET", "h", "a", "hash"]);
-    for round in 0..6_000 {
-        pair.check(&words(&mut random));
-        if round % 500 == 0 {
-            check_state(&mut pair);
-        }
-    }
-    check_state(&mut pair);
-}
-
-#[test]
-fn random_commands_are_answered_as_by_redis_in_resp2() {
-    random_commands(Protocol::Resp2, 21);
-}
-
-#[test]
-fn random_commands_are_answered_as_by_redis_in_resp3() {
-    random_commands(Protocol::Resp3, 22);
-}
-
 /// Positions everywhere, shapes of every size anywhere: the same members come out in the same order.
 #[test]
 fn large_indexes_are_searched_as_by_redis() {
     let mut pair = Pair::new(Protocol::Resp2);
-    let mut random = Random(super::seed(7));
+    let mut random = Random(7);
     let mut degrees = |limit: usize| format!("{:.6}", random.below(2_000_000 * limit) as f64 / 1e6 - limit as f64);
     for number in 0..1_500 {
         let (longitude, latitude) = (degrees(180), degrees(85));
         pair.check(&["GEOADD", "world", &longitude, &latitude, &format!("m{number}")]);
         pair.check(&["GEOADD", "city", &longitude[..5], &format!("48.{number:04}"), &format!("m{number}")]);
     }
-    let mut random = Random(super::seed(8));
+    let mut random = Random(8);
     for _ in 0..500 {
         let key = random.pick(&["world", "city"]);
         let longitude = format!("{:.3}", random.below(360_000) as f64 / 1e3 - 180.0);

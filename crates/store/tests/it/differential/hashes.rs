@@ -1,88 +1,10 @@
-//! Random commands on hashes, and large ones.
+//! Hashes: iterations and draws, and large ones.
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::Protocol;
 
-use super::{FLOATS, NUMBERS, Pair, VALUES, parse};
-use crate::{Random, block_on, start};
-
-/// Keys of hashes, one of strings among them.
-pub const KEYS: [&str; 4] = ["h", "hash:1", "b", "k[1]"];
-const FIELDS: [&str; 8] =
-    ["f", "g", "1", "-7", "", "field-name", "a-field-whose-name-is-rather-long-but-not-too-long", "h"];
-
-/// One command.
-pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
-    let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(14);
-    let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
-    match kind {
-        0..=3 => {
-            add(random, &["HSET", "HSET", "HMSET", "hset"]);
-            add(random, &KEYS);
-            for _ in 0..=random.below(3) {
-                add(random, &FIELDS);
-                add(random, &VALUES);
-            }
-            if random.below(10) == 0 {
-                add(random, &FIELDS);
-            }
-        }
-        4..=5 => {
-            add(random, &["HDEL", "HMGET", "HDEL"]);
-            add(random, &KEYS);
-            for _ in 0..=random.below(3) {
-                add(random, &FIELDS);
-            }
-        }
-        6..=7 => {
-            add(random, &["HGET", "HEXISTS", "HSTRLEN"]);
-            add(random, &KEYS);
-            add(random, &FIELDS);
-        }
-        8..=9 => {
-            add(random, &["HGETALL", "HKEYS", "HVALS", "HLEN"]);
-            add(random, &KEYS);
-        }
-        12 => {
-            add(random, &["HSCAN"]);
-            add(random, &KEYS);
-            add(random, &["0", "0", "0", "x", ""]);
-            add(random, &["COUNT"]);
-            add(random, &["1000", "1000", "1000", "0", "-1", "x"]);
-            for _ in 0..random.below(2) {
-                add(random, &["MATCH", "match", "TYPE", "COUNT"]);
-                add(random, &["*", "f*", "[0-9]*", "1000"]);
-            }
-        }
-        13 => {
-            add(random, &["HRANDFIELD"]);
-            add(random, &KEYS);
-            if random.below(4) > 0 {
-                add(random, &["0", "100", "-1", "-5", "x", "9223372036854775807", "-9223372036854775808"]);
-                if random.below(2) == 0 {
-                    add(random, &["WITHVALUES", "withvalues", "WITHVALUES", "junk"]);
-                }
-            }
-            if random.below(8) == 0 {
-                add(random, &["77", "WITHVALUES"]);
-            }
-        }
-        10 => {
-            add(random, &["HSETNX"]);
-            add(random, &KEYS);
-            add(random, &FIELDS);
-            add(random, &VALUES);
-        }
-        _ => {
-            add(random, &["HINCRBY", "HINCRBY", "HINCRBYFLOAT"]);
-            add(random, &KEYS);
-            add(random, &FIELDS);
-            if random.below(2) == 0 { add(random, &NUMBERS) } else { add(random, &FLOATS) }
-        }
-    }
-    words
-}
+use super::{Pair, parse};
+use crate::{block_on, start};
 
 #[test]
 fn scans_and_draws_are_answered_as_by_redis() {

@@ -1,79 +1,9 @@
-//! Random commands on HyperLogLogs, whose bytes must be those of Redis; large and corrupt ones.
+//! HyperLogLogs, whose bytes must be those of Redis; large and corrupt ones.
 
 use sluicegate_wire::resp::Protocol;
 
-use super::{Pair, VALUES};
+use super::Pair;
 use crate::Random;
-
-/// Keys of HyperLogLogs, one of other strings and one of hashes among them.
-pub const KEYS: [&str; 5] = ["hll", "hll:2", "hll:3", "b", "h"];
-const ELEMENTS: [&str; 12] = [
-    "",
-    "a",
-    "b",
-    "ab",
-    "abc",
-    "abcd",
-    "foobar7",
-    "eight888",
-    "nine99999",
-    "an element of more than sixteen bytes",
-    "0",
-    "12345",
-];
-
-/// One command.
-pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
-    let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(20);
-    let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
-    match kind {
-        0..=8 => {
-            add(random, &["PFADD", "pfadd"]);
-            add(random, &KEYS);
-            for _ in 0..random.below(5) {
-                if random.below(2) == 0 { add(random, &ELEMENTS) } else { add(random, &VALUES) }
-            }
-        }
-        9..=12 => {
-            add(random, &["PFCOUNT"]);
-            add(random, &KEYS);
-            for _ in 0..random.below(3) {
-                add(random, &KEYS);
-            }
-        }
-        13..=14 => {
-            add(random, &["PFMERGE"]);
-            for _ in 0..=random.below(3) {
-                add(random, &KEYS);
-            }
-        }
-        15 => {
-            add(random, &["PFDEBUG"]);
-            add(random, &["DECODE", "ENCODING", "decode", "DECODE", "GETREG", "TODENSE", "junk"]);
-            add(random, &KEYS);
-        }
-        16 => {
-            add(random, &["GET", "STRLEN", "DEL", "TYPE"]);
-            add(random, &KEYS);
-        }
-        17 => {
-            add(random, &["SET"]);
-            add(random, &KEYS[..4]);
-            add(
-                random,
-                &["HYLL", "HYLL\0\0\0\0\0\0\0\0\0\0\0\0", "HYLL\u{1}\0\0\0\0\0\0\0\0\0\0\0", "HYLL234567890123", "12"],
-            );
-        }
-        _ => {
-            add(random, &["PFADD", "PFCOUNT", "PFMERGE", "PFDEBUG", "PFSELFTEST", "PFDEBUG"]);
-            for _ in 0..random.below(4) {
-                add(random, &KEYS);
-            }
-        }
-    }
-    words
-}
 
 #[test]
 fn bytes_of_hyperloglogs_are_those_of_redis_as_they_grow() {

@@ -1,160 +1,10 @@
-//! Random commands on lists, edge cases one by one, and long lists.
+//! Lists: edge cases one by one, and long lists.
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::Protocol;
 
-use super::{NUMBERS, Pair, VALUES, parse, seed};
+use super::{Pair, parse};
 use crate::{Random, block_on, start};
-
-/// Keys of lists, one of strings and one of hashes among them.
-pub const KEYS: [&str; 5] = ["l", "list:1", "l", "b", "h"];
-const ELEMENTS: [&str; 7] = ["a", "b", "1", "-7", "", "9223372036854775807", "a-value-that-is-a-little-longer"];
-const INDICES: [&str; 10] = ["0", "1", "-1", "2", "-2", "5", "-100", "100", "-9223372036854775808", "x"];
-/// None that waits: what an empty list is answered with comes at once here, and after a moment there.
-const TIMEOUTS: [&str; 8] = ["0.001", "0.002", "1e-3", "-1", "x", "", "nan", "-inf"];
-const ENDS: [&str; 6] = ["LEFT", "RIGHT", "left", "Right", "middle", ""];
-
-/// One command.
-pub fn words<'a>(random: &mut Random) -> Vec<&'a str> {
-    let mut words: Vec<&str> = Vec::new();
-    let kind = random.below(30);
-    let mut add = |random: &mut Random, choices: &[&'a str]| words.push(random.pick(choices));
-    match kind {
-        0..=6 => {
-            add(random, &["LPUSH", "RPUSH", "rpush", "LPUSHX", "RPUSHX", "RPUSH"]);
-            add(random, &KEYS);
-            for _ in 0..random.below(4) {
-                if random.below(3) == 0 { add(random, &VALUES) } else { add(random, &ELEMENTS) }
-            }
-        }
-        7..=8 => {
-            add(random, &["LPOP", "RPOP"]);
-            add(random, &KEYS);
-            if random.below(3) == 0 {
-                add(random, &["0", "1", "2", "100", "-1", "x", "9223372036854775807", "99999999999999999999"]);
-            }
-            if random.below(20) == 0 {
-                add(random, &NUMBERS);
-            }
-        }
-        9 => {
-            add(random, &["LLEN", "TYPE", "OBJECT"]);
-            if words[0] == "OBJECT" {
-                words.push("ENCODING");
-            }
-            words.push(random.pick(&KEYS));
-        }
-        10..=12 => {
-            add(random, &["LRANGE", "LRANGE", "LTRIM"]);
-            add(random, &KEYS);
-            add(random, &INDICES);
-            add(random, &INDICES);
-        }
-        13..=14 => {
-            add(random, &["LINDEX"]);
-            add(random, &KEYS);
-            add(random, &INDICES);
-        }
-        15..=16 => {
-            add(random, &["LSET"]);
-            add(random, &KEYS);
-            add(random, &INDICES);
-            add(random, &ELEMENTS);
-        }
-        17..=18 => {
-            add(random, &["LINSERT"]);
-            add(random, &KEYS);
-            add(random, &["BEFORE", "AFTER", "before", "after", "beside"]);
-            add(random, &ELEMENTS);
-            add(random, &ELEMENTS);
-        }
-        19..=20 => {
-            add(random, &["LREM"]);
-            add(random, &KEYS);
-            add(random, &["0", "1", "-1", "2", "-2", "x", "9223372036854775807", "-9223372036854775807"]);
-            add(random, &ELEMENTS);
-        }
-        21..=22 => {
-            add(random, &["LPOS"]);
-            add(random, &KEYS);
-            add(random, &ELEMENTS);
-            for _ in 0..random.below(4) {
-                add(random, &["RANK", "COUNT", "MAXLEN", "rank", "junk"]);
-                if random.below(10) > 0 {
-                    add(random, &["0", "1", "-1", "2", "-2", "3", "x", "99999999999999999999", "9223372036854775807"])
-                }
-            }
-        }
-        23..=24 => {
-            add(random, &["RPOPLPUSH", "BRPOPLPUSH", "BRPOPLPUSH"]);
-            add(random, &KEYS);
-            add(random, &KEYS);
-            if words[0] == "BRPOPLPUSH" {
-                words.push(random.pick(&TIMEOUTS));
-            }
-        }
-        25..=26 => {
-            add(random, &["LMOVE", "BLMOVE", "blmove"]);
-            add(random, &KEYS);
-            add(random, &KEYS);
-            add(random, &ENDS);
-            add(random, &ENDS);
-            if words[0] != "LMOVE" {
-                words.push(random.pick(&TIMEOUTS));
-            }
-        }
-        27..=28 => {
-            add(random, &["LMPOP", "BLMPOP"]);
-            if words[0] == "BLMPOP" {
-                words.push(random.pick(&TIMEOUTS));
-            }
-            words.push(random.pick(&["1", "2", "2", "0", "-1", "x", "9223372036854775807", "3"]));
-            for _ in 0..=random.below(2) {
-                words.push(random.pick(&KEYS));
-            }
-            words.push(random.pick(&ENDS));
-            for _ in 0..random.below(3) {
-                words.push(random.pick(&["COUNT", "count", "junk"]));
-                if random.below(8) > 0 {
-                    words.push(random.pick(&["1", "2", "100", "0", "-1", "x"]));
-                }
-            }
-        }
-        _ => {
-            add(random, &["BLPOP", "BRPOP"]);
-            for _ in 0..=random.below(3) {
-                add(random, &KEYS);
-            }
-            add(random, &TIMEOUTS);
-        }
-    }
-    words
-}
-
-fn only_lists(protocol: Protocol, seed: u64) {
-    let mut pair = Pair::new(protocol);
-    let mut random = Random(seed);
-    for line in ["SET b text", "HSET h f v"] {
-        pair.check_line(line);
-    }
-    for _ in 0..4_000 {
-        pair.check(&words(&mut random));
-    }
-    for key in KEYS {
-        pair.check(&["TYPE", key]);
-        pair.check(&["LRANGE", key, "0", "-1"]);
-    }
-}
-
-#[test]
-fn random_commands_on_lists_are_answered_as_by_redis_in_resp2() {
-    only_lists(Protocol::Resp2, seed(11));
-}
-
-#[test]
-fn random_commands_on_lists_are_answered_as_by_redis_in_resp3() {
-    only_lists(Protocol::Resp3, seed(12));
-}
 
 fn edge_cases(protocol: Protocol) {
     let mut pair = Pair::new(protocol);
@@ -344,7 +194,7 @@ fn edge_cases_of_lists_are_answered_as_by_redis() {
 #[test]
 fn long_lists_hold_what_redis_holds() {
     let mut pair = Pair::new(Protocol::Resp3);
-    let mut random = Random(seed(13));
+    let mut random = Random(13);
     let text = |number: usize| format!("element:{number}:{}", "v".repeat(number * 7 % 300));
     for number in 0..3_000 {
         let command = if random.below(2) == 0 { "LPUSH" } else { "RPUSH" };

@@ -1,9 +1,8 @@
-//! SORT by other keys and SORT that gets other keys, beside redis-server: one by one, at random, and of long lists.
+//! SORT by other keys and SORT that gets other keys, beside redis-server: one by one, and of long lists.
 
 use sluicegate_wire::resp::Protocol;
 
-use super::{Pair, seed};
-use crate::Random;
+use super::Pair;
 
 #[test]
 fn patterns_lead_to_other_keys_as_in_redis() {
@@ -125,71 +124,6 @@ fn patterns_lead_to_other_keys_as_in_redis() {
         pair.check(&["LRANGE", "d", "0", "-1"]);
         pair.check(&["SORT", "l", "GET", "z_\0*", "GET", "z_*\0", "GET", "h_*->\0f", "GET", "h_*->f\0"]);
     }
-}
-
-fn random_sorts(protocol: Protocol, fixed: u64) {
-    let mut pair = Pair::new(protocol);
-    let mut random = Random(seed(fixed));
-    let elements: Vec<String> = (0..12).map(|n| n.to_string()).collect();
-    for round in 0..400 {
-        if round % 20 == 0 {
-            pair.check(&["FLUSHALL"]);
-            for element in &elements {
-                // Weights that differ: which of equal texts comes first is chance in Redis.
-                if random.below(4) > 0 {
-                    pair.check(&["SET", &format!("w_{element}"), &format!("{}{element}", random.below(3))]);
-                    pair.check(&["HSET", &format!("h_{element}"), "f", &format!("{}.{element}", random.below(5))]);
-                } else {
-                    pair.check(&["RPUSH", &format!("h_{element}"), "list"]);
-                    pair.check(&["SET", &format!("w_{element}"), &format!("-{element}5")]);
-                }
-                pair.check(&["RPUSH", "l", random.pick(&["1", "2", "3", "4", "5", "6", element])]);
-                pair.check(&["SADD", "s", element]);
-                pair.check(&["ZADD", "z", &random.below(9).to_string(), element]);
-            }
-        }
-        let mut words: Vec<String> = vec![random.pick(&["SORT", "SORT", "SORT_RO"]).into()];
-        words.push(random.pick(&["l", "s", "z", "z", "none", "w_1"]).into());
-        // Without an order the members of a set come in that of their table.
-        let may_leave = words[1] != "s";
-        let mut is_ordered = true;
-        for _ in 0..random.below(5) {
-            let more: Vec<&str> = match random.below(9) {
-                0 => vec!["DESC"],
-                1 => vec!["ASC"],
-                2 => vec!["LIMIT", random.pick(&["0", "2", "-1", "50"]), random.pick(&["3", "-1", "0", "100"])],
-                3 if may_leave => vec!["BY", random.pick(&["nosort", "h_*->none"])],
-                3 | 4 => vec!["BY", random.pick(&["w_*", "h_*->f"])],
-                5 => vec!["GET", random.pick(&["#", "w_*", "h_*->f", "h_*", "w_*->f", "const"])],
-                6 => vec!["GET", "w_*"],
-                7 if words[0] == "SORT" => vec!["STORE", "d"],
-                _ => vec!["ALPHA"],
-            };
-            is_ordered &= more[1..].first() != Some(&"h_*->none");
-            words.extend(more.into_iter().map(String::from));
-        }
-        // Nothing leads anywhere: as texts all are equal.
-        if !is_ordered {
-            words.retain(|word| word != "ALPHA");
-        }
-        // Members whose field is missing are equal as texts, too.
-        if words.iter().any(|word| word == "ALPHA") && words.iter().any(|word| word == "h_*->f") {
-            words.retain(|word| word != "ALPHA");
-        }
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        pair.check(&words);
-        pair.check(&["LRANGE", "d", "0", "-1"]);
-    }
-}
-
-#[test]
-fn random_sorts_are_answered_as_by_redis_in_resp2() {
-    random_sorts(Protocol::Resp2, 41);
-}
-
-#[test]
-fn random_sorts_are_answered_as_by_redis_in_resp3() {
-    random_sorts(Protocol::Resp3, 42);
 }
 
 #[test]
