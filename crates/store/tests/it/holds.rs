@@ -291,6 +291,8 @@ fn as_many_wait_as_the_store_allows() {
     let waiting = [parked(&store, "INCR a"), parked(&store, "INCR a")];
     assert!(ask(&store, "INCR a").starts_with("-BUSY "));
     assert_eq!(block_on(exclusive(&store, &["a"])).err(), Some(SectionError::TooMany));
+    let stats = store.stats();
+    assert_eq!((stats.granted, stats.parked, stats.refused), (1, 2, 2));
     drop((section, waiting));
     assert_eq!(ask(&store, "GET a"), "$1\r\n2\r\n");
 }
