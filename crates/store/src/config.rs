@@ -52,6 +52,12 @@ pub struct ServerOptions {
     pub busy_reply_threshold_ms: i64,
     /// `allow` or `deny`: keys that a script uses without having declared them.
     pub lua_undeclared_keys: &'static str,
+    /// Flags of scripts that name none, between commas.
+    pub default_lua_flags: Vec<u8>,
+    /// Most bytes of an interpreter.
+    pub lua_memory_limit: u64,
+    /// Bytes of an interpreter from which on it collects its garbage before it rests.
+    pub lua_mem_gc_threshold: u64,
     /// Microseconds of execution from which a command is kept in the slow log; negative: none is.
     pub slowlog_slower_than_us: i64,
     /// Entries of the slow log.
@@ -122,6 +128,9 @@ impl Default for ServerOptions {
             lfu_decay_time: 1,
             busy_reply_threshold_ms: 5000,
             lua_undeclared_keys: "allow",
+            default_lua_flags: Vec::new(),
+            lua_memory_limit: 512 << 20,
+            lua_mem_gc_threshold: 1 << 20,
             slowlog_slower_than_us: 10_000,
             slowlog_max_len: 128,
             latency_threshold_ms: 0,
@@ -243,6 +252,7 @@ enum Field {
     Words(fn(&mut ServerOptions) -> &mut Vec<Vec<u8>>),
     Percentiles(fn(&mut ServerOptions) -> &mut Vec<f64>),
     Events(fn(&mut ServerOptions) -> &mut u32),
+    LuaFlags(fn(&mut ServerOptions) -> &mut Vec<u8>),
 }
 
 const fn limit(
@@ -279,6 +289,12 @@ pub static PARAMETERS: &[Parameter] = &[
         live: false,
         docs: "How many databases SELECT can choose.",
         field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
+    },
+    Parameter {
+        name: "default_lua_flags",
+        live: true,
+        docs: "Flags of scripts that name none, between commas, as SCRIPT FLAGS takes them. A parameter of Dragonfly.",
+        field: Field::LuaFlags(|options| &mut options.default_lua_flags),
     },
     Parameter {
         name: "enable-debug-command",
@@ -320,10 +336,22 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Integer(|options| &mut options.lfu_decay_time, 0, i32::MAX as u32),
     },
     Parameter {
+        name: "lua-memory-limit",
+        live: true,
+        docs: "Most bytes of an interpreter of scripts; a script that wants more ends with an error. Not a parameter of Redis.",
+        field: Field::Memory(|options| &mut options.lua_memory_limit, 1 << 20, 1 << 40),
+    },
+    Parameter {
         name: "lua-undeclared-keys",
         live: true,
         docs: "Whether scripts may use keys that they did not declare: allow or deny. Not a parameter of Redis.",
         field: Field::Choice(|options| &mut options.lua_undeclared_keys, &["allow", "deny"]),
+    },
+    Parameter {
+        name: "lua_mem_gc_threshold",
+        live: true,
+        docs: "Bytes of an interpreter from which on it collects its garbage after a script. A parameter of Dragonfly.",
+        field: Field::Memory(|options| &mut options.lua_mem_gc_threshold, 0, 1 << 40),
     },
     Parameter {
         name: "maxclients",
@@ -461,7 +489,7 @@ impl Field {
             Field::Integer(field, ..) => field(options).to_string().into(),
             Field::Memory(field, ..) => field(options).to_string().into(),
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
-            Field::Text(field) => field(options).clone(),
+            Field::Text(field) | Field::LuaFlags(field) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
             Field::Events(field) => show_classes(*field(options)).into(),
             Field::Output(field) => {
@@ -502,6 +530,10 @@ impl Field {
                 }
             }
             Field::Text(field) => *field(options) = value.to_vec(),
+            Field::LuaFlags(field) => {
+                crate::script::listed_flags(value)?;
+                *field(options) = value.to_vec();
+            }
             Field::Events(field) => {
                 *field(options) =
                     parse_classes(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;

@@ -8,7 +8,7 @@ use sluicegate_wire::resp::ReplyBuilder;
 
 use crate::Store;
 use crate::catalogue::{ConnectionCommand, Handler};
-use crate::execute::{FAILED, resolve};
+use crate::execute::{FAILED, Origin, resolve};
 use crate::park::{Finished, ReplyForm};
 
 impl Engine for Store {
@@ -27,10 +27,11 @@ impl Engine for Store {
             )));
         }
         let mut reply = ReplyBuilder::new();
+        let origin = Origin { db, client: 0 };
         // A panic must not travel through the frames of an interpreter. Nothing half-done is seen after it: guards
         // unlock the stripes, and the half reply is dropped.
         let started =
-            catch_unwind(AssertUnwindSafe(|| self.0.start(&self.0, spec, args, db, ReplyForm::Value, &mut reply)));
+            catch_unwind(AssertUnwindSafe(|| self.0.start(&self.0, spec, args, origin, ReplyForm::Value, &mut reply)));
         let Ok(started) = started else { return Started::Done(Reply::Error(FAILED.into())) };
         match started {
             None => Started::Done(reply.finish()),

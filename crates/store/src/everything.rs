@@ -67,6 +67,11 @@ impl Everything {
         is_denied
     }
 
+    /// The section that holds everything, or wants to.
+    pub(crate) fn owner(&self) -> Option<u64> {
+        Some(self.wanted_by.load(Ordering::SeqCst)).filter(|id| *id != NOBODY)
+    }
+
     /// Those who are kept from their keys.
     pub(crate) fn denied(&self) -> Vec<Arc<Ticket>> {
         match self.is_wanted() {

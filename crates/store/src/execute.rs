@@ -44,6 +44,15 @@ pub struct Caller {
     pub client_id: u64,
 }
 
+/// Who sends a command, as far as the store cares.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
+    /// The selected database.
+    pub(crate) db: u32,
+    /// The connection's number; 0: there is none.
+    pub(crate) client: u64,
+}
+
 /// What became of a command.
 #[derive(Debug)]
 #[must_use]
@@ -70,7 +79,8 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
     if let Handler::Connection(command) = spec.handler {
         return Executed::Connection(command);
     }
-    match store.0.start(&store.0, spec, words, caller.db, ReplyForm::Wire(caller.protocol), out) {
+    let origin = Origin { db: caller.db, client: caller.client_id };
+    match store.0.start(&store.0, spec, words, origin, ReplyForm::Wire(caller.protocol), out) {
         None => Executed::Done,
         Some(parked) => Executed::Parked(parked),
     }
@@ -182,10 +192,11 @@ impl Inner {
         this: &Arc<Inner>,
         spec: &'static CommandSpec,
         words: &[&[u8]],
-        db: u32,
+        origin: Origin,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        let Origin { db, client } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
             return None;
@@ -198,7 +209,7 @@ impl Inner {
             Handler::Keyspace(handle) => handle,
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
             Handler::Script(handle) => {
-                return handle(&Start { inner: this, words, db, form, section: None }, out);
+                return handle(&Start { inner: this, words, db, client, form, section: None }, out);
             }
             Handler::Container | Handler::Connection(_) => {
                 out.error("ERR this command needs a connection of its own");

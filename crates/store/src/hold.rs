@@ -13,7 +13,7 @@
 //! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
 //! absence is all that plain commands pay.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -354,6 +354,16 @@ impl HoldTable {
         let has_all = self.everything == Some(id);
         let held = self.keys.values().filter(|hold| has_all || hold.exclusive == Some(id) || hold.shared.contains(&id));
         waiting.extend(held.flat_map(|hold| &hold.queue).filter(|ticket| !ticket.takes).cloned());
+    }
+
+    /// Adds a pair of numbers for each holder and each ticket that waits for one of its keys.
+    pub(crate) fn note_waiters(&self, pairs: &mut HashSet<(u64, u64)>) {
+        for hold in self.keys.values().filter(|hold| !hold.queue.is_empty()) {
+            let holders = hold.exclusive.into_iter().chain(hold.shared.iter().copied()).chain(self.everything);
+            for holder in holders {
+                pairs.extend(hold.queue.iter().map(|ticket| (holder, ticket.id)));
+            }
+        }
     }
 
     /// Whether somebody waits for the key.

@@ -44,7 +44,7 @@ zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevr
 zunionstore";
 
 const STREAMS: &str = "streams are not available yet";
-const SCRIPTS: &str = "scripts are not available yet";
+const DEBUGGER: &str = "there is no debugger of scripts; redis.log writes to the log, and SCRIPT PS shows what runs";
 const ACL: &str = "ACLs are not available yet";
 const SAVING: &str = "nothing is persisted yet";
 const REPLICATION: &str = "replication is not available yet";
@@ -71,7 +71,7 @@ const REASONS: &[(&str, &str)] = &[
     ("replconf", REPLICATION),
     ("restore-asking", CLUSTER),
     ("save", SAVING),
-    ("script", SCRIPTS),
+    ("script|debug", DEBUGGER),
     ("sync", REPLICATION),
     ("x", STREAMS),
 ];

@@ -216,6 +216,11 @@ impl Section {
         self.extra.push(held);
     }
 
+    /// How many keys it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.ticket.keys.len() + self.extra.len()
+    }
+
     /// Whether it holds everything.
     pub(crate) fn has_everything(&self) -> bool {
         self.everything

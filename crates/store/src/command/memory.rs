@@ -97,10 +97,12 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let databases = used(ctx);
     let sum = |of: fn(&Used) -> u64| databases.iter().map(of).sum::<u64>();
     let (keys, tables, startup) = (sum(|db| db.keys), sum(|db| db.tables), sum(|db| db.stripes) * STRIPE_BYTES as u64);
-    let clients = ctx.inner.memory.outside();
-    let total = sum(|db| db.bytes) + startup + clients;
+    let outside = ctx.inner.memory.outside();
+    let scripts = ctx.inner.scripts.usage();
+    let clients = outside.saturating_sub(scripts.bytes());
+    let total = sum(|db| db.bytes) + startup + outside;
     let peak = ctx.inner.memory.note_peak(total);
-    let overhead = startup + clients + tables;
+    let overhead = startup + outside + tables;
     let dataset = total.saturating_sub(overhead);
     let rss = resident();
     use Figure::{Bytes, Database, Ratio};
@@ -113,9 +115,12 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         add(absent, Bytes(0));
     }
     add("clients.normal", Bytes(clients));
-    for absent in ["cluster.links", "aof.buffer", "lua.caches", "functions.caches"] {
+    for absent in ["cluster.links", "aof.buffer"] {
         add(absent, Bytes(0));
     }
+    // As in Redis: what is known of scripts, without the interpreters.
+    add("lua.caches", Bytes(scripts.script_bytes as u64));
+    add("functions.caches", Bytes(scripts.library_bytes as u64));
     for db in databases.iter().filter(|db| db.keys > 0) {
         add(&format!("db.{}", db.index), Database(db.tables));
     }

@@ -13,6 +13,7 @@ use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler};
 use crate::command::DB_RANGE;
+use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Words};
 use crate::section::{Section, SectionError};
@@ -181,8 +182,9 @@ impl Active {
             self.control.wrote.store(true, Ordering::Relaxed);
         }
         let form = ReplyForm::Wire(self.protocol);
+        let origin = Origin { db: self.db, client: self.control.client };
         let started =
-            self.inner.start(&self.inner, spec, words, self.db, form, &mut ReplyWriter::new(out, self.protocol));
+            self.inner.start(&self.inner, spec, words, origin, form, &mut ReplyWriter::new(out, self.protocol));
         match started {
             None => Ran::Replied,
             Some(parked) => {

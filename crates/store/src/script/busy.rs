@@ -45,7 +45,7 @@ impl Scripting {
     pub(crate) fn kill_old(&self, are_functions: bool) -> Killed {
         let threshold = self.threshold().unwrap_or_default();
         let old: Vec<Arc<Control>> =
-            self.running.all().into_iter().filter(|control| control.age() >= threshold).collect();
+            self.running.begun().into_iter().filter(|control| control.age() >= threshold).collect();
         if old.is_empty() {
             return Killed::None;
         }
@@ -88,13 +88,13 @@ impl Inner {
         self.scripts.threads.tick();
         let Some(threshold) = self.scripts.threshold() else { return };
         let old: Vec<Arc<Control>> =
-            self.scripts.running.all().into_iter().filter(|control| control.age() >= threshold).collect();
+            self.scripts.running.begun().into_iter().filter(|control| control.age() >= threshold).collect();
         let Some(first) = old.first() else { return };
         // Those who wait because somebody wants everything, and that one for a script like this.
         let text = if first.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
         self.everything.denied().into_iter().for_each(|ticket| self.refuse(ticket, text));
         for control in old {
-            let section = control.section.load(Ordering::SeqCst);
+            let section = control.section();
             let text = if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
             self.waiting_behind(section).into_iter().for_each(|ticket| self.refuse(ticket, text));
         }

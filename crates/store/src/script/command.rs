@@ -11,6 +11,7 @@ use super::interpreter;
 use super::registry::Script;
 use super::run::{self, Call, Job, Pending};
 use super::source::{self, Flags};
+use super::tell;
 use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler};
 use crate::command::is;
@@ -27,12 +28,14 @@ pub struct Start<'s> {
     pub(crate) inner: &'s Arc<Inner>,
     pub(crate) words: &'s [&'s [u8]],
     pub(crate) db: u32,
+    /// The connection's number; 0: there is none.
+    pub(crate) client: u64,
     pub(crate) form: ReplyForm,
     /// What a script is part of, in a transaction.
     pub(crate) section: Option<&'s RefCell<Option<Section>>>,
 }
 
-const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+pub(super) const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
 fn eval(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     by_body(start, Flags::NONE, out)
@@ -97,12 +100,12 @@ pub(crate) fn script_of(inner: &Arc<Inner>, body: &[u8], kept: bool) -> Result<A
     let head = source::head(body)?;
     // What takes too long for this thread is found out when it runs.
     interpreter::check(&scripts.pool, &body[head.code..])?;
-    let flags = head.flags.unwrap_or_default();
+    let flags = head.flags.unwrap_or(Flags::UNSAID);
     Ok(scripts.registry.add(body, flags, head.code, kept))
 }
 
 fn call(start: &Start<'_>, script: Arc<Script>, keys: usize, more: Flags, out: &mut dyn ReplySink) -> Option<Parked> {
-    let flags = script.flags;
+    let flags = start.inner.scripts.flags_of(&script);
     run(start, Code::Script(script), flags, more, keys, out)
 }
 
@@ -125,7 +128,7 @@ pub(super) fn run(
         out.error(OOM);
         return None;
     }
-    let call = Call::new(start.inner, code, flags, more, keys, start.db);
+    let call = Call::new(start, code, flags, more, keys);
     start_call(start, call, &start.words[3..], out)
 }
 
@@ -275,7 +278,38 @@ const SCRIPT: &[CommandSpec] = &[
         flags: CommandFlags::NOSCRIPT.and(CommandFlags::STALE),
         ..about("load", 3, "2.6.0", "Makes a script known and returns its SHA-1.", "O(N), N bytes of the script", load)
     },
+    CommandSpec {
+        flags: CommandFlags::LOADING.and(CommandFlags::STALE),
+        ..about("help", 2, "5.0.0", "Lists the subcommands.", "O(1)", tell::help)
+    },
+    about("show", 3, "8.0.0", "Returns the body of a script. Valkey has it.", "O(1)", tell::show),
+    about("flags", -4, "8.0.0", FLAGS_SUMMARY, "O(1)", tell::flags),
+    about(
+        "list",
+        2,
+        "8.0.0",
+        "Returns SHA-1 and body of every script. Dragonfly has it.",
+        "O(N), N scripts",
+        tell::list,
+    ),
+    about("latency", 2, "8.0.0", LATENCY_SUMMARY, "O(N), N scripts", tell::latency),
+    about("gc", 2, "8.0.0", GC_SUMMARY, "O(N), N interpreters that rest", tell::collect),
+    CommandSpec {
+        flags: CommandFlags::NOSCRIPT.and(CommandFlags::ALLOW_BUSY),
+        ..about("ps", 2, "8.0.0", PS_SUMMARY, "O(N), N keys that are held", tell::ps)
+    },
 ];
+
+const FLAGS_SUMMARY: &str = "Gives a script flags, by its SHA-1, in the place of those that its body names, even before it \
+    is known; SCRIPT FLUSH forgets them. `allow-undeclared-keys`, `disable-atomicity`, `no-writes`, `allow-oom`, and \
+    some that change nothing here: `legacy-float`, because numbers in replies always lose their fraction, `allow-stale`, \
+    `no-cluster`, `allow-cross-slot-keys`. Dragonfly has it.";
+const LATENCY_SUMMARY: &str = "Returns SHA-1 and a histogram, in microseconds, of the calls of every script. Dragonfly \
+    has it.";
+const GC_SUMMARY: &str = "Lets every interpreter that rests collect its garbage. Dragonfly has it.";
+const PS_SUMMARY: &str = "Describes scripts and functions that run for longer than a slice, or wait for their keys: id, \
+    sha or function, client (0: none), age-ms since it began to run or to wait, keys-held (-1: all), waiters, wrote, \
+    state.";
 
 /// The rows.
 pub(crate) const COMMANDS: &[CommandSpec] = &[

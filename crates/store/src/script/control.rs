@@ -1,24 +1,40 @@
 //! What others see of a script that runs, and how they end it.
 //!
-//! A script is entered into the list when its first slice is over: those that end before are gone before anybody could
-//! ask. Ending one is a flag: the script sees it at its next yield, which comes within a slice whatever it does.
+//! A script is entered into the list when its first slice is over, or when it begins to wait: those that end before are
+//! gone before anybody could ask. Ending one is a flag: the script sees it at its next yield, which comes within a slice
+//! whatever it does; one that waits is woken.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::code::Code;
 use crate::park::Words;
+use crate::section::Section;
 
-/// A script that runs.
+/// All keys, where a number of keys is said.
+const EVERYTHING: i64 = -1;
+
+/// A script that runs, or waits for its keys.
 pub(crate) struct Control {
     /// Its own number.
     pub(crate) id: u64,
     pub(crate) code: Code,
-    pub(crate) began: Instant,
+    /// The number of the connection that called it; 0: there is none.
+    pub(crate) client: u64,
+    made: Instant,
+    /// When it began to run, in microseconds after that.
+    began_us: AtomicU64,
+    /// It runs, and does not wait for its first keys any more.
+    has_begun: AtomicBool,
+    /// How many keys it has; [`EVERYTHING`] for all.
+    held: AtomicI64,
+    /// Who goes on with it while it waits.
+    waker: Mutex<Option<Waker>>,
     /// It has written.
     pub(crate) wrote: AtomicBool,
     killed: AtomicBool,
@@ -27,17 +43,22 @@ pub(crate) struct Control {
     /// What makes long functions of the library stop.
     pub(crate) stopper: Mutex<Option<Arc<AtomicBool>>>,
     /// The number of its section; 0 if it has none.
-    pub(crate) section: AtomicU64,
+    section: AtomicU64,
     /// The command that called it, of one that is listed: its name, the number of keys, and the words behind that.
     pub(crate) called: OnceLock<(&'static str, usize, Words)>,
 }
 
 impl Control {
-    pub(crate) fn new(id: u64, code: Code) -> Control {
+    pub(crate) fn new(id: u64, code: Code, client: u64) -> Control {
         Control {
             id,
             code,
-            began: Instant::now(),
+            client,
+            made: Instant::now(),
+            began_us: AtomicU64::new(0),
+            has_begun: AtomicBool::new(false),
+            held: AtomicI64::new(0),
+            waker: Mutex::new(None),
             wrote: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             restarts: AtomicU8::new(0),
@@ -53,6 +74,54 @@ impl Control {
         if let Some(stopper) = &*self.stopper.lock() {
             stopper.store(true, Ordering::SeqCst);
         }
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Lets who goes on with it be woken if it is ended while it waits; the caller asks afterwards whether it was.
+    pub(crate) fn listen(&self, waker: &Waker) {
+        *self.waker.lock() = Some(waker.clone());
+    }
+
+    /// Notes that it runs in this section, or without one.
+    pub(crate) fn begin(&self, section: Option<&Section>) {
+        self.note_section(section);
+        self.began_us.store(self.made.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.has_begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that it waits for its keys again.
+    pub(crate) fn begin_anew(&self) {
+        self.restarts.fetch_add(1, Ordering::SeqCst);
+        self.note_section(None);
+        self.has_begun.store(false, Ordering::SeqCst);
+    }
+
+    /// Notes its section, and how many keys that has.
+    pub(crate) fn note_section(&self, section: Option<&Section>) {
+        self.section.store(section.map_or(0, Section::id), Ordering::SeqCst);
+        let held = section.map_or(0, |section| match section.has_everything() {
+            true => EVERYTHING,
+            false => section.held() as i64,
+        });
+        self.held.store(held, Ordering::Relaxed);
+    }
+
+    /// The number of its section; 0 if it has none.
+    pub(crate) fn section(&self) -> u64 {
+        self.section.load(Ordering::SeqCst)
+    }
+
+    /// How many keys it has; [`EVERYTHING`] for all.
+    pub(crate) fn held(&self) -> i64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Whether it runs, and does not wait for its first keys.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::SeqCst)
     }
 
     /// Whether it was ended.
@@ -72,13 +141,19 @@ impl Control {
         first.into_iter().chain(words.to_vec().into_iter().map(<[u8]>::to_vec)).collect()
     }
 
-    /// How long it runs.
+    /// How long it runs, or waits if it has not begun.
     pub(crate) fn age(&self) -> Duration {
-        self.began.elapsed()
+        let began = if self.has_begun() { self.began_us.load(Ordering::Relaxed) } else { 0 };
+        self.made.elapsed().saturating_sub(Duration::from_micros(began))
+    }
+
+    /// How long it has been called for, its waits included.
+    pub(crate) fn took(&self) -> Duration {
+        self.made.elapsed()
     }
 }
 
-/// The scripts that run for longer than a slice.
+/// The scripts that run for longer than a slice, or wait.
 #[derive(Default)]
 pub(crate) struct Running {
     list: Mutex<BTreeMap<u64, Arc<Control>>>,
@@ -99,7 +174,14 @@ impl Running {
         self.count.store(list.len() as u64, Ordering::Relaxed);
     }
 
-    /// Those that run, by number.
+    /// Those that run and have their keys.
+    pub(crate) fn begun(&self) -> Vec<Arc<Control>> {
+        let mut all = self.all();
+        all.retain(|control| control.has_begun());
+        all
+    }
+
+    /// Those that run or wait, by number.
     pub(crate) fn all(&self) -> Vec<Arc<Control>> {
         match self.count.load(Ordering::Relaxed) {
             0 => Vec::new(),

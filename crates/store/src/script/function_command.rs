@@ -62,7 +62,7 @@ fn load(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
 
 fn start_load(start: &Start<'_>, load: Load, out: &mut dyn ReplySink) -> Option<Parked> {
     let code = Code::Load(Arc::new(load));
-    let call = Call::new(start.inner, code, Flags::NON_ATOMIC, Flags::NONE, 0, start.db);
+    let call = Call::new(start, code, Flags::NON_ATOMIC, Flags::NONE, 0);
     start_call(start, call, &[], out)
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -34,10 +34,6 @@ const LIBRARIES_MAX: usize = 128;
 const FUNCTION_CHUNK: &CStr = c"@user_function";
 /// Bytes that an interpreter's buffers may keep between scripts.
 const BUFFER_KEPT: usize = 64 * 1024;
-/// Lua's own bytes beyond which garbage is collected before an interpreter rests.
-const GARBAGE_MAX: usize = 1024 * 1024;
-/// Bytes that one may take; a script that wants more ends with `not enough memory`.
-const MEMORY_MAX: usize = 512 * 1024 * 1024;
 /// Places of the cache of command names.
 const COMMANDS: usize = 64;
 
@@ -157,10 +153,44 @@ pub(crate) struct Interpreter {
     /// The same of libraries.
     deletions: u64,
     outside: Outside,
+    /// Bytes that it may take; a script that wants more ends with `not enough memory`.
+    memory_max: usize,
+    shown: Shown,
+}
+
+/// Bytes of an interpreter, among those that INFO shows.
+#[derive(Default)]
+struct Shown {
+    bytes: usize,
+    /// The sum that they are part of.
+    place: usize,
+    sums: Option<Arc<[AtomicUsize; 2]>>,
+}
+
+impl Shown {
+    fn set(&mut self, sums: &Arc<[AtomicUsize; 2]>, bytes: usize, place: usize) {
+        if (bytes, place) != (self.bytes, self.place) || self.sums.is_none() {
+            self.clear();
+            sums[place].fetch_add(bytes, Ordering::Relaxed);
+            *self = Shown { bytes, place, sums: Some(sums.clone()) };
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(sums) = self.sums.take() {
+            sums[self.place].fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 impl Interpreter {
-    fn new(chance: &Arc<Chance>) -> Result<Interpreter, Error> {
+    fn new(chance: &Arc<Chance>, memory_max: usize) -> Result<Interpreter, Error> {
         let host = Host {
             active: None,
             reply: Vec::new(),
@@ -171,7 +201,7 @@ impl Interpreter {
             names: [0; NAMES.len()],
             known: [Known::default(); COMMANDS],
         };
-        let mut state = State::sandboxed(Arc::new(MemoryLimit::new(MEMORY_MAX)), host)?;
+        let mut state = State::sandboxed(Arc::new(MemoryLimit::new(memory_max)), host)?;
         state.share_chance(chance.clone());
         // SAFETY: nothing with a destructor is alive in the closure; the array is plain.
         let names = unsafe {
@@ -186,8 +216,9 @@ impl Interpreter {
         state.host::<Host>().names = names;
         state.discard_replies(true);
         let (functions, libraries) = (HashMap::default(), HashMap::default());
-        let outside = Outside::default();
-        Ok(Interpreter { state, functions, libraries, uses: 0, flushes: 0, deletions: 0, outside })
+        let (outside, shown) = (Outside::default(), Shown::default());
+        let (uses, flushes, deletions) = (0, 0, 0);
+        Ok(Interpreter { state, functions, libraries, uses, flushes, deletions, outside, memory_max, shown })
     }
 
     pub(crate) fn host(&mut self) -> &mut Host {
@@ -393,20 +424,65 @@ pub(crate) struct Pool {
     deletions: AtomicU64,
     /// What `math.random` draws from.
     chance: Arc<Chance>,
+    /// Bytes that each may take.
+    memory_max: AtomicUsize,
+    /// Lua's own bytes beyond which garbage is collected before an interpreter rests.
+    garbage_max: AtomicUsize,
+    /// Bytes of those that run scripts alone, and of those with libraries.
+    sums: Arc<[AtomicUsize; 2]>,
 }
 
 impl Pool {
     pub(crate) fn new(memory: Arc<Memory>) -> Pool {
-        let (flushes, deletions) = (AtomicU64::new(0), AtomicU64::new(0));
-        Pool { idle: Mutex::default(), memory, flushes, deletions, chance: Arc::default() }
+        Pool {
+            idle: Mutex::default(),
+            memory,
+            flushes: AtomicU64::new(0),
+            deletions: AtomicU64::new(0),
+            memory_max: AtomicUsize::new(512 << 20),
+            garbage_max: AtomicUsize::new(1 << 20),
+            sums: Arc::default(),
+            chance: Arc::default(),
+        }
+    }
+
+    /// Sets how many bytes each may take, and from how many on it collects its garbage.
+    pub(crate) fn set_limits(&self, memory_max: u64, garbage_max: u64) {
+        self.memory_max.store(memory_max as usize, Ordering::Relaxed);
+        self.garbage_max.store(garbage_max as usize, Ordering::Relaxed);
+    }
+
+    /// Bytes of interpreters that run scripts alone, and of those with libraries, as they were when they rested last.
+    pub(crate) fn bytes(&self) -> [u64; 2] {
+        self.sums.each_ref().map(|sum| sum.load(Ordering::Relaxed) as u64)
+    }
+
+    /// How many rest.
+    pub(crate) fn resting(&self) -> usize {
+        self.idle.lock().len()
+    }
+
+    /// Lets the one that has rested for longest collect its garbage; false if none rests.
+    pub(crate) fn collect_one(&self) -> bool {
+        let mut idle = self.idle.lock();
+        if idle.is_empty() {
+            return false;
+        }
+        let mut interpreter = idle.remove(0);
+        drop(idle);
+        interpreter.state.collect();
+        self.give_back(interpreter);
+        true
     }
 
     /// An interpreter.
     pub(crate) fn take(&self) -> Result<Interpreter, Error> {
         let idle = self.idle.lock().pop();
+        let memory_max = self.memory_max.load(Ordering::Relaxed);
         let mut interpreter = match idle {
-            Some(interpreter) => interpreter,
-            None => Interpreter::new(&self.chance)?,
+            Some(interpreter) if interpreter.memory_max == memory_max => interpreter,
+            // One with another limit is closed.
+            _ => Interpreter::new(&self.chance, memory_max)?,
         };
         let flushes = self.flushes.load(Ordering::Relaxed);
         if interpreter.flushes != flushes {
@@ -433,12 +509,14 @@ impl Pool {
         if host.digits.capacity() > BUFFER_KEPT {
             host.digits = Vec::new();
         }
-        if interpreter.state.memory_used() > GARBAGE_MAX {
+        if interpreter.state.memory_used() > self.garbage_max.load(Ordering::Relaxed) {
             interpreter.state.collect();
         }
         let used = interpreter.state.memory_used();
         // In steps, so that most scripts change nothing that others read.
-        interpreter.outside.set(&self.memory, used.next_multiple_of(32 * 1024));
+        let used = used.next_multiple_of(32 * 1024);
+        interpreter.outside.set(&self.memory, used);
+        interpreter.shown.set(&self.sums, used, usize::from(!interpreter.libraries.is_empty()));
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(interpreter);

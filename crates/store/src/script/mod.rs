@@ -31,17 +31,22 @@ mod registry;
 mod run;
 mod source;
 mod take;
+mod tell;
 mod threads;
+mod times;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::config::ServerOptions;
 use crate::memory::Memory;
 use control::Running;
 use interpreter::Pool;
 use library::Libraries;
-use registry::Registry;
+use registry::{Registry, Script};
 pub(crate) use run::Pending;
+use source::Flags;
+pub(crate) use source::listed as listed_flags;
 pub(crate) use take::Take;
 use take::Waiters;
 use threads::Threads;
@@ -62,21 +67,44 @@ pub(crate) struct Scripting {
     waiters: Waiters,
     /// Whether keys that were not declared are refused.
     denies_undeclared: AtomicBool,
+    /// The flags of scripts that name none.
+    default_flags: AtomicU16,
     /// Age from which on a script can be ended, and those who wait for its keys are told so, in milliseconds; 0: never.
     busy_after_ms: AtomicU64,
     log: OnceLock<Log>,
 }
 
+/// What scripts take, and how many there are. Bytes are those that count as used memory.
+pub(crate) struct Usage {
+    /// Bytes of interpreters that run scripts alone, as they were when they rested last.
+    pub(crate) eval_bytes: u64,
+    /// The same of those that have libraries loaded.
+    pub(crate) function_bytes: u64,
+    pub(crate) scripts: usize,
+    pub(crate) script_bytes: usize,
+    pub(crate) libraries: usize,
+    pub(crate) functions: usize,
+    pub(crate) library_bytes: usize,
+}
+
+impl Usage {
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.eval_bytes + self.function_bytes + self.script_bytes as u64 + self.library_bytes as u64
+    }
+}
+
 impl Scripting {
     pub(crate) fn new(memory: Arc<Memory>) -> Scripting {
         Scripting {
-            registry: Registry::default(),
+            registry: Registry::new(memory.clone()),
             libraries: Libraries::new(memory.clone()),
             pool: Pool::new(memory),
             running: Running::default(),
             threads: Threads::default(),
             waiters: Waiters::default(),
             denies_undeclared: AtomicBool::new(false),
+            default_flags: AtomicU16::new(0),
             busy_after_ms: AtomicU64::new(5000),
             log: OnceLock::new(),
         }
@@ -87,11 +115,31 @@ impl Scripting {
         self.denies_undeclared.load(Ordering::Relaxed)
     }
 
-    /// Sets whether keys that were not declared are refused, and the age from which on a script is too old, in
-    /// milliseconds; 0: none is.
-    pub(crate) fn set(&self, denies_undeclared: bool, busy_after_ms: u64) {
-        self.denies_undeclared.store(denies_undeclared, Ordering::Relaxed);
+    /// Takes the parameters over.
+    pub(crate) fn set(&self, options: &ServerOptions) {
+        self.denies_undeclared.store(options.lua_undeclared_keys == "deny", Ordering::Relaxed);
+        let busy_after_ms = u64::try_from(options.busy_reply_threshold_ms).unwrap_or(0);
         self.busy_after_ms.store(busy_after_ms, Ordering::Relaxed);
+        // What is wrong with them was said when they were set.
+        let flags = source::listed(&options.default_lua_flags).unwrap_or_default();
+        self.default_flags.store(flags.bits(), Ordering::Relaxed);
+        self.pool.set_limits(options.lua_memory_limit, options.lua_mem_gc_threshold);
+    }
+
+    /// The flags of a script: its own, or those of scripts that name none.
+    fn flags_of(&self, script: &Script) -> Flags {
+        match script.flags() {
+            flags if flags.has(Flags::UNSAID) => Flags::from_bits(self.default_flags.load(Ordering::Relaxed)),
+            flags => flags,
+        }
+    }
+
+    /// What they take.
+    pub(crate) fn usage(&self) -> Usage {
+        let (scripts, script_bytes) = self.registry.size();
+        let (libraries, functions, library_bytes) = self.libraries.size();
+        let [eval_bytes, function_bytes] = self.pool.bytes();
+        Usage { eval_bytes, function_bytes, scripts, script_bytes, libraries, functions, library_bytes }
     }
 
     /// Writes a line of a script to the log, if there is one.

@@ -6,16 +6,20 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
 use sha1::{Digest, Sha1};
 
 use super::source::Flags;
+use super::times::Times;
+use crate::memory::{Memory, Outside};
 
 /// Bodies that are kept though only EVAL brought them, as in Redis 7.4.
 const EVALS_MAX: usize = 500;
+/// Scripts that SCRIPT FLAGS may speak of.
+pub(crate) const PRESETS_MAX: usize = 10_000;
 
 /// A SHA-1 in 40 hexadecimal digits of lower case.
 pub(crate) type Sha = [u8; 40];
@@ -39,7 +43,9 @@ pub(crate) struct Script {
     pub(crate) body: Box<[u8]>,
     /// Where its code begins.
     code: usize,
-    pub(crate) flags: Flags,
+    flags: AtomicU16,
+    /// How long its calls took.
+    pub(crate) times: Times,
     /// It came by SCRIPT LOAD.
     kept: AtomicBool,
     /// When it was last used, by the registry's count.
@@ -54,6 +60,17 @@ impl Script {
         &self.body[self.code..]
     }
 
+    /// Its own flags.
+    pub(crate) fn flags(&self) -> Flags {
+        Flags::from_bits(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Gives it these flags; whether its body has a shebang stays.
+    fn set_flags(&self, flags: Flags) {
+        let flags = flags | self.flags().and(Flags::SHEBANG);
+        self.flags.store(flags.bits(), Ordering::Relaxed);
+    }
+
     /// The SHA-1 as text.
     pub(crate) fn name(&self) -> &str {
         std::str::from_utf8(&self.sha).unwrap_or_default()
@@ -61,9 +78,9 @@ impl Script {
 }
 
 /// All scripts of a store.
-#[derive(Default)]
 pub(crate) struct Registry {
     scripts: RwLock<Scripts>,
+    memory: Arc<Memory>,
     clock: AtomicU64,
     hasher: foldhash::fast::RandomState,
 }
@@ -76,12 +93,30 @@ struct Scripts {
     evals: usize,
     /// Bytes of all bodies.
     bytes: usize,
+    /// Flags by SHA-1, of scripts that are known or are not.
+    presets: HashMap<Sha, Flags, foldhash::fast::RandomState>,
+    /// The same bytes and those of `presets`, as used memory.
+    outside: Outside,
 }
 
 /// What one script takes beside its body, in bytes: its record, and its places in both tables.
 const OVERHEAD: usize = size_of::<Script>() + 2 * size_of::<Sha>() + 32;
 
+/// What a script's flags take, in bytes.
+const PRESET: usize = 2 * size_of::<(Sha, Flags)>();
+
+impl Scripts {
+    fn account(&mut self, memory: &Arc<Memory>) {
+        let bytes = self.bytes + self.presets.len() * PRESET;
+        self.outside.set(memory, bytes);
+    }
+}
+
 impl Registry {
+    pub(crate) fn new(memory: Arc<Memory>) -> Registry {
+        Registry { scripts: RwLock::default(), memory, clock: AtomicU64::new(0), hasher: Default::default() }
+    }
+
     fn hash(&self, body: &[u8]) -> u64 {
         std::hash::BuildHasher::hash_one(&self.hasher, body)
     }
@@ -130,11 +165,15 @@ impl Registry {
             sha,
             body: body.into(),
             code,
-            flags,
+            flags: AtomicU16::new(flags.bits()),
+            times: Times::default(),
             kept: AtomicBool::new(kept),
             used: AtomicU64::new(now),
             in_turn: AtomicBool::new(false),
         });
+        if let Some(flags) = scripts.presets.get(&sha) {
+            script.set_flags(*flags);
+        }
         if !kept {
             scripts.evals += 1;
             if scripts.evals > EVALS_MAX {
@@ -144,7 +183,29 @@ impl Registry {
         scripts.bytes += body.len() + OVERHEAD;
         scripts.by_sha.insert(sha, script.clone());
         scripts.by_body.insert_unique(hash, script.clone(), |script| self.hash(&script.body));
+        scripts.account(&self.memory);
         script
+    }
+
+    /// Gives the script of this SHA-1 flags, whether it is known or not; false if so many have flags already.
+    pub(crate) fn set_flags(&self, sha: Sha, flags: Flags) -> bool {
+        let mut scripts = self.scripts.write();
+        if scripts.presets.len() >= PRESETS_MAX && !scripts.presets.contains_key(&sha) {
+            return false;
+        }
+        scripts.presets.insert(sha, flags);
+        if let Some(script) = scripts.by_sha.get(&sha) {
+            script.set_flags(flags);
+        }
+        scripts.account(&self.memory);
+        true
+    }
+
+    /// All scripts, in the order of their SHA-1.
+    pub(crate) fn all(&self) -> Vec<Arc<Script>> {
+        let mut all: Vec<Arc<Script>> = self.scripts.read().by_sha.values().cloned().collect();
+        all.sort_unstable_by_key(|script| script.sha);
+        all
     }
 
     /// Forgets the body of EVAL that was unused for longest.
@@ -156,6 +217,7 @@ impl Registry {
             entry.remove();
         }
         scripts.evals -= 1;
+        // Whoever adds one accounts for both.
         scripts.bytes -= oldest.body.len() + OVERHEAD;
     }
 
@@ -166,7 +228,6 @@ impl Registry {
     }
 
     /// Number of scripts, and the bytes they take.
-    #[allow(dead_code, reason = "INFO does not say it yet")]
     pub(crate) fn size(&self) -> (usize, usize) {
         let scripts = self.scripts.read();
         (scripts.by_sha.len(), scripts.bytes)
@@ -179,7 +240,8 @@ mod tests {
 
     #[test]
     fn bodies_of_eval_are_forgotten_and_loaded_ones_are_not() {
-        let registry = Registry::default();
+        let memory = Arc::new(Memory::new());
+        let registry = Registry::new(memory.clone());
         let body = |n: usize| format!("return {n}").into_bytes();
         let loaded = registry.add(&body(0), Flags::NONE, 0, true);
         registry.add(&body(1), Flags::NONE, 0, false);
@@ -192,8 +254,9 @@ mod tests {
         assert!(registry.by_body(&body(2)).is_none());
         assert_eq!(registry.size().0, EVALS_MAX + 1);
         assert!(registry.by_sha(&loaded.sha.to_ascii_uppercase()).is_some());
+        assert_eq!(memory.outside(), registry.size().1 as u64, "bodies count as used memory");
         registry.flush();
-        assert_eq!(registry.size(), (0, 0));
+        assert_eq!((registry.size(), memory.outside()), ((0, 0), 0));
         assert!(registry.by_sha(&loaded.sha).is_none());
     }
 

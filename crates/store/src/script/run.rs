@@ -18,6 +18,7 @@ use super::IN_TURN;
 use super::active::{Active, Waits};
 use super::api::write_number;
 use super::code::Code;
+use super::command::Start;
 use super::control::Control;
 use super::convert;
 use super::interpreter::{Interpreter, Name};
@@ -50,7 +51,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// A call of code with these flags, through a command with `more` flags.
-    pub(crate) fn new(inner: &Inner, code: Code, flags: Flags, more: Flags, keys: usize, db: u32) -> Call {
+    pub(crate) fn new(start: &Start<'_>, code: Code, flags: Flags, more: Flags, keys: usize) -> Call {
         let by = match (&code, more.has(Flags::NO_WRITES)) {
             (Code::Script(_), false) => "evalsha",
             (Code::Script(_), true) => "evalsha_ro",
@@ -58,8 +59,8 @@ impl Call {
             (Code::Function(..), true) => "fcall_ro",
             (Code::Load(_), _) => "function",
         };
-        let control = Arc::new(Control::new(inner.ticket_id(), code));
-        Call { control, keys, db, flags: flags | more, by }
+        let control = Arc::new(Control::new(start.inner.ticket_id(), code, start.client));
+        Call { control, keys, db: start.db, flags: flags | more, by }
     }
 
     fn code(&self) -> &Code {
@@ -114,6 +115,8 @@ pub(crate) struct Job {
     /// It goes on on a thread of its own.
     leaves: bool,
     is_listed: bool,
+    /// Its section has its name, and others can stop it.
+    is_named: bool,
 }
 
 /// An interpreter with a script in it.
@@ -181,9 +184,7 @@ pub(crate) fn start(
         }
     };
     let mut job = Job::new(inner, call, Words::new(words), form, stage, leaves);
-    if job.has_begun() {
-        job.list();
-    }
+    job.list();
     Some(job.parked())
 }
 
@@ -217,7 +218,7 @@ impl Runs {
                 return Err(NotBegun::Failed(text.into(), section));
             }
         };
-        call.control.section.store(section.as_ref().map_or(0, Section::id), Ordering::SeqCst);
+        call.control.begin(section.as_ref());
         if let Some(section) = &mut section {
             let denies = inner.scripts.denies_undeclared() && !call.flags.has(Flags::UNDECLARED);
             section.extend_as(if denies { None } else { Some(call.mode()) });
@@ -253,7 +254,10 @@ impl Runs {
     fn end(mut self, inner: &Inner, call: &Call, burst: Burst, out: &mut dyn ReplySink) -> Option<Section> {
         let lua = self.coroutine.thread();
         let mut is_sound = match call.code() {
-            Code::Script(_) => true,
+            Code::Script(script) => {
+                script.times.add(call.control.took());
+                true
+            }
             Code::Function(library, _) => self.interpreter.adopt(std::slice::from_ref(library)),
             Code::Load(load) => {
                 let is_sound = self.end_load(inner, load, burst, out);
@@ -479,8 +483,8 @@ impl Job {
 
     fn new(inner: &Arc<Inner>, call: Call, words: Words, form: ReplyForm, stage: Stage, leaves: bool) -> Box<Job> {
         let (inner, touched) = (inner.clone(), Vec::new());
-        let (wants_everything, is_listed) = (false, false);
-        Box::new(Job { inner, call, words, form, stage, touched, wants_everything, leaves, is_listed })
+        let (wants_everything, is_listed, is_named) = (false, false, false);
+        Box::new(Job { inner, call, words, form, stage, touched, wants_everything, leaves, is_listed, is_named })
     }
 
     fn parked(self: Box<Self>) -> Parked {
@@ -508,7 +512,22 @@ impl Job {
 
     /// Goes on: as far as it comes in a slice. `is_patient` says that the thread may be kept for long.
     pub(crate) fn step(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
+        let step = self.go_on(context, is_patient);
+        if let Step::Waits = step {
+            self.list();
+            self.call.control.listen(context.waker());
+            if self.call.control.is_killed() {
+                return self.killed();
+            }
+        }
+        step
+    }
+
+    fn go_on(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
         loop {
+            if self.call.control.is_killed() {
+                return self.killed();
+            }
             if let Stage::Keys(wait) = &mut self.stage {
                 match std::pin::Pin::new(wait).poll(context) {
                     Poll::Pending => return Step::Waits,
@@ -534,9 +553,6 @@ impl Job {
                         return step;
                     }
                 }
-            }
-            if self.call.control.is_killed() {
-                return self.killed();
             }
             if self.leaves && !is_patient {
                 return Step::Forced;
@@ -645,6 +661,10 @@ impl Job {
         let mut section = None;
         let reply = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Runs(runs) => self.form.collect(|out| section = runs.kill(&self.call, out)),
+            Stage::Ready(held) => {
+                section = held;
+                self.form.collect(|out| out.error(KILLED))
+            }
             _ => self.form.collect(|out| out.error(KILLED)),
         };
         self.unlist();
@@ -664,7 +684,8 @@ impl Job {
     /// everything if it wanted no key but that.
     fn begin_anew(&mut self, key: Option<(u32, Box<[u8]>, Mode)>) {
         let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
-        self.call.control.restarts.fetch_add(1, Ordering::SeqCst);
+        self.call.control.begin_anew();
+        self.is_named = false;
         if let Some(mut section) = runs.discard() {
             self.touched.extend(section.give_up());
         }
@@ -677,21 +698,22 @@ impl Job {
         });
     }
 
-    /// Lets others see the script.
+    /// Lets others see the script, and what it has by now.
     fn list(&mut self) {
-        if std::mem::replace(&mut self.is_listed, true) {
-            return;
+        let control = &self.call.control;
+        if !std::mem::replace(&mut self.is_listed, true) {
+            // Somebody who waits may look at it from here on.
+            let _ = control.called.set((self.call.by, self.call.keys, self.words.clone()));
+            self.inner.scripts.running.enter(control);
         }
-        // Somebody who waits may look at it from here on.
-        let _ = self.call.control.called.set((self.call.by, self.call.keys, self.words.clone()));
-        self.inner.scripts.running.enter(&self.call.control);
-        let name = self.call.code().owner();
-        if let Stage::Runs(runs) = &mut self.stage {
-            *self.call.control.stopper.lock() = Some(runs.interpreter.state.stopper());
+        let Stage::Runs(runs) = &mut self.stage else { return };
+        if !std::mem::replace(&mut self.is_named, true) {
+            *control.stopper.lock() = Some(runs.interpreter.state.stopper());
             if let Some(section) = &runs.active().section {
-                section.set_owner(&name);
+                section.set_owner(&control.code.owner());
             }
         }
+        control.note_section(runs.active().section.as_ref());
     }
 
     fn unlist(&mut self) {

@@ -31,6 +31,8 @@ impl Flags {
     pub(crate) const LEGACY_FLOAT: Flags = Flags(1 << 7);
     /// The script begins with a shebang, so what it may do is known before it runs.
     pub(crate) const SHEBANG: Flags = Flags(1 << 8);
+    /// The script says nothing of flags, so those of `default_lua_flags` are its own.
+    pub(crate) const UNSAID: Flags = Flags(1 << 9);
 
     /// The names of flags.
     pub(crate) const NAMES: &'static [(&'static str, Flags)] = &[
@@ -43,6 +45,21 @@ impl Flags {
         ("disable-atomicity", Flags::NON_ATOMIC),
         ("legacy-float", Flags::LEGACY_FLOAT),
     ];
+
+    /// As a number, to be kept in an atomic.
+    pub(crate) fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// What [`bits`](Self::bits) said.
+    pub(crate) fn from_bits(bits: u16) -> Flags {
+        Flags(bits)
+    }
+
+    /// Those of `other` that are set here, too.
+    pub(crate) fn and(self, other: Flags) -> Flags {
+        Flags(self.0 & other.0)
+    }
 
     /// The flag of this name.
     pub(crate) fn named(name: &[u8]) -> Option<Flags> {
@@ -111,6 +128,18 @@ pub(crate) fn flags(list: &[u8], separates: impl Fn(u8) -> bool, place: &str) ->
         let known = Flags::named(name);
         flags = flags
             | known.ok_or_else(|| format!("ERR Unexpected flag in {place}: {}", String::from_utf8_lossy(name)))?;
+    }
+    Ok(flags)
+}
+
+/// Flags as a parameter or SCRIPT FLAGS names them: between commas, semicolons or blanks. The text of the error is
+/// Dragonfly's.
+pub(crate) fn listed(list: &[u8]) -> Result<Flags, String> {
+    let names = list.split(|byte| matches!(byte, b',' | b';' | b' ')).filter(|name| !name.is_empty());
+    let mut flags = Flags::NONE;
+    for name in names {
+        let known = Flags::named(name);
+        flags = flags | known.ok_or_else(|| format!("Invalid flag: {}", String::from_utf8_lossy(name)))?;
     }
     Ok(flags)
 }

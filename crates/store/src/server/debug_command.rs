@@ -9,6 +9,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
 use crate::clock::{TICKS_PER_S, idle_ticks};
+use crate::execute::Origin;
 use crate::glob;
 use crate::park::{Parked, ReplyForm, Waits};
 use crate::rdb;
@@ -253,7 +254,8 @@ fn populate(context: &Context<'_>, count: &[u8], rest: &[&[u8]], out: &mut Reply
         let mut reply = Vec::new();
         let mut sink = ReplyWriter::new(&mut reply, Protocol::Resp2);
         // A key that is held exists, or will be made by who waits before this.
-        drop(inner.start(&inner, spec, &[b"SETNX", &key, &value], db, ReplyForm::Value, &mut sink));
+        let origin = Origin { db, client: 0 };
+        drop(inner.start(&inner, spec, &[b"SETNX", &key, &value], origin, ReplyForm::Value, &mut sink));
         next += 1;
         false
     };

@@ -20,7 +20,7 @@ use crate::Inner;
 use crate::catalogue::{self, CommandSpec, Cost, Flags};
 use crate::command::c_string;
 use crate::config::ServerOptions;
-use crate::execute::FAILED;
+use crate::execute::{FAILED, Origin};
 use crate::memory::OOM;
 use crate::names::Names;
 use crate::park::{Parked, ReplyForm};
@@ -633,8 +633,9 @@ impl Context<'_> {
     /// Hands a command over to the store.
     fn run_on_keyspace(&mut self, spec: &'static CommandSpec, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
         let inner = &self.worker.server.store.0;
-        let (db, form) = (self.session.db, ReplyForm::Wire(self.session.protocol));
-        match touching_or_not(self.session.no_touch, spec, || inner.start(inner, spec, args, db, form, out)) {
+        let origin = Origin { db: self.session.db, client: self.client.id };
+        let form = ReplyForm::Wire(self.session.protocol);
+        match touching_or_not(self.session.no_touch, spec, || inner.start(inner, spec, args, origin, form, out)) {
             None => Outcome::Done,
             Some(parked) => Outcome::Parked(parked),
         }

@@ -157,20 +157,29 @@ fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "maxmemory_human:{}", human(options.maxmemory))?;
     writeln!(out, "maxmemory_policy:{}", options.maxmemory_policy.name())?;
     writeln!(out, "mem_fragmentation_ratio:{:.2}", rss as f64 / used.max(1) as f64)?;
-    writeln!(out, "mem_clients_normal:{}", context.worker.server.store.0.memory.outside())?;
+    let scripts = server.store.0.scripts.usage();
+    writeln!(out, "mem_clients_normal:{}", outside.saturating_sub(scripts.bytes()))?;
     writeln!(out, "mem_fragmentation_bytes:{}", rss as i64 - used as i64)?;
-    // Interpreters, replicas, an append-only file: there are none.
-    for name in ["used_memory_lua", "used_memory_vm_total", "used_memory_scripts"] {
-        writeln!(out, "{name}:0\n{name}_human:0B")?;
+    let total = scripts.eval_bytes + scripts.function_bytes;
+    let bodies = (scripts.script_bytes + scripts.library_bytes) as u64;
+    for (name, bytes) in
+        [("used_memory_lua", scripts.eval_bytes), ("used_memory_vm_total", total), ("used_memory_scripts", bodies)]
+    {
+        writeln!(out, "{name}:{bytes}\n{name}_human:{}", human(bytes))?;
     }
+    for (name, value) in [
+        ("used_memory_vm_eval", scripts.eval_bytes),
+        ("used_memory_scripts_eval", scripts.script_bytes as u64),
+        ("used_memory_vm_functions", scripts.function_bytes),
+        ("used_memory_functions", scripts.library_bytes as u64),
+        ("number_of_cached_scripts", scripts.scripts as u64),
+        ("number_of_functions", scripts.functions as u64),
+        ("number_of_libraries", scripts.libraries as u64),
+    ] {
+        writeln!(out, "{name}:{value}")?;
+    }
+    // Replicas, an append-only file: there are none.
     for name in [
-        "used_memory_vm_eval",
-        "used_memory_scripts_eval",
-        "used_memory_vm_functions",
-        "used_memory_functions",
-        "number_of_cached_scripts",
-        "number_of_functions",
-        "number_of_libraries",
         "mem_not_counted_for_evict",
         "mem_replication_backlog",
         "mem_total_replication_buffers",

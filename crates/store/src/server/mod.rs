@@ -505,8 +505,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     limits::LFU_DECAY.set(options.lfu_decay_time.into());
     store.limit_memory(options.maxmemory, options.maxmemory_policy);
     store.0.notifier.set_classes(options.notify_keyspace_events);
-    let busy_after_ms = u64::try_from(options.busy_reply_threshold_ms).unwrap_or(0);
-    store.0.scripts.set(options.lua_undeclared_keys == "deny", busy_after_ms);
+    store.0.scripts.set(options);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }
 

@@ -443,6 +443,7 @@ impl Exec {
             inner: &self.inner,
             words: &words,
             db: self.db,
+            client: context.client.id,
             form: ReplyForm::Wire(protocol),
             section: Some(&place),
         };
@@ -688,7 +689,9 @@ impl Rest {
             if let Handler::Script(handle) = spec.handler {
                 let place = RefCell::new(Some(section));
                 let (inner, form) = (self.inner.clone(), ReplyForm::Value);
-                let start = Start { inner: &inner, words: &words, db: self.db, form, section: Some(&place) };
+                // Its client has gone.
+                let client = 0;
+                let start = Start { inner: &inner, words: &words, db: self.db, client, form, section: Some(&place) };
                 if let Some(Parked(Waits::Script(script))) = handle(&start, &mut ReplyBuilder::new()) {
                     drop(words);
                     return script.leave(move |ended| {
