@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use sluicegate_bench::origin;
 use sluicegate_config::model::{Bind, BindAddress};
 use sluicegate_proxy::listener::{self, Bound, SystemSockets};
-use sluicegate_proxy::log::{Identity, Logger};
+use sluicegate_proxy::log::{Identity, Logger, Severity};
 use sluicegate_proxy::process::{Phase, Process};
 use sluicegate_proxy::running::{Engines, Parts, Running, build};
 use sluicegate_proxy::worker::{self, Worker, WorkerTask};
@@ -109,7 +109,15 @@ fn start(
     for (section, options) in config.stores.iter().zip(options) {
         let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
         engines.insert(section.name.clone(), Arc::new(store.clone()) as Arc<dyn Engine>);
-        servers.push(Server::new(store.clone(), options));
+        let server = Server::new(store.clone(), options);
+        let (logger, targets, name) = (logger.clone(), config.global.log.clone(), section.name.clone());
+        server.set_script_log(move |level, text| {
+            // Debug, info for what Redis calls verbose, notice, warning.
+            let severity = Severity::from_level([7, 6, 5, 4][usize::from(level.min(3))]);
+            let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
+            logger.send(&targets, severity, format!("store {name}: {text}").as_bytes());
+        });
+        servers.push(server);
         stores.push(store);
     }
     let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;

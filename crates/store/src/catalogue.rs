@@ -347,6 +347,42 @@ static ROWS: LazyLock<Vec<&'static CommandSpec>> = LazyLock::new(|| all().collec
 /// The rows of [`all`] by name.
 pub(crate) static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(all().map(|spec| spec.name)));
 
+/// For each command the number of the first one of its container: those of containers are numbered behind all commands.
+static FIRST_SUBCOMMANDS: LazyLock<Vec<u16>> = LazyLock::new(|| {
+    let mut next = ROWS.len() as u16;
+    let first = ROWS.iter().map(|spec| {
+        next += spec.subcommands.len() as u16;
+        next - spec.subcommands.len() as u16
+    });
+    first.collect()
+});
+
+/// A row with its number, under which it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbered {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) number: u16,
+}
+
+impl Numbered {
+    /// The command of this name, in any case.
+    pub(crate) fn find(name: &[u8]) -> Option<Numbered> {
+        NAMES.find(name).map(|number| Numbered { spec: ROWS[usize::from(number)], number })
+    }
+
+    /// The command of this container and this name, in any case.
+    pub(crate) fn subcommand(self, name: &[u8]) -> Option<Numbered> {
+        let place = self.spec.subcommands.iter().position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))?;
+        let number = FIRST_SUBCOMMANDS[usize::from(self.number)] + place as u16;
+        Some(Numbered { spec: &self.spec.subcommands[place], number })
+    }
+
+    /// How many numbers there are.
+    pub(crate) fn count() -> usize {
+        ROWS.iter().map(|spec| 1 + spec.subcommands.len()).sum()
+    }
+}
+
 /// Every row, by group.
 pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
     command::TABLES.iter().flat_map(|table| table.iter())

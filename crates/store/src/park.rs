@@ -119,10 +119,11 @@ pub(crate) enum Waits {
 }
 
 impl Parked {
-    /// The ticket of a command that waits for a held key.
+    /// The ticket of a command that waits for a held key, or of a script that waits for its keys.
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match &self.0 {
             Waits::Ticket(ticket) => Some(ticket),
+            Waits::Script(script) => script.ticket(),
             _ => None,
         }
     }

@@ -147,6 +147,13 @@ impl Future for SectionWait {
     }
 }
 
+impl SectionWait {
+    /// The place in the queues of its keys, once it stands there.
+    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        self.ticket.as_ref().filter(|_| self.queued)
+    }
+}
+
 impl Drop for SectionWait {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take()

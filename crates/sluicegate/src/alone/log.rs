@@ -13,12 +13,34 @@ use parking_lot::Mutex;
 /// How much a line matters, in Redis's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// `.`
+    Debug,
+    /// `-`
+    Verbose,
     /// `*`
     Notice,
     /// `#`
     Warning,
     /// None is.
     Nothing,
+}
+
+impl Level {
+    /// The level of this number, from the one that matters least.
+    pub fn from_number(number: u8) -> Level {
+        [Level::Debug, Level::Verbose, Level::Notice].get(usize::from(number)).copied().unwrap_or(Level::Warning)
+    }
+
+    /// The level of this name.
+    fn named(name: &str) -> Level {
+        match name {
+            "debug" => Level::Debug,
+            "verbose" => Level::Verbose,
+            "nothing" => Level::Nothing,
+            "warning" => Level::Warning,
+            _ => Level::Notice,
+        }
+    }
 }
 
 /// Where lines go.
@@ -39,21 +61,33 @@ impl Log {
             b"" => None,
             path => Some(File::options().append(true).create(true).open(super::path_of(path))?),
         };
-        let least = match level {
-            "nothing" => Level::Nothing,
-            "warning" => Level::Warning,
-            _ => Level::Notice,
-        };
-        Ok(Log { file: file.map(Mutex::new), least })
+        Ok(Log { file: file.map(Mutex::new), least: Level::named(level) })
+    }
+
+    /// Writes a line of a script: its level as a number, and the `loglevel` of now. What is no text in it is replaced, and
+    /// so is what would end the line.
+    pub fn say_for_script(&self, level: u8, loglevel: &str, text: &[u8]) {
+        let (level, least) = (Level::from_number(level), Level::named(loglevel));
+        if level >= least && least != Level::Nothing {
+            self.write(level, &String::from_utf8_lossy(text).replace(char::is_control, " "));
+        }
     }
 
     /// Writes a line. One that can't be written is lost, as there is nobody left to tell.
     pub fn say(&self, level: Level, text: &str) {
-        if level < self.least || self.least == Level::Nothing {
-            return;
+        if level >= self.least && self.least != Level::Nothing {
+            self.write(level, text);
         }
+    }
+
+    fn write(&self, level: Level, text: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mark = if level == Level::Notice { '*' } else { '#' };
+        let mark = match level {
+            Level::Debug => '.',
+            Level::Verbose => '-',
+            Level::Notice => '*',
+            Level::Warning | Level::Nothing => '#',
+        };
         let when = local(now.as_secs() as i64);
         let line = format!("{}:M {when}.{:03} {mark} {text}\n", std::process::id(), now.subsec_millis());
         let _ = match &self.file {

@@ -86,6 +86,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>) -> Result<ExitCode, St
     }
     let log = Log::open(&process.logfile, process.loglevel)
         .map_err(|error| format!("Can't open the log file: {}", reason(&error)))?;
+    let log = Arc::new(log);
     let supervised = supervised(process.supervised);
     let mut waiting = None;
     if process.daemonize && supervised.is_none() {
@@ -150,6 +151,11 @@ fn start(mut options: ServerOptions, file: Option<&Path>) -> Result<ExitCode, St
     if let Some(file) = &file {
         server.set_config_file(&file.display().to_string());
     }
+    let (script_log, of_scripts) = (log.clone(), Arc::downgrade(&server));
+    server.set_script_log(move |level, text| {
+        let options = of_scripts.upgrade().map(|server| server.options());
+        script_log.say_for_script(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
+    });
     log.say(Level::Warning, "Server initialized");
     let ended = serve(&log, &store, &server, sockets, waiting, supervised);
     if let Some(path) = &pidfile {

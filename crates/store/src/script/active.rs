@@ -11,12 +11,12 @@ use super::source::Flags;
 use super::take::Take;
 use crate::Inner;
 use crate::big::{carry_out, takes_long};
-use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler};
+use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
 use crate::command::DB_RANGE;
 use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Words};
-use crate::section::{Section, SectionError};
+use crate::section::{Section, SectionError, SectionWait};
 
 /// Commands that read-only scripts may not call either: in Redis their effects go to replicas.
 const ALSO_WRITES: [&str; 3] = ["pfcount", "publish", "spublish"];
@@ -28,6 +28,8 @@ pub(crate) enum Waits {
     Key(Take),
     /// It has to go to a script thread with a command that takes long.
     Thread,
+    /// A script that is not atomic: for keys that it locks.
+    Lock(SectionWait),
     /// A script that is not atomic: for a command that was parked.
     Command(Parked),
     /// Its reply.
@@ -40,6 +42,8 @@ pub(crate) enum Waits {
 pub(crate) enum Ran {
     /// Its reply has been written.
     Replied,
+    /// It was refused before it ran; the error has been written.
+    Rejected,
     /// The script must wait; see [`Waits`].
     Waits,
 }
@@ -59,33 +63,38 @@ pub(crate) struct Active {
     pub(crate) is_patient: bool,
     /// It has called a command that its caller must not have called before memory was full.
     pub(crate) ignores_memory: bool,
+    /// The row of the last command.
+    pub(crate) row: u16,
 }
 
 impl Active {
     /// Carries out a command and writes its reply, encoded; an error alone if the reply is not wanted.
     pub(crate) fn execute(
         &mut self,
-        spec: Option<&'static CommandSpec>,
+        row: Option<Numbered>,
         words: &[&[u8]],
         wants_reply: bool,
         out: &mut Vec<u8>,
     ) -> Ran {
         let error = |out: &mut Vec<u8>, text: &str| {
             ReplyWriter::new(out, Protocol::Resp2).error(text);
-            Ran::Replied
+            Ran::Rejected
         };
-        let Some(mut spec) = spec else {
+        self.row = u16::MAX;
+        let Some(mut row) = row else {
             return match crate::redis::refusal(words[0]) {
                 Some(text) => error(out, &text),
                 None => error(out, "ERR Unknown Redis command called from script"),
             };
         };
-        if !spec.subcommands.is_empty() && words.len() >= 2 {
-            let Some(found) = spec.subcommand(words[1]) else {
+        if !row.spec.subcommands.is_empty() && words.len() >= 2 {
+            let Some(found) = row.subcommand(words[1]) else {
                 return error(out, "ERR Unknown Redis command called from script");
             };
-            spec = found;
+            row = found;
         }
+        let spec = row.spec;
+        self.row = row.number;
         if !spec.takes(words.len()) {
             return error(out, "ERR Wrong number of args calling Redis command from script");
         }
@@ -213,7 +222,12 @@ impl Active {
                 Some(_) => out.error(DB_RANGE),
                 None => out.error("ERR value is not an integer or out of range"),
             },
-            _ => out.error("ERR This Redis command is not allowed from script"),
+            _ => {
+                if !self.inner.scripts.tell(self.row, words, &mut out) {
+                    out.error("ERR This Redis command is not allowed from script");
+                    return Ran::Rejected;
+                }
+            }
         }
         Ran::Replied
     }

@@ -12,6 +12,8 @@ use sluicegate_wire::resp::Protocol;
 
 use super::active::{Ran, Waits};
 use super::convert::push_reply;
+use super::counts::Came;
+use super::dragonfly;
 use super::interpreter::{Host, Name, host_of};
 use super::registry::sha_of;
 
@@ -30,6 +32,8 @@ enum How {
     Acall,
     /// As `Pcall`; the reply is dropped.
     Apcall,
+    /// As `Pcall`; a hash of the reply is returned, seeded with the first argument. The words come behind the second.
+    Hash,
 }
 
 impl How {
@@ -38,8 +42,14 @@ impl How {
             0 => How::Call,
             1 => How::Pcall,
             2 => How::Acall,
-            _ => How::Apcall,
+            3 => How::Apcall,
+            _ => How::Hash,
         }
+    }
+
+    /// Arguments before the words.
+    fn before(self) -> c_int {
+        if self == How::Hash { 2 } else { 0 }
     }
 
     fn raises(self) -> bool {
@@ -47,7 +57,7 @@ impl How {
     }
 
     fn wants_reply(self) -> bool {
-        matches!(self, How::Call | How::Pcall)
+        matches!(self, How::Call | How::Pcall | How::Hash)
     }
 }
 
@@ -97,6 +107,10 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
         set_functions(lua, OF_SCRIPTS);
         sluicegate_script::seal(lua);
         sluicegate_script::push_globals(lua);
+        dragonfly::push_table(lua);
+        ffi::lua_pushstring(lua, c"dragonfly".as_ptr());
+        ffi::lua_insert(lua, -2);
+        ffi::lua_rawset(lua, -3);
         for name in [c"redis", c"server"] {
             ffi::lua_pushstring(lua, name.as_ptr());
             ffi::lua_pushvalue(lua, -3);
@@ -128,7 +142,7 @@ pub(super) unsafe fn push_table(
     }
 }
 
-unsafe fn set_functions(lua: *mut lua_State, functions: &[(&CStr, lua_CFunction)]) {
+pub(super) unsafe fn set_functions(lua: *mut lua_State, functions: &[(&CStr, lua_CFunction)]) {
     // SAFETY: as `push_table`.
     unsafe {
         for (name, function) in functions {
@@ -168,31 +182,38 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
             return failed(lua, how, c"redis.call/pcall can only be called inside a script invocation");
         }
         let count = ffi::lua_gettop(lua);
-        if count == 0 {
+        if count <= how.before() {
             return failed(lua, how, c"Please specify at least one argument for this redis lib call");
         }
-        if !words(lua, host, count) {
+        if !words(lua, host, how.before() + 1, count) {
             return failed(lua, how, c"Lua redis lib command arguments must be strings or integers");
         }
         let name = host.words[0];
-        let spec = host.find(name);
+        let row = host.find(name);
         let Host { active: Some(active), reply, words, .. } = host else { return 0 };
         reply.clear();
-        match active.execute(spec, words, how.wants_reply(), reply) {
+        match active.execute(row, words, how.wants_reply(), reply) {
             Ran::Replied => answer(lua, host_of(lua), how),
+            Ran::Rejected => {
+                if active.row != u16::MAX {
+                    host.counts.add(active.row, Came::Rejected);
+                }
+                give(lua, host_of(lua), how)
+            }
             Ran::Waits => wait(lua, host_of(lua), how),
         }
     }
 }
 
-/// Reads the words of a command; false if one is no word.
-unsafe fn words(lua: *mut lua_State, host: &mut Host, count: c_int) -> bool {
+/// Reads the words of a command, which are the arguments from the first to the last one given; false if one is no word.
+pub(super) unsafe fn words(lua: *mut lua_State, host: &mut Host, first: c_int, last: c_int) -> bool {
     // SAFETY: what is kept points to strings on the stack, and into a buffer that has room for all numbers.
     unsafe {
         host.words.clear();
         host.digits.clear();
+        let count = last - first + 1;
         host.words.reserve(count as usize);
-        for index in 1..=count {
+        for index in first..=last {
             let word: &'static [u8] = match ffi::lua_type(lua, index) {
                 ffi::LUA_TSTRING => {
                     let mut len = 0;
@@ -249,10 +270,25 @@ fn write_as(out: &mut Vec<u8>, format: &CStr, value: f64) {
     out.extend_from_slice(&text[..usize::try_from(len).unwrap_or(0).min(DIGITS_MAX - 1)]);
 }
 
+/// Counts a command that ran, and gives its reply to the script.
+unsafe fn answer(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
+    // SAFETY: as `give`.
+    unsafe {
+        if let Some(active) = &host.active {
+            let came = if host.reply.first() == Some(&b'-') { Came::Failed } else { Came::Well };
+            host.counts.add(active.row, came);
+        }
+        give(lua, host, how)
+    }
+}
+
 /// Gives the reply to the script.
-unsafe fn answer(lua: *mut lua_State, host: &Host, how: How) -> c_int {
+unsafe fn give(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     // SAFETY: the reply was just encoded, and belongs to the host.
     unsafe {
+        if how == How::Hash {
+            return dragonfly::push_hash(lua, host);
+        }
         let is_error = host.reply.first() == Some(&b'-');
         if !(how.wants_reply() || is_error && how.raises()) {
             return 0;
@@ -297,6 +333,15 @@ unsafe fn go_on(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_int {
         }
         answer(lua, host, how)
     }
+}
+
+/// `dragonfly.ihash(hash, sorted, command…)`.
+///
+/// # Safety
+/// As any C function.
+pub(super) unsafe fn ihash(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `call`.
+    unsafe { command(lua, How::Hash) }
 }
 
 /// An error of the call itself: raised, or a value.
@@ -499,7 +544,7 @@ unsafe fn acl_check_cmd(lua: *mut lua_State) -> c_int {
             return fail(lua, c"Please specify at least one argument for this redis lib call");
         }
         let host = host_of(lua);
-        if !words(lua, host, count) {
+        if !words(lua, host, 1, count) {
             return fail(lua, c"Lua redis lib command arguments must be strings or integers");
         }
         let name = host.words[0];

@@ -88,7 +88,10 @@ impl Control {
     /// Notes that it runs in this section, or without one.
     pub(crate) fn begin(&self, section: Option<&Section>) {
         self.note_section(section);
-        self.began_us.store(self.made.elapsed().as_micros() as u64, Ordering::Relaxed);
+        // One that nobody has seen yet has not waited.
+        if self.called.get().is_some() {
+            self.began_us.store(self.made.elapsed().as_micros() as u64, Ordering::Relaxed);
+        }
         self.has_begun.store(true, Ordering::SeqCst);
     }
 

@@ -215,7 +215,7 @@ fn stats(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     let scripts = &start.inner.scripts;
     out.map(2);
     out.bulk(b"running_script");
-    let running = scripts.running.all().into_iter().filter(|control| control.code.is_function());
+    let running = scripts.running.begun().into_iter().filter(|control| control.code.is_function());
     match running.max_by_key(|control| control.age()) {
         Some(control) => show_running(&control, out),
         None => out.null(),

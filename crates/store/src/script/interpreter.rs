@@ -18,10 +18,11 @@ use sluicegate_script::{Chance, Coroutine, Error, FunctionRef, MemoryLimit, Stat
 use super::active::Active;
 use super::api;
 use super::code::Code;
+use super::counts::Counts;
 use super::environment::{self, Environments, Loading};
 use super::library::{self, Library, Load};
 use super::registry::Script;
-use crate::catalogue::{self, CommandSpec};
+use crate::catalogue::Numbered;
 use crate::memory::{Memory, Outside};
 
 /// Interpreters that rest, at most.
@@ -72,7 +73,7 @@ const NAMES: [&str; 10] = [
 struct Known {
     name: [u8; 24],
     len: u8,
-    spec: Option<&'static CommandSpec>,
+    row: Option<Numbered>,
 }
 
 /// What C functions find behind their state.
@@ -89,6 +90,8 @@ pub(crate) struct Host {
     pub(crate) environments: Option<Environments>,
     /// Libraries that are being loaded, or just were.
     pub(crate) loading: Option<Loading>,
+    /// What the script has called.
+    pub(crate) counts: Counts,
     names: [c_int; NAMES.len()],
     known: [Known; COMMANDS],
 }
@@ -123,22 +126,22 @@ impl Host {
     }
 
     /// The row of a command's name.
-    pub(crate) fn find(&mut self, name: &[u8]) -> Option<&'static CommandSpec> {
+    pub(crate) fn find(&mut self, name: &[u8]) -> Option<Numbered> {
         let byte = |at: usize| usize::from(name.get(at).copied().unwrap_or_default());
         let sum = name.len().wrapping_add(byte(0) * 7).wrapping_add(byte(name.len() / 2) * 3);
         let known = &mut self.known[sum.wrapping_add(byte(name.len().wrapping_sub(1)) * 5) % COMMANDS];
         if known.name[..usize::from(known.len)] == *name
-            && let Some(spec) = known.spec
+            && let Some(row) = known.row
         {
-            return Some(spec);
+            return Some(row);
         }
-        let spec = catalogue::find(name)?;
+        let row = Numbered::find(name)?;
         if name.len() <= known.name.len() {
             known.name[..name.len()].copy_from_slice(name);
             known.len = name.len() as u8;
-            known.spec = Some(spec);
+            known.row = Some(row);
         }
-        Some(spec)
+        Some(row)
     }
 }
 
@@ -198,6 +201,7 @@ impl Interpreter {
             digits: Vec::new(),
             environments: None,
             loading: None,
+            counts: Counts::new(),
             names: [0; NAMES.len()],
             known: [Known::default(); COMMANDS],
         };

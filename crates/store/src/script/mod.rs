@@ -22,6 +22,8 @@ mod code;
 pub(crate) mod command;
 mod control;
 mod convert;
+mod counts;
+mod dragonfly;
 mod environment;
 mod errors_only;
 pub(crate) mod function_command;
@@ -40,7 +42,11 @@ use std::sync::{Arc, OnceLock};
 
 use crate::config::ServerOptions;
 use crate::memory::Memory;
+use parking_lot::RwLock;
+use sluicegate_wire::resp::ReplyWriter;
+
 use control::Running;
+pub(crate) use counts::Sums;
 use interpreter::Pool;
 use library::Libraries;
 use registry::{Registry, Script};
@@ -57,6 +63,9 @@ const IN_TURN: &[u8] = b"\0scripts in turn";
 /// Writes a line of a script to the server's log: level, text.
 type Log = Box<dyn Fn(u8, &[u8]) + Send + Sync>;
 
+/// Carries out a command of the server: number of its row, words; false if it can't be without a connection.
+type Tell = Box<dyn Fn(u16, &[&[u8]], &mut ReplyWriter<'_>) -> bool + Send + Sync>;
+
 /// What a store has for its scripts.
 pub(crate) struct Scripting {
     pub(crate) registry: Registry,
@@ -65,6 +74,7 @@ pub(crate) struct Scripting {
     pub(crate) running: Running,
     pub(crate) threads: Threads,
     waiters: Waiters,
+    pub(crate) counts: Sums,
     /// Whether keys that were not declared are refused.
     denies_undeclared: AtomicBool,
     /// The flags of scripts that name none.
@@ -72,6 +82,7 @@ pub(crate) struct Scripting {
     /// Age from which on a script can be ended, and those who wait for its keys are told so, in milliseconds; 0: never.
     busy_after_ms: AtomicU64,
     log: OnceLock<Log>,
+    tell: RwLock<Option<Tell>>,
 }
 
 /// What scripts take, and how many there are. Bytes are those that count as used memory.
@@ -103,10 +114,12 @@ impl Scripting {
             running: Running::default(),
             threads: Threads::default(),
             waiters: Waiters::default(),
+            counts: Sums::new(),
             denies_undeclared: AtomicBool::new(false),
             default_flags: AtomicU16::new(0),
             busy_after_ms: AtomicU64::new(5000),
             log: OnceLock::new(),
+            tell: RwLock::new(None),
         }
     }
 
@@ -140,6 +153,24 @@ impl Scripting {
         let (libraries, functions, library_bytes) = self.libraries.size();
         let [eval_bytes, function_bytes] = self.pool.bytes();
         Usage { eval_bytes, function_bytes, scripts, script_bytes, libraries, functions, library_bytes }
+    }
+
+    /// Lets scripts write to a log; the first one that is given stays.
+    pub(crate) fn set_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
+        let _ = self.log.set(Box::new(log));
+    }
+
+    /// Lets scripts call commands that the server carries out and that need no connection.
+    pub(crate) fn set_server(
+        &self,
+        tell: impl Fn(u16, &[&[u8]], &mut ReplyWriter<'_>) -> bool + Send + Sync + 'static,
+    ) {
+        *self.tell.write() = Some(Box::new(tell));
+    }
+
+    /// Carries out a command of the server by the number of its row; false if that needs a connection.
+    fn tell(&self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
+        self.tell.read().as_ref().is_some_and(|tell| tell(row, words, out))
     }
 
     /// Writes a line of a script to the log, if there is one.

@@ -27,7 +27,7 @@ use super::source::Flags;
 use super::take::{Take, Took};
 use super::threads::Done;
 use crate::claim::Claim;
-use crate::hold::Mode;
+use crate::hold::{Mode, Ticket};
 use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
 use crate::section::{Section, SectionError, SectionWait};
 use crate::{Inner, Store};
@@ -233,6 +233,7 @@ impl Runs {
             waits: Waits::Nothing,
             is_patient: false,
             ignores_memory: call.flags.has(Flags::ALLOW_OOM),
+            row: 0,
         });
         let total = matches!(call.code(), Code::Load(_)).then_some(LOAD_MAX);
         Ok(Runs { interpreter, coroutine, arguments, budget: Budget::new(total, None) })
@@ -288,7 +289,9 @@ impl Runs {
     fn put_away(mut self, inner: &Inner, is_sound: bool) -> Option<Section> {
         let section = self.active().section.take();
         let Runs { mut interpreter, coroutine, .. } = self;
-        interpreter.host().active = None;
+        let host = interpreter.host();
+        host.active = None;
+        host.counts.give(&inner.scripts.counts);
         interpreter.state.recycle(coroutine);
         match is_sound {
             true => inner.scripts.pool.give_back(interpreter),
@@ -417,9 +420,12 @@ impl Runs {
 
     /// Gives the script up where it stands, and closes its interpreter.
     fn discard(mut self) -> Option<Section> {
-        let section = self.active().section.take();
+        let active = self.active();
+        let (section, inner) = (active.section.take(), active.inner.clone());
+        let host = self.interpreter.host();
         // A wait for a key ends here, before the section does.
-        self.interpreter.host().active = None;
+        host.active = None;
+        host.counts.give(&inner.scripts.counts);
         section
     }
 }
@@ -598,6 +604,14 @@ impl Job {
                     Poll::Ready(Finished::Wire(bytes)) => active.waits = Waits::Reply(bytes),
                     Poll::Ready(Finished::Value(_)) => unreachable!("bytes were asked for"),
                 },
+                Waits::Lock(mut wait) => match std::pin::Pin::new(&mut wait).poll(context) {
+                    Poll::Pending => {
+                        active.waits = Waits::Lock(wait);
+                        return Step::Waits;
+                    }
+                    Poll::Ready(Ok(section)) => active.lock(section),
+                    Poll::Ready(Err(refused)) => active.waits = Waits::Refused(refused.to_string()),
+                },
                 Waits::Thread if !is_patient => {
                     active.waits = Waits::Thread;
                     return Step::Forced;
@@ -741,6 +755,17 @@ pub(crate) enum Pending {
 impl Pending {
     pub(crate) fn new(job: Box<Job>) -> Pending {
         Pending::Here(Some(job))
+    }
+
+    /// The place in the queues of its keys, while it waits there.
+    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match self {
+            Pending::Here(Some(job)) => match &job.stage {
+                Stage::Keys(wait) => wait.ticket(),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Goes on. The section comes with the reply, for who goes on with it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::REDIS_VERSION;
-use super::dispatch::{Context, Outcome};
+use super::dispatch::{About, Context, Outcome};
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -133,7 +133,7 @@ fn later(until: Option<Instant>, protocol: Protocol, write: fn(&mut ReplyWriter<
 }
 
 /// `LOLWUT [VERSION n] […]`: no picture, only the line that ends one.
-pub(super) fn lolwut(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn lolwut(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     if let [_, version, number, ..] = args
         && version.eq_ignore_ascii_case(b"version")
         && parse_i64(number).is_none()
@@ -145,7 +145,7 @@ pub(super) fn lolwut(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<
 }
 
 /// `READONLY`, `READWRITE`, `ASKING`: cluster clients send them; every key is here.
-pub(super) fn of_clusters(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn of_clusters(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.ok();
     Outcome::Done
 }

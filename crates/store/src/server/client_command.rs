@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::client::{ClientType, Filter, is_plain};
-use super::dispatch::{self, Context, Outcome, Replies};
+use super::dispatch::{self, About, Context, Outcome, Replies};
 
 pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
@@ -27,7 +27,7 @@ fn done(out: &mut ReplyWriter<'_>) -> Outcome {
 }
 
 /// `CLIENT HELP`.
-pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("client", out)
 }
 

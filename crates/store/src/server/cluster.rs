@@ -5,7 +5,7 @@
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
-use super::dispatch::{Context, Outcome};
+use super::dispatch::{About, Outcome};
 use crate::Store;
 
 /// Slots of a Redis cluster.
@@ -36,24 +36,22 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// The node as this client reached it: address, port.
-fn node(context: &Context<'_>) -> (String, u64) {
-    let port = context.worker.server.tcp_port();
-    match context.client.local.rsplit_once(':') {
-        Some((host, local)) if !context.client.is_unix => {
-            (host.trim_matches(['[', ']']).to_owned(), local.parse().unwrap_or(port))
-        }
+fn node(about: &About<'_>) -> (String, u64) {
+    let port = about.server.tcp_port();
+    match about.local.and_then(|local| local.rsplit_once(':')) {
+        Some((host, local)) => (host.trim_matches(['[', ']']).to_owned(), local.parse().unwrap_or(port)),
         // Who came through a file knows no address: the empty one means the one it has.
         _ => (String::new(), port),
     }
 }
 
 /// `CLUSTER HELP`.
-pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     super::dispatch::help("cluster", out)
 }
 
 /// `CLUSTER INFO`.
-pub(super) fn info(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn info(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let text = format!(
         "cluster_state:ok\r\ncluster_slots_assigned:{SLOTS}\r\ncluster_slots_ok:{SLOTS}\r\ncluster_slots_pfail:0\r\n\
          cluster_slots_fail:0\r\ncluster_known_nodes:1\r\ncluster_size:1\r\ncluster_current_epoch:0\r\n\
@@ -65,23 +63,23 @@ pub(super) fn info(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) 
 }
 
 /// `CLUSTER MYID`.
-pub(super) fn myid(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.bulk(context.worker.server.run_id.as_bytes());
+pub(super) fn myid(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.bulk(about.server.run_id.as_bytes());
     Outcome::Done
 }
 
 /// `CLUSTER NODES`.
-pub(super) fn nodes(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let (host, port) = node(context);
-    let id = &context.worker.server.run_id;
+pub(super) fn nodes(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let (host, port) = node(about);
+    let id = &about.server.run_id;
     let line = format!("{id} {host}:{port}@{} myself,master - 0 0 0 connected 0-{}\n", port + BUS_OFFSET, SLOTS - 1);
     out.verbatim(*b"txt", line.as_bytes());
     Outcome::Done
 }
 
 /// `CLUSTER SLOTS`.
-pub(super) fn slots(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let (host, port) = node(context);
+pub(super) fn slots(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let (host, port) = node(about);
     out.array(1);
     out.array(3);
     out.integer(0);
@@ -89,14 +87,14 @@ pub(super) fn slots(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
     out.array(4);
     out.bulk(host.as_bytes());
     out.integer(port as i64);
-    out.bulk(context.worker.server.run_id.as_bytes());
+    out.bulk(about.server.run_id.as_bytes());
     out.array(0);
     Outcome::Done
 }
 
 /// `CLUSTER SHARDS`.
-pub(super) fn shards(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let (host, port) = node(context);
+pub(super) fn shards(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let (host, port) = node(about);
     out.array(1);
     out.map(2);
     out.bulk(b"slots");
@@ -107,7 +105,7 @@ pub(super) fn shards(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrit
     out.array(1);
     out.map(7);
     out.bulk(b"id");
-    out.bulk(context.worker.server.run_id.as_bytes());
+    out.bulk(about.server.run_id.as_bytes());
     out.bulk(b"port");
     out.integer(port as i64);
     for (field, value) in [("ip", &host[..]), ("endpoint", &host), ("role", "master")] {
@@ -122,14 +120,14 @@ pub(super) fn shards(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrit
 }
 
 /// `CLUSTER LINKS`: to nobody.
-pub(super) fn links(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn links(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.array(0);
     Outcome::Done
 }
 
 /// `CLUSTER REPLICAS node` and `CLUSTER SLAVES node`.
-pub(super) fn replicas(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if args[2] == context.worker.server.run_id.as_bytes() {
+pub(super) fn replicas(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if args[2] == about.server.run_id.as_bytes() {
         out.array(0);
     } else {
         out.error_bytes(&[b"ERR Unknown node ", args[2]].concat());
@@ -138,8 +136,8 @@ pub(super) fn replicas(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
 }
 
 /// `CLUSTER COUNT-FAILURE-REPORTS node`.
-pub(super) fn failure_reports(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if args[2] == context.worker.server.run_id.as_bytes() {
+pub(super) fn failure_reports(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if args[2] == about.server.run_id.as_bytes() {
         out.integer(0);
     } else {
         out.error_bytes(&[b"ERR Unknown node ", args[2]].concat());
@@ -148,18 +146,18 @@ pub(super) fn failure_reports(context: &mut Context<'_>, args: &[&[u8]], out: &m
 }
 
 /// `CLUSTER KEYSLOT key`.
-pub(super) fn keyslot(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn keyslot(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.integer(slot(args[2]).into());
     Outcome::Done
 }
 
 /// `CLUSTER COUNTKEYSINSLOT slot`: it looks at every key.
-pub(super) fn count_keys(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn count_keys(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     match parse_i64(args[2]) {
         None => out.error(NOT_INTEGER),
         Some(wanted) if !(0..i64::from(SLOTS)).contains(&wanted) => out.error("ERR Invalid slot"),
         Some(wanted) => {
-            let keys = context.worker.server.store.keys_of_slot(wanted as u16, usize::MAX);
+            let keys = about.server.store.keys_of_slot(wanted as u16, usize::MAX);
             out.integer(keys.len() as i64);
         }
     }
@@ -167,7 +165,7 @@ pub(super) fn count_keys(context: &mut Context<'_>, args: &[&[u8]], out: &mut Re
 }
 
 /// `CLUSTER GETKEYSINSLOT slot count`: it looks at every key.
-pub(super) fn get_keys(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn get_keys(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let (Some(wanted), Some(count)) = (parse_i64(args[2]), parse_i64(args[3])) else {
         out.error(NOT_INTEGER);
         return Outcome::Done;
@@ -176,7 +174,7 @@ pub(super) fn get_keys(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         out.error("ERR Invalid slot or number of keys");
         return Outcome::Done;
     }
-    let keys = context.worker.server.store.keys_of_slot(wanted as u16, count as usize);
+    let keys = about.server.store.keys_of_slot(wanted as u16, count as usize);
     out.array(keys.len());
     keys.iter().for_each(|key| out.bulk(key));
     Outcome::Done

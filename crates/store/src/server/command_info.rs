@@ -2,7 +2,7 @@
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
-use super::dispatch::{self, Context, INDEX, Outcome, Row};
+use super::dispatch::{self, About, INDEX, Outcome, Row};
 use super::facts::{self, Begin, Find};
 use crate::catalogue::Flags;
 use crate::glob;
@@ -10,28 +10,28 @@ use crate::keys::KeyRule;
 use crate::syntax::{self, Argument, Kind};
 
 /// `COMMAND`.
-pub(super) fn all(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn all(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.array(INDEX.top().len());
     INDEX.top().iter().for_each(|row| describe(row, out));
     Outcome::Done
 }
 
 /// `COMMAND COUNT`.
-pub(super) fn count(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn count(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.integer(INDEX.top().len() as i64);
     Outcome::Done
 }
 
 /// `COMMAND HELP`.
-pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("command", out)
 }
 
 /// `COMMAND INFO [name…]`: a null for each name that doesn't exist.
-pub(super) fn info(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn info(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let [_, _, names @ ..] = args else { return Outcome::Done };
     if names.is_empty() {
-        return all(context, args, out);
+        return all(about, args, out);
     }
     out.array(names.len());
     for name in names {
@@ -145,7 +145,7 @@ fn map_of_type(name: &str, spec: &[(&str, i64)], out: &mut ReplyWriter<'_>) {
 }
 
 /// `COMMAND DOCS [name…]`: names that don't exist are left out.
-pub(super) fn docs(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn docs(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let rows: Vec<&Row> = match &args[2..] {
         [] => INDEX.top().iter().collect(),
         names => names.iter().filter_map(|name| INDEX.find_full(name)).collect(),
@@ -227,7 +227,7 @@ fn arguments(all: &[Argument], out: &mut ReplyWriter<'_>) {
 }
 
 /// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`, commands of containers included.
-pub(super) fn list(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let wanted: Box<dyn Fn(&Row) -> bool> = match &args[2..] {
         [] => Box::new(|_| true),
         [filter, kind, value] if filter.eq_ignore_ascii_case(b"filterby") => {
@@ -313,7 +313,7 @@ fn leading_integer(text: &[u8]) -> i64 {
 }
 
 /// `COMMAND GETKEYS command argument…`.
-pub(super) fn getkeys(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn getkeys(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let words = &args[2..];
     match find_keys(words) {
         Err(text) => out.error(text),
@@ -326,7 +326,7 @@ pub(super) fn getkeys(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter
 }
 
 /// `COMMAND GETKEYSANDFLAGS command argument…`: each key with what is done to it.
-pub(super) fn getkeysandflags(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn getkeysandflags(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let words = &args[2..];
     match find_keys(words) {
         Err(text) => out.error(text),

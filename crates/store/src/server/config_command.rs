@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
-use super::dispatch::{self, Context, Outcome};
+use super::dispatch::{self, About, Context, Outcome};
 use crate::config;
 use crate::glob;
 
 /// `CONFIG HELP`.
-pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("config", out)
 }
 

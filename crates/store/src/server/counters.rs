@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::dispatch::INDEX;
+use crate::script::Sums;
+
 /// A number that one thread writes and all may read.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
@@ -95,6 +98,17 @@ impl Totals {
             sum[1] += command.nanoseconds.get();
             sum[2] += command.rejected.get();
             sum[3] += command.failed.get();
+        }
+    }
+
+    /// Adds what scripts have called. How long that took is part of the scripts' own time.
+    pub fn add_scripts(&mut self, counts: &Sums) {
+        self.per_command.resize(INDEX.len(), [0; 4]);
+        for (sum, [calls, rejected, failed]) in self.per_command.iter_mut().zip(counts.figures()) {
+            self.commands += calls;
+            sum[0] += calls;
+            sum[2] += rejected;
+            sum[3] += failed;
         }
     }
 

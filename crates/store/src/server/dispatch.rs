@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
-use super::Worker;
 use super::client::Client;
 use super::debug_command;
 use super::subscription::{self, Subscriptions};
 use super::transaction::{self, Exec, Multi};
+use super::{Server, Worker};
 use super::{admin, cluster};
 use super::{client_command, command_info, config_command, handshake, info, latency, monitor, slowlog};
 use crate::Inner;
@@ -302,6 +302,45 @@ fn count_error(worker: &Worker, output: &[u8], before: usize) {
 /// A command that the connection itself carries out.
 pub(super) type Local = fn(&mut Context<'_>, &[&[u8]], &mut ReplyWriter<'_>) -> Outcome;
 
+/// A command about the server, which needs no connection.
+pub(super) type Told = fn(&About<'_>, &[&[u8]], &mut ReplyWriter<'_>) -> Outcome;
+
+/// What such a command works with.
+pub(super) struct About<'a> {
+    pub server: &'a Server,
+    pub options: &'a ServerOptions,
+    /// The address that the client reached; none if a script asks.
+    pub local: Option<&'a str>,
+}
+
+/// Who carries a command out that is not about keys.
+#[derive(Clone, Copy)]
+pub(super) enum By {
+    Connection(Local),
+    Server(Told),
+}
+
+impl By {
+    /// Carries it out.
+    pub fn call(self, context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+        match self {
+            By::Connection(local) => local(context, args, out),
+            By::Server(told) => {
+                let local = (!context.client.is_unix).then_some(&*context.client.local);
+                told(&About { server: &context.worker.server, options: context.options, local }, args, out)
+            }
+        }
+    }
+}
+
+/// Carries out a command for a script, by the number of its row; false if it needs a connection.
+pub(super) fn tell(server: &Server, row: u16, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
+    let Some(By::Server(told)) = INDEX.rows[usize::from(row)].local else { return false };
+    // Those of the server reply at once.
+    drop(told(&About { server, options: &server.options(), local: None }, args, out));
+    true
+}
+
 /// One row: a command, or a command of a container.
 pub(super) struct Row {
     pub spec: &'static CommandSpec,
@@ -309,7 +348,7 @@ pub(super) struct Row {
     pub full_name: String,
     /// Rows of a container's commands.
     pub subcommands: std::ops::Range<u16>,
-    local: Option<Local>,
+    local: Option<By>,
     /// Whether its reply is a push, which CLIENT REPLY doesn't suppress.
     pushes: bool,
     /// Whether a RESP2 client may call it while it listens.
@@ -320,18 +359,16 @@ pub(super) struct Row {
 
 impl Row {
     /// Who carries it out if that is the connection.
-    pub fn local(&self) -> Option<Local> {
+    pub fn local(&self) -> Option<By> {
         self.local
     }
 }
 
 /// Who carries out what isn't about keys.
 const LOCAL: &[(&str, Local)] = &[
-    ("asking", admin::of_clusters),
     ("auth", handshake::auth),
     ("client|getname", client_command::getname),
     ("client|getredir", client_command::getredir),
-    ("client|help", client_command::help),
     ("client|id", client_command::id),
     ("client|info", client_command::info),
     ("client|kill", client_command::kill),
@@ -345,6 +382,46 @@ const LOCAL: &[(&str, Local)] = &[
     ("client|unblock", client_command::unblock),
     ("client|trackinginfo", client_command::trackinginfo),
     ("client|unpause", client_command::unpause),
+    ("config|get", config_command::get),
+    ("config|resetstat", config_command::resetstat),
+    ("config|rewrite", config_command::rewrite),
+    ("config|set", config_command::set),
+    ("debug", debug_command::debug),
+    ("echo", handshake::echo),
+    ("hello", handshake::hello),
+    ("latency|doctor", latency::doctor),
+    ("latency|histogram", latency::histogram),
+    ("latency|history", latency::history),
+    ("latency|latest", latency::latest),
+    ("latency|reset", latency::reset),
+    ("monitor", monitor::monitor),
+    ("ping", handshake::ping),
+    ("psubscribe", subscription::psubscribe),
+    ("punsubscribe", subscription::punsubscribe),
+    ("quit", handshake::quit),
+    ("replicaof", admin::replicaof),
+    ("reset", handshake::reset),
+    ("role", admin::role),
+    ("select", handshake::select),
+    ("shutdown", admin::shutdown),
+    ("slaveof", admin::replicaof),
+    ("wait", admin::wait),
+    ("waitaof", admin::waitaof),
+    ("ssubscribe", subscription::ssubscribe),
+    ("subscribe", subscription::subscribe),
+    ("sunsubscribe", subscription::sunsubscribe),
+    ("unsubscribe", subscription::unsubscribe),
+    ("watch", transaction::watch),
+    ("unwatch", transaction::unwatch),
+    ("multi", transaction::multi),
+    ("exec", transaction::exec),
+    ("discard", transaction::discard),
+];
+
+/// Who tells what concerns no connection; scripts may ask, too, where Redis lets them.
+const TOLD: &[(&str, Told)] = &[
+    ("asking", admin::of_clusters),
+    ("client|help", client_command::help),
     ("cluster|count-failure-reports", cluster::failure_reports),
     ("cluster|countkeysinslot", cluster::count_keys),
     ("cluster|getkeysinslot", cluster::get_keys),
@@ -367,50 +444,16 @@ const LOCAL: &[(&str, Local)] = &[
     ("command|help", command_info::help),
     ("command|info", command_info::info),
     ("command|list", command_info::list),
-    ("config|get", config_command::get),
     ("config|help", config_command::help),
-    ("config|resetstat", config_command::resetstat),
-    ("config|rewrite", config_command::rewrite),
-    ("config|set", config_command::set),
-    ("debug", debug_command::debug),
-    ("echo", handshake::echo),
-    ("hello", handshake::hello),
     ("info", info::info),
-    ("latency|doctor", latency::doctor),
     ("latency|help", latency::help),
-    ("latency|histogram", latency::histogram),
-    ("latency|history", latency::history),
-    ("latency|latest", latency::latest),
-    ("latency|reset", latency::reset),
     ("lolwut", admin::lolwut),
-    ("monitor", monitor::monitor),
-    ("ping", handshake::ping),
-    ("psubscribe", subscription::psubscribe),
-    ("punsubscribe", subscription::punsubscribe),
-    ("quit", handshake::quit),
     ("readonly", admin::of_clusters),
     ("readwrite", admin::of_clusters),
-    ("replicaof", admin::replicaof),
-    ("reset", handshake::reset),
-    ("role", admin::role),
-    ("select", handshake::select),
-    ("shutdown", admin::shutdown),
-    ("slaveof", admin::replicaof),
     ("slowlog|get", slowlog::get),
     ("slowlog|help", slowlog::help),
     ("slowlog|len", slowlog::len),
     ("slowlog|reset", slowlog::reset),
-    ("wait", admin::wait),
-    ("waitaof", admin::waitaof),
-    ("ssubscribe", subscription::ssubscribe),
-    ("subscribe", subscription::subscribe),
-    ("sunsubscribe", subscription::sunsubscribe),
-    ("unsubscribe", subscription::unsubscribe),
-    ("watch", transaction::watch),
-    ("unwatch", transaction::unwatch),
-    ("multi", transaction::multi),
-    ("exec", transaction::exec),
-    ("discard", transaction::discard),
 ];
 
 /// Every command by name, with the number under which it is counted.
@@ -425,7 +468,9 @@ pub(super) static INDEX: LazyLock<Commands> = LazyLock::new(Commands::new);
 
 impl Commands {
     fn new() -> Commands {
-        let local = |name: &str| LOCAL.iter().find(|(known, _)| *known == name).map(|(_, local)| *local);
+        let of_connection = |name: &str| LOCAL.iter().find(|row| row.0 == name).map(|row| By::Connection(row.1));
+        let of_server = |name: &str| TOLD.iter().find(|row| row.0 == name).map(|row| By::Server(row.1));
+        let local = |name: &str| of_connection(name).or_else(|| of_server(name));
         let row = |spec: &'static CommandSpec, full_name: String| Row {
             spec,
             local: local(&full_name),
@@ -540,7 +585,7 @@ impl Context<'_> {
         self.session.command = &command.full_name;
         let mut out = ReplyWriter::new(output, self.session.protocol);
         let outcome = match command.local {
-            Some(local) => local(self, args, &mut out),
+            Some(local) => local.call(self, args, &mut out),
             // A fault ends its command, not the connection with the others in its pipeline. Nothing half-done is seen
             // after it: guards unlock the stripes, and the half reply is dropped.
             None => {
@@ -744,8 +789,20 @@ mod tests {
             let is_container = !row.subcommands.is_empty();
             assert!(is_key_command != row.local.is_some() || is_container, "{}", row.full_name);
         }
-        for (name, _) in LOCAL {
+        for name in LOCAL.iter().map(|row| row.0).chain(TOLD.iter().map(|row| row.0)) {
             assert!(INDEX.find_full(name.as_bytes()).is_some(), "{name} has no row in the catalogue");
+        }
+    }
+
+    #[test]
+    fn rows_have_the_numbers_that_scripts_count_by() {
+        use crate::catalogue::Numbered;
+        assert_eq!(Numbered::count(), INDEX.len());
+        for (number, row) in INDEX.rows().iter().enumerate() {
+            let mut words = row.full_name.split('|').map(str::as_bytes);
+            let found = words.next().and_then(Numbered::find);
+            let found = words.fold(found, |found, word| found?.subcommand(word)).expect("a row");
+            assert_eq!((found.spec.name, usize::from(found.number)), (row.spec.name, number));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
-use super::dispatch::{Context, INDEX, Outcome};
+use super::dispatch::{About, INDEX, Outcome};
 use super::{REDIS_VERSION, SLUICEGATE_VERSION};
 
 /// A section: its name, whether it belongs to the default answer, and who writes its lines.
@@ -19,14 +19,14 @@ struct Section {
     name: &'static str,
     title: &'static str,
     is_default: bool,
-    write: fn(&Context<'_>, &mut String) -> std::fmt::Result,
+    write: fn(&About<'_>, &mut String) -> std::fmt::Result,
 }
 
 const fn section(
     name: &'static str,
     title: &'static str,
     is_default: bool,
-    write: fn(&Context<'_>, &mut String) -> std::fmt::Result,
+    write: fn(&About<'_>, &mut String) -> std::fmt::Result,
 ) -> Section {
     Section { name, title, is_default, write }
 }
@@ -49,7 +49,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// `INFO [section…]`.
-pub(super) fn info(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn info(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let wanted: Vec<Vec<u8>> = args[1..].iter().map(|name| name.to_ascii_lowercase()).collect();
     let asks_for = |name: &str| wanted.iter().any(|word| word == name.as_bytes());
     let everything = asks_for("all") || asks_for("everything");
@@ -62,15 +62,15 @@ pub(super) fn info(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
             }
             let _ = writeln!(text, "# {}", section.title);
             // Writing to a string does not fail.
-            let _ = (section.write)(context, &mut text);
+            let _ = (section.write)(about, &mut text);
         }
     }
     out.verbatim(*b"txt", text.replace('\n', "\r\n").as_bytes());
     Outcome::Done
 }
 
-fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    let server = &*context.worker.server;
+fn server(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let server = about.server;
     let uptime_s = server.started.elapsed().as_secs();
     let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     writeln!(out, "redis_version:{REDIS_VERSION}")?;
@@ -84,7 +84,7 @@ fn server(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "monotonic_clock:POSIX clock_gettime")?;
     writeln!(out, "multiplexing_api:epoll")?;
     writeln!(out, "process_id:{}", std::process::id())?;
-    writeln!(out, "process_supervised:{}", context.options.process.supervised)?;
+    writeln!(out, "process_supervised:{}", about.options.process.supervised)?;
     writeln!(out, "run_id:{}", server.run_id)?;
     writeln!(out, "tcp_port:{}", server.tcp_port())?;
     writeln!(out, "server_time_usec:{now_us}")?;
@@ -108,8 +108,8 @@ fn operating_system() -> &'static str {
     })
 }
 
-fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    let server = &*context.worker.server;
+fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let server = about.server;
     let clients = server.clients.matching(&super::client::Filter::default());
     let (mut blocked, mut input_max, mut output_max) = (0, 0, 0);
     for client in &clients {
@@ -120,7 +120,7 @@ fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     }
     writeln!(out, "connected_clients:{}", clients.len())?;
     writeln!(out, "cluster_connections:0")?;
-    writeln!(out, "maxclients:{}", context.options.maxclients)?;
+    writeln!(out, "maxclients:{}", about.options.maxclients)?;
     writeln!(out, "client_recent_max_input_buffer:{input_max}")?;
     writeln!(out, "client_recent_max_output_buffer:{output_max}")?;
     writeln!(out, "blocked_clients:{blocked}")?;
@@ -128,14 +128,14 @@ fn clients(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "clients_in_timeout_table:0")
 }
 
-fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let rss = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page_size();
     let total = total_memory();
-    let used = context.worker.server.store.used_bytes();
+    let used = about.server.store.used_bytes();
     writeln!(out, "used_memory:{used}")?;
     writeln!(out, "used_memory_human:{}", human(used))?;
-    let server = &*context.worker.server;
+    let server = about.server;
     let outside = server.store.0.memory.outside();
     let peak = server.peak.fetch_max(used, Ordering::Relaxed).max(used);
     let overhead = server.empty_bytes + outside;
@@ -152,7 +152,7 @@ fn memory(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "used_memory_rss_human:{}", human(rss))?;
     writeln!(out, "total_system_memory:{total}")?;
     writeln!(out, "total_system_memory_human:{}", human(total))?;
-    let options = context.options;
+    let options = about.options;
     writeln!(out, "maxmemory:{}", options.maxmemory)?;
     writeln!(out, "maxmemory_human:{}", human(options.maxmemory))?;
     writeln!(out, "maxmemory_policy:{}", options.maxmemory_policy.name())?;
@@ -213,14 +213,14 @@ fn human(bytes: u64) -> String {
     }
 }
 
-fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "loading:0")?;
     writeln!(out, "async_loading:0")?;
     writeln!(out, "rdb_bgsave_in_progress:0")?;
     writeln!(out, "aof_enabled:0")?;
     writeln!(out, "aof_rewrite_in_progress:0")?;
     // As of a redis-server that has never saved.
-    let started = SystemTime::now().checked_sub(context.worker.server.started.elapsed());
+    let started = SystemTime::now().checked_sub(about.server.started.elapsed());
     let started = started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     writeln!(out, "rdb_last_save_time:{}", started.as_secs())?;
     for name in ["rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"] {
@@ -257,8 +257,8 @@ fn persistence(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    let server = &*context.worker.server;
+fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let server = about.server;
     let totals = server.totals();
     let [commands, input, output] = server.rate.lock().per_second;
     let store = server.store_stats();
@@ -316,11 +316,11 @@ fn stats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn replication(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
+fn replication(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "role:master")?;
     writeln!(out, "connected_slaves:0")?;
     writeln!(out, "master_failover_state:no-failover")?;
-    writeln!(out, "master_replid:{}", context.worker.server.run_id)?;
+    writeln!(out, "master_replid:{}", about.server.run_id)?;
     writeln!(out, "master_replid2:{:040}", 0)?;
     writeln!(out, "master_repl_offset:0")?;
     writeln!(out, "second_repl_offset:-1")?;
@@ -330,7 +330,7 @@ fn replication(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "repl_backlog_histlen:0")
 }
 
-fn cpu(_: &Context<'_>, out: &mut String) -> std::fmt::Result {
+fn cpu(_: &About<'_>, out: &mut String) -> std::fmt::Result {
     for (who, suffix) in [(libc::RUSAGE_SELF, ""), (libc::RUSAGE_CHILDREN, "_children")] {
         // SAFETY: rusage is plain data for which all zeroes are valid, and it outlives the call that fills it.
         let usage = unsafe {
@@ -345,8 +345,8 @@ fn cpu(_: &Context<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn commandstats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    let totals = context.worker.server.totals();
+fn commandstats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let totals = about.server.totals();
     for (row, [calls, nanoseconds, rejected, failed]) in INDEX.rows().iter().zip(totals.per_command) {
         if calls + rejected > 0 {
             let usec = nanoseconds / 1000;
@@ -362,13 +362,13 @@ fn commandstats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn latencystats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    for (row, histogram) in context.worker.server.histograms() {
+fn latencystats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    for (row, histogram) in about.server.histograms() {
         if histogram.count() == 0 {
             continue;
         }
         write!(out, "latency_percentiles_usec_{}:", INDEX.rows()[row].full_name)?;
-        for (at, percent) in context.options.latency_percentiles.iter().enumerate() {
+        for (at, percent) in about.options.latency_percentiles.iter().enumerate() {
             let comma = if at > 0 { "," } else { "" };
             write!(out, "{comma}p{percent}={:.3}", histogram.percentile(*percent) as f64 / 1000.0)?;
         }
@@ -377,15 +377,15 @@ fn latencystats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn errorstats(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    for (code, count) in context.worker.server.errors.list() {
+fn errorstats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    for (code, count) in about.server.errors.list() {
         writeln!(out, "errorstat_{code}:count={count}")?;
     }
     Ok(())
 }
 
-fn keyspace(context: &Context<'_>, out: &mut String) -> std::fmt::Result {
-    for db in context.worker.server.store.stats().databases {
+fn keyspace(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    for db in about.server.store.stats().databases {
         writeln!(out, "db{}:keys={},expires={},avg_ttl=0", db.index, db.keys, db.expires)?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use super::counters::Histogram;
-use super::dispatch::{self, Context, INDEX, Outcome, Row};
+use super::dispatch::{self, About, Context, INDEX, Outcome, Row};
 
 /// Samples of an event, as in Redis.
 const SAMPLES: usize = 160;
@@ -150,6 +150,6 @@ pub(super) fn histogram(context: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
 }
 
 /// `LATENCY HELP`.
-pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("latency", out)
 }

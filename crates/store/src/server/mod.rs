@@ -41,7 +41,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
@@ -165,32 +165,43 @@ impl Server {
         let now = Instant::now();
         let empty_bytes = store.used_bytes();
         apply(&store, &options);
-        Arc::new(Server {
-            store,
-            options_written: Mutex::new(Arc::new(options.clone())),
-            options: RwLock::new(Arc::new(options)),
-            options_version: AtomicU64::new(0),
-            clients: Clients::default(),
-            next_client: AtomicU64::new(1),
-            workers: Mutex::default(),
-            reset_at: Mutex::default(),
-            store_reset_at: Mutex::default(),
-            errors: Errors::default(),
-            pause: Pause::default(),
-            monitors: Monitors::default(),
-            slowlog: Slowlog::default(),
-            latency: Latency::default(),
-            histograms_reset_at: Mutex::default(),
-            rate: Mutex::new(Rate { at: now, commands: 0, input: 0, output: 0, per_second: [0.0; 3] }),
-            stopping: watch::Sender::new(false),
-            shutdown: watch::Sender::new(false),
-            config_file: OnceLock::new(),
-            started: now,
-            run_id: random_id(),
-            empty_bytes,
-            peak: AtomicU64::new(0),
-            tcp_port: AtomicU64::new(0),
+        Arc::new_cyclic(|this: &Weak<Server>| {
+            let server = this.clone();
+            store.0.scripts.set_server(move |row, words, out| {
+                server.upgrade().is_some_and(|server| dispatch::tell(&server, row, words, out))
+            });
+            Server {
+                store,
+                options_written: Mutex::new(Arc::new(options.clone())),
+                options: RwLock::new(Arc::new(options)),
+                options_version: AtomicU64::new(0),
+                clients: Clients::default(),
+                next_client: AtomicU64::new(1),
+                workers: Mutex::default(),
+                reset_at: Mutex::default(),
+                store_reset_at: Mutex::default(),
+                errors: Errors::default(),
+                pause: Pause::default(),
+                monitors: Monitors::default(),
+                slowlog: Slowlog::default(),
+                latency: Latency::default(),
+                histograms_reset_at: Mutex::default(),
+                rate: Mutex::new(Rate { at: now, commands: 0, input: 0, output: 0, per_second: [0.0; 3] }),
+                stopping: watch::Sender::new(false),
+                shutdown: watch::Sender::new(false),
+                config_file: OnceLock::new(),
+                started: now,
+                run_id: random_id(),
+                empty_bytes,
+                peak: AtomicU64::new(0),
+                tcp_port: AtomicU64::new(0),
+            }
         })
+    }
+
+    /// Gives scripts a log to write to: level, from 0 for debug to 3 for warning, and text. The first one stays.
+    pub fn set_script_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
+        self.store.0.scripts.set_log(log);
     }
 
     /// The parameters as they are now.
@@ -342,6 +353,7 @@ impl Server {
         let workers = self.workers.lock();
         let mut totals = workers.ended.clone();
         workers.running.iter().for_each(|worker| totals.add(worker));
+        totals.add_scripts(&self.store.0.scripts.counts);
         totals
     }
 

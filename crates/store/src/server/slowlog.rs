@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
-use super::dispatch::{self, Context, Outcome, Row};
+use super::dispatch::{self, About, Outcome, Row};
 use super::monitor::is_secret;
 
 /// Words of a command that are kept, and bytes of a word, as in Redis.
@@ -76,7 +76,7 @@ pub(super) fn shortened(row: &Row, args: &[&[u8]]) -> Vec<Vec<u8>> {
 }
 
 /// `SLOWLOG GET [count]`.
-pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn get(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let count = match args.get(2) {
         _ if args.len() > 3 => {
             let shown = &args[1][..args[1].len().min(128)];
@@ -96,7 +96,7 @@ pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
             }
         },
     };
-    let entries: Vec<Entry> = context.worker.server.slowlog.0.lock().entries.iter().take(count).cloned().collect();
+    let entries: Vec<Entry> = about.server.slowlog.0.lock().entries.iter().take(count).cloned().collect();
     out.array(entries.len());
     for entry in entries {
         out.array(6);
@@ -112,20 +112,20 @@ pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
 }
 
 /// `SLOWLOG LEN`.
-pub(super) fn len(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let len = context.worker.server.slowlog.0.lock().entries.len();
+pub(super) fn len(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let len = about.server.slowlog.0.lock().entries.len();
     out.integer(len as i64);
     Outcome::Done
 }
 
 /// `SLOWLOG RESET`.
-pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    context.worker.server.slowlog.0.lock().entries.clear();
+pub(super) fn reset(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    about.server.slowlog.0.lock().entries.clear();
     out.ok();
     Outcome::Done
 }
 
 /// `SLOWLOG HELP`.
-pub(super) fn help(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("slowlog", out)
 }

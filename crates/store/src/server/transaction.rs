@@ -558,7 +558,7 @@ impl Exec {
         let run = catch_unwind(AssertUnwindSafe(|| match command.local() {
             Some(local) => {
                 let words = self.commands[at].words.to_vec();
-                let outcome = local(context, &words, &mut ReplyWriter::new(output, protocol));
+                let outcome = local.call(context, &words, &mut ReplyWriter::new(output, protocol));
                 match outcome {
                     Outcome::Done => {}
                     Outcome::Close => self.closes = true,
@@ -848,7 +848,7 @@ fn run_together(
                     plan.turn_to(number, &mut ctx, words, step.db);
                     touching_or_not(context.session.no_touch, spec, || handle(&mut ctx, out));
                 }
-                (_, _, Some(local)) => drop(local(context, words, out)),
+                (_, _, Some(local)) => drop(local.call(context, words, out)),
                 _ => out.error(FAILED),
             }
         }));

@@ -1,11 +1,15 @@
 //! Scripts: bytes as redis-server sends them, and what only this store does.
 
 mod both;
+mod called;
+mod commands;
 mod corpus;
+mod dragonfly;
 mod everything;
 mod functions;
 mod generated;
 mod grammar;
+mod memory;
 mod overlap;
 
 use std::sync::Arc;

@@ -1,0 +1,92 @@
+//! Commands that scripts call beside those on keys: what the server tells, and how calls are counted.
+
+use sluicegate_testkit::{Client, RedisServer};
+
+use crate::server::check_alike;
+use crate::support::Running;
+
+/// Requests whose replies must be the same to the byte.
+const ALIKE: &[&str] = &[
+    "EVAL \"return redis.call('command','getkeys','mset','a','1','b','2')\" 0\r\nEVAL \"return redis.call('command','info','nosuch')\" 0\r\n",
+    "EVAL \"return redis.call('command','nosuch')\" 0\r\nEVAL \"return redis.call('command','getkeys')\" 0\r\n",
+    "EVAL \"return redis.call('slowlog','reset')\" 0\r\nEVAL \"return redis.call('slowlog','len')\" 0\r\nEVAL \"return redis.call('slowlog','get','x')\" 0\r\n",
+    "EVAL \"return redis.call('client','id')\" 0\r\nEVAL \"return redis.call('config','get','port')\" 0\r\n\
+     EVAL \"return redis.call('wait',0,0)\" 0\r\nEVAL \"return redis.call('subscribe','x')\" 0\r\nEVAL \"return redis.call('multi')\" 0\r\n\
+     EVAL \"return redis.call('script','exists','x')\" 0\r\nEVAL \"return redis.call('debug','sleep',0)\" 0\r\nEVAL \"return redis.call('latency','latest')\" 0\r\n",
+    "EVAL \"return redis.call('readonly')\" 0\r\nEVAL \"return #redis.call('time')\" 0\r\nEVAL \"return redis.call('ping','x')\" 0\r\nEVAL \"return redis.call('echo','x')\" 0\r\n",
+];
+
+#[test]
+fn replies_are_those_of_redis() {
+    let redis = RedisServer::start(&["--cluster-enabled", "no"]);
+    let ours = Running::start();
+    let alike: Vec<&str> = ALIKE.iter().copied().filter(|script| !script.contains("readonly")).collect();
+    check_alike(&alike, &redis, &ours);
+}
+
+#[test]
+fn the_server_tells_scripts_what_concerns_no_connection() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let mut of = |call: &str| client.ask(&["EVAL", &format!("return redis.call({call})"), "0"]);
+    assert!(of("'info'").contains("\r\nredis_version:7."));
+    let keyspace = of("'info','keyspace'");
+    assert!(keyspace.contains("# Keyspace"), "{keyspace}");
+    assert!(of("'lolwut'").contains("Redis ver. 7."));
+    assert!(of("'command','count'").starts_with(':'));
+    assert!(of("'cluster','keyslot','x'") == ":16287\r\n");
+    assert!(of("'cluster','nodes'").contains("myself,master"));
+    assert_eq!(of("'readonly'"), "+OK\r\n");
+    assert!(of("'client','help'").starts_with('*'));
+    // A script without atomicity, and one that runs in a transaction.
+    let body = "--!df flags=disable-atomicity\nreturn redis.call('command','count')";
+    assert!(client.ask(&["EVAL", body, "0"]).starts_with(':'));
+    client.send("MULTI\r\nEVAL \"return redis.call('info','server')\" 0\r\nEXEC\r\n");
+    (0..2).for_each(|_| drop(client.read_reply()));
+    assert!(String::from_utf8_lossy(&client.read_reply()).contains("redis_version:7."));
+}
+
+/// What INFO says of these commands: calls, rejected and failed ones.
+fn counted(client: &mut Client, names: &[&str]) -> Vec<String> {
+    let info = client.ask(&["INFO", "commandstats"]);
+    let of = |name: &&str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:")));
+        let numbers = line.unwrap_or("calls=0,,,rejected_calls=0,failed_calls=0").split(',');
+        let kept: Vec<&str> = numbers.filter(|number| number.contains("calls") && !number.contains("per")).collect();
+        format!("{name} {}", kept.join(" "))
+    };
+    names.iter().map(of).collect()
+}
+
+#[test]
+fn calls_are_counted_as_by_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let body = "redis.call('set','x',1) redis.call('get','x') redis.call('get','x')
+        redis.pcall('incr','x','y') redis.pcall('lpush','x',1) redis.pcall('nosuch') redis.pcall('object','encoding','x')
+        redis.pcall('client','id') redis.pcall('object','nosuch')
+        return redis.call('incr','x')";
+    let names = ["set", "get", "incr", "lpush", "object|encoding", "client|id", "eval", "strlen"];
+    let failing = "redis.call('set','y','text') return redis.call('incr','y')";
+    let ask = |mut client: Client| {
+        client.ask(&["EVAL", body, "0"]);
+        client.ask(&["EVAL", failing, "0"]);
+        client.ask(&["EVAL", "--[[not ours]] return redis.call('strlen','x')", "0"]);
+        counted(&mut client, &names)
+    };
+    assert_eq!(ask(ours.connect()), ask(Client::connect(&redis.address())));
+    let mut client = ours.connect();
+    let total = |client: &mut Client| {
+        let info = client.ask(&["INFO", "stats"]);
+        let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:")).expect("the field");
+        line.parse::<u64>().expect("a number")
+    };
+    let before = total(&mut client);
+    client.ask(&["EVAL", "for i = 1, 1000 do redis.call('incr','n') end", "0"]);
+    assert!(total(&mut client) >= before + 1001);
+    assert_eq!(client.ask(&["CONFIG", "RESETSTAT"]), "+OK\r\n");
+    assert_eq!(counted(&mut client, &["set"]), ["set calls=0 rejected_calls=0 failed_calls=0"]);
+    // One that is ended by force has called what it has called.
+    client.ask(&["EVAL", "redis.call('set','x',1) error('x')", "0"]);
+    assert_eq!(counted(&mut client, &["set"]), ["set calls=1 rejected_calls=0 failed_calls=0"]);
+}
