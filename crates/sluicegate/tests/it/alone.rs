@@ -324,6 +324,52 @@ fn small_forms_end_where_the_parameters_say() {
 }
 
 #[test]
+fn scripts_write_to_the_log_as_its_level_says() {
+    let place = Place::new();
+    let (mut program, address) = place.start(&["--loglevel", "verbose"]);
+    let mut client = Client::connect(&address);
+    let mut say = |mark: &str, level: &str| {
+        let body = format!("redis.log(redis.LOG_{level}, '{mark}', 7, 'to the\\nlog')");
+        assert_eq!(client.ask(&["EVAL", &body, "0"]), "$-1\r\n");
+    };
+    for (mark, level) in [("first", "DEBUG"), ("second", "VERBOSE"), ("third", "NOTICE"), ("fourth", "WARNING")] {
+        say(mark, level);
+    }
+    program.wait_for_output("# fourth 7 to the log");
+    let output = program.output();
+    assert!(output.contains("- second 7 to the log\n") && output.contains("* third 7 to the log\n"), "{output}");
+    assert!(!output.contains("first"), "{output}");
+    // The level is that of the moment; a function of a library and a transaction log, too.
+    let mut client = Client::connect(&address);
+    assert_eq!(client.ask(&["CONFIG", "SET", "loglevel", "debug"]), "+OK\r\n");
+    let library = "#!lua name=l\nredis.log(redis.LOG_DEBUG, 'loaded')\nredis.register_function('f', function() redis.log(0, 'called') end)";
+    assert_eq!(client.ask(&["FUNCTION", "LOAD", library]), "$1\r\nl\r\n");
+    assert_eq!(client.ask(&["FCALL", "f", "0"]), "$-1\r\n");
+    client.send("MULTI\r\nEVAL \"redis.log(0, 'queued')\" 0\r\nEXEC\r\n");
+    (0..3).for_each(|_| drop(client.read_reply()));
+    program.wait_for_output(". queued");
+    assert!(program.output().contains(". called\n"));
+    assert!(program.output().contains(". loaded\n"));
+    assert_eq!(client.ask(&["CONFIG", "SET", "loglevel", "nothing"]), "+OK\r\n");
+    assert_eq!(client.ask(&["EVAL", "redis.log(3, 'silent')", "0"]), "$-1\r\n");
+    client.command(&["SHUTDOWN"]);
+    assert_eq!(program.wait(), 0);
+    assert!(!program.output().contains("silent"));
+}
+
+#[test]
+fn flags_of_scripts_are_given_on_the_command_line() {
+    let place = Place::new();
+    let (_program, address) = place.start(&["--default_lua_flags", "no-writes,allow-undeclared-keys"]);
+    let mut client = Client::connect(&address);
+    assert!(client.ask(&["CONFIG", "GET", "default_lua_flags"]).ends_with("\r\nno-writes,allow-undeclared-keys\r\n"));
+    let refused = client.ask(&["EVAL", "return redis.call('SET', KEYS[1], 'v')", "1", "k"]);
+    assert!(refused.contains("Write commands are not allowed from read-only scripts"), "{refused}");
+    let output = output(place.command(&["--default_lua_flags", "nosuch"]), "");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Invalid flag: nosuch"), "{output:?}");
+}
+
+#[test]
 fn changes_are_written_into_the_file() {
     let place = Place::new();
     std::fs::write(place.path("a.conf"), "# mine\nsave \"\"\ntimeout 5\n").unwrap();

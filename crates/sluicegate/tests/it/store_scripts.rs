@@ -1,0 +1,89 @@
+//! Scripts of the store that HAProxy Lua calls without a socket.
+
+use sluicegate_testkit::{Client, Listening, Sluicegate};
+
+use crate::BINARY;
+
+/// Actions that call scripts of the store, and write what came of it into variables.
+const LUA: &str = r##"
+local store = core.redis('main')
+
+local function show(value)
+  if type(value) == 'table' then
+    local parts = {}
+    for at, part in ipairs(value) do parts[at] = show(part) end
+    return '{' .. table.concat(parts, ',') .. '}'
+  end
+  return tostring(value)
+end
+
+local body = "redis.call('INCRBY', KEYS[1], ARGV[1]) return {redis.call('GET', KEYS[1]), #KEYS, ARGV[2]}"
+local sha = nil
+
+core.register_action('eval', {'http-req'}, function(txn)
+  txn:set_var('txn.said', show(store:eval(body, 1, 'hits', 5, 'x')))
+end)
+
+core.register_action('evalsha', {'http-req'}, function(txn)
+  sha = sha or store:script('LOAD', body)
+  txn:set_var('txn.said', show(store:evalsha(sha, 1, 'hits', 5, 'x')))
+end)
+
+core.register_action('fcall', {'http-req'}, function(txn)
+  local code = "#!lua name=l\nredis.register_function('f', function(keys, argv) return keys[1] .. argv[1] end)"
+  store['function'](store, 'LOAD', 'REPLACE', code)
+  txn:set_var('txn.said', show(store:fcall('f', 1, 'key', 'arg')))
+end)
+
+core.register_action('fails', {'http-req'}, function(txn)
+  local ok, problem = pcall(store.eval, store, "return redis.call('INCR', KEYS[1], 'too many')", 1, 'hits')
+  txn:set_var('txn.said', show(ok) .. ' ' .. show(problem))
+end)
+
+-- It goes on for so long that it leaves the worker, which its caller waits for.
+core.register_action('long', {'http-req'}, function(txn)
+  local long = "local turns = 0 repeat turns = turns + 1 until turns > 20000000 return redis.call('INCR', KEYS[1])"
+  txn:set_var('txn.said', show(store:eval(long, 1, 'long')))
+end)
+
+core.register_action('everything', {'http-req'}, function(txn)
+  txn:set_var('txn.said', show(store:eval("redis.call('FLUSHALL') return #redis.call('KEYS', '*')", 0)))
+end)
+"##;
+
+#[test]
+fn haproxy_lua_runs_scripts_of_the_store_without_a_socket() {
+    for (keyword, workers) in [("lua-load", 1), ("lua-load", 2), ("lua-load-per-thread", 2)] {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("scripts.lua"), LUA).unwrap();
+        let gate = Listening::new();
+        let actions: String = ["eval", "evalsha", "fcall", "fails", "long", "everything"]
+            .iter()
+            .map(|name| format!("    http-request lua.{name} if {{ path /{name} }}\n"))
+            .collect();
+        // There is no `bind` in the store's section: nobody could reach it over a socket.
+        let text = format!(
+            "global\n    nbthread {workers}\n    {keyword} @DIR@/scripts.lua\nstore main\n\
+             defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 5s\n\
+             frontend front\n    bind \"{}\"\n{actions}    \
+             http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n",
+            gate.word()
+        );
+        let server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+        let mut client = Client::connect(&gate.address());
+        let mut ask = |path: &str| {
+            client.send(format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+            client.read_response().text()
+        };
+        let at = || format!("{keyword}, {workers} workers: {}", server.program.output());
+        assert_eq!(ask("eval"), "{5,1,x}", "{}", at());
+        assert_eq!(ask("evalsha"), "{10,1,x}", "{}", at());
+        assert_eq!(ask("eval"), "{15,1,x}", "{}", at());
+        assert_eq!(ask("fcall"), "keyarg", "{}", at());
+        let failed = ask("fails");
+        assert!(failed.contains("Wrong number of args calling Redis command from script"), "{failed} {}", at());
+        assert_eq!(ask("long"), "1", "{}", at());
+        assert_eq!(ask("everything"), "0", "{}", at());
+        assert_eq!(ask("eval"), "{5,1,x}", "{}", at());
+    }
+}
