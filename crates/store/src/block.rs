@@ -35,7 +35,7 @@ use crate::context::{Ctx, Place};
 use crate::execute::Blocks;
 use crate::float::Extended;
 use crate::gate::Pass;
-use crate::hold::{HeldKey, Mode, NOBODY, Ticket};
+use crate::hold::{self, HeldKey, Mode, NOBODY, Ticket};
 use crate::park::{Finished, OwnedCommand, ReplyForm, Words};
 use crate::stripe::{Now, Stripe};
 use crate::turn::caught;
@@ -302,7 +302,7 @@ impl Inner {
 
     /// Makes sure that a ticket holds a key of a locked stripe; false if others hold it.
     fn hold_key(&self, stripe: &mut Stripe, id: u64, db: u32, key: &[u8], held: &mut Vec<HeldKey>) -> bool {
-        let holds = stripe.holds.get_or_insert_default();
+        let holds = hold::table_of(&mut stripe.holds);
         if holds.has(id, key) {
             return true;
         }
@@ -312,9 +312,7 @@ impl Inner {
             let stripe = self.keyspace.stripe_of(self.keyspace.hasher.hash(key)) as u32;
             held.push(HeldKey { db, stripe, key: key.into(), mode: Mode::Exclusive });
         }
-        if holds.is_empty() {
-            stripe.holds = None;
-        }
+        hold::drop_if_empty(&mut stripe.holds);
         free
     }
 

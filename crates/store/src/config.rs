@@ -58,6 +58,8 @@ pub struct ServerOptions {
     pub lua_memory_limit: u64,
     /// Bytes of an interpreter from which on it collects its garbage before it rests.
     pub lua_mem_gc_threshold: u64,
+    /// Whether replies that scripts drop are not made into values.
+    pub lua_auto_async: bool,
     /// Microseconds of execution from which a command is kept in the slow log; negative: none is.
     pub slowlog_slower_than_us: i64,
     /// Entries of the slow log.
@@ -131,6 +133,7 @@ impl Default for ServerOptions {
             default_lua_flags: Vec::new(),
             lua_memory_limit: 512 << 20,
             lua_mem_gc_threshold: 1 << 20,
+            lua_auto_async: true,
             slowlog_slower_than_us: 10_000,
             slowlog_max_len: 128,
             latency_threshold_ms: 0,
@@ -352,6 +355,13 @@ pub static PARAMETERS: &[Parameter] = &[
         live: true,
         docs: "Bytes of an interpreter from which on it collects its garbage after a script. A parameter of Dragonfly.",
         field: Field::Memory(|options| &mut options.lua_mem_gc_threshold, 0, 1 << 40),
+    },
+    Parameter {
+        name: "lua_auto_async",
+        live: true,
+        docs: "Whether redis.call and redis.pcall as statements of their own make no value of the reply, as acall and \
+               apcall, in scripts from now on. Dragonfly's.",
+        field: Field::Switch(|options| &mut options.lua_auto_async),
     },
     Parameter {
         name: "maxclients",

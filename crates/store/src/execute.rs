@@ -15,7 +15,7 @@ use crate::command::{DB_RANGE, Handle};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
-use crate::hold::{Mode, NOBODY, Ticket};
+use crate::hold::{self, Mode, NOBODY, Ticket};
 use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
@@ -506,7 +506,7 @@ impl Inner {
                     && (ticket.keys.len() == places.len() || !queued.contains(&key))
                 {
                     queued.push(key);
-                    stripe.holds.get_or_insert_default().queue(key, ticket);
+                    hold::table_of(&mut stripe.holds).queue(key, ticket);
                 }
             }
         }

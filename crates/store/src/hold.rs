@@ -13,6 +13,7 @@
 //! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
 //! absence is all that plain commands pay.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -66,7 +67,8 @@ pub(crate) struct Ticket {
     pub(crate) keys: Vec<HeldKey>,
     /// The parked command until it runs; a section's ticket has none.
     command: Mutex<Option<OwnedCommand>>,
-    since: Instant,
+    /// When it began to wait; a ticket that is granted at once has none.
+    since: OnceLock<Instant>,
     overtaken: AtomicU32,
     /// Its phase, with the reply of the parked command once that has finished.
     progress: Progress<Finished>,
@@ -94,7 +96,7 @@ impl Ticket {
             id,
             keys,
             command: Mutex::new(command),
-            since: Instant::now(),
+            since: OnceLock::new(),
             overtaken: AtomicU32::new(0),
             progress: Progress::new(),
             worked_us: AtomicU64::new(0),
@@ -210,16 +212,59 @@ impl Ticket {
     }
 
     fn reserves(&self) -> bool {
-        self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || self.since.elapsed() > OVERTAKE_FOR
+        let waits_long = || self.since.get().is_some_and(|since| since.elapsed() > OVERTAKE_FOR);
+        self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || waits_long()
     }
 }
 
 /// The held keys of one stripe.
 #[derive(Default)]
 pub(crate) struct HoldTable {
-    keys: HashMap<Box<[u8]>, Hold, foldhash::fast::RandomState>,
+    keys: HashMap<KeyName, Hold, foldhash::fast::RandomState>,
     /// The section that holds all keys there are and may be.
     everything: Option<u64>,
+}
+
+/// A key's name as the table has it: short ones without a block of their own.
+type KeyName = SmallVec<[u8; 24]>;
+
+/// Tables that a thread keeps for the next holds; a table comes and goes with each short script.
+const SPARE_MAX: usize = 8;
+/// Keys that a table may have room for if it is kept.
+const SPARE_KEYS_MAX: usize = 16;
+
+thread_local! {
+    #[allow(clippy::vec_box, reason = "a stripe has a box, which comes from here as it is")]
+    static SPARE: Cell<Vec<Box<HoldTable>>> = const { Cell::new(Vec::new()) };
+}
+
+/// The table of a stripe, made if there is none.
+pub(crate) fn table_of(holds: &mut Option<Box<HoldTable>>) -> &mut HoldTable {
+    holds.get_or_insert_with(|| {
+        let spare = |spare: &Cell<Vec<Box<HoldTable>>>| {
+            let mut tables = spare.take();
+            let table = tables.pop();
+            spare.set(tables);
+            table
+        };
+        SPARE.try_with(spare).ok().flatten().unwrap_or_default()
+    })
+}
+
+/// Takes the table of a stripe away if nothing is in it.
+pub(crate) fn drop_if_empty(holds: &mut Option<Box<HoldTable>>) {
+    let Some(table) = holds.take_if(|holds| holds.is_empty()) else { return };
+    if table.keys.capacity() > SPARE_KEYS_MAX {
+        return;
+    }
+    // A thread that ends keeps nothing.
+    let _ = SPARE.try_with(|spare| {
+        let mut tables = spare.take();
+        if tables.len() < SPARE_MAX {
+            tables.push(table);
+        }
+        spare.set(tables);
+    });
 }
 
 #[derive(Default)]
@@ -246,6 +291,7 @@ impl Hold {
 
     /// Puts a ticket into the queue.
     fn queue(&mut self, ticket: &Arc<Ticket>) {
+        ticket.since.get_or_init(Instant::now);
         let place = match ticket.takes {
             true => self.queue.iter().take_while(|before| before.takes).count(),
             false => self.queue.len(),

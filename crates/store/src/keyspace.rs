@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::block::{ReadyKey, WaitTable};
 use crate::clock::Clock;
 use crate::gate::{Closed, Pass};
-use crate::hold::{HoldTable, NOBODY, Ticket};
+use crate::hold::{self, HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
 use crate::stats::Totals;
 use crate::stripe::{Figures, Locked, Stripe, StripeCell};
@@ -354,13 +354,11 @@ fn set_held_by(db: &Db, id: u64, waiting: &mut Vec<Arc<Ticket>>) {
     for stripe in 0..db.stripes() {
         let mut locked = db.lock(stripe);
         if id != NOBODY {
-            locked.holds.get_or_insert_default().set_everything(Some(id));
+            hold::table_of(&mut locked.holds).set_everything(Some(id));
         } else if let Some(holds) = &mut locked.holds {
             holds.set_everything(None);
             holds.queued(waiting);
-            if holds.is_empty() {
-                locked.holds = None;
-            }
+            hold::drop_if_empty(&mut locked.holds);
         }
     }
 }

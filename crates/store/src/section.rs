@@ -10,6 +10,7 @@
 //!
 //! A section is bound to no thread: one with a long command goes [aside](crate::aside) with it and comes back.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -79,6 +80,8 @@ pub struct Section {
     everything: bool,
     /// The key that was held by others when a command was refused because of it.
     missed: Option<(u32, Box<[u8]>)>,
+    /// Somebody has named it.
+    is_named: Cell<bool>,
     /// The place among the ticket's keys of the one that was used last, which is mostly the next one's, too.
     used_last: usize,
 }
@@ -142,6 +145,7 @@ impl Future for SectionWait {
             more: More::AsCommand,
             everything: false,
             missed: None,
+            is_named: Cell::new(false),
             used_last: 0,
         }))
     }
@@ -180,12 +184,25 @@ impl Section {
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
         let (extra, ready) = (Vec::new(), VecDeque::new());
-        let (more, everything, missed, used_last) = (More::AsCommand, false, None, 0);
-        Section { inner: inner.clone(), ticket, extra, ready, now_ms, effects, more, everything, missed, used_last }
+        let inner = inner.clone();
+        Section {
+            inner,
+            ticket,
+            extra,
+            ready,
+            now_ms,
+            effects,
+            more: More::AsCommand,
+            everything: false,
+            missed: None,
+            is_named: Cell::new(false),
+            used_last: 0,
+        }
     }
 
     /// Names the section for those who ask why their command waits: `client-7`, `script-…`, without blanks.
     pub fn set_owner(&self, name: &str) {
+        self.is_named.set(true);
         self.inner.owners.lock().insert(self.ticket.id, name.to_owned());
     }
 
@@ -488,7 +505,9 @@ impl Drop for Section {
         struct End<'s>(&'s mut Section);
         impl Drop for End<'_> {
             fn drop(&mut self) {
-                self.0.inner.owners.lock().remove(&self.0.ticket.id);
+                if self.0.is_named.get() {
+                    self.0.inner.owners.lock().remove(&self.0.ticket.id);
+                }
                 let Section { inner, ticket, extra, ready, now_ms, everything, .. } = &mut *self.0;
                 extra.extend(inner.serve(ticket.id, Some(*now_ms), std::mem::take(ready)));
                 match everything {

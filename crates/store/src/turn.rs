@@ -12,12 +12,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::ReplySink;
+use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Handler};
 use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Pass;
-use crate::hold::{HeldKey, Mode, Phase, Ticket};
+use crate::hold::{self, HeldKey, Mode, Phase, Ticket};
 use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
@@ -44,6 +45,9 @@ pub(crate) struct Blocker {
     pub(crate) owner: String,
 }
 
+/// Locked stripes, in the order in which they were locked.
+type LockedList<'p> = SmallVec<[Locked<'p>; 4]>;
+
 impl Inner {
     /// The next ticket's number.
     pub(crate) fn ticket_id(&self) -> u64 {
@@ -67,6 +71,9 @@ impl Inner {
                 HeldKey { db, stripe, key: key.into(), mode }
             })
             .collect();
+        if held.len() < 2 {
+            return held;
+        }
         held.sort_unstable_by(|a, b| {
             let rank = |held: &HeldKey| (held.db, held.stripe, held.mode == Mode::Shared);
             a.key.cmp(&b.key).then(rank(a).cmp(&rank(b)))
@@ -77,9 +84,9 @@ impl Inner {
     }
 
     /// Locks the stripes of all keys, in order. Returns the locks, and for each key the index of its lock.
-    fn lock_held<'p>(&self, pass: &'p Pass<'_>, keys: &[HeldKey]) -> (Vec<Locked<'p>>, Vec<usize>) {
-        let mut locks = Vec::new();
-        let mut of_key = Vec::with_capacity(keys.len());
+    fn lock_held<'p>(&self, pass: &'p Pass<'_>, keys: &[HeldKey]) -> (LockedList<'p>, SmallVec<[usize; 8]>) {
+        let mut locks = LockedList::new();
+        let mut of_key = SmallVec::with_capacity(keys.len());
         let mut last = None;
         for held in keys {
             if last != Some((held.db, held.stripe)) {
@@ -145,7 +152,7 @@ impl Inner {
         let stripe = self.keyspace.stripe_of(hash);
         let pass = self.gate.enter();
         let mut locked = self.keyspace.db_to_write(&pass, db).lock(stripe);
-        let holds = locked.holds.get_or_insert_default();
+        let holds = hold::table_of(&mut locked.holds);
         if holds.has(ticket.id, key) {
             return Taken::Before;
         }
@@ -156,9 +163,7 @@ impl Inner {
         if free {
             holds.grant(ticket.id, key, mode);
         }
-        if holds.is_empty() {
-            locked.holds = None;
-        }
+        hold::drop_if_empty(&mut locked.holds);
         if free { Taken::Now } else { Taken::Not }
     }
 
@@ -174,7 +179,7 @@ impl Inner {
         if !granted {
             self.count_waiting(ticket);
             for (held, &lock) in ticket.keys.iter().zip(&of_key) {
-                locks[lock].holds.get_or_insert_default().queue(&held.key, ticket);
+                hold::table_of(&mut locks[lock].holds).queue(&held.key, ticket);
             }
         }
         granted
@@ -200,7 +205,7 @@ impl Inner {
             return false;
         }
         for (held, &lock) in ticket.keys.iter().zip(of_key) {
-            locks[lock].holds.get_or_insert_default().grant(ticket.id, &held.key, held.mode);
+            hold::table_of(&mut locks[lock].holds).grant(ticket.id, &held.key, held.mode);
         }
         true
     }
@@ -232,9 +237,7 @@ impl Inner {
             let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
             if let Some(holds) = &mut stripe.holds {
                 candidates = holds.leave_queue(ticket, &held.key);
-                if holds.is_empty() {
-                    stripe.holds = None;
-                }
+                hold::drop_if_empty(&mut stripe.holds);
             }
         }
         // The section's own ticket is still there, so nobody may go alone yet.
@@ -287,7 +290,9 @@ impl Inner {
     /// turn.
     pub(crate) fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
         let mut candidates = self.release(&ticket, &ticket.keys);
-        candidates.extend(self.release(&ticket, extra));
+        if !extra.is_empty() {
+            candidates.extend(self.release(&ticket, extra));
+        }
         let may_go_alone = self.remove_ticket(&ticket);
         self.pass_on_keys(candidates) | may_go_alone
     }
@@ -328,9 +333,7 @@ impl Inner {
             let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
             if let Some(holds) = &mut stripe.holds {
                 holds.release(ticket.id, &held.key, &mut candidates);
-                if holds.is_empty() {
-                    stripe.holds = None;
-                }
+                hold::drop_if_empty(&mut stripe.holds);
             }
         }
         candidates.dedup_by(|a, b| Arc::ptr_eq(a, b));

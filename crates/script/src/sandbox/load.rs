@@ -325,8 +325,7 @@ impl State {
     pub fn begin_empty(&mut self) -> Result<Coroutine, Error> {
         let coroutine = self.coroutine()?;
         self.forget_seed();
-        // SAFETY: the coroutine's stack is empty and has room.
-        unsafe { json::reset(coroutine.thread()) };
+        json::reset(&mut self.core().sandbox);
         Ok(coroutine)
     }
 }

@@ -16,6 +16,7 @@
 //! some milliseconds for a table of a million elements.
 
 mod argument;
+mod arguments;
 mod arithmetic;
 mod base;
 mod bit;
@@ -48,6 +49,7 @@ mod tests;
 
 use std::any::Any;
 use std::ffi::{CStr, c_int};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use chunk::{Discards, Globals};
@@ -88,6 +90,9 @@ pub(crate) struct Own {
     /// Places in the registry: of the real table of globals, and of the one with the real libraries once one was needed.
     globals: c_int,
     open: Option<c_int>,
+    arguments: arguments::Arguments,
+    /// The options of `cjson`, which the registry keeps.
+    json: Option<NonNull<json::Options>>,
     /// Replies of commands that a script drops are not made into values ([`State::discard_replies`]).
     discards: Discards,
 }
@@ -173,15 +178,12 @@ impl State {
             };
             self.core().sandbox.open = Some(open);
         }
+        let globals = if globals == Globals::Sealed { Globals::Real } else { globals };
         // SAFETY: the closure holds references only.
         unsafe {
             self.protect(|lua| {
-                push(lua, if globals == Globals::Sealed { Globals::Real } else { globals });
-                for (name, list) in [(c"KEYS", keys), (c"ARGV", arguments)] {
-                    ffi::lua_pushstring(lua, name.as_ptr());
-                    push_list(lua, list);
-                    ffi::lua_rawset(lua, 1);
-                }
+                push(lua, globals);
+                arguments::set(lua, globals, [keys, arguments]);
             })
         }
     }

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -218,7 +218,6 @@ impl Interpreter {
             })?
         };
         state.host::<Host>().names = names;
-        state.discard_replies(true);
         let (functions, libraries) = (HashMap::default(), HashMap::default());
         let (outside, shown) = (Outside::default(), Shown::default());
         let (uses, flushes, deletions) = (0, 0, 0);
@@ -420,7 +419,8 @@ pub(crate) fn check(pool: &Pool, code: &[u8]) -> Result<bool, String> {
 
 /// The interpreters of a store.
 pub(crate) struct Pool {
-    idle: Mutex<Vec<Interpreter>>,
+    #[allow(clippy::vec_box, reason = "each is moved to its script and back, which is one pointer so")]
+    idle: Mutex<Vec<Box<Interpreter>>>,
     memory: Arc<Memory>,
     /// How often the scripts were flushed.
     flushes: AtomicU64,
@@ -434,6 +434,8 @@ pub(crate) struct Pool {
     garbage_max: AtomicUsize,
     /// Bytes of those that run scripts alone, and of those with libraries.
     sums: Arc<[AtomicUsize; 2]>,
+    /// Replies that scripts drop are not made into values.
+    discards: AtomicBool,
 }
 
 impl Pool {
@@ -447,6 +449,7 @@ impl Pool {
             garbage_max: AtomicUsize::new(1 << 20),
             sums: Arc::default(),
             chance: Arc::default(),
+            discards: AtomicBool::new(true),
         }
     }
 
@@ -480,19 +483,20 @@ impl Pool {
     }
 
     /// An interpreter.
-    pub(crate) fn take(&self) -> Result<Interpreter, Error> {
+    pub(crate) fn take(&self) -> Result<Box<Interpreter>, Error> {
         let idle = self.idle.lock().pop();
         let memory_max = self.memory_max.load(Ordering::Relaxed);
         let mut interpreter = match idle {
             Some(interpreter) if interpreter.memory_max == memory_max => interpreter,
             // One with another limit is closed.
-            _ => Interpreter::new(&self.chance, memory_max)?,
+            _ => Box::new(Interpreter::new(&self.chance, memory_max)?),
         };
         let flushes = self.flushes.load(Ordering::Relaxed);
         if interpreter.flushes != flushes {
             interpreter.flushes = flushes;
             interpreter.forget_functions();
         }
+        interpreter.state.discard_replies(self.discards.load(Ordering::Relaxed));
         let deletions = self.deletions.load(Ordering::Relaxed);
         if interpreter.deletions != deletions {
             interpreter.deletions = deletions;
@@ -502,7 +506,7 @@ impl Pool {
     }
 
     /// Takes an interpreter back whose script has come to its end.
-    pub(crate) fn give_back(&self, mut interpreter: Interpreter) {
+    pub(crate) fn give_back(&self, mut interpreter: Box<Interpreter>) {
         let host = interpreter.host();
         host.active = None;
         host.loading = None;
@@ -513,10 +517,11 @@ impl Pool {
         if host.digits.capacity() > BUFFER_KEPT {
             host.digits = Vec::new();
         }
-        if interpreter.state.memory_used() > self.garbage_max.load(Ordering::Relaxed) {
+        let mut used = interpreter.state.memory_used();
+        if used > self.garbage_max.load(Ordering::Relaxed) {
             interpreter.state.collect();
+            used = interpreter.state.memory_used();
         }
-        let used = interpreter.state.memory_used();
         // In steps, so that most scripts change nothing that others read.
         let used = used.next_multiple_of(32 * 1024);
         interpreter.outside.set(&self.memory, used);
@@ -527,6 +532,14 @@ impl Pool {
         } else {
             // Closed without the lock.
             drop(idle);
+        }
+    }
+
+    /// Says whether replies that scripts drop are not to be made into values.
+    pub(crate) fn discard_replies(&self, yes: bool) {
+        if self.discards.swap(yes, Ordering::Relaxed) != yes {
+            // What was compiled is compiled anew.
+            self.flush();
         }
     }
 

@@ -137,6 +137,7 @@ impl Scripting {
         let flags = source::listed(&options.default_lua_flags).unwrap_or_default();
         self.default_flags.store(flags.bits(), Ordering::Relaxed);
         self.pool.set_limits(options.lua_memory_limit, options.lua_mem_gc_threshold);
+        self.pool.discard_replies(options.lua_auto_async);
     }
 
     /// The flags of a script: its own, or those of scripts that name none.

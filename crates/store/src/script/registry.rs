@@ -140,7 +140,8 @@ impl Registry {
 
     /// The script with this SHA-1, whose digits may be of any case.
     pub(crate) fn by_sha(&self, sha: &[u8]) -> Option<Arc<Script>> {
-        let sha: Sha = sha.to_ascii_lowercase().try_into().ok()?;
+        let mut sha: Sha = sha.try_into().ok()?;
+        sha.make_ascii_lowercase();
         let scripts = self.scripts.read();
         let script = scripts.by_sha.get(&sha)?;
         self.touch(script);

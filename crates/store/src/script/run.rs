@@ -121,7 +121,7 @@ pub(crate) struct Job {
 
 /// An interpreter with a script in it.
 struct Runs {
-    interpreter: Interpreter,
+    interpreter: Box<Interpreter>,
     coroutine: Coroutine,
     /// Values on its stack for its first burst.
     arguments: c_int,

@@ -12,11 +12,12 @@ mod encode;
 mod words;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use super::argument;
 use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::function;
+use crate::state::Core;
 
 /// The most digits that numbers are written with, and the default.
 const PRECISION_MAX: i32 = 14;
@@ -34,7 +35,7 @@ enum Invalid {
 
 /// The options of one table of functions.
 #[derive(Clone, Copy)]
-struct Options {
+pub(super) struct Options {
     sparse_convert: bool,
     sparse_ratio: i32,
     sparse_safe: i32,
@@ -72,32 +73,23 @@ impl Options {
     }
 }
 
-/// Where the registry keeps the options of `cjson` itself.
-static OPTIONS: u8 = 0;
-
 /// Makes the table `cjson`, whose options [`reset`] finds, and leaves it on the stack.
 pub(crate) unsafe fn open(lua: *mut lua_State) {
     // SAFETY: called inside a protected call.
     unsafe {
         new_options(lua);
         ffi::lua_pushvalue(lua, -1);
-        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const OPTIONS).cast());
+        ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+        Core::of(lua).sandbox.json = NonNull::new(ffi::lua_touserdata(lua, -1).cast());
         new_table(lua);
     }
 }
 
-/// Gives `cjson` its default options, as each run of a script is to find them, if there is a `cjson`. Raises nothing.
-///
-/// # Safety
-/// A slot of the stack is free.
-pub(crate) unsafe fn reset(lua: *mut lua_State) {
-    // SAFETY: the registry keeps what `open` put there.
-    unsafe {
-        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const OPTIONS).cast());
-        if let Some(options) = ffi::lua_touserdata(lua, -1).cast::<Options>().as_mut() {
-            *options = Options::DEFAULT;
-        }
-        ffi::lua_pop(lua, 1);
+/// Gives `cjson` its default options, as each run of a script is to find them, if there is a `cjson`.
+pub(super) fn reset(own: &mut super::Own) {
+    if let Some(mut options) = own.json {
+        // SAFETY: the registry keeps the userdata as long as the state lives, and no function of `cjson` runs.
+        unsafe { *options.as_mut() = Options::DEFAULT };
     }
 }
 

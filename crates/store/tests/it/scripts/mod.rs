@@ -190,6 +190,59 @@ fn keys_that_were_not_declared_are_refused_where_that_is_asked_for() {
 }
 
 #[test]
+fn replies_that_are_dropped_are_not_made_unless_that_is_asked_for() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let grown = "redis.call('SET', KEYS[1], 0) local before = collectgarbage('count') \
+                 for i = 1, 20 do redis.call('SET', KEYS[1], i) redis.pcall('PING') end \
+                 return (collectgarbage('count') - before) * 1024";
+    let bytes = |client: &mut Client| {
+        let reply = client.ask(&["EVAL", grown, "1", "k"]);
+        reply.trim_start_matches(':').trim().parse::<i64>().unwrap_or_else(|_| panic!("{reply}"))
+    };
+    assert!(bytes(&mut client) < 100, "no value was made of 40 replies");
+    client.ask(&["CONFIG", "SET", "lua_auto_async", "no"]);
+    assert!(bytes(&mut client) > 40 * 50, "a table was made of each of 40 replies");
+    client.ask(&["CONFIG", "SET", "lua_auto_async", "yes"]);
+    assert!(bytes(&mut client) < 100, "it was asked for again");
+    // An error is one all the same.
+    let failed = client.ask(&["EVAL", "redis.call('LPUSH', KEYS[1], 1) return 1", "1", "k"]);
+    assert!(failed.starts_with("-WRONGTYPE"), "{failed}");
+    let passed = "redis.pcall('LPUSH', KEYS[1], 1) return redis.call('GET', KEYS[1])";
+    assert_eq!(client.ask(&["EVAL", passed, "1", "k"]), "$2\r\n20\r\n");
+}
+
+#[test]
+fn keys_and_arguments_are_new_whatever_the_last_script_did_to_them() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let seen = "local t = {} for _, list in ipairs({KEYS, ARGV}) do \
+                for k, v in pairs(list) do t[#t + 1] = k .. '=' .. v end \
+                t[#t + 1] = tostring(getmetatable(list)) t[#t + 1] = tostring(list.x) end return table.concat(t, ' ')";
+    for change in [
+        "KEYS.x = 1",
+        "ARGV[9] = 1",
+        "KEYS[0] = 1 ARGV[1] = nil",
+        "KEYS[1] = nil KEYS.x = 1 KEYS.x = nil ARGV[3] = 3",
+        "setmetatable(ARGV, {__index = function() return 'x' end})",
+        "table.insert(KEYS, 'k') table.remove(ARGV, 1)",
+        "for i = 1, 100 do KEYS[i] = i end for i = 1, 99 do KEYS[i] = nil end",
+        "local k = KEYS return _G ~= k",
+        "",
+    ] {
+        for (words, expected) in [
+            (&["2", "a", "b", "c"][..], "1=a 2=b nil nil 1=c nil nil"),
+            (&["0"], "nil nil nil nil"),
+            (&["1", "a", "b", "c", "d"], "1=a nil nil 1=b 2=c 3=d nil nil"),
+        ] {
+            client.ask(&["EVAL", change, "2", "k", "l", "m"]);
+            let reply = client.ask(&[&["EVAL", seen], words].concat());
+            assert_eq!(reply.lines().nth(1), Some(expected), "{change}");
+        }
+    }
+}
+
+#[test]
 fn a_script_is_too_old_when_the_parameter_says_so() {
     let ours = Running::with(ServerOptions::default(), 2);
     let _ticking = Ticking::start(&ours);

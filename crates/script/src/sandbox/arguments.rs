@@ -1,0 +1,113 @@
+//! `KEYS` and `ARGV`: tables that each script finds as if they were new.
+//!
+//! Those of the last script are filled again where it left nothing in them that would stay. A script can't keep them:
+//! nothing that it could put them into outlives it.
+
+use std::ffi::{CStr, c_int};
+
+use super::chunk::Globals;
+use crate::ffi::{self, lua_State};
+use crate::push_bytes;
+use crate::state::Core;
+
+const NAMES: [&CStr; 2] = [c"KEYS", c"ARGV"];
+
+/// Strings in a table that is worth to be looked through for another use.
+const KEPT_MAX: usize = 16;
+
+/// The tables that the last script got.
+#[derive(Default)]
+pub(super) struct Arguments {
+    tables: [Table; 2],
+    /// Which globals have them.
+    within: Option<Globals>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Table {
+    /// Its place in the registry; 0: there is none.
+    place: c_int,
+    /// How many strings it got; [`None`] while it gets them.
+    len: Option<usize>,
+}
+
+/// Gives the table of globals on an otherwise empty stack its `KEYS` and `ARGV`. May raise.
+///
+/// # Safety
+/// Called inside a protected call with a sandboxed state; the table is the one of `globals`.
+pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]; 2]) {
+    // SAFETY: as promised by the caller. What is kept is plain, and says at any time what stands in the tables.
+    unsafe {
+        let arguments = &mut Core::of(lua).sandbox.arguments;
+        let is_placed = arguments.within.take() == Some(globals);
+        for (place, list) in lists.into_iter().enumerate() {
+            let mut is_same = fill_again(lua, &mut arguments.tables[place], list);
+            if !is_same {
+                super::push_list(lua, list);
+                let table = &mut arguments.tables[place];
+                if table.place == 0 {
+                    ffi::lua_pushvalue(lua, -1);
+                    table.place = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
+                } else {
+                    ffi::lua_pushvalue(lua, -1);
+                    ffi::lua_rawseti(lua, ffi::LUA_REGISTRYINDEX, table.place.into());
+                }
+                table.len = Some(list.len());
+            }
+            is_same &= is_placed;
+            if !is_same {
+                ffi::lua_pushstring(lua, NAMES[place].as_ptr());
+                ffi::lua_insert(lua, -2);
+                ffi::lua_rawset(lua, 1);
+            } else {
+                ffi::lua_settop(lua, 1);
+            }
+        }
+        arguments.within = Some(globals);
+    }
+}
+
+/// Fills a table with other strings and leaves it on the stack, if nothing but strings of ours' places is in it.
+unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]]) -> bool {
+    // SAFETY: as `set`.
+    unsafe {
+        let Some(before) = table.len.take().filter(|len| *len <= KEPT_MAX && list.len() <= KEPT_MAX) else {
+            return false;
+        };
+        ffi::lua_rawgeti(lua, ffi::LUA_REGISTRYINDEX, table.place.into());
+        if !has_only(lua, before) {
+            ffi::lua_settop(lua, 1);
+            return false;
+        }
+        for (index, bytes) in (1..).zip(list) {
+            push_bytes(lua, bytes);
+            ffi::lua_rawseti(lua, -2, index);
+        }
+        for index in list.len()..before {
+            ffi::lua_pushnil(lua);
+            ffi::lua_rawseti(lua, -2, index as i64 + 1);
+        }
+        table.len = Some(list.len());
+        true
+    }
+}
+
+/// Whether the table on top has no metatable, and no keys but some of 1 to `len`.
+unsafe fn has_only(lua: *mut lua_State, len: usize) -> bool {
+    // SAFETY: as `set`; the table does not change while it is gone through.
+    unsafe {
+        if ffi::lua_getmetatable(lua, -1) != 0 {
+            return false;
+        }
+        ffi::lua_pushnil(lua);
+        while ffi::lua_next(lua, -2) != 0 {
+            ffi::lua_settop(lua, -2);
+            let is_ours = ffi::lua_isinteger(lua, -1) != 0
+                && usize::try_from(ffi::lua_tointeger(lua, -1)).is_ok_and(|index| (1..=len).contains(&index));
+            if !is_ours {
+                return false;
+            }
+        }
+        true
+    }
+}
