@@ -87,3 +87,21 @@ fn haproxy_lua_runs_scripts_of_the_store_without_a_socket() {
         assert_eq!(ask("eval"), "{5,1,x}", "{}", at());
     }
 }
+
+#[test]
+fn scripts_of_the_store_write_to_the_log_targets_of_the_proxy() {
+    let directory = tempfile::tempdir().unwrap();
+    let lua = "core.register_action('say', {'http-req'}, function()
+        core.redis('main'):eval(\"redis.log(redis.LOG_WARNING, 'said by', 'a script')\", 0) end)";
+    std::fs::write(directory.path().join("say.lua"), lua).unwrap();
+    let gate = Listening::new();
+    let text = format!(
+        "global\n    log stdout format raw local0\n    lua-load @DIR@/say.lua\nstore main\n\
+         defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 5s\n\
+         frontend front\n    bind \"{}\"\n    http-request lua.say\n    http-request return status 200\n",
+        gate.word()
+    );
+    let mut server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+    assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+    server.program.wait_for_output("store main: said by a script");
+}

@@ -133,6 +133,24 @@ fn a_script_that_holds_a_key_and_one_that_wants_everything_and_that_key() {
 }
 
 #[test]
+fn all_keys_are_keys_that_were_not_declared() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    client.ask(&["CONFIG", "SET", "lua-undeclared-keys", "deny"]);
+    client.ask(&["SET", "k", "v"]);
+    for call in ["'FLUSHALL'", "'FLUSHDB'", "'SWAPDB', 0, 1", "'KEYS', '*'"] {
+        let body = format!("return redis.call({call})");
+        let refused = client.ask(&["EVAL", &body, "1", "k"]);
+        assert!(refused.starts_with("-ERR script tried accessing undeclared key"), "{refused}");
+        let allowed = client.ask(&["EVAL", &format!("#!lua flags=allow-undeclared-keys\n{body}"), "1", "k"]);
+        assert!(!allowed.starts_with('-'), "{allowed}");
+        // Without atomicity nothing is held, and each command is a client's.
+        let alone = client.ask(&["EVAL", &format!("--!df flags=disable-atomicity\n{body}"), "1", "k"]);
+        assert!(!alone.starts_with('-'), "{alone}");
+    }
+}
+
+#[test]
 fn those_who_block_are_served_by_a_database_that_a_script_swaps_in() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (mut blocked, mut admin) = (ours.connect(), ours.connect());
