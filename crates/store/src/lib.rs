@@ -85,6 +85,7 @@ pub use object::packed::fuzz_packed;
 pub use park::Parked;
 pub use rdb::fuzz_restore;
 pub use reference::reference;
+pub use script::fuzz_scripts;
 pub use section::{Section, SectionError, SectionWait};
 pub use stats::{DatabaseStats, Stats};
 

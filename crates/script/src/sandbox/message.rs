@@ -17,7 +17,7 @@ pub(crate) unsafe fn adapt(lua: *mut lua_State) {
             return;
         }
         let message = crate::to_bytes(lua, -1).unwrap_or_default();
-        if message.ends_with(b")") {
+        if message.ends_with(b")") || message.ends_with(b"loop") {
             replace(lua, message, runtime);
         }
     }
@@ -55,6 +55,14 @@ pub(crate) fn adapted(message: String) -> String {
 
 /// The [`Adapt`] of the running core's messages.
 fn runtime(message: &[u8], write: &mut dyn FnMut(&[u8])) -> bool {
+    for (from, to) in [(&b"'__index"[..], &b"loop in gettable"[..]), (b"'__newindex", b"loop in settable")] {
+        let place = message.strip_suffix(b"' chain too long; possible loop").and_then(|rest| rest.strip_suffix(from));
+        if let Some(place) = place {
+            write(place);
+            write(to);
+            return true;
+        }
+    }
     if let Some(start) = find(message, b"bad 'for' ") {
         let Some(end) = find(message, b" (number expected, got ").filter(|end| *end > start) else { return false };
         write(&message[..start]);
@@ -169,6 +177,8 @@ mod tests {
             ("attempt to index a nil value (field 'integer index')", "attempt to index field '?' (a nil value)"),
             ("bad 'for' limit (number expected, got nil)", "'for' limit must be a number"),
             ("attempt to call a nil value (method 'f')", "attempt to call method 'f' (a nil value)"),
+            ("a:1: '__index' chain too long; possible loop", "a:1: loop in gettable"),
+            ("a:1: '__newindex' chain too long; possible loop", "a:1: loop in settable"),
             ("attempt to compare two nil values", "attempt to compare two nil values"),
             ("it's an attempt to say (so 'x')", "it's an attempt to say (so 'x')"),
             ("attempt to index a nil value (thing 'x')", "attempt to index a nil value (thing 'x')"),

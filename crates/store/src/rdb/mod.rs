@@ -132,6 +132,11 @@ fn dump_string(value: View<'_>) -> Vec<u8> {
     seal(out, VERSION)
 }
 
+/// An object with the trailer of this version.
+pub(crate) fn sealed(object: Vec<u8>) -> Vec<u8> {
+    seal(object, VERSION)
+}
+
 fn seal(mut object: Vec<u8>, version: u16) -> Vec<u8> {
     object.extend(version.to_le_bytes());
     object.extend(crc64(&object).to_le_bytes());

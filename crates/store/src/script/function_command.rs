@@ -197,7 +197,7 @@ fn restore(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
 }
 
 /// The libraries of a payload.
-fn sources(payload: &[u8]) -> Result<Vec<Source>, String> {
+pub(super) fn sources(payload: &[u8]) -> Result<Vec<Source>, String> {
     let mut names = HashSet::new();
     let mut sources = Vec::new();
     for text in restore_libraries(payload).map_err(|wrong| wrong.to_string())? {

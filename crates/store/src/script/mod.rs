@@ -27,6 +27,7 @@ mod dragonfly;
 mod environment;
 mod errors_only;
 pub(crate) mod function_command;
+mod fuzz;
 mod interpreter;
 mod library;
 mod registry;
@@ -47,6 +48,7 @@ use sluicegate_wire::resp::ReplyWriter;
 
 use control::Running;
 pub(crate) use counts::Sums;
+pub use fuzz::fuzz_scripts;
 use interpreter::Pool;
 use library::Libraries;
 use registry::{Registry, Script};

@@ -274,7 +274,14 @@ impl Runs {
                 // SAFETY: the coroutine has ended and its results are on top of its stack.
                 unsafe { convert::say(lua, host, -results, resp3, out) };
             }
-            Burst::Yielded => out.error("ERR attempt to yield from outside a coroutine"),
+            Burst::Yielded => {
+                let place = self.place();
+                out.error_bytes(&at_place(
+                    b"ERR attempt to yield across metamethod/C-call boundary".into(),
+                    call,
+                    place,
+                ));
+            }
             _ => {
                 let error = self.interpreter.state.failure(&self.coroutine);
                 is_sound &= error.kind != ErrorKind::Memory;
@@ -373,6 +380,9 @@ impl Runs {
                 ffi::LUA_TNIL => text.extend_from_slice(b"ERR nil"),
                 ffi::LUA_TBOOLEAN if ffi::lua_toboolean(lua, top) != 0 => text.extend_from_slice(b"ERR true"),
                 ffi::LUA_TBOOLEAN => text.extend_from_slice(b"ERR false"),
+                ffi::LUA_TLIGHTUSERDATA if ffi::lua_topointer(lua, top).is_null() => {
+                    text.extend_from_slice(b"ERR userdata: (nil)");
+                }
                 ffi::LUA_TFUNCTION | ffi::LUA_TTHREAD => {
                     let name = std::ffi::CStr::from_ptr(ffi::lua_typename(lua, kind)).to_string_lossy();
                     text.extend_from_slice(format!("ERR {name}: {:p}", ffi::lua_topointer(lua, top)).as_bytes());

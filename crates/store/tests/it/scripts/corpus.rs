@@ -57,7 +57,7 @@ fn read(name: &str) -> Vec<Case> {
 }
 
 /// The files, but for that of differences.
-const FILES: &[&str] = &["api.txt", "conversions.txt", "errors.txt", "libraries.txt", "wild.txt"];
+const FILES: &[&str] = &["api.txt", "conversions.txt", "errors.txt", "hostile.txt", "libraries.txt", "wild.txt"];
 
 #[test]
 fn scripts_by_hand_give_what_redis_gives() {

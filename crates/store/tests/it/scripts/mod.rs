@@ -9,6 +9,7 @@ mod everything;
 mod functions;
 mod generated;
 mod grammar;
+mod hostile;
 mod memory;
 mod overlap;
 

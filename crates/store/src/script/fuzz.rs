@@ -1,0 +1,89 @@
+//! What is read of scripts and libraries before any of their code, given whatever a peer may send.
+
+use super::function_command::sources;
+use super::library::Source;
+use super::source::{Flags, head};
+use crate::rdb::{dump_libraries, sealed};
+
+/// Reads bytes as a script, as a library, and as a payload of FUNCTION RESTORE, as they are and with a right trailer.
+/// Nothing may panic; what was read stands in the bytes.
+pub fn fuzz_scripts(data: &[u8]) {
+    if let Ok(head) = head(data) {
+        assert!(head.code <= data.len());
+        let is_shebang = data.starts_with(b"#!");
+        assert_eq!(is_shebang, head.flags.is_some_and(|flags| flags.has(Flags::SHEBANG)));
+        assert_eq!(is_shebang, head.code > 0 && data.get(head.code) == Some(&b'\n'));
+    }
+    let library = Source::read(data);
+    if let Ok(source) = &library {
+        assert_eq!(*source.text, *data);
+        assert!(!source.name.is_empty() && source.name.len() <= data.len());
+    }
+    let _ = sources(data);
+    if let Ok(libraries) = sources(&sealed(data.to_vec())) {
+        let names: std::collections::HashSet<_> = libraries.iter().map(|source| &source.name).collect();
+        assert_eq!(names.len(), libraries.len());
+    }
+    let dumped = sources(&dump_libraries([data].into_iter())).map(|mut all| all.pop().map(|source| source.text));
+    assert_eq!(dumped.ok().flatten(), library.ok().map(|source| source.text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces that heads are made of.
+    const PIECES: &[&str] = &[
+        "#!",
+        "#",
+        "lua",
+        "LUA",
+        " ",
+        "\t",
+        "\n",
+        "\r",
+        "\0",
+        "name=",
+        "name",
+        "flags=",
+        "no-writes",
+        "allow-oom",
+        ",",
+        ";",
+        "\"",
+        "'",
+        "\\x41",
+        "\\",
+        "--!df",
+        "disable-atomicity",
+        "x",
+        "return 1",
+        "\u{1b}",
+        "\u{f5}",
+        "é",
+    ];
+
+    #[test]
+    fn what_is_read_before_the_code_bears_anything() {
+        let mut state = 1u64;
+        let mut next = |limit: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % limit
+        };
+        for _ in 0..20_000 {
+            let mut data: Vec<u8> = match next(3) {
+                0 => (0..next(40)).map(|_| next(256) as u8).collect(),
+                1 => dump_libraries([&b"#!lua name=a\nx"[..], b"#!lua name=b\n"].into_iter()),
+                _ => (0..next(12)).flat_map(|_| PIECES[next(PIECES.len())].bytes()).collect(),
+            };
+            for _ in 0..next(3) {
+                let (at, byte) = (next(data.len() + 1), next(256) as u8);
+                data.get_mut(at).into_iter().for_each(|old| *old = byte);
+            }
+            fuzz_scripts(&data);
+        }
+        for whole in ["#!lua flags=no-writes\nreturn 1", "#!lua name=x\n", "--!df flags=allow-undeclared-keys\n"] {
+            (0..=whole.len()).for_each(|end| fuzz_scripts(&whole.as_bytes()[..end]));
+        }
+    }
+}
