@@ -6,6 +6,7 @@ mod commands;
 mod corpus;
 mod dragonfly;
 mod everything;
+mod examples;
 mod functions;
 mod generated;
 mod grammar;
