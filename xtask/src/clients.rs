@@ -1,7 +1,7 @@
 //! Client libraries of other languages that the store is tested with, in `target/clients`.
 //!
 //! Each language's own tool brings the versions that `crates/store/tests/clients` pins, once: what is installed stands
-//! with a copy of the file that pinned it, and is brought again only if that has changed. The four run at a time.
+//! with a copy of the file that pinned it, and is brought again only if that has changed. All run at a time.
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +20,7 @@ const LANGUAGES: &[Language] = &[
     Language { name: "python", pins: &["requirements.txt"], install: python },
     Language { name: "npm", pins: &["package.json", "package-lock.json"], install: npm },
     Language { name: "go", pins: &["goredis/go.mod", "goredis/go.sum", "goredis/main.go"], install: go },
+    Language { name: "asynq", pins: &["asynq/go.mod", "asynq/go.sum", "asynq/main.go"], install: asynq },
     Language { name: "jedis", pins: &["pom.xml", "JedisClient.java"], install: jedis },
 ];
 
@@ -83,12 +84,20 @@ fn npm(from: &Path, to: &Path) -> Result<(), String> {
     for pin in ["package.json", "package-lock.json"] {
         std::fs::copy(from.join(pin), to.join(pin)).map_err(|error| format!("{pin}: {error}"))?;
     }
-    run_in(to, "npm", &["ci", "--silent", "--no-audit", "--no-fund"])
+    // Not `ci`, which wants optional parts for systems that nobody has here; what is installed is what is locked.
+    run_in(to, "npm", &["install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])
 }
 
 fn go(from: &Path, to: &Path) -> Result<(), String> {
-    let program = to.join("goredis");
-    run_in(&from.join("goredis"), "go", &["build", "-o", &program.to_string_lossy(), "."])
+    go_program(from, to, "goredis")
+}
+
+fn asynq(from: &Path, to: &Path) -> Result<(), String> {
+    go_program(from, to, "asynq")
+}
+
+fn go_program(from: &Path, to: &Path, name: &str) -> Result<(), String> {
+    run_in(&from.join(name), "go", &["build", "-o", &to.join(name).to_string_lossy(), "."])
 }
 
 fn jedis(from: &Path, to: &Path) -> Result<(), String> {

@@ -1,5 +1,5 @@
 //! Real clients against a served store, each in a language of its own: redis-py, ioredis, go-redis, jedis, redis-cli and
-//! redis-benchmark. What the scripts beside this file check are their own assertions; they say how many there were.
+//! redis-benchmark, and libraries that live by scripts: Bull, Celery, asynq. What the scripts beside this file check are their own assertions; they say how many there were.
 //!
 //! The libraries are in `target/clients`, where `cargo xtask test --install` puts the versions that this folder pins.
 
@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use sluicegate_testkit::RedisServer;
 use support::Running;
 
 /// A program that ran well.
@@ -98,6 +99,47 @@ fn jedis() {
     let path = installed("jedis");
     let path = format!("{0}:{0}/*", path.display());
     check(Command::new("java").args(["-cp", &path, "JedisClient", &ours.port.to_string()]));
+}
+
+/// Runs a library that lives by scripts against redis-server and against the store, none of whose sections may be
+/// refused.
+#[track_caller]
+fn check_scripts(command: impl Fn(&str) -> Command) {
+    let redis = RedisServer::start(&[]);
+    let address = redis.address();
+    let port = address.rsplit(':').next().expect("an address has a port");
+    check(&mut command(port));
+    let ours = Running::start();
+    check(&mut command(&ours.port.to_string()));
+    let info = ours.connect().ask(&["INFO"]);
+    assert!(info.contains("sections_refused:0\r\n"), "{info}");
+}
+
+#[test]
+fn bull_and_defined_commands() {
+    check_scripts(|port| {
+        let mut command = Command::new("node");
+        command.arg(here().join("bull.js")).arg(port).arg(installed("npm"));
+        command
+    });
+}
+
+#[test]
+fn celery_and_locks() {
+    check_scripts(|port| {
+        let mut command = Command::new(installed("python/bin/python"));
+        command.arg(here().join("celery_tasks.py")).arg(port).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    });
+}
+
+#[test]
+fn asynq_and_scripts() {
+    check_scripts(|port| {
+        let mut command = Command::new(installed("asynq/asynq"));
+        command.arg(port);
+        command
+    });
 }
 
 fn redis_cli(ours: &Running) -> Command {
