@@ -455,8 +455,8 @@ impl Inner {
         }
         let ticket = self.new_ticket(waiter.command());
         // If others grant it, they run it, too.
-        if self.enter_queues(&ticket) {
-            self.run_if_granted(ticket);
+        if self.enter_queues(&ticket) && self.run_if_granted(ticket) {
+            self.run_waiting();
         }
     }
 

@@ -264,12 +264,17 @@ impl Gate {
         true
     }
 
-    /// Takes the first queued command.
+    /// The first that is queued. A command is taken out; somebody who wants a turn alone stays, and [leaves](Self::leave)
+    /// by itself.
     pub(crate) fn pop(&self) -> Option<Arc<Ticket>> {
         if !self.crowded.load(Ordering::SeqCst) {
             return None;
         }
-        self.waiting.lock().tickets.pop_front()
+        let mut waiting = self.waiting.lock();
+        match waiting.tickets.front()?.is_command() {
+            true => waiting.tickets.pop_front(),
+            false => waiting.tickets.front().cloned(),
+        }
     }
 
     /// Puts back a command whose turn it was not.

@@ -303,6 +303,12 @@ impl Hold {
         self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.reserves())
     }
 
+    /// As [`may_pass`](Self::may_pass), of a section that has begun: it waits only behind others like it. Whoever
+    /// reserves this key may wait for one that the section has.
+    fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.takes)
+    }
+
     fn note_overtaking(&self, id: u64, key: &[u8], mode: Mode) {
         for ticket in self.overtaken(id, key, mode) {
             ticket.overtaken.fetch_add(1, Ordering::Relaxed);
@@ -433,6 +439,12 @@ impl HoldTable {
     pub(crate) fn may_grant(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
             && self.keys.get(key).is_none_or(|hold| hold.may_pass(id, key, mode))
+    }
+
+    /// Whether a section that has begun could have this key, too.
+    pub(crate) fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        self.everything.is_none_or(|holder| holder == id)
+            && self.keys.get(key).is_none_or(|hold| hold.may_take(id, key, mode))
     }
 
     /// Takes a ticket out of the queue and gives it the key.

@@ -75,6 +75,10 @@ pub(crate) struct SectionCounts {
     pub(crate) granted: AtomicU64,
     /// Were refused: too many waited, or a key that was not declared was held.
     pub(crate) refused: AtomicU64,
+    /// Scripts that left the worker of their caller.
+    pub(crate) moved: AtomicU64,
+    /// Scripts that began anew because they waited for each other.
+    pub(crate) restarted: AtomicU64,
 }
 
 impl SectionCounts {

@@ -159,7 +159,7 @@ impl Inner {
         if holds.shares(ticket.id, key) {
             return if mode == Mode::Shared { Taken::Before } else { Taken::ForReading };
         }
-        let free = holds.may_grant(ticket.id, key, mode);
+        let free = holds.may_take(ticket.id, key, mode);
         if free {
             holds.grant(ticket.id, key, mode);
         }
@@ -188,7 +188,10 @@ impl Inner {
     /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.
     fn grant_if_free(&self, locks: &mut [Locked<'_>], of_key: &[usize], ticket: &Arc<Ticket>) -> bool {
         let free = ticket.keys.iter().zip(of_key).all(|(held, &lock)| {
-            locks[lock].holds.as_deref().is_none_or(|holds| holds.may_grant(ticket.id, &held.key, held.mode))
+            locks[lock].holds.as_deref().is_none_or(|holds| match ticket.takes() {
+                true => holds.may_take(ticket.id, &held.key, held.mode),
+                false => holds.may_grant(ticket.id, &held.key, held.mode),
+            })
         });
         if !free {
             return false;
@@ -394,13 +397,16 @@ impl Inner {
         Some(self.serve(ticket.id, None, ready))
     }
 
-    /// Runs a command that has just entered the queues, if they were empty.
-    pub(crate) fn run_if_granted(&self, ticket: Arc<Ticket>) {
+    /// Runs a command that has just entered the queues, if they were empty. Returns whether a global section may now
+    /// have its turn.
+    #[must_use]
+    pub(crate) fn run_if_granted(&self, ticket: Arc<Ticket>) -> bool {
         if ticket.phase() == Phase::Granted
             && let Some(extra) = self.run_granted(&ticket)
         {
-            self.pass_on(ticket, &extra);
+            return self.pass_on(ticket, &extra);
         }
+        false
     }
 
     /// Runs a command that needs the keyspace for itself, or queues it.
@@ -429,8 +435,7 @@ impl Inner {
     pub(crate) fn run_waiting(&self) {
         while let Some(ticket) = self.gate.pop() {
             let Some(command) = ticket.take_command() else {
-                // A transaction that wants to be alone: it closes the gate itself, and leaves the queue then.
-                self.gate.requeue(ticket.clone());
+                // A transaction that wants to be alone: it closes the gate itself.
                 ticket.wake();
                 return;
             };
@@ -462,7 +467,7 @@ impl Inner {
                         self.go_aside(ticket);
                     } else if granted {
                         // Whoever may have a turn then has it in this loop's next round.
-                        self.run_if_granted(ticket);
+                        let _ = self.run_if_granted(ticket);
                     }
                 }
                 Handler::Container | Handler::Connection(_) | Handler::Script(_) => unreachable!("never parked"),

@@ -1,11 +1,10 @@
 //! A script that runs: whose commands it carries out, and what it waits for.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
-use super::control::Control;
+use super::control::{Control, Write};
 use super::errors_only::ErrorsOnly;
 use super::source::Flags;
 use super::take::Take;
@@ -121,7 +120,7 @@ impl Active {
     /// Whether a command that needs memory may run. One that has written goes on to its end, whatever that takes: half
     /// of a script is worse than a little more memory.
     fn has_room(&self) -> bool {
-        let is_bound = !self.ignores_memory && !self.control.wrote.load(Ordering::Relaxed);
+        let is_bound = !self.ignores_memory && !self.control.has_written();
         !is_bound || !self.inner.memory.is_over() || self.inner.make_room()
     }
 
@@ -139,6 +138,19 @@ impl Active {
             }
             section.adopt_everything();
         }
+        let takes_long = takes_long(&self.inner, spec, words, self.db);
+        if takes_long && !self.is_patient {
+            self.waits = Waits::Thread;
+            return Ran::Waits;
+        }
+        let write = match spec.flags.has(CommandFlags::WRITE) {
+            true => self.control.begin_write(),
+            false => Write::Another,
+        };
+        if write == Write::Never {
+            // It ends instead.
+            return Ran::Waits;
+        }
         let (mut wanted, mut unwanted);
         let sink: &mut dyn ReplySink = match wants_reply {
             true => {
@@ -150,21 +162,16 @@ impl Active {
                 &mut unwanted
             }
         };
-        let result = if takes_long(&self.inner, spec, words, self.db) {
-            if !self.is_patient {
-                self.waits = Waits::Thread;
-                return Ran::Waits;
-            }
+        let result = if takes_long {
             carry_out(section, spec, &Words::new(words), self.db, sink)
         } else {
             section.execute_resolved(spec, self.db, words, sink)
         };
+        if write == Write::First && (result.is_err() || out.first() == Some(&b'-')) {
+            self.control.take_back_write();
+        }
         match result {
-            Ok(()) => {
-                if spec.flags.has(CommandFlags::WRITE) && out.first() != Some(&b'-') {
-                    self.control.wrote.store(true, Ordering::Relaxed);
-                }
-            }
+            Ok(()) => {}
             Err(SectionError::Held) => {
                 out.clear();
                 return match section.missed() {
@@ -187,8 +194,9 @@ impl Active {
 
     /// Carries out a command of a script that is not atomic, as if a client had sent it.
     fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
-        if spec.flags.has(CommandFlags::WRITE) {
-            self.control.wrote.store(true, Ordering::Relaxed);
+        if spec.flags.has(CommandFlags::WRITE) && self.control.begin_write() == Write::Never {
+            // It ends instead.
+            return Ran::Waits;
         }
         let form = ReplyForm::Wire(self.protocol);
         let origin = Origin { db: self.db, client: self.control.client };

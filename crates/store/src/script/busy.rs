@@ -51,8 +51,7 @@ impl Scripting {
         }
         let mut killed = Killed::Other(if are_functions { BUSY_SCRIPT } else { BUSY_FUNCTION });
         for control in old.iter().filter(|control| control.code.is_function() == are_functions) {
-            if !control.has_written() {
-                control.kill();
+            if control.kill(false) {
                 killed = Killed::Done;
             } else if killed != Killed::Done {
                 killed = Killed::Unkillable;
@@ -71,8 +70,7 @@ impl Scripting {
             if !is_meant || control.code.is_function() != are_functions {
                 continue;
             }
-            if !control.has_written() || is_forced {
-                control.kill();
+            if control.kill(is_forced) {
                 killed = Killed::Done;
             } else if killed != Killed::Done {
                 killed = Killed::Unkillable;

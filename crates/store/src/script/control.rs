@@ -19,6 +19,23 @@ use crate::section::Section;
 /// All keys, where a number of keys is said.
 const EVERYTHING: i64 = -1;
 
+/// How often a script begins anew; then it is refused a key instead.
+const RESTARTS_MAX: u8 = 2;
+
+/// What a script has done, and what was done to it.
+const WROTE: u8 = 1;
+const KILLED: u8 = 2;
+
+/// What becomes of a command that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// It is the script's first.
+    First,
+    Another,
+    /// The script was ended before it wrote anything, and so it never does.
+    Never,
+}
+
 /// A script that runs, or waits for its keys.
 pub(crate) struct Control {
     /// Its own number.
@@ -33,15 +50,14 @@ pub(crate) struct Control {
     has_begun: AtomicBool,
     /// How many keys it has; [`EVERYTHING`] for all.
     held: AtomicI64,
-    /// Who goes on with it while it waits.
-    waker: Mutex<Option<Waker>>,
-    /// It has written.
-    pub(crate) wrote: AtomicBool,
-    killed: AtomicBool,
+    /// Whether it has written, and whether it was ended: one word, because who has written may not be ended.
+    state: AtomicU8,
     /// How often it has begun anew.
     pub(crate) restarts: AtomicU8,
-    /// What makes long functions of the library stop.
-    pub(crate) stopper: Mutex<Option<Arc<AtomicBool>>>,
+    /// What makes long functions of the library stop, while an interpreter runs it.
+    stopper: Mutex<Option<Arc<AtomicBool>>>,
+    /// Who goes on with it while it waits.
+    waker: Mutex<Option<Waker>>,
     /// The number of its section; 0 if it has none.
     section: AtomicU64,
     /// The command that called it, of one that is listed: its name, the number of keys, and the words behind that.
@@ -58,31 +74,84 @@ impl Control {
             began_us: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
             held: AtomicI64::new(0),
-            waker: Mutex::new(None),
-            wrote: AtomicBool::new(false),
-            killed: AtomicBool::new(false),
+            state: AtomicU8::new(0),
             restarts: AtomicU8::new(0),
             stopper: Mutex::new(None),
+            waker: Mutex::new(None),
             section: AtomicU64::new(0),
             called: OnceLock::new(),
         }
     }
 
-    /// Ends the script at its next yield.
-    pub(crate) fn kill(&self) {
-        self.killed.store(true, Ordering::SeqCst);
-        if let Some(stopper) = &*self.stopper.lock() {
-            stopper.store(true, Ordering::SeqCst);
+    /// Ends the script at its next yield, or where it waits; false if it has written and this is not forced.
+    pub(crate) fn kill(&self, is_forced: bool) -> bool {
+        {
+            let stopper = self.stopper.lock();
+            let may_end = |state| (is_forced || state & WROTE == 0).then_some(state | KILLED);
+            if self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, may_end).is_err() {
+                return false;
+            }
+            if let Some(stopper) = &*stopper {
+                stopper.store(true, Ordering::SeqCst);
+            }
         }
         let waker = self.waker.lock().take();
         if let Some(waker) = waker {
             waker.wake();
         }
+        true
     }
 
-    /// Lets who goes on with it be woken if it is ended while it waits; the caller asks afterwards whether it was.
+    /// It is about to write.
+    pub(crate) fn begin_write(&self) -> Write {
+        let unless_ended = |state| (state & KILLED == 0).then_some(state | WROTE);
+        match self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, unless_ended) {
+            Ok(state) if state & WROTE == 0 => Write::First,
+            Ok(_) => Write::Another,
+            // One that is ended by force ends at its next yield.
+            Err(state) if state & WROTE != 0 => Write::Another,
+            Err(_) => Write::Never,
+        }
+    }
+
+    /// What would have been its first write has changed nothing.
+    pub(crate) fn take_back_write(&self) {
+        self.state.fetch_and(!WROTE, Ordering::SeqCst);
+    }
+
+    /// Lets KILL reach the interpreter that runs it now.
+    pub(crate) fn runs_in(&self, stopper: Arc<AtomicBool>) {
+        let mut place = self.stopper.lock();
+        if self.is_killed() {
+            stopper.store(true, Ordering::SeqCst);
+        }
+        *place = Some(stopper);
+    }
+
+    /// Keeps KILL from reaching the interpreter from now on, because others will run there; whether it did.
+    pub(crate) fn leaves_interpreter(&self) -> bool {
+        let mut place = self.stopper.lock();
+        *place = None;
+        self.is_killed()
+    }
+
+    /// Leaves who is to be woken if it is ended while it waits. The caller then asks whether it was.
     pub(crate) fn listen(&self, waker: &Waker) {
-        *self.waker.lock() = Some(waker.clone());
+        let mut place = self.waker.lock();
+        match &*place {
+            Some(old) if old.will_wake(waker) => {}
+            _ => *place = Some(waker.clone()),
+        }
+    }
+
+    /// Whether it may begin anew: nobody has seen anything of it.
+    pub(crate) fn may_restart(&self) -> bool {
+        !self.has_written() && self.restarts.load(Ordering::SeqCst) < RESTARTS_MAX
+    }
+
+    /// It is not begun anew, whatever happens: others have gone on from what it is part of.
+    pub(crate) fn never_restarts(&self) {
+        self.restarts.store(RESTARTS_MAX, Ordering::SeqCst);
     }
 
     /// Notes that it runs in this section, or without one.
@@ -129,12 +198,12 @@ impl Control {
 
     /// Whether it was ended.
     pub(crate) fn is_killed(&self) -> bool {
-        self.killed.load(Ordering::SeqCst)
+        self.state.load(Ordering::SeqCst) & KILLED != 0
     }
 
     /// Whether it has written.
     pub(crate) fn has_written(&self) -> bool {
-        self.wrote.load(Ordering::SeqCst)
+        self.state.load(Ordering::SeqCst) & WROTE != 0
     }
 
     /// The command that called it; nothing if that is not known.

@@ -7,7 +7,6 @@
 use std::ffi::c_int;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
@@ -76,7 +75,7 @@ impl Active {
         section.set_owner(&self.control.code.owner());
         section.extend_as(Some(Mode::Exclusive));
         // It may have done anything before, so it never begins anew.
-        self.control.wrote.store(true, Ordering::SeqCst);
+        self.control.never_restarts();
         self.control.note_section(Some(&section));
         self.section = Some(section);
     }

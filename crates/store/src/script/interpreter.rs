@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sluicegate_script::{Chance, Coroutine, Error, FunctionRef, MemoryLimit, State, ffi, function, host, push_list};
+use sluicegate_script::{
+    Chance, Coroutine, Error, ErrorKind, FunctionRef, MemoryLimit, State, ffi, function, host, push_list,
+};
 
 use super::active::Active;
 use super::api;
@@ -229,8 +231,8 @@ impl Interpreter {
     }
 
     /// A coroutine that will run this, which is compiled if it is not known here; none if that would take too long for
-    /// this thread. The text of an error is what the client gets.
-    pub(crate) fn begin(&mut self, code: &Code, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, String> {
+    /// this thread.
+    pub(crate) fn begin(&mut self, code: &Code, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, Refused> {
         self.uses += 1;
         match code {
             Code::Script(script) => self.begin_script(script, keys, arguments),
@@ -239,7 +241,7 @@ impl Interpreter {
         }
     }
 
-    fn begin_script(&mut self, script: &Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, String> {
+    fn begin_script(&mut self, script: &Script, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, Refused> {
         if !self.functions.contains_key(&script.id) {
             match self.state.compile(script.code(), c"@user_script").map_err(not_compiled)? {
                 Some(reference) => self.keep(script.id, reference),
@@ -259,7 +261,7 @@ impl Interpreter {
         place: usize,
         keys: &[&[u8]],
         arguments: &[&[u8]],
-    ) -> Result<Option<Begun>, String> {
+    ) -> Result<Option<Begun>, Refused> {
         let environments = self.environments().map_err(said)?;
         if !self.libraries.contains_key(&library.id) {
             let Some(chunk) = self.state.compile_library(&library.source, FUNCTION_CHUNK).map_err(not_compiled)? else {
@@ -293,7 +295,7 @@ impl Interpreter {
         Ok(Some((coroutine, 2)))
     }
 
-    fn begin_load(&mut self, load: &Load) -> Result<Option<Begun>, String> {
+    fn begin_load(&mut self, load: &Load) -> Result<Option<Begun>, Refused> {
         self.environments().map_err(said)?;
         let mut chunks = Vec::with_capacity(load.sources.len());
         let mut failed = None;
@@ -301,7 +303,7 @@ impl Interpreter {
             match self.state.compile_library(&source.text, FUNCTION_CHUNK) {
                 Ok(Some(chunk)) => chunks.push(chunk),
                 Ok(None) => failed = Some(Ok(None)),
-                Err(error) => failed = Some(Err(format!("ERR Error compiling function: {}", error.message))),
+                Err(error) => failed = Some(Err(Refused::of(error, "ERR Error compiling function: "))),
             }
             if failed.is_some() {
                 break;
@@ -395,26 +397,41 @@ impl Interpreter {
     }
 }
 
-/// What a client is told of an error that is not its script's.
-fn said(error: Error) -> String {
-    format!("ERR {}", error.message)
+/// Why nothing was begun.
+pub(crate) struct Refused {
+    /// What the client is told.
+    pub(crate) text: String,
+    /// Whether the interpreter may go on being used.
+    pub(crate) is_sound: bool,
 }
 
-fn not_compiled(error: Error) -> String {
-    format!("ERR Error compiling script (new function): {}", error.message)
+impl Refused {
+    fn of(error: Error, before: &str) -> Refused {
+        Refused { text: format!("{before}{}", error.message), is_sound: error.kind != ErrorKind::Memory }
+    }
+}
+
+/// What a client is told of an error that is not its script's.
+fn said(error: Error) -> Refused {
+    Refused::of(error, "ERR ")
+}
+
+fn not_compiled(error: Error) -> Refused {
+    Refused::of(error, "ERR Error compiling script (new function): ")
 }
 
 /// Compiles code to see whether it can be: the text of the error if not, and false if it would take too long for this
 /// thread.
 pub(crate) fn check(pool: &Pool, code: &[u8]) -> Result<bool, String> {
-    let mut interpreter = pool.take().map_err(said)?;
+    let mut interpreter = pool.take().map_err(|error| said(error).text)?;
     let checked = interpreter.state.compile(code, c"@user_script").map(|function| {
         let is_done = function.is_some();
         function.into_iter().for_each(|function| interpreter.state.release(function));
         is_done
     });
-    pool.give_back(interpreter);
-    checked.map_err(not_compiled)
+    let checked = checked.map_err(not_compiled);
+    pool.put_away(interpreter, checked.as_ref().map_or_else(|refused| refused.is_sound, |_| true));
+    checked.map_err(|refused| refused.text)
 }
 
 /// The interpreters of a store.
@@ -505,8 +522,16 @@ impl Pool {
         Ok(interpreter)
     }
 
+    /// Takes an interpreter back, or closes it if it is in doubt.
+    pub(crate) fn put_away(&self, interpreter: Box<Interpreter>, is_sound: bool) {
+        match is_sound {
+            true => self.give_back(interpreter),
+            false => drop(interpreter),
+        }
+    }
+
     /// Takes an interpreter back whose script has come to its end.
-    pub(crate) fn give_back(&self, mut interpreter: Box<Interpreter>) {
+    fn give_back(&self, mut interpreter: Box<Interpreter>) {
         let host = interpreter.host();
         host.active = None;
         host.loading = None;
@@ -533,6 +558,19 @@ impl Pool {
             // Closed without the lock.
             drop(idle);
         }
+    }
+
+    /// Interpreters that rest.
+    #[cfg(test)]
+    pub(crate) fn idle(&self) -> usize {
+        self.idle.lock().len()
+    }
+
+    /// Closes the interpreters that rest.
+    #[cfg(test)]
+    pub(crate) fn close_all(&self) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        drop(idle);
     }
 
     /// Says whether replies that scripts drop are not to be made into values.

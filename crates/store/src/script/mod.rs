@@ -37,6 +37,8 @@ mod take;
 mod tell;
 mod threads;
 mod times;
+#[cfg(test)]
+mod trial;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

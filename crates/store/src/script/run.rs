@@ -5,8 +5,8 @@
 //! everything it has; so does one whose caller has gone. What it says is written before its section ends.
 
 use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use crate::claim::Claim;
 use crate::hold::{Mode, Ticket};
 use crate::park::{Finished, Parked, ReplyForm, Waits as Parks, Words};
 use crate::section::{Section, SectionError, SectionWait};
+use crate::stats::SectionCounts;
 use crate::{Inner, Store};
 
 /// How long libraries may run while they are loaded.
@@ -156,9 +157,10 @@ pub(crate) fn start(
             Poll::Pending => stage = Some(Stage::Keys(wait)),
         }
     }
-    let stage = match stage {
-        Some(stage) => stage,
-        None => {
+    let stage = 'begins: {
+        if let Some(stage) = stage {
+            stage
+        } else {
             let mut runs = match Runs::new(inner, &call, words, section) {
                 Ok(runs) => runs,
                 Err(NotBegun::Failed(text, section)) => {
@@ -167,8 +169,8 @@ pub(crate) fn start(
                     return None;
                 }
                 Err(NotBegun::TooLong(section)) => {
-                    let (words, stage) = (Words::new(words), Stage::Ready(section));
-                    return Some(Job::new(inner, call, words, form, stage, true).parked());
+                    leaves = true;
+                    break 'begins Stage::Ready(section);
                 }
             };
             match runs.burst() {
@@ -210,12 +212,12 @@ impl Runs {
         let (coroutine, arguments) = match interpreter.begin(call.code(), keys, others) {
             Ok(Some(begun)) => begun,
             Ok(None) => {
-                pool.give_back(interpreter);
+                pool.put_away(interpreter, true);
                 return Err(NotBegun::TooLong(section));
             }
-            Err(text) => {
-                pool.give_back(interpreter);
-                return Err(NotBegun::Failed(text.into(), section));
+            Err(refused) => {
+                pool.put_away(interpreter, refused.is_sound);
+                return Err(NotBegun::Failed(refused.text.into(), section));
             }
         };
         call.control.begin(section.as_ref());
@@ -300,10 +302,7 @@ impl Runs {
         host.active = None;
         host.counts.give(&inner.scripts.counts);
         interpreter.state.recycle(coroutine);
-        match is_sound {
-            true => inner.scripts.pool.give_back(interpreter),
-            false => drop(interpreter),
-        }
+        inner.scripts.pool.put_away(interpreter, is_sound);
         section
     }
 
@@ -481,7 +480,7 @@ impl Job {
         section: Section,
     ) -> Result<Box<Job>, (Vec<u8>, Option<Section>)> {
         // What came before it in the transaction is not done again.
-        call.control.wrote.store(true, Ordering::Relaxed);
+        call.control.never_restarts();
         let leaves;
         let stage = match Runs::new(inner, &call, words, Some(section)) {
             Ok(runs) => {
@@ -579,7 +578,7 @@ impl Job {
                     return step;
                 }
             }
-            let Stage::Runs(runs) = &mut self.stage else { return Step::Waits };
+            let Stage::Runs(runs) = &mut self.stage else { return self.over(crate::execute::FAILED) };
             let active = runs.active();
             active.is_patient = is_patient;
             match std::mem::replace(&mut active.waits, Waits::Nothing) {
@@ -636,7 +635,7 @@ impl Job {
                 }
                 Burst::Waiting => self.list(),
                 burst => {
-                    if self.call.control.is_killed() {
+                    if self.call.control.leaves_interpreter() {
                         return self.killed();
                     }
                     let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else {
@@ -659,11 +658,15 @@ impl Job {
         match Runs::new(&self.inner, &self.call, &words, section) {
             Ok(runs) => {
                 self.stage = Stage::Runs(Box::new(runs));
+                if self.is_listed {
+                    self.list();
+                }
                 Ok(())
             }
             Err(NotBegun::TooLong(section)) => {
                 self.stage = Stage::Ready(section);
                 self.leaves = true;
+                self.list();
                 Err(Step::Forced)
             }
             Err(NotBegun::Failed(text, section)) => {
@@ -697,11 +700,13 @@ impl Job {
 
     /// Ends it after a fault of ours.
     pub(crate) fn fail(mut self: Box<Self>) -> Ended {
-        let form = self.form;
-        if let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) {
-            drop(runs.discard());
-        }
-        Ended { reply: form.collect(|out| out.error(crate::execute::FAILED)), section: None }
+        let section = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Runs(runs) => runs.discard(),
+            Stage::Ready(section) => section,
+            Stage::Everything(_, section) => Some(section),
+            Stage::Keys(_) | Stage::Over => None,
+        };
+        Ended { reply: self.form.collect(|out| out.error(crate::execute::FAILED)), section }
     }
 
     /// Gives up what it has done, of which nobody has seen anything, and waits for all keys that it has touched, or for
@@ -710,6 +715,7 @@ impl Job {
         let Stage::Runs(runs) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
         self.call.control.begin_anew();
         self.is_named = false;
+        SectionCounts::count(&self.inner.sections.restarted);
         if let Some(mut section) = runs.discard() {
             self.touched.extend(section.give_up());
         }
@@ -732,12 +738,19 @@ impl Job {
         }
         let Stage::Runs(runs) = &mut self.stage else { return };
         if !std::mem::replace(&mut self.is_named, true) {
-            *control.stopper.lock() = Some(runs.interpreter.state.stopper());
+            control.runs_in(runs.interpreter.state.stopper());
             if let Some(section) = &runs.active().section {
                 section.set_owner(&control.code.owner());
             }
         }
         control.note_section(runs.active().section.as_ref());
+    }
+
+    /// Lets a script thread go on with it.
+    fn go_away(self: Box<Self>, done: Done) {
+        SectionCounts::count(&self.inner.sections.moved);
+        let inner = self.inner.clone();
+        inner.scripts.threads.add(self, done);
     }
 
     fn unlist(&mut self) {
@@ -782,7 +795,13 @@ impl Pending {
     pub(crate) fn poll_begun(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
         if let Pending::Here(job) = self {
             let Some(running) = job else { return Poll::Pending };
-            match running.step(context, false) {
+            let step = catch_unwind(AssertUnwindSafe(|| running.step(context, false)));
+            let step = match (step, &mut *job) {
+                (Ok(step), _) => step,
+                // A fault of ours ends the script; its caller hears of it.
+                (Err(_), job) => job.take().map_or(Step::Waits, |job| Step::Done(job.fail())),
+            };
+            match step {
                 Step::Waits => return Poll::Pending,
                 Step::Done(ended) => {
                     *job = None;
@@ -791,8 +810,7 @@ impl Pending {
                 Step::Forced => {
                     let claim = Arc::new(Claim::new());
                     if let Some(job) = job.take() {
-                        let inner = job.inner.clone();
-                        inner.scripts.threads.add(job, Done::Caller(claim.clone()));
+                        job.go_away(Done::Caller(claim.clone()));
                     }
                     *self = Pending::Away(claim);
                 }
@@ -809,13 +827,12 @@ impl Pending {
         match &mut self {
             Pending::Here(job) => {
                 if let Some(job) = job.take() {
-                    let inner = job.inner.clone();
-                    inner.scripts.threads.add(job, Done::Then(Box::new(then)));
+                    job.go_away(Done::Then(Box::new(then)));
                 }
             }
             Pending::Away(claim) => {
-                let then = Arc::new(Then { claim: claim.clone(), then: Mutex::new(Some(Box::new(then))) });
-                then.wake();
+                let place = Mutex::new(Some((claim.clone(), Box::new(then) as Heir)));
+                Arc::new(Then(place)).wake();
             }
         }
     }
@@ -829,20 +846,20 @@ impl Pending {
 /// What goes on with what a script was part of.
 pub(crate) type Heir = Box<dyn FnOnce(Ended) + Send>;
 
-/// What is done at the end of a script that somebody else waited for first.
-struct Then {
-    claim: Arc<Claim<Ended>>,
-    then: Mutex<Option<Heir>>,
-}
+/// What is done at the end of a script that somebody else waited for first. It is empty afterwards: the script's end
+/// keeps it as long as it keeps that.
+struct Then(Mutex<Option<(Arc<Claim<Ended>>, Heir)>>);
 
 impl Wake for Then {
     fn wake(self: Arc<Self>) {
-        if let Poll::Ready(ended) = self.claim.poll(&Waker::from(self.clone()))
-            && let Some(then) = self.then.lock().take()
-        {
-            // The claim would keep this, and this the claim.
-            let _ = self.claim.poll(Waker::noop());
-            then(ended);
+        let mut place = self.0.lock();
+        let Some((claim, then)) = place.take() else { return };
+        match claim.poll(&Waker::from(self.clone())) {
+            Poll::Ready(ended) => {
+                drop(place);
+                then(ended);
+            }
+            Poll::Pending => *place = Some((claim, then)),
         }
     }
 }
@@ -854,8 +871,7 @@ impl Drop for Pending {
             && job.has_begun()
         {
             // Its client has gone in the middle; half a script must not stay.
-            let inner = job.inner.clone();
-            inner.scripts.threads.add(job, Done::Nobody);
+            job.go_away(Done::Nobody);
         }
     }
 }

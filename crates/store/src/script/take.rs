@@ -12,7 +12,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
@@ -23,9 +22,6 @@ use crate::Inner;
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::section::Section;
 use crate::stats::SectionCounts;
-
-/// How often a script begins anew because of a circle; then it is refused instead.
-const RESTARTS_MAX: u8 = 2;
 
 /// A script that waits for a key.
 struct Waiting {
@@ -105,34 +101,31 @@ impl Take {
         let id = self.ticket.id;
         waiters.insert(id, Waiting { ticket: self.ticket.clone(), control: control.clone() });
         self.is_listed = true;
-        let Some(circle) = self.inner.circle(&waiters, id) else { return };
-        let may_restart = |control: &Control| {
-            !control.wrote.load(Ordering::SeqCst) && control.restarts.load(Ordering::SeqCst) < RESTARTS_MAX
-        };
-        let victim = circle.iter().copied().find(|member| may_restart(&waiters[member].control));
-        match victim {
-            Some(victim) if victim != id => {
-                let ticket = waiters[&victim].ticket.clone();
-                drop(waiters);
-                if ticket.cancel() {
-                    ticket.wake();
-                }
-            }
-            victim => {
-                if victim.is_none() {
-                    circle.iter().for_each(|member| waiters[member].control.code.set_in_turn());
-                }
-                drop(waiters);
-                self.early = Some(match victim {
-                    Some(_) => Took::Restart,
-                    None => {
-                        SectionCounts::count(&self.inner.sections.refused);
-                        Took::Refused
+        let mut given_up = Vec::new();
+        // One wait may close several circles. Giving up its own opens them all.
+        while let Some(circle) = self.inner.circle(&waiters, id) {
+            let victim = circle.iter().copied().find(|member| waiters[member].control.may_restart());
+            match victim {
+                Some(victim) if victim != id => {
+                    // If it was granted its key just now, it waits no longer either.
+                    let ticket = &waiters[&victim].ticket;
+                    if ticket.cancel() {
+                        given_up.push(ticket.clone());
                     }
-                });
-                self.ticket.cancel();
+                }
+                victim => {
+                    if victim.is_none() {
+                        circle.iter().for_each(|member| waiters[member].control.code.set_in_turn());
+                        SectionCounts::count(&self.inner.sections.refused);
+                    }
+                    self.early = Some(if victim.is_some() { Took::Restart } else { Took::Refused });
+                    self.ticket.cancel();
+                    break;
+                }
             }
         }
+        drop(waiters);
+        given_up.iter().for_each(|ticket| ticket.wake());
     }
 
     /// What came of it.
@@ -227,7 +220,7 @@ impl Inner {
                 continue;
             }
             seen.push(next);
-            if waiters.contains_key(&next) {
+            if waiters.get(&next).is_some_and(|waiting| waiting.ticket.phase() == Phase::Waiting) {
                 path.push((next, blockers(&next)));
             }
         }

@@ -139,10 +139,7 @@ impl Shared {
         loop {
             if let Some((task, _)) = state.ready.pop_front() {
                 drop(state);
-                let is_first = self.run(&task, &mut favours);
-                if let Some(first) = is_first {
-                    self.add(task, first);
-                }
+                self.turn(task, &mut favours);
                 state = self.state.lock();
                 continue;
             }
@@ -153,6 +150,14 @@ impl Shared {
                 state.threads -= 1;
                 return;
             }
+        }
+    }
+
+    /// Gives a script its turn, and puts it into the queue again if it goes on.
+    fn turn(self: &Arc<Self>, task: Arc<Task>, favours: &mut u8) {
+        let is_first = self.run(&task, favours);
+        if let Some(first) = is_first {
+            self.add(task, first);
         }
     }
 
@@ -200,4 +205,52 @@ impl Shared {
 /// Threads that scripts get before any of them was kept for long.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::trial::{ask, job_of, store};
+
+    /// The turns of scripts on one thread, by their places among those that were given; `wanted` have somebody waiting.
+    fn turns(wanted: &[usize], count: usize) -> Vec<usize> {
+        let store = store();
+        // As if there were threads enough, so that none is started.
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { threads: usize::MAX, ..State::default() }),
+            ..Shared::default()
+        });
+        let names = ["a", "b", "c"];
+        let tasks = names.map(|key| {
+            let job = job_of(&store, &["EVAL", "while true do end", "1", key]);
+            let (job, done) = (Mutex::new(Some(job)), Mutex::new(Some(Done::Nobody)));
+            Arc::new(Task { shared: shared.clone(), job, is_ready: AtomicBool::new(true), done })
+        });
+        tasks.iter().for_each(|task| shared.add(task.clone(), false));
+        let waiting: Vec<_> =
+            wanted.iter().map(|&place| ask(&store, &["GET", names[place]]).expect_err("held")).collect();
+        let mut favours = 0;
+        let turn = |_| {
+            let (task, _) = shared.state.lock().ready.pop_front().expect("none ends");
+            let place = tasks.iter().position(|known| Arc::ptr_eq(known, &task)).expect("one of them");
+            shared.turn(task, &mut favours);
+            place
+        };
+        let trace = (0..count).map(turn).collect();
+        drop(waiting);
+        // The queue knows the scripts, and they know the queue.
+        shared.state.lock().ready.clear();
+        trace
+    }
+
+    #[test]
+    fn scripts_take_turns() {
+        assert_eq!(turns(&[], 9), [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn one_that_others_wait_for_has_more_turns_in_a_row() {
+        assert_eq!(turns(&[1], 14), [0, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, 1, 1, 2]);
+        assert_eq!(turns(&[0, 2], 11), [0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2]);
+    }
 }

@@ -521,7 +521,7 @@ impl<S: Socket> Connection<S> {
         self.tell(true, workspace.input.len() - workspace.start, 0);
         let finished = poll_fn(|cx| {
             self.client.register(cx.waker());
-            if self.client.is_killed() && !exec.has_begun() {
+            if self.client.is_killed() && exec.may_be_left() {
                 return Poll::Ready(false);
             }
             let mut context =

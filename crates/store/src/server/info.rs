@@ -291,12 +291,11 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "total_error_replies:{}", totals.error_replies)?;
     writeln!(out, "total_reads_processed:{}", totals.reads)?;
     writeln!(out, "total_writes_processed:{}", totals.writes)?;
-    // Scripts, which would be moved to a thread of their own or started again, are not there yet.
     let sections = &server.store.0.sections;
     writeln!(out, "sections_parked:{}", sections.parked.load(Ordering::Relaxed))?;
     writeln!(out, "sections_granted:{}", sections.granted.load(Ordering::Relaxed))?;
-    writeln!(out, "sections_moved:0")?;
-    writeln!(out, "sections_restarted:0")?;
+    writeln!(out, "sections_moved:{}", sections.moved.load(Ordering::Relaxed))?;
+    writeln!(out, "sections_restarted:{}", sections.restarted.load(Ordering::Relaxed))?;
     writeln!(out, "sections_refused:{}", sections.refused.load(Ordering::Relaxed))?;
     for name in [
         "instantaneous_input_repl_kbps",

@@ -312,6 +312,11 @@ impl Exec {
         matches!(self.turn, Turn::Held(_) | Turn::Aside(_) | Turn::Script(_))
     }
 
+    /// Whether its client may be let go of now: it has not begun, or others are at work on it, who finish it.
+    pub fn may_be_left(&self) -> bool {
+        !matches!(self.turn, Turn::Held(_))
+    }
+
     /// Where its reply starts in the output, once it has begun.
     pub fn reply_start(&self) -> Option<usize> {
         self.start
@@ -373,9 +378,13 @@ impl Exec {
             let Poll::Ready(ended) = script.poll_begun(&mut std::task::Context::from_waker(waker)) else {
                 return Poll::Pending;
             };
-            let Some(mut section) = ended.section else { unreachable!("a script in a section gives it back") };
-            section.extend_by_command();
-            self.turn = Turn::Held(section);
+            self.turn = match ended.section {
+                Some(mut section) => {
+                    section.extend_by_command();
+                    Turn::Held(section)
+                }
+                None => Turn::Over,
+            };
             let before = output.len();
             if let Finished::Wire(reply) = ended.reply {
                 output.extend_from_slice(&reply);
@@ -385,6 +394,10 @@ impl Exec {
         let start = Instant::now();
         while self.next < self.commands.len() {
             let at = self.next;
+            if let Turn::Over = self.turn {
+                self.fail_next(context, output);
+                continue;
+            }
             if let Handler::Script(handle) = self.commands[at].spec().handler {
                 self.run_script(handle, context, output);
                 return self.poll(waker, context, output);
@@ -456,6 +469,14 @@ impl Exec {
                 self.note(at, before, context, output);
             }
         }
+    }
+
+    /// Says of the next command that it failed: a fault of ours has taken the section, so what is left has no keys.
+    fn fail_next(&mut self, context: &mut Context<'_>, output: &mut Vec<u8>) {
+        let (at, before) = (self.next, output.len());
+        self.next += 1;
+        ReplyWriter::new(output, context.session.protocol).error(FAILED);
+        self.note(at, before, context, output);
     }
 
     /// Lets another thread carry out the next command.

@@ -13,6 +13,7 @@ mod grammar;
 mod hostile;
 mod memory;
 mod overlap;
+mod waits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,6 +84,13 @@ fn replies_are_those_of_redis() {
 /// A number from the environment, which makes a test longer or begins it elsewhere.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// A field of INFO.
+fn figure(client: &mut Client, name: &str) -> u64 {
+    let text = client.ask(&["INFO", "stats"]);
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
 }
 
 /// Does the store's background work, as its process does.

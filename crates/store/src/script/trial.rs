@@ -1,0 +1,228 @@
+//! Scripts step by step, without a thread of their own: what is given back wherever they end, and memory that runs out at
+//! any allocation.
+
+use std::ffi::c_void;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use sluicegate_script::ffi;
+use sluicegate_wire::resp::{Protocol, ReplyWriter};
+
+use super::code::Code;
+use super::command::{Start, script_of};
+use super::run::{Call, Job, Pending, Step};
+use super::source::Flags;
+use crate::hold::Mode;
+use crate::park::{Finished, Parked, ReplyForm, Waits};
+use crate::{Caller, Executed, Store, StoreOptions, execute};
+
+pub(crate) fn store() -> Store {
+    Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() })
+}
+
+/// The reply of a command, or what will bring it.
+pub(crate) fn ask(store: &Store, words: &[&str]) -> Result<String, Parked> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut out = Vec::new();
+    match execute(store, &mut Caller::default(), &words, &mut ReplyWriter::new(&mut out, Protocol::Resp2)) {
+        Executed::Done => Ok(String::from_utf8_lossy(&out).into_owned()),
+        Executed::Parked(parked) => Err(parked),
+        Executed::Connection(command) => panic!("{command:?} needs a connection"),
+    }
+}
+
+/// Wakes a thread.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The reply of a command, whatever it waits for.
+fn answered(store: &Store, words: &[&str]) -> String {
+    let mut parked = match ask(store, words) {
+        Ok(reply) => return reply,
+        Err(parked) => parked,
+    };
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match Pin::new(&mut parked).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(reply) => return String::from_utf8_lossy(&reply).into_owned(),
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// A script whose first slice is over.
+pub(crate) fn job_of(store: &Store, words: &[&str]) -> Box<Job> {
+    let Err(Parked(Waits::Script(mut pending))) = ask(store, words) else { panic!("it ends in its first slice") };
+    match &mut *pending {
+        Pending::Here(job) => job.take().expect("nobody has polled it"),
+        Pending::Away(_) => panic!("nobody has polled it"),
+    }
+}
+
+/// A call of this code without keys.
+fn call_of(store: &Store, code: Code) -> Call {
+    let start = Start { inner: &store.0, words: &[], db: 0, client: 0, form: ReplyForm::Value, section: None };
+    Call::new(&start, code, Flags::NONE, Flags::NONE, 0)
+}
+
+/// Code that takes too long for a worker to compile.
+fn long_code() -> String {
+    format!("local a {} return 1", "a = {1, 2, 3} ".repeat(100_000))
+}
+
+#[test]
+fn one_that_is_ended_before_it_begins_gives_its_section_back() {
+    let store = store();
+    let section = {
+        let wait = std::pin::pin!(store.section([(0, &b"k"[..], Mode::Exclusive)]));
+        let Poll::Ready(Ok(section)) = wait.poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("the key is free")
+        };
+        section
+    };
+    let inner = &store.0;
+    let script = script_of(inner, long_code().as_bytes(), false).unwrap_or_else(|text| panic!("{text}"));
+    let call = call_of(&store, Code::Script(script));
+    let control = call.control.clone();
+    let Ok(mut job) = Job::within(inner, call, &[], ReplyForm::Value, section) else { panic!("nothing is wrong") };
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(job.step(&mut context, false), Step::Forced), "it goes to another thread to be compiled");
+    assert!(control.kill(false));
+    let Step::Done(ended) = job.step(&mut context, true) else { panic!("it was ended") };
+    let Finished::Value(reply) = ended.reply else { panic!("a value was asked for") };
+    assert!(format!("{reply:?}").contains("killed by user"), "{reply:?}");
+    // The transaction goes on with it.
+    let section = ended.section.expect("it is not the script's");
+    assert!(ask(&store, &["GET", "k"]).is_err(), "the key is held");
+    drop((section, job));
+    assert_eq!(store.stats().tickets, 0);
+}
+
+#[test]
+fn a_script_either_writes_or_is_ended() {
+    let store = store();
+    let script = script_of(&store.0, b"return 1", false).unwrap_or_else(|text| panic!("{text}"));
+    let call = call_of(&store, Code::Script(script));
+    let control = &call.control;
+    use super::control::Write;
+    assert_eq!(control.begin_write(), Write::First);
+    assert!(!control.kill(false) && !control.is_killed());
+    // Nothing came of the write.
+    control.take_back_write();
+    assert!(control.kill(false) && control.is_killed());
+    assert_eq!(control.begin_write(), Write::Never);
+    let call = call_of(&store, call.control.code.clone());
+    assert_eq!((call.control.begin_write(), call.control.begin_write()), (Write::First, Write::Another));
+    assert!(call.control.kill(true) && call.control.is_killed());
+}
+
+/// An allocator that fails once it has granted so much.
+struct Failing {
+    allocate: ffi::lua_Alloc,
+    account: *mut c_void,
+    left: usize,
+}
+
+unsafe extern "C" fn failing(place: *mut c_void, block: *mut c_void, old: usize, new: usize) -> *mut c_void {
+    // SAFETY: the test keeps `Failing` for longer than the state, and uses it only while the state does not run.
+    unsafe {
+        let failing = &mut *(place as *mut Failing);
+        // What becomes smaller is never refused.
+        if new > 0 && (block.is_null() || new > old) {
+            if failing.left == 0 {
+                return std::ptr::null_mut();
+            }
+            failing.left -= 1;
+        }
+        (failing.allocate)(failing.account, block, old, new)
+    }
+}
+
+/// Runs a command once for each of the allocations that it makes, which then fails with all that follow.
+fn check_memory(prepare: &[&[&str]], words: &[&str]) {
+    let store = store();
+    prepare.iter().for_each(|words| drop(ask(&store, words)));
+    let pool = &store.0.scripts.pool;
+    let expected = answered(&store, words);
+    let failing_place: *mut Failing =
+        Box::into_raw(Box::new(Failing { allocate: no_memory, account: std::ptr::null_mut(), left: 0 }));
+    let mut failures = 0;
+    for granted in 0.. {
+        pool.close_all();
+        let mut interpreter = pool.take().unwrap_or_else(|error| panic!("{}", error.message));
+        // SAFETY: nothing with a destructor is alive in the closure; the place outlives the state.
+        let set = unsafe {
+            interpreter.state.protect(|lua| {
+                let place = &mut *failing_place;
+                place.allocate = ffi::lua_getallocf(lua, &raw mut place.account);
+                place.left = usize::MAX;
+                ffi::lua_setallocf(lua, failing, failing_place.cast());
+            })
+        };
+        assert!(set.is_ok());
+        pool.put_away(interpreter, true);
+        // SAFETY: the state does not run.
+        unsafe { (*failing_place).left = granted };
+        // Nobody is in the way of it, so nothing was left behind.
+        assert_eq!(ask(&store, &["FLUSHALL"]).unwrap_or_default(), "+OK\r\n");
+        let reply = answered(&store, words);
+        // SAFETY: as above.
+        let left = unsafe { std::mem::replace(&mut (*failing_place).left, usize::MAX) };
+        assert_eq!(store.stats().tickets, 0, "{words:?} with {granted} allocations");
+        assert_eq!(
+            ask(&store, &["SET", "k", "0"]).unwrap_or_default(),
+            "+OK\r\n",
+            "{words:?} with {granted} allocations"
+        );
+        assert!(store.0.scripts.running.all().is_empty());
+        if left > 0 {
+            assert_eq!(reply, expected, "{words:?} with memory enough");
+            break;
+        }
+        if reply.contains("not enough memory") {
+            assert_eq!(pool.idle(), 0, "{words:?} with {granted} allocations: the interpreter goes");
+            failures += 1;
+        }
+    }
+    assert!(failures > 10, "{words:?} failed {failures} times");
+    pool.close_all();
+    // SAFETY: it was made by a box above, and no state knows it any more.
+    drop(unsafe { Box::from_raw(failing_place) });
+}
+
+unsafe extern "C" fn no_memory(_: *mut c_void, _: *mut c_void, _: usize, _: usize) -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+#[test]
+fn memory_may_run_out_at_any_allocation() {
+    let incr = "redis.call('SET', KEYS[1], '0') ";
+    let scripts = [
+        "return redis.call('INCR', KEYS[1])",
+        "local t = {} for i = 1, 20 do t[i] = redis.call('INCR', 'other') .. ('x'):rep(i) end return t",
+        "redis.call('RPUSH', 'list', 1, 2.5, 'three') local t = redis.call('LRANGE', 'list', 0, -1) redis.call('DEL', 'list') return t",
+        "redis.setresp(3) redis.call('HSET', 'h', 'a', 1) local t = redis.call('HGETALL', 'h') redis.call('DEL', 'h') return t",
+        "return cjson.decode(cjson.encode({a = {1, 2, 3}, b = 'text'})).b .. #cmsgpack.pack({1, 'x', {y = 2}})",
+        "local ok, e = pcall(error, {err = 'MY error'}) return redis.error_reply(e.err .. tostring(ok))",
+        "return (('a,b,c'):gsub('%w', function(c) return c:upper() .. redis.call('ECHO', c) end))",
+        "local c = coroutine.wrap(function() for i = 1, 3 do coroutine.yield({i}) end end) return {c(), c()}",
+        "error('boo')",
+        "return redis.call('NOSUCH', {})",
+    ];
+    for script in scripts {
+        let script = format!("{incr}{script}");
+        check_memory(&[], &["EVAL", &script, "1", "k", "some", "arguments"]);
+        check_memory(&[], &["EVAL", &format!("--!df flags=disable-atomicity\n{script}"), "1", "k"]);
+    }
+    let library = "#!lua name=l\nlocal kept = {} redis.register_function('f', function(keys, arguments) \
+                   kept[#kept + 1] = redis.call('INCR', keys[1]) return {#keys, arguments[1]} end)";
+    check_memory(&[&["FUNCTION", "LOAD", library]], &["FCALL", "f", "1", "k", "argument"]);
+    check_memory(&[], &["FUNCTION", "LOAD", "REPLACE", library]);
+}
