@@ -260,6 +260,11 @@ impl Section {
         self.everything = true;
     }
 
+    /// The keys that it was made to hold, each once.
+    pub(crate) fn declared(&self) -> &[HeldKey] {
+        &self.ticket.keys
+    }
+
     /// Some of the keys that it holds.
     pub(crate) fn first_keys(&self) -> impl Iterator<Item = &HeldKey> {
         const LOOKED_AT: usize = 8;

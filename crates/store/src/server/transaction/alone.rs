@@ -37,7 +37,7 @@ pub(super) fn alone_until(commands: &[Queued]) -> usize {
     let Some(last) = commands.iter().rposition(|queued| queued.spec().needs_everything()) else { return 0 };
     let stays = |queued: &Queued| match queued.spec().handler {
         Handler::Global(_) => true,
-        _ => queued.spec().leads(&queued.words.to_vec()).is_some(),
+        _ => queued.spec().others.is_some() && queued.spec().leads(&queued.words.to_vec()).is_some(),
     };
     commands[..=last].iter().rposition(stays).map_or(0, |at| at + 1)
 }
@@ -94,7 +94,8 @@ impl Exec {
         let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
         // Who looks for further keys would wait at the gate.
         let (keys, _) = self.keys(&words, 0);
-        let held: HashSet<(u32, &[u8])> = keys.iter().map(|(db, key, _)| (*db, *key)).collect();
+        let section = Section::while_closed(&self.inner, closed, keys.into_iter(), self.now_ms, effects);
+        let held: HashSet<(u32, &[u8])> = section.declared().iter().map(|held| (held.db, &*held.key)).collect();
         let (mut db, mut listed, pass) = (context.session.db, VecDeque::new(), closed.pass());
         for (at, words) in words.iter().enumerate().skip(self.next) {
             match self.commands[at].spec().name {
@@ -107,8 +108,7 @@ impl Exec {
                 _ => {}
             }
         }
-        drop(pass);
-        let section = Section::while_closed(&self.inner, closed, keys.into_iter(), self.now_ms, effects);
+        drop((pass, held));
         section.set_owner(&format!("client-{}", context.client.id));
         self.listed = listed;
         if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Held(section)) {
@@ -143,20 +143,17 @@ impl Exec {
             return false;
         }
         let Some(listed) = self.listed.pop_front() else { return false };
-        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
-        let (keys, _) = self.keys(&words, 0);
-        let held: HashSet<&[u8]> = keys.iter().filter(|key| key.0 == db).map(|key| key.1).collect();
+        let Turn::Held(section) = &self.turn else { return false };
+        let pattern = self.commands[at].words.to_vec()[1];
         let pass = self.inner.gate.enter();
         let is_there = |key: &&[u8]| {
             let hash = self.inner.keyspace.hasher.hash(key);
             let Some(db) = self.inner.keyspace.db(&pass, db) else { return false };
             let locked = db.lock(self.inner.keyspace.stripe_of(hash));
-            locked
-                .table
-                .find(hash, key)
-                .is_some_and(|slot| is_listed(locked.table.entry(slot), words[at][1], self.now_ms))
+            locked.table.find(hash, key).is_some_and(|slot| is_listed(locked.table.entry(slot), pattern, self.now_ms))
         };
-        let own: Vec<&[u8]> = held.into_iter().filter(is_there).collect();
+        let held = section.declared().iter().filter(|held| held.db == db).map(|held| &*held.key);
+        let own: Vec<&[u8]> = held.filter(is_there).collect();
         out.array(listed.names.len() + own.len());
         listed.names.iter().for_each(|name| out.bulk(name));
         own.iter().for_each(|name| out.bulk(name));
