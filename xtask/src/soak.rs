@@ -14,6 +14,9 @@ const SEEDS: u64 = 20;
 /// Random scripts that the store and redis-server are given.
 const SCRIPTS: &str = "100000";
 
+/// How often everything is done at once with scripts.
+const CHAOS: &str = "500";
+
 /// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and where they begin unless
 /// something else is asked for.
 const COMMANDS: usize = 5_000_000;
@@ -41,6 +44,10 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     let scripts = [("SLUICEGATE_SCRIPTS", SCRIPTS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
     if !cargo(&[&suite[..], &["random_scripts"]].concat(), &scripts)? {
         failed.push("random scripts".to_owned());
+    }
+    let chaos = [("SLUICEGATE_CHAOS", CHAOS), ("SLUICEGATE_SEED", &first_seed.to_string())];
+    if !cargo(&[&suite[..], &["everything_at_once"]].concat(), &chaos)? {
+        failed.push("chaos of scripts".to_owned());
     }
     if let Err(fault) = differential::compare_programs(&differential::Plan::new(COMMANDS, first_seed)) {
         failed.push(format!("differential: {fault}"));

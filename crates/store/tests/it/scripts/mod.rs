@@ -2,6 +2,7 @@
 
 mod both;
 mod called;
+mod chaos;
 mod commands;
 mod corpus;
 mod dragonfly;
