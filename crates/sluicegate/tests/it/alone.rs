@@ -426,3 +426,23 @@ fn the_stock_file_starts_with_one_warning() {
     let warnings: Vec<&str> = said.lines().filter(|line| line.contains("WARNING")).collect();
     assert!(matches!(warnings[..], [one] if one.contains("nothing is persisted")), "{warnings:?}");
 }
+
+/// Scripts without an end, one that waits for a key, and a transaction: the process ends all the same, and at once.
+#[test]
+fn shutdown_does_not_wait_for_scripts() {
+    let place = Place::new();
+    let (mut program, address) = place.start(&["--save", ""]);
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&address)).collect();
+    let mut admin = Client::connect(&address);
+    clients[0].command(&["EVAL", "redis.call('SET', KEYS[1], 'v') while true do end", "1", "a"]);
+    wait_for("the script to begin", || (admin.ask(&["DBSIZE"]) == ":1\r\n").then_some(()));
+    clients[1].command(&["EVAL", "redis.call('SET', 'b', 'v') return redis.call('GET', 'a')", "0"]);
+    clients[2]
+        .send("MULTI\r\nSET c v\r\nEVAL 'while true do pcall(function() while true do end end) end' 0\r\nEXEC\r\n");
+    // Behind the first one's key.
+    clients[3].command(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "a"]);
+    wait_for("the others to begin", || (admin.ask(&["DBSIZE"]) == ":3\r\n").then_some(()));
+    admin.command(&["SHUTDOWN", "NOSAVE"]);
+    assert_eq!(admin.read_to_end(), b"");
+    assert_eq!(program.wait(), 0);
+}
