@@ -30,6 +30,7 @@ mod memory;
 mod run;
 mod sandbox;
 mod state;
+mod turns;
 mod value;
 
 pub use budget::patient;
@@ -44,4 +45,5 @@ pub use sandbox::{
     seal, seal_strictly,
 };
 pub use state::{Error, ErrorKind, State, host, traceback};
+pub use turns::short_turns;
 pub use value::{argument, check_bytes, push_bytes, raise, to_bytes};

@@ -78,8 +78,8 @@ fn alternate(options: &Options, peers: &[Peer], scripts: &[Scripted]) -> Result<
 const COSTS: [Scripted; 4] = [
     lists("one connection, pipeline of 5", OWN_KEYS, "1"),
     lists("50 connections, 1,000 lists", MANY_KEYS, "50"),
-    short("EVALSHA of INCR", DECLARED, "1 __key__"),
-    short("EVALSHA of INCR, undeclared key", UNDECLARED, "0 __key__"),
+    short("EVALSHA of INCR", DECLARED, "1 count:__key__"),
+    short("EVALSHA of INCR, undeclared key", UNDECLARED, "0 count:__key__"),
 ];
 
 /// What scripts cost on one worker.
@@ -165,6 +165,8 @@ pub(super) fn others(options: &Options) -> Result<Part, String> {
          second: half of what the worker does alone. Runs of {} s.\n\n| the script | GET p99, ms | slowest, ms |\n|---|---|---|",
         LOOK.as_secs()
     );
+    let seen = gets(options, &server, Some(rate))?;
+    let _ = writeln!(part.text, "| none | {:.3} | {:.3} |", seen.p99_ms, seen.max_ms);
     let (mut p99, mut slowest) = (0.0_f64, 0.0_f64);
     for long in &LONG {
         let mut owner = server.client()?;

@@ -245,6 +245,7 @@ fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<Vec<Join
     let start = |(index, sockets): (usize, Vec<OwnedFd>)| {
         let server = server.clone();
         std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            sluicegate_script::short_turns();
             let served = tokio::runtime::LocalRuntime::new().map(|runtime| {
                 runtime.block_on(async move {
                     let tasks: Vec<_> = sockets

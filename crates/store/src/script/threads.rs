@@ -1,7 +1,7 @@
 //! Script threads: where scripts go on that outlive their slice.
 //!
-//! They stand behind the workers (`nice`), so the kernel gives a busy core to the workers first, and takes it from a
-//! script at any moment. A script has it for a slice and then goes behind the others that wait; one whose keys others
+//! They stand behind the workers (`nice`), which ask for [shorter turns](sluicegate_script::short_turns), so the kernel
+//! gives a busy core to the workers first, and takes it from a script when a worker wakes. A script has it for a slice and then goes behind the others that wait; one whose keys others
 //! wait for goes first for a few slices. A function of the library that takes long is not interrupted there, so another
 //! thread is made where those that exist are kept by such functions.
 //!
@@ -22,8 +22,8 @@ use crate::claim::Claim;
 const THREADS_MAX: usize = 16;
 /// A thread that had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(10);
-/// How far behind the workers these threads stand.
-const NICE: libc::c_int = 5;
+/// How far behind the workers these threads stand: on a core that workers keep busy a script gets a quarter of it.
+const NICE: libc::c_int = 4;
 /// A script that has waited so long for a thread gets a new one.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Slices in a row of a script that others wait for.

@@ -1,0 +1,71 @@
+//! How the kernel shares a core between workers and threads that stand behind them.
+//!
+//! By default a thread that has the core keeps it for its turn of some milliseconds, whoever wakes meanwhile and however
+//! far behind it stands. From 6.12 on, Linux lets a thread that asks for shorter turns have the core as soon as it wakes.
+
+/// Turns of a worker, in nanoseconds: the shortest that Linux gives.
+const SHORT_NS: u64 = 100_000;
+
+/// The kernel's `struct sched_attr` in its first version.
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// Asks for short turns for the calling thread, which others wait for. Where the kernel does not know that, or refuses
+/// it, the thread works as it is.
+pub fn short_turns() {
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        // SAFETY: it reads this thread's priority.
+        nice: unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) },
+        priority: 0,
+        runtime_ns: SHORT_NS,
+        deadline_ns: 0,
+        period_ns: 0,
+    };
+    // SAFETY: the kernel reads as many bytes as `size` says, and changes this thread's turns only.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_gives_the_turns_that_are_asked_for() {
+        std::thread::spawn(|| {
+            // SAFETY: it changes this thread's priority, and reads its attributes into a record that is large enough.
+            let read = || unsafe {
+                let mut attributes: Attributes = std::mem::zeroed();
+                let size = size_of::<Attributes>();
+                assert_eq!(libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0), 0);
+                attributes
+            };
+            // SAFETY: as above.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) };
+            let before = read();
+            short_turns();
+            let after = read();
+            assert_eq!((before.nice, after.nice, after.policy), (3, 3, before.policy), "nothing else has changed");
+            // A kernel before 6.12 knows no turns of a thread's own and says 0.
+            assert!(
+                before.runtime_ns == 0 || after.runtime_ns == SHORT_NS,
+                "{} to {}",
+                before.runtime_ns,
+                after.runtime_ns
+            );
+        })
+        .join()
+        .expect("the thread");
+    }
+}
