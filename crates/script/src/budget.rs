@@ -239,14 +239,16 @@ unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
     unsafe {
         ffi::lua_sethook(lua, None, 0, 0);
         let core = Core::of(lua);
-        if core.running.limits.expire() || core.stop.load(Ordering::Relaxed) {
+        let may_yield = core.running.yieldable && ffi::lua_isyieldable(lua) != 0;
+        // One that is being ended and can yield does that, and its driver ends it: an error would only reach the next
+        // `pcall` around this coroutine.
+        if core.running.limits.expire() || (core.stop.load(Ordering::Relaxed) && !may_yield) {
             // Every instruction from here raises, so no loop around a `pcall` outlives its budget.
             ffi::lua_sethook(lua, Some(hook), ffi::LUA_MASKCOUNT, 1);
             crate::run::stopped(lua);
         }
-        let running = &mut core.running;
-        if running.yieldable && ffi::lua_isyieldable(lua) != 0 {
-            running.reason = Reason::Forced;
+        if may_yield {
+            core.running.reason = Reason::Forced;
             ffi::lua_yield(lua, 0);
             return;
         }

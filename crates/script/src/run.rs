@@ -291,9 +291,12 @@ impl State {
             ffi::LUA_YIELD => {
                 // SAFETY: a yield leaves its values on the coroutine's stack, and nobody wants them.
                 unsafe { ffi::lua_settop(thread, -results - 1) };
-                match running.reason {
+                let reason = running.reason;
+                match reason {
                     Reason::Script => Burst::Yielded,
                     Reason::Waiting => Burst::Waiting,
+                    // It is being ended, and would only go on.
+                    Reason::Forced if self.core().stop.load(Ordering::Relaxed) => Burst::Failed,
                     Reason::Forced => Burst::Forced,
                 }
             }
@@ -310,6 +313,9 @@ impl State {
             let trace = traceback(thread, 0);
             if expired {
                 return Error { kind: ErrorKind::Timeout, message: "execution timeout".into(), trace };
+            }
+            if ffi::lua_status(thread) == ffi::LUA_YIELD {
+                return Error { kind: ErrorKind::Stopped, message: "script stopped".into(), trace };
             }
             let kind = match ffi::lua_status(thread) {
                 ffi::LUA_ERRMEM => ErrorKind::Memory,
