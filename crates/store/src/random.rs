@@ -25,6 +25,24 @@ pub(crate) fn step(state: u64) -> (u64, u64) {
     (next, mixed ^ mixed >> 31)
 }
 
+/// Numbers below a limit, always the same ones from the same seed.
+#[cfg(test)]
+pub(crate) fn numbers(mut state: u64) -> impl FnMut(usize) -> usize {
+    move |limit| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % limit
+    }
+}
+
+/// Gives so many bytes of `data` other values, or fewer.
+#[cfg(test)]
+pub(crate) fn damage(data: &mut [u8], times: usize, next: &mut impl FnMut(usize) -> usize) {
+    for _ in 0..times {
+        let (at, byte) = (next(data.len() + 1), next(256) as u8);
+        data.get_mut(at).into_iter().for_each(|old| *old = byte);
+    }
+}
+
 /// One of the numbers below `limit`, each as likely as any other up to 2^-64; 0 if there is none.
 pub(crate) fn below(limit: usize, random: &mut dyn FnMut() -> u64) -> usize {
     ((u128::from(random()) * limit as u128) >> 64) as usize

@@ -441,27 +441,19 @@ impl Section {
         }
         let keys = &self.ticket.keys;
         let same = |held: &HeldKey| held.db == db && *held.key == *key;
-        let held = match keys.get(self.used_last) {
-            Some(held) if same(held) => Some(held),
+        let place = match keys.get(self.used_last) {
+            Some(held) if same(held) => Some(self.used_last),
             // They are ordered by stripe; few enough of them are looked through as they are.
+            _ if keys.len() <= 8 => keys.iter().position(same),
             _ => {
-                let within = match keys.len() {
-                    len @ 0..=8 => 0..len,
-                    len => {
-                        let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
-                        let start = keys.partition_point(|held| (held.db, held.stripe) < (db, stripe));
-                        let more = keys[start..].iter().take_while(|held| held.stripe == stripe).count();
-                        start..(start + more).min(len)
-                    }
-                };
-                let start = within.start;
-                keys[within].iter().position(same).map(|place| {
-                    self.used_last = start + place;
-                    &keys[start + place]
-                })
+                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                let start = keys.partition_point(|held| (held.db, held.stripe) < (db, stripe));
+                let place = keys[start..].iter().take_while(|held| held.stripe == stripe).position(same);
+                place.map(|place| start + place)
             }
         };
-        match held {
+        self.used_last = place.unwrap_or(self.used_last);
+        match place.map(|place| &keys[place]) {
             Some(held) if held.mode == Mode::Shared && mode == Mode::Exclusive => Err(SectionError::ReadOnly),
             Some(_) => Ok(()),
             // Those taken later may be very many: the key's stripe knows whether it is one of them.

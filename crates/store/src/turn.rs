@@ -249,7 +249,7 @@ impl Inner {
 
     /// Gives a key back that a section has got and does not want any more.
     pub(crate) fn drop_taken(&self, ticket: &Arc<Ticket>) {
-        let candidates = self.release(ticket, &ticket.keys);
+        let candidates = self.release(ticket, &[]);
         self.pass_on_keys(candidates);
     }
 
@@ -292,10 +292,7 @@ impl Inner {
     /// Ends a ticket and those parked commands that thereby run. Returns whether a global section may now have its
     /// turn.
     pub(crate) fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
-        let mut candidates = self.release(&ticket, &ticket.keys);
-        if !extra.is_empty() {
-            candidates.extend(self.release(&ticket, extra));
-        }
+        let candidates = self.release(&ticket, extra);
         let may_go_alone = self.remove_ticket(&ticket);
         self.pass_on_keys(candidates) | may_go_alone
     }
@@ -321,18 +318,17 @@ impl Inner {
                 }
             }
             let Some((next, extra)) = ended.pop() else { break };
-            candidates = self.release(&next, &next.keys);
-            candidates.extend(self.release(&next, &extra));
+            candidates = self.release(&next, &extra);
             may_go_alone |= self.remove_ticket(&next);
         }
         may_go_alone
     }
 
-    /// Takes a ticket off its keys. Returns those who may profit.
-    fn release(&self, ticket: &Ticket, keys: &[HeldKey]) -> Vec<Arc<Ticket>> {
+    /// Takes a ticket off its keys, and off those that it took later. Returns those who may profit.
+    fn release(&self, ticket: &Ticket, extra: &[HeldKey]) -> Vec<Arc<Ticket>> {
         let mut candidates = Vec::new();
         let pass = self.gate.enter();
-        for held in keys {
+        for held in ticket.keys.iter().chain(extra) {
             let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
             if let Some(holds) = &mut stripe.holds {
                 holds.release(ticket.id, &held.key, &mut candidates);

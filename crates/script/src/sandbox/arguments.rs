@@ -45,12 +45,10 @@ pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]
             if !is_same {
                 super::push_list(lua, list);
                 let table = &mut arguments.tables[place];
-                if table.place == 0 {
-                    ffi::lua_pushvalue(lua, -1);
-                    table.place = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX);
-                } else {
-                    ffi::lua_pushvalue(lua, -1);
-                    ffi::lua_rawseti(lua, ffi::LUA_REGISTRYINDEX, table.place.into());
+                ffi::lua_pushvalue(lua, -1);
+                match table.place {
+                    0 => table.place = ffi::luaL_ref(lua, ffi::LUA_REGISTRYINDEX),
+                    place => ffi::lua_rawseti(lua, ffi::LUA_REGISTRYINDEX, place.into()),
                 }
                 table.len = Some(list.len());
             }

@@ -596,6 +596,7 @@ fn round_trip(value: View<'_>) {
 mod tests {
     use super::*;
     use crate::object::Object;
+    use crate::random::{damage, numbers};
 
     #[track_caller]
     fn check(value: &[u8], object: &[u8]) {
@@ -677,11 +678,7 @@ mod tests {
 
     #[test]
     fn fuzz_restore_holds() {
-        let mut state = 1u64;
-        let mut next = |limit: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % limit
-        };
+        let mut next = numbers(1);
         for _ in 0..20_000 {
             let mut data: Vec<u8> = match next(3) {
                 0 => (0..next(40)).map(|_| next(256) as u8).collect(),
@@ -689,10 +686,8 @@ mod tests {
                 1 => (0..next(40)).map(|_| next(8) as u8 * [1, 1, 0x20][next(3)]).collect(),
                 _ => dump_string(View::Bytes(&vec![next(256) as u8; next(700)]))[1..].to_vec(),
             };
-            for _ in 0..next(4) {
-                let (at, byte) = (next(data.len() + 1), next(256) as u8);
-                data.get_mut(at).into_iter().for_each(|old| *old = byte);
-            }
+            let times = next(4);
+            damage(&mut data, times, &mut next);
             fuzz_restore(&data);
         }
     }

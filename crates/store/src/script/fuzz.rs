@@ -31,6 +31,7 @@ pub fn fuzz_scripts(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::{damage, numbers};
 
     /// Pieces that heads are made of.
     const PIECES: &[&str] = &[
@@ -65,21 +66,15 @@ mod tests {
 
     #[test]
     fn what_is_read_before_the_code_bears_anything() {
-        let mut state = 1u64;
-        let mut next = |limit: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % limit
-        };
+        let mut next = numbers(1);
         for _ in 0..20_000 {
             let mut data: Vec<u8> = match next(3) {
                 0 => (0..next(40)).map(|_| next(256) as u8).collect(),
                 1 => dump_libraries([&b"#!lua name=a\nx"[..], b"#!lua name=b\n"].into_iter()),
                 _ => (0..next(12)).flat_map(|_| PIECES[next(PIECES.len())].bytes()).collect(),
             };
-            for _ in 0..next(3) {
-                let (at, byte) = (next(data.len() + 1), next(256) as u8);
-                data.get_mut(at).into_iter().for_each(|old| *old = byte);
-            }
+            let times = next(3);
+            damage(&mut data, times, &mut next);
             fuzz_scripts(&data);
         }
         for whole in ["#!lua flags=no-writes\nreturn 1", "#!lua name=x\n", "--!df flags=allow-undeclared-keys\n"] {

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
-use sluicegate_testkit::{Client, RedisServer, wait_for};
+use sluicegate_testkit::{Client, wait_for};
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 
 use crate::Random;
-use crate::server::check_alike;
+use crate::server::check_alike_by_default;
 use crate::support::Running;
 
 /// Requests whose replies must be the same to the byte. Each runs on a connection of its own.
@@ -36,9 +36,7 @@ const ALIKE: &[&str] = &[
 
 #[test]
 fn replies_are_those_of_redis() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    check_alike(ALIKE, &redis, &ours);
+    check_alike_by_default(ALIKE);
 }
 
 #[test]

@@ -114,11 +114,15 @@ pub fn check_alike(scripts: &[&str], redis: &RedisServer, ours: &Running) {
     assert!(differences.is_empty(), "{differences}");
 }
 
+/// As [`check_alike`], with two that are started for it and have nothing set.
+#[track_caller]
+pub fn check_alike_by_default(scripts: &[&str]) {
+    check_alike(scripts, &RedisServer::start(&[]), &Running::start());
+}
+
 #[test]
 fn replies_are_those_of_redis() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    check_alike(ALIKE, &redis, &ours);
+    check_alike_by_default(ALIKE);
 }
 
 /// Requests to a server with a password; the configuration is the same on both sides.

@@ -6,7 +6,7 @@ use sluicegate_store::Mode;
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer, wait_for};
 
-use crate::server::check_alike;
+use crate::server::{check_alike, check_alike_by_default};
 use crate::support::Running;
 use crate::{Random, block_on};
 
@@ -57,9 +57,7 @@ const ALIKE: &[&str] = &[
 
 #[test]
 fn replies_are_those_of_redis() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    check_alike(ALIKE, &redis, &ours);
+    check_alike_by_default(ALIKE);
 }
 
 #[test]

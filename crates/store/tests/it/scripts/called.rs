@@ -2,7 +2,7 @@
 
 use sluicegate_testkit::{Client, RedisServer};
 
-use crate::server::check_alike;
+use crate::server::check_alike_by_default;
 use crate::support::Running;
 
 /// Requests whose replies must be the same to the byte.
@@ -19,9 +19,7 @@ const ALIKE: &[&str] = &[
 
 #[test]
 fn replies_are_those_of_redis() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    check_alike(ALIKE, &redis, &ours);
+    check_alike_by_default(ALIKE);
 }
 
 #[test]

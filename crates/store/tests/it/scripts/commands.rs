@@ -1,10 +1,10 @@
 //! SCRIPT's commands that tell about scripts, and flags that do not stand in their bodies.
 
 use sluicegate_store::config::ServerOptions;
-use sluicegate_testkit::{Client, RedisServer, wait_for};
+use sluicegate_testkit::{Client, wait_for};
 
 use super::Ticking;
-use crate::server::check_alike;
+use crate::server::check_alike_by_default;
 use crate::support::Running;
 
 /// Requests whose replies must be the same to the byte.
@@ -15,9 +15,7 @@ const ALIKE: &[&str] = &[
 
 #[test]
 fn replies_are_those_of_redis() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    check_alike(ALIKE, &redis, &ours);
+    check_alike_by_default(ALIKE);
 }
 
 #[test]

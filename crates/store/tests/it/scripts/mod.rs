@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer, wait_for};
 
-use crate::server::check_alike;
+use crate::server::check_alike_by_default;
 use crate::support::Running;
 
 /// Requests whose replies must be the same to the byte. Each runs on a connection of its own.
@@ -77,9 +77,7 @@ fn check_alike_in_resp3(scripts: &[&str], redis: &RedisServer, ours: &Running) {
 
 #[test]
 fn replies_are_those_of_redis() {
-    let redis = RedisServer::start(&[]);
-    let ours = Running::start();
-    check_alike(ALIKE, &redis, &ours);
+    check_alike_by_default(ALIKE);
 }
 
 /// A number from the environment, which makes a test longer or begins it elsewhere.
