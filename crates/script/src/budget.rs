@@ -1,15 +1,20 @@
 //! The ticker, its signal and the hook: how a script that runs long is made to yield, and ended.
 //!
 //! A worker enters a burst by storing the running coroutine and bumping a sequence number to odd, and leaves it by
-//! bumping it to even: two stores, no clock. One ticker thread looks at all workers every [`TICK`]; a worker seen in
-//! the same odd sequence twice gets [`SIGNAL`], whose handler runs on that worker's thread and so may arm the hook of
-//! its running coroutine (`lua_sethook` is async-signal-safe on the own thread, not from another).
+//! bumping it to even: two stores, no clock. One ticker thread looks at all workers every [`TICK`]; a worker that has
+//! used a tick of CPU time since it was first seen in an odd sequence gets [`SIGNAL`], whose handler runs on that
+//! worker's thread and so may arm the hook of its running coroutine (`lua_sethook` is async-signal-safe on the own
+//! thread, not from another).
+//!
+//! CPU time, because scripts that share a state count on being alone between two waits as long as they are short: one
+//! that the kernel kept from running is as short as before, however much else the machine has to do.
 //!
 //! The hook yields if everything beneath can be yielded across, else it looks again every few instructions until the
 //! burst's own limit. The clock is read only here and by bursts that follow a yield; a first burst that was never
 //! signalled lasted less than two ticks and counts as nothing.
 //!
-//! Cost: while scripts run, a thousand wake-ups of the ticker a second (about 0.3 % of a core); a hundred when idle.
+//! Cost: while scripts run, a thousand wake-ups of the ticker a second (about 0.3 % of a core), each with a system call
+//! for every thread whose burst outlives a look; a hundred when idle.
 //!
 //! `SIGURG` is ours because its default action is to be ignored, debuggers let it pass, and nothing else in the
 //! process asks for out-of-band data.
@@ -25,8 +30,12 @@ use crate::ffi::{self, lua_Debug, lua_State};
 use crate::run::Reason;
 use crate::state::Core;
 
-/// How often the ticker looks while scripts run: a burst is asked to yield after one to two of these.
+/// How often the ticker looks while scripts run: a burst is asked to yield when it has run for one to two of these.
 pub const TICK: Duration = Duration::from_millis(1);
+
+/// CPU time after which a burst is asked to yield; a little less than a tick, so that one that ran all the time is asked
+/// at the second look.
+const SLICE: Duration = Duration::from_micros(900);
 
 /// How often it looks while none ran since the last look.
 const IDLE_TICK: Duration = Duration::from_millis(10);
@@ -46,6 +55,29 @@ struct Slot {
     /// The sequence that the ticker signalled: a handler that comes late sees another one and does nothing.
     fired: AtomicU64,
     thread: libc::pthread_t,
+    /// The clock that counts this thread's CPU time.
+    clock: libc::clockid_t,
+}
+
+impl Slot {
+    /// CPU time of the thread, which is alive.
+    fn ran(&self) -> Duration {
+        // SAFETY: a timespec is plain data, and the kernel fills it.
+        let time = unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            libc::clock_gettime(self.clock, &mut time);
+            time
+        };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+}
+
+/// A thread that the ticker watches, with what it saw last.
+struct Watched {
+    slot: Arc<Slot>,
+    sequence: u64,
+    /// The thread's CPU time when it was first seen in this sequence.
+    since: Duration,
 }
 
 /// Takes the slot out of the ticker's list when its thread ends, so that no signal goes to a thread that is gone.
@@ -54,7 +86,7 @@ struct Registration(Arc<Slot>);
 impl Drop for Registration {
     fn drop(&mut self) {
         SLOT.set(ptr::null());
-        slots().retain(|(slot, _)| !Arc::ptr_eq(slot, &self.0));
+        slots().retain(|watched| !Arc::ptr_eq(&watched.slot, &self.0));
     }
 }
 
@@ -88,10 +120,8 @@ pub(crate) fn is_over() -> bool {
     slot.fired.load(Ordering::Relaxed) == slot.sequence.load(Ordering::Relaxed)
 }
 
-type Slots = Vec<(Arc<Slot>, u64)>;
-
-fn slots() -> std::sync::MutexGuard<'static, Slots> {
-    static SLOTS: Mutex<Slots> = Mutex::new(Vec::new());
+fn slots() -> std::sync::MutexGuard<'static, Vec<Watched>> {
+    static SLOTS: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -105,14 +135,20 @@ fn register() -> *const Slot {
         install_handler();
         std::thread::Builder::new().name("lua-ticker".into()).spawn(tick).expect("the ticker's thread starts");
     }
+    // SAFETY: the calling thread is alive, and so has a clock.
+    let (thread, clock) = unsafe {
+        let (thread, mut clock) = (libc::pthread_self(), libc::CLOCK_THREAD_CPUTIME_ID);
+        libc::pthread_getcpuclockid(thread, &mut clock);
+        (thread, clock)
+    };
     let slot = Arc::new(Slot {
         sequence: AtomicU64::new(0),
         running: AtomicPtr::new(ptr::null_mut()),
         fired: AtomicU64::new(0),
-        // SAFETY: names the calling thread, which is alive until its `Registration` is dropped.
-        thread: unsafe { libc::pthread_self() },
+        thread,
+        clock,
     });
-    slots().push((Arc::clone(&slot), 0));
+    slots().push(Watched { slot: Arc::clone(&slot), sequence: 0, since: Duration::ZERO });
     let raw = Arc::as_ptr(&slot);
     REGISTRATION.set(Some(Registration(slot)));
     SLOT.set(raw);
@@ -135,17 +171,22 @@ fn tick() {
     loop {
         std::thread::sleep(period);
         period = IDLE_TICK;
-        for (slot, last) in slots().iter_mut() {
+        // A thread takes its slot out of the list before it ends, so those in it are alive while the list is locked.
+        for watched in slots().iter_mut() {
+            let slot = &watched.slot;
             let sequence = slot.sequence.load(Ordering::Acquire);
-            if sequence != *last || sequence & 1 == 1 {
+            let (runs, is_new) = (sequence & 1 == 1, sequence != watched.sequence);
+            if runs || is_new {
                 period = TICK;
             }
-            if sequence & 1 == 1 && sequence == *last {
+            if runs && is_new {
+                watched.since = slot.ran();
+            } else if runs && slot.ran().saturating_sub(watched.since) >= SLICE {
                 slot.fired.store(sequence, Ordering::Release);
-                // SAFETY: a thread takes its slot out of the list before it ends, and the list is locked.
+                // SAFETY: the thread is alive, as said above.
                 unsafe { libc::pthread_kill(slot.thread, SIGNAL) };
             }
-            *last = sequence;
+            watched.sequence = sequence;
         }
     }
 }

@@ -20,11 +20,28 @@ fn a_spinning_script_yields_and_is_ended() {
         "goto a ::a:: goto a",
     ] {
         let mut state = state(0);
-        let error = run_with(&mut state, code, short()).expect_err(code);
+        let coroutine = start(&mut state, code);
+        let mut budget = Budget::default();
+        // SAFETY: loaded without arguments.
+        assert_eq!(unsafe { state.resume(&coroutine, 0, &mut budget) }, Burst::Forced, "{code}: others get their turn");
+        (budget.total, budget.burst) = (short().total, short().burst);
+        // SAFETY: as above.
+        while unsafe { state.resume(&coroutine, 0, &mut budget) } == Burst::Forced {}
+        let error = state.failure(&coroutine);
         assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Timeout, "execution timeout"), "{code}");
-        assert!(state.host::<Host>().forced > 0, "{code}: others got their turn");
+        state.recycle(coroutine);
         assert_eq!(run(&mut state, "return 'serves on'").as_deref(), Ok("serves on"));
     }
+}
+
+#[test]
+fn a_short_script_is_alone_however_long_its_thread_is_kept_from_running() {
+    let mut state = state(0);
+    let coroutine = start(&mut state, "count = 1 local seen = count stands_still() count = seen + 1");
+    let mut budget = Budget::default();
+    // SAFETY: loaded without arguments.
+    assert_eq!(unsafe { state.resume(&coroutine, 0, &mut budget) }, Burst::Done(0));
+    state.recycle(coroutine);
 }
 
 #[test]
@@ -67,10 +84,18 @@ fn closing_variables_has_a_budget_too() {
 #[test]
 fn run_time_adds_up_over_yields() {
     let mut state = state(0);
-    let code = "while true do local e = os.clock() + 0.0005 while os.clock() < e do end ask(1) end";
-    let error = run_with(&mut state, code, short()).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Timeout);
-    assert!(state.host::<Host>().waited > 5);
+    let coroutine = start(&mut state, "while true do for i = 1, 1000 do end ask(1) end");
+    let mut budget = short();
+    let mut bursts = Vec::new();
+    // SAFETY: loaded without arguments.
+    while unsafe { state.resume(&coroutine, 0, &mut budget) } != Burst::Failed {
+        bursts.push(budget.used);
+    }
+    assert_eq!(state.failure(&coroutine).kind, ErrorKind::Timeout);
+    state.recycle(coroutine);
+    // The first one is not timed unless it is long.
+    assert!(bursts.windows(2).all(|pair| pair[0] < pair[1]), "each adds its own: {bursts:?}");
+    assert!(budget.used >= Duration::from_millis(30), "{budget:?}");
 }
 
 #[test]

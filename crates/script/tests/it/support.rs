@@ -47,7 +47,13 @@ unsafe fn panics(lua: *mut lua_State) -> c_int {
     0
 }
 
-/// A state with `ask(n)`, which waits and returns 2n, and `panics(n)`.
+/// Keeps its thread from running until twenty looks of the ticker have gone by.
+unsafe fn stands_still(_: *mut lua_State) -> c_int {
+    std::thread::sleep(20 * sluicegate_script::budget::TICK);
+    0
+}
+
+/// A state with `ask(n)`, which waits and returns 2n, `panics(n)` and `stands_still()`.
 pub fn state(limit: usize) -> State {
     let mut state = State::new(Arc::new(MemoryLimit::new(limit)), Host::default()).expect("a state");
     // SAFETY: nothing is held.
@@ -58,6 +64,8 @@ pub fn state(limit: usize) -> State {
                 ffi::lua_setglobal(lua, c"ask".as_ptr());
                 ffi::lua_pushcfunction(lua, function!(panics));
                 ffi::lua_setglobal(lua, c"panics".as_ptr());
+                ffi::lua_pushcfunction(lua, function!(stands_still));
+                ffi::lua_setglobal(lua, c"stands_still".as_ptr());
             })
             .expect("registered");
     }
