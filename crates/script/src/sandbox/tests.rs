@@ -111,8 +111,12 @@ fn what_runs_long_asks_often_and_does_not_mind_the_answer() {
             assert_eq!(result.as_deref(), Ok(expected.as_str()), "{code}: left at poll {at} of {polls}");
             answer(at, Poll::Stop);
             let (result, _) = run(&mut state, code);
-            let error = result.expect_err(code);
-            assert!(error.message.ends_with("script stopped"), "{code}: {error}");
+            match result {
+                Err(error) => assert!(error.message.ends_with("script stopped"), "{code}: {error}"),
+                // What calls functions of the script asks once more where one of them was made to yield, which is up to
+                // the ticker: a run may have fewer polls than the first one had.
+                Ok(result) => assert!(asked() < at && result == expected, "{code}: went on after poll {at} of {polls}"),
+            }
         }
     }
 }
