@@ -1,6 +1,6 @@
 //! `core.tcp`: against a peer that the test drives, byte by byte, and against redis-server.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 
@@ -89,11 +89,8 @@ fn big_values_and_long_lines() {
 fn sends() {
     let port = peer(|mut stream| {
         let mut all = Vec::new();
-        let mut byte = [0];
-        while stream.read(&mut byte).expect("reads") == 1 && byte[0] != b'!' {
-            all.push(byte[0]);
-        }
-        let _ = stream.write_all(format!("{}\n", all.len()).as_bytes());
+        BufReader::new(&stream).read_until(b'!', &mut all).expect("reads");
+        let _ = stream.write_all(format!("{}\n", all.len() - 1).as_bytes());
     });
     assert_eq!(
         with_socket(port, "result(s:send('abc'), s:send('abcdef', 2, 4), s:send(12), s:send('!'), s:receive())"),
