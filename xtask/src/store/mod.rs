@@ -51,8 +51,7 @@ impl Part {
     }
 
     fn render(&self, report: &Report) -> String {
-        let (title, command, text) = (self.title, report.name, &self.text);
-        let mut text = format!("## {title}\n\n`cargo xtask bench {command} {}`\n\n{text}", self.name);
+        let mut text = format!("## {}\n\n{}\n\n{}", self.title, report.command_of(self.name), self.text);
         if !self.goals.is_empty() {
             let _ = write!(text, "\n| goal | wanted | measured | |\n|---|---|---|---|\n{}", self.goals);
         }
@@ -132,15 +131,24 @@ impl Report {
                 if options.runs != RUNS {
                     part.text = format!("{} alternating runs.\n\n{}", options.runs, part.text);
                 }
+                // At once, so that a part that fails later takes nothing along.
+                if write {
+                    self.replace(&part)?;
+                }
                 parts.push(part);
             }
         }
         parts.iter().for_each(|part| println!("\n{}", part.render(self)));
-        if write { self.replace(&parts) } else { Ok(()) }
+        Ok(())
     }
 
-    /// Puts the sections that were measured into the page, and leaves the others.
-    fn replace(&self, parts: &[Part]) -> Result<(), String> {
+    /// The line that says how a section is measured.
+    fn command_of(&self, part: &str) -> String {
+        format!("`cargo xtask bench {} {part}`", self.name)
+    }
+
+    /// Puts the section that was measured into the page, in the order of the parts, and leaves the others.
+    fn replace(&self, part: &Part) -> Result<(), String> {
         let path = root().join(format!("docs/benchmarks/{}.md", self.name));
         let old = std::fs::read_to_string(&path).unwrap_or_default();
         let mut sections: Vec<(String, String)> = Vec::new();
@@ -148,13 +156,12 @@ impl Report {
             let title = section.lines().next().unwrap_or_default().to_owned();
             sections.push((title, format!("## {}\n", section.trim_end())));
         }
-        for part in parts {
-            let text = part.render(self);
-            match sections.iter_mut().find(|(title, _)| title == part.title) {
-                Some(section) => section.1 = text,
-                None => sections.push((part.title.to_owned(), text)),
-            }
+        let text = part.render(self);
+        match sections.iter_mut().find(|(title, _)| title == part.title) {
+            Some(section) => section.1 = text,
+            None => sections.push((part.title.to_owned(), text)),
         }
+        sections.sort_by_key(|(_, text)| self.parts.iter().position(|(name, _)| text.contains(&self.command_of(name))));
         let mut page = format!(
             "# {}\n\n`cargo xtask bench {} --write`\n\n{}\n\n{RUNS} alternating runs unless a section says otherwise; \
          medians (lowest–highest). The server has core 0, the load core 1. CPU time is the server's, from the scheduler.\n",
