@@ -1,4 +1,4 @@
-//! How much memory a piece of work has at a time: the tests' allocator counts by thread.
+//! How much memory a piece of work has at a time, and how much it frees: the tests' allocator counts by thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,12 +12,14 @@ static ALLOCATOR: Counting = Counting;
 thread_local! {
     static BYTES: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
+    static FREED: Cell<usize> = const { Cell::new(0) };
 }
 
 fn note(change: isize) {
     // A thread that ends frees what it has after its counters are gone.
     let _ = BYTES.try_with(|bytes| {
         bytes.set(bytes.get() + change);
+        FREED.with(|freed| freed.set(freed.get() + usize::try_from(-change).unwrap_or(0)));
         PEAK.with(|peak| peak.set(peak.get().max(bytes.get())));
     });
 }
@@ -55,4 +57,11 @@ pub fn peak_of<R>(work: impl FnOnce() -> R) -> (R, usize) {
     PEAK.set(before);
     let result = work();
     (result, (PEAK.get() - before).max(0) as usize)
+}
+
+/// The result of `work`, and the bytes that this thread freed in it.
+pub fn freed_by<R>(work: impl FnOnce() -> R) -> (R, usize) {
+    let before = FREED.get();
+    let result = work();
+    (result, FREED.get() - before)
 }

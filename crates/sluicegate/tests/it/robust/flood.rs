@@ -102,8 +102,8 @@ fn servers_that_do_not_read_cost_bounded_memory() {
 
 /// A server that serves one request at a time and says in which order they came.
 const QUEUE: &str = "global\n    log stdout format raw local0\n    stats socket SOCKET mode 600 level admin\n\
-                     defaults\n    log global\n    mode http\n    option httplog\n    timeout connect 5s\n    \
-                     timeout client 20s\n    timeout server 20s\n";
+                     defaults\n    log global\n    mode http\n    option httplog\n    timeout connect 60s\n    \
+                     timeout client 60s\n    timeout server 60s\n";
 
 struct Queue {
     front: Listening,
@@ -196,12 +196,12 @@ impl Queue {
 #[test]
 fn who_waits_for_a_server_is_served_in_order_as_with_haproxy() {
     let (queue, text) = Queue::new();
-    let haproxy = Haproxy::start(&text.replace("TIMEOUT", "20s"), &[&queue.front]);
+    let haproxy = Haproxy::start(&text.replace("TIMEOUT", "60s"), &[&queue.front]);
     assert_eq!(queue.order(), [0, 1, 2, 3, 4, 5]);
     drop(haproxy);
     let (queue, text) = Queue::new();
     let text =
-        text.replace("global\n    log stdout", "global\n    nbthread 2\n    log stdout").replace("TIMEOUT", "20s");
+        text.replace("global\n    log stdout", "global\n    nbthread 2\n    log stdout").replace("TIMEOUT", "60s");
     let _server = crate::start(&text, &[&queue.front]);
     assert_eq!(queue.order(), [0, 1, 2, 3, 4, 5]);
 }

@@ -78,3 +78,20 @@ fn reset_on_close(stream: &std::net::TcpStream) {
         )
     };
 }
+
+/// Lets the kernel give connections to who accepts only once their first bytes have come.
+fn accept_with_data(listener: &std::net::TcpListener) {
+    use std::os::fd::AsRawFd;
+    let seconds: libc::c_int = 60;
+    // SAFETY: the option's value is an int that outlives the call, and its size is passed.
+    let set = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            std::ptr::from_ref(&seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(set, 0, "settable");
+}

@@ -346,11 +346,17 @@ fn transcripts<P: Sync>(
     // One thread: two threads of haproxy that log at the same moment may lose a line.
     let mut configuration = format!(
         "global\n    nbthread 1\n    log stdout format raw local0\n    stats socket {}\n{global}\ndefaults\n    log global\n    \
-         mode http\n    option httplog\n    timeout connect 5s\n    timeout client 15s\n    timeout server 15s\n    timeout \
-         http-request 15s\n    timeout http-keep-alive 500ms\n    retries 0\n",
+         mode http\n    option httplog\n    timeout connect 5s\n    timeout queue 60s\n    timeout client 60s\n    timeout server 60s\n    timeout \
+         http-request 60s\n    timeout http-keep-alive 500ms\n    retries 0\n",
         stats.display()
     );
     let fronts: Vec<Listening> = cases.iter().map(|_| Listening::new()).collect();
+    for (case, front) in cases.iter().zip(&fronts) {
+        // A short timeout must not begin before a client that is kept from running has said what it is to say.
+        if std::iter::once(&case.client).chain(&case.others).all(|acts| speaks_first(acts)) {
+            super::accept_with_data(&front.listener);
+        }
+    }
     let backs: Vec<TcpListener> = cases.iter().map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
     for (number, ((case, front), back)) in cases.iter().zip(&fronts).zip(&backs).enumerate() {
         configuration.push_str(&format!("\nlisten case{number}\n    bind {}\n", front.word()));
@@ -378,6 +384,12 @@ fn transcripts<P: Sync>(
             .collect();
         jobs.into_iter().map(|job| job.join().expect("no panic in a case")).collect()
     })
+}
+
+/// Whether a client sends something as soon as it is connected.
+fn speaks_first(acts: &[Act]) -> bool {
+    let is_wait = |act: &&Act| matches!(act, Await | AwaitAll(_) | Queued(_) | Lines(_) | Logged);
+    matches!(acts.iter().find(|act| !is_wait(act)), Some(Act::Send(_)))
 }
 
 /// How many requests wait in the queues of a section and of its servers.

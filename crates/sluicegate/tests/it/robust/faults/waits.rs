@@ -11,7 +11,7 @@ const ONE: &[&str] = &["server s @BACK@ maxconn 1"];
 const BACKUP: &[&str] = &["server s @BACK@ maxconn 1 backup"];
 /// The same with room for one in that queue.
 const FULL: &[&str] = &["server s @BACK@ maxconn 1 maxqueue 1 backup"];
-const QUEUE_TCP: &[&str] = &["mode tcp", "option tcplog", "timeout queue 5s"];
+const QUEUE_TCP: &[&str] = &["mode tcp", "option tcplog", "timeout queue 60s"];
 const SHORT: &[&str] = &["timeout queue 300ms"];
 const LEAVES: &[&str] = &["option abortonclose"];
 
@@ -68,13 +68,13 @@ fn queues() -> Vec<Case> {
             .and(vec![Await, send("2\r\n\r\n"), Wait("ok"), Finish]),
         case("tcp: waits too long", &["mode tcp", "option tcplog", "timeout queue 300ms"], holds_until_other(false), tells(2)).servers(ONE)
             .and(vec![Await, send("2"), End]),
-        case("tcp: leaves the queue", &["mode tcp", "option tcplog", "timeout queue 30s", "option abortonclose"], holds_until_other(true), tells(3)).servers(ONE)
+        case("tcp: leaves the queue", &["mode tcp", "option tcplog", "timeout queue 60s", "option abortonclose"], holds_until_other(true), tells(3)).servers(ONE)
             .and(vec![Await, send("2"), AwaitAll(2), Finish]),
-        case("tcp: breaks off in the queue", &["mode tcp", "option tcplog", "timeout queue 30s"], holds_until_other(true), tells(3)).servers(ONE)
+        case("tcp: breaks off in the queue", &["mode tcp", "option tcplog", "timeout queue 60s"], holds_until_other(true), tells(3)).servers(ONE)
             .and(vec![Await, send("2"), AwaitAll(2), Reset]),
         case("tcp: says nothing in the queue", &["mode tcp", "option tcplog", "timeout queue 2s", "timeout client 300ms"], holds_until_other(false), tells(2)).servers(ONE)
             .and(vec![Await, send("2"), End]),
-        case("breaks off in the queue unseen", &["timeout queue 5s"], vec![get("/1"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Logged], answers(3)).servers(ONE)
+        case("breaks off in the queue unseen", &["timeout queue 60s"], vec![get("/1"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Logged], answers(3)).servers(ONE)
             .and(vec![Await, get("/2"), AwaitAll(2), Reset])
             .instead("2.6 does not look, and keeps the place of a client that is gone", "HTTP/1.1 200 OK | \"ok\" [closed]\ngone\ncase/s N/N/N/N/N 200 51 - - ---- N/1/0/0/0 0/0 \"GET /1 HTTP/1.1\"\ncase/<NOSRV> N/N/-1/-1/N -1 0 - - CQ-- N/2/1/0/0 0/1 \"GET /2 HTTP/1.1\""),
     ]
