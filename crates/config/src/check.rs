@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::catalogue::FetchRow;
 use crate::diagnostic::Diagnostics;
 use crate::format;
-use crate::model::{AclRef, Action, BackendName, Config, LogLine, Mode, Position, Proxy, ProxyId, ProxyKind};
+use crate::model::{
+    AclRef, Action, BackendName, Balance, Config, HashKey, LogLine, Mode, Position, Proxy, ProxyId, ProxyKind,
+};
 use crate::section::number_servers;
 
 /// Checks everything, and drops what HAProxy ignores with a warning. `defaults` says where each proxy's
@@ -49,6 +51,13 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         diagnostics.warning(proxy.at.clone(), message).hint("'option tcplog' is used instead");
         let format = Arc::new(format::builtin(format::TCP_LOG));
         proxy.logging.line = Some(LogLine { keyword: "option tcplog", format });
+    }
+    if let Balance::Hash(key) = &proxy.balance
+        && matches!(**key, HashKey::Uri { .. } | HashKey::UrlParam { .. } | HashKey::Header { .. })
+    {
+        let message = format!("layer 7 hash not possible for {kind} '{name}' (needs 'mode http')");
+        diagnostics.warning(proxy.at.clone(), message).hint("'balance roundrobin' is used instead");
+        proxy.balance = Balance::RoundRobin;
     }
     if proxy.options.forwardfor.is_some() {
         let message = format!("'option forwardfor' ignored for {kind} '{name}' as it requires HTTP mode");

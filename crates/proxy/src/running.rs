@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sluicegate_config::Config;
-use sluicegate_config::model::{self, ProxyId, ProxyKind};
+use sluicegate_config::model::{self, BackendName, ProxyId, ProxyKind};
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
@@ -62,7 +62,11 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         lua.attach(parts.engines.clone());
     }
     let workers = parts.process.workers.len();
-    let sides = config.proxies.iter().map(|proxy| Arc::new(Sides::new(proxy, workers))).collect();
+    let limit = parts.process.sessions.max();
+    let sides = (0..)
+        .zip(&config.proxies)
+        .map(|(index, proxy)| Arc::new(Sides::new(proxy, workers, fullconn(&config, ProxyId(index), limit))));
+    let sides = sides.collect();
     let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides });
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
@@ -98,6 +102,23 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         lua.publish(&running);
     }
     Ok(running)
+}
+
+/// A backend's `fullconn`, or a tenth of what the frontends may hold that name it; names that are made per request do
+/// not count. A frontend without a limit may hold what the process may (`limit`).
+fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
+    if let Some(fullconn) = config.proxies[backend.0 as usize].fullconn {
+        return fullconn;
+    }
+    let leads_here = |id: ProxyId, proxy: &model::Proxy| {
+        let own = (proxy.kind == ProxyKind::Listen).then_some(id);
+        let named = |target: &BackendName| matches!(target, BackendName::Static(id) if *id == backend);
+        proxy.default_backend.or(own) == Some(backend) || proxy.use_backend.iter().any(|rule| named(&rule.target))
+    };
+    let frontends = (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.kind != ProxyKind::Backend);
+    let held = frontends.filter(|(id, proxy)| leads_here(*id, proxy));
+    let total: u64 = held.map(|(_, proxy)| u64::from(proxy.maxconn.or(limit).unwrap_or(i32::MAX as u32))).sum();
+    u32::try_from(total.div_ceil(10)).unwrap_or(u32::MAX).max(1)
 }
 
 fn build_proxy(
@@ -143,8 +164,8 @@ pub struct Sides {
 }
 
 impl Sides {
-    fn new(config: &model::Proxy, workers: usize) -> Sides {
-        let (backend, servers) = build_backend(config, workers);
+    fn new(config: &model::Proxy, workers: usize, fullconn: u32) -> Sides {
+        let (backend, servers) = build_backend(config, workers, fullconn);
         let frontend = Arc::new(FrontendShared::new(workers, config.maxconn));
         Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
     }

@@ -407,6 +407,8 @@ pub(crate) enum Place {
     HttpResponse,
     /// `unique-id-format`.
     UniqueId,
+    /// `balance hash`.
+    Balance,
     /// `log-format` and its kin: what is left when a stream has ended.
     Log,
     /// An `acl` line: where it is used decides.
@@ -414,7 +416,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [Place; 8] = [
+    const ALL: [Place; 9] = [
         Place::TcpConnection,
         Place::TcpRequest,
         Place::HttpRequest,
@@ -422,6 +424,7 @@ impl Place {
         Place::TcpResponse,
         Place::HttpResponse,
         Place::UniqueId,
+        Place::Balance,
         Place::Log,
     ];
 
@@ -432,6 +435,7 @@ impl Place {
         let answered = kept.or(Needs::BACKEND).or(Needs::SERVER).or(Needs::RESPONSE_KEPT);
         match self {
             Place::TcpConnection => Needs::CLIENT,
+            Place::Balance => request.or(Needs::BACKEND),
             Place::TcpRequest | Place::HttpRequest | Place::UniqueId if sides.back => request.or(Needs::BACKEND),
             Place::TcpRequest | Place::HttpRequest | Place::UniqueId | Place::UseBackend => request,
             Place::TcpResponse | Place::HttpResponse => {
@@ -444,7 +448,7 @@ impl Place {
 
     /// Whether an evaluation may wait.
     pub(crate) fn may_wait(self) -> bool {
-        !matches!(self, Place::TcpConnection | Place::UniqueId | Place::Log)
+        !matches!(self, Place::TcpConnection | Place::UniqueId | Place::Balance | Place::Log)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -456,6 +460,7 @@ impl Place {
             Place::TcpResponse => "tcp-response content",
             Place::HttpResponse => "http-response",
             Place::UniqueId => "unique-id-format",
+            Place::Balance => "balance hash",
             Place::Log => "log-format",
             Place::Declared => "acl",
         }

@@ -37,13 +37,13 @@ pub const GLOBAL: &[&str] = &[
 pub const PROXY: &[&str] = &[
     "appsession", "backlog", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle", "clitcpka-intvl",
     "clitimeout", "compression", "contimeout", "cookie", "crt", "description", "dispatch", "email-alert",
-    "external-check", "filter", "force-be-switch", "force-persist", "grace", "guid", "hash-balance-factor",
-    "hash-preserve-affinity", "hash-type", "http-after-response", "http-check", "http-error",
+    "external-check", "filter", "force-be-switch", "force-persist", "grace", "guid",
+    "http-after-response", "http-check", "http-error",
     "http-send-name-header", "ignore-persist", "load-server-state-from-file", "log-steps",
     "max-keep-alive-queue", "max-session-srv-conns", "monitor", "monitor-net", "monitor-uri",
     "option accept-invalid-http-request", "option accept-invalid-http-response",
     "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response",
-    "option allbackups", "option assume-rfc6587-ntf", "option checkcache", "option clitcpka",
+    "option assume-rfc6587-ntf", "option checkcache", "option clitcpka",
     "option contstats", "option disable-h2-upgrade", "option external-check", "option forwarded",
     "option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay",
     "option http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header",
@@ -90,14 +90,14 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "check-alpn", "check-pool-conn-name", "check-proto", "check-reuse-pool", "check-send-proxy", "check-sni",
     "check-sni-auto", "check-ssl", "check-via-socks4", "ciphers", "ciphersuites", "client-sigalgs", "crl-file",
     "crt", "curves", "error-limit", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
-    "guid", "hash-key", "idle-ping", "init-addr", "init-state", "log-bufsize", "log-proto", "max-reuse",
-    "minconn", "namespace", "no-agent-check", "no-check-send-proxy", "no-check-sni-auto", "no-check-ssl",
+    "guid", "idle-ping", "init-addr", "init-state", "log-bufsize", "log-proto", "max-reuse",
+    "namespace", "no-agent-check", "no-check-send-proxy", "no-check-sni-auto", "no-check-ssl",
     "no-renegotiate", "no-send-proxy", "no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn",
     "no-sni-auto", "no-ssl", "no-ssl-reuse", "no-sslv3", "no-tfo", "no-tls-tickets", "no-tlsv10", "no-tlsv11",
     "no-tlsv12", "no-tlsv13", "non-stick", "npn", "observe", "on-error", "on-marked-down", "on-marked-up",
     "pool-conn-name", "pool-low-conn", "pool-max-conn", "pool-purge-delay", "proto", "proxy-v2-options", "redir",
     "renegotiate", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", "send-proxy", "send-proxy-v2",
-    "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "set-proxy-v2-tlv-fmt", "shard", "sigalgs", "slowstart", "sni",
+    "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "set-proxy-v2-tlv-fmt", "shard", "sigalgs", "sni",
     "sni-auto", "socks4", "source", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick", "strict-maxconn",
     "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "track", "usesrc", "verify", "verifyhost", "ws",
 ];
@@ -105,8 +105,7 @@ pub const SERVER_OPTIONS: &[&str] = &[
 /// Algorithms of `balance`.
 #[rustfmt::skip]
 pub const BALANCE: &[&str] = &[
-    "first", "hash", "hdr", "leastconn", "log-hash", "log-sticky", "random", "rdp-cookie", "source", "static-rr",
-    "sticky", "uri", "url_param",
+    "log-hash", "log-sticky", "rdp-cookie", "sticky",
 ];
 
 /// Actions, by rule set.

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use sluicegate_pattern::PatternFiles;
 
+mod balance;
 mod error;
 mod expression;
 mod log;
 mod proxy;
 mod rule;
 
+pub use balance::*;
 pub use error::*;
 pub use expression::*;
 pub use log::*;

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Acl, ErrorPages, LogTarget, Logging, Position, ProxyId, Rule, StatsSocket, UseBackend};
+use super::{
+    Acl, Affinity, Balance, ErrorPages, HashType, LogTarget, Logging, Position, ProxyId, Rule, ServerHashKey,
+    StatsSocket, UseBackend,
+};
 
 /// What a proxy section is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +82,13 @@ pub struct Proxy {
     pub servers: Vec<Server>,
     /// `balance`.
     pub balance: Balance,
-    /// `fullconn`: changes nothing while no server has `minconn`.
+    /// `hash-type`.
+    pub hash_type: HashType,
+    /// `hash-balance-factor`, percent; 0: none.
+    pub hash_balance_factor: u32,
+    /// `hash-preserve-affinity`.
+    pub hash_preserve_affinity: Affinity,
+    /// `fullconn`; `None`: a tenth of what the frontends that name this backend may hold.
     pub fullconn: Option<u32>,
     /// `retries`; 3.
     pub retries: u32,
@@ -133,6 +142,8 @@ pub struct ProxyOptions {
     pub buffer_request: bool,
     /// `option http-ignore-probes`.
     pub http_ignore_probes: bool,
+    /// `option allbackups`.
+    pub all_backups: bool,
 }
 
 /// `option http-keep-alive|http-server-close|httpclose`.
@@ -170,14 +181,6 @@ pub enum HttpReuse {
     Aggressive,
     /// Always.
     Always,
-}
-
-/// `balance`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// Weighted round robin, smooth.
-    #[default]
-    RoundRobin,
 }
 
 /// A `bind` line; ports of a range are expanded into several addresses.
@@ -281,8 +284,14 @@ pub struct Server {
     pub weight: u16,
     /// `maxconn`; `None` unlimited.
     pub maxconn: Option<u32>,
+    /// `minconn`; `None`: the limit does not follow the backend's load.
+    pub minconn: Option<u32>,
     /// `maxqueue`; `None` unlimited.
     pub maxqueue: Option<u32>,
+    /// `slowstart`.
+    pub slowstart: Option<Duration>,
+    /// `hash-key`.
+    pub hash_key: ServerHashKey,
     /// `backup`.
     pub backup: bool,
     /// `disabled`: starts in maintenance.

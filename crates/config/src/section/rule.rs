@@ -193,7 +193,7 @@ fn context(place: Place) -> Contexts {
         Place::TcpRequest => Contexts::TCP_REQUEST,
         Place::TcpResponse => Contexts::TCP_RESPONSE,
         Place::HttpResponse => Contexts::HTTP_RESPONSE,
-        Place::HttpRequest | Place::UseBackend | Place::UniqueId | Place::Log | Place::Declared => {
+        Place::HttpRequest | Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Declared => {
             Contexts::HTTP_REQUEST
         }
     }

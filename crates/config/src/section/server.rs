@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::address;
 use crate::catalogue::{Contexts, known};
-use crate::model::{Check, Server, ServerAddress, ServerPort};
+use crate::model::{Check, Server, ServerAddress, ServerHashKey, ServerPort};
 use crate::section::bad_name_byte;
 use crate::section::proxy::ProxyReader;
 use crate::section::table::{Row, Table, is_known};
@@ -19,7 +19,10 @@ pub(crate) struct ServerSettings {
     sid: Option<u32>,
     weight: u16,
     maxconn: Option<u32>,
+    minconn: Option<u32>,
     maxqueue: Option<u32>,
+    slowstart: Option<Duration>,
+    hash_key: ServerHashKey,
     backup: bool,
     disabled: bool,
     cookie: Option<String>,
@@ -39,7 +42,10 @@ impl Default for ServerSettings {
             sid: None,
             weight: 1,
             maxconn: None,
+            minconn: None,
             maxqueue: None,
+            slowstart: None,
+            hash_key: ServerHashKey::Id,
             backup: false,
             disabled: false,
             cookie: None,
@@ -118,6 +124,21 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
+    option(
+        "hash-key",
+        1,
+        "id|addr|addr-port",
+        "What the server's places on the ring of 'hash-type consistent' come from: its number, or where it is.",
+        |s, v| {
+            s.hash_key = match v {
+                "id" => ServerHashKey::Id,
+                "addr" => ServerHashKey::Addr,
+                "addr-port" => ServerHashKey::AddrPort,
+                _ => return Err(format!("expects one of id, addr, addr-port, not '{v}'")),
+            };
+            Ok(())
+        },
+    ),
     option("id", 1, "N", "The server's number in statistics.", |s, v| {
         s.sid = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
@@ -136,6 +157,17 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.maxqueue = (n > 0).then_some(n);
         Ok(())
     }),
+    option(
+        "minconn",
+        1,
+        "N",
+        "The least 'maxconn': the limit grows with the backend's load up to its 'maxconn' at 'fullconn'.",
+        |s, v| {
+            let n = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+            s.minconn = (n > 0).then_some(n);
+            Ok(())
+        },
+    ),
     option("no-backup", 0, "", "Undoes a 'backup' of default-server.", |s, _| {
         s.backup = false;
         Ok(())
@@ -152,11 +184,33 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.rise = unit::integer(v, 1, 1_000_000)? as u32;
         Ok(())
     }),
+    option(
+        "slowstart",
+        1,
+        "TIME",
+        "How long a server that comes back takes to reach its weight and its maxconn; whole seconds.",
+        |s, v| {
+            let time = unit::time(v, TimeUnit::Milliseconds)?;
+            s.slowstart = (!time.is_zero()).then(|| Duration::from_secs(time.as_millis().div_ceil(1000) as u64));
+            Ok(())
+        },
+    ),
     option("weight", 1, "N", "The server's share, 0 to 256; 1.", |s, v| {
         s.weight = unit::integer(v, 0, 256)? as u16;
         Ok(())
     }),
 ]);
+
+impl ServerSettings {
+    /// The limit and, where it follows the load, its least value: a `minconn` that is not below `maxconn`, or stands
+    /// alone, is the limit (HAProxy's rule).
+    fn limits(&self) -> (Option<u32>, Option<u32>) {
+        match (self.maxconn, self.minconn) {
+            (max, Some(min)) if min >= max.unwrap_or(0) => (Some(min), None),
+            limits => limits,
+        }
+    }
+}
 
 fn interval(text: &str) -> Result<Duration, String> {
     match unit::time(text, TimeUnit::Milliseconds)? {
@@ -249,8 +303,11 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         sid: settings.sid.unwrap_or(0),
         address,
         weight: settings.weight,
-        maxconn: settings.maxconn,
+        maxconn: settings.limits().0,
+        minconn: settings.limits().1,
         maxqueue: settings.maxqueue,
+        slowstart: settings.slowstart,
+        hash_key: settings.hash_key,
         backup: settings.backup,
         disabled: settings.disabled,
         cookie: settings.cookie,

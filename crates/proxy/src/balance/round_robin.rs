@@ -7,15 +7,13 @@
 //! the running round stand in `current` by position; those due later stand in `next`, which becomes `init` when the
 //! round ends.
 //!
-//! Invariant: a usable server stands in exactly one of the three lists of its group, another in none. Backup servers
-//! are a group of their own that serves only while the active group is empty, and then only its first usable server.
+//! Invariant: a usable server stands in exactly one of the three lists of its group, another in none. Active servers and
+//! backups are a group each.
 //!
 //! Cost: one choice is a removal and an insertion in a short sorted vector, without allocation; n servers cost
 //! O(log n) comparisons and a move of at most 24·n bytes.
 
-use super::{Pick, WEIGHT_SCALE};
-
-const WEIGHT_MAX: u32 = 256 * WEIGHT_SCALE;
+use super::{Pick, WEIGHT_MAX, WEIGHT_SCALE};
 
 /// Which list a server stands in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,34 +63,30 @@ struct Group {
     position: u32,
     weight: u32,
     next_weight: u32,
-    usable: usize,
     init: Sorted,
     next: Sorted,
     current: Sorted,
 }
 
-/// The balancer of one backend.
+/// The positions of a backend's servers.
 #[derive(Debug, Default)]
-pub struct RoundRobin {
+pub(super) struct RoundRobin {
     entries: Vec<Entry>,
-    active: Group,
-    backup: Group,
+    /// Active servers, backups.
+    groups: [Group; 2],
     inserted: u64,
     skipped: Vec<usize>,
 }
 
 impl RoundRobin {
-    /// A balancer of servers given as `(user weight, backup)`; weight 0 means not usable at first.
-    pub fn new(servers: impl IntoIterator<Item = (u32, bool)>) -> RoundRobin {
+    /// Servers given as `(effective weight, backup)`; weight 0 means not usable at first.
+    pub(super) fn new(servers: impl IntoIterator<Item = (u32, bool)>) -> RoundRobin {
         let mut balancer = RoundRobin::default();
         for (weight, backup) in servers {
-            let weight = weight * WEIGHT_SCALE;
             balancer.entries.push(Entry { weight, backup, ..Entry::default() });
-            let group = if backup { &mut balancer.backup } else { &mut balancer.active };
-            group.next_weight += weight;
-            group.usable += usize::from(weight > 0);
+            balancer.groups[usize::from(backup)].next_weight += weight;
         }
-        for group in [&mut balancer.active, &mut balancer.backup] {
+        for group in &mut balancer.groups {
             group.weight = group.next_weight;
             group.position = group.next_weight;
         }
@@ -106,36 +100,17 @@ impl RoundRobin {
     }
 
     fn group(&mut self, server: usize) -> &mut Group {
-        if self.entries[server].backup { &mut self.backup } else { &mut self.active }
+        &mut self.groups[usize::from(self.entries[server].backup)]
     }
 
-    /// Usable servers: active, backup.
-    pub fn usable(&self) -> (usize, usize) {
-        (self.active.usable, self.backup.usable)
-    }
-
-    /// Sum of the user weights of the group that serves.
-    pub fn total_weight(&self) -> u32 {
-        if self.active.usable > 0 {
-            self.active.next_weight / WEIGHT_SCALE
-        } else {
-            self.entries
-                .iter()
-                .find(|entry| entry.backup && entry.weight > 0)
-                .map_or(0, |entry| entry.weight / WEIGHT_SCALE)
-        }
-    }
-
-    /// Sets a server's user weight; 0 takes it out (also what a server that is down gets).
-    pub fn set_weight(&mut self, server: usize, user_weight: u32) {
-        let new = user_weight * WEIGHT_SCALE;
+    /// Sets a server's effective weight; 0 takes it out.
+    pub(super) fn set_weight(&mut self, server: usize, new: u32) {
         let old = self.entries[server].weight;
         if new == old {
             return;
         }
         let group = self.group(server);
         group.next_weight = group.next_weight - old + new;
-        group.usable = group.usable + usize::from(new > 0) - usize::from(old > 0);
         if new == 0 {
             self.take_out(server);
             self.entries[server].weight = 0;
@@ -237,8 +212,8 @@ impl RoundRobin {
     }
 
     /// The next server of a group by position alone; it stays in its list.
-    fn due(&mut self, backup: bool) -> Option<usize> {
-        let group = if backup { &mut self.backup } else { &mut self.active };
+    fn due(&mut self, side: usize) -> Option<usize> {
+        let group = &self.groups[side];
         let current = group.current.first();
         if let Some(server) = current
             && self.entries[server].due <= group.position
@@ -268,30 +243,23 @@ impl RoundRobin {
         }
     }
 
-    /// Chooses a server. `take` tries to take a slot of a server; `avoid` is chosen only if nobody else can serve.
-    pub fn pick(&mut self, avoid: Option<usize>, mut take: impl FnMut(usize) -> bool) -> Pick {
-        if self.active.usable == 0 {
-            let first = self.entries.iter().position(|entry| entry.backup && entry.weight > 0);
-            return match first {
-                Some(server) if take(server) => Pick::Taken(server),
-                Some(server) => Pick::Wait(server),
-                None => Pick::None,
-            };
-        }
+    /// Chooses a server of a side. `take` tries to take a slot of a server; `avoid` is chosen only if nobody else can
+    /// serve.
+    pub(super) fn pick(&mut self, side: usize, avoid: Option<usize>, mut take: impl FnMut(usize) -> bool) -> Pick {
         let mut switched = false;
         let mut avoided = None;
         let mut skipped = std::mem::take(&mut self.skipped);
         let found = loop {
-            let group = &mut self.active;
+            let group = &mut self.groups[side];
             if group.weight == 0 {
                 group.weight = group.next_weight;
                 group.position = group.next_weight;
             }
-            let server = match self.due(false) {
+            let server = match self.due(side) {
                 Some(server) => server,
                 None if !switched => {
                     switched = true;
-                    self.switch_round();
+                    self.switch_round(side);
                     continue;
                 }
                 None => break None,
@@ -319,8 +287,8 @@ impl RoundRobin {
         found.map_or(Pick::Full, Pick::Taken)
     }
 
-    fn switch_round(&mut self) {
-        let group = &mut self.active;
+    fn switch_round(&mut self, side: usize) {
+        let group = &mut self.groups[side];
         std::mem::swap(&mut group.init, &mut group.next);
         group.weight = group.next_weight;
         group.position = group.weight;
@@ -339,38 +307,8 @@ mod tests {
 
     use super::*;
 
-    fn order(weights: &[u32], picks: usize) -> String {
-        let mut balancer = RoundRobin::new(weights.iter().map(|&weight| (weight, false)));
-        (0..picks)
-            .map(|_| match balancer.pick(None, |_| true) {
-                Pick::Taken(server) => (b'a' + server as u8) as char,
-                other => panic!("{other:?}"),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn equal_weights_take_turns() {
-        assert_eq!(order(&[1, 1, 1], 7), "abcabca");
-    }
-
-    #[test]
-    fn full_servers_are_skipped_and_backups_wait() {
-        let mut balancer = RoundRobin::new([(1, false), (1, false), (1, true), (1, true)]);
-        assert_eq!(balancer.pick(None, |server| server == 1), Pick::Taken(1));
-        assert_eq!(balancer.pick(None, |_| false), Pick::Full);
-        assert_eq!(balancer.pick(Some(0), |_| true), Pick::Taken(1));
-        assert_eq!(balancer.pick(Some(0), |server| server == 0), Pick::Taken(0), "the avoided one if nobody else");
-        balancer.set_weight(0, 0);
-        balancer.set_weight(1, 0);
-        assert_eq!(balancer.pick(None, |_| true), Pick::Taken(2), "the first backup only");
-        assert_eq!(balancer.pick(None, |_| false), Pick::Wait(2));
-        assert_eq!(balancer.total_weight(), 1);
-        balancer.set_weight(2, 0);
-        balancer.set_weight(3, 0);
-        assert_eq!(balancer.pick(None, |_| true), Pick::None);
-        balancer.set_weight(1, 5);
-        assert_eq!(balancer.pick(None, |_| true), Pick::Taken(1));
+    fn balancer(weights: impl IntoIterator<Item = (u32, bool)>) -> RoundRobin {
+        RoundRobin::new(weights.into_iter().map(|(weight, backup)| (weight * WEIGHT_SCALE, backup)))
     }
 
     proptest! {
@@ -378,10 +316,10 @@ mod tests {
         #[test]
         fn shares_are_exact_and_smooth(weights in proptest::collection::vec(1u32..=20, 1..8)) {
             let total: u32 = weights.iter().sum();
-            let mut balancer = RoundRobin::new(weights.iter().map(|&weight| (weight, false)));
+            let mut balancer = balancer(weights.iter().map(|&weight| (weight, false)));
             let mut counts = vec![0u32; weights.len()];
             for pick in 1..=(total * 32) {
-                match balancer.pick(None, |_| true) {
+                match balancer.pick(0, None, |_| true) {
                     Pick::Taken(server) => counts[server] += 1,
                     other => panic!("{other:?}"),
                 }
@@ -393,14 +331,14 @@ mod tests {
         }
 
         /// Any sequence of weight changes, full servers and choices keeps every usable server in one list and chooses
-        /// only usable ones.
+        /// only usable ones of the side that is asked for.
         #[test]
         fn changes_never_lose_a_server(
             servers in 1usize..6,
-            steps in proptest::collection::vec((0usize..6, 0u32..=256, any::<u8>()), 1..300),
+            steps in proptest::collection::vec((0usize..6, 0u32..=4096, any::<u8>()), 1..300),
         ) {
-            let mut balancer = RoundRobin::new((0..servers).map(|server| (1, server == 5)));
-            let mut weights = vec![1u32; servers];
+            let mut balancer = balancer((0..servers).map(|server| (1, server >= 3)));
+            let mut weights = vec![WEIGHT_SCALE; servers];
             for (server, weight, full) in steps {
                 let server = server % servers;
                 if weight % 3 == 0 {
@@ -409,16 +347,12 @@ mod tests {
                 }
                 let free = |candidate: usize| full & (1 << candidate) == 0;
                 let avoid = (full & 0x80 != 0).then_some(server);
-                let picked = balancer.pick(avoid, free);
-                let active = (0..servers).filter(|&s| s != 5 && weights[s] > 0).collect::<Vec<_>>();
-                match picked {
-                    Pick::Taken(chosen) => {
-                        prop_assert!(weights[chosen] > 0 && free(chosen));
-                        prop_assert!(active.is_empty() || active.contains(&chosen));
-                    }
-                    Pick::Full => prop_assert!(active.iter().all(|&s| !free(s)) && !active.is_empty()),
-                    Pick::Wait(chosen) => prop_assert!(active.is_empty() && weights[chosen] > 0 && !free(chosen)),
-                    Pick::None => prop_assert!(weights.iter().all(|&w| w == 0)),
+                let side = usize::from(full & 0x40 != 0);
+                let mut usable = (0..servers).filter(|&s| (s >= 3) == (side == 1) && weights[s] > 0);
+                match balancer.pick(side, avoid, free) {
+                    Pick::Taken(chosen) => prop_assert!(usable.any(|s| s == chosen) && free(chosen)),
+                    Pick::Full => prop_assert!(usable.all(|s| !free(s))),
+                    other => panic!("{other:?}"),
                 }
                 for (index, weight) in weights.iter().enumerate() {
                     prop_assert_eq!(balancer.entries[index].place == Place::Out, *weight == 0);

@@ -233,7 +233,7 @@ fn get_weight(call: &mut Call<'_>) {
 fn set_weight(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, at: usize) {
     match call.arg(at) {
         "" => call.say("Require <weight> or <weight%>."),
-        text => match parse_weight(text, server.config.weight) {
+        text => match parse_weight(text, server.config.weight, proxy.backend.dynamic) {
             Ok(weight) => proxy.direct(server, Directive::Weight(weight), &call.running.logger),
             Err(error) => call.out.push(error.message()),
         },

@@ -321,6 +321,7 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
     let maintenance = status.admin == Admin::Maintenance;
     let operation = match (status.is_running(), status.stopping) {
         (false, _) => 0,
+        (true, false) if status.starting => 1,
         (true, false) => 2,
         (true, true) => 3,
     };

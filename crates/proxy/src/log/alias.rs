@@ -118,7 +118,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::Tsc => out.extend_from_slice(&[log.ending.who, log.ending.phase, b'-', b'-']),
         LogAlias::Ac => append_int(out, i64::from(cx.process.sessions.current())),
         LogAlias::Fc => append_int(out, i64::from(frontend.frontend.sessions.current())),
-        LogAlias::Bc => append_int(out, streams(cx.backend.as_ref().map(|backend| &backend.backend.figures))),
+        LogAlias::Bc => append_int(out, streams(cx.backend.as_ref().map(|backend| &*backend.backend.figures))),
         LogAlias::Sc => append_int(out, log.server.as_ref().map_or(0, |server| i64::from(server.shared.sessions()))),
         LogAlias::Rc => {
             if log.redispatched {

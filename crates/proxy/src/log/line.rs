@@ -11,7 +11,7 @@ use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Log
 use super::alias::{self, View};
 use crate::rule::CompileError;
 use crate::running::Engines;
-use crate::sample::{Converted, ConverterCode, FetchCode, FetchScope, FormatMode, append_value};
+use crate::sample::{ExpressionCode, FetchScope, FormatMode, append_value};
 use crate::stream::{LogRecord, StreamContext};
 
 /// The longest request line that is logged, bytes (HAProxy's `tune.http.logurilen`).
@@ -79,7 +79,7 @@ enum Part {
     Text(Box<[u8]>),
     Blank,
     Alias(LogAlias, FormatFlags),
-    Expr(FetchCode, Box<[ConverterCode]>, FormatFlags),
+    Expr(ExpressionCode, FormatFlags),
 }
 
 /// A compiled format.
@@ -104,18 +104,13 @@ impl LineCode {
                 FormatPart::Text(text) => Part::Text(text.as_slice().into()),
                 FormatPart::Blank => Part::Blank,
                 FormatPart::Alias(alias, flags) => Part::Alias(*alias, *flags),
-                FormatPart::Expr(expr, flags) => {
-                    let converters = expr.converters.iter();
-                    let converters = converters.map(|call| ConverterCode::compile(call.converter, &call.args, engines));
-                    let fetch = FetchCode::compile_in(expr.fetch, &expr.args, scope);
-                    match fetch.and_then(|fetch| Ok((fetch, converters.collect::<Result<_, _>>()?))) {
-                        Ok((fetch, converters)) => Part::Expr(fetch, converters, *flags),
-                        Err(message) => {
-                            fail(&expr.at, message);
-                            continue;
-                        }
+                FormatPart::Expr(expr, flags) => match ExpressionCode::compile(expr, engines, scope) {
+                    Ok(code) => Part::Expr(code, *flags),
+                    Err(message) => {
+                        fail(&expr.at, message);
+                        continue;
                     }
-                }
+                },
             });
         }
         LineCode { parts: parts.into(), mode }
@@ -144,35 +139,14 @@ impl LineCode {
                     // HAProxy takes a list with slots for something, even where all of them are empty.
                     blank &= !alias::has_slots(*alias, view);
                 }
-                Part::Expr(fetch, converters, flags) => {
-                    expression(fetch, converters, *flags, self.mode, view.cx, out);
+                Part::Expr(code, flags) => {
+                    append_value(code.value(view.cx).as_ref(), *flags, self.mode, out);
                     blank = false;
                 }
             }
             blank = blank && out.len() == before;
         }
     }
-}
-
-fn expression(
-    fetch: &FetchCode,
-    converters: &[ConverterCode],
-    flags: FormatFlags,
-    mode: FormatMode,
-    cx: &StreamContext,
-    out: &mut Vec<u8>,
-) {
-    let mut value = fetch.fetch(cx);
-    for converter in converters {
-        let Some(input) = value.take() else { break };
-        value = match converter.convert(input, cx) {
-            // A line only reads its stream: a variable set here would be of use to nobody.
-            Converted::Value(value) | Converted::Assign(_, _, value) => Some(value),
-            // What may wait for a store is refused where the file is checked.
-            Converted::Nothing | Converted::Failed(_) | Converted::Pending(_) => None,
-        };
-    }
-    append_value(value.as_ref(), flags, mode, out);
 }
 
 /// What a frontend logs, compiled.

@@ -17,7 +17,7 @@ use super::host::{check_object, host, key, push_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 use super::socket;
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, ServerRun};
+use crate::server::{Admin, ServerRun, parse_weight};
 use crate::stats::{self, Object, columns::Cell};
 
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -256,32 +256,17 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
                     }
                     Err(_) => Some("Integer parsing error."),
                 },
-                b"weight" => match weight(text, u32::from(server.config.weight)) {
+                b"weight" => match parse_weight(text, server.config.weight, server.backend.dynamic) {
                     Ok(weight) => {
                         server.backend.update(index, now, |status| status.weight = weight);
                         None
                     }
-                    Err(message) => Some(message),
+                    Err(error) => Some(error.message().trim_end()),
                 },
                 _ => None,
             }
         });
         push_value(lua, wrong.flatten().map(|message| Value::Text(message.to_owned())))
-    }
-}
-
-/// A weight as the stats socket takes it: absolute, or a percentage of the configured one.
-fn weight(text: &str, configured: u32) -> Result<u32, &'static str> {
-    const MALFORMED: &str = "Malformed weight: use an integer, or a percentage.";
-    match text.strip_suffix('%') {
-        Some(percent) => match percent.parse::<u32>().map_err(|_| MALFORMED)? {
-            percent @ 0..=100 => Ok((configured * percent).div_ceil(100)),
-            _ => Err("Relative weight must be between 0 and 100%."),
-        },
-        None => match text.parse::<u32>().map_err(|_| MALFORMED)? {
-            weight @ 0..=256 => Ok(weight),
-            _ => Err("Absolute weight can only be between 0 and 256 inclusive."),
-        },
     }
 }
 
@@ -509,20 +494,5 @@ unsafe fn hostname(lua: *mut lua_State) -> c_int {
     unsafe {
         push_text(lua, stats::info::node_name().into_bytes());
         1
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::weight;
-
-    #[test]
-    fn weights_are_read_as_the_stats_socket_reads_them() {
-        assert_eq!(weight("17", 100), Ok(17));
-        assert_eq!(weight("50%", 15), Ok(8));
-        assert_eq!(weight("100%", 15), Ok(15));
-        assert!(weight("257", 1).is_err_and(|e| e.starts_with("Absolute")));
-        assert!(weight("101%", 1).is_err_and(|e| e.starts_with("Relative")));
-        assert!(weight("x", 1).is_err_and(|e| e.starts_with("Malformed")));
     }
 }

@@ -18,6 +18,7 @@ use super::{CompileError, Hook, Looks, ReplySource, RuleList};
 use crate::lua::{self, LuaStates};
 use crate::running::{Directory, Engines};
 use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
+use crate::server::KeyCode;
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -36,6 +37,8 @@ pub struct ProxyRules {
     pub(super) use_backend: RuleList,
     /// `default_backend`; a `listen` without one is its own.
     pub(super) default_backend: Option<ProxyId>,
+    /// What servers are chosen by, if `balance` hashes something.
+    pub(crate) balance_key: Option<KeyCode>,
 }
 
 impl ProxyRules {
@@ -75,6 +78,7 @@ impl ProxyRules {
             http_response: list(&proxy.http_response, Hook::HttpResponse),
             use_backend: RuleList::default(),
             default_backend: proxy.default_backend,
+            balance_key: None,
         };
         let mut builder = Builder {
             proxy,
@@ -93,6 +97,10 @@ impl ProxyRules {
         if proxy.default_backend.is_none() && proxy.kind == ProxyKind::Listen {
             let own = config.proxies.iter().position(|other| other.uid == proxy.uid && other.name == proxy.name);
             compiled.default_backend = own.map(|index| ProxyId(index as u32));
+        }
+        match KeyCode::compile(proxy, engines, scope) {
+            Ok(key) => compiled.balance_key = key,
+            Err((at, message)) => errors.push(CompileError { at, message }),
         }
         if errors.is_empty() { Ok(compiled) } else { Err(errors) }
     }

@@ -6,6 +6,7 @@
 //! refuses.
 
 mod converter;
+mod expression;
 mod fetch;
 mod field;
 mod format;
@@ -14,8 +15,10 @@ mod matcher;
 mod value;
 mod variables;
 
-pub(crate) use converter::read_time_zone;
 pub use converter::{Converted, ConverterCode, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
+pub(crate) use converter::{Hash, avalanche, read_time_zone};
+pub use expression::ExpressionCode;
+pub(crate) use fetch::random;
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub use fetch::{fuzz_hello, path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};

@@ -54,6 +54,10 @@ pub enum WeightError {
     Trailing,
     /// Above 256.
     Absolute,
+    /// A percentage below 0.
+    Relative,
+    /// Neither 0 nor the file's, in a backend whose algorithm keeps a table of weights.
+    Static,
 }
 
 impl WeightError {
@@ -63,12 +67,23 @@ impl WeightError {
             WeightError::Empty => "Empty weight string empty or preceded by garbage",
             WeightError::Trailing => "Trailing garbage in weight string",
             WeightError::Absolute => "Absolute weight can only be between 0 and 256 inclusive.\n",
+            WeightError::Relative => "Relative weight must be positive.\n",
+            WeightError::Static => "Backend is using a static LB algorithm and only accepts weights '0%' and '100%'.\n",
         }
     }
 }
 
-/// `N` or `N%` of the weight that the file gives; a percentage is cut to the highest weight.
-pub fn parse_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
+/// `N` or `N%` of the weight that the file gives; a percentage is cut to the highest weight. Where weights are not
+/// `dynamic`, only 0 and the file's are good.
+pub fn parse_weight(text: &str, initial: u16, dynamic: bool) -> Result<u32, WeightError> {
+    let weight = read_weight(text, initial)?;
+    if !dynamic && weight != 0 && weight != u32::from(initial) {
+        return Err(WeightError::Static);
+    }
+    Ok(weight)
+}
+
+fn read_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     if end == 0 {
@@ -79,7 +94,7 @@ pub fn parse_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
     match &digits[end..] {
         "" if number <= u64::from(WEIGHT_MAX) => Ok(number as u32),
         "" => Err(WeightError::Absolute),
-        "%" if digits.len() != text.len() => Err(WeightError::Absolute),
+        "%" if digits.len() != text.len() => Err(WeightError::Relative),
         "%" => Ok((u64::from(initial).saturating_mul(number) / 100).min(u64::from(WEIGHT_MAX)) as u32),
         _ => Err(WeightError::Trailing),
     }
@@ -297,6 +312,7 @@ mod tests {
             ("10000%", 200, Ok(256)),
             ("257", 3, Err(WeightError::Absolute)),
             ("-1", 3, Err(WeightError::Absolute)),
+            ("-1%", 3, Err(WeightError::Relative)),
             ("99999999999999999999", 3, Err(WeightError::Absolute)),
             ("abc", 3, Err(WeightError::Empty)),
             ("%", 3, Err(WeightError::Empty)),
@@ -304,7 +320,12 @@ mod tests {
             ("5x", 3, Err(WeightError::Trailing)),
             ("50%x", 3, Err(WeightError::Trailing)),
         ] {
-            assert_eq!(parse_weight(text, initial), expected, "{text}");
+            assert_eq!(parse_weight(text, initial, true), expected, "{text}");
+        }
+        for (text, expected) in
+            [("50%", Err(WeightError::Static)), ("0%", Ok(0)), ("100%", Ok(30)), ("105%", Err(WeightError::Static))]
+        {
+            assert_eq!(parse_weight(text, 30, false), expected, "{text}");
         }
     }
 }

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model;
 
 use super::connection::{ConnectError, ServerConnection, connect, reuse_policy};
-use super::queue::Wait;
+use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
 use super::{idle, shed_idle};
-use crate::balance::Pick;
+use crate::balance::{Pick, Wish};
 use crate::counters::Counters;
 use crate::running::ProxyRun;
 use crate::stream::{Endings, LogRecord, Reached, StreamContext};
@@ -83,6 +83,8 @@ pub async fn assign_and_connect(
         worker: worker.index,
         destination: cx.destination,
         allow_reuse,
+        hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
+        priority: cx.priority,
     };
     assignment.run(&mut cx.log).await.inspect_err(|failure| cx.log.ending = failure.ending())
 }
@@ -97,6 +99,10 @@ pub(super) struct Assignment<'a> {
     pub(super) worker: usize,
     pub(super) destination: Option<SocketAddr>,
     pub(super) allow_reuse: bool,
+    /// The hash of the request's key, where `balance` asks for one.
+    pub(super) hash: Option<u32>,
+    /// Its turn in queues.
+    pub(super) priority: Priority,
 }
 
 /// Lets the stats socket see where the stream is.
@@ -169,7 +175,7 @@ impl Assignment<'_> {
         let active = self.backend.usable_servers().0;
         let redispatch = self.redispatches(&slot.server, log.retries, active);
         let pause = match error {
-            ConnectError::Refused if !redispatch || active <= 1 => {
+            ConnectError::Refused if !redispatch || active <= 1 || !self.config.balance.takes_turns() => {
                 Some(self.config.timeouts.connect.map_or(TURN_AROUND, |limit| limit.min(TURN_AROUND)))
             }
             _ => None,
@@ -196,8 +202,8 @@ impl Assignment<'_> {
         Ok(slot)
     }
 
-    /// `option redispatch`: which retries may go to another server. With round robin nobody asked for this server, so
-    /// every retry may as long as there is another one.
+    /// `option redispatch`: which retries may go to another server. Where servers take turns nobody asked for this one,
+    /// so every retry may as long as there is another one.
     fn redispatches(&self, server: &ServerRun, retry: u32, active: usize) -> bool {
         let Some(interval) = self.config.redispatch else { return false };
         let due = match interval {
@@ -208,53 +214,63 @@ impl Assignment<'_> {
                 last > 0 && i64::from(retry) % last == 0
             }
         };
-        due || active > 1 || server.shared.effective_weight() == 0
+        due || (active > 1 && self.config.balance.takes_turns()) || server.shared.effective_weight() == 0
     }
 
     /// A slot of some server, at once or through the queue.
     async fn assign(&self, avoid: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
-        let pick = if self.backend.queue.has_common_waiters() {
-            // Whoever waits came first.
-            match self.backend.usable_servers() {
-                (0, 0) => Pick::None,
-                _ => Pick::Full,
-            }
-        } else {
-            self.backend.pick(avoid)
-        };
-        let server = match pick {
-            Pick::Taken(index) => {
-                // A retry that comes back to the same server was balanced already.
-                if avoid != Some(index) {
-                    self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+        loop {
+            match self.choose(avoid) {
+                Pick::Taken(index) => {
+                    // A retry that comes back to the same server was balanced already.
+                    if avoid != Some(index) {
+                        self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+                    }
+                    return Ok(Slot { server: self.servers[index].clone() });
                 }
-                return Ok(Slot { server: self.servers[index].clone() });
-            }
-            Pick::None => {
-                log.server = None;
-                self.backend_counters().econ.add(1);
-                return Err(ServerFailure::NoServer);
-            }
-            Pick::Wait(index) => {
-                log.server = Some(self.servers[index].clone());
-                if self.backend.servers[index].queue_is_full() {
-                    self.count(&self.servers[index], |counters| counters.econ.add(1));
-                    return Err(ServerFailure::QueueFull);
+                Pick::None => {
+                    log.server = None;
+                    self.backend_counters().econ.add(1);
+                    return Err(ServerFailure::NoServer);
                 }
-                Some(index)
+                Pick::Wait(index) => {
+                    log.server = Some(self.servers[index].clone());
+                    if self.backend.servers[index].queue_is_full() {
+                        self.count(&self.servers[index], |counters| counters.econ.add(1));
+                        return Err(ServerFailure::QueueFull);
+                    }
+                    if avoid != Some(index) {
+                        self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+                    }
+                    if let Turn::Granted(index) = self.wait(Some(index), log).await? {
+                        return Ok(Slot { server: self.servers[index].clone() });
+                    }
+                }
+                Pick::Full => {
+                    log.server = None;
+                    if let Turn::Granted(index) = self.wait(None, log).await? {
+                        return Ok(Slot { server: self.servers[index].clone() });
+                    }
+                }
             }
-            Pick::Full => {
-                log.server = None;
-                None
-            }
-        };
-        self.wait(server, log).await
+        }
     }
 
-    async fn wait(&self, server: Option<usize>, log: &mut LogRecord) -> Result<Slot, ServerFailure> {
+    fn choose(&self, avoid: Option<usize>) -> Pick {
+        // Whoever waits for any server came first; a hash asks for one of its own.
+        if self.hash.is_none() && self.backend.queue.has_common_waiters() {
+            return match self.backend.usable_servers() {
+                (0, 0) => Pick::None,
+                _ => Pick::Full,
+            };
+        }
+        self.backend.pick(Wish { hash: self.hash, avoid })
+    }
+
+    async fn wait(&self, server: Option<usize>, log: &mut LogRecord) -> Result<Turn, ServerFailure> {
         let limit = self.config.timeouts.queue.or(self.config.timeouts.connect);
         note(log, Reached::Queued, server);
-        let wait = self.backend.queue.wait(self.backend, server);
+        let wait = self.backend.queue.wait(self.backend, server, self.priority);
         let mut queued = Queued { wait, log, over: false };
         let granted = match limit {
             Some(limit) => tokio::time::timeout(limit, &mut queued.wait).await.ok(),
@@ -262,7 +278,7 @@ impl Assignment<'_> {
         };
         queued.over = true;
         match granted {
-            Some(index) => Ok(Slot { server: self.servers[index].clone() }),
+            Some(turn) => Ok(turn),
             None => {
                 self.backend_counters().econ.add(1);
                 if let Some(index) = server {

@@ -19,6 +19,7 @@ mod assign;
 mod connection;
 mod health;
 mod idle;
+mod key;
 mod queue;
 mod resolve;
 mod shared;
@@ -30,10 +31,12 @@ pub use connection::ServerConnection;
 pub(crate) use connection::{abstract_address, connect_unix};
 pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health_checks};
 pub use idle::{IdleConnections, PURGE_DELAY};
-pub use queue::Queue;
+pub use key::KeyCode;
+pub use queue::{Priority, Queue};
 pub use resolve::{ResolveError, resolve_names, unresolvable};
 pub use shared::{
     Admin, BackendGuard, BackendShared, BackendSummary, Moved, ServerRun, ServerShared, ServerStatus, build_backend,
+    warm_up,
 };
 
 /// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and

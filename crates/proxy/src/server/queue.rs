@@ -1,8 +1,9 @@
-//! Requests that wait for a server's slot, first in first out.
+//! Requests that wait for a server's slot, by priority and then first in first out.
 //!
 //! A backend has one queue for requests that any of its servers may serve and one per server for those that only it
-//! may serve (its only backup; later, persistence). Tickets number all of them, so a freed slot goes to whoever came
-//! first among the two queues it can serve. The slot is taken *for* the waiter, under the queue's lock, before the
+//! may serve (its only backup, the server that a hash or a client's affinity names). All of them stand in one order:
+//! by `set-priority-class`, then by the moment they came, which `set-priority-offset` shifts. A freed slot goes to
+//! whoever is first among the two queues it can serve. The slot is taken *for* the waiter, under the queue's lock, before the
 //! waiter is woken: nobody overtakes, and no slot is lost on the way, because a waiter that is dropped (timeout, client
 //! gone) gives its grant back.
 //!
@@ -10,31 +11,55 @@
 //! without the lock: who wants a slot publishes itself and tries again, who frees one looks for waiters afterwards
 //! (both SeqCst), so at least one of them acts.
 //!
-//! Cost: without waiters, one atomic load per freed slot. With waiters, one short lock per operation; places are
-//! linked in a slab, so joining, leaving and granting are O(1). Memory: 64 bytes a waiter, as many as there are
-//! streams, which the frontends' `maxconn` bounds. Wakers are called after the lock is released.
+//! Cost: without waiters, one atomic load per freed slot. With waiters, one short lock per operation, under which a
+//! queue is an ordered tree, so that joining, leaving and granting are O(log n) whatever the priorities. Memory: about
+//! 100 bytes a waiter, as many as there are streams, which the frontends' `maxconn` bounds. Wakers are called after the
+//! lock is released.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use parking_lot::Mutex;
+use sluicegate_config::model::Balance;
 use smallvec::SmallVec;
 
 use super::shared::BackendShared;
-use crate::balance::Pick;
+use crate::balance::{Pick, Wish};
 
 const NONE: u32 = u32::MAX;
 
 /// Wakers to call once the lock is released.
 type Wakers = SmallVec<[Waker; 4]>;
 
+/// Whose turn it is: the lowest goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    class: i16,
+    /// Milliseconds since the queue was made, and the offset.
+    moment: i64,
+    ticket: u64,
+}
+
+/// `set-priority-class` and `set-priority-offset`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Priority {
+    /// From -2047 to 2047; lower ones go first.
+    pub class: i16,
+    /// Milliseconds by which it seems to have come later, or earlier.
+    pub offset: i32,
+}
+
 #[derive(Debug)]
 enum NodeState {
     Free,
     Waiting(Option<Waker>),
     Granted(usize, Positions),
+    /// Its server is gone: choose anew.
+    SentAway(Positions),
 }
 
 #[derive(Debug)]
@@ -42,25 +67,16 @@ struct Node {
     state: NodeState,
     /// The server whose queue it stands in; `NONE` is the backend's.
     list: u32,
-    previous: u32,
-    next: u32,
-    ticket: u64,
+    rank: Rank,
     /// What the list's `passed` was when it joined; the difference is its position for the log.
     passed: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 struct List {
-    head: u32,
-    tail: u32,
+    waiting: BTreeSet<(Rank, u32)>,
     /// How many were granted from this list so far.
     passed: u32,
-}
-
-impl Default for List {
-    fn default() -> List {
-        List { head: NONE, tail: NONE, passed: 0 }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +86,15 @@ struct State {
     backend: List,
     servers: Vec<List>,
     tickets: u64,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// With a slot of this server.
+    Granted(usize),
+    /// The server that it waited for takes no more requests: another is to be chosen.
+    Again,
 }
 
 /// What a waiter learned when its wait ended; added to the log.
@@ -85,6 +110,7 @@ pub struct Queue {
     waiting: AtomicU32,
     backend_waiting: AtomicU32,
     backend_max: AtomicU32,
+    made: Instant,
     state: Mutex<State>,
 }
 
@@ -93,43 +119,28 @@ impl State {
         if list == NONE { &mut self.backend } else { &mut self.servers[list as usize] }
     }
 
-    /// Appends, or inserts by ticket where older tickets come in from another list.
     fn link(&mut self, index: u32, list: u32) {
-        let ticket = self.nodes[index as usize].ticket;
-        let mut after = self.list(list).tail;
-        while after != NONE && self.nodes[after as usize].ticket > ticket {
-            after = self.nodes[after as usize].previous;
-        }
-        let next = if after == NONE { self.list(list).head } else { self.nodes[after as usize].next };
+        let rank = self.nodes[index as usize].rank;
+        self.list(list).waiting.insert((rank, index));
         let passed = self.list(list).passed;
         let node = &mut self.nodes[index as usize];
-        (node.list, node.previous, node.next, node.passed) = (list, after, next, passed);
-        match after {
-            NONE => self.list(list).head = index,
-            after => self.nodes[after as usize].next = index,
-        }
-        match next {
-            NONE => self.list(list).tail = index,
-            next => self.nodes[next as usize].previous = index,
-        }
+        (node.list, node.passed) = (list, passed);
     }
 
     fn unlink(&mut self, index: u32) {
-        let Node { list, previous, next, .. } = self.nodes[index as usize];
-        match previous {
-            NONE => self.list(list).head = next,
-            previous => self.nodes[previous as usize].next = next,
-        }
-        match next {
-            NONE => self.list(list).tail = previous,
-            next => self.nodes[next as usize].previous = previous,
-        }
+        let Node { list, rank, .. } = self.nodes[index as usize];
+        self.list(list).waiting.remove(&(rank, index));
     }
 
-    fn join(&mut self, list: u32) -> u32 {
+    fn head(&self, list: u32) -> Option<(Rank, u32)> {
+        let list = if list == NONE { &self.backend } else { &self.servers[list as usize] };
+        list.waiting.first().copied()
+    }
+
+    fn join(&mut self, list: u32, priority: Priority, moment: i64) -> u32 {
         self.tickets += 1;
-        let node =
-            Node { state: NodeState::Waiting(None), list, previous: NONE, next: NONE, ticket: self.tickets, passed: 0 };
+        let rank = Rank { class: priority.class, moment: moment + i64::from(priority.offset), ticket: self.tickets };
+        let node = Node { state: NodeState::Waiting(None), list, rank, passed: 0 };
         let index = match self.free.pop() {
             Some(index) => {
                 self.nodes[index as usize] = node;
@@ -167,6 +178,7 @@ impl Queue {
             waiting: AtomicU32::new(0),
             backend_waiting: AtomicU32::new(0),
             backend_max: AtomicU32::new(0),
+            made: Instant::now(),
             state: Mutex::new(State { servers: vec![List::default(); servers], ..State::default() }),
         }
     }
@@ -209,11 +221,17 @@ impl Queue {
     }
 
     /// Joins the backend's queue, or that of one server. The wait ends with a server's slot.
-    pub(super) fn wait<'a>(&'a self, backend: &'a BackendShared, server: Option<usize>) -> Wait<'a> {
+    pub(super) fn wait<'a>(
+        &'a self,
+        backend: &'a BackendShared,
+        server: Option<usize>,
+        priority: Priority,
+    ) -> Wait<'a> {
         let mut wakers = Wakers::new();
+        let moment = self.made.elapsed().as_millis() as i64;
         let node = {
             let mut state = self.state.lock();
-            let node = state.join(server.map_or(NONE, |server| server as u32));
+            let node = state.join(server.map_or(NONE, |server| server as u32), priority, moment);
             self.count(backend, server, 1);
             // A slot may have been freed before this request was visible.
             match server {
@@ -237,9 +255,10 @@ impl Queue {
         };
         add(&self.waiting, None);
         match server {
-            Some(server) => {
-                let server = &backend.servers[server];
+            Some(index) => {
+                let server = &backend.servers[index];
                 add(&server.queued, Some(&server.queued_max));
+                backend.load_changed(index);
             }
             None => add(&self.backend_waiting, Some(&self.backend_max)),
         }
@@ -255,18 +274,21 @@ impl Queue {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Moves the queue of a server that stopped serving to the backend's, in order of arrival.
+    /// Empties the queue of a server that stopped serving. Who has nothing to do with this server in particular moves
+    /// to the backend's queue and keeps its turn; where a request's key chose it, the request chooses anew.
     pub(super) fn redistribute(&self, backend: &BackendShared, server: usize) {
         if !self.has_waiters() {
             return;
         }
+        let keyed = matches!(backend.algorithm(), Balance::Hash(_));
         let mut wakers = Wakers::new();
         {
             let mut state = self.state.lock();
-            loop {
-                let head = state.servers[server].head;
-                if head == NONE {
-                    break;
+            while let Some((_, head)) = state.head(server as u32) {
+                if keyed {
+                    let positions = state.positions(head);
+                    self.end(&mut state, backend, head, NodeState::SentAway(positions), &mut wakers);
+                    continue;
                 }
                 state.unlink(head);
                 self.count(backend, Some(server), -1);
@@ -280,28 +302,22 @@ impl Queue {
 
     fn serve(&self, state: &mut State, backend: &BackendShared, server: usize, wakers: &mut Wakers) {
         let shared = &backend.servers[server];
-        let usable = shared.effective_weight() > 0;
         loop {
-            let own = state.servers[server].head;
-            let common = if usable { state.backend.head } else { NONE };
-            let node = match (own, common) {
-                (NONE, NONE) => return,
-                (own, NONE) => own,
-                (NONE, common) => common,
-                (own, common) if state.nodes[own as usize].ticket < state.nodes[common as usize].ticket => own,
-                (_, common) => common,
-            };
+            let own = state.head(server as u32);
+            let common = state.head(NONE).filter(|_| backend.serves_any(server));
+            let Some((_, node)) = [own, common].into_iter().flatten().min() else { return };
             if !shared.take_slot() {
                 return;
             }
+            backend.load_changed(server);
             self.grant(state, backend, node, server, wakers);
         }
     }
 
     fn serve_any(&self, state: &mut State, backend: &BackendShared, wakers: &mut Wakers) {
-        while state.backend.head != NONE {
-            match backend.pick(None) {
-                Pick::Taken(server) => self.grant(state, backend, state.backend.head, server, wakers),
+        while let Some((_, head)) = state.head(NONE) {
+            match backend.pick(Wish::default()) {
+                Pick::Taken(server) => self.grant(state, backend, head, server, wakers),
                 Pick::Wait(_) | Pick::Full | Pick::None => return,
             }
         }
@@ -309,20 +325,25 @@ impl Queue {
 
     fn grant(&self, state: &mut State, backend: &BackendShared, node: u32, server: usize, wakers: &mut Wakers) {
         let positions = state.positions(node);
-        state.unlink(node);
         let list = state.nodes[node as usize].list;
         state.list(list).passed = state.list(list).passed.wrapping_add(1);
-        self.count(backend, (list != NONE).then_some(list as usize), -1);
         backend.servers[server].granted.fetch_add(1, Ordering::Relaxed);
-        let granted = NodeState::Granted(server, positions);
-        let before = std::mem::replace(&mut state.nodes[node as usize].state, granted);
+        self.end(state, backend, node, NodeState::Granted(server, positions), wakers);
+    }
+
+    /// Ends a wait with `how`.
+    fn end(&self, state: &mut State, backend: &BackendShared, node: u32, how: NodeState, wakers: &mut Wakers) {
+        state.unlink(node);
+        let list = state.nodes[node as usize].list;
+        self.count(backend, (list != NONE).then_some(list as usize), -1);
+        let before = std::mem::replace(&mut state.nodes[node as usize].state, how);
         if let NodeState::Waiting(Some(waker)) = before {
             wakers.push(waker);
         }
     }
 }
 
-/// A place in a queue; resolves to the server whose slot was granted. Dropped, it leaves the queue or gives the grant
+/// A place in a queue; resolves to how the wait ended. Dropped, it leaves the queue or gives the grant
 /// to the next.
 #[derive(Debug)]
 pub(super) struct Wait<'a> {
@@ -340,21 +361,22 @@ impl Wait<'_> {
         }
         let mut state = self.queue.state.lock();
         match state.nodes[self.node as usize].state {
-            NodeState::Granted(_, positions) => positions,
+            NodeState::Granted(_, positions) | NodeState::SentAway(positions) => positions,
             _ => state.positions(self.node),
         }
     }
 }
 
 impl Future for Wait<'_> {
-    type Output = usize;
+    type Output = Turn;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<usize> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let queue = self.queue;
         let mut state = queue.state.lock();
         let node = self.node;
-        let (granted, positions) = match &mut state.nodes[node as usize].state {
-            NodeState::Granted(server, positions) => (*server, *positions),
+        let (turn, positions) = match &mut state.nodes[node as usize].state {
+            NodeState::Granted(server, positions) => (Turn::Granted(*server), *positions),
+            NodeState::SentAway(positions) => (Turn::Again, *positions),
             NodeState::Waiting(waker) => {
                 match waker {
                     Some(waker) => waker.clone_from(cx.waker()),
@@ -366,9 +388,11 @@ impl Future for Wait<'_> {
         };
         state.release(node);
         drop(state);
-        self.backend.servers[granted].granted.fetch_sub(1, Ordering::Relaxed);
+        if let Turn::Granted(server) = turn {
+            self.backend.servers[server].granted.fetch_sub(1, Ordering::Relaxed);
+        }
         self.ended = Some(positions);
-        Poll::Ready(granted)
+        Poll::Ready(turn)
     }
 }
 
@@ -384,9 +408,10 @@ impl Drop for Wait<'_> {
                 NodeState::Granted(server, _) => {
                     state.release(self.node);
                     self.backend.servers[server].granted.fetch_sub(1, Ordering::Relaxed);
-                    self.backend.servers[server].give_slot();
+                    self.backend.give_slot(server);
                     self.queue.serve(&mut state, self.backend, server, &mut wakers);
                 }
+                NodeState::SentAway(_) => state.release(self.node),
                 _ => {
                     state.unlink(self.node);
                     let list = state.nodes[self.node as usize].list;

@@ -1,5 +1,9 @@
 //! A backend and its servers: slots, weights, health and admin state, and the figures that outlive a snapshot.
 //!
+//! A server's slots are its `maxconn`, or, with a `minconn`, a share of it that grows with the streams of the backend up
+//! to `fullconn` of them. A server that comes back with `slowstart` begins with a small share of both its weight and
+//! its slots; [`warm_up`] raises them second by second.
+//!
 //! A server serves while its effective weight is above 0: it is healthy, not in maintenance, not drained, and its
 //! weight is not 0. Every change goes through [`BackendShared::update`], which tells the balancer and the queue at
 //! once, so nobody keeps a second opinion about who is up.
@@ -14,14 +18,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerPort};
+use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerHashKey, ServerPort};
 
 use super::health::{CheckReport, Health};
 use super::idle::IdleList;
 use super::queue::Queue;
-use crate::balance::{Pick, RoundRobin};
+use crate::balance::{Balancer, Load, Member, Method, Pick, WEIGHT_SCALE, Wish, full_hash};
 use crate::counters::Figures;
-use crate::running::ProxyRun;
+use crate::running::{ProxyRun, Running};
 use crate::stream::LastInvalid;
 
 /// HAProxy's `rise` and top level of a server without `check`, as `show servers state` prints them.
@@ -55,6 +59,10 @@ pub struct ServerStatus {
     pub unchecked_level: u32,
     /// User weight at run time, 0–256.
     pub weight: u32,
+    /// It came back a short while ago and starts slowly (`slowstart`).
+    pub starting: bool,
+    /// How many of [`WEIGHT_SCALE`] parts of its weight it has: all of them unless it starts slowly.
+    pub steps: u32,
     /// When it last went up or down.
     pub changed: Instant,
     /// Time spent down before `changed`.
@@ -68,9 +76,40 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// The weight that the balancer sees.
+    /// The weight that the balancer sees: the user's times [`WEIGHT_SCALE`], less while it starts slowly.
     pub fn effective_weight(&self) -> u32 {
-        if self.admin == Admin::Ready && self.health.is_up() && !self.stopping { self.weight } else { 0 }
+        let serves = self.admin == Admin::Ready && self.health.is_up() && !self.stopping;
+        if serves { self.weight * self.steps } else { 0 }
+    }
+
+    /// Its weight as it would count now, rounded up.
+    pub fn current_weight(&self) -> u32 {
+        (self.weight * self.steps).div_ceil(WEIGHT_SCALE)
+    }
+
+    /// How much of its weight a server that starts slowly has, in percent (`throttle`).
+    pub fn throttle(&self) -> Option<u32> {
+        let share = || match self.weight {
+            0 => 100,
+            weight => (100 * weight * self.steps + WEIGHT_SCALE - 1) / (WEIGHT_SCALE * weight),
+        };
+        self.starting.then(share)
+    }
+
+    /// Moves a slow start on; gives the percentage of its slots that the server has.
+    fn warm(&mut self, now: Instant, slowstart: Duration, weighs: bool) -> u32 {
+        if !self.starting {
+            return 100;
+        }
+        let (elapsed, whole) = (now.saturating_duration_since(self.changed).as_secs(), slowstart.as_secs().max(1));
+        if elapsed >= whole {
+            (self.starting, self.steps) = (false, WEIGHT_SCALE);
+            return 100;
+        }
+        if weighs {
+            self.steps = ((u64::from(WEIGHT_SCALE) * elapsed + whole) / whole) as u32;
+        }
+        (100 * elapsed / whole) as u32
     }
 
     /// Up: healthy and not in maintenance, even if drained or of weight 0.
@@ -95,6 +134,16 @@ pub struct Moved {
     pub check_port: Option<u16>,
 }
 
+/// What the servers of a backend know of its load.
+#[derive(Debug)]
+struct Pressure {
+    /// `scur` is the number of streams in the backend.
+    figures: Arc<Figures>,
+    fullconn: u32,
+    /// Slots in use of all servers; counted only where `hash-balance-factor` asks.
+    served: Option<AtomicU32>,
+}
+
 /// A server, outside any snapshot.
 pub struct ServerShared {
     /// Its name.
@@ -113,6 +162,13 @@ pub struct ServerShared {
     pub(super) granted: AtomicU32,
     /// `maxconn`; 0 means none.
     maxconn: AtomicU32,
+    /// `minconn`; 0 means that the limit does not follow the backend's load.
+    minconn: u32,
+    /// `slowstart`.
+    slowstart: Option<Duration>,
+    /// The percentage of its slots that it has; below 100 only while it starts slowly.
+    share: AtomicU32,
+    pressure: Arc<Pressure>,
     /// `maxqueue`; 0 means none.
     maxqueue: u32,
     weight: AtomicU32,
@@ -124,7 +180,7 @@ pub struct ServerShared {
 }
 
 impl ServerShared {
-    fn new(index: usize, config: &model::Server, workers: usize) -> ServerShared {
+    fn new(index: usize, config: &model::Server, workers: usize, pressure: Arc<Pressure>) -> ServerShared {
         let status = ServerStatus {
             admin: if config.disabled { Admin::Maintenance } else { Admin::Ready },
             stopping: false,
@@ -132,6 +188,8 @@ impl ServerShared {
             unchecked_level: if config.disabled { 0 } else { UNCHECKED_RISE },
             health: config.check.as_ref().map_or_else(Health::unchecked, |check| Health::new(check.rise, check.fall)),
             weight: u32::from(config.weight),
+            starting: false,
+            steps: WEIGHT_SCALE,
             changed: Instant::now(),
             downtime: Duration::ZERO,
             check: None,
@@ -147,6 +205,10 @@ impl ServerShared {
             queued_max: AtomicU32::new(0),
             granted: AtomicU32::new(0),
             maxconn: AtomicU32::new(config.maxconn.unwrap_or(0)),
+            minconn: config.minconn.unwrap_or(0),
+            slowstart: config.slowstart,
+            share: AtomicU32::new(100),
+            pressure,
             maxqueue: config.maxqueue.unwrap_or(0),
             weight: AtomicU32::new(status.effective_weight()),
             status: Mutex::new(status),
@@ -172,9 +234,9 @@ impl ServerShared {
         self.has_moved.store(true, Ordering::Release);
     }
 
-    /// The weight that the balancer sees; 0 while it takes no new traffic.
+    /// The weight that the balancer sees, in user weights and rounded up; 0 while it takes no new traffic.
     pub fn effective_weight(&self) -> u32 {
-        self.weight.load(Ordering::Relaxed)
+        self.weight.load(Ordering::Relaxed).div_ceil(WEIGHT_SCALE)
     }
 
     /// `maxconn`, `None` without one.
@@ -182,6 +244,26 @@ impl ServerShared {
         match self.maxconn.load(Ordering::Relaxed) {
             0 => None,
             max => Some(max),
+        }
+    }
+
+    /// How many slots it has at the moment, `None` without a `maxconn`.
+    pub fn limit(&self) -> Option<u32> {
+        let max = self.maxconn.load(Ordering::Relaxed);
+        if max == 0 {
+            return None;
+        }
+        let mut limit = max;
+        if self.minconn > 0 {
+            let streams = self.pressure.figures.scur.load(Ordering::Relaxed);
+            if streams < self.pressure.fullconn {
+                let share = u64::from(streams) * u64::from(max) / u64::from(self.pressure.fullconn);
+                limit = self.minconn.max(share as u32);
+            }
+        }
+        match self.share.load(Ordering::Relaxed) {
+            100 => Some(limit),
+            share => Some((limit * share / 100).max(1)),
         }
     }
 
@@ -224,9 +306,9 @@ impl ServerShared {
         // SeqCst pairs with the queue's count of waiters: a request that finds no slot publishes itself and looks
         // again, who frees a slot looks for waiters afterwards, so one of them sees the other.
         let scur = &self.figures.scur;
-        let taken = match self.maxconn.load(Ordering::Relaxed) {
-            0 => scur.fetch_add(1, Ordering::SeqCst),
-            max => {
+        let taken = match self.limit() {
+            None => scur.fetch_add(1, Ordering::SeqCst),
+            Some(max) => {
                 match scur
                     .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |in_use| (in_use < max).then_some(in_use + 1))
                 {
@@ -235,6 +317,9 @@ impl ServerShared {
                 }
             }
         };
+        if let Some(served) = &self.pressure.served {
+            served.fetch_add(1, Ordering::Relaxed);
+        }
         let smax = &self.figures.smax;
         if taken >= smax.load(Ordering::Relaxed) {
             smax.fetch_max(taken + 1, Ordering::Relaxed);
@@ -245,6 +330,13 @@ impl ServerShared {
     /// Gives a slot back without looking for waiters; the caller does.
     pub(super) fn give_slot(&self) {
         self.figures.scur.fetch_sub(1, Ordering::SeqCst);
+        if let Some(served) = &self.pressure.served {
+            served.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.figures.scur.load(Ordering::SeqCst).saturating_add(self.queued.load(Ordering::SeqCst))
     }
 }
 
@@ -259,14 +351,19 @@ pub struct BackendShared {
     /// Its name.
     pub name: Arc<str>,
     /// What is counted; `scur` is the number of streams in this backend.
-    pub figures: Figures,
+    pub figures: Arc<Figures>,
     /// The last response that could not be understood.
     pub invalid: LastInvalid,
     /// Requests that wait for a slot.
     pub queue: Queue,
     /// Its servers in the order of the file.
     pub servers: Vec<Arc<ServerShared>>,
-    balancer: Mutex<RoundRobin>,
+    balancer: Mutex<Balancer>,
+    pressure: Arc<Pressure>,
+    /// `balance`.
+    algorithm: model::Balance,
+    /// Weights may be other than by the file, and 0, at run time: the algorithm keeps no table of them.
+    pub dynamic: bool,
     status: Mutex<BackendStatus>,
 }
 
@@ -299,24 +396,49 @@ pub struct BackendSummary {
 }
 
 impl BackendShared {
-    fn new(config: &model::Proxy, workers: usize) -> BackendShared {
+    fn new(config: &model::Proxy, workers: usize, fullconn: u32) -> BackendShared {
+        let figures = Arc::new(Figures::new(workers));
+        let served = (config.hash_balance_factor > 0).then(AtomicU32::default);
+        let pressure = Arc::new(Pressure { figures: figures.clone(), fullconn, served });
         let servers: Vec<_> = config
             .servers
             .iter()
             .enumerate()
-            .map(|(index, server)| Arc::new(ServerShared::new(index, server, workers)))
+            .map(|(index, server)| Arc::new(ServerShared::new(index, server, workers, pressure.clone())))
             .collect();
-        let balancer = RoundRobin::new(servers.iter().map(|server| (server.effective_weight(), server.backup)));
+        let method = Method {
+            balance: config.balance.clone(),
+            hash_type: config.hash_type,
+            factor: config.hash_balance_factor,
+            affinity: config.hash_preserve_affinity,
+            all_backups: config.options.all_backups,
+        };
+        let members: Vec<Member> =
+            config.servers.iter().zip(&servers).map(|(server, run)| member(server, run)).collect();
+        let balancer = Balancer::new(&method, &members);
         let up = balancer.usable() != (0, 0);
         BackendShared {
             name: config.name.clone(),
-            figures: Figures::new(workers),
+            figures,
             invalid: LastInvalid::default(),
             queue: Queue::new(servers.len()),
             servers,
             balancer: Mutex::new(balancer),
+            pressure,
+            dynamic: method.is_dynamic(),
+            algorithm: method.balance,
             status: Mutex::new(BackendStatus { up, changed: Instant::now(), downtime: Duration::ZERO, times_down: 0 }),
         }
+    }
+
+    /// `balance`.
+    pub fn algorithm(&self) -> &model::Balance {
+        &self.algorithm
+    }
+
+    /// Streams in the backend at which servers with a `minconn` reach their `maxconn`.
+    pub fn fullconn(&self) -> u32 {
+        self.pressure.fullconn
     }
 
     /// A stream enters this backend; it counts as current until the guard is dropped.
@@ -327,12 +449,28 @@ impl BackendShared {
     }
 
     /// Chooses a server and takes its slot.
-    pub(super) fn pick(&self, avoid: Option<usize>) -> Pick {
-        self.balancer.lock().pick(avoid, |index| {
-            let server = &self.servers[index];
-            // Requests in a server's own queue came before this one.
-            server.queued.load(Ordering::SeqCst) == 0 && server.take_slot()
-        })
+    pub(super) fn pick(&self, wish: Wish) -> Pick {
+        self.balancer.lock().pick(wish, self)
+    }
+
+    /// Tells the balancer how busy a server is, if that is what it chooses by.
+    pub(super) fn load_changed(&self, server: usize) {
+        if matches!(self.algorithm, model::Balance::LeastConn) {
+            // Read under the lock: the last one to change the load is the last one to tell it, or finds it told.
+            let mut balancer = self.balancer.lock();
+            balancer.load_changed(server, self.servers[server].in_flight());
+        }
+    }
+
+    /// Gives a slot back without looking for waiters; the caller does.
+    pub(super) fn give_slot(&self, server: usize) {
+        self.servers[server].give_slot();
+        self.load_changed(server);
+    }
+
+    /// Whether a server may take what waits for any.
+    pub(super) fn serves_any(&self, server: usize) -> bool {
+        self.balancer.lock().serves_any(server)
     }
 
     /// Usable servers: active, backup.
@@ -374,6 +512,13 @@ impl BackendShared {
             }
             status.changed = now;
         }
+        if runs && !before.0 && server.slowstart.is_some() {
+            status.starting = true;
+        } else if !runs {
+            (status.starting, status.steps) = (false, WEIGHT_SCALE);
+        }
+        let share = status.warm(now, server.slowstart.unwrap_or_default(), self.dynamic);
+        server.share.store(share, Ordering::SeqCst);
         let weight = status.effective_weight();
         // Still under the state's lock, so that the balancer hears of concurrent changes in their order.
         if server.weight.swap(weight, Ordering::Relaxed) != weight {
@@ -416,6 +561,81 @@ impl BackendShared {
                 status.times_down += 1;
             }
             status.changed = now;
+        }
+    }
+}
+
+impl Load for BackendShared {
+    fn take(&self, server: usize) -> bool {
+        let server = &self.servers[server];
+        // Requests in a server's own queue came before this one.
+        server.queued.load(Ordering::SeqCst) == 0 && server.take_slot()
+    }
+
+    fn may_queue(&self, server: usize) -> bool {
+        let server = &self.servers[server];
+        match (server.limit(), server.maxqueue()) {
+            (Some(limit), Some(queue)) => server.in_flight() < limit.saturating_add(queue) && !server.queue_is_full(),
+            _ => false,
+        }
+    }
+
+    fn served(&self, server: usize) -> u32 {
+        self.servers[server].figures.scur.load(Ordering::Relaxed)
+    }
+
+    fn in_flight(&self, server: usize) -> u32 {
+        self.servers[server].in_flight()
+    }
+
+    fn all_served(&self) -> u32 {
+        self.pressure.served.as_ref().map_or(0, |served| served.load(Ordering::Relaxed))
+    }
+
+    fn is_full(&self, server: usize) -> bool {
+        self.servers[server].limit().is_some_and(|limit| self.in_flight(server) >= limit)
+    }
+
+    fn queue_is_full(&self, server: usize) -> bool {
+        self.servers[server].maxconn().is_some() && self.servers[server].queue_is_full()
+    }
+}
+
+/// A server as its balancer first sees it.
+fn member(config: &model::Server, server: &ServerShared) -> Member {
+    let numbered = config.sid.wrapping_mul(WEIGHT_SCALE * 256);
+    let seed = match (config.hash_key, &config.address) {
+        (ServerHashKey::Id, _) => numbered,
+        (kind, ServerAddress::Inet(ip, port)) => {
+            let port = match (kind, port) {
+                (ServerHashKey::AddrPort, ServerPort::Fixed(port)) => full_hash(u32::from(*port)),
+                (ServerHashKey::AddrPort, ServerPort::Offset(_)) => full_hash(0),
+                _ => 0,
+            };
+            match ip {
+                // HAProxy adds the address as it lies in memory.
+                IpAddr::V4(ip) => full_hash(port.wrapping_add(u32::from_ne_bytes(ip.octets()))),
+                IpAddr::V6(ip) => xxhash_rust::xxh32::xxh32(&ip.octets(), port),
+            }
+        }
+        // What has no address, or none yet, is known by its number.
+        _ => numbered,
+    };
+    Member {
+        weight: u32::from(config.weight),
+        effective: server.weight.load(Ordering::Relaxed),
+        backup: config.backup,
+        number: config.sid,
+        seed,
+    }
+}
+
+/// One step of every slow start; the control thread takes one a second or more often.
+pub fn warm_up(running: &Running, now: Instant) {
+    for proxy in &running.proxies {
+        let starting = proxy.servers.iter().filter(|server| server.config.slowstart.is_some());
+        for server in starting.filter(|server| server.shared.status.lock().starting) {
+            proxy.backend.update(server.shared.index, now, |_| ());
         }
     }
 }
@@ -489,8 +709,8 @@ pub(super) struct Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.server.shared.give_slot();
         let backend = &self.server.backend;
+        backend.give_slot(self.server.shared.index);
         if backend.queue.has_waiters() {
             backend.queue.dispatch(backend, self.server.shared.index);
         }
@@ -498,8 +718,12 @@ impl Drop for Slot {
 }
 
 /// Makes the running side of a proxy's servers for `workers` workers, with figures, slots and health at their start.
-pub fn build_backend(config: &model::Proxy, workers: usize) -> (Arc<BackendShared>, Vec<Arc<ServerRun>>) {
-    let backend = Arc::new(BackendShared::new(config, workers));
+pub fn build_backend(
+    config: &model::Proxy,
+    workers: usize,
+    fullconn: u32,
+) -> (Arc<BackendShared>, Vec<Arc<ServerRun>>) {
+    let backend = Arc::new(BackendShared::new(config, workers, fullconn));
     let servers = config
         .servers
         .iter()

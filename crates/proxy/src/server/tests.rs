@@ -15,8 +15,9 @@ use tokio::io::AsyncWriteExt;
 
 use super::assign::Assignment;
 use super::idle::IdleConnections;
-use super::queue::{Positions, Wait};
+use super::queue::{Positions, Turn, Wait};
 use super::*;
+use crate::balance::{Pick, Wish};
 use crate::running::{Parts, ProxyRun, Running, build};
 use crate::stream::{Endings, LogRecord};
 
@@ -69,6 +70,8 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         worker,
         destination: None,
         allow_reuse,
+        hash: None,
+        priority: Priority::default(),
     }
 }
 
@@ -87,7 +90,7 @@ impl Wake for Woken {
     }
 }
 
-fn poll(wait: &mut Wait<'_>, woken: &Arc<Woken>) -> Poll<usize> {
+fn poll(wait: &mut Wait<'_>, woken: &Arc<Woken>) -> Poll<Turn> {
     let waker = Waker::from(woken.clone());
     Pin::new(wait).poll(&mut Context::from_waker(&waker))
 }
@@ -95,7 +98,7 @@ fn poll(wait: &mut Wait<'_>, woken: &Arc<Woken>) -> Poll<usize> {
 const ANY: &str = "server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 1";
 
 fn free(proxy: &ProxyRun, server: usize) {
-    proxy.backend.servers[server].give_slot();
+    proxy.backend.give_slot(server);
     proxy.backend.queue.dispatch(&proxy.backend, server);
 }
 
@@ -105,18 +108,18 @@ fn a_freed_slot_goes_to_who_came_first() {
     let shared = &proxy.backend;
     assert!(shared.servers.iter().all(|server| server.take_slot()));
     let woken = Arc::new(Woken::default());
-    let mut first = shared.queue.wait(shared, None);
-    let mut second = shared.queue.wait(shared, None);
+    let mut first = shared.queue.wait(shared, None, Priority::default());
+    let mut second = shared.queue.wait(shared, None, Priority::default());
     assert!(poll(&mut first, &woken).is_pending() && poll(&mut second, &woken).is_pending());
     assert_eq!(shared.queue.len(), 2);
     free(&proxy, 1);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(poll(&mut second, &woken).is_pending());
-    assert_eq!(poll(&mut first, &woken), Poll::Ready(1));
+    assert_eq!(poll(&mut first, &woken), Poll::Ready(Turn::Granted(1)));
     assert_eq!(first.positions(), Positions { server: 0, backend: 1 });
     drop(first);
     free(&proxy, 1);
-    assert_eq!(poll(&mut second, &woken), Poll::Ready(1));
+    assert_eq!(poll(&mut second, &woken), Poll::Ready(Turn::Granted(1)));
     assert_eq!(second.positions(), Positions { server: 0, backend: 2 });
     assert_eq!((shared.queue.len(), shared.queue.highest()), (0, 2));
 }
@@ -127,16 +130,16 @@ fn a_waiter_that_is_dropped_loses_no_slot() {
     let shared = &proxy.backend;
     assert!(shared.servers.iter().all(|server| server.take_slot()));
     let woken = Arc::new(Woken::default());
-    let leaves = shared.queue.wait(shared, None);
-    let granted = shared.queue.wait(shared, None);
-    let mut last = shared.queue.wait(shared, None);
+    let leaves = shared.queue.wait(shared, None, Priority::default());
+    let granted = shared.queue.wait(shared, None, Priority::default());
+    let mut last = shared.queue.wait(shared, None, Priority::default());
     assert!(poll(&mut last, &woken).is_pending());
     drop(leaves);
     free(&proxy, 0);
     assert!(poll(&mut last, &woken).is_pending(), "the slot is the second one's");
     drop(granted);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    assert_eq!(poll(&mut last, &woken), Poll::Ready(0));
+    assert_eq!(poll(&mut last, &woken), Poll::Ready(Turn::Granted(0)));
     drop(last);
     free(&proxy, 0);
     assert!(shared.servers[0].take_slot());
@@ -148,7 +151,7 @@ fn the_only_backup_has_a_queue_of_its_own_that_moves_when_it_goes() {
     let shared = &proxy.backend;
     assert!(shared.servers[1].take_slot());
     let woken = Arc::new(Woken::default());
-    let mut wait = shared.queue.wait(shared, Some(1));
+    let mut wait = shared.queue.wait(shared, Some(1), Priority::default());
     assert!(poll(&mut wait, &woken).is_pending());
     assert_eq!((shared.servers[1].queued.load(Ordering::Relaxed), shared.queue.len()), (1, 0));
     let full = block_on(assignment(&proxy, 0, false).run(&mut record())).unwrap_err();
@@ -159,7 +162,7 @@ fn the_only_backup_has_a_queue_of_its_own_that_moves_when_it_goes() {
     assert_eq!((shared.servers[1].queued.load(Ordering::Relaxed), shared.queue.len()), (0, 1));
     assert!(poll(&mut wait, &woken).is_pending(), "no server is left");
     shared.update(0, now, |status| status.admin = Admin::Ready);
-    assert_eq!(poll(&mut wait, &woken), Poll::Ready(0), "a server that comes up takes who waits");
+    assert_eq!(poll(&mut wait, &woken), Poll::Ready(Turn::Granted(0)), "a server that comes up takes who waits");
 }
 
 #[test]
@@ -168,10 +171,10 @@ fn a_raised_maxconn_serves_who_waits() {
     let shared = &proxy.backend;
     assert!(shared.servers[0].take_slot());
     let woken = Arc::new(Woken::default());
-    let mut wait = shared.queue.wait(shared, None);
+    let mut wait = shared.queue.wait(shared, None, Priority::default());
     assert!(poll(&mut wait, &woken).is_pending());
     shared.set_maxconn(0, 2);
-    assert_eq!(poll(&mut wait, &woken), Poll::Ready(0));
+    assert_eq!(poll(&mut wait, &woken), Poll::Ready(Turn::Granted(0)));
 }
 
 proptest! {
@@ -186,7 +189,7 @@ proptest! {
         let mut held: Vec<usize> = Vec::new();
         for (step, which) in steps {
             match step {
-                0 | 1 => waiting.push(shared.queue.wait(shared, (step == 1 && which < 2).then_some(which))),
+                0 | 1 => waiting.push(shared.queue.wait(shared, (step == 1 && which < 2).then_some(which), Priority::default())),
                 2 if !waiting.is_empty() => drop(waiting.remove(which % waiting.len())),
                 3 if !held.is_empty() => free(&proxy, held.remove(which % held.len())),
                 4 => {
@@ -198,7 +201,8 @@ proptest! {
                     let mut still = Vec::new();
                     for mut wait in std::mem::take(&mut waiting) {
                         match poll(&mut wait, &woken) {
-                            Poll::Ready(server) => held.push(server),
+                            Poll::Ready(Turn::Granted(server)) => held.push(server),
+                            Poll::Ready(Turn::Again) => panic!("nobody chose by a key"),
                             Poll::Pending => still.push(wait),
                         }
                     }
@@ -235,9 +239,12 @@ fn threads_share_slots_without_losing_any() {
             scope.spawn(|| {
                 block_on(async {
                     for _ in 0..ROUNDS {
-                        let server = match proxy.backend.pick(None) {
-                            crate::balance::Pick::Taken(server) => server,
-                            _ => proxy.backend.queue.wait(&proxy.backend, None).await,
+                        let server = match proxy.backend.pick(Wish::default()) {
+                            Pick::Taken(server) => server,
+                            _ => match proxy.backend.queue.wait(&proxy.backend, None, Priority::default()).await {
+                                Turn::Granted(server) => server,
+                                Turn::Again => panic!("nobody chose by a key"),
+                            },
                         };
                         let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                         assert!(now <= 2);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluicegate_config::model::{Balance, Mode, ServerAddress};
+use sluicegate_config::model::{Mode, ServerAddress};
 
 use super::Object;
 use super::typed::Field;
@@ -100,7 +100,7 @@ columns! {
     },
     "slim" CLP u32 => |v| match v.object {
         Object::Frontend(proxy) => count(frontend_limit(v.running, proxy)),
-        Object::Backend(proxy) => count(fullconn(v.running, proxy)),
+        Object::Backend(proxy) => count(proxy.backend.fullconn().into()),
         Object::Server(_, server) => server.shared.maxconn().map_or(Empty, |max| count(max.into())),
     },
     "stot" MCP u64 => |v| v.sum(|c| &c.stot),
@@ -117,7 +117,7 @@ columns! {
     "weight" MaP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).weight.into()),
-        Object::Server(..) => v.status(|status| count(status.weight.into())),
+        Object::Server(..) => v.status(|status| count(status.current_weight().into())),
     },
     "act" MGP u32 => |v| match v.object {
         Object::Frontend(_) => Empty,
@@ -150,7 +150,10 @@ columns! {
         Object::Server(_, server) => count(server.config.sid.into()),
         _ => Number(0),
     },
-    "throttle" MaP u32 => |_| Empty,
+    "throttle" MaP u32 => |v| match v.object {
+        Object::Server(..) => v.status(|status| status.throttle().map_or(Empty, |share| count(share.into()))),
+        _ => Empty,
+    },
     "lbtot" MCP u64 => |v| v.no_frontends(|c| &c.lbtot),
     "tracked" KGS u32 => |_| Empty,
     "type" CGS u32 => |v| Number(match v.object {
@@ -226,9 +229,7 @@ columns! {
         Mode::Http => "http".into(),
     },
     "algo" CGS str => |v| match v.object {
-        Object::Backend(proxy) => match proxy.config.balance {
-            Balance::RoundRobin => "roundrobin".into(),
-        },
+        Object::Backend(proxy) => proxy.config.balance.name().into(),
         _ => Empty,
     },
     "conn_rate" MRP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.conn_rate).into())),
@@ -376,30 +377,6 @@ fn address(server: &ServerRun) -> Cell {
 /// A frontend's `maxconn`, or the process's.
 fn frontend_limit(running: &Running, proxy: &ProxyRun) -> u64 {
     proxy.frontend.sessions.max().or(running.process.sessions.max()).map_or(0, u64::from)
-}
-
-/// `fullconn`, or a tenth of what the frontends that name this backend may hold.
-fn fullconn(running: &Running, backend: &ProxyRun) -> u64 {
-    use sluicegate_config::model::{BackendName, ProxyKind};
-    if let Some(fullconn) = backend.config.fullconn {
-        return fullconn.into();
-    }
-    let leads_here = |proxy: &ProxyRun| {
-        let default = match (proxy.config.default_backend, proxy.config.kind) {
-            (Some(id), _) => Some(id),
-            (None, ProxyKind::Listen) => Some(proxy.id),
-            (None, _) => None,
-        };
-        let named = |target: &BackendName| matches!(target, BackendName::Static(id) if *id == backend.id);
-        default == Some(backend.id) || proxy.config.use_backend.iter().any(|rule| named(&rule.target))
-    };
-    let total: u64 = running
-        .proxies
-        .iter()
-        .filter(|proxy| proxy.config.kind != ProxyKind::Backend && leads_here(proxy))
-        .map(|proxy| frontend_limit(running, proxy))
-        .sum();
-    total.div_ceil(10).max(1)
 }
 
 fn server_requests(proxy: &ProxyRun) -> u64 {
@@ -618,6 +595,8 @@ mod tests {
             checks: true,
             unchecked_level: 2,
             weight: 1,
+            starting: false,
+            steps: 16,
             changed: Instant::now(),
             downtime: Duration::ZERO,
             check: None,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::ProxyKind;
 
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, ServerRun};
+use crate::server::{Admin, ServerRun, warm_up};
 
 /// One line of `show stat`.
 #[derive(Clone, Copy)]
@@ -93,13 +93,15 @@ pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> i
     objects(running).filter(|object| filter.takes(*object))
 }
 
-/// Folds finished seconds into the highest rates for as long as the future lives. Runs on the control thread's runtime.
+/// Folds finished seconds into the highest rates and moves slow starts on for as long as the future lives. Runs on the control thread's runtime.
 pub async fn tick(running: Arc<Running>) {
     // Twice a second: each whole second is seen while it is still one of the two that a rate remembers.
     let mut interval = tokio::time::interval(Duration::from_millis(500));
     loop {
         interval.tick().await;
-        fold(&running, Instant::now());
+        let now = Instant::now();
+        fold(&running, now);
+        warm_up(&running, now);
     }
 }
 

@@ -136,7 +136,7 @@ impl Active {
         }
         let cx = &self.cx;
         let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
-        let backend = cx.backend.as_ref().map(|backend| &backend.backend.figures);
+        let backend = cx.backend.as_ref().map(|backend| &*backend.backend.figures);
         for figures in std::iter::once(&cx.frontend.frontend.figures).chain(backend).chain(server) {
             let counters = figures.at(index);
             counters.bin.add(request);
@@ -195,7 +195,7 @@ impl Active {
         let times = Timers::of(&cx.log, ended);
         // A server is credited only with what it answered itself.
         let server = cx.log.server.as_ref().map(|server| (&server.shared.figures, cx.log.response_started.is_some()));
-        for (figures, answered) in std::iter::once((&backend.backend.figures, true)).chain(server) {
+        for (figures, answered) in std::iter::once((&*backend.backend.figures, true)).chain(server) {
             let counters = figures.at(index);
             if http(backend) && answered {
                 counters.response(status);

@@ -19,7 +19,7 @@ use crate::lua::StreamLua;
 use crate::process::Process;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
-use crate::server::ServerRun;
+use crate::server::{Priority, ServerRun};
 use crate::session::Session;
 
 /// A stream as its rules see it.
@@ -60,6 +60,8 @@ pub struct StreamContext {
     pub unique_id: OnceCell<Box<[u8]>>,
     /// The unique id is being made, or there is none yet.
     pub making_unique_id: Cell<bool>,
+    /// Its turn in queues (`set-priority-class`, `set-priority-offset`).
+    pub priority: Priority,
     /// What the log line will say.
     pub log: LogRecord,
     /// Lua's view of this stream, made when a script first asks.
@@ -102,6 +104,7 @@ impl StreamContext {
             request_number: 0,
             unique_id: OnceCell::new(),
             making_unique_id: Cell::new(false),
+            priority: Priority::default(),
             log,
             lua: StreamLua::default(),
         }
@@ -131,6 +134,7 @@ impl StreamContext {
         self.request_number = 0;
         self.unique_id.take();
         self.making_unique_id.set(false);
+        self.priority = Priority::default();
         self.log.begin(session.accepted_at, session.accepted);
         self.lua = StreamLua::default();
     }

@@ -207,6 +207,7 @@ impl Exchange<'_> {
             self.request_rules(backend).await?;
         }
         self.complete_request(frontend);
+        self.balance_key(backend).await?;
         forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
         let mut reuse = self.session.requests > 1;
         loop {
@@ -228,6 +229,21 @@ impl Exchange<'_> {
                 Outcome::Repeat => reuse = false,
             }
         }
+    }
+
+    /// Brings what the server is chosen by here, if it is not in the head.
+    async fn balance_key(&mut self, backend: &ProxyRun) -> Step<()> {
+        let Some(key) = &backend.rules.balance_key else { return Ok(()) };
+        let in_body = key.in_body(&self.stream.cx);
+        if in_body == Some(true) {
+            let started = self.stream.cx.log.request_started;
+            let timeout = backend.config.timeouts.http_request.or(self.client_timeout);
+            return self.await_body(timeout.map(|timeout| started + timeout), 0).await;
+        }
+        if in_body.is_some() || key.looks().request {
+            self.peek_request();
+        }
+        Ok(())
     }
 
     /// What is done to a request once every rule has seen it.

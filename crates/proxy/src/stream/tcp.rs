@@ -48,6 +48,12 @@ async fn serve_stream(session: &mut Session) -> bool {
     {
         return answer(service, session, &mut stream).await;
     }
+    if let Some(key) = &backend.rules.balance_key {
+        let looks = key.looks();
+        if looks.request || looks.head {
+            inspect::see_request(session, &mut stream, looks.head);
+        }
+    }
     let half = backend.config.options.abortonclose;
     let gone = poll_fn(|cx| session.poll_gone(cx, half));
     let result = tokio::select! {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{
-    Balance, Bind, BindAddress, Config, ConnectionMode, ErrorPages, Global, HttpReuse, Logging, Mode, Position, Proxy,
-    ProxyId, ProxyKind, ProxyOptions, Server, ServerAddress, ServerPort, Timeouts,
+    Affinity, Balance, Bind, BindAddress, Config, ConnectionMode, ErrorPages, Global, HashType, HttpReuse, Logging,
+    Mode, Position, Proxy, ProxyId, ProxyKind, ProxyOptions, Server, ServerAddress, ServerHashKey, ServerPort,
+    Timeouts,
 };
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::process::Process;
@@ -40,7 +41,10 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         address: ServerAddress::Inet(address.ip(), ServerPort::Fixed(address.port())),
         weight: 1,
         maxconn: None,
+        minconn: None,
         maxqueue: None,
+        slowstart: None,
+        hash_key: ServerHashKey::Id,
         backup: false,
         disabled: false,
         cookie: None,
@@ -77,6 +81,9 @@ pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
         default_backend: Some(ProxyId(0)),
         servers: servers.iter().enumerate().map(|(index, address)| server(&format!("s{index}"), *address)).collect(),
         balance: Balance::RoundRobin,
+        hash_type: HashType::default(),
+        hash_balance_factor: 0,
+        hash_preserve_affinity: Affinity::Always,
         fullconn: None,
         retries: 3,
         redispatch: None,

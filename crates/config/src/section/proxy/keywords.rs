@@ -54,9 +54,17 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Declares a test; lines of one name are or-ed.",
         |r, line| r.acl(line),
     ),
-    row("balance", BACK, 1, MANY, "roundrobin", "How servers are chosen; weighted round robin.", |r, line| {
-        r.balance(line)
-    }),
+    row(
+        "balance",
+        BACK,
+        1,
+        MANY,
+        "roundrobin | static-rr | leastconn | first | random[(N)] | source | uri [len N] [depth N] [whole] [path-only] | \
+         url_param NAME [check_post] | hdr(NAME) [use_domain_only] | hash EXPRESSION",
+        "How servers are chosen; weighted round robin. 'first', 'leastconn', 'random' and turns pass full servers over, \
+         a hash waits for its own. A request without the key takes its turn.",
+        |r, line| r.balance(line),
+    ),
     row(
         "bind",
         FRONT.without(Contexts::DEFAULTS),
@@ -150,12 +158,43 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "N",
-        "Connections of the backend at which servers reach their maxconn; without a minconn it changes nothing.",
+        "Streams in the backend at which servers with a 'minconn' reach their 'maxconn'; a tenth of the maxconn of the \
+         frontends that name the backend.",
         |r, line| {
             if let Some(n) = r.integer(line, 1, 1, i64::from(i32::MAX)) {
                 r.settings.proxy.fullconn = Some(n as u32);
             }
         },
+    ),
+    row(
+        "hash-balance-factor",
+        BACK,
+        1,
+        1,
+        "PERCENT",
+        "With 'hash-type consistent' and 'random', no server gets more than this share of the average load of its \
+         weight: the next one on the ring does; 0: no bound.",
+        |r, line| r.hash_balance_factor(line),
+    ),
+    row(
+        "hash-preserve-affinity",
+        BACK,
+        1,
+        1,
+        "always|maxconn|maxqueue",
+        "With 'hash-type consistent', whether a server without a free slot, or with a full queue, is passed over for \
+         the next one on the ring; always: it is not.",
+        |r, line| r.hash_preserve_affinity(line),
+    ),
+    row(
+        "hash-type",
+        BACK,
+        1,
+        3,
+        "map-based|consistent [sdbm|djb2|wt6|crc32|none [avalanche]]",
+        "How a hash becomes a server: by a table of all weights, or by the nearest place on a ring, and with which \
+         function; map-based sdbm. 'none' takes the key as a number.",
+        |r, line| r.hash_type(line),
     ),
     row(
         "http-request",
@@ -253,6 +292,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         BACK,
         "A request whose client left is given up while it waits for a server.",
         |r, line| r.settings.proxy.options.abortonclose = on(line),
+    ),
+    option(
+        "option allbackups",
+        BACK,
+        "All backup servers serve once no other does, not the first alone.",
+        |r, line| r.settings.proxy.options.all_backups = on(line),
     ),
     option("option dontlog-normal", FRONT, "Streams without any failure, retry or 5xx are not logged.", |r, line| {
         r.settings.proxy.logging.only_errors = on(line)

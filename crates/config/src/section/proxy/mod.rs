@@ -1,5 +1,6 @@
 //! `defaults`, `frontend`, `backend` and `listen` (HAProxy configuration manual 4).
 
+mod balance;
 mod keywords;
 mod logging;
 
@@ -15,8 +16,8 @@ use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, Balance, ConnectionMode, ErrorPages, ForwardFor, Global, HttpReuse, Logging, Mode, Position, Proxy,
-    ProxyId, ProxyKind, ProxyOptions, Rule, StoreSection, Timeouts, UseBackend,
+    Affinity, BackendName, Balance, ConnectionMode, ErrorPages, ForwardFor, Global, HashType, HttpReuse, Logging, Mode,
+    Position, Proxy, ProxyId, ProxyKind, ProxyOptions, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -325,7 +326,10 @@ impl Settings {
                 use_backend: Vec::new(),
                 default_backend: None,
                 servers: Vec::new(),
-                balance: Balance::RoundRobin,
+                balance: Balance::default(),
+                hash_type: HashType::default(),
+                hash_balance_factor: 0,
+                hash_preserve_affinity: Affinity::default(),
                 fullconn: None,
                 retries: 3,
                 redispatch: None,
@@ -517,25 +521,6 @@ impl ProxyReader<'_> {
         reader.declare(line, &mut self.settings.acls);
     }
 
-    fn balance(&mut self, line: &Line) {
-        match line.text(1) {
-            "roundrobin" => {
-                self.settings.proxy.balance = Balance::RoundRobin;
-                if line.len() > 2 {
-                    let message = format!("'balance' cannot handle unexpected argument '{}'", line.text(2));
-                    self.diagnostics.error(line.at(2), message);
-                }
-            }
-            name if known::BALANCE.contains(&name.split('(').next().unwrap_or(name)) => {
-                self.diagnostics.error(line.at(1), format!("'balance {name}' is not supported yet"));
-            }
-            name => {
-                let near = suggest::nearest(name, known::BALANCE.iter().copied().chain(["roundrobin"]));
-                self.diagnostics.error(line.at(1), format!("unknown 'balance' algorithm '{name}'")).did_you_mean(near);
-            }
-        }
-    }
-
     fn connection(&mut self, line: &Line, mode: ConnectionMode) {
         let options = &mut self.settings.proxy.options;
         if on(line) {
@@ -656,7 +641,7 @@ impl ProxyReader<'_> {
             Place::HttpRequest => proxy.http_request.push(rule),
             Place::TcpResponse => proxy.tcp_response_content.push(rule),
             Place::HttpResponse => proxy.http_response.push(rule),
-            Place::UseBackend | Place::UniqueId | Place::Log | Place::Declared => {
+            Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Declared => {
                 unreachable!("these are no rule sets")
             }
         }

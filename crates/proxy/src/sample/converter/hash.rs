@@ -54,7 +54,7 @@ impl Hash {
 }
 
 /// Bob Jenkins's integer hash with six shifts, then a product that spreads it over the whole range.
-fn avalanche(a: u32) -> u32 {
+pub(crate) fn avalanche(a: u32) -> u32 {
     let a = a.wrapping_add(0x7ed5_5d16).wrapping_add(a << 12);
     let a = (a ^ 0xc761_c23c) ^ (a >> 19);
     let a = a.wrapping_add(0x1656_67b1).wrapping_add(a << 5);

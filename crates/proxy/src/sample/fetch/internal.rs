@@ -228,7 +228,7 @@ fn hostname() -> &'static [u8] {
 }
 
 /// Random numbers from a xorshift generator per thread: they choose and spread, they keep no secrets.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     thread_local! {
         static STATE: Cell<u64> = Cell::new(std::collections::hash_map::RandomState::new().build_hasher().finish() | 1);

@@ -39,6 +39,7 @@ use connection::Connection;
 use content::Content;
 use http::Http;
 use internal::Internal;
+pub(crate) use internal::random;
 use state::State;
 
 /// A fetch with its arguments.

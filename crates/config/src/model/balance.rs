@@ -1,0 +1,138 @@
+//! How a backend chooses a server.
+
+use std::sync::Arc;
+
+use super::Expr;
+
+/// `balance`.
+#[derive(Clone, Debug, Default)]
+pub enum Balance {
+    /// Weighted round robin, smooth, with weights that may change.
+    #[default]
+    RoundRobin,
+    /// Weighted round robin over a fixed table.
+    StaticRoundRobin,
+    /// The server with the fewest requests for its weight.
+    LeastConn,
+    /// The first server, by its number, that has a free slot.
+    First,
+    /// The best of so many servers that are drawn by their weight.
+    Random(u32),
+    /// The server that the hash of a key falls on.
+    Hash(Arc<HashKey>),
+}
+
+impl Balance {
+    /// As the file and `show stat` call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Balance::RoundRobin => "roundrobin",
+            Balance::StaticRoundRobin => "static-rr",
+            Balance::LeastConn => "leastconn",
+            Balance::First => "first",
+            Balance::Random(_) => "random",
+            Balance::Hash(key) => match **key {
+                HashKey::Source => "source",
+                HashKey::Uri { .. } => "uri",
+                HashKey::UrlParam { .. } => "url_param",
+                HashKey::Header { .. } => "hdr",
+                HashKey::Sample(_) => "hash",
+            },
+        }
+    }
+
+    /// Nobody asks for a certain server, so that another is as good (HAProxy's kind "RR").
+    pub fn takes_turns(&self) -> bool {
+        matches!(self, Balance::RoundRobin | Balance::StaticRoundRobin | Balance::Random(_))
+    }
+}
+
+/// What is hashed.
+#[derive(Clone, Debug)]
+pub enum HashKey {
+    /// The client's address.
+    Source,
+    /// The request's target, up to its query.
+    Uri {
+        /// At most so many bytes of it; 0: all.
+        len: u32,
+        /// Up to behind so many directories; 0: all.
+        depth: u32,
+        /// With its query.
+        whole: bool,
+        /// Without scheme and authority.
+        path_only: bool,
+    },
+    /// A parameter of the target's query.
+    UrlParam {
+        /// Its name.
+        name: String,
+        /// A POST's body is waited for before it is looked for there.
+        check_post: bool,
+    },
+    /// A header field's first value.
+    Header {
+        /// The field's name.
+        name: String,
+        /// Of a host's name only the part before the last dot, without subdomains.
+        domain_only: bool,
+    },
+    /// An expression's value.
+    Sample(Expr),
+}
+
+/// `hash-type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashType {
+    /// On a ring, where a server that comes or goes moves only its own share; otherwise through a table.
+    pub consistent: bool,
+    /// The function.
+    pub function: HashFunction,
+    /// The hash is mixed once more.
+    pub avalanche: bool,
+}
+
+impl Default for HashType {
+    fn default() -> HashType {
+        HashType { consistent: false, function: HashFunction::Sdbm, avalanche: false }
+    }
+}
+
+/// A function of `hash-type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashFunction {
+    /// `sdbm`.
+    Sdbm,
+    /// `djb2`.
+    Djb2,
+    /// `wt6`.
+    Wt6,
+    /// `crc32`.
+    Crc32,
+    /// `none`: the key is a number, which is the hash.
+    None,
+}
+
+/// `hash-preserve-affinity`: when a hash's server is passed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// Never.
+    #[default]
+    Always,
+    /// When it has no free slot.
+    Maxconn,
+    /// When its queue is full, too.
+    Maxqueue,
+}
+
+/// `hash-key` of a server: what its places on the ring come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerHashKey {
+    /// Its number.
+    #[default]
+    Id,
+    /// Its address.
+    Addr,
+    /// Its address and port.
+    AddrPort,
+}

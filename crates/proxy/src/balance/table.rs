@@ -1,0 +1,95 @@
+//! The table that `balance static-rr` walks through and `hash-type map-based` looks a hash up in: every server as often
+//! as its weight says, spread evenly.
+//!
+//! Weights are divided by what all of them have in common, to keep the table small, and may not change at run time
+//! except to 0 and back. When a server comes or goes, most places of the table change hands; who wants to keep clients
+//! where they are takes `hash-type consistent`.
+//!
+//! Cost: a choice is a division and a look into the table. The table is made anew at the first choice after a server
+//! came or went, in O(sum of weights · servers), as in HAProxy.
+
+use super::{Load, Member, Pick, Servers, WEIGHT_SCALE, Wish};
+
+#[derive(Debug)]
+pub(super) struct Table {
+    /// What all weights have in common.
+    divisor: u32,
+    places: Vec<u32>,
+    stale: bool,
+    /// Where the walk goes on.
+    next: usize,
+}
+
+fn common_divisor(mut a: u32, mut b: u32) -> u32 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+impl Table {
+    pub(super) fn new(members: &[Member]) -> Table {
+        let divisor = members.iter().fold(0, |divisor, member| common_divisor(divisor, member.weight)).max(1);
+        Table { divisor, places: Vec::new(), stale: true, next: 0 }
+    }
+
+    pub(super) fn changed(&mut self) {
+        self.stale = true;
+    }
+
+    fn make(&mut self, side: usize, servers: &Servers) {
+        self.stale = false;
+        self.places.clear();
+        let share = |server: usize| servers.weight[server].div_ceil(WEIGHT_SCALE).div_ceil(self.divisor) as i64;
+        let total: i64 = servers.of(side).map(share).sum();
+        // Every round raises each score by its server's share and takes the whole from who is first with the highest
+        // number of wholes, which is at most two here.
+        let mut scores = vec![0; servers.weight.len()];
+        for _ in 0..total {
+            let mut best: Option<(usize, i64)> = None;
+            for server in servers.of(side) {
+                scores[server] += share(server);
+                let wholes = (scores[server] + total) / total;
+                if best.is_none_or(|(_, most)| wholes > most) {
+                    best = Some((server, wholes));
+                }
+            }
+            if let Some((server, _)) = best {
+                scores[server] -= total;
+                self.places.push(server as u32);
+            }
+        }
+    }
+
+    pub(super) fn pick(&mut self, side: usize, wish: Wish, servers: &Servers, load: &dyn Load) -> Pick {
+        if self.stale {
+            self.make(side, servers);
+        }
+        let Some(hash) = wish.hash else { return self.walk(wish.avoid, load) };
+        let server = self.places[hash as usize % self.places.len()] as usize;
+        if load.take(server) { Pick::Taken(server) } else { Pick::Wait(server) }
+    }
+
+    fn walk(&mut self, avoid: Option<usize>, load: &dyn Load) -> Pick {
+        if self.next >= self.places.len() {
+            self.next = 0;
+        }
+        let mut avoided = None;
+        for at in (self.next..self.places.len()).chain(0..self.next) {
+            let server = self.places[at] as usize;
+            if Some(server) == avoid {
+                avoided = Some(at);
+            } else if load.take(server) {
+                self.next = at + 1;
+                return Pick::Taken(server);
+            }
+        }
+        match (avoid, avoided) {
+            (Some(server), Some(at)) if load.take(server) => {
+                self.next = at + 1;
+                Pick::Taken(server)
+            }
+            _ => Pick::Full,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! A whole sample expression where nothing may wait: a fetch and its converters.
+
+use std::fmt;
+
+use sluicegate_config::model::Expr;
+
+use super::{Converted, ConverterCode, FetchCode, FetchScope, Value};
+use crate::running::Engines;
+use crate::stream::StreamContext;
+
+/// An expression, compiled.
+#[derive(Clone)]
+pub struct ExpressionCode {
+    /// What it begins with.
+    pub fetch: FetchCode,
+    converters: Box<[ConverterCode]>,
+}
+
+impl ExpressionCode {
+    /// Compiles it, or says what is wrong with it.
+    pub fn compile(expr: &Expr, engines: &Engines, scope: FetchScope<'_>) -> Result<ExpressionCode, String> {
+        let fetch = FetchCode::compile_in(expr.fetch, &expr.args, scope)?;
+        let converters = expr.converters.iter();
+        let converters = converters.map(|call| ConverterCode::compile(call.converter, &call.args, engines));
+        Ok(ExpressionCode { fetch, converters: converters.collect::<Result<_, _>>()? })
+    }
+
+    /// Its value. Variables that it would set stay as they are: who asks only reads its stream.
+    pub fn value<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
+        let mut value = self.fetch.fetch(cx);
+        for converter in &self.converters {
+            value = match converter.convert(value?, cx) {
+                Converted::Value(value) | Converted::Assign(_, _, value) => Some(value),
+                // What may wait for a store is refused where the file is checked.
+                Converted::Nothing | Converted::Failed(_) | Converted::Pending(_) => None,
+            };
+        }
+        value
+    }
+}
+
+impl fmt::Debug for ExpressionCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpressionCode").field("fetch", &self.fetch).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,76 @@
+//! What of a request its server is chosen by: the hash of its key.
+
+use std::borrow::Cow;
+
+use sluicegate_config::model::{self, Balance, HashKey, HashType};
+
+use crate::balance::{body_parameter, hash, main_domain, of_address, parameter, uri_part};
+use crate::rule::Looks;
+use crate::running::Engines;
+use crate::sample::{ExpressionCode, FetchScope, header_values, path_and_query};
+use crate::stream::StreamContext;
+
+/// `balance` with a hash, compiled.
+#[derive(Debug)]
+pub struct KeyCode {
+    key: std::sync::Arc<HashKey>,
+    kind: HashType,
+    /// The expression of `balance hash`.
+    expression: Option<ExpressionCode>,
+}
+
+impl KeyCode {
+    /// Compiles a proxy's; `None` where it needs no key.
+    pub fn compile(
+        proxy: &model::Proxy,
+        engines: &Engines,
+        scope: FetchScope<'_>,
+    ) -> Result<Option<KeyCode>, (model::Position, String)> {
+        let Balance::Hash(key) = &proxy.balance else { return Ok(None) };
+        let expression = match &**key {
+            HashKey::Sample(expr) => {
+                Some(ExpressionCode::compile(expr, engines, scope).map_err(|message| (expr.at.clone(), message))?)
+            }
+            _ => None,
+        };
+        Ok(Some(KeyCode { key: key.clone(), kind: proxy.hash_type, expression }))
+    }
+
+    /// The key may stand in the request's body: `Some(true)` says that all of it is waited for.
+    pub fn in_body(&self, cx: &StreamContext) -> Option<bool> {
+        let HashKey::UrlParam { name, check_post } = &*self.key else { return None };
+        let lacks = || parameter(cx.request.target(), name.as_bytes()).is_none();
+        (cx.request.method() == b"POST" && lacks()).then_some(*check_post)
+    }
+
+    /// What the expression looks at besides heads.
+    pub fn looks(&self) -> Looks {
+        self.expression.as_ref().map_or_else(Looks::default, |code| code.fetch.looks())
+    }
+
+    /// The hash of a request's key, if it has one.
+    pub fn hash(&self, cx: &StreamContext) -> Option<u32> {
+        let key: Cow<'_, [u8]> = match &*self.key {
+            // HAProxy can't hash what has no address either, and then refuses the connection.
+            HashKey::Source => return cx.source.map(|source| of_address(self.kind, source.ip())),
+            HashKey::Uri { len, depth, whole, path_only } => {
+                let target = cx.request.target();
+                let target = if *path_only { path_and_query(target).unwrap_or(target) } else { target };
+                uri_part(target, *len, *depth, *whole).into()
+            }
+            HashKey::UrlParam { name, .. } => match parameter(cx.request.target(), name.as_bytes()) {
+                Some(value) => value.into(),
+                None if cx.request.method() == b"POST" => {
+                    body_parameter(&cx.request_content.data, name.as_bytes())?.into()
+                }
+                None => return None,
+            },
+            HashKey::Header { name, domain_only } => {
+                let value = header_values(&cx.request, name.as_bytes(), false).next()?;
+                if *domain_only { main_domain(value) } else { value }.into()
+            }
+            HashKey::Sample(_) => self.expression.as_ref()?.value(cx)?.into_bytes(),
+        };
+        Some(hash(self.kind, &key))
+    }
+}
