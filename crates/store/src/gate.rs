@@ -129,7 +129,7 @@ impl Drop for Closed<'_> {
 const NOBODY: usize = usize::MAX;
 
 /// The number of this thread.
-fn thread_number() -> usize {
+pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
     MINE.with(|mine| *mine)

@@ -5,17 +5,18 @@
 //! once, never piecewise, so a granted section waits for nobody. A plain command that meets a held key becomes a ticket
 //! too, with the command inside: it is owned by the queues, so it runs when its turn comes even if its client has gone.
 //!
-//! While a ticket waits for one key, others may overtake it on its remaining keys, up to 64 times or for 10 ms; from
-//! then on it *reserves*: what comes later queues behind it. Tickets stand in all queues in the same order, because
-//! they enter with all stripes locked; a ticket waits only for granted ones and for reserving ones before it, hence
-//! there is no circle and nobody starves.
+//! While a ticket waits, others may overtake it, up to 64 times as the first in a queue or for 10 ms; from then on it
+//! *reserves*: what comes later queues behind it, and it is given its keys as soon as they are free. Until then a section
+//! is only *invited* to take them: it may sleep on another core, and keys that are given to who sleeps keep everybody
+//! until it has woken up. Tickets stand in all queues in the same order, because they enter with all stripes locked; a
+//! ticket waits only for granted ones and for reserving ones before it, hence there is no circle and nobody starves.
 //!
 //! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
 //! absence is all that plain commands pay.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use crate::gate::thread_number;
 use crate::park::{Finished, OwnedCommand};
 pub(crate) use crate::progress::Phase;
 use crate::progress::Progress;
@@ -65,11 +67,17 @@ pub(crate) struct Ticket {
     pub(crate) id: u64,
     /// Ordered by database and stripe; no key twice.
     pub(crate) keys: Vec<HeldKey>,
-    /// The parked command until it runs; a section's ticket has none.
+    /// Whether it is that of a section, which has no command inside.
+    is_section: bool,
+    /// The parked command until it runs.
     command: Mutex<Option<OwnedCommand>>,
     /// When it began to wait; a ticket that is granted at once has none.
     since: OnceLock<Instant>,
     overtaken: AtomicU32,
+    /// Who overtook it last: one that does so on several keys is counted once.
+    overtaken_by: AtomicU64,
+    /// The thread that polled its section last.
+    home: AtomicUsize,
     /// Its phase, with the reply of the parked command once that has finished.
     progress: Progress<Finished>,
     /// How long it ran, in microseconds.
@@ -95,9 +103,12 @@ impl Ticket {
         Ticket {
             id,
             keys,
+            is_section: command.is_none(),
             command: Mutex::new(command),
             since: OnceLock::new(),
             overtaken: AtomicU32::new(0),
+            overtaken_by: AtomicU64::new(NOBODY),
+            home: AtomicUsize::new(usize::MAX),
             progress: Progress::new(),
             worked_us: AtomicU64::new(0),
             aside: AtomicBool::new(false),
@@ -141,6 +152,27 @@ impl Ticket {
     /// Marks a waiting ticket as granted; false if it gave up. Called with the stripes of its keys locked.
     pub(crate) fn grant(&self) -> bool {
         self.progress.end_waiting(Phase::Granted)
+    }
+
+    /// Whether it is asked to take its keys when they are free, instead of being given them: a section that has not
+    /// begun, and may still be overtaken. What is given waits until its owner has woken up, and with it all behind.
+    pub(crate) fn is_to_be_invited(&self) -> bool {
+        self.is_section && !self.takes && !self.reserves()
+    }
+
+    /// Asks it to take its keys; false if it was asked and has not tried yet. The caller wakes.
+    pub(crate) fn invite(&self) -> bool {
+        self.progress.invite()
+    }
+
+    /// Whether it was asked to take its keys, and has not tried yet.
+    pub(crate) fn is_invited(&self) -> bool {
+        self.progress.is_invited()
+    }
+
+    /// Takes the invitation; the owner tries to have its keys afterwards.
+    pub(crate) fn take_invitation(&self) -> bool {
+        self.progress.take_invitation()
     }
 
     /// Whether its command may block its client, which then waits for more than a key.
@@ -202,13 +234,26 @@ impl Ticket {
 
     /// Registers who is woken by the next change. The caller looks at the phase afterwards.
     pub(crate) fn listen(&self, waker: &Waker) {
+        self.home.store(thread_number(), Ordering::Relaxed);
         self.progress.listen(waker);
+    }
+
+    /// Notes that somebody has its key before it.
+    fn note_overtaking(&self, by: u64) {
+        if by == NOBODY || self.overtaken_by.swap(by, Ordering::Relaxed) != by {
+            self.overtaken.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Wakes who waits for this ticket. The caller has no stripe locked.
     pub(crate) fn wake(&self) {
         assert_none_locked();
         self.progress.wake();
+    }
+
+    /// Whether it wants this key for itself.
+    fn excludes(&self, key: &[u8]) -> bool {
+        self.keys.iter().any(|held| *held.key == *key && held.mode == Mode::Exclusive)
     }
 
     fn reserves(&self) -> bool {
@@ -284,9 +329,10 @@ impl Hold {
 
     /// The waiting tickets before `id` that `mode` would overtake.
     fn overtaken<'a>(&'a self, id: u64, key: &'a [u8], mode: Mode) -> impl Iterator<Item = &'a Arc<Ticket>> {
-        self.queue.iter().take_while(move |ticket| ticket.id != id).filter(move |ticket| {
-            mode == Mode::Exclusive || ticket.keys.iter().any(|held| *held.key == *key && held.mode == Mode::Exclusive)
-        })
+        self.queue
+            .iter()
+            .take_while(move |ticket| ticket.id != id)
+            .filter(move |ticket| mode == Mode::Exclusive || ticket.excludes(key))
     }
 
     /// Puts a ticket into the queue.
@@ -299,8 +345,16 @@ impl Hold {
         self.queue.insert(place, ticket.clone());
     }
 
+    /// Whether `id` may have the key before those who wait for it. Only the first whom it would overtake is asked: the
+    /// others came later and have been overtaken less.
     fn may_pass(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.reserves())
+        self.is_free(id, mode) && self.overtaken(id, key, mode).next().is_none_or(|first| !first.reserves())
+    }
+
+    /// Whether a queued ticket is to try to have the key: not while one before it is to.
+    fn may_try(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        let first = self.overtaken(id, key, mode).next();
+        self.is_free(id, mode) && first.is_none_or(|first| !first.is_invited() && !first.reserves())
     }
 
     /// As [`may_pass`](Self::may_pass), of a section that has begun: it waits only behind others like it. Whoever
@@ -310,8 +364,27 @@ impl Hold {
     }
 
     fn note_overtaking(&self, id: u64, key: &[u8], mode: Mode) {
-        for ticket in self.overtaken(id, key, mode) {
-            ticket.overtaken.fetch_add(1, Ordering::Relaxed);
+        if let Some(first) = self.overtaken(id, key, mode).next() {
+            first.note_overtaking(id);
+        }
+    }
+
+    /// Those who may profit first now that the key is free: mostly one of them has its turn, and those behind it do not.
+    /// A section that this thread polls is preferred to those of others, which have to be woken up, as long as these may
+    /// be overtaken.
+    fn first_waiting(&self, key: &[u8], candidates: &mut Vec<Arc<Ticket>>) {
+        let Some(first) = self.queue.front() else { return };
+        let mut start = 0;
+        if self.queue.len() > 1 && first.is_to_be_invited() {
+            let here = thread_number();
+            let is_near = |ticket: &Arc<Ticket>| !ticket.is_section || ticket.home.load(Ordering::Relaxed) == here;
+            start = self.queue.iter().take(CANDIDATES_MAX).position(is_near).unwrap_or(0);
+        }
+        for ticket in self.queue.iter().skip(start).take(CANDIDATES_MAX) {
+            candidates.push(ticket.clone());
+            if ticket.excludes(key) {
+                break;
+            }
         }
     }
 
@@ -378,7 +451,7 @@ impl HoldTable {
         let hold = self.keys.get(key)?;
         let shared = hold.shared.iter().copied().find(|holder| mode == Mode::Exclusive && *holder != id);
         let held = hold.exclusive.filter(|holder| *holder != id).or(shared);
-        held.or_else(|| hold.overtaken(id, key, mode).find(|ticket| ticket.reserves()).map(|ticket| ticket.id))
+        held.or_else(|| hold.overtaken(id, key, mode).next().filter(|first| first.reserves()).map(|first| first.id))
     }
 
     /// Everybody but `id` who holds the key so that `id` cannot have it, and the sections before it that want it as one
@@ -441,6 +514,19 @@ impl HoldTable {
             && self.keys.get(key).is_none_or(|hold| hold.may_pass(id, key, mode))
     }
 
+    /// Whether a queued ticket is to try to have this key, as nobody before it is to.
+    pub(crate) fn may_try(&self, id: u64, key: &[u8], mode: Mode) -> bool {
+        self.everything.is_none_or(|holder| holder == id)
+            && self.keys.get(key).is_none_or(|hold| hold.may_try(id, key, mode))
+    }
+
+    /// Adds the first of those who wait for a key that nobody has for himself.
+    pub(crate) fn waiting_for_free(&self, key: &[u8], waiting: &mut Vec<Arc<Ticket>>) {
+        if let Some(hold) = self.keys.get(key).filter(|hold| hold.exclusive.is_none()) {
+            waiting.extend(hold.queue.iter().take(CANDIDATES_MAX).cloned());
+        }
+    }
+
     /// Whether a section that has begun could have this key, too.
     pub(crate) fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
         self.everything.is_none_or(|holder| holder == id)
@@ -458,7 +544,7 @@ impl HoldTable {
         }
     }
 
-    /// Takes a ticket off a key, be it granted or waiting, and adds those who may profit to `candidates`.
+    /// Takes a ticket off a key, be it granted or waiting, and adds those who may profit first to `candidates`.
     pub(crate) fn release(&mut self, id: u64, key: &[u8], candidates: &mut Vec<Arc<Ticket>>) {
         let Some(hold) = self.keys.get_mut(key) else { return };
         if hold.exclusive == Some(id) {
@@ -468,15 +554,7 @@ impl HoldTable {
         } else {
             hold.leave_queue(id);
         }
-        for ticket in hold.queue.iter().take(CANDIDATES_MAX) {
-            candidates.push(ticket.clone());
-            // A ticket that wants this key alone and no other will be granted, so those behind it gain nothing yet.
-            if let [only] = &ticket.keys[..]
-                && only.mode == Mode::Exclusive
-            {
-                break;
-            }
-        }
+        hold.first_waiting(key, candidates);
         if hold.is_idle() {
             self.keys.remove(key);
         }

@@ -34,6 +34,7 @@ mod gate;
 mod glob;
 mod hold;
 mod hyperloglog;
+mod invite;
 mod keys;
 mod keyspace;
 mod locks;

@@ -10,7 +10,7 @@
 use std::sync::PoisonError;
 use std::task::Waker;
 
-use super::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
+use super::sync::{AtomicBool, AtomicU8, Mutex, MutexGuard, Ordering};
 
 /// How far a ticket has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) enum Phase {
 /// The phase with what belongs to it.
 pub(crate) struct Progress<R> {
     phase: AtomicU8,
+    /// Who waits is to look by itself whether it may go on.
+    invited: AtomicBool,
     /// Never locked under a stripe's lock.
     waker: Mutex<Option<Waker>>,
     reply: Mutex<Option<R>>,
@@ -40,7 +42,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<R> Progress<R> {
     pub(crate) fn new() -> Progress<R> {
-        Progress { phase: AtomicU8::new(Phase::Waiting as u8), waker: Mutex::new(None), reply: Mutex::new(None) }
+        Progress {
+            phase: AtomicU8::new(Phase::Waiting as u8),
+            invited: AtomicBool::new(false),
+            waker: Mutex::new(None),
+            reply: Mutex::new(None),
+        }
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -55,6 +62,22 @@ impl<R> Progress<R> {
     /// Ends the waiting in this way; false if it has ended.
     pub(crate) fn end_waiting(&self, to: Phase) -> bool {
         self.phase.compare_exchange(Phase::Waiting as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Asks who waits to look by itself whether it may go on; false if it has been asked and has not looked yet. The
+    /// caller wakes.
+    pub(crate) fn invite(&self) -> bool {
+        !self.invited.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether who waits was asked to look, and has not yet.
+    pub(crate) fn is_invited(&self) -> bool {
+        self.invited.load(Ordering::SeqCst)
+    }
+
+    /// Takes the invitation, by who waits, after it has [listened](Self::listen) and before it looks.
+    pub(crate) fn take_invitation(&self) -> bool {
+        self.is_invited() && self.invited.swap(false, Ordering::SeqCst)
     }
 
     /// Leaves the reply. The caller wakes.

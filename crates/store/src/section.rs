@@ -122,6 +122,9 @@ impl Future for SectionWait {
             this.inner.enter_queues(ticket);
         }
         ticket.listen(context.waker());
+        if ticket.take_invitation() {
+            this.inner.accept(ticket);
+        }
         match ticket.phase() {
             Phase::Granted => {}
             Phase::Cancelled => {

@@ -5,7 +5,7 @@
 //! woken. Nothing here runs inside the gate or under a stripe's lock of its caller.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
-use crate::Inner;
 use crate::catalogue::{CommandSpec, Handler};
 use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Pass;
@@ -22,6 +21,7 @@ use crate::hold::{self, HeldKey, Mode, Phase, Ticket};
 use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
+use crate::{Inner, invite};
 
 /// What became of a key that a section wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,9 @@ pub(crate) struct Blocker {
     /// The name of who has it.
     pub(crate) owner: String,
 }
+
+/// Parked commands that have run, with what their tickets hold beyond their keys.
+type Ended = Vec<(Arc<Ticket>, Vec<HeldKey>)>;
 
 /// Locked stripes, in the order in which they were locked.
 type LockedList<'p> = SmallVec<[Locked<'p>; 4]>;
@@ -144,6 +147,39 @@ impl Inner {
             false => self.everything.note_change(),
         }
         granted
+    }
+
+    /// Asks a waiting section to take its keys, unless it has to wait for one of them; false if so. They are looked at one
+    /// after the other: whoever takes one meanwhile passes it on, and asks again.
+    fn invite(&self, ticket: &Arc<Ticket>) -> bool {
+        if ticket.is_invited() {
+            invite::wake_overdue();
+            return true;
+        }
+        let pass = self.gate.enter();
+        let may_try = ticket.keys.iter().all(|held| {
+            let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+            stripe.holds.as_deref().is_none_or(|holds| holds.may_try(ticket.id, &held.key, held.mode))
+        });
+        drop(pass);
+        if may_try && ticket.invite() {
+            invite::wake(ticket);
+        }
+        may_try
+    }
+
+    /// Lets a section that was invited have its keys if they are still free; whether it has them. If not, those behind it
+    /// are invited who were not because it was.
+    pub(crate) fn accept(&self, ticket: &Arc<Ticket>) -> bool {
+        if self.try_grant(ticket) {
+            return true;
+        }
+        let mut behind = self.waiting_for(ticket.keys.iter());
+        behind.retain(|candidate| !Arc::ptr_eq(candidate, ticket));
+        if self.pass_on_keys(behind) {
+            self.run_waiting();
+        }
+        false
     }
 
     /// Lets a section take one more key, without waiting for it.
@@ -249,8 +285,10 @@ impl Inner {
 
     /// Gives a key back that a section has got and does not want any more.
     pub(crate) fn drop_taken(&self, ticket: &Arc<Ticket>) {
-        let candidates = self.release(ticket, &[]);
-        self.pass_on_keys(candidates);
+        let first = self.release(ticket, &[]);
+        let mut ended = Ended::new();
+        self.give_turns_behind(first, ticket, &[], &mut ended);
+        self.pass_on_ended(ended);
     }
 
     /// Whether somebody waits for one of these keys.
@@ -292,36 +330,82 @@ impl Inner {
     /// Ends a ticket and those parked commands that thereby run. Returns whether a global section may now have its
     /// turn.
     pub(crate) fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
-        let candidates = self.release(&ticket, extra);
-        let may_go_alone = self.remove_ticket(&ticket);
-        self.pass_on_keys(candidates) | may_go_alone
+        let mut ended = Ended::new();
+        let may_go_alone = self.pass_on_one(&ticket, extra, &mut ended);
+        may_go_alone | self.pass_on_ended(ended)
     }
 
     /// Gives those their turn who may have it now, and those behind the parked commands that thereby run. Returns
     /// whether a global section may now have its turn.
-    pub(crate) fn pass_on_keys(&self, mut candidates: Vec<Arc<Ticket>>) -> bool {
+    pub(crate) fn pass_on_keys(&self, candidates: Vec<Arc<Ticket>>) -> bool {
+        let mut ended = Ended::new();
+        self.give_turns(candidates, &mut ended);
+        self.pass_on_ended(ended)
+    }
+
+    fn pass_on_ended(&self, mut ended: Ended) -> bool {
         let mut may_go_alone = false;
-        let mut ended: Vec<(Arc<Ticket>, Vec<HeldKey>)> = Vec::new();
-        loop {
-            for candidate in candidates.drain(..) {
-                if candidate.phase() != Phase::Waiting || !self.try_grant(&candidate) {
-                    continue;
-                }
-                if candidate.is_aside() {
-                    self.go_aside(candidate);
-                } else if candidate.is_command() {
-                    if let Some(extra) = self.run_granted(&candidate) {
-                        ended.push((candidate, extra));
-                    }
-                } else {
-                    candidate.wake();
-                }
-            }
-            let Some((next, extra)) = ended.pop() else { break };
-            candidates = self.release(&next, &extra);
-            may_go_alone |= self.remove_ticket(&next);
+        while let Some((next, extra)) = ended.pop() {
+            may_go_alone |= self.pass_on_one(&next, &extra, &mut ended);
         }
         may_go_alone
+    }
+
+    /// Ends one ticket. Those parked commands that thereby run are put to `ended`.
+    fn pass_on_one(&self, ticket: &Arc<Ticket>, extra: &[HeldKey], ended: &mut Ended) -> bool {
+        let first = self.release(ticket, extra);
+        let may_go_alone = self.remove_ticket(ticket);
+        self.give_turns_behind(first, ticket, extra, ended);
+        may_go_alone
+    }
+
+    /// Gives the first in the queues of a ticket's keys their turn, and others if one of them waits for another key, too.
+    fn give_turns_behind(&self, first: Vec<Arc<Ticket>>, ticket: &Ticket, extra: &[HeldKey], ended: &mut Ended) {
+        if !self.give_turns(first, ended) {
+            let behind = self.waiting_for(ticket.keys.iter().chain(extra));
+            self.give_turns(behind, ended);
+        }
+    }
+
+    /// Gives those their turn who may have it; false if one has to go on waiting.
+    fn give_turns(&self, candidates: Vec<Arc<Ticket>>, ended: &mut Ended) -> bool {
+        let mut all = true;
+        for candidate in candidates {
+            if candidate.phase() != Phase::Waiting {
+                continue;
+            }
+            if candidate.is_to_be_invited() {
+                all &= self.invite(&candidate);
+                continue;
+            }
+            if !self.try_grant(&candidate) {
+                all = false;
+            } else if candidate.is_aside() {
+                self.go_aside(candidate);
+            } else if candidate.is_command() {
+                if let Some(extra) = self.run_granted(&candidate) {
+                    ended.push((candidate, extra));
+                }
+            } else {
+                candidate.wake();
+            }
+        }
+        all
+    }
+
+    /// The first of those who wait for keys that nobody has for himself.
+    fn waiting_for<'k>(&self, keys: impl Iterator<Item = &'k HeldKey>) -> Vec<Arc<Ticket>> {
+        let mut waiting = Vec::new();
+        let pass = self.gate.enter();
+        for held in keys {
+            let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+            if let Some(holds) = stripe.holds.as_deref() {
+                holds.waiting_for_free(&held.key, &mut waiting);
+            }
+        }
+        let mut seen = HashSet::new();
+        waiting.retain(|ticket: &Arc<Ticket>| seen.insert(ticket.id));
+        waiting
     }
 
     /// Takes a ticket off its keys, and off those that it took later. Returns those who may profit.

@@ -20,8 +20,8 @@ mod sync {
 
 use std::task::{Poll, Wake, Waker};
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use claim::{By, Claim};
@@ -187,6 +187,45 @@ fn a_parked_command_s_reply_is_heard_of() {
             reply = progress.take_reply();
         }
         assert_eq!((reply, progress.take_reply()), (Some(7), None));
+    });
+}
+
+#[test]
+fn who_is_invited_has_its_key_or_is_invited_again() {
+    check(3, || {
+        let progress: Arc<Progress<u32>> = Arc::new(Progress::new());
+        let is_held = Arc::new(Mutex::new(true));
+        let (rung, waker) = alarm();
+        let releasing = {
+            let (progress, is_held) = (progress.clone(), is_held.clone());
+            move || {
+                *is_held.lock().expect("nobody panics") = false;
+                if progress.invite() {
+                    progress.wake();
+                }
+            }
+        };
+        let holder = {
+            let is_held = is_held.clone();
+            thread::spawn(move || {
+                releasing();
+                // Somebody may take it before who was invited does.
+                let overtakes = !std::mem::replace(&mut *is_held.lock().expect("nobody panics"), true);
+                if overtakes {
+                    releasing();
+                }
+            })
+        };
+        let poll = || {
+            progress.listen(&waker);
+            progress.take_invitation() && !std::mem::replace(&mut *is_held.lock().expect("nobody panics"), true)
+        };
+        let has_it = poll();
+        holder.join().expect("it ends");
+        if !has_it {
+            assert!(rung.0.load(Ordering::SeqCst) > 0, "nobody woke the section");
+            assert!(poll(), "the key is free, and who waits was not invited");
+        }
     });
 }
 

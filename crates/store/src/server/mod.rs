@@ -51,7 +51,7 @@ pub(crate) use rows::COMMANDS;
 
 use crate::config::ServerOptions;
 use crate::object::limits;
-use crate::{Stats, Store};
+use crate::{Stats, Store, invite};
 use batch::{Batch, Exit, Half};
 use client::{Client, Clients};
 use connection::{Connection, Workspace};
@@ -466,11 +466,21 @@ impl Worker {
         tokio::task::spawn_local(connection.run());
     }
 
-    /// Sends the replies that wait, whenever some do.
+    /// Sends the replies that wait, and wakes who was invited meanwhile, whenever there are some.
     async fn send_batches(self: Rc<Self>) {
+        /// However the task ends, nobody waits for it.
+        struct Unset;
+        impl Drop for Unset {
+            fn drop(&mut self) {
+                invite::unset_sender();
+            }
+        }
+        let _unset = Unset;
         std::future::poll_fn(|cx| {
             self.batch.set_sender(cx.waker());
+            invite::set_sender(cx.waker());
             self.send_batch();
+            invite::wake_all();
             std::task::Poll::<()>::Pending
         })
         .await;

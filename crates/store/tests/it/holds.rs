@@ -155,6 +155,69 @@ fn a_section_that_has_waited_for_long_is_not_overtaken_any_more() {
 }
 
 #[test]
+fn keys_are_not_kept_for_a_section_that_has_not_woken_up() {
+    let store = store();
+    let sleeps = Arc::new(Alarm::default());
+    let holder = block_on(exclusive(&store, &["a", "b"])).unwrap();
+    let mut sleeper = exclusive(&store, &["a", "b"]);
+    assert!(poll(&mut sleeper, &sleeps).is_pending());
+    drop(holder);
+    assert_eq!(sleeps.0.load(Ordering::SeqCst), 1);
+    let early = block_on(exclusive(&store, &["b"])).unwrap();
+    assert_eq!(ask(&store, "INCR a"), ":1\r\n");
+    // It is invited while `b` is taken, and again once it is free.
+    assert!(poll(&mut sleeper, &sleeps).is_pending());
+    drop(early);
+    assert_eq!(sleeps.0.load(Ordering::SeqCst), 2);
+    assert!(poll(&mut sleeper, &sleeps).is_ready());
+    assert_eq!(store.stats().tickets, 0);
+}
+
+#[test]
+fn who_fails_to_have_its_keys_does_not_keep_those_behind_it() {
+    let store = store();
+    let (sleeps, others) = (Arc::new(Alarm::default()), Arc::new(Alarm::default()));
+    let holder = block_on(exclusive(&store, &["a", "b"])).unwrap();
+    let mut sleeper = exclusive(&store, &["a", "b"]);
+    let mut behind = exclusive(&store, &["b", "c"]);
+    assert!(poll(&mut sleeper, &sleeps).is_pending());
+    assert!(poll(&mut behind, &others).is_pending());
+    drop(holder);
+    assert_eq!((sleeps.0.load(Ordering::SeqCst), others.0.load(Ordering::SeqCst)), (1, 0));
+    let _early = block_on(exclusive(&store, &["a"])).unwrap();
+    assert!(poll(&mut sleeper, &sleeps).is_pending());
+    assert_eq!(others.0.load(Ordering::SeqCst), 1, "b and c are free");
+    assert!(poll(&mut behind, &others).is_ready());
+}
+
+#[test]
+fn sections_of_one_thread_follow_each_other_only_so_often() {
+    let store = store();
+    let (far_alarm, near_alarm) = (Arc::new(Alarm::default()), Arc::new(Alarm::default()));
+    let mut current = block_on(exclusive(&store, &["a"])).unwrap();
+    let mut far = exclusive(&store, &["a"]);
+    thread::scope(|threads| {
+        threads.spawn(|| assert!(poll(&mut far, &far_alarm).is_pending()));
+    });
+    let mut before_it = 0;
+    loop {
+        let mut near = exclusive(&store, &["a"]);
+        assert!(poll(&mut near, &near_alarm).is_pending());
+        drop(current);
+        if far_alarm.0.load(Ordering::SeqCst) > 0 {
+            assert!(poll(&mut near, &near_alarm).is_pending());
+            break;
+        }
+        let Poll::Ready(Ok(next)) = poll(&mut near, &near_alarm) else { panic!("one of the two has its turn") };
+        current = next;
+        before_it += 1;
+    }
+    // More often than never, unless the machine has stood still for 10 ms.
+    assert!(before_it <= 64, "{before_it} went before it");
+    assert!(poll(&mut far, &far_alarm).is_ready());
+}
+
+#[test]
 fn a_key_declared_twice_is_held_once_in_the_stronger_mode() {
     let store = store();
     for modes in [[Mode::Shared, Mode::Exclusive], [Mode::Exclusive, Mode::Shared]] {
