@@ -100,6 +100,7 @@ fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 fn unreachable_rules(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     let sets = [
         (&proxy.tcp_request_connection, "tcp-request connection"),
+        (&proxy.tcp_request_session, "tcp-request session"),
         (&proxy.tcp_request_content, "tcp-request content"),
         (&proxy.tcp_response_content, "tcp-response content"),
         (&proxy.http_request, "http-request"),
@@ -141,6 +142,7 @@ fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
     let sets = [
         &proxy.tcp_request_connection,
+        &proxy.tcp_request_session,
         &proxy.tcp_request_content,
         &proxy.tcp_response_content,
         &proxy.http_request,

@@ -9,7 +9,7 @@ use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
 use crate::converter;
 use crate::limits;
-use crate::model::{Arg, ConverterCall, Expr, Position, VarName, VarScope};
+use crate::model::{Arg, ConverterCall, Expr, Position, TableKey, VarName, VarScope};
 use crate::section::table::is_known;
 use crate::unit;
 use crate::{Files, load_patterns, pattern, suggest};
@@ -39,6 +39,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) section: RefCell<Option<Arc<str>>>,
     /// The sides that this section has.
     pub(crate) sides: Cell<Sides>,
+    /// Stick tables by name, with what their keys are.
+    pub(crate) tables: HashMap<Arc<str>, TableKey>,
     /// The environment, for `env`.
     pub(crate) environment: HashMap<String, String>,
 }
@@ -96,6 +98,28 @@ impl StoreNames<'_> {
 }
 
 impl StoreNames<'_> {
+    /// Checks that a stick table exists; an empty name is that of the section.
+    pub(crate) fn find_table(&self, name: &str) -> Result<(Arc<str>, TableKey), (String, Option<String>)> {
+        if self.any_store {
+            return Ok((name.into(), TableKey::Ip));
+        }
+        let own = self.section.borrow();
+        let wanted = match (name, &*own) {
+            ("", Some(own)) => own,
+            ("", None) => return Err(("a table must be named here".to_owned(), None)),
+            _ => name,
+        };
+        if let Some((name, key)) = self.tables.get_key_value(wanted) {
+            return Ok((name.clone(), *key));
+        }
+        let near = suggest::nearest(wanted, self.tables.keys().map(|name| &**name));
+        let hint = near.map(|near| format!("did you mean '{near}'?"));
+        Err((
+            format!("unable to find table '{wanted}'"),
+            hint.or_else(|| Some("give the section a 'stick-table'".into())),
+        ))
+    }
+
     /// Checks that a frontend, backend or server exists; an empty name is the section that it stands in.
     fn find_proxy(&self, kind: ArgKind, name: &str) -> Result<(), (String, Option<String>)> {
         let near = |names: &mut dyn Iterator<Item = &str>| {
@@ -417,6 +441,10 @@ impl ExpressionReader<'_> {
                 Problem::new(open, format!("argument 1 of '{name}': {message}")).hint(hint)
             })?;
         }
+        let own_table = required > 0 && raw.len() + 1 == required && kinds.get(required - 1) == Some(&ArgKind::Table);
+        if own_table {
+            raw.push((open, Vec::new()));
+        }
         if raw.len() > kinds.len() {
             let (offset, _) = raw[kinds.len()];
             let message = match kinds.len() {
@@ -434,8 +462,11 @@ impl ExpressionReader<'_> {
         let mut args = Vec::with_capacity(raw.len());
         for (index, (offset, bytes)) in raw.iter().enumerate() {
             let value = String::from_utf8_lossy(bytes);
-            if value.is_empty() && (index >= required || kinds[index] != ArgKind::Str) && kinds[index] != ArgKind::Store
-            {
+            let may_be_empty = match kinds[index] {
+                ArgKind::Str | ArgKind::Table => index < required,
+                kind => kind == ArgKind::Store,
+            };
+            if value.is_empty() && !may_be_empty {
                 if index < required {
                     let message = format!("argument {} of '{name}' is missing", index + 1);
                     return Err(Problem::new(*offset, message));
@@ -491,6 +522,7 @@ impl ExpressionReader<'_> {
                 self.stores.find_proxy(kind, value)?;
                 Arg::Str(value.into())
             }
+            ArgKind::Table => Arg::Table(self.stores.find_table(value)?.0),
             ArgKind::Operand => match variable(value) {
                 Ok(name) => Arg::Var(name),
                 Err(_) => match value.strip_prefix('+').unwrap_or(value).parse() {
@@ -659,7 +691,8 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "sc0_conn_cnt", "'sc0_conn_cnt' is not supported yet");
+        refused(place, "sc_glitch_cnt(0)", "'sc_glitch_cnt' is not supported yet");
+        refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");
         refused(place, "bin(0g)", "not hexadecimal");
         refused(place, "ipv4(::1)", "no IPv4 address");
@@ -709,8 +742,9 @@ mod tests {
         for converter in [Converter::Lower, Converter::StoreIncr, Converter::Word] {
             assert_eq!(ConverterRow::of(converter).converter, converter);
         }
-        // As many rows as variants: the last variant's number counts them.
-        assert_eq!(FetchRow::all().len(), Fetch::Lua as usize + 1);
+        for row in FetchRow::all() {
+            assert_eq!(FetchRow::of(row.fetch).names, row.names);
+        }
         for row in ConverterRow::all() {
             assert_eq!(ConverterRow::of(row.converter).converter, row.converter);
         }

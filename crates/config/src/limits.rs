@@ -26,3 +26,7 @@ pub const LOG_RANGES: usize = 64;
 pub const CAPTURES: usize = 1024;
 /// Bytes that one capture slot may keep.
 pub const CAPTURE_BYTES: i64 = 65536;
+/// Tracked counters of a stream and of a session, each; HAProxy's `tune.stick-counters`.
+pub const TRACKED_COUNTERS: usize = 3;
+/// Elements of an array in a stick table.
+pub const COUNTER_ELEMENTS: usize = 100;

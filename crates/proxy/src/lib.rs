@@ -18,6 +18,7 @@ pub mod sample;
 pub mod server;
 mod session;
 pub mod stats;
+pub mod stick;
 pub mod stream;
 pub mod time_zone;
 pub mod worker;

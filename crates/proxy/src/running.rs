@@ -18,6 +18,7 @@ use crate::process::Process;
 use crate::rule::{CompileError, ProxyRules};
 use crate::sample::FetchScope;
 use crate::server::{BackendShared, IdleConnections, ServerRun, build_backend};
+use crate::stick::Table;
 
 /// The stores and engines that rules and scripts may name.
 pub type Engines = HashMap<Arc<str>, Arc<dyn Engine>>;
@@ -40,6 +41,8 @@ pub struct Running {
     pub process: Arc<Process>,
     /// Commands of the stats socket that scripts added.
     pub commands: Registry,
+    /// Every proxy's sides, and the stick tables.
+    pub directory: Arc<Directory>,
     /// Each worker's idle server connections, by worker.
     pub idle: Box<[Arc<IdleConnections>]>,
 }
@@ -67,7 +70,9 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         .zip(&config.proxies)
         .map(|(index, proxy)| Arc::new(Sides::new(proxy, workers, fullconn(&config, ProxyId(index), limit))));
     let sides = sides.collect();
-    let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides });
+    let tables = config.proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());
+    let tables = tables.map(|table| Arc::new(Table::new(table))).collect();
+    let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides, tables });
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     for (index, proxy) in config.proxies.iter().enumerate() {
@@ -96,6 +101,7 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         logger: parts.logger,
         process: parts.process,
         commands: Registry::default(),
+        directory,
         idle: (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
     });
     if let Some(lua) = &running.lua {
@@ -148,6 +154,8 @@ pub struct Directory {
     pub process: Arc<Process>,
     /// By [`ProxyId`].
     pub proxies: Vec<Arc<Sides>>,
+    /// Stick tables, in the order of the file.
+    pub tables: Vec<Arc<Table>>,
 }
 
 /// The two sides of a proxy and its servers: all of it that is counted and changes.
@@ -192,6 +200,11 @@ impl Directory {
     /// The frontend or listen of this name.
     pub fn frontend(&self, name: &str) -> Option<&Arc<Sides>> {
         self.proxies.iter().find(|sides| sides.kind != ProxyKind::Backend && &*sides.name == name)
+    }
+
+    /// The stick table of this name.
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        self.tables.iter().find(|table| &*table.name == name)
     }
 
     /// The backend or listen of this name.

@@ -23,6 +23,7 @@ use crate::process::Phase;
 use crate::rule::{self, Hook, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::VarMap;
+use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
 use crate::stream::{Active, Buffer, Fault, Invalid, Socket, Timer, tcp};
 use crate::worker::{SessionPlace, Worker};
@@ -38,9 +39,10 @@ pub(crate) struct Session {
     pub(crate) timer: Timer,
     /// `sess.` variables between two streams.
     pub(crate) variables: VarMap,
+    /// What its rules track.
+    pub(crate) tracked: Tracked,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
-    pub(crate) accepted_at: SystemTime,
     pub(crate) accepted: Instant,
     /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
     pub(crate) last_active: Instant,
@@ -64,9 +66,9 @@ impl Session {
             input: Buffer::default(),
             timer: Timer::default(),
             variables: VarMap::default(),
+            tracked: Tracked::default(),
             peer,
             local,
-            accepted_at: worker.wall_clock(accepted),
             accepted,
             last_active: accepted,
             requests: 0,
@@ -79,6 +81,11 @@ impl Session {
     /// The worker.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.place.worker()
+    }
+
+    /// When it was accepted, by the wall clock.
+    pub(crate) fn accepted_at(&self) -> SystemTime {
+        self.worker().wall_clock(self.accepted)
     }
 
     /// Keeps what is in the buffer as the frontend's last invalid request.
@@ -172,11 +179,14 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         let counters = session.frontend().frontend.figures.at(index);
         counters.conn_tot.add(1);
         counters.conn_rate.add(now, 1);
-        if !session.frontend().rules.tcp_request_connection.is_empty() && !Box::pin(admit(&mut session)).await {
-            session.frontend().frontend.figures.at(index).dcon.add(1);
+        let rules = &session.frontend().rules;
+        if (!rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty())
+            && !Box::pin(admit(&mut session)).await
+        {
             return;
         }
         session.frontend().frontend.figures.at(index).session(now);
+        Tracked::count(&Tracked::default(), &session.tracked, Counted::Session);
         match session.frontend().config.mode {
             Mode::Tcp => {
                 let watch = session.place.watch();
@@ -187,16 +197,28 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     }
 }
 
-/// Runs `tcp-request connection`; `false`: the connection is refused.
+/// Runs `tcp-request connection` and `tcp-request session`; `false`: the connection is refused.
 async fn admit(session: &mut Session) -> bool {
     let mut stream = Active::take(session);
     // A connection is not a stream yet: it has no unique id.
     stream.cx.making_unique_id.set(true);
     let worker = session.worker().clone();
-    let rules = &session.frontend().rules.tcp_request_connection;
-    let verdict = rule::run(rules, Hook::TcpRequestConnection, &mut stream.cx, &worker).await;
+    let (frontend, rules) = (&session.frontend().frontend, &session.frontend().rules);
+    let counters = frontend.figures.at(worker.index);
+    let sets = [
+        (&rules.tcp_request_connection, Hook::TcpRequestConnection, &counters.dcon),
+        (&rules.tcp_request_session, Hook::TcpRequestSession, &counters.dses),
+    ];
+    let mut admitted = true;
+    for (rules, hook, refused) in sets {
+        if !matches!(rule::run(rules, hook, &mut stream.cx, &worker).await, Verdict::Continue) {
+            refused.add(1);
+            admitted = false;
+            break;
+        }
+    }
     stream.finish(session);
-    matches!(verdict, Verdict::Continue)
+    admitted
 }
 
 /// What waiting for a request gave.
@@ -350,6 +372,10 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
         counters.req_tot.add(1);
     }
     let mut stream = Active::take(session);
+    if !silent || code == 408 {
+        stream.cx.count(Counted::Request);
+        stream.cx.count(Counted::Error);
+    }
     stream.cx.log.no_request = true;
     note_start(session, &mut stream, started);
     stream.cx.log.status = i32::from(code);

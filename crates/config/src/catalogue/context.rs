@@ -35,6 +35,8 @@ impl Contexts {
     pub const HTTP_REQUEST: Contexts = Contexts(1 << 13);
     /// Actions of `http-response`.
     pub const HTTP_RESPONSE: Contexts = Contexts(1 << 14);
+    /// Actions of `tcp-request session`.
+    pub const TCP_SESSION: Contexts = Contexts(1 << 15);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -62,7 +64,7 @@ impl Contexts {
 
     /// The names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 16] = [
+        const NAMES: [(Contexts, &str); 17] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -75,6 +77,7 @@ impl Contexts {
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),
+            (Contexts::TCP_SESSION, "tcp-request session"),
             (Contexts::TCP_REQUEST, "tcp-request content"),
             (Contexts::TCP_RESPONSE, "tcp-response content"),
             (Contexts::HTTP_REQUEST, "http-request"),

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use sluicegate_pattern::{Method, ValueType};
 
+use super::counter::{CounterFigure, table_rows};
 use super::{ArgKind, Output};
 use crate::model::MapGives;
 
@@ -86,12 +87,15 @@ pub enum Converter {
     UnsetVar,
     /// `map` and its kin: how keys are compared, and what is given.
     Map(Method, MapGives),
+    /// What an entry of a stick table holds.
+    Table(CounterFigure),
     StoreGet,
     StoreIncr,
     Lua,
 }
 
 /// A converter's row.
+#[derive(Clone, Copy)]
 pub(crate) struct ConverterRow {
     pub(crate) name: &'static str,
     pub(crate) converter: Converter,
@@ -109,20 +113,25 @@ pub(crate) struct ConverterRow {
 
 impl ConverterRow {
     pub(crate) fn all() -> &'static [ConverterRow] {
-        ROWS
+        static ALL: OnceLock<Vec<ConverterRow>> = OnceLock::new();
+        ALL.get_or_init(|| {
+            let mut rows = ROWS.to_vec();
+            table_rows(&mut rows);
+            rows
+        })
     }
 
     /// The row of a name.
     pub(crate) fn find(name: &str) -> Option<&'static ConverterRow> {
         static INDEX: OnceLock<HashMap<&'static str, &'static ConverterRow>> = OnceLock::new();
-        INDEX.get_or_init(|| ROWS.iter().map(|row| (row.name, row)).collect()).get(name).copied()
+        INDEX.get_or_init(|| ConverterRow::all().iter().map(|row| (row.name, row)).collect()).get(name).copied()
     }
 
     /// The row of a converter.
     pub(crate) fn of(converter: Converter) -> &'static ConverterRow {
         static INDEX: OnceLock<HashMap<Converter, &'static ConverterRow>> = OnceLock::new();
         // `map` is another name of `map_str`; the first one is the row.
-        let index = INDEX.get_or_init(|| ROWS.iter().rev().map(|row| (row.converter, row)).collect());
+        let index = INDEX.get_or_init(|| ConverterRow::all().iter().rev().map(|row| (row.converter, row)).collect());
         index.get(&converter).copied().expect("every converter has a row, which a test asserts")
     }
 }
@@ -132,7 +141,7 @@ pub fn converter_for_scripts(name: &str) -> Option<Converter> {
     static INDEX: OnceLock<HashMap<String, Converter>> = OnceLock::new();
     let index = INDEX.get_or_init(|| {
         // A script calls its own functions itself.
-        let rows = ROWS.iter().filter(|row| row.converter != Converter::Lua);
+        let rows = ConverterRow::all().iter().filter(|row| row.converter != Converter::Lua);
         rows.map(|row| (row.name.replace(['-', '.', '+'], "_"), row.converter)).collect()
     });
     index.get(name).copied()

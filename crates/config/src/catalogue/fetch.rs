@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use super::counter::{CounterFigure, CounterOf, counter_rows};
 use super::fetch_rows::ROWS;
 use super::{ArgKind, Output};
 
@@ -249,6 +250,11 @@ pub enum Fetch {
     ResBody,
     ResBodyLen,
     ResBodySize,
+    // Stick tables.
+    TableCnt,
+    TableAvail,
+    /// What a tracked counter, or the entry of the client's address, holds.
+    Counter(CounterOf, CounterFigure),
     // A script's.
     Lua,
 }
@@ -395,6 +401,8 @@ impl Sides {
 pub(crate) enum Place {
     /// `tcp-request connection`.
     TcpConnection,
+    /// `tcp-request session`.
+    TcpSession,
     /// `tcp-request content`.
     TcpRequest,
     /// `http-request` and `redirect`.
@@ -416,8 +424,9 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [Place; 9] = [
+    const ALL: [Place; 10] = [
         Place::TcpConnection,
+        Place::TcpSession,
         Place::TcpRequest,
         Place::HttpRequest,
         Place::UseBackend,
@@ -436,6 +445,7 @@ impl Place {
         match self {
             Place::TcpConnection => Needs::CLIENT,
             Place::Balance => request.or(Needs::BACKEND),
+            Place::TcpSession => Needs::CLIENT.or(Needs::SESSION),
             Place::TcpRequest | Place::HttpRequest | Place::UniqueId if sides.back => request.or(Needs::BACKEND),
             Place::TcpRequest | Place::HttpRequest | Place::UniqueId | Place::UseBackend => request,
             Place::TcpResponse | Place::HttpResponse => {
@@ -448,12 +458,13 @@ impl Place {
 
     /// Whether an evaluation may wait.
     pub(crate) fn may_wait(self) -> bool {
-        !matches!(self, Place::TcpConnection | Place::UniqueId | Place::Balance | Place::Log)
+        !matches!(self, Place::TcpConnection | Place::TcpSession | Place::UniqueId | Place::Balance | Place::Log)
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Place::TcpConnection => "tcp-request connection",
+            Place::TcpSession => "tcp-request session",
             Place::TcpRequest => "tcp-request content",
             Place::HttpRequest => "http-request",
             Place::UseBackend => "use_backend",
@@ -479,6 +490,7 @@ impl Place {
 }
 
 /// A fetch's row.
+#[derive(Clone, Copy)]
 pub(crate) struct FetchRow {
     /// Its names, the manual's first.
     pub(crate) names: &'static [&'static str],
@@ -497,7 +509,12 @@ pub(crate) struct FetchRow {
 
 impl FetchRow {
     pub(crate) fn all() -> &'static [FetchRow] {
-        ROWS
+        static ALL: OnceLock<Vec<FetchRow>> = OnceLock::new();
+        ALL.get_or_init(|| {
+            let mut rows = ROWS.to_vec();
+            counter_rows(&mut rows);
+            rows
+        })
     }
 
     /// The row of a name or alias. `hdr` and `payload` mean the response where only that is at hand, but not as the
@@ -506,7 +523,7 @@ impl FetchRow {
         static INDEX: OnceLock<HashMap<&'static str, usize>> = OnceLock::new();
         let index = INDEX.get_or_init(|| {
             let names = |(i, row): (usize, &FetchRow)| row.names.iter().map(move |n| (*n, i)).collect::<Vec<_>>();
-            ROWS.iter().enumerate().flat_map(names).collect()
+            FetchRow::all().iter().enumerate().flat_map(names).collect()
         });
         let name = match name {
             "hdr" if place.is_response() && !acl => "res.hdr",
@@ -514,7 +531,7 @@ impl FetchRow {
             "payload_lv" if place.is_response() && !acl => "res.payload_lv",
             name => name,
         };
-        index.get(name).map(|i| &ROWS[*i])
+        index.get(name).map(|i| &FetchRow::all()[*i])
     }
 
     /// The fetch by a script's name: the catalogue's with `.`, `-` and `+` turned into `_`.
@@ -522,13 +539,15 @@ impl FetchRow {
         static INDEX: OnceLock<HashMap<String, Fetch>> = OnceLock::new();
         let index = INDEX.get_or_init(|| {
             let names = |row: &'static FetchRow| row.names.iter().map(|name| (script_name(name), row.fetch));
-            ROWS.iter().filter(|row| row.fetch != Fetch::Lua).flat_map(names).collect()
+            FetchRow::all().iter().filter(|row| row.fetch != Fetch::Lua).flat_map(names).collect()
         });
         index.get(name).copied()
     }
 
     /// The row of a fetch.
     pub(crate) fn of(fetch: Fetch) -> &'static FetchRow {
-        ROWS.iter().find(|row| row.fetch == fetch).expect("every fetch has a row, which a test asserts")
+        static INDEX: OnceLock<HashMap<Fetch, usize>> = OnceLock::new();
+        let index = INDEX.get_or_init(|| FetchRow::all().iter().enumerate().map(|(at, row)| (row.fetch, at)).collect());
+        index.get(&fetch).map(|at| &FetchRow::all()[*at]).expect("every fetch has a row, which a test asserts")
     }
 }

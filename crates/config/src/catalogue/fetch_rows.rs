@@ -107,6 +107,9 @@ pub(super) static ROWS: &[FetchRow] = &[
     row(&["bc_be_queue"], Fetch::BcBeQueue, &[], 0, O::Int, SERVER, "How many requests were before this one in the backend's queue (%bq)."),
     row(&["bc_srv_queue"], Fetch::BcSrvQueue, &[], 0, O::Int, SERVER, "How many requests were before this one in the server's queue (%sq)."),
 
+    row(&["table_cnt"], Fetch::TableCnt, &[A::Table], 1, O::Int, NOTHING, "Entries of a stick table."),
+    row(&["table_avl", "table_avail"], Fetch::TableAvail, &[A::Table], 1, O::Int, NOTHING, "Entries that a stick table has room for."),
+
     // 7.3.3: connections.
     row(&["src"], Fetch::Src, &[], 0, O::Ip, CLIENT, "The client's address."),
     row(&["src_port"], Fetch::SrcPort, &[], 0, O::Int, CLIENT, "The client's port."),

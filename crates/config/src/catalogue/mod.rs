@@ -5,12 +5,14 @@
 
 mod context;
 mod converter;
+mod counter;
 mod fetch;
 mod fetch_rows;
 pub mod known;
 
 pub use context::Contexts;
 pub use converter::{Converter, converter_for_scripts};
+pub use counter::{CounterFigure, CounterOf};
 pub use fetch::Fetch;
 
 pub(crate) use converter::ConverterRow;
@@ -47,6 +49,8 @@ pub enum ArgKind {
     Backend,
     /// `[BACKEND/]SERVER`.
     Server,
+    /// A stick table's name; the section's own if empty.
+    Table,
     /// An integer, or a variable that holds one.
     Operand,
     /// An IPv4 network mask or the number of its bits; typed as the mask's integer.
@@ -73,6 +77,7 @@ impl ArgKind {
             ArgKind::Frontend => "frontend",
             ArgKind::Backend => "backend",
             ArgKind::Server => "server",
+            ArgKind::Table => "table",
             ArgKind::Operand => "integer or variable",
             ArgKind::Mask4 => "IPv4 mask",
             ArgKind::Mask6 => "IPv6 mask",

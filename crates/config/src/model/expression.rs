@@ -150,6 +150,8 @@ pub enum Arg {
     Time(Duration),
     /// A store or engine, by name; it exists.
     Store(Arc<str>),
+    /// A stick table, by name; it exists.
+    Table(Arc<str>),
     /// A map file, read and indexed.
     Map(MapUse),
     /// A regular expression.

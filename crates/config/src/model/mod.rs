@@ -17,6 +17,7 @@ mod expression;
 mod log;
 mod proxy;
 mod rule;
+mod stick;
 
 pub use balance::*;
 pub use error::*;
@@ -24,6 +25,7 @@ pub use expression::*;
 pub use log::*;
 pub use proxy::*;
 pub use rule::*;
+pub use stick::*;
 
 /// Where a word stands: the file as the user named it, line and column from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Acl, Affinity, Balance, ErrorPages, HashType, LogTarget, Logging, Position, ProxyId, Rule, ServerHashKey,
-    StatsSocket, UseBackend,
+    StatsSocket, StickTable, UseBackend,
 };
 
 /// What a proxy section is.
@@ -62,6 +62,8 @@ pub struct Proxy {
     pub acls: Vec<Acl>,
     /// `tcp-request connection` (frontend side).
     pub tcp_request_connection: Vec<Rule>,
+    /// `tcp-request session` (frontend side).
+    pub tcp_request_session: Vec<Rule>,
     /// `tcp-request content`.
     pub tcp_request_content: Vec<Rule>,
     /// `tcp-request inspect-delay`.
@@ -96,6 +98,8 @@ pub struct Proxy {
     pub redispatch: Option<i32>,
     /// `http-reuse`.
     pub http_reuse: HttpReuse,
+    /// `stick-table`.
+    pub stick_table: Option<StickTable>,
     /// `errorfile`, `errorloc`, `errorfiles`: what stands for built-in pages.
     pub errors: ErrorPages,
 }

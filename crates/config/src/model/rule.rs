@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Condition, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId};
+use super::{Condition, CounterChange, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId, Track};
 
 /// `use_backend NAME|FORMAT [if …]`.
 #[derive(Clone, Debug)]
@@ -60,6 +60,10 @@ pub enum Action {
     },
     /// `set-log-level`.
     SetLogLevel(LogLevel),
+    /// `track-scN`.
+    Track(Track),
+    /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`.
+    ChangeCounter(CounterChange),
     /// `redirect location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [set-cookie C] [clear-cookie C]`.
     Redirect(Redirect),
     /// `set-header NAME FORMAT`.

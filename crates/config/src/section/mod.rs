@@ -7,6 +7,7 @@ mod log;
 pub(crate) mod proxy;
 pub(crate) mod rule;
 mod server;
+mod stick;
 mod store;
 pub(crate) mod table;
 

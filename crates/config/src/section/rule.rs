@@ -10,8 +10,9 @@ use crate::diagnostic::Diagnostics;
 use crate::expression::{ExpressionReader, Problem, variable};
 use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, BodyWait, Capture, Condition, EditPatterns, FormatPart, LogFormat, LuaAction, OnError, PatternEdit,
-    Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, VarName,
+    AclRef, Action, BodyWait, Capture, Condition, CounterChange, CounterValue, DataKind, EditPatterns, FormatPart,
+    LogFormat, LuaAction, OnError, PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall,
+    Track, VarName,
 };
 use crate::section::error;
 use crate::section::log;
@@ -39,7 +40,9 @@ pub(crate) struct ActionReader<'a, 'b> {
 pub(crate) struct ActionParser(fn(&mut ActionReader<'_, '_>) -> Option<Action>);
 
 const HTTP: Contexts = Contexts::HTTP_REQUEST.or(Contexts::HTTP_RESPONSE);
-const TCP: Contexts = Contexts::TCP_CONNECTION.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
+const EARLY: Contexts = Contexts::TCP_CONNECTION.or(Contexts::TCP_SESSION);
+const TCP: Contexts = EARLY.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
+const ANY: Contexts = TCP.or(HTTP);
 
 const fn row(
     name: &'static str,
@@ -116,6 +119,24 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         Some(Action::Reject)
     }),
     row("return", HTTP, REPLY, "Answers from here.", |a| a.reply(200, false).map(Action::Return)),
+    row("sc-add-gpc", ANY, "(ELEMENT,N) NUMBER|EXPRESSION", "Raises an element of a tracked counter's gpc.", |a| {
+        a.counter(DataKind::Gpc, true, None)
+    }),
+    row("sc-inc-gpc", ANY, "(ELEMENT,N)", "Raises an element of a tracked counter's gpc by 1.", |a| {
+        a.counter(DataKind::Gpc, true, Some(1))
+    }),
+    row("sc-inc-gpc0", ANY, "(N)", "Raises a tracked counter's gpc0 by 1.", |a| {
+        a.counter(DataKind::Gpc0, false, Some(1))
+    }),
+    row("sc-inc-gpc1", ANY, "(N)", "Raises a tracked counter's gpc1 by 1.", |a| {
+        a.counter(DataKind::Gpc1, false, Some(1))
+    }),
+    row("sc-set-gpt", ANY, "(ELEMENT,N) NUMBER|EXPRESSION", "Sets an element of a tracked counter's gpt.", |a| {
+        a.counter(DataKind::Gpt, true, None)
+    }),
+    row("sc-set-gpt0", ANY, "(N) NUMBER|EXPRESSION", "Sets a tracked counter's gpt0.", |a| {
+        a.counter(DataKind::Gpt0, false, None)
+    }),
     row("set-header", HTTP, "NAME FORMAT", "Adds a header field and removes all others of its name.", |a| {
         let name = header_name(a.reader, a.line, a.next)?;
         let format = a.format(a.next + 1, "a value")?;
@@ -177,6 +198,14 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "Lets a service answer that a script registered with core.register_service.",
         |a| a.service(),
     ),
+    row(
+        "track-scN",
+        ANY,
+        "EXPRESSION [table NAME]",
+        "Counts the connection, session or request under a key of a stick table from here on, as counter N (0 to 2). A \
+         number that tracks already stays as it is.",
+        |a| a.track(),
+    ),
     row("unset-var", HTTP.or(TCP), "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
     row(
         "wait-for-body",
@@ -190,6 +219,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
 fn context(place: Place) -> Contexts {
     match place {
         Place::TcpConnection => Contexts::TCP_CONNECTION,
+        Place::TcpSession => Contexts::TCP_SESSION,
         Place::TcpRequest => Contexts::TCP_REQUEST,
         Place::TcpResponse => Contexts::TCP_RESPONSE,
         Place::HttpResponse => Contexts::HTTP_RESPONSE,
@@ -213,7 +243,13 @@ pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, plac
         None => (word, None),
     };
     let lua = name.starts_with("lua.");
-    let found = ACTIONS.find(if lua { "lua.NAME" } else { name }, "").map(|(row, _)| row);
+    let track = name.strip_prefix("track-sc").is_some_and(|number| number.parse::<u32>().is_ok());
+    let found = match name {
+        _ if lua => "lua.NAME",
+        _ if track => "track-scN",
+        name => name,
+    };
+    let found = ACTIONS.find(found, "").map(|(row, _)| row);
     let Some(row) = found.filter(|row| row.contexts.intersects(context(place))) else {
         unknown(reader, line, start, name, place, found.is_some());
         return None;
@@ -521,6 +557,63 @@ impl ActionReader<'_, '_> {
         Some(Action::Capture { expr, slot, response })
     }
 
+    fn track(&mut self) -> Option<Action> {
+        let slot = self.slot(&self.line.text(self.name_at)["track-sc".len()..])?;
+        let key = self.expression()?;
+        let (mut name, mut at) = ("", self.name_at);
+        if self.line.text(self.next) == "table" {
+            at = self.value("table")?;
+            name = self.line.text(at);
+            self.next += 2;
+        }
+        let what = format!("track-sc{slot}");
+        let table = self.reader.table_for(&what, name, self.line.at(at), &key)?;
+        Some(Action::Track(Track { slot, key, table }))
+    }
+
+    /// The number of a tracked counter.
+    fn slot(&mut self, text: &str) -> Option<usize> {
+        match unit::integer(text, 0, limits::TRACKED_COUNTERS as i64 - 1) {
+            Ok(slot) => Some(slot as usize),
+            Err(message) => {
+                let message = format!("'{}': the number of a tracked counter: {message}", self.name());
+                self.reader.diagnostics.error(self.line.at(self.name_at), message);
+                None
+            }
+        }
+    }
+
+    /// `(N)` or `(ELEMENT,N)`, then a value unless it is known.
+    fn counter(&mut self, kind: DataKind, array: bool, by: Option<u32>) -> Option<Action> {
+        let inside = self.inside.unwrap_or_default();
+        let (element, slot) = match (array, inside.split_once(',')) {
+            (true, Some((element, slot))) => (element.trim(), slot.trim()),
+            (true, None) => {
+                self.missing(self.name_at, "an element and a counter in parentheses, as in '(0,1)'");
+                return None;
+            }
+            (false, _) => ("0", inside),
+        };
+        let slot = self.slot(slot)?;
+        let element = match unit::integer(element, 0, limits::COUNTER_ELEMENTS as i64 - 1) {
+            Ok(element) => element as u32,
+            Err(message) => {
+                let message = format!("'{}': the element: {message}", self.name());
+                self.reader.diagnostics.error(self.line.at(self.name_at), message);
+                return None;
+            }
+        };
+        let by = match (by, self.line.text(self.next).parse::<u32>()) {
+            (Some(by), _) => CounterValue::Int(by),
+            (None, Ok(number)) => {
+                self.next += 1;
+                CounterValue::Int(number)
+            }
+            (None, Err(_)) => CounterValue::Expr(self.expression()?),
+        };
+        Some(Action::ChangeCounter(CounterChange { slot, kind, element, by }))
+    }
+
     /// `(FILE)`, a key, and a value for `set-map`.
     fn edit_patterns(&mut self, edit: PatternEdit) -> Option<Action> {
         let file = self.inside.unwrap_or_default();
@@ -706,6 +799,7 @@ pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {
     };
     let sets = [
         &mut proxy.tcp_request_connection,
+        &mut proxy.tcp_request_session,
         &mut proxy.tcp_request_content,
         &mut proxy.tcp_response_content,
         &mut proxy.http_request,

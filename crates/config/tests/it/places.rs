@@ -15,6 +15,7 @@ use crate::support::load;
 
 /// What 2.6 does not know, or by a name of its own.
 const LATER: &[&str] = &[
+    "table_avail",
     "accept_date",
     "act_conns",
     "bc.timer.connect",
@@ -57,6 +58,7 @@ const ACL_KEYWORDS: &[(&str, &str)] =
 
 /// Columns of the table that `haproxy -dKsmp` prints.
 const FE_CONNECTION: usize = 0;
+const FE_SESSION: usize = 1;
 const FE_CONTENT: usize = 2;
 const FE_REQUEST: usize = 3;
 const FE_BACKEND: usize = 5;
@@ -80,6 +82,8 @@ struct Spot(&'static str, &'static [&'static str], &'static [usize], &'static [u
 const SPOTS: &[Spot] = &[
     Spot("tcp-request connection set-var(sess.x) @", &[FRONT, BOTH], &[FE_CONNECTION], &[]),
     Spot("tcp-request connection accept if { @ -m found }", &[FRONT, BOTH], &[FE_CONNECTION], &[]),
+    Spot("tcp-request session set-var(sess.x) @", &[FRONT, BOTH], &[FE_SESSION], &[]),
+    Spot("tcp-request session accept if { @ -m found }", &[FRONT, BOTH], &[FE_SESSION], &[]),
     Spot("tcp-request content set-var(txn.x) @", &[FRONT, BACK, BOTH], &[FE_CONTENT], &[BE_CONTENT]),
     Spot("tcp-request content accept if { @ -m found }", &[FRONT, BACK, BOTH], &[FE_CONTENT], &[BE_CONTENT]),
     Spot("tcp-response content set-var(txn.x) @", &[BACK, BOTH], &[FE_RES_CONTENT], &[BE_RES_CONTENT]),
@@ -158,6 +162,7 @@ fn arguments(usage: &str) -> String {
         "frontend" => "f",
         "backend" => "b",
         "server" => "b/s",
+        "table" => "t",
         _ => "x",
     };
     let mut values: Vec<&str> = required.split(',').filter(|kind| !kind.is_empty()).map(value).collect();
@@ -192,7 +197,7 @@ fn masks() -> HashMap<String, Vec<bool>> {
 fn file(spot: &Spot, kind: &str, fetches: &[&Asked]) -> (String, Vec<usize>) {
     let mut text = String::from(
         "defaults\n mode http\n timeout client 1s\n timeout connect 1s\n timeout server 1s\nbackend b\n server s \
-         127.0.0.1:1\nfrontend f\n bind 127.0.0.1:1\n default_backend b\n",
+         127.0.0.1:1\nbackend t\n stick-table type ip size 1\nfrontend f\n bind 127.0.0.1:1\n default_backend b\n",
     );
     let section = |number: usize| {
         let front = " bind 127.0.0.1:1\n declare capture response len 9\n";

@@ -14,7 +14,7 @@ use sluicegate_config::model::StatsLevel;
 use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session};
-use super::{change, errors, general, maps, session, show};
+use super::{change, errors, general, maps, session, show, tables};
 use crate::running::Running;
 
 /// Commands that are offered for one that is not known.
@@ -100,8 +100,15 @@ impl Command {
 
 /// Every built-in command, theme by theme.
 pub fn commands() -> impl Iterator<Item = &'static Command> {
-    let themes =
-        [show::COMMANDS, errors::COMMANDS, change::COMMANDS, maps::COMMANDS, session::COMMANDS, general::COMMANDS];
+    let themes = [
+        show::COMMANDS,
+        errors::COMMANDS,
+        change::COMMANDS,
+        maps::COMMANDS,
+        tables::COMMANDS,
+        session::COMMANDS,
+        general::COMMANDS,
+    ];
     themes.into_iter().flatten()
 }
 

@@ -14,6 +14,7 @@ mod maps;
 pub mod protocol;
 mod session;
 mod show;
+mod tables;
 
 use std::io;
 use std::os::fd::OwnedFd;

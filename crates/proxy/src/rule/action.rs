@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::model::{BodyWait, LogLevel, PatternEdit, ProxyId};
+use sluicegate_config::model::{BodyWait, DataKind, LogLevel, PatternEdit, ProxyId};
 use sluicegate_pattern::PatternFile;
 use sluicegate_wire::engine::{PendingReply, Started};
 use sluicegate_wire::http::Message;
@@ -14,6 +14,7 @@ use super::store::StoreCode;
 use super::{Hook, ReplySource, Verdict};
 use crate::lua::{self, BoundAction, BoundService};
 use crate::sample::{Sample, VarRef};
+use crate::stick::{Change, Counted, Table};
 use crate::stream::StreamContext;
 
 /// An action, compiled. What it needs of the stream stands in the accumulator or in the machine's texts.
@@ -42,6 +43,10 @@ pub(super) enum ActionCode {
     Capture { slot: usize, response: bool },
     /// `set-log-level`.
     SetLogLevel(LogLevel),
+    /// `track-scN`: the accumulator is the key.
+    Track(usize, Arc<Table>),
+    /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`; without a number the accumulator is it.
+    ChangeCounter { slot: usize, kind: DataKind, element: u32, by: Option<u32> },
     /// `set-map`, `del-map`, `add-acl`, `del-acl`: the texts are the key and the value.
     EditPatterns(Arc<PatternFile>, PatternEdit),
     /// `store-call`.
@@ -74,7 +79,8 @@ impl ActionCode {
     /// The accumulator is its input.
     #[inline]
     pub(super) fn takes_sample(&self) -> bool {
-        matches!(self, ActionCode::SetVar(_) | ActionCode::Capture { .. })
+        use ActionCode::{Capture, ChangeCounter, SetVar, Track};
+        matches!(self, SetVar(_) | Capture { .. } | Track(..) | ChangeCounter { by: None, .. })
     }
 
     /// Acts; Lua and the choice of a backend are the runner's.
@@ -117,6 +123,18 @@ impl ActionCode {
             ActionCode::UnsetVar(variable) => cx.variables.unset(variable),
             ActionCode::Capture { slot, response } => capture(*slot, *response, sample, cx),
             ActionCode::SetLogLevel(level) => cx.log.level = Some(*level),
+            ActionCode::Track(slot, table) => {
+                if let Some(sample) = sample {
+                    track(*slot, table, &sample, hook, cx);
+                }
+            }
+            ActionCode::ChangeCounter { slot, kind, element, by } => {
+                let by =
+                    by.or_else(|| sample.and_then(|sample| sample.as_value().to_int()).map(|number| number as u32));
+                if let Some(by) = by {
+                    change_counter(*slot, *kind, *element, by, cx);
+                }
+            }
             ActionCode::WaitForBody(wait) => return Done::Body(*wait),
             ActionCode::EditPatterns(file, edit) => edit_patterns(file, *edit, machine),
             ActionCode::StoreCall(call) => match call.start(machine) {
@@ -145,6 +163,37 @@ fn edit_patterns(file: &PatternFile, edit: PatternEdit, machine: &Machine) {
         PatternEdit::Add => _ = file.add(key, b""),
         PatternEdit::Remove => _ = file.del(key),
     }
+}
+
+/// Tracks for the session before there is a stream, for the stream then. What a stream's request or response would
+/// have counted before is counted now, as HAProxy does.
+fn track(slot: usize, table: &Arc<Table>, sample: &Sample, hook: Hook, cx: &mut StreamContext) {
+    let value = sample.as_value();
+    if hook.is_early() {
+        return cx.session_tracked.track(slot, table, &value, false, &[]);
+    }
+    // A stream begins with its session's counters, so these numbers are taken.
+    if cx.session_tracked.get(slot).is_some() {
+        return;
+    }
+    let status = if hook == Hook::HttpResponse { cx.response.status() } else { 0 };
+    let events: &[Counted] = match status {
+        400..=499 => &[Counted::Request, Counted::Error],
+        501 | 505 => &[Counted::Request],
+        500..=599 => &[Counted::Request, Counted::Failure],
+        _ if hook.is_http() => &[Counted::Request],
+        _ => &[],
+    };
+    let backend = cx.backend.as_ref().is_some_and(|backend| backend.id != cx.frontend.id);
+    cx.tracked.track(slot, table, &value, backend, events);
+}
+
+fn change_counter(slot: usize, kind: DataKind, element: u32, by: u32, cx: &StreamContext) {
+    let Some(held) = cx.tracked.get(slot).or_else(|| cx.session_tracked.get(slot)) else { return };
+    held.change(|row| match kind {
+        DataKind::Gpt | DataKind::Gpt0 => _ = row.set(kind, element, u64::from(by)),
+        kind => _ = row.change(kind, element, Change::Add(by)),
+    });
 }
 
 /// A slot that the frontend doesn't have, or a sample that isn't there, keeps nothing.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{
-    self, Acl, AclRef, Action, BackendName, Condition, Expr, FormatPart, LogFormat, Position, ProxyId, ProxyKind,
-    ReturnBody, Rule,
+    self, Acl, AclRef, Action, BackendName, Condition, CounterValue, Expr, FormatPart, LogFormat, Position, ProxyId,
+    ProxyKind, ReturnBody, Rule,
 };
 use sluicegate_pattern::PatternFiles;
 
@@ -25,6 +25,8 @@ use crate::server::KeyCode;
 pub struct ProxyRules {
     /// `tcp-request connection`.
     pub tcp_request_connection: RuleList,
+    /// `tcp-request session`.
+    pub tcp_request_session: RuleList,
     /// `tcp-request content`.
     pub tcp_request_content: RuleList,
     /// `tcp-response content`.
@@ -72,6 +74,7 @@ impl ProxyRules {
         };
         let mut compiled = ProxyRules {
             tcp_request_connection: list(&proxy.tcp_request_connection, Hook::TcpRequestConnection),
+            tcp_request_session: list(&proxy.tcp_request_session, Hook::TcpRequestSession),
             tcp_request_content: list(&proxy.tcp_request_content, Hook::TcpRequestContent),
             tcp_response_content: list(&proxy.tcp_response_content, Hook::TcpResponseContent),
             http_request: list(&proxy.http_request, Hook::HttpRequest),
@@ -300,9 +303,9 @@ impl Builder<'_> {
 
     fn converters(&mut self, expr: &Expr) {
         for call in &expr.converters {
-            match ConverterCode::compile(call.converter, &call.args, self.engines) {
-                Ok(code) if code.may_wait() && self.hook == Hook::TcpRequestConnection => {
-                    self.error(&expr.at, "a store cannot be waited for in 'tcp-request connection'");
+            match ConverterCode::compile(call.converter, &call.args, self.engines, self.scope) {
+                Ok(code) if code.may_wait() && self.hook.is_early() => {
+                    self.error(&expr.at, "a store cannot be waited for before a stream");
                 }
                 Ok(ConverterCode::Lua(call)) => self.ops.push(Op::LuaConvert(call)),
                 Ok(code) => self.ops.push(Op::Convert(code)),
@@ -385,6 +388,24 @@ impl Builder<'_> {
                 ActionCode::Capture { slot: *slot as usize, response: *response }
             }
             Action::SetLogLevel(level) => ActionCode::SetLogLevel(*level),
+            Action::Track(track) => {
+                let table = match self.scope.table(&track.table) {
+                    Ok(table) => table,
+                    Err(message) => return self.error(at, message),
+                };
+                self.expr(&track.key);
+                ActionCode::Track(track.slot, table)
+            }
+            Action::ChangeCounter(change) => {
+                let by = match &change.by {
+                    CounterValue::Int(number) => Some(*number),
+                    CounterValue::Expr(expr) => {
+                        self.expr(expr);
+                        None
+                    }
+                };
+                ActionCode::ChangeCounter { slot: change.slot, kind: change.kind, element: change.element, by }
+            }
             Action::Redirect(redirect) => {
                 self.text(&redirect.to, FormatMode::Http);
                 ActionCode::Redirect(RedirectCode::new(redirect))
@@ -445,8 +466,8 @@ impl Builder<'_> {
     }
 
     fn store_call(&mut self, call: &model::StoreCall, at: &Position) -> Option<ActionCode> {
-        if self.hook == Hook::TcpRequestConnection {
-            self.error(at, "a store cannot be waited for in 'tcp-request connection'");
+        if self.hook.is_early() {
+            self.error(at, "a store cannot be waited for before a stream");
             return None;
         }
         let Some(engine) = self.engines.get(&call.store).cloned() else {
@@ -471,8 +492,8 @@ impl Builder<'_> {
 
     fn lua(&mut self, action: &model::LuaAction, at: &Position) -> Option<ActionCode> {
         let hook = match self.hook {
-            Hook::TcpRequestConnection => {
-                self.error(at, "Lua actions are not available in 'tcp-request connection'");
+            Hook::TcpRequestConnection | Hook::TcpRequestSession => {
+                self.error(at, "Lua actions are not available before a stream");
                 return None;
             }
             Hook::TcpRequestContent => lua::Hook::TcpReq,

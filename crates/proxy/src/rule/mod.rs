@@ -98,6 +98,8 @@ pub enum ReplySource {
 pub enum Hook {
     /// `tcp-request connection`: nothing may wait.
     TcpRequestConnection,
+    /// `tcp-request session`: nothing may wait.
+    TcpRequestSession,
     /// `tcp-request content`.
     TcpRequestContent,
     /// `tcp-response content`.
@@ -112,6 +114,11 @@ impl Hook {
     /// The response is what its rules change.
     pub fn is_response(self) -> bool {
         matches!(self, Hook::TcpResponseContent | Hook::HttpResponse)
+    }
+
+    /// There is no stream yet, only its session.
+    pub fn is_early(self) -> bool {
+        matches!(self, Hook::TcpRequestConnection | Hook::TcpRequestSession)
     }
 
     /// Its messages are HTTP, so a local reply can be sent.

@@ -255,7 +255,7 @@ fn lua_sample(
     worker: &Rc<Worker>,
 ) -> Option<PendingSample> {
     let (lua_hook, may_wait) = match hook {
-        Hook::TcpRequestConnection => (lua::Hook::TcpReq, false),
+        Hook::TcpRequestConnection | Hook::TcpRequestSession => (lua::Hook::TcpReq, false),
         Hook::TcpRequestContent => (lua::Hook::TcpReq, true),
         Hook::TcpResponseContent => (lua::Hook::TcpRes, true),
         Hook::HttpRequest => (lua::Hook::HttpReq, true),

@@ -21,7 +21,7 @@ impl ExpressionCode {
     pub fn compile(expr: &Expr, engines: &Engines, scope: FetchScope<'_>) -> Result<ExpressionCode, String> {
         let fetch = FetchCode::compile_in(expr.fetch, &expr.args, scope)?;
         let converters = expr.converters.iter();
-        let converters = converters.map(|call| ConverterCode::compile(call.converter, &call.args, engines));
+        let converters = converters.map(|call| ConverterCode::compile(call.converter, &call.args, engines, scope));
         Ok(ExpressionCode { fetch, converters: converters.collect::<Result<_, _>>()? })
     }
 

@@ -59,7 +59,8 @@ pub fn call_converter(
     engines: &Engines,
 ) -> Result<Called, CallError> {
     let args = sluicegate_config::script_arguments(converter, args).map_err(CallError)?;
-    let code = ConverterCode::compile(converter, &args, engines).map_err(CallError)?;
+    let scope = FetchScope { directory: Some(&cx.frontend.directory), own: None };
+    let code = ConverterCode::compile(converter, &args, engines, scope).map_err(CallError)?;
     Ok(called(code.convert(input.as_value(), cx)))
 }
 

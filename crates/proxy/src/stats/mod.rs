@@ -105,7 +105,7 @@ pub async fn tick(running: Arc<Running>) {
     }
 }
 
-/// One step of [`tick`].
+/// One step of [`tick`]; what has expired in stick tables goes with it.
 pub fn fold(running: &Running, now: Instant) {
     for proxy in &running.proxies {
         proxy.frontend.figures.tick(now);
@@ -114,4 +114,5 @@ pub fn fold(running: &Running, now: Instant) {
             server.shared.figures.tick(now);
         }
     }
+    running.directory.tables.iter().for_each(|table| table.expire());
 }

@@ -14,10 +14,14 @@ use crate::log::line::Timers;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
 use crate::session::Session;
+use crate::stick::{Counted, Tracked, now_ms};
 use crate::worker::Worker;
 
 /// Streams that a worker keeps for the next request.
 const KEPT: usize = 256;
+
+/// How often a long stream's bytes are told to tracked counters; HAProxy's interval.
+const TALLIED_EVERY_MS: u32 = 5_000;
 
 /// Room for rendered bytes that the next stream inherits, bytes. A head or a chunked body may have grown it.
 const KEPT_BYTES: usize = 64 * 1024;
@@ -29,6 +33,9 @@ pub(crate) struct Stream {
     card: Rc<Card>,
     pub(crate) request_out: Vec<u8>,
     pub(crate) response_out: Vec<u8>,
+    /// What of the log record's bytes tracked counters know, and when they were last told.
+    tallied: (u64, u64),
+    tallied_ms: u32,
 }
 
 /// One worker's free list of streams. They stay boxed on it, because a stream in use is a box.
@@ -61,10 +68,13 @@ impl Active {
                 let card = worker.cards.add();
                 let mut cx = StreamContext::new(session);
                 cx.log.card = Some(card.clone());
-                Box::new(Stream { cx, card, request_out: Vec::new(), response_out: Vec::new() })
+                let (request_out, response_out) = (Vec::new(), Vec::new());
+                Box::new(Stream { cx, card, request_out, response_out, tallied: (0, 0), tallied_ms: 0 })
             }
         };
         stream.cx.variables.begin(std::mem::take(&mut session.variables));
+        stream.cx.session_tracked = std::mem::take(&mut session.tracked);
+        (stream.tallied, stream.tallied_ms) = ((0, 0), 0);
         Active { worker, stream: Some(stream), begun: false, counted: (0, 0) }
     }
 
@@ -96,11 +106,13 @@ impl Active {
         // A log line may print variables that end with the stream.
         self.conclude();
         session.variables = self.cx.variables.end();
+        session.tracked = std::mem::take(&mut self.cx.session_tracked);
     }
 
     /// Counts and logs the end, once.
     fn conclude(&mut self) {
         self.count_bytes();
+        self.tally();
         if !std::mem::take(&mut self.begun) {
             return;
         }
@@ -122,6 +134,31 @@ impl Active {
         // Until a server is known, nobody could say which server's figures these bytes belong to.
         if self.cx.log.server.is_some() {
             self.count_bytes();
+            if !self.cx.tracked.is_unused() || !self.cx.session_tracked.is_unused() {
+                self.tally_now_and_then();
+            }
+        }
+    }
+
+    /// Tells tracked counters of a long stream's bytes before its end.
+    fn tally_now_and_then(&mut self) {
+        let now = now_ms();
+        if self.tallied_ms == 0 {
+            self.tallied_ms = now.max(1);
+        } else if now.wrapping_sub(self.tallied_ms) >= TALLIED_EVERY_MS {
+            self.tallied_ms = now.max(1);
+            self.tally();
+        }
+    }
+
+    /// Brings tracked counters up to what the log record says: also those that were tracked only after these bytes, as
+    /// HAProxy counts them at a stream's end.
+    fn tally(&mut self) {
+        let (request, response) = (self.cx.log.bytes_uploaded, self.cx.log.bytes_read);
+        let before = std::mem::replace(&mut self.tallied, (request, response));
+        let bytes = (request - before.0, response.saturating_sub(before.1));
+        if bytes != (0, 0) {
+            self.cx.count(Counted::Bytes(bytes.0, bytes.1));
         }
     }
 
@@ -148,7 +185,7 @@ impl Active {
     /// only grow.
     pub(crate) fn discount_response(&mut self) {
         self.cx.log.bytes_read = 0;
-        self.counted.1 = 0;
+        (self.counted.1, self.tallied.1) = (0, 0);
     }
 
     /// Notes the addresses of the connection to the server, where a log line wants them.
@@ -173,7 +210,7 @@ impl Active {
     /// Notes for the log line alone how much came of what never became a request.
     pub(crate) fn note_received(&mut self, bytes: usize) {
         self.cx.log.bytes_uploaded = bytes as u64;
-        self.counted.0 = bytes as u64;
+        (self.counted.0, self.tallied.0) = (bytes as u64, bytes as u64);
     }
 
     /// Counts bytes that went to the client's socket.
@@ -252,6 +289,8 @@ impl Drop for Active {
         }
         let Some(mut stream) = self.stream.take() else { return };
         stream.cx.backend = None;
+        stream.cx.tracked.clear();
+        stream.cx.session_tracked = Tracked::default();
         stream.request_out.clear();
         stream.response_out.clear();
         let small = stream.request_out.capacity().max(stream.response_out.capacity()) <= KEPT_BYTES;

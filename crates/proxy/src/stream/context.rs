@@ -21,6 +21,7 @@ use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
 use crate::session::Session;
+use crate::stick::{Counted, Tracked};
 
 /// A stream as its rules see it.
 pub struct StreamContext {
@@ -62,6 +63,10 @@ pub struct StreamContext {
     pub making_unique_id: Cell<bool>,
     /// Its turn in queues (`set-priority-class`, `set-priority-offset`).
     pub priority: Priority,
+    /// What the stream's rules track.
+    pub tracked: Tracked,
+    /// What its session's rules track.
+    pub session_tracked: Tracked,
     /// What the log line will say.
     pub log: LogRecord,
     /// Lua's view of this stream, made when a script first asks.
@@ -75,9 +80,35 @@ impl StreamContext {
         backend.or_else(|| self.frontend.config.errors.get(&status)).cloned()
     }
 
+    /// Counts an event where it is tracked.
+    #[inline]
+    pub(crate) fn count(&self, event: Counted) {
+        Tracked::count(&self.tracked, &self.session_tracked, event);
+    }
+
+    /// Counts a request before a proxy's `http-request` rules: the frontend's in all counters, and again, for those
+    /// that a backend's content rules have begun since, in these.
+    pub(crate) fn count_request(&self, proxy: &ProxyRun) {
+        if proxy.id == self.frontend.id {
+            self.count(Counted::Request);
+        } else {
+            self.tracked.count_of_backend(Counted::Request);
+        }
+    }
+
+    /// Counts a server's response by what its status says of client and server.
+    pub(crate) fn count_response(&self) {
+        match self.response.status() {
+            400..=499 => self.count(Counted::Error),
+            501 | 505 => {}
+            500.. => self.count(Counted::Failure),
+            _ => {}
+        }
+    }
+
     /// A context for the next stream of `session`.
     pub(crate) fn new(session: &Session) -> StreamContext {
-        let log = LogRecord::new(session.accepted_at, session.accepted);
+        let log = LogRecord::new(session.accepted_at(), session.accepted);
         let mut context = StreamContext::unconnected(session.frontend().clone(), log);
         context.begin(session);
         context
@@ -105,6 +136,8 @@ impl StreamContext {
             unique_id: OnceCell::new(),
             making_unique_id: Cell::new(false),
             priority: Priority::default(),
+            tracked: Tracked::default(),
+            session_tracked: Tracked::default(),
             log,
             lua: StreamLua::default(),
         }
@@ -135,7 +168,7 @@ impl StreamContext {
         self.unique_id.take();
         self.making_unique_id.set(false);
         self.priority = Priority::default();
-        self.log.begin(session.accepted_at, session.accepted);
+        self.log.begin(session.accepted_at(), session.accepted);
         self.lua = StreamLua::default();
     }
 }

@@ -17,6 +17,7 @@
 //! makes it repeat the request (HAProxy's way), and a first request gets a 502.
 
 mod answer;
+mod count;
 mod service;
 
 use std::future::poll_fn;
@@ -41,6 +42,7 @@ use crate::rule::{self, Hook, LocalReply, ReplyPage, ReplySource, RuleList, Verd
 use crate::running::ProxyRun;
 use crate::server::{self, ServerConnection};
 use crate::session::Session;
+use crate::stick::Counted;
 
 /// How a local answer says where it ends.
 struct Ending {
@@ -274,6 +276,7 @@ impl Exchange<'_> {
             let verdict = inspect::request_content(self.session, &mut self.stream, peek, content, delay).await;
             self.obey(verdict, Hook::TcpRequestContent).await?;
         }
+        self.stream.cx.count_request(proxy);
         if proxy.rules.http_request.looks().request {
             self.peek_request();
         }
@@ -468,6 +471,7 @@ impl Exchange<'_> {
         cx.variables.enter_response();
         cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
         self.stream.count(0, size);
+        self.stream.cx.count_response();
         let looks = |proxy: &ProxyRun| {
             proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
         };
@@ -670,42 +674,6 @@ impl Exchange<'_> {
                 Err(After::Close)
             }
         }
-    }
-
-    fn each_side(&self, count: impl Fn(&crate::counters::Counters)) {
-        let cx = &self.stream.cx;
-        let index = self.stream.worker().index;
-        count(cx.frontend.frontend.figures.at(index));
-        if let Some(backend) = &cx.backend {
-            count(backend.backend.figures.at(index));
-        }
-    }
-
-    /// Keeps what is in the buffer as the backend's last invalid response.
-    fn capture_response(&self, connection: &ServerConnection, input: &Buffer, fault: Fault) {
-        let worker = self.stream.worker();
-        let cx = &self.stream.cx;
-        let Some(backend) = &cx.backend else { return };
-        let event = worker.running.process.next_invalid();
-        let at = worker.wall_clock(Instant::now());
-        let mut invalid = Invalid::new(event, at, input.data(), fault, false);
-        let server = connection.server();
-        invalid.frontend = Some((cx.frontend.config.name.clone(), cx.frontend.config.uid));
-        invalid.server = Some((server.name().clone(), server.config.sid));
-        invalid.source = cx.source;
-        backend.backend.invalid.set(invalid);
-    }
-
-    fn count_client_abort(&self) {
-        self.each_side(|counters| counters.cli_abrt.add(1));
-    }
-
-    fn count_bad_response(&self, connection: &ServerConnection) {
-        let index = self.stream.worker().index;
-        if let Some(backend) = &self.stream.cx.backend {
-            backend.backend.figures.at(index).eresp.add(1);
-        }
-        connection.server().shared.figures.at(index).eresp.add(1);
     }
 
     /// Moves the request, and looks for the response's head.

@@ -5,6 +5,7 @@ mod limits;
 mod lua;
 mod rules;
 mod server;
+mod stick;
 mod support;
 mod tcp;
 mod timeouts;

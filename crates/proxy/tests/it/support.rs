@@ -71,6 +71,7 @@ pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
         maxconn: None,
         acls: Vec::new(),
         tcp_request_connection: Vec::new(),
+        tcp_request_session: Vec::new(),
         tcp_request_content: Vec::new(),
         inspect_delay: None,
         tcp_response_content: Vec::new(),
@@ -88,6 +89,7 @@ pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
         retries: 3,
         redispatch: None,
         http_reuse: HttpReuse::Safe,
+        stick_table: None,
         errors: ErrorPages::new(),
     }
 }

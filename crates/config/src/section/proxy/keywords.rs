@@ -410,6 +410,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         server::server,
     ),
     row(
+        "stick-table",
+        NO_DEFAULTS,
+        1,
+        MANY,
+        "type ip|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] [srvkey name] [store DATA,…]",
+        "A table by the section's name: what clients are counted by, and what keeps them at a server.",
+        |r, line| r.stick_table(line),
+    ),
+    row(
         "tcp-request connection",
         FRONT,
         1,
@@ -443,6 +452,17 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             if let Some(time) = r.time(line, 2) {
                 r.settings.proxy.inspect_delay = time;
             }
+        },
+    ),
+    row(
+        "tcp-request session",
+        FRONT,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for connections that were accepted, before their first byte is waited for.",
+        |r, line| {
+            r.rule(line, 2, Place::TcpSession);
         },
     ),
     row(

@@ -22,7 +22,7 @@ use crate::model::{
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::{Section, SectionKind, error, store};
+use crate::section::{Section, SectionKind, error, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -39,7 +39,8 @@ pub(crate) struct ProxyNames {
 
 /// The steps of a request's life in the order they are taken whatever the order of their lines; HAProxy warns about a
 /// line that stands after one of a later step.
-const STEPS: [&str; 5] = ["tcp-request connection", "tcp-request content", "http-request", "redirect", "use_backend"];
+const STEPS: [&str; 6] =
+    ["tcp-request connection", "tcp-request session", "tcp-request content", "http-request", "redirect", "use_backend"];
 
 /// A proxy, or a `defaults`, while it is read. A proxy starts as a copy of its defaults.
 #[derive(Clone)]
@@ -118,6 +119,8 @@ pub(crate) fn all(
     store_names.lua.fetches = loaded.lua.fetches();
     store_names.lua.converters = loaded.lua.converters();
     store_names.lua.failed = loaded.lua_failed;
+
+    stick::names(sections, &mut store_names);
 
     let pages = || error::PageReader { files: loaded.files, bufsize: global.tune.bufsize };
     let errors = error::groups(sections, &pages(), diagnostics);
@@ -317,6 +320,7 @@ impl Settings {
                 maxconn: None,
                 acls: Vec::new(),
                 tcp_request_connection: Vec::new(),
+                tcp_request_session: Vec::new(),
                 tcp_request_content: Vec::new(),
                 inspect_delay: None,
                 tcp_response_content: Vec::new(),
@@ -334,6 +338,7 @@ impl Settings {
                 retries: 3,
                 redispatch: None,
                 http_reuse: HttpReuse::Safe,
+                stick_table: None,
                 errors: ErrorPages::new(),
             },
             acls: Acls::default(),
@@ -363,6 +368,7 @@ impl Settings {
                 self.proxy.default_backend = None;
                 self.proxy.maxconn = None;
                 self.proxy.tcp_request_connection.clear();
+                self.proxy.tcp_request_session.clear();
             }
         }
     }
@@ -637,6 +643,7 @@ impl ProxyReader<'_> {
         let proxy = &mut self.settings.proxy;
         match place {
             Place::TcpConnection => proxy.tcp_request_connection.push(rule),
+            Place::TcpSession => proxy.tcp_request_session.push(rule),
             Place::TcpRequest => proxy.tcp_request_content.push(rule),
             Place::HttpRequest => proxy.http_request.push(rule),
             Place::TcpResponse => proxy.tcp_response_content.push(rule),

@@ -9,6 +9,7 @@ mod json;
 mod map;
 mod net;
 mod number;
+mod table;
 mod text;
 mod time;
 mod variable;
@@ -22,6 +23,7 @@ use sluicegate_pattern::Regex;
 use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
 
+use super::fetch::FetchScope;
 use super::value::{Value, append_hex};
 use super::variables::VarRef;
 use crate::lua::LuaCall;
@@ -33,6 +35,7 @@ pub(crate) use hash::{Hash, avalanche};
 use json::{InputCode, Path};
 use map::MapCode;
 use number::{Binary, Operand, Unary};
+use table::TableCode;
 use text::{Cut, cut_value, map_case};
 use time::{DateFormat, Unit};
 use variable::Requirement;
@@ -123,6 +126,7 @@ pub enum ConverterCode {
         integer: bool,
     },
     Map(MapCode),
+    Table(TableCode),
     Mask {
         v4: Ipv4Addr,
         v6: Option<Ipv6Addr>,
@@ -183,7 +187,12 @@ impl<'a> Converted<'a> {
 
 impl ConverterCode {
     /// Resolves a converter and its arguments.
-    pub fn compile(converter: Converter, args: &[Arg], engines: &Engines) -> Result<ConverterCode, String> {
+    pub fn compile(
+        converter: Converter,
+        args: &[Arg],
+        engines: &Engines,
+        scope: FetchScope<'_>,
+    ) -> Result<ConverterCode, String> {
         let hash = |hash| Ok::<_, String>(ConverterCode::Hash(hash, int(args, 0)?.unwrap_or(0)));
         let binary = |operation| {
             let operand = match args.first() {
@@ -345,6 +354,21 @@ impl ConverterCode {
                 ConverterCode::SetVar { variable, requirements: requirements.into() }
             }
             Converter::UnsetVar => ConverterCode::UnsetVar(variable(args, 0)?.ok_or("a variable is needed")?),
+            Converter::Table(figure) => {
+                let at = usize::from(figure.has_element());
+                let element = if at == 1 { int(args, 0)?.unwrap_or(0) } else { 0 };
+                let element = u32::try_from(element).map_err(|_| "the element's number is negative")?;
+                let name = match args.get(at) {
+                    Some(Arg::Table(name) | Arg::Str(name)) => name,
+                    _ => return Err("a table is needed".to_owned()),
+                };
+                ConverterCode::Table(TableCode {
+                    table: scope.table(name)?,
+                    figure,
+                    element,
+                    default: int(args, at + 1)?,
+                })
+            }
             Converter::StoreGet => ConverterCode::StoreGet(engine(args, engines)?),
             Converter::StoreIncr => ConverterCode::StoreIncr {
                 engine: engine(args, engines)?,
@@ -511,6 +535,7 @@ impl ConverterCode {
                     (decoded, _) => Converted::text_or_nothing(decoded),
                 }
             }
+            ConverterCode::Table(table) => table.find(&value).map_or(Converted::Nothing, Converted::Value),
             ConverterCode::Map(map) => map.find(&value).map_or(Converted::Nothing, Converted::Value),
             ConverterCode::Mask { v4, v6 } => match net::address(&value).and_then(|ip| net::mask(ip, *v4, *v6)) {
                 Some(network) => Converted::Value(Value::Ip(network)),
@@ -664,7 +689,7 @@ mod tests {
     #[track_caller]
     fn check_error(converter: Converter, args: &[&str], expected: &str) {
         let args: Vec<_> = args.iter().map(|arg| Arg::Str(Arc::from(*arg))).collect();
-        let error = ConverterCode::compile(converter, &args, &Engines::new()).err();
+        let error = ConverterCode::compile(converter, &args, &Engines::new(), FetchScope::default()).err();
         assert_eq!(error.as_deref(), Some(expected));
     }
 

@@ -15,6 +15,7 @@
 
 mod connection;
 mod content;
+mod counter;
 mod http;
 mod internal;
 mod state;
@@ -30,13 +31,16 @@ use super::variables::VarRef;
 use crate::lua::LuaCall;
 use crate::rule::Looks;
 use crate::running::Directory;
+use crate::stick::Table;
 use crate::stream::StreamContext;
 
+pub(crate) use counter::of_key;
 pub use http::target::{path, path_and_query, query};
 pub use tls::fuzz_hello;
 
 use connection::Connection;
 use content::Content;
+use counter::Counter;
 use http::Http;
 use internal::Internal;
 pub(crate) use internal::random;
@@ -59,6 +63,8 @@ pub enum FetchCode {
     State(State),
     /// Addresses and what the kernel knows of a connection.
     Connection(Connection),
+    /// Stick tables.
+    Counter(Counter),
     /// What came of a message.
     Content(Content),
     /// HTTP messages.
@@ -79,6 +85,14 @@ pub struct FetchScope<'a> {
     pub directory: Option<&'a Arc<Directory>>,
     /// The place in it of the section that the expression stands in; the stream's own proxy if it stands in none.
     pub own: Option<usize>,
+}
+
+impl FetchScope<'_> {
+    /// The stick table of a name.
+    pub(crate) fn table(&self, name: &str) -> Result<Arc<Table>, String> {
+        let directory = self.directory.ok_or_else(|| format!("no table is named '{name}'"))?;
+        directory.table(name).cloned().ok_or_else(|| format!("no table is named '{name}'"))
+    }
 }
 
 /// A fetch's arguments: typed by the configuration's reader, or texts from a script.
@@ -105,6 +119,14 @@ impl Args<'_> {
             Some(Arg::Str(text)) => text.parse().map(Some).map_err(|_| format!("'{text}' is not an integer")),
             None | Some(Arg::Absent) => Ok(None),
             Some(other) => Err(format!("argument {} of a fetch must be an integer, found {other:?}", index + 1)),
+        }
+    }
+
+    /// A table's name.
+    fn table(&self, index: usize) -> Result<Option<&str>, String> {
+        match self.0.get(index) {
+            Some(Arg::Table(name)) => Ok(Some(name)),
+            _ => self.str(index),
         }
     }
 
@@ -148,6 +170,9 @@ impl FetchCode {
         }
         if let Some(code) = State::compile(fetch, &args, scope)? {
             return Ok(FetchCode::State(code));
+        }
+        if let Some(code) = Counter::compile(fetch, &args, scope)? {
+            return Ok(FetchCode::Counter(code));
         }
         if let Some(code) = Connection::compile(fetch, &args)? {
             return Ok(FetchCode::Connection(code));
@@ -245,6 +270,7 @@ impl FetchCode {
             FetchCode::Lua(call) => call.now(None, cx).map(Value::from_sample),
             FetchCode::Internal(code) => code.fetch(cx),
             FetchCode::State(code) => code.fetch(cx),
+            FetchCode::Counter(code) => code.fetch(cx),
             FetchCode::Connection(code) => code.fetch(cx),
             FetchCode::Content(code) => code.fetch(cx),
         }

@@ -13,6 +13,7 @@ impl Exchange<'_> {
                 b'P'
             }
             ReplySource::Deny | ReplySource::Tarpit => {
+                self.stream.cx.count(Counted::Error);
                 counters.dreq.add(1);
                 b'P'
             }

@@ -4,7 +4,7 @@ mod balance;
 mod cli;
 mod commands;
 mod errors;
-mod fixture;
+pub mod fixture;
 mod logs;
 mod rows;
 mod sessions;

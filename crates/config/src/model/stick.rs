@@ -1,0 +1,192 @@
+//! Stick tables: what keeps clients at servers and counts what they do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Expr, Position};
+
+/// `stick-table`: a table of the section whose name it has.
+#[derive(Clone, Debug)]
+pub struct StickTable {
+    /// Its name, the section's.
+    pub name: Arc<str>,
+    /// What its keys are.
+    pub key: TableKey,
+    /// Entries at most.
+    pub size: u32,
+    /// How long an entry lives untouched; without it for as long as there is room.
+    pub expire: Option<Duration>,
+    /// A full table takes no new entry instead of giving up its oldest ones.
+    pub nopurge: bool,
+    /// What each entry holds, each kind once.
+    pub data: Vec<TableData>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// What a table's keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKey {
+    /// IPv4 addresses.
+    Ip,
+    /// IPv6 addresses; IPv4 ones are mapped.
+    Ipv6,
+    /// Integers of 32 bits.
+    Integer,
+    /// Texts, cut to so many bytes.
+    Str(u32),
+    /// Bytes, cut or filled with zeros to so many.
+    Bin(u32),
+}
+
+impl TableKey {
+    /// As `type` and `show table` name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TableKey::Ip => "ip",
+            TableKey::Ipv6 => "ipv6",
+            TableKey::Integer => "integer",
+            TableKey::Str(_) => "string",
+            TableKey::Bin(_) => "binary",
+        }
+    }
+}
+
+/// One thing that an entry holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableData {
+    /// What.
+    pub kind: DataKind,
+    /// The period of a rate, milliseconds.
+    pub period_ms: u32,
+    /// How many of them; 1 unless it is an array.
+    pub elements: u32,
+}
+
+/// What an entry can hold, in the order that `show table` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // each is named as in the manual
+pub enum DataKind {
+    ServerId,
+    Gpt0,
+    Gpc0,
+    Gpc0Rate,
+    ConnCnt,
+    ConnRate,
+    ConnCur,
+    SessCnt,
+    SessRate,
+    HttpReqCnt,
+    HttpReqRate,
+    HttpErrCnt,
+    HttpErrRate,
+    BytesInCnt,
+    BytesInRate,
+    BytesOutCnt,
+    BytesOutRate,
+    Gpc1,
+    Gpc1Rate,
+    ServerKey,
+    HttpFailCnt,
+    HttpFailRate,
+    Gpt,
+    Gpc,
+    GpcRate,
+}
+
+/// How a datum is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataForm {
+    /// 32 bits.
+    Word,
+    /// 64 bits.
+    Long,
+    /// A rate over a period.
+    Rate,
+    /// A server's name.
+    Name,
+}
+
+impl DataKind {
+    /// All of them, in order.
+    pub const ALL: [(DataKind, &'static str, DataForm); 25] = [
+        (DataKind::ServerId, "server_id", DataForm::Word),
+        (DataKind::Gpt0, "gpt0", DataForm::Word),
+        (DataKind::Gpc0, "gpc0", DataForm::Word),
+        (DataKind::Gpc0Rate, "gpc0_rate", DataForm::Rate),
+        (DataKind::ConnCnt, "conn_cnt", DataForm::Word),
+        (DataKind::ConnRate, "conn_rate", DataForm::Rate),
+        (DataKind::ConnCur, "conn_cur", DataForm::Word),
+        (DataKind::SessCnt, "sess_cnt", DataForm::Word),
+        (DataKind::SessRate, "sess_rate", DataForm::Rate),
+        (DataKind::HttpReqCnt, "http_req_cnt", DataForm::Word),
+        (DataKind::HttpReqRate, "http_req_rate", DataForm::Rate),
+        (DataKind::HttpErrCnt, "http_err_cnt", DataForm::Word),
+        (DataKind::HttpErrRate, "http_err_rate", DataForm::Rate),
+        (DataKind::BytesInCnt, "bytes_in_cnt", DataForm::Long),
+        (DataKind::BytesInRate, "bytes_in_rate", DataForm::Rate),
+        (DataKind::BytesOutCnt, "bytes_out_cnt", DataForm::Long),
+        (DataKind::BytesOutRate, "bytes_out_rate", DataForm::Rate),
+        (DataKind::Gpc1, "gpc1", DataForm::Word),
+        (DataKind::Gpc1Rate, "gpc1_rate", DataForm::Rate),
+        (DataKind::ServerKey, "server_key", DataForm::Name),
+        (DataKind::HttpFailCnt, "http_fail_cnt", DataForm::Word),
+        (DataKind::HttpFailRate, "http_fail_rate", DataForm::Rate),
+        (DataKind::Gpt, "gpt", DataForm::Word),
+        (DataKind::Gpc, "gpc", DataForm::Word),
+        (DataKind::GpcRate, "gpc_rate", DataForm::Rate),
+    ];
+
+    /// The kind of a name.
+    pub fn named(name: &str) -> Option<DataKind> {
+        DataKind::ALL.iter().find(|(_, known, _)| *known == name).map(|(kind, _, _)| *kind)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        DataKind::ALL[self as usize].1
+    }
+
+    /// How it is kept.
+    pub fn form(self) -> DataForm {
+        DataKind::ALL[self as usize].2
+    }
+
+    /// `gpt`, `gpc` and `gpc_rate` are arrays.
+    pub fn is_array(self) -> bool {
+        matches!(self, DataKind::Gpt | DataKind::Gpc | DataKind::GpcRate)
+    }
+}
+
+/// `track-scN KEY [table T]`.
+#[derive(Clone, Debug)]
+pub struct Track {
+    /// Which counter, from 0.
+    pub slot: usize,
+    /// The key.
+    pub key: Expr,
+    /// The table.
+    pub table: Arc<str>,
+}
+
+/// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`: a change of what a tracked counter holds.
+#[derive(Clone, Debug)]
+pub struct CounterChange {
+    /// Which counter, from 0.
+    pub slot: usize,
+    /// `gpc` and `gpt` with an element's number, or one of `gpc0`, `gpc1`, `gpt0`.
+    pub kind: DataKind,
+    /// The element of an array.
+    pub element: u32,
+    /// By how much a counter rises, or what a tag becomes.
+    pub by: CounterValue,
+}
+
+/// The value of a [`CounterChange`].
+#[derive(Clone, Debug)]
+pub enum CounterValue {
+    /// Written in the file.
+    Int(u32),
+    /// Computed per stream.
+    Expr(Expr),
+}

@@ -1,0 +1,275 @@
+//! `stick-table` lines and `stick` rules (HAProxy configuration manual 11).
+
+use crate::catalogue::{ConverterRow, FetchRow, Output};
+use crate::diagnostic::Diagnostics;
+use crate::expression::StoreNames;
+use crate::model::{DataForm, DataKind, Expr, Position, StickTable, TableData, TableKey};
+use crate::section::proxy::ProxyReader;
+use crate::section::{Section, SectionKind};
+use crate::unit::{self, TimeUnit};
+use crate::word::Line;
+use crate::{limits, suggest};
+
+/// The longest key, bytes.
+const KEY_MAX: i64 = 65_535;
+/// A key's bytes where `len` is not given.
+const KEY_DEFAULT: u32 = 32;
+
+/// Notes the tables of all sections, which expressions may name before the section is read.
+pub(crate) fn names(sections: &[Section], stores: &mut StoreNames<'_>) {
+    for section in sections {
+        if !matches!(section.kind, SectionKind::Frontend | SectionKind::Backend | SectionKind::Listen) {
+            continue;
+        }
+        for line in section.lines.iter().filter(|line| line.text(0) == "stick-table") {
+            let after = |word: &str| (1..line.len()).find(|at| line.text(*at) == word).map(|at| line.text(at + 1));
+            let length = after("len").and_then(|text| text.parse().ok()).unwrap_or(KEY_DEFAULT);
+            // What can't be read is told when the line is.
+            let key = after("type").and_then(|name| key(name, length)).unwrap_or(TableKey::Ip);
+            stores.tables.insert(section.name.clone(), key);
+        }
+    }
+}
+
+fn key(name: &str, length: u32) -> Option<TableKey> {
+    Some(match name {
+        "ip" => TableKey::Ip,
+        "ipv6" => TableKey::Ipv6,
+        "integer" => TableKey::Integer,
+        "string" => TableKey::Str(length),
+        "binary" => TableKey::Bin(length),
+        _ => return None,
+    })
+}
+
+/// Whether an expression can be a table's key.
+fn fits(expr: &Expr, key: TableKey) -> bool {
+    let fetched = FetchRow::of(expr.fetch).output;
+    let given = expr.converters.iter().fold(fetched, |given, call| match ConverterRow::of(call.converter).output {
+        Output::Any => given,
+        output => output,
+    });
+    given.casts_to(match key {
+        TableKey::Ip | TableKey::Ipv6 => Output::Ip,
+        TableKey::Integer => Output::Int,
+        TableKey::Str(_) => Output::Str,
+        TableKey::Bin(_) => Output::Bin,
+    })
+}
+
+impl ProxyReader<'_> {
+    /// Reads `stick-table type T size N …`.
+    pub(crate) fn stick_table(&mut self, line: &Line) {
+        let proxy = &mut self.settings.proxy;
+        if proxy.stick_table.is_some() {
+            self.diagnostics.error(line.at(0), format!("'{}' has a 'stick-table' already", proxy.name));
+            return;
+        }
+        let mut reader = TableReader { line, diagnostics: self.diagnostics, next: 1 };
+        let Some(TableParts { key, size, expire, nopurge, data }) = reader.read() else { return };
+        let (name, at) = (proxy.name.clone(), line.at(0));
+        proxy.stick_table = Some(StickTable { name, key, size, expire, nopurge, data, at });
+    }
+
+    /// The table that a word names, or the section's own, if `key` can be its key.
+    pub(crate) fn table_for(
+        &mut self,
+        what: &str,
+        name: &str,
+        at: Position,
+        key: &Expr,
+    ) -> Option<std::sync::Arc<str>> {
+        match self.stores.find_table(name) {
+            Err((message, hint)) => {
+                let error = self.diagnostics.error(at, format!("'{what}': {message}"));
+                if let Some(hint) = hint {
+                    error.hint(hint);
+                }
+                None
+            }
+            Ok((table, kind)) if !fits(key, kind) => {
+                let message =
+                    format!("stick-table '{table}' uses a type ({}) incompatible with the '{what}' rule", kind.name());
+                self.diagnostics.error(at, message);
+                None
+            }
+            Ok((table, _)) => Some(table),
+        }
+    }
+}
+
+struct TableParts {
+    key: TableKey,
+    size: u32,
+    expire: Option<std::time::Duration>,
+    nopurge: bool,
+    data: Vec<TableData>,
+}
+
+struct TableReader<'a, 'b> {
+    line: &'a Line,
+    diagnostics: &'b mut Diagnostics,
+    next: usize,
+}
+
+impl<'a> TableReader<'a, '_> {
+    fn read(&mut self) -> Option<TableParts> {
+        let (mut kind, mut size, mut expire, mut nopurge, mut data) = (None, None, None, false, Vec::new());
+        while self.next < self.line.len() {
+            let word = self.line.text(self.next);
+            match word {
+                "type" => kind = Some(self.key()?),
+                "size" => {
+                    let found = unit::size(self.value(word)?, u64::from(u32::MAX >> 1));
+                    let found =
+                        found.and_then(|size| if size == 0 { Err("it must not be 0".into()) } else { Ok(size) });
+                    size = Some(self.known(word, found)? as u32);
+                }
+                "expire" => {
+                    let found = unit::time(self.value(word)?, TimeUnit::Milliseconds);
+                    expire = Some(self.known(word, found)?).filter(|time| !time.is_zero());
+                }
+                "nopurge" => {
+                    nopurge = true;
+                    self.next += 1;
+                }
+                "store" => {
+                    let list = self.value(word)?;
+                    self.store(list, &mut data)?;
+                }
+                "srvkey" => {
+                    let value = self.value(word)?;
+                    let found = if value == "name" { Ok(()) } else { Err(format!("'{value}' is not supported yet")) };
+                    self.known(word, found)?;
+                }
+                "peers" | "write-to" | "recv-only" | "brates-factor" => {
+                    let message = format!("'{word}' of 'stick-table' is not supported yet");
+                    self.diagnostics.error(self.line.at(self.next), message);
+                    return None;
+                }
+                other => {
+                    let near = suggest::nearest(other, ["type", "size", "expire", "nopurge", "store", "srvkey"]);
+                    let message = format!("unknown argument '{other}' of 'stick-table'");
+                    self.diagnostics.error(self.line.at(self.next), message).did_you_mean(near);
+                    return None;
+                }
+            }
+        }
+        let (Some(key), Some(size)) = (kind, size) else {
+            let what = if kind.is_none() { "type" } else { "size" };
+            let error =
+                self.diagnostics.error(self.line.at(self.line.len()), format!("'stick-table' needs a '{what}'"));
+            error.hint("for example 'stick-table type ip size 1m expire 30s store http_req_rate(10s)'");
+            return None;
+        };
+        self.exclusive(&data).then_some(TableParts { key, size, expire, nopurge, data })
+    }
+
+    /// The word behind a keyword; both count as read.
+    fn value(&mut self, keyword: &str) -> Option<&'a str> {
+        self.next += 2;
+        if self.next > self.line.len() {
+            let message = format!("'{keyword}' of 'stick-table' expects a value");
+            self.diagnostics.error(self.line.at(self.next - 1), message);
+            return None;
+        }
+        Some(self.line.text(self.next - 1))
+    }
+
+    /// What the last word means, unless it means nothing.
+    fn known<T>(&mut self, word: &str, found: Result<T, String>) -> Option<T> {
+        match found {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.diagnostics.error(self.line.at(self.next - 1), format!("'{word}' of 'stick-table': {message}"));
+                None
+            }
+        }
+    }
+
+    fn key(&mut self) -> Option<TableKey> {
+        let name = self.value("type")?;
+        if name != "string" && name != "binary" || self.line.text(self.next) != "len" {
+            let found = key(name, KEY_DEFAULT).ok_or_else(|| format!("unknown type '{name}'"));
+            return self.known("type", found);
+        }
+        let length = unit::integer(self.value("len")?, 1, KEY_MAX);
+        key(name, self.known("len", length)? as u32)
+    }
+
+    /// Reads `NAME[(ARGUMENT[,ARGUMENT])],…`.
+    fn store(&mut self, list: &str, data: &mut Vec<TableData>) -> Option<()> {
+        let mut rest = list;
+        while !rest.is_empty() {
+            let name_len = rest.find([',', '(']).unwrap_or(rest.len());
+            let (name, mut behind) = rest.split_at(name_len);
+            let mut argument = "";
+            if let Some(inside) = behind.strip_prefix('(') {
+                let Some((found, after)) = inside.split_once(')') else {
+                    return self.known("store", Err(format!("missing ')' behind '{name}'")));
+                };
+                (argument, behind) = (found, after);
+            }
+            let found = datum(name, argument);
+            let found = self.known("store", found)?;
+            if data.iter().any(|other| other.kind == found.kind) {
+                return self.known("store", Err(format!("'{name}' is stored already")));
+            }
+            data.push(found);
+            rest = match behind.strip_prefix(',') {
+                Some(rest) => rest,
+                None if behind.is_empty() => "",
+                None => return self.known("store", Err(format!("a comma was expected at '{behind}'"))),
+            };
+        }
+        Some(())
+    }
+
+    /// An array stands for the single ones of its kind, so a table has either.
+    fn exclusive(&mut self, data: &[TableData]) -> bool {
+        use DataKind::{Gpc, Gpc0, Gpc0Rate, Gpc1, Gpc1Rate, GpcRate, Gpt, Gpt0};
+        let has = |kind: DataKind| data.iter().any(|datum| datum.kind == kind);
+        let sets = [
+            (Gpt, &[Gpt0][..], "'gpt' and 'gpt0'"),
+            (Gpc, &[Gpc0, Gpc1][..], "'gpc' and 'gpc[0/1]'"),
+            (GpcRate, &[Gpc0Rate, Gpc1Rate][..], "'gpc_rate' and 'gpc[0/1]_rate'"),
+        ];
+        let both = sets.iter().find(|(array, singles, _)| has(*array) && singles.iter().any(|kind| has(*kind)));
+        if let Some((array, _, names)) = both {
+            let message = format!("simultaneous usage of {names} in a same table is not permitted");
+            let error = self.diagnostics.error(self.line.at(0), message);
+            error.hint(format!("the first elements of '{}' are the others", array.name()));
+        }
+        both.is_none()
+    }
+}
+
+/// One thing of a `store` list.
+fn datum(name: &str, argument: &str) -> Result<TableData, String> {
+    let Some(kind) = DataKind::named(name) else {
+        let near = suggest::nearest(name, DataKind::ALL.iter().map(|(_, name, _)| *name));
+        let near = near.map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
+        let glitch = name.starts_with("glitch_");
+        return Err(if glitch { format!("'{name}' is not supported yet") } else { format!("unknown '{name}'{near}") });
+    };
+    let (elements, period) = match (kind.is_array(), argument.split_once(',')) {
+        (true, Some((elements, period))) => (elements, period),
+        (true, None) => (argument, ""),
+        (false, _) => ("", argument),
+    };
+    let elements = match kind.is_array() {
+        true => unit::integer(elements, 1, limits::COUNTER_ELEMENTS as i64)
+            .map_err(|message| format!("'{name}': {message}"))? as u32,
+        false => 1,
+    };
+    let period_ms = match kind.form() {
+        DataForm::Rate => match unit::time(period, TimeUnit::Milliseconds) {
+            Ok(period) if !period.is_zero() => period.as_millis() as u32,
+            Ok(_) => return Err(format!("'{name}': its period must not be 0")),
+            Err(message) => return Err(format!("'{name}': {message}")),
+        },
+        _ if period.is_empty() => 0,
+        _ => return Err(format!("'{name}' takes no period")),
+    };
+    Ok(TableData { kind, period_ms, elements })
+}

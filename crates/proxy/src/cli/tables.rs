@@ -1,0 +1,302 @@
+//! Commands that show and change stick tables, in HAProxy's words.
+//!
+//! A listing holds a shard's lock for a page at a time and waits for its client in between, so the entries are those of
+//! no one moment. What changes a table asks for the level of an operator, as HAProxy's manual says and its code does
+//! not.
+
+use sluicegate_config::model::{DataForm, DataKind, StatsLevel, TableKey};
+
+use super::catalogue::{Call, Command, Run};
+use super::protocol::Answer;
+use crate::sample::Sample;
+use crate::stick::{Key, Row, Seen, Table};
+
+/// Entries that are looked at under one hold of a lock.
+const PAGE: u32 = 64;
+/// Conditions of one command.
+const FILTERS: usize = 4;
+
+/// The theme's rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: &["clear", "table"],
+        arguments: "<table> [<filter>]*",
+        help: "remove an entry from a table (filter: data/key)",
+        level: StatsLevel::Operator,
+        run: Run::Long(|call| Box::pin(clear(call))),
+    },
+    Command {
+        name: &["set", "table"],
+        arguments: "<table> key <k> [data.* <v>]*",
+        help: "update or create a table entry's data",
+        level: StatsLevel::Operator,
+        run: Run::Now(set),
+    },
+    Command {
+        name: &["show", "table"],
+        arguments: "<table> [<filter>]*",
+        help: "report table usage stats or dump this table's contents (filter: data/key)",
+        level: StatsLevel::User,
+        run: Run::Long(show),
+    },
+];
+
+const SHOW_WHAT: &str = "Optional argument only supports \"data.<store_data_type>\" <operator> <value> and key <key>";
+const CLEAR_WHAT: &str =
+    "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>";
+const SET_WHAT: &str = "Required arguments: <table> key <key> [data.<store_data_type> <value>]*";
+
+/// Which entries a command is about.
+#[derive(Debug)]
+enum Chosen {
+    All,
+    Key(Key),
+    Filtered(Vec<Filter>),
+}
+
+/// `data.TYPE OPERATOR VALUE`.
+#[derive(Debug)]
+struct Filter {
+    kind: DataKind,
+    holds: fn(&i128, &i128) -> bool,
+    value: i128,
+}
+
+impl Filter {
+    fn matches(&self, row: &Row<'_>) -> bool {
+        // Of an array it is the first element, and a name counts as 0, as in HAProxy.
+        let value = if self.kind.form() == DataForm::Name { Some(0) } else { row.get(self.kind, 0) };
+        value.is_some_and(|value| (self.holds)(&i128::from(value), &self.value))
+    }
+}
+
+/// A key as it is written; what HAProxy says if it is none.
+fn key(table: &Table, text: &str, doing: &str) -> Result<Key, String> {
+    if text.is_empty() {
+        return Err("Key value expected".to_owned());
+    }
+    if matches!(table.key, TableKey::Bin(_)) {
+        return Err(format!("{doing} tables of type other than ip, ipv6, string and integer is not supported"));
+    }
+    Key::parse(table.key, text).ok_or_else(|| "Invalid key".to_owned())
+}
+
+/// Reads what stands behind a table's name. `otherwise`: what is said of words that mean nothing.
+fn chosen(table: &Table, words: &[&str], doing: &str, otherwise: &str) -> Result<Chosen, String> {
+    match words {
+        [] => Ok(Chosen::All),
+        ["key", rest @ ..] => key(table, rest.first().copied().unwrap_or(""), doing).map(Chosen::Key),
+        [first, ..] if first.starts_with("data.") => filters(table, words).map(Chosen::Filtered),
+        _ => Err(otherwise.to_owned()),
+    }
+}
+
+fn filters(table: &Table, words: &[&str]) -> Result<Vec<Filter>, String> {
+    let mut filters = Vec::new();
+    for (at, words) in words.chunks(3).enumerate() {
+        let wrong = |what: &str| Err(format!("Filter entry #{}: {what}", at + 1));
+        if at == FILTERS {
+            return wrong("too many of them");
+        }
+        let Some(kind) = words[0].strip_prefix("data.").and_then(DataKind::named) else {
+            return wrong("Unknown data type");
+        };
+        if !table.has(kind) {
+            return wrong("Data type not stored in this table");
+        }
+        let holds: fn(&i128, &i128) -> bool = match words.get(1).copied().unwrap_or("") {
+            "eq" => i128::eq,
+            "ne" => i128::ne,
+            "le" => i128::le,
+            "ge" => i128::ge,
+            "lt" => i128::lt,
+            "gt" => i128::gt,
+            _ => return wrong("Require and operator among \"eq\", \"ne\", \"le\", \"ge\", \"lt\", \"gt\""),
+        };
+        let Some(value) = words.get(2).and_then(|word| word.parse::<i64>().ok()) else {
+            return wrong("Require a valid integer value to compare against");
+        };
+        filters.push(Filter { kind, holds, value: i128::from(value) });
+    }
+    Ok(filters)
+}
+
+/// The table that the first word names, and the words behind it; the client is told if there is none.
+fn table<'c>(call: &'c mut Call<'_>) -> Option<(std::sync::Arc<Table>, Vec<&'c str>)> {
+    let Some(table) = call.running.directory.table(call.arg(0)).cloned() else {
+        call.say("No such table");
+        return None;
+    };
+    let words = call.args.iter().skip(1).map(|word| std::str::from_utf8(word).unwrap_or("")).collect();
+    Some((table, words))
+}
+
+fn head(table: &Table, out: &mut Vec<u8>) {
+    table.expire();
+    let (name, kind, size, used) = (&table.name, table.key.name(), table.size, table.len());
+    out.extend_from_slice(format!("# table: {name}, type: {kind}, size:{size}, used:{used}\n").as_bytes());
+}
+
+fn show(mut call: Call<'_>) -> Answer<'_> {
+    Box::pin(async move {
+        if call.arg(0).is_empty() {
+            // HAProxy lists the last one first.
+            let running = call.running.clone();
+            running.directory.tables.iter().rev().for_each(|table| head(table, call.out.buffer()));
+            return Ok(());
+        }
+        let Some((table, words)) = table(&mut call) else { return Ok(()) };
+        match chosen(&table, &words, "Showing keys from", SHOW_WHAT) {
+            Err(message) => call.say(message),
+            Ok(Chosen::Key(key)) => {
+                let mut found = Vec::new();
+                table.see(&key, |seen| append(&table, seen, &mut found));
+                if !found.is_empty() {
+                    head(&table, call.out.buffer());
+                    call.out.push(found);
+                }
+            }
+            Ok(chosen) => {
+                head(&table, call.out.buffer());
+                let mut next = Some((0, 0));
+                while let Some(from) = next {
+                    let out = call.out.buffer();
+                    next = table.page(from, PAGE, |seen| {
+                        let shown = match &chosen {
+                            Chosen::Filtered(filters) => filters.iter().all(|filter| filter.matches(&seen.row)),
+                            _ => true,
+                        };
+                        if shown {
+                            append(&table, seen, out);
+                        }
+                        true
+                    });
+                    call.out.drain().await?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// One entry's line.
+fn append(table: &Table, seen: Seen<'_>, out: &mut Vec<u8>) {
+    use std::io::Write;
+    // Writing to a vector can't fail.
+    let _ = write!(out, "{:#x}: key=", seen.number);
+    match &seen.key {
+        Sample::Str(text) => append_escaped(text, out),
+        Sample::Bin(bytes) => bytes.iter().for_each(|byte| crate::sample::append_hex(out, *byte)),
+        key => key.as_value().append_text(out),
+    }
+    let _ = write!(out, " use={} exp={} shard=0", seen.trackers, seen.expires_ms);
+    for data in table.data() {
+        for element in 0..data.elements {
+            let name = data.kind.name();
+            let value = seen.row.get(data.kind, element).unwrap_or(0);
+            let _ = match (data.kind, data.kind.form()) {
+                (DataKind::GpcRate, _) => write!(out, " gpc{element}_rate({})={value}", data.period_ms),
+                (DataKind::Gpc | DataKind::Gpt, _) => write!(out, " {name}{element}={value}"),
+                (_, DataForm::Rate) => write!(out, " {name}({})={value}", data.period_ms),
+                (_, DataForm::Name) => {
+                    write!(out, " {name}={}", table.name_of(value).as_deref().unwrap_or("-"))
+                }
+                _ => write!(out, " {name}={value}"),
+            };
+        }
+    }
+    out.push(b'\n');
+}
+
+/// Text as HAProxy dumps it: blanks, `=` and what does not print are escaped.
+fn append_escaped(text: &[u8], out: &mut Vec<u8>) {
+    for byte in text {
+        let escape = match byte {
+            b' ' | b'=' | b'\\' => *byte,
+            b'\t' => b't',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            0x1B => b'e',
+            byte if byte.is_ascii_graphic() => {
+                out.push(*byte);
+                continue;
+            }
+            byte => {
+                out.extend_from_slice(b"\\x");
+                crate::sample::append_hex(out, *byte);
+                continue;
+            }
+        };
+        out.extend_from_slice(&[b'\\', escape]);
+    }
+}
+
+async fn clear(mut call: Call<'_>) -> std::io::Result<()> {
+    if call.args.is_empty() {
+        call.say(CLEAR_WHAT);
+        return Ok(());
+    }
+    let Some((table, words)) = table(&mut call) else { return Ok(()) };
+    match chosen(&table, &words, "Removing keys from", CLEAR_WHAT) {
+        Err(message) => call.say(message),
+        Ok(Chosen::Key(key)) => {
+            if !table.remove(&key) {
+                call.say("Entry currently in use, cannot remove");
+            }
+        }
+        Ok(chosen) => {
+            let mut next = Some((0, 0));
+            while let Some(from) = next {
+                next = table.page(from, PAGE, |seen| match &chosen {
+                    Chosen::Filtered(filters) => !filters.iter().all(|filter| filter.matches(&seen.row)),
+                    _ => false,
+                });
+                // A big table must not keep the control thread from everybody else.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn set(call: &mut Call<'_>) {
+    if call.args.is_empty() {
+        return call.say(SET_WHAT);
+    }
+    let Some((table, words)) = table(call) else { return };
+    if let Err(message) = change(&table, &words) {
+        call.say(message);
+    }
+}
+
+/// Makes the entry, then sets one datum after another up to the first that can't be.
+fn change(table: &Table, words: &[&str]) -> Result<(), String> {
+    let data = match words {
+        // HAProxy empties the table here, which nobody can mean.
+        ["key", rest @ ..] => rest.get(1..).unwrap_or(&[]),
+        [first, ..] if first.starts_with("data.") => {
+            return Err("content-based lookup is only supported with the \"show\" and \"clear\" actions".to_owned());
+        }
+        _ => return Err(SET_WHAT.to_owned()),
+    };
+    let key = key(table, words.get(1).copied().unwrap_or(""), "Inserting keys into")?;
+    let changed = table.change(&key, |row| {
+        for pair in data.chunks(2) {
+            let Some(name) = pair[0].strip_prefix("data.") else {
+                return Err("\"data.<type>\" followed by a value expected".to_owned());
+            };
+            let Some(kind) = DataKind::named(name) else { return Err("Unknown data type".to_owned()) };
+            if !table.has(kind) {
+                return Err("Data type not stored in this table".to_owned());
+            }
+            let Some(value) = pair.get(1).and_then(|word| word.parse::<i64>().ok()) else {
+                return Err("Require a valid integer value to store".to_owned());
+            };
+            if kind.form() != DataForm::Name {
+                row.set(kind, 0, value as u64);
+            }
+        }
+        Ok(())
+    });
+    changed.unwrap_or_else(|| Err("Unable to allocate a new entry".to_owned()))
+}

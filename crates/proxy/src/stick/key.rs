@@ -1,0 +1,158 @@
+//! Keys: a sample as a table of some type knows it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sluicegate_config::model::TableKey;
+use smallvec::SmallVec;
+
+use crate::sample::{Sample, Value};
+
+/// A key in the words of a table of its type: filled with zeros to their length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key(pub(super) SmallVec<[u32; 8]>);
+
+/// Words of a key.
+pub(super) fn words(kind: TableKey) -> usize {
+    match kind {
+        TableKey::Ip | TableKey::Integer => 1,
+        TableKey::Ipv6 => 4,
+        TableKey::Str(len) | TableKey::Bin(len) => len.div_ceil(4) as usize,
+    }
+}
+
+impl Key {
+    /// The key that a sample is; none where it can't be cast.
+    pub fn new(kind: TableKey, value: &Value<'_>) -> Option<Key> {
+        Some(match kind {
+            TableKey::Ip => match address(value, false)? {
+                IpAddr::V4(ip) => Key(SmallVec::from_slice(&[ip.into()])),
+                IpAddr::V6(ip) => Key(SmallVec::from_slice(&[ip.to_ipv4_mapped()?.into()])),
+            },
+            TableKey::Ipv6 => Key::v6(match address(value, true)? {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            }),
+            TableKey::Integer => Key(SmallVec::from_slice(&[value.to_int()? as u32])),
+            TableKey::Str(len) => value.with_text(|text| {
+                let text = &text[..memchr::memchr(0, text).unwrap_or(text.len())];
+                Key::bytes(text, len)
+            }),
+            TableKey::Bin(len) => Key::bytes(&value.clone().into_bytes(), len),
+        })
+    }
+
+    /// A key as it is written on the stats socket; none where it is no such key.
+    pub fn parse(kind: TableKey, text: &str) -> Option<Key> {
+        match kind {
+            TableKey::Ip => Some(Key(SmallVec::from_slice(&[text.parse::<Ipv4Addr>().ok()?.into()]))),
+            TableKey::Ipv6 => Some(Key::v6(text.parse().ok()?)),
+            TableKey::Integer => Some(Key(SmallVec::from_slice(&[text.parse().ok()?]))),
+            TableKey::Str(len) => Some(Key::bytes(text.as_bytes(), len)),
+            TableKey::Bin(_) => None,
+        }
+    }
+
+    fn v6(ip: Ipv6Addr) -> Key {
+        Key(ip.octets().chunks_exact(4).map(|part| u32::from_be_bytes([part[0], part[1], part[2], part[3]])).collect())
+    }
+
+    fn bytes(bytes: &[u8], len: u32) -> Key {
+        let bytes = &bytes[..bytes.len().min(len as usize)];
+        let mut words: SmallVec<[u32; 8]> = bytes
+            .chunks(4)
+            .map(|part| {
+                let mut word = [0; 4];
+                word[..part.len()].copy_from_slice(part);
+                u32::from_le_bytes(word)
+            })
+            .collect();
+        words.resize(len.div_ceil(4) as usize, 0);
+        Key(words)
+    }
+}
+
+/// A sample as an address; text is one of the family that is asked for, as HAProxy's casts are.
+fn address(value: &Value<'_>, v6: bool) -> Option<IpAddr> {
+    match value {
+        Value::Str(_) => value.to_ip().filter(|ip| ip.is_ipv6() == v6),
+        _ => value.to_ip(),
+    }
+}
+
+/// A key's bytes, without those that fill it.
+fn bytes(words: &[u32], len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+fn v6(words: &[u32]) -> Ipv6Addr {
+    let word = |at: usize| u128::from(words.get(at).copied().unwrap_or(0)) << (96 - 32 * at);
+    Ipv6Addr::from(word(0) | word(1) | word(2) | word(3))
+}
+
+/// The sample that a key of an entry is.
+pub(super) fn sample(kind: TableKey, words: &[u32]) -> Sample {
+    match kind {
+        TableKey::Ip => Sample::Ip(IpAddr::V4(words[0].into())),
+        TableKey::Ipv6 => Sample::Ip(IpAddr::V6(v6(words))),
+        TableKey::Integer => Sample::Int(i64::from(words[0])),
+        TableKey::Str(len) => {
+            let mut text = bytes(words, len as usize);
+            text.truncate(memchr::memchr(0, &text).unwrap_or(text.len()));
+            Sample::Str(text)
+        }
+        TableKey::Bin(len) => Sample::Bin(bytes(words, len as usize)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: TableKey, value: Value<'_>, expected: Option<Sample>) {
+        let key = Key::new(kind, &value);
+        if let Some(key) = &key {
+            assert_eq!(key.0.len(), words(kind), "{kind:?} of {value:?}");
+        }
+        assert_eq!(key.map(|key| sample(kind, &key.0)), expected, "{kind:?} of {value:?}");
+    }
+
+    #[test]
+    fn samples_become_keys_as_haproxys_casts_say() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let (v4, v6, mapped) = (ip("1.2.3.4"), ip("2001:db8::1"), ip("::ffff:1.2.3.4"));
+        check(TableKey::Ip, Value::Ip(v4), Some(Sample::Ip(v4)));
+        check(TableKey::Ip, Value::Ip(mapped), Some(Sample::Ip(v4)));
+        check(TableKey::Ip, Value::Ip(v6), None);
+        check(TableKey::Ip, Value::Ip(ip("2002:102:304::")), None);
+        check(TableKey::Ip, Value::text(b"1.2.3.4"), Some(Sample::Ip(v4)));
+        check(TableKey::Ip, Value::text(b"::ffff:1.2.3.4"), None);
+        check(TableKey::Ip, Value::Int(0x0102_0304), Some(Sample::Ip(v4)));
+        check(TableKey::Ipv6, Value::Ip(v4), Some(Sample::Ip(mapped)));
+        check(TableKey::Ipv6, Value::Ip(v6), Some(Sample::Ip(v6)));
+        check(TableKey::Ipv6, Value::text(b"1.2.3.4"), None);
+        check(TableKey::Ipv6, Value::text(b"2001:db8::1"), Some(Sample::Ip(v6)));
+        check(TableKey::Integer, Value::text(b"12a"), Some(Sample::Int(12)));
+        check(TableKey::Integer, Value::Int(-1), Some(Sample::Int(4_294_967_295)));
+        check(TableKey::Str(5), Value::text(b"abcdefg"), Some(Sample::Str(b"abcde".to_vec())));
+        check(TableKey::Str(5), Value::Int(7), Some(Sample::Str(b"7".to_vec())));
+        check(TableKey::Str(3), Value::text(b""), Some(Sample::Str(Vec::new())));
+        check(TableKey::Bin(3), Value::Bin(Cow::Borrowed(b"a")), Some(Sample::Bin(b"a\0\0".to_vec())));
+        check(TableKey::Bin(6), Value::Ip(v4), Some(Sample::Bin(vec![1, 2, 3, 4, 0, 0])));
+        check(TableKey::Bin(6), Value::Int(5), Some(Sample::Bin(vec![0; 6])));
+    }
+
+    #[test]
+    fn keys_of_the_stats_socket() {
+        let parse = |kind, text| Key::parse(kind, text).map(|key| sample(kind, &key.0));
+        assert_eq!(parse(TableKey::Integer, "7"), Some(Sample::Int(7)));
+        assert_eq!(parse(TableKey::Str(2), "abc"), Some(Sample::Str(b"ab".to_vec())));
+        assert_eq!(parse(TableKey::Ip, "::1"), None);
+        assert_eq!(parse(TableKey::Ipv6, "::1"), Some(Sample::Ip(IpAddr::V6(Ipv6Addr::LOCALHOST))));
+        assert_eq!(parse(TableKey::Bin(2), "ab"), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! Stick tables: what is known of clients under a key, for as long as it is fresh (HAProxy configuration manual 11).
+//!
+//! A [`Table`] is shared by all workers: shards, each a mutex over a hash index and entries of one size in chunks. An
+//! entry is five words of bookkeeping, its key and its data, so an IPv4 address with one rate takes 36 bytes and about
+//! 8 of index. Under a shard's lock nothing else is locked, logged or woken, and nothing is computed but the entry's
+//! own words, so a lock is held for some hundred nanoseconds.
+//!
+//! **Tracked counters.** [`Tracked`] holds what a session or a stream tracks; an entry that is tracked neither expires
+//! nor gives way. A stream has its session's counters and may
+//! track under the other numbers; every event is counted in the one that has the number.
+//!
+//! **Limits.** A table never has more than its `size` entries. A full one gives up the entries that were not touched
+//! for the longest time, a 256th of its size at once, or with `nopurge` takes no new one. Tables of more than
+//! 4,096 entries choose them shard by shard.
+
+mod ask;
+mod key;
+mod rate;
+mod row;
+mod table;
+mod tracked;
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+pub use ask::{change, read};
+pub use key::Key;
+pub use row::{Change, Row};
+pub use table::{Held, Seen, Table};
+pub use tracked::{Counted, Tracked};
+
+/// Milliseconds on the scale of tables. They wrap like HAProxy's ticks, so differences count and not values.
+pub fn now_ms() -> u32 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_millis() as u32
+}
+
+/// A duration on that scale; HAProxy's are below 2^31 milliseconds, and so are the configuration's.
+fn ticks(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(i32::MAX as u32)
+}
+
+/// `at` has come.
+fn is_past(at: u32, now: u32) -> bool {
+    now.wrapping_sub(at) as i32 >= 0
+}

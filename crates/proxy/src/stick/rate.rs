@@ -1,0 +1,84 @@
+//! HAProxy's estimate of events per period (its `freq_ctr`): the running period and the one before it, of which as much
+//! counts as the running one has not passed yet.
+
+/// Words of a rate: when the running period began, its events, those of the one before.
+pub(super) const WORDS: usize = 3;
+
+/// A rate without an event.
+pub(super) fn clear(words: &mut [u32], now: u32) {
+    words.copy_from_slice(&[now, 0, 0]);
+}
+
+/// Counts `n` events; gives the running period's.
+pub(super) fn add(words: &mut [u32], period: u32, now: u32, n: u32) -> u32 {
+    let [began, current, previous] = words else { return 0 };
+    if now.wrapping_sub(*began) < period {
+        *current = current.wrapping_add(n);
+        return *current;
+    }
+    (*previous, *current, *began) = (*current, n, began.wrapping_add(period));
+    if now.wrapping_sub(*began) >= period {
+        (*previous, *began) = (0, now);
+    }
+    n
+}
+
+/// Makes it look as if `n` events came now (`set table`).
+pub(super) fn set(words: &mut [u32], now: u32, n: u32) {
+    words.copy_from_slice(&[now, n, 0]);
+}
+
+/// Events in the last period.
+pub(super) fn read(words: &[u32], period: u32, now: u32) -> u32 {
+    let [began, current, previous] = *words else { return 0 };
+    let period = u64::from(period.max(1));
+    let passed = u64::from(now.wrapping_sub(began));
+    let (current, previous, remain) = if passed <= period {
+        (u64::from(current), u64::from(previous), period - passed)
+    } else if passed <= 2 * period {
+        (0, u64::from(current), 2 * period - passed)
+    } else {
+        (0, 0, 0)
+    };
+    // HAProxy's correction at very low rates: one event is one until its period is over.
+    if current == 0 && previous <= 1 {
+        return previous as u32;
+    }
+    ((previous * remain + current * period) / period) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events at their times, then what is read at others.
+    #[track_caller]
+    fn check(events: &[(u32, u32)], expected: &[(u32, u32)]) {
+        let mut words = [0; WORDS];
+        let start = u32::MAX - 1_500; // The clock wraps within these tests.
+        clear(&mut words, start);
+        for (at, n) in events {
+            add(&mut words, 1_000, start.wrapping_add(*at), *n);
+        }
+        for (at, count) in expected {
+            assert_eq!(read(&words, 1_000, start.wrapping_add(*at)), *count, "at {at} of {events:?}");
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_two_periods() {
+        check(&[], &[(0, 0), (5_000, 0)]);
+        check(&[(0, 10)], &[(0, 10), (999, 10), (1_000, 10), (1_001, 9), (1_500, 5), (1_999, 0), (2_000, 0)]);
+        check(&[(0, 1)], &[(999, 1), (1_500, 1), (1_999, 1), (2_000, 1), (2_001, 0)]);
+        check(&[(0, 10), (1_000, 4)], &[(1_000, 14), (1_500, 9), (2_000, 4), (2_500, 2)]);
+        check(&[(0, 10), (1_900, 4)], &[(1_900, 5), (2_000, 4), (2_500, 2), (3_001, 0)]);
+        check(&[(0, 10), (2_500, 4)], &[(2_500, 4), (3_500, 4), (4_000, 2)]);
+    }
+
+    #[test]
+    fn a_rate_that_is_set_fades() {
+        let mut words = [0; WORDS];
+        set(&mut words, 7, 100);
+        assert_eq!((read(&words, 1_000, 1_007), read(&words, 1_000, 1_507)), (100, 50));
+    }
+}

@@ -1,0 +1,174 @@
+//! What an entry holds: where each datum stands among its words, and how it is read and changed.
+
+use sluicegate_config::model::{DataForm, DataKind, TableData};
+
+use super::rate;
+
+/// A datum's place.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: u32,
+    data: TableData,
+}
+
+/// Where each datum of a table's entries stands.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    places: [Option<Place>; DataKind::ALL.len()],
+    words: usize,
+}
+
+fn size(form: DataForm) -> usize {
+    match form {
+        DataForm::Word | DataForm::Name => 1,
+        DataForm::Long => 2,
+        DataForm::Rate => rate::WORDS,
+    }
+}
+
+impl Layout {
+    pub(super) fn new(data: &[TableData]) -> Layout {
+        let mut layout = Layout { places: [None; DataKind::ALL.len()], words: 0 };
+        for datum in data {
+            layout.places[datum.kind as usize] = Some(Place { offset: layout.words as u32, data: *datum });
+            layout.words += size(datum.kind.form()) * datum.elements as usize;
+        }
+        layout
+    }
+
+    /// Words of an entry's data.
+    pub(super) fn words(&self) -> usize {
+        self.words
+    }
+
+    /// What is stored, in the order of listings.
+    pub(super) fn data(&self) -> impl Iterator<Item = TableData> {
+        self.places.iter().flatten().map(|place| place.data)
+    }
+
+    pub(super) fn has(&self, kind: DataKind) -> bool {
+        self.places[kind as usize].is_some()
+    }
+
+    /// An entry's data at its creation.
+    pub(super) fn clear(&self, words: &mut [u32], now: u32) {
+        words.fill(0);
+        for place in self.places.iter().flatten().filter(|place| place.data.kind.form() == DataForm::Rate) {
+            for element in 0..place.data.elements as usize {
+                let at = place.offset as usize + element * rate::WORDS;
+                rate::clear(&mut words[at..at + rate::WORDS], now);
+            }
+        }
+    }
+}
+
+/// How a general purpose counter is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It rises by so much, and its rate counts as many events.
+    Add(u32),
+    /// It becomes 0.
+    Clear,
+}
+
+/// An entry's data, for as long as its shard is locked.
+pub struct Row<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) words: &'a mut [u32],
+    pub(super) now: u32,
+}
+
+impl Row<'_> {
+    /// The words of a datum; what is asked by its own name may be the first or second of an array.
+    fn find(&self, kind: DataKind, element: u32) -> Option<(usize, TableData)> {
+        let place = self.layout.places[kind as usize].map(|place| (place, element));
+        let (place, element) = place.or_else(|| {
+            let (array, element) = match kind {
+                DataKind::Gpc0 => (DataKind::Gpc, 0),
+                DataKind::Gpc1 => (DataKind::Gpc, 1),
+                DataKind::Gpc0Rate => (DataKind::GpcRate, 0),
+                DataKind::Gpc1Rate => (DataKind::GpcRate, 1),
+                DataKind::Gpt0 => (DataKind::Gpt, 0),
+                _ => return None,
+            };
+            Some((self.layout.places[array as usize]?, element))
+        })?;
+        let size = size(place.data.kind.form());
+        (element < place.data.elements).then(|| (place.offset as usize + element as usize * size, place.data))
+    }
+
+    /// A datum's value, a rate's estimate; none if it is not stored.
+    pub fn get(&self, kind: DataKind, element: u32) -> Option<u64> {
+        let (at, data) = self.find(kind, element)?;
+        Some(match data.kind.form() {
+            DataForm::Word | DataForm::Name => u64::from(self.words[at]),
+            DataForm::Long => u64::from(self.words[at]) | u64::from(self.words[at + 1]) << 32,
+            DataForm::Rate => u64::from(rate::read(&self.words[at..at + rate::WORDS], data.period_ms, self.now)),
+        })
+    }
+
+    /// Adds to a datum; gives its new value, a rate's of the running period. They wrap, as HAProxy's do.
+    pub fn add(&mut self, kind: DataKind, element: u32, n: u64) -> Option<u64> {
+        let (at, data) = self.find(kind, element)?;
+        Some(match data.kind.form() {
+            DataForm::Word | DataForm::Name => {
+                self.words[at] = self.words[at].wrapping_add(n as u32);
+                u64::from(self.words[at])
+            }
+            DataForm::Long => {
+                let sum = self.get(kind, element)?.wrapping_add(n);
+                self.put_long(at, sum);
+                sum
+            }
+            DataForm::Rate => {
+                let words = &mut self.words[at..at + rate::WORDS];
+                u64::from(rate::add(words, data.period_ms, self.now, n as u32))
+            }
+        })
+    }
+
+    /// Sets a datum; `false`: it is not stored.
+    pub fn set(&mut self, kind: DataKind, element: u32, value: u64) -> bool {
+        let Some((at, data)) = self.find(kind, element) else { return false };
+        match data.kind.form() {
+            DataForm::Word | DataForm::Name => self.words[at] = value as u32,
+            DataForm::Long => self.put_long(at, value),
+            DataForm::Rate => rate::set(&mut self.words[at..at + rate::WORDS], self.now, value as u32),
+        }
+        true
+    }
+
+    fn put_long(&mut self, at: usize, value: u64) {
+        self.words[at] = value as u32;
+        self.words[at + 1] = (value >> 32) as u32;
+    }
+
+    /// One less, if there is one.
+    pub fn decrement(&mut self, kind: DataKind) {
+        if let Some((at, _)) = self.find(kind, 0) {
+            self.words[at] = self.words[at].saturating_sub(1);
+        }
+    }
+
+    /// Changes a counter, and the rate that `gpc0`, `gpc1` and `gpc` have. Gives the counter's new value, the rate's where only
+    /// that is stored, and for [`Change::Clear`] the value before; none if neither is stored.
+    pub fn change(&mut self, kind: DataKind, element: u32, change: Change) -> Option<u64> {
+        let rate = match kind {
+            DataKind::Gpc0 => Some(DataKind::Gpc0Rate),
+            DataKind::Gpc1 => Some(DataKind::Gpc1Rate),
+            DataKind::Gpc => Some(DataKind::GpcRate),
+            _ => None,
+        };
+        match change {
+            Change::Add(n) => {
+                let events = rate.and_then(|rate| self.add(rate, element, u64::from(n)));
+                self.add(kind, element, u64::from(n)).or(events)
+            }
+            Change::Clear => {
+                let before = self.get(kind, element)?;
+                self.set(kind, element, 0);
+                Some(before)
+            }
+        }
+    }
+}

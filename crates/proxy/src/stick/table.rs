@@ -1,0 +1,569 @@
+//! A table: entries behind sharded locks, found by key, given up by age.
+//!
+//! Entries live in chunks of words that never move, so that a table grows without copying; an entry is its index. Those
+//! that nobody tracks stand in a list in the order they were touched, which is the order they expire in, as all entries
+//! of a table live equally long. What has expired goes when its shard is next used, a few at a time, when the table is
+//! listed, and once a second.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldhash::quality::RandomState;
+use hashbrown::HashTable;
+use parking_lot::{Mutex, RwLock};
+use sluicegate_config::model::{self, DataKind, TableData, TableKey};
+
+use super::key::{self, Key};
+use super::row::{Layout, Row};
+use super::{is_past, now_ms, ticks};
+use crate::sample::Sample;
+
+/// Tables of at most so many entries have one shard, so that they give up exactly the oldest.
+pub(super) const SMALL: u32 = 4_096;
+/// Shards of others.
+const SHARDS: usize = 64;
+/// Entries of one chunk.
+const CHUNK: u32 = 64;
+/// No entry.
+const NONE: u32 = u32::MAX;
+/// Expired entries that go by the way when a shard is used.
+const SWEPT: usize = 4;
+/// Expired entries that go under one hold of a lock when nobody waits for them.
+const SWEPT_ASIDE: usize = 256;
+/// How far from the list's end the place is looked for of an entry that was tracked longer than it was touched.
+const REORDERED: usize = 64;
+
+/// The words before an entry's key.
+const HASH: usize = 0;
+const REFS: usize = 1;
+const EXPIRE: usize = 2;
+const PREVIOUS: usize = 3;
+const NEXT: usize = 4;
+const HEAD: usize = 5;
+
+/// [`REFS`] of an entry that is free.
+const FREE: u32 = u32::MAX;
+
+/// A stick table.
+pub struct Table {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What its keys are.
+    pub key: TableKey,
+    /// Entries at most.
+    pub size: u32,
+    expire: Option<u32>,
+    nopurge: bool,
+    layout: Layout,
+    key_words: usize,
+    stride: usize,
+    shards: Box<[Mutex<Shard>]>,
+    entries: AtomicUsize,
+    hasher: RandomState,
+    /// Names of servers, which entries refer to by their place here, from 1.
+    names: RwLock<Vec<Arc<str>>>,
+}
+
+#[repr(align(128))]
+struct Shard {
+    index: HashTable<u32>,
+    chunks: Vec<Box<[u32]>>,
+    /// The first free entry; the next stands in its [`NEXT`].
+    free: u32,
+    /// Entries that were ever used.
+    used: u32,
+    /// Longest untouched.
+    oldest: u32,
+    /// Touched last.
+    newest: u32,
+    stride: usize,
+}
+
+/// An entry that is tracked: it stays until this is dropped.
+pub struct Held {
+    /// Its table.
+    pub table: Arc<Table>,
+    shard: u32,
+    entry: u32,
+}
+
+/// An entry as a listing shows it.
+pub struct Seen<'a> {
+    /// Its key.
+    pub key: Sample,
+    /// How many track it.
+    pub trackers: u32,
+    /// Milliseconds until it expires; 0 in a table where none does.
+    pub expires_ms: u32,
+    /// A number that no other entry has.
+    pub number: u64,
+    /// What it holds.
+    pub row: Row<'a>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("name", &self.name).field("entries", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Held({}/{}/{})", self.table.name, self.shard, self.entry)
+    }
+}
+
+impl Shard {
+    fn words(&self, entry: u32) -> &[u32] {
+        let at = (entry % CHUNK) as usize * self.stride;
+        &self.chunks[(entry / CHUNK) as usize][at..at + self.stride]
+    }
+
+    fn words_mut(&mut self, entry: u32) -> &mut [u32] {
+        let at = (entry % CHUNK) as usize * self.stride;
+        &mut self.chunks[(entry / CHUNK) as usize][at..at + self.stride]
+    }
+
+    fn find(&self, hash: u32, key: &[u32]) -> Option<u32> {
+        let same = |entry: &u32| {
+            let words = self.words(*entry);
+            words[HASH] == hash && words[HEAD..HEAD + key.len()] == *key
+        };
+        self.index.find(spread(hash), same).copied()
+    }
+
+    /// Takes an entry out of the list.
+    fn unlink(&mut self, entry: u32) {
+        let words = self.words(entry);
+        let (previous, next) = (words[PREVIOUS], words[NEXT]);
+        match previous {
+            NONE => self.oldest = next,
+            previous => self.words_mut(previous)[NEXT] = next,
+        }
+        match next {
+            NONE => self.newest = previous,
+            next => self.words_mut(next)[PREVIOUS] = previous,
+        }
+    }
+
+    /// Puts an entry into the list behind `previous`.
+    fn link(&mut self, entry: u32, previous: u32) {
+        let next = match previous {
+            NONE => std::mem::replace(&mut self.oldest, entry),
+            previous => std::mem::replace(&mut self.words_mut(previous)[NEXT], entry),
+        };
+        match next {
+            NONE => self.newest = entry,
+            next => self.words_mut(next)[PREVIOUS] = entry,
+        }
+        let words = self.words_mut(entry);
+        (words[PREVIOUS], words[NEXT]) = (previous, next);
+    }
+
+    /// Makes an entry, untracked and in no list.
+    fn create(&mut self, hash: u32, key: &[u32]) -> u32 {
+        let entry = match self.free {
+            NONE => {
+                let entry = self.used;
+                self.used += 1;
+                if entry.is_multiple_of(CHUNK) {
+                    self.chunks.push(vec![0; self.stride * CHUNK as usize].into());
+                }
+                entry
+            }
+            entry => {
+                self.free = self.words(entry)[NEXT];
+                entry
+            }
+        };
+        let words = self.words_mut(entry);
+        words[HASH] = hash;
+        words[REFS] = 0;
+        words[HEAD..HEAD + key.len()].copy_from_slice(key);
+        let Shard { index, chunks, stride, .. } = self;
+        let hash_of = |entry: &u32| {
+            let at = (entry % CHUNK) as usize * *stride;
+            spread(chunks[(entry / CHUNK) as usize][at + HASH])
+        };
+        index.insert_unique(spread(hash), entry, hash_of);
+        entry
+    }
+
+    /// Frees an entry that is in no list.
+    fn remove(&mut self, entry: u32) {
+        let hash = self.words(entry)[HASH];
+        if let Ok(found) = self.index.find_entry(spread(hash), |other| *other == entry) {
+            found.remove();
+        }
+        let free = self.free;
+        let words = self.words_mut(entry);
+        (words[REFS], words[NEXT]) = (FREE, free);
+        self.free = entry;
+    }
+}
+
+/// The index wants 64 bits of which the upper and the lower ones differ; a shard's hashes share their lowest.
+fn spread(hash: u32) -> u64 {
+    let product = u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    product ^ product >> 32
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(config: &model::StickTable) -> Table {
+        let layout = Layout::new(&config.data);
+        let key_words = key::words(config.key);
+        let stride = HEAD + key_words + layout.words();
+        let shard = || Shard {
+            index: HashTable::new(),
+            chunks: Vec::new(),
+            free: NONE,
+            used: 0,
+            oldest: NONE,
+            newest: NONE,
+            stride,
+        };
+        let shards = if config.size <= SMALL { 1 } else { SHARDS };
+        Table {
+            name: config.name.clone(),
+            key: config.key,
+            size: config.size,
+            expire: config.expire.map(ticks),
+            nopurge: config.nopurge,
+            layout,
+            key_words,
+            stride,
+            shards: (0..shards).map(|_| Mutex::new(shard())).collect(),
+            entries: AtomicUsize::new(0),
+            hasher: RandomState::default(),
+            names: RwLock::default(),
+        }
+    }
+
+    /// Entries it has.
+    pub fn len(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// It has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Entries hold this.
+    pub fn has(&self, kind: DataKind) -> bool {
+        self.layout.has(kind)
+    }
+
+    /// What entries hold, in the order of listings.
+    pub fn data(&self) -> impl Iterator<Item = TableData> {
+        self.layout.data()
+    }
+
+    /// The number of a server's name in this table.
+    pub fn name_number(&self, name: &Arc<str>) -> u32 {
+        let known = |names: &[Arc<str>]| names.iter().position(|other| other == name).map(|at| at as u32 + 1);
+        if let Some(number) = known(&self.names.read()) {
+            return number;
+        }
+        let mut names = self.names.write();
+        known(&names).unwrap_or_else(|| {
+            names.push(name.clone());
+            names.len() as u32
+        })
+    }
+
+    /// The name of such a number.
+    pub fn name_of(&self, number: u64) -> Option<Arc<str>> {
+        let at = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.names.read().get(at).cloned()
+    }
+
+    fn place(&self, key: &Key) -> (u32, usize) {
+        use std::hash::BuildHasher;
+        let hash = self.hasher.hash_one(&key.0[..]) as u32;
+        (hash, hash as usize % self.shards.len())
+    }
+
+    fn row<'a>(&'a self, shard: &'a mut Shard, entry: u32, now: u32) -> Row<'a> {
+        let words = &mut shard.words_mut(entry)[HEAD + self.key_words..];
+        Row { layout: &self.layout, words, now }
+    }
+
+    fn is_expired(&self, shard: &Shard, entry: u32, now: u32) -> bool {
+        let words = shard.words(entry);
+        self.expire.is_some() && words[REFS] == 0 && is_past(words[EXPIRE], now)
+    }
+
+    fn give_up(&self, shard: &mut Shard, entry: u32) {
+        shard.unlink(entry);
+        shard.remove(entry);
+        self.entries.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Lets go of expired entries, `most` of them; gives how many went.
+    fn sweep(&self, shard: &mut Shard, now: u32, most: usize) -> usize {
+        for swept in 0..most {
+            match shard.oldest {
+                NONE => return swept,
+                entry if self.is_expired(shard, entry, now) => self.give_up(shard, entry),
+                _ => return swept,
+            }
+        }
+        most
+    }
+
+    /// Lets go of what has expired.
+    pub fn expire(&self) {
+        if self.expire.is_some() {
+            let now = now_ms();
+            for shard in &self.shards {
+                // Not all under one hold of the lock: whoever counts waits for it.
+                while self.sweep(&mut shard.lock(), now, SWEPT_ASIDE) == SWEPT_ASIDE {}
+            }
+        }
+    }
+
+    fn touch(&self, shard: &mut Shard, entry: u32, now: u32) {
+        let until = now.wrapping_add(self.expire.unwrap_or(0));
+        let words = shard.words_mut(entry);
+        if words[EXPIRE] == until && words[NEXT] == NONE {
+            return;
+        }
+        words[EXPIRE] = until;
+        if words[REFS] == 0 {
+            shard.unlink(entry);
+            let newest = shard.newest;
+            shard.link(entry, newest);
+        }
+    }
+
+    /// Runs `f` on the entry of a key, if there is one, without touching it.
+    pub fn read<R>(&self, key: &Key, f: impl FnOnce(&Row<'_>, &Life) -> R) -> Option<R> {
+        let (hash, at) = self.place(key);
+        let now = now_ms();
+        let mut shard = self.shards[at].lock();
+        self.sweep(&mut shard, now, SWEPT);
+        let entry = shard.find(hash, &key.0)?;
+        if self.is_expired(&shard, entry, now) {
+            self.give_up(&mut shard, entry);
+            return None;
+        }
+        let words = shard.words(entry);
+        let left = words[EXPIRE].wrapping_sub(now) as i32;
+        let life = Life { trackers: words[REFS], left_ms: left.max(0) as u32, expire_ms: self.expire.unwrap_or(0) };
+        Some(f(&self.row(&mut shard, entry, now), &life))
+    }
+
+    /// Runs `f` on the entry of a key, made if it is not there, and touches it. None where a full table gives up
+    /// nothing.
+    pub fn change<R>(&self, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<R> {
+        self.entry(key, |table, shard, entry, now| {
+            table.touch(shard, entry, now);
+            f(&mut table.row(shard, entry, now))
+        })
+    }
+
+    /// Runs `f` on the entry of a key and touches it, if there is one.
+    pub fn change_known<R>(&self, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<R> {
+        self.read(key, |_, _| ())?;
+        self.change(key, f)
+    }
+
+    /// Tracks the entry of a key, made if it is not there, and runs `f` on it.
+    pub fn track<R>(self: &Arc<Self>, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<(Held, R)> {
+        let at = self.place(key).1 as u32;
+        self.entry(key, |table, shard, entry, now| {
+            if shard.words(entry)[REFS] == 0 {
+                shard.unlink(entry);
+            }
+            let words = shard.words_mut(entry);
+            words[REFS] += 1;
+            words[EXPIRE] = now.wrapping_add(table.expire.unwrap_or(0));
+            let result = f(&mut table.row(shard, entry, now));
+            (Held { table: self.clone(), shard: at, entry }, result)
+        })
+    }
+
+    fn entry<R>(&self, key: &Key, f: impl FnOnce(&Self, &mut Shard, u32, u32) -> R) -> Option<R> {
+        debug_assert_eq!(key.0.len(), self.key_words, "a key of another table's type");
+        let (hash, at) = self.place(key);
+        let now = now_ms();
+        loop {
+            let mut shard = self.shards[at].lock();
+            self.sweep(&mut shard, now, SWEPT);
+            if let Some(entry) = shard.find(hash, &key.0) {
+                if !self.is_expired(&shard, entry, now) {
+                    return Some(f(self, &mut shard, entry, now));
+                }
+                self.give_up(&mut shard, entry);
+            }
+            if self.reserve() {
+                let entry = shard.create(hash, &key.0);
+                self.layout.clear(&mut shard.words_mut(entry)[HEAD + self.key_words..], now);
+                shard.words_mut(entry)[EXPIRE] = now.wrapping_add(self.expire.unwrap_or(0));
+                let newest = shard.newest;
+                shard.link(entry, newest);
+                return Some(f(self, &mut shard, entry, now));
+            }
+            drop(shard);
+            // Never under the lock: what goes may be another shard's.
+            if self.nopurge || !self.purge_oldest(at) {
+                return None;
+            }
+        }
+    }
+
+    fn reserve(&self) -> bool {
+        let room = |count: usize| (count < self.size as usize).then_some(count + 1);
+        self.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    }
+
+    /// Gives up the oldest entries, a 256th of the table, in every shard a share; `false`: there is none that is not
+    /// tracked.
+    fn purge_oldest(&self, first: usize) -> bool {
+        let mut wanted = (self.size as usize >> 8) + 1;
+        let share = wanted.div_ceil(self.shards.len());
+        let mut any = false;
+        for at in 0..self.shards.len() {
+            let mut shard = self.shards[(first + at) % self.shards.len()].lock();
+            for _ in 0..share.min(wanted) {
+                if shard.oldest == NONE {
+                    break;
+                }
+                let oldest = shard.oldest;
+                self.give_up(&mut shard, oldest);
+                wanted -= 1;
+                any = true;
+            }
+            if wanted == 0 {
+                break;
+            }
+        }
+        any
+    }
+
+    /// Removes the entry of a key. `false`: it is tracked, and stays.
+    pub fn remove(&self, key: &Key) -> bool {
+        let (hash, at) = self.place(key);
+        let mut shard = self.shards[at].lock();
+        match shard.find(hash, &key.0) {
+            None => true,
+            Some(entry) if shard.words(entry)[REFS] > 0 => false,
+            Some(entry) => {
+                self.give_up(&mut shard, entry);
+                true
+            }
+        }
+    }
+
+    /// Shows the entry of a key, if there is one.
+    pub fn see(&self, key: &Key, f: impl FnOnce(Seen<'_>)) {
+        let (hash, at) = self.place(key);
+        let mut shard = self.shards[at].lock();
+        let now = now_ms();
+        let entry = shard.find(hash, &key.0).filter(|entry| !self.is_expired(&shard, *entry, now));
+        if let Some(entry) = entry {
+            f(self.seen(at, &mut shard, entry, now));
+        }
+    }
+
+    fn seen<'a>(&'a self, at: usize, shard: &'a mut Shard, entry: u32, now: u32) -> Seen<'a> {
+        let words = shard.words(entry);
+        Seen {
+            key: key::sample(self.key, &words[HEAD..HEAD + self.key_words]),
+            trackers: words[REFS],
+            expires_ms: (words[EXPIRE].wrapping_sub(now) as i32).max(0) as u32,
+            number: ((at as u64) << 32 | u64::from(entry)) * self.stride as u64 * 4 + 4_096,
+            row: self.row(shard, entry, now),
+        }
+    }
+
+    /// Shows entries from a place on, at most `most` under one lock; gives the place where it goes on. What `f` says
+    /// `false` to, and nobody tracks, is removed.
+    pub fn page(&self, from: (usize, u32), most: u32, mut f: impl FnMut(Seen<'_>) -> bool) -> Option<(usize, u32)> {
+        let (at, mut next) = from;
+        let mut shard = self.shards.get(at)?.lock();
+        let now = now_ms();
+        let end = shard.used.min(next.saturating_add(most));
+        while next < end {
+            let entry = next;
+            next += 1;
+            let refs = shard.words(entry)[REFS];
+            if refs == FREE || self.is_expired(&shard, entry, now) {
+                continue;
+            }
+            let seen = self.seen(at, &mut shard, entry, now);
+            if !f(seen) && refs == 0 {
+                self.give_up(&mut shard, entry);
+            }
+        }
+        if next < shard.used { Some((at, next)) } else { (at + 1 < self.shards.len()).then_some((at + 1, 0)) }
+    }
+}
+
+/// How long an entry lives, and by whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    /// How many track it.
+    pub trackers: u32,
+    /// Milliseconds until it expires.
+    pub left_ms: u32,
+    /// Milliseconds that an untouched entry lives.
+    pub expire_ms: u32,
+}
+
+impl Held {
+    /// Runs `f` on the entry and touches it.
+    pub fn change<R>(&self, f: impl FnOnce(&mut Row<'_>) -> R) -> R {
+        let now = now_ms();
+        let mut shard = self.table.shards[self.shard as usize].lock();
+        shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(self.table.expire.unwrap_or(0));
+        f(&mut self.table.row(&mut shard, self.entry, now))
+    }
+
+    /// Runs `f` on the entry.
+    pub fn read<R>(&self, f: impl FnOnce(&Row<'_>, &Life) -> R) -> R {
+        let now = now_ms();
+        let mut shard = self.table.shards[self.shard as usize].lock();
+        let trackers = shard.words(self.entry)[REFS];
+        let life = Life { trackers, left_ms: 0, expire_ms: 0 };
+        f(&self.table.row(&mut shard, self.entry, now), &life)
+    }
+
+    /// Its key, for a table with keys of the same type.
+    pub fn key(&self) -> Key {
+        let shard = self.table.shards[self.shard as usize].lock();
+        Key(shard.words(self.entry)[HEAD..HEAD + self.table.key_words].into())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let table = &self.table;
+        let now = now_ms();
+        let mut shard = table.shards[self.shard as usize].lock();
+        if table.has(DataKind::ConnCur) {
+            table.row(&mut shard, self.entry, now).decrement(DataKind::ConnCur);
+            shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(table.expire.unwrap_or(0));
+        }
+        let words = shard.words_mut(self.entry);
+        words[REFS] -= 1;
+        if words[REFS] > 0 {
+            return;
+        }
+        let until = words[EXPIRE];
+        let mut previous = shard.newest;
+        for _ in 0..REORDERED {
+            if previous == NONE || is_past(shard.words(previous)[EXPIRE], until) {
+                break;
+            }
+            previous = shard.words(previous)[PREVIOUS];
+        }
+        shard.link(self.entry, previous);
+        if table.is_expired(&shard, self.entry, now) {
+            table.give_up(&mut shard, self.entry);
+        }
+    }
+}

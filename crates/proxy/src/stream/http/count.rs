@@ -1,0 +1,42 @@
+//! What is counted, and kept for the operator, of an exchange that goes wrong.
+
+use super::*;
+
+impl Exchange<'_> {
+    pub(super) fn each_side(&self, count: impl Fn(&crate::counters::Counters)) {
+        let cx = &self.stream.cx;
+        let index = self.stream.worker().index;
+        count(cx.frontend.frontend.figures.at(index));
+        if let Some(backend) = &cx.backend {
+            count(backend.backend.figures.at(index));
+        }
+    }
+
+    /// Keeps what is in the buffer as the backend's last invalid response.
+    pub(super) fn capture_response(&self, connection: &ServerConnection, input: &Buffer, fault: Fault) {
+        let worker = self.stream.worker();
+        let cx = &self.stream.cx;
+        let Some(backend) = &cx.backend else { return };
+        let event = worker.running.process.next_invalid();
+        let at = worker.wall_clock(Instant::now());
+        let mut invalid = Invalid::new(event, at, input.data(), fault, false);
+        let server = connection.server();
+        invalid.frontend = Some((cx.frontend.config.name.clone(), cx.frontend.config.uid));
+        invalid.server = Some((server.name().clone(), server.config.sid));
+        invalid.source = cx.source;
+        backend.backend.invalid.set(invalid);
+    }
+
+    pub(super) fn count_client_abort(&self) {
+        self.each_side(|counters| counters.cli_abrt.add(1));
+    }
+
+    pub(super) fn count_bad_response(&self, connection: &ServerConnection) {
+        let index = self.stream.worker().index;
+        self.stream.cx.count(Counted::Failure);
+        if let Some(backend) = &self.stream.cx.backend {
+            backend.backend.figures.at(index).eresp.add(1);
+        }
+        connection.server().shared.figures.at(index).eresp.add(1);
+    }
+}
