@@ -12,10 +12,12 @@
 //! ticket waits only for granted ones and for reserving ones before it, hence there is no circle and nobody starves.
 //!
 //! The table stands in its stripe, under the stripe's lock, and exists only while it has a hold: the branch on its
-//! absence is all that plain commands pay.
+//! absence is all that plain commands pay. Who wants very many keys makes such tables beforehand ([`Gathered`]), so that
+//! a stripe without holds is given one as it is, and all stripes are locked for no longer than for a few keys each.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -90,6 +92,8 @@ pub(crate) struct Ticket {
     counted: AtomicU8,
     /// Why it was refused while it waited.
     pub(crate) refusal: OnceLock<&'static str>,
+    /// Tables for the stripes of its keys, where those are very many.
+    tables: Mutex<Vec<Prepared>>,
 }
 
 impl std::fmt::Debug for Ticket {
@@ -115,12 +119,21 @@ impl Ticket {
             takes: false,
             counted: AtomicU8::new(COUNTED_AS_GRANTED),
             refusal: OnceLock::new(),
+            tables: Mutex::default(),
         }
     }
 
     /// The ticket of a section of this number that wants one more key.
     pub(crate) fn taking(id: u64, keys: Vec<HeldKey>) -> Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
+    }
+
+    /// Takes the tables that were made for it, once; empty if there are none.
+    pub(crate) fn take_tables(&self) -> Vec<Prepared> {
+        match self.keys.len() < PREPARED_MIN {
+            true => Vec::new(),
+            false => std::mem::take(&mut *self.tables.lock()),
+        }
     }
 
     /// Whether it is that of a section that has begun and wants more.
@@ -262,6 +275,67 @@ impl Ticket {
     }
 }
 
+/// Fewer keys than this are held one by one.
+const PREPARED_MIN: usize = 64;
+
+/// A table for one stripe, in which a ticket that is not granted yet has its keys.
+pub(crate) struct Prepared {
+    pub(crate) table: Box<HoldTable>,
+    /// Where the ticket has these keys.
+    pub(crate) keys: Range<usize>,
+}
+
+/// Very many keys on their way to being held: gathered one by one, then put in order stripe by stripe, as slowly as one
+/// likes.
+pub(crate) struct Gathered {
+    id: u64,
+    stripes: BTreeMap<(u32, u32), Box<HoldTable>>,
+    count: usize,
+    keys: Vec<HeldKey>,
+    tables: Vec<Prepared>,
+}
+
+impl Gathered {
+    /// For the ticket of this number.
+    pub(crate) fn new(id: u64) -> Gathered {
+        Gathered { id, stripes: BTreeMap::new(), count: 0, keys: Vec::new(), tables: Vec::new() }
+    }
+
+    /// Adds a key; of two modes of the same key the stronger one stays.
+    pub(crate) fn add(&mut self, db: u32, stripe: u32, key: &[u8], mode: Mode) {
+        let table = self.stripes.entry((db, stripe)).or_default();
+        let before = table.keys.len();
+        let hold = table.keys.entry(key.into()).or_default();
+        match mode {
+            Mode::Exclusive => {
+                hold.exclusive = Some(self.id);
+                hold.shared.clear();
+            }
+            Mode::Shared if hold.is_idle() => hold.shared.push(self.id),
+            Mode::Shared => {}
+        }
+        self.count += table.keys.len() - before;
+    }
+
+    /// Puts the keys of one more stripe in order; false once all are.
+    pub(crate) fn order_some(&mut self) -> bool {
+        let Some(((db, stripe), table)) = self.stripes.pop_first() else { return false };
+        self.keys.reserve_exact(self.count - self.keys.len());
+        let start = self.keys.len();
+        self.keys.extend(table.keys.iter().map(|(key, hold)| {
+            let mode = if hold.exclusive.is_some() { Mode::Exclusive } else { Mode::Shared };
+            HeldKey { db, stripe, key: key[..].into(), mode }
+        }));
+        self.tables.push(Prepared { table, keys: start..self.keys.len() });
+        true
+    }
+
+    /// The ticket, once all are in order.
+    pub(crate) fn ticket(self) -> Ticket {
+        Ticket { tables: Mutex::new(self.tables), ..Ticket::new(self.id, self.keys, None) }
+    }
+}
+
 /// The held keys of one stripe.
 #[derive(Default)]
 pub(crate) struct HoldTable {
@@ -400,6 +474,12 @@ impl Hold {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Keys that this thread gave to tickets one by one.
+    pub(crate) static GRANTS: Cell<usize> = const { Cell::new(0) };
+}
+
 /// The id of a plain command, which holds nothing.
 pub(crate) const NOBODY: u64 = 0;
 
@@ -535,6 +615,8 @@ impl HoldTable {
 
     /// Takes a ticket out of the queue and gives it the key.
     pub(crate) fn grant(&mut self, id: u64, key: &[u8], mode: Mode) {
+        #[cfg(test)]
+        GRANTS.set(GRANTS.get() + 1);
         let hold = self.keys.entry(key.into()).or_default();
         hold.note_overtaking(id, key, mode);
         hold.leave_queue(id);

@@ -25,7 +25,7 @@ use crate::command::Handle;
 use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Blocks, Who, resolve};
-use crate::gate::Closed;
+use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, Mode, Phase, Ticket};
 use crate::stats::SectionCounts;
 use crate::stripe::{Now, assert_none_locked};
@@ -97,9 +97,12 @@ enum More {
 impl Store {
     /// Begins a section on keys given as database, key and mode.
     pub fn section<'k>(&self, keys: impl IntoIterator<Item = (u32, &'k [u8], Mode)>) -> SectionWait {
-        let keys = self.0.held_keys(keys.into_iter());
-        let ticket = Arc::new(Ticket::new(self.0.ticket_id(), keys, None));
-        SectionWait { inner: self.0.clone(), ticket: Some(ticket), queued: false }
+        self.section_of(self.0.ticket_on(keys.into_iter()))
+    }
+
+    /// Begins a section with a ticket that was made before.
+    pub(crate) fn section_of(&self, ticket: Ticket) -> SectionWait {
+        SectionWait { inner: self.0.clone(), ticket: Some(Arc::new(ticket)), queued: false }
     }
 }
 
@@ -176,14 +179,14 @@ impl Drop for SectionWait {
 impl Section {
     /// A section that begins while the gate is closed, so that all its keys are free, with effects of what was done
     /// before it.
-    pub(crate) fn while_closed<'k>(
+    pub(crate) fn while_closed(
         inner: &Arc<Inner>,
         closed: &Closed<'_>,
-        keys: impl Iterator<Item = (u32, &'k [u8], Mode)>,
+        ticket: Ticket,
         now_ms: i64,
         effects: Vec<Effect>,
     ) -> Section {
-        let ticket = Arc::new(Ticket::new(inner.ticket_id(), inner.held_keys(keys), None));
+        let ticket = Arc::new(ticket);
         let granted = inner.enter_queues_within(&closed.pass(), &ticket);
         debug_assert!(granted, "a hold behind a closed gate");
         let (extra, ready) = (Vec::new(), VecDeque::new());
@@ -261,6 +264,22 @@ impl Section {
     /// Notes that it holds everything from now on.
     pub(crate) fn adopt_everything(&mut self) {
         self.everything = true;
+    }
+
+    /// Whether it was made to hold a key, as the key's stripe knows it.
+    pub(crate) fn has_declared(&self, pass: &Pass<'_>, db: u32, key: &[u8]) -> bool {
+        let Some(database) = self.inner.keyspace.db(pass, db) else { return false };
+        let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key));
+        let locked = database.lock(stripe);
+        let id = self.ticket.id;
+        locked.holds.as_deref().is_some_and(|holds| holds.has(id, key) || holds.shares(id, key))
+    }
+
+    /// Ends it on another thread, where very many keys pass on, except that its effects leave at once.
+    pub(crate) fn end_aside(mut self) {
+        self.inner.emit(std::mem::take(&mut self.effects));
+        let inner = self.inner.clone();
+        inner.aside.run(move || drop(self));
     }
 
     /// The keys that it was made to hold, each once.

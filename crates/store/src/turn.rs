@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::catalogue::{CommandSpec, Handler};
 use crate::execute::{Attempted, Blocks, FAILED, Who};
 use crate::gate::Pass;
-use crate::hold::{self, HeldKey, Mode, Phase, Ticket};
+use crate::hold::{self, HeldKey, Mode, Phase, Prepared, Ticket};
 use crate::park::{Finished, OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::stats::SectionCounts;
 use crate::stripe::Locked;
@@ -55,6 +55,11 @@ impl Inner {
     /// The next ticket's number.
     pub(crate) fn ticket_id(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A section's ticket.
+    pub(crate) fn ticket_on<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Ticket {
+        Ticket::new(self.ticket_id(), self.held_keys(keys), None)
     }
 
     /// A ticket for a command that is to be parked.
@@ -210,6 +215,9 @@ impl Inner {
 
     /// Grants a ticket its keys if they are free, or queues it on all of them; whether it has them.
     fn grant_or_queue(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
+        if self.grant_prepared(pass, ticket) {
+            return true;
+        }
         let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
         let granted = self.grant_if_free(&mut locks, &of_key, ticket);
         if !granted {
@@ -219,6 +227,42 @@ impl Inner {
             }
         }
         granted
+    }
+
+    /// Grants a new ticket whose tables were made beforehand, if its keys are free. Stripes without holds are given the
+    /// tables as they are.
+    fn grant_prepared(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
+        let tables = ticket.take_tables();
+        if tables.is_empty() {
+            return false;
+        }
+        let mut locks: Vec<Locked<'_>> = Vec::with_capacity(tables.len());
+        for prepared in &tables {
+            let first = &ticket.keys[prepared.keys.start];
+            locks.push(self.keyspace.db_to_write(pass, first.db).lock(first.stripe as usize));
+        }
+        let is_free = |lock: &Locked<'_>, prepared: &Prepared| {
+            lock.holds.as_deref().is_none_or(|holds| {
+                let mut keys = ticket.keys[prepared.keys.clone()].iter();
+                keys.all(|held| holds.may_grant(ticket.id, &held.key, held.mode))
+            })
+        };
+        if !locks.iter().zip(&tables).all(|(lock, prepared)| is_free(lock, prepared))
+            || self.everything.denies(ticket)
+            || !ticket.grant()
+        {
+            return false;
+        }
+        for (lock, prepared) in locks.iter_mut().zip(tables) {
+            let Some(holds) = &mut lock.holds else {
+                lock.holds = Some(prepared.table);
+                continue;
+            };
+            for held in &ticket.keys[prepared.keys] {
+                holds.grant(ticket.id, &held.key, held.mode);
+            }
+        }
+        true
     }
 
     /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.

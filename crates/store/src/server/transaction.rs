@@ -18,6 +18,8 @@
 //! FLUSHALL, FLUSHDB or SWAPDB, or SORT that leads to other keys before its last KEYS.
 
 mod alone;
+mod away;
+mod gather;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,8 +29,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use sluicegate_wire::resp::{ReplyBuilder, ReplySink, ReplyWriter, parse_i64};
+use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use smallvec::SmallVec;
 
 use super::dispatch::{Context, INDEX, Outcome, Row, Session, touching_or_not};
@@ -50,7 +51,9 @@ use crate::turn::caught;
 use crate::undeclared::Alone;
 use crate::watch::Watching;
 use crate::whole::ELEMENTS_MAX;
-use alone::Listed;
+use alone::{Listed, alone_until};
+use away::{Away, Rest};
+use gather::{GATHERED_MIN, Gathering, Ready as Gathered};
 
 /// How long a transaction works before it yields.
 const SLICE: Duration = Duration::from_micros(500);
@@ -73,6 +76,32 @@ struct Queued {
 impl Queued {
     fn spec(&self) -> &'static CommandSpec {
         INDEX.rows()[usize::from(self.row)].spec
+    }
+
+    /// Adds the keys that it names, and further ones that values of at most so many elements lead to. `db` is what it is
+    /// carried out in, and becomes what the next one is.
+    #[allow(clippy::type_complexity, reason = "keys as a section wants them, and what they borrow from")]
+    fn keys<'w>(
+        &self,
+        inner: &Inner,
+        words: &'w [&'w [u8]],
+        db: &mut u32,
+        most: usize,
+        keys: &mut Vec<(u32, &'w [u8], Mode)>,
+        found: &mut Vec<(u32, Vec<u8>)>,
+    ) {
+        let spec = self.spec();
+        if let Handler::Keyspace(_) | Handler::Script(_) = spec.handler {
+            let named = inner.keys_of(spec, words, *db);
+            keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
+            if let Some(others) = spec.leads(words).filter(|_| most > 0) {
+                let led = (others.find)(inner, words, *db, most);
+                found.extend(led.into_iter().map(|key| (*db, key)));
+            }
+        } else if spec.name == "select" {
+            // What follows means keys of that database.
+            *db = selected(inner, words[1]).unwrap_or(*db);
+        }
     }
 
     fn cost(&self) -> Cost {
@@ -225,12 +254,16 @@ pub(super) struct Exec {
     db: u32,
     /// What its KEYS find that were read before their turn.
     listed: VecDeque<Listed>,
+    /// What was gathered of very many commands before it queued.
+    gathered: Option<Gathered>,
 }
 
 /// How it comes to its turn.
 enum Turn {
     /// It has not tried yet.
     New { is_short: bool },
+    /// It is many commands, whose keys are gathered.
+    Gathering(Box<Gathering>),
     /// It waits for its keys.
     Keys(SectionWait),
     /// It has none of its own, and waits for everything.
@@ -259,13 +292,29 @@ struct Step {
 
 impl Exec {
     fn new(inner: Arc<Inner>, multi: Multi, session: &Session) -> Exec {
-        let turn = match multi.is_alone && !multi.has_script {
-            true => Turn::Alone(None),
-            false => Turn::New { is_short: !multi.is_long && !multi.is_alone },
+        let Multi { commands, is_alone: wants_everything, has_script, is_long, .. } = multi;
+        // With much to do before it changes databases it holds everything instead of standing in the gate.
+        let goes_alone = wants_everything && !has_script && alone_until(&commands) <= GATHERED_MIN;
+        let turn = match (goes_alone, commands.len() > GATHERED_MIN && !has_script) {
+            (true, true) => Turn::Gathering(Gathering::new(&inner, session, true)),
+            (true, false) => Turn::Alone(None),
+            (false, true) if !wants_everything => Turn::Gathering(Gathering::new(&inner, session, false)),
+            (false, _) => Turn::New { is_short: !is_long && !wants_everything },
         };
-        let (commands, wants_everything, db) = (multi.commands, multi.is_alone, session.db);
-        let listed = VecDeque::new();
-        Exec { inner, commands, next: 0, turn, wants_everything, closes: false, now_ms: 0, start: None, db, listed }
+        let (listed, gathered, db) = (VecDeque::new(), None, session.db);
+        Exec {
+            inner,
+            commands,
+            next: 0,
+            turn,
+            wants_everything,
+            closes: false,
+            now_ms: 0,
+            start: None,
+            db,
+            listed,
+            gathered,
+        }
     }
 
     /// What holds all keys of the commands, and those watched.
@@ -291,18 +340,7 @@ impl Exec {
         let mut db = self.db;
         let (mut keys, mut found) = (Vec::new(), Vec::new());
         for (queued, words) in self.commands.iter().zip(words) {
-            let spec = queued.spec();
-            if let Handler::Keyspace(_) | Handler::Script(_) = spec.handler {
-                let named = self.inner.keys_of(spec, words, db);
-                keys.extend(named.iter().map(|key| (key.db, words[key.word as usize], spec.mode())));
-                if let Some(others) = spec.leads(words).filter(|_| most > 0) {
-                    let led = (others.find)(&self.inner, words, db, most);
-                    found.extend(led.into_iter().map(|key| (db, key)));
-                }
-            } else if spec.name == "select" {
-                // What follows means keys of that database.
-                db = selected(&self.inner, words[1]).unwrap_or(db);
-            }
+            queued.keys(&self.inner, words, &mut db, most, &mut keys, &mut found);
         }
         (keys, found)
     }
@@ -324,6 +362,11 @@ impl Exec {
 
     /// Goes on; the reply is complete when it is ready.
     pub fn poll(&mut self, waker: &Waker, context: &mut Context<'_>, output: &mut Vec<u8>) -> Poll<()> {
+        if let Turn::Gathering(_) = self.turn
+            && self.poll_gathering(waker, context).is_pending()
+        {
+            return Poll::Pending;
+        }
         if let Turn::Alone(_) = self.turn {
             return self.poll_alone(waker, context, output);
         }
@@ -420,7 +463,11 @@ impl Exec {
             }
         }
         // The end of the section: effects, then holds.
-        self.turn = Turn::Over;
+        if let Turn::Held(section) = std::mem::replace(&mut self.turn, Turn::Over)
+            && section.held() > GATHERED_MIN
+        {
+            section.end_aside();
+        }
         Poll::Ready(())
     }
 
@@ -667,6 +714,10 @@ impl Drop for Exec {
     fn drop(&mut self) {
         self.leave_gate_if_queued();
         if !self.has_begun() {
+            if self.commands.len() > GATHERED_MIN {
+                let over = (std::mem::take(&mut self.commands), self.gathered.take());
+                self.inner.aside.run(move || drop(over));
+            }
             return;
         }
         // Its client has gone in the middle; half a transaction must not stay.
@@ -681,115 +732,6 @@ impl Drop for Exec {
                 }
             }),
             _ => {}
-        }
-    }
-}
-
-/// What is left of a transaction whose client has gone.
-struct Rest {
-    inner: Arc<Inner>,
-    commands: Vec<Queued>,
-    next: usize,
-    db: u32,
-}
-
-impl Rest {
-    /// Runs it here, or on another thread if it is much.
-    fn finish_somewhere(self, section: Section) {
-        if self.commands.len() - self.next <= LEFT_MAX {
-            self.finish(section);
-        } else {
-            self.inner.clone().aside.run(move || self.finish(section));
-        }
-    }
-
-    fn finish(mut self, mut section: Section) {
-        while let Some(queued) = self.commands.get(self.next) {
-            self.next += 1;
-            let (spec, words) = (queued.spec(), queued.words.to_vec());
-            if let Handler::Script(handle) = spec.handler {
-                let place = RefCell::new(Some(section));
-                let (inner, form) = (self.inner.clone(), ReplyForm::Value);
-                // Its client has gone.
-                let client = 0;
-                let start = Start { inner: &inner, words: &words, db: self.db, client, form, section: Some(&place) };
-                if let Some(Parked(Waits::Script(script))) = handle(&start, &mut ReplyBuilder::new()) {
-                    drop(words);
-                    return script.leave(move |ended| {
-                        if let Some(mut section) = ended.section {
-                            section.extend_by_command();
-                            self.finish(section);
-                        }
-                    });
-                }
-                let Some(given_back) = place.take() else { return };
-                section = given_back;
-                continue;
-            }
-            if spec.name == "select" {
-                self.db = selected(&self.inner, words[1]).unwrap_or(self.db);
-            }
-            if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {
-                let mut unheard = ReplyBuilder::new();
-                // What panicked has lost its reply, which nobody waits for.
-                let _ = catch_unwind(AssertUnwindSafe(|| {
-                    let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);
-                }));
-            }
-        }
-    }
-}
-
-/// A section that is on another thread, which carries out one command of it.
-#[derive(Default)]
-struct Away(Mutex<Errand>);
-
-#[derive(Default)]
-enum Errand {
-    /// The command is being carried out; who is to be woken afterwards.
-    #[default]
-    Unheard,
-    Heard(Waker),
-    /// It has replied.
-    Back(Section, Vec<u8>),
-    /// The client has gone: that thread does the rest.
-    Left(Rest),
-}
-
-impl Away {
-    fn poll(&self, waker: &Waker) -> Poll<(Section, Vec<u8>)> {
-        let mut errand = self.0.lock();
-        match std::mem::replace(&mut *errand, Errand::Heard(waker.clone())) {
-            Errand::Back(section, reply) => Poll::Ready((section, reply)),
-            _ => Poll::Pending,
-        }
-    }
-
-    fn come_back(&self, section: Section, reply: Vec<u8>) {
-        let mut errand = self.0.lock();
-        match std::mem::take(&mut *errand) {
-            Errand::Left(rest) => {
-                drop(errand);
-                rest.finish(section);
-            }
-            before => {
-                *errand = Errand::Back(section, reply);
-                drop(errand);
-                if let Errand::Heard(waker) = before {
-                    waker.wake();
-                }
-            }
-        }
-    }
-
-    fn leave(&self, rest: Rest) {
-        let mut errand = self.0.lock();
-        match std::mem::take(&mut *errand) {
-            Errand::Back(section, _) => {
-                drop(errand);
-                rest.finish_somewhere(section);
-            }
-            _ => *errand = Errand::Left(rest),
         }
     }
 }

@@ -490,6 +490,91 @@ fn a_transaction_with_keys_at_its_end_lets_others_in() {
     assert!(numbers.len() < set, "what came later is not listed");
 }
 
+/// Hundreds of commands, whose keys are gathered before the transaction queues, with every command that wants all keys.
+#[test]
+fn very_many_commands_are_answered_as_by_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::with(ServerOptions::default(), 2);
+    let many = |line: &str| (0..700).map(|n| line.replace('#', &n.to_string())).collect::<Vec<_>>();
+    let one = |line: &str| vec![line.to_owned()];
+    let transactions = [
+        [many("SET k:# #"), many("INCR k:#"), many("GET k:#"), one("DBSIZE")].concat(),
+        [many("INCR k:#"), one("SELECT 1"), many("SET k:# other"), one("KEYS k:1*"), one("SELECT 0"), one("KEYS *99")]
+            .concat(),
+        [many("APPEND k:# x"), one("SWAPDB 0 1"), many("GET k:#"), one("SWAPDB 0 1"), one("MGET k:1 k:2")].concat(),
+        [many("DEL k:#"), one("FLUSHDB"), one("KEYS *"), many("SET k:# again"), one("DBSIZE")].concat(),
+        [one("FLUSHALL"), many("RPUSH l:# c a b"), many("SORT l:# ALPHA"), one("KEYS l:69*")].concat(),
+        [many("LPOP l:#"), one("LPUSH"), one("FLUSHALL"), one("DBSIZE")].concat(),
+        [many("INCR n"), one("FLUSHALL"), many("INCR n"), one("KEYS *")].concat(),
+    ];
+    let mut clients = [Client::connect(&redis.address()), ours.connect()];
+    for commands in &transactions {
+        let replies = clients.each_mut().map(|client| {
+            client.send(format!("MULTI\r\n{}\r\nEXEC\r\n", commands.join("\r\n")));
+            (0..=commands.len()).for_each(|_| drop(client.read_reply()));
+            let reply = String::from_utf8(client.read_reply()).expect("text");
+            let mut lines: Vec<&str> = reply.split("\r\n").collect();
+            if commands.iter().any(|line| line.starts_with("KEYS")) {
+                // The order of names is that of a hash table, which is any.
+                lines.sort_unstable();
+            }
+            lines.join(" ")
+        });
+        assert_eq!(replies[1], replies[0], "ours, then Redis's, of {:?}…", &commands[..2]);
+        let sizes = clients.each_mut().map(|client| client.ask(&["DBSIZE"]));
+        assert_eq!(sizes[1], sizes[0]);
+    }
+    wait_for("the last section's end", || (ours.store().stats().tickets == 0).then_some(()));
+}
+
+/// With much to do before it changes databases, a transaction is a section that holds everything; only a short one stands
+/// in the gate meanwhile.
+#[test]
+fn a_long_transaction_does_not_stand_in_the_gate_until_it_flushes() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    for last in ["FLUSHALL", "FLUSHDB", "SWAPDB 0 1"] {
+        let long: Vec<&str> = std::iter::repeat_n("INCR n", 300).chain([last]).collect();
+        assert_eq!(sections_of(&ours, &mut client, &long), 1, "{last}");
+        assert_eq!(sections_of(&ours, &mut client, &["INCR n", last]), 0, "{last}");
+    }
+}
+
+/// Of many keys that are set at once nobody sees a part, and a watched key that was touched refuses them all.
+#[test]
+fn very_many_keys_change_at_once() {
+    const KEYS: usize = 20_000;
+    let ours = Running::with(ServerOptions::default(), 2);
+    let (mut client, mut other) = (ours.connect(), ours.connect());
+    assert_eq!(client.ask(&["WATCH", "watched"]), "+OK\r\n");
+    for value in ["first", "second", "third"] {
+        let mut bytes = b"MULTI\r\n".to_vec();
+        (0..KEYS).for_each(|n| bytes.extend_from_slice(format!("SET k:{n} {value}\r\n").as_bytes()));
+        client.send(&bytes);
+        (0..=KEYS).for_each(|_| drop(client.read_reply()));
+        let is_refused = value == "first";
+        if is_refused {
+            other.ask(&["SET", "watched", "touched"]);
+        }
+        let last = format!("k:{}", KEYS - 1);
+        let reply = std::thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                client.command(&["EXEC"]);
+                client.read_reply()
+            });
+            while !running.is_finished() {
+                let seen = other.ask(&["MGET", "k:0", &last, "k:777"]);
+                let values: Vec<&str> = seen.split("\r\n").skip(1).filter(|line| !line.is_empty()).collect();
+                assert!(values.chunks(values.len() / 3).all(|value| value == &values[..values.len() / 3]), "{seen}");
+            }
+            running.join().expect("a reply")
+        });
+        assert_eq!(reply.starts_with(b"*-1"), is_refused);
+        let expected = if is_refused { "$-1\r\n".to_owned() } else { format!("${}\r\n{value}\r\n", value.len()) };
+        assert_eq!(other.ask(&["GET", &last]), expected);
+    }
+}
+
 /// Its commands see the time at which it began.
 #[test]
 fn times_to_live_are_right_in_a_transaction_that_is_alone() {
@@ -609,7 +694,7 @@ fn long_commands_in_transactions_are_answered_as_by_redis() {
         check(&["EXEC"]);
         check(&["GET", "n"]);
     }
-    assert_eq!(ours.store().stats().tickets, 0);
+    wait_for("the last section's end", || (ours.store().stats().tickets == 0).then_some(()));
 }
 
 /// A transaction that flushes and then does much: others are let in after a while, and see it whole all the same.

@@ -8,13 +8,14 @@
 //! command whose keys show only when it runs comes before KEYS, the transaction stays alone until then: what such a
 //! command finds is not held yet.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use sluicegate_wire::resp::ReplySink;
 
+use super::gather::Ready;
 use super::{Exec, Queued, Turn, selected};
 use crate::big::takes_long;
 use crate::catalogue::Handler;
@@ -67,7 +68,7 @@ impl Exec {
         let is_dirty = self.ends_watch_dirty(context.session, Some(&closed));
         if self.begin(is_dirty, context, output) {
             let start = Instant::now();
-            let free = alone_until(&self.commands);
+            let free = self.gathered.as_ref().map_or_else(|| alone_until(&self.commands), |gathered| gathered.free);
             while self.next < self.commands.len() {
                 let at = self.next;
                 let is_long = self.commands[at].may_take_long() && !self.commands[at].spec().needs_everything();
@@ -91,24 +92,26 @@ impl Exec {
 
     /// Goes on as a section on all keys that the commands name.
     fn hold_rest(&mut self, closed: &Closed<'_>, effects: Vec<Effect>, context: &Context<'_>) {
-        let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
-        // Who looks for further keys would wait at the gate.
-        let (keys, _) = self.keys(&words, 0);
-        let section = Section::while_closed(&self.inner, closed, keys.into_iter(), self.now_ms, effects);
-        let held: HashSet<(u32, &[u8])> = section.declared().iter().map(|held| (held.db, &*held.key)).collect();
+        let Ready { ticket, marks, .. } = self.gathered.take().unwrap_or_else(|| {
+            let words: Vec<Vec<&[u8]>> = self.commands.iter().map(|queued| queued.words.to_vec()).collect();
+            // Who looks for further keys would wait at the gate.
+            let (keys, _) = self.keys(&words, 0);
+            Ready::of(&self.commands, self.inner.ticket_on(keys.into_iter()))
+        });
+        let section = Section::while_closed(&self.inner, closed, ticket, self.now_ms, effects);
         let (mut db, mut listed, pass) = (context.session.db, VecDeque::new(), closed.pass());
-        for (at, words) in words.iter().enumerate().skip(self.next) {
+        for at in marks.into_iter().filter(|at| *at >= self.next) {
+            let words = self.commands[at].words.to_vec();
             match self.commands[at].spec().name {
                 "select" => db = selected(&self.inner, words[1]).unwrap_or(db),
-                "keys" => {
+                _ => {
                     let mut names = names(&self.inner, &pass, db, self.now_ms, words[1]);
-                    names.retain(|name| !held.contains(&(db, name)));
+                    names.retain(|name| !section.has_declared(&pass, db, name));
                     listed.push_back(Listed { at, names });
                 }
-                _ => {}
             }
         }
-        drop((pass, held));
+        drop(pass);
         section.set_owner(&format!("client-{}", context.client.id));
         self.listed = listed;
         if let Turn::Alone(Some(ticket)) = std::mem::replace(&mut self.turn, Turn::Held(section)) {

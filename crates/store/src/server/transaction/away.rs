@@ -1,0 +1,125 @@
+//! A transaction's section on other threads: with a long command, and after its client has gone.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+use sluicegate_wire::resp::ReplyBuilder;
+
+use super::{LEFT_MAX, Queued, selected};
+use crate::Inner;
+use crate::catalogue::Handler;
+use crate::park::{Parked, ReplyForm, Waits};
+use crate::script::command::Start;
+use crate::section::Section;
+
+/// What is left of a transaction whose client has gone.
+pub(super) struct Rest {
+    pub(super) inner: Arc<Inner>,
+    pub(super) commands: Vec<Queued>,
+    pub(super) next: usize,
+    pub(super) db: u32,
+}
+
+impl Rest {
+    /// Runs it here, or on another thread if it is much.
+    pub(super) fn finish_somewhere(self, section: Section) {
+        if self.commands.len() - self.next <= LEFT_MAX {
+            self.finish(section);
+        } else {
+            self.inner.clone().aside.run(move || self.finish(section));
+        }
+    }
+
+    fn finish(mut self, mut section: Section) {
+        while let Some(queued) = self.commands.get(self.next) {
+            self.next += 1;
+            let (spec, words) = (queued.spec(), queued.words.to_vec());
+            if let Handler::Script(handle) = spec.handler {
+                let place = RefCell::new(Some(section));
+                let (inner, form) = (self.inner.clone(), ReplyForm::Value);
+                // Its client has gone.
+                let client = 0;
+                let start = Start { inner: &inner, words: &words, db: self.db, client, form, section: Some(&place) };
+                if let Some(Parked(Waits::Script(script))) = handle(&start, &mut ReplyBuilder::new()) {
+                    drop(words);
+                    return script.leave(move |ended| {
+                        if let Some(mut section) = ended.section {
+                            section.extend_by_command();
+                            self.finish(section);
+                        }
+                    });
+                }
+                let Some(given_back) = place.take() else { return };
+                section = given_back;
+                continue;
+            }
+            if spec.name == "select" {
+                self.db = selected(&self.inner, words[1]).unwrap_or(self.db);
+            }
+            if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {
+                let mut unheard = ReplyBuilder::new();
+                // What panicked has lost its reply, which nobody waits for.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);
+                }));
+            }
+        }
+    }
+}
+
+/// A section that is on another thread, which carries out one command of it.
+#[derive(Default)]
+pub(super) struct Away(Mutex<Errand>);
+
+#[derive(Default)]
+enum Errand {
+    /// The command is being carried out; who is to be woken afterwards.
+    #[default]
+    Unheard,
+    Heard(Waker),
+    /// It has replied.
+    Back(Section, Vec<u8>),
+    /// The client has gone: that thread does the rest.
+    Left(Rest),
+}
+
+impl Away {
+    pub(super) fn poll(&self, waker: &Waker) -> Poll<(Section, Vec<u8>)> {
+        let mut errand = self.0.lock();
+        match std::mem::replace(&mut *errand, Errand::Heard(waker.clone())) {
+            Errand::Back(section, reply) => Poll::Ready((section, reply)),
+            _ => Poll::Pending,
+        }
+    }
+
+    pub(super) fn come_back(&self, section: Section, reply: Vec<u8>) {
+        let mut errand = self.0.lock();
+        match std::mem::take(&mut *errand) {
+            Errand::Left(rest) => {
+                drop(errand);
+                rest.finish(section);
+            }
+            before => {
+                *errand = Errand::Back(section, reply);
+                drop(errand);
+                if let Errand::Heard(waker) = before {
+                    waker.wake();
+                }
+            }
+        }
+    }
+
+    pub(super) fn leave(&self, rest: Rest) {
+        let mut errand = self.0.lock();
+        match std::mem::take(&mut *errand) {
+            Errand::Back(section, _) => {
+                drop(errand);
+                rest.finish_somewhere(section);
+            }
+            _ => *errand = Errand::Left(rest),
+        }
+    }
+}
