@@ -11,6 +11,7 @@ pub mod hosts;
 pub mod listener;
 pub mod log;
 pub mod lua;
+pub mod pace;
 pub mod process;
 pub mod rule;
 pub mod running;

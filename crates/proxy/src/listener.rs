@@ -6,7 +6,7 @@
 //! the descriptor to one with clearly fewer sessions before it registers it (a registered socket would cost 2.6 µs to
 //! move).
 //!
-//! A session holds a slot of its listener, its frontend and the process. Slots are taken before `accept`, so a limit is
+//! A session holds a slot of its listener, its frontend and the process, and waits for the frontend's pace. Slots are taken before `accept`, so a limit is
 //! exact and what exceeds it stays in the kernel's backlog. A listener that finds no slot waits until one is given
 //! back. One that finds no descriptor closes idle server connections; if there are none, it waits until a session ends,
 //! or a tenth of a second.
@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::{Bind, BindAddress, Position};
@@ -29,6 +29,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use crate::counters::Figures;
+use crate::pace::Pace;
 use crate::process::{AcceptLoop, Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
 use crate::server::{self, abstract_address};
@@ -63,17 +64,20 @@ pub struct FrontendShared {
     pub invalid: LastInvalid,
     /// Current sessions (`scur`, `smax`) against the frontend's `maxconn`.
     pub sessions: Limit,
+    /// `rate-limit sessions`.
+    pub pace: Option<Pace>,
     /// Everything else that is counted.
     pub figures: Figures,
 }
 
 impl FrontendShared {
     /// Figures of a frontend that `workers` workers serve.
-    pub fn new(workers: usize, maxconn: Option<u32>) -> FrontendShared {
+    pub fn new(workers: usize, maxconn: Option<u32>, session_rate: Option<u32>) -> FrontendShared {
         FrontendShared {
             gate: watch::Sender::new(Gate::Open),
             invalid: LastInvalid::default(),
             sessions: Limit::new(maxconn),
+            pace: session_rate.map(Pace::new),
             figures: Figures::new(workers),
         }
     }
@@ -383,7 +387,7 @@ fn bind_address(
     maker: &dyn Sockets,
 ) -> io::Result<Bound> {
     let bind = &proxy.config.binds[index];
-    let backlog = bind.backlog.or(bind.maxconn).or(proxy.config.maxconn);
+    let backlog = bind.backlog.or(proxy.config.backlog).or(bind.maxconn).or(proxy.config.maxconn);
     let sockets = listen_for(bind, address, backlog, running.process.workers.len(), maker)?;
     let local = SockRef::from(&sockets[0]).local_addr()?.as_socket();
     let listener = Listener {
@@ -516,7 +520,17 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
                     continue;
                 }
             };
-            match ready.try_io(|socket| accept(socket.get_ref())) {
+            let pace = listener.proxy.frontend.pace.as_ref();
+            if let Some(Err(pause)) = pace.map(|pace| pace.take(Instant::now())) {
+                drop(slots);
+                tokio::time::sleep(pause).await;
+                continue;
+            }
+            let accepted = ready.try_io(|socket| accept(socket.get_ref()));
+            if let (Some(pace), false) = (pace, matches!(accepted, Ok(Ok(_)))) {
+                pace.give();
+            }
+            match accepted {
                 Err(_would_block) => break,
                 Ok(Ok((fd, peer))) => {
                     slots.used();

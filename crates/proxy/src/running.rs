@@ -174,7 +174,7 @@ pub struct Sides {
 impl Sides {
     fn new(config: &model::Proxy, workers: usize, fullconn: u32) -> Sides {
         let (backend, servers) = build_backend(config, workers, fullconn);
-        let frontend = Arc::new(FrontendShared::new(workers, config.maxconn));
+        let frontend = Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate));
         Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
     }
 

@@ -58,6 +58,10 @@ pub struct Proxy {
     pub binds: Vec<Bind>,
     /// `maxconn` of the frontend side.
     pub maxconn: Option<u32>,
+    /// `backlog` of the frontend side.
+    pub backlog: Option<u32>,
+    /// `rate-limit sessions`, a second.
+    pub session_rate: Option<u32>,
     /// `acl` lines; [`Condition`](super::Condition)s refer to them by index.
     pub acls: Vec<Acl>,
     /// `tcp-request connection` (frontend side).
@@ -296,6 +300,8 @@ pub struct Server {
     pub slowstart: Option<Duration>,
     /// `hash-key`.
     pub hash_key: ServerHashKey,
+    /// What becomes of idle connections.
+    pub pool: Pool,
     /// `backup`.
     pub backup: bool,
     /// `disabled`: starts in maintenance.
@@ -306,6 +312,25 @@ pub struct Server {
     pub check: Option<Check>,
     /// Where it stands.
     pub at: Position,
+}
+
+/// `pool-max-conn`, `pool-low-conn`, `pool-purge-delay`, `max-reuse` of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Idle connections that are kept; `None` without a limit.
+    pub max: Option<u32>,
+    /// Below so many idle connections no worker takes another's.
+    pub low: u32,
+    /// Time between purges; `None`: nothing is kept.
+    pub purge_delay: Option<Duration>,
+    /// Requests on one connection after its first; `None` without a limit.
+    pub max_reuse: Option<u32>,
+}
+
+impl Default for Pool {
+    fn default() -> Pool {
+        Pool { max: None, low: 0, purge_delay: Some(Duration::from_secs(5)), max_reuse: None }
+    }
 }
 
 /// `check inter … rise … fall …`: a connection is tried.

@@ -64,6 +64,10 @@ pub enum Action {
     Track(Track),
     /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`.
     ChangeCounter(CounterChange),
+    /// `set-priority-class EXPRESSION`.
+    SetPriorityClass(Expr),
+    /// `set-priority-offset EXPRESSION`.
+    SetPriorityOffset(Expr),
     /// `redirect location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [set-cookie C] [clear-cookie C]`.
     Redirect(Redirect),
     /// `set-header NAME FORMAT`.

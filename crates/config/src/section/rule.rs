@@ -167,6 +167,20 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("set-map", HTTP, "(FILE) FORMAT FORMAT", "Sets a key of a map file to a value, in memory.", |a| {
         a.edit_patterns(PatternEdit::Set)
     }),
+    row(
+        "set-priority-class",
+        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        "EXPRESSION",
+        "Whose turn it is in queues: lower classes go first, from -2047 to 2047; 0.",
+        |a| Some(Action::SetPriorityClass(a.expression()?)),
+    ),
+    row(
+        "set-priority-offset",
+        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        "EXPRESSION",
+        "Milliseconds by which the request seems to have come later, or earlier if below 0, among those of its class.",
+        |a| Some(Action::SetPriorityOffset(a.expression()?)),
+    ),
     row("set-var", HTTP.or(TCP), "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
         let name = a.variable()?;
         Some(Action::SetVar(name, a.expression()?))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::address;
 use crate::catalogue::{Contexts, known};
-use crate::model::{Check, Server, ServerAddress, ServerHashKey, ServerPort};
+use crate::model::{Check, Pool, Server, ServerAddress, ServerHashKey, ServerPort};
 use crate::section::bad_name_byte;
 use crate::section::proxy::ProxyReader;
 use crate::section::table::{Row, Table, is_known};
@@ -23,6 +23,7 @@ pub(crate) struct ServerSettings {
     maxqueue: Option<u32>,
     slowstart: Option<Duration>,
     hash_key: ServerHashKey,
+    pool: Pool,
     backup: bool,
     disabled: bool,
     cookie: Option<String>,
@@ -46,6 +47,7 @@ impl Default for ServerSettings {
             maxqueue: None,
             slowstart: None,
             hash_key: ServerHashKey::Id,
+            pool: Pool::default(),
             backup: false,
             disabled: false,
             cookie: None,
@@ -147,6 +149,16 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.inter = interval(v)?;
         Ok(())
     }),
+    option(
+        "max-reuse",
+        1,
+        "N",
+        "Requests on one connection after its first; -1: without a limit, the default.",
+        |s, v| {
+            s.pool.max_reuse = at_most(v)?;
+            Ok(())
+        },
+    ),
     option("maxconn", 1, "N", "Requests that the server serves at a time; more wait in its queue.", |s, v| {
         let n = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
         s.maxconn = (n > 0).then_some(n);
@@ -176,6 +188,26 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check = false;
         Ok(())
     }),
+    option("pool-low-conn", 1, "N", "Below so many idle connections no worker takes another's; 0.", |s, v| {
+        s.pool.low = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
+        Ok(())
+    }),
+    option("pool-max-conn", 1, "N", "Idle connections that are kept; -1: without a limit, the default.", |s, v| {
+        s.pool.max = at_most(v)?;
+        Ok(())
+    }),
+    option(
+        "pool-purge-delay",
+        1,
+        "TIME",
+        "How often half of the idle connections that nobody needed since the last time are closed; 5 s, 0: none is \
+         kept.",
+        |s, v| {
+            let time = unit::time(v, TimeUnit::Milliseconds)?;
+            s.pool.purge_delay = (!time.is_zero()).then_some(time);
+            Ok(())
+        },
+    ),
     option("port", 1, "PORT", "The port that checks connect to, if not the server's.", |s, v| {
         s.port = Some(unit::integer(v, 1, 65535)? as u16);
         Ok(())
@@ -200,6 +232,12 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         Ok(())
     }),
 ]);
+
+/// A limit that -1 lifts.
+fn at_most(text: &str) -> Result<Option<u32>, String> {
+    let n = unit::integer(text, -1, i64::from(i32::MAX))?;
+    Ok((n >= 0).then_some(n as u32))
+}
 
 impl ServerSettings {
     /// The limit and, where it follows the load, its least value: a `minconn` that is not below `maxconn`, or stands
@@ -308,6 +346,7 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         maxqueue: settings.maxqueue,
         slowstart: settings.slowstart,
         hash_key: settings.hash_key,
+        pool: settings.pool,
         backup: settings.backup,
         disabled: settings.disabled,
         cookie: settings.cookie,

@@ -375,9 +375,11 @@ fn connections(proxy: &ProxyRun, server: &ServerRun, _: Instant) -> String {
     let (used, most) = (figures.scur.load(Ordering::Relaxed), figures.smax.load(Ordering::Relaxed));
     let idle: Vec<String> = server.shared.idle_by_worker().map(|count| count.to_string()).collect();
     let total = server.shared.idle_connections();
-    let delay = crate::server::PURGE_DELAY.as_millis();
+    let pool = server.config.pool;
+    let delay = pool.purge_delay.unwrap_or_default().as_millis();
+    let limit = pool.max.map_or_else(|| "-1".to_owned(), |max| max.to_string());
     format!(
-        "{}/{} {}/{} {address} {port} - {delay} {used} {most} {most} {total} 0 -1 {total} {}",
+        "{}/{} {}/{} {address} {port} - {delay} {used} {most} {most} {total} 0 {limit} {total} {}",
         proxy.config.name,
         server.name(),
         proxy.config.uid,

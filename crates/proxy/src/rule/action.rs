@@ -47,6 +47,10 @@ pub(super) enum ActionCode {
     Track(usize, Arc<Table>),
     /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`; without a number the accumulator is it.
     ChangeCounter { slot: usize, kind: DataKind, element: u32, by: Option<u32> },
+    /// `set-priority-class`: the accumulator.
+    SetPriorityClass,
+    /// `set-priority-offset`: the accumulator.
+    SetPriorityOffset,
     /// `set-map`, `del-map`, `add-acl`, `del-acl`: the texts are the key and the value.
     EditPatterns(Arc<PatternFile>, PatternEdit),
     /// `store-call`.
@@ -79,8 +83,16 @@ impl ActionCode {
     /// The accumulator is its input.
     #[inline]
     pub(super) fn takes_sample(&self) -> bool {
-        use ActionCode::{Capture, ChangeCounter, SetVar, Track};
-        matches!(self, SetVar(_) | Capture { .. } | Track(..) | ChangeCounter { by: None, .. })
+        use ActionCode::{Capture, ChangeCounter, SetPriorityClass, SetPriorityOffset, SetVar, Track};
+        matches!(
+            self,
+            SetVar(_)
+                | Capture { .. }
+                | Track(..)
+                | ChangeCounter { by: None, .. }
+                | SetPriorityClass
+                | SetPriorityOffset
+        )
     }
 
     /// Acts; Lua and the choice of a backend are the runner's.
@@ -133,6 +145,17 @@ impl ActionCode {
                     by.or_else(|| sample.and_then(|sample| sample.as_value().to_int()).map(|number| number as u32));
                 if let Some(by) = by {
                     change_counter(*slot, *kind, *element, by, cx);
+                }
+            }
+            // What is no number changes nothing, one that is out of range is cut, as in HAProxy.
+            ActionCode::SetPriorityClass => {
+                if let Some(class) = sample.and_then(|sample| sample.as_value().to_int()) {
+                    cx.priority.class = class.clamp(-2047, 2047) as i16;
+                }
+            }
+            ActionCode::SetPriorityOffset => {
+                if let Some(offset) = sample.and_then(|sample| sample.as_value().to_int()) {
+                    cx.priority.offset = offset.clamp(-524_287, 524_287) as i32;
                 }
             }
             ActionCode::WaitForBody(wait) => return Done::Body(*wait),

@@ -406,6 +406,14 @@ impl Builder<'_> {
                 };
                 ActionCode::ChangeCounter { slot: change.slot, kind: change.kind, element: change.element, by }
             }
+            Action::SetPriorityClass(expr) => {
+                self.expr(expr);
+                ActionCode::SetPriorityClass
+            }
+            Action::SetPriorityOffset(expr) => {
+                self.expr(expr);
+                ActionCode::SetPriorityOffset
+            }
             Action::Redirect(redirect) => {
                 self.text(&redirect.to, FormatMode::Http);
                 ActionCode::Redirect(RedirectCode::new(redirect))

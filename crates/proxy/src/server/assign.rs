@@ -150,10 +150,10 @@ impl Assignment<'_> {
             self.server_counters(&slot.server).session(now);
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
-                Ok((socket, reused)) => {
+                Ok((socket, reuses)) => {
                     log.connect_done = Some(now);
                     note(log, Reached::Established, Some(slot.server.shared.index));
-                    return Ok(ServerConnection { socket, slot, reused });
+                    return Ok(ServerConnection { socket, slot, reuses });
                 }
                 Err(error) => error,
             };
@@ -289,20 +289,20 @@ impl Assignment<'_> {
         }
     }
 
-    /// An idle connection where `http-reuse` allows one, or a new one; says whether it was reused and when it was
-    /// ready.
+    /// An idle connection where `http-reuse` allows one, or a new one; says how many requests it served before and
+    /// when it was ready.
     async fn open(
         &self,
         server: &Arc<ServerRun>,
         now: &mut Instant,
-    ) -> Result<(crate::stream::Socket, bool), ConnectError> {
+    ) -> Result<(crate::stream::Socket, u32), ConnectError> {
         let config = self.config;
         if let Some(proven_only) =
             reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse)
-            && let Some(socket) = idle::take(server, self.worker, proven_only)
+            && let Some((socket, reuses)) = idle::take(server, self.worker, proven_only)
         {
             self.count(server, |counters| counters.reuse.add(1));
-            return Ok((socket, true));
+            return Ok((socket, reuses));
         }
         self.count(server, |counters| counters.connect.add(1));
         let mut connected = connect(server, self.destination, config.timeouts.connect).await;
@@ -311,7 +311,7 @@ impl Assignment<'_> {
         }
         let socket = connected?;
         *now = Instant::now();
-        Ok((socket, false))
+        Ok((socket, 0))
     }
 
     fn backend_counters(&self) -> &Counters {

@@ -23,13 +23,14 @@ pub struct ServerConnection {
     /// The socket, registered with this worker's runtime.
     pub socket: Socket,
     pub(super) slot: Slot,
-    pub(super) reused: bool,
+    /// Requests that it served before.
+    pub(super) reuses: u32,
 }
 
 impl ServerConnection {
     /// Another request was served on this connection before.
     pub fn was_reused(&self) -> bool {
-        self.reused
+        self.reuses > 0
     }
 
     /// The server.
@@ -46,9 +47,9 @@ impl ServerConnection {
     }
 
     pub(super) fn release_on(self, owner: &Arc<IdleConnections>, worker: usize) {
-        let ServerConnection { socket, slot, reused } = self;
+        let ServerConnection { socket, slot, reuses } = self;
         if slot.server.reuse != HttpReuse::Never {
-            idle::keep(&slot.server, socket, reused, owner, worker);
+            idle::keep(&slot.server, socket, reuses, owner, worker);
         }
         drop(slot);
     }

@@ -8,8 +8,9 @@
 //! holds the list's waker, which starts a sweep on the list's worker. Taking one still looks at the readiness that the
 //! runtime has already recorded, which costs no system call.
 //!
-//! What is not needed goes: every [`PURGE_DELAY`] (HAProxy's `pool-purge-delay`) half of the connections that stayed
-//! untouched since the last purge are closed.
+//! What is not needed goes: every `pool-purge-delay` half of the connections that stayed untouched since the last purge
+//! are closed. `pool-max-conn` bounds what all workers keep, `max-reuse` how often one connection is taken, and below
+//! `pool-low-conn` of them no worker takes another's.
 //!
 //! When descriptors run out, whoever needs one closes the older half of all idle connections ([`shed`]) and tries
 //! again: a connection that nobody uses never costs a client its own.
@@ -32,8 +33,6 @@ use crate::stream::Socket;
 pub const LIST_MAX: usize = 1_024;
 /// Idle connections of one worker to all servers.
 pub const WORKER_MAX: u32 = 8_192;
-/// Time between purges (`pool-purge-delay`).
-pub const PURGE_DELAY: Duration = Duration::from_secs(5);
 
 /// One worker's idle connections to all servers, counted against `WORKER_MAX`.
 #[derive(Debug, Default)]
@@ -57,8 +56,9 @@ impl IdleConnections {
 #[derive(Debug)]
 struct Idle {
     socket: Socket,
-    /// It served a second request already, so it is known to survive being idle (`http-reuse aggressive`).
-    proven: bool,
+    /// Requests that it served after its first. One is enough to know that it survives being idle (`http-reuse
+    /// aggressive`).
+    reuses: u32,
     _place: Place,
 }
 
@@ -139,7 +139,7 @@ impl IdleList {
                 let mut connections = self.connections.lock();
                 let at = match proven_only {
                     false => connections.idle.len().checked_sub(1)?,
-                    true => connections.idle.iter().rposition(|idle| idle.proven)?,
+                    true => connections.idle.iter().rposition(|idle| idle.reuses > 0)?,
                 };
                 let candidate = connections.idle.remove(at);
                 connections.spare = connections.spare.min(connections.idle.len());
@@ -238,16 +238,21 @@ pub(super) fn clear(server: &ServerRun) {
 }
 
 /// Takes an idle connection to `server`: this worker's, or another's, which is then registered here.
-pub(super) fn take(server: &ServerRun, worker: usize, proven_only: bool) -> Option<Socket> {
+/// Says which of its requests after the first the next one is.
+pub(super) fn take(server: &ServerRun, worker: usize, proven_only: bool) -> Option<(Socket, u32)> {
     let lists = &server.shared.idle;
     if let Some(idle) = lists[worker].pop(proven_only) {
-        return Some(idle.socket);
+        return Some((idle.socket, idle.reuses + 1));
+    }
+    let low = server.config.pool.low;
+    if low > 0 && server.shared.idle_connections() < low {
+        return None;
     }
     for other in (1..lists.len()).map(|step| (worker + step) % lists.len()) {
         while let Some(idle) = lists[other].pop(proven_only) {
             // A descriptor that can't be moved is closed; the next one may do.
             if let Ok(socket) = idle.socket.adopt() {
-                return Some(socket);
+                return Some((socket, idle.reuses + 1));
             }
         }
     }
@@ -255,28 +260,26 @@ pub(super) fn take(server: &ServerRun, worker: usize, proven_only: bool) -> Opti
 }
 
 /// Keeps a connection that may serve another request; closes it where a limit is reached or the peer has closed it.
-pub(super) fn keep(
-    server: &Arc<ServerRun>,
-    socket: Socket,
-    was_reused: bool,
-    owner: &Arc<IdleConnections>,
-    worker: usize,
-) {
+pub(super) fn keep(server: &Arc<ServerRun>, socket: Socket, reuses: u32, owner: &Arc<IdleConnections>, worker: usize) {
     let list = &server.shared.idle[worker];
+    let pool = &server.config.pool;
+    let spent = pool.max_reuse.is_some_and(|max| reuses >= max);
+    let crowded = pool.max.is_some_and(|max| server.shared.idle_connections() >= max);
+    let Some(delay) = pool.purge_delay.filter(|_| !spent && !crowded) else { return };
     let before = owner.open.fetch_add(1, Ordering::Relaxed);
-    let idle = Idle { socket, proven: was_reused, _place: Place(owner.clone()) };
+    let idle = Idle { socket, reuses, _place: Place(owner.clone()) };
     if before >= WORKER_MAX {
         return;
     }
     if list.watches(&idle.socket) && list.push(idle) && !list.swept.swap(true, Ordering::Relaxed) {
-        tokio::task::spawn_local(mind(server.clone(), worker));
+        tokio::task::spawn_local(mind(server.clone(), worker, delay));
     }
 }
 
 /// Sweeps and purges one list as long as there is something in it.
-async fn mind(server: Arc<ServerRun>, worker: usize) {
+async fn mind(server: Arc<ServerRun>, worker: usize, delay: Duration) {
     let list = &server.shared.idle[worker];
-    let mut purge = tokio::time::interval(PURGE_DELAY);
+    let mut purge = tokio::time::interval(delay);
     purge.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     purge.tick().await;
     loop {

@@ -30,7 +30,7 @@ pub use assign::{ServerFailure, assign_and_connect};
 pub use connection::ServerConnection;
 pub(crate) use connection::{abstract_address, connect_unix};
 pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health_checks};
-pub use idle::{IdleConnections, PURGE_DELAY};
+pub use idle::IdleConnections;
 pub use key::KeyCode;
 pub use queue::{Priority, Queue};
 pub use resolve::{ResolveError, resolve_names, unresolvable};

@@ -542,3 +542,116 @@ async fn wait_until(condition: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
+
+#[test]
+fn a_slow_start_raises_weight_and_slots_second_by_second() {
+    let running = running_with(
+        "backend be\n server a 127.0.0.1:1 weight 10 maxconn 40 slowstart 4s\n server b 127.0.0.1:1 weight 10\n",
+        1,
+    );
+    let backend = running.proxies[0].backend.clone();
+    let server = backend.servers[0].clone();
+    let now = Instant::now();
+    assert_eq!((server.effective_weight(), server.limit()), (10, Some(40)), "not at the start");
+    backend.update(0, now, |status| status.admin = Admin::Maintenance);
+    backend.update(0, now, |status| status.admin = Admin::Ready);
+    for (elapsed, weight, throttle, limit) in [
+        (0, 1, Some(6), 1),
+        (1, 4, Some(31), 10),
+        (2, 6, Some(56), 20),
+        (3, 9, Some(81), 30),
+        (4, 10, None, 40),
+        (5, 10, None, 40),
+    ] {
+        warm_up(&running, now + Duration::from_secs(elapsed));
+        let found = (server.effective_weight(), server.status().throttle(), server.limit());
+        assert_eq!(found, (weight, throttle, Some(limit)), "after {elapsed} s");
+    }
+    backend.update(0, now, |status| status.admin = Admin::Drain);
+    backend.update(0, now, |status| status.admin = Admin::Ready);
+    assert_eq!(server.effective_weight(), 10, "it was up all the time");
+}
+
+#[test]
+fn a_fixed_table_knows_no_slow_weights() {
+    let running = running_with("backend be\n balance static-rr\n server a 127.0.0.1:1 weight 10 slowstart 4s\n", 1);
+    let backend = running.proxies[0].backend.clone();
+    let now = Instant::now();
+    backend.update(0, now, |status| status.admin = Admin::Maintenance);
+    backend.update(0, now, |status| status.admin = Admin::Ready);
+    assert_eq!(backend.servers[0].effective_weight(), 10);
+}
+
+#[test]
+fn what_a_hash_sent_to_a_server_that_goes_chooses_anew() {
+    let proxy = backend("balance uri\n server a 127.0.0.1:1 maxconn 1\n server b 127.0.0.1:1 maxconn 1");
+    let shared = &proxy.backend;
+    assert!(shared.servers[0].take_slot());
+    let woken = Arc::new(Woken::default());
+    let mut keyed = shared.queue.wait(shared, Some(0), Priority::default());
+    assert!(poll(&mut keyed, &woken).is_pending(), "the other server is free, and not the one that it asked for");
+    shared.update(0, Instant::now(), |status| status.admin = Admin::Maintenance);
+    assert_eq!(poll(&mut keyed, &woken), Poll::Ready(Turn::Again));
+    assert_eq!(keyed.positions(), Positions { server: 1, backend: 0 });
+    let sent_away = shared.queue.wait(shared, Some(0), Priority::default());
+    shared.queue.redistribute(shared, 0);
+    drop(sent_away);
+    assert!(!shared.queue.has_waiters());
+}
+
+#[test]
+fn where_nobody_takes_turns_only_the_last_retry_goes_elsewhere() {
+    for (algorithm, retries) in [("roundrobin", 1), ("leastconn", 2)] {
+        let good = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = backend(&format!(
+            "balance {algorithm}\n timeout connect 20ms\n retries 2\n option redispatch\n server a {}\n server b {}",
+            refusing(),
+            good.local_addr().unwrap()
+        ));
+        let mut log = record();
+        let connection = block_on(async { assignment(&proxy, 0, false).run(&mut log).await.unwrap() });
+        assert_eq!((&**connection.server().name(), log.retries), ("b", retries), "{algorithm}");
+    }
+}
+
+#[test]
+fn pools_keep_what_they_are_told_to() {
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for (options, kept) in [("", 4), ("pool-max-conn 3", 3), ("pool-max-conn 0", 0), ("pool-purge-delay 0", 0)] {
+            let proxy = backend(&format!("server a {address} {options}"));
+            let owner = Arc::new(IdleConnections::default());
+            let mut open = Vec::new();
+            for _ in 0..4 {
+                open.push(connected(&proxy, 0, false).await);
+            }
+            open.into_iter().for_each(|connection| connection.release_on(&owner, 0));
+            assert_eq!(owner.len(), kept, "{options}");
+        }
+        let proxy = backend(&format!("server a {address} max-reuse 2"));
+        let owner = Arc::new(IdleConnections::default());
+        for reused in [false, true, true, false, true, true, false] {
+            let connection = connected(&proxy, 0, true).await;
+            assert_eq!(connection.was_reused(), reused);
+            connection.release_on(&owner, 0);
+        }
+    });
+}
+
+#[test]
+fn few_idle_connections_are_left_to_their_worker() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for (low, taken) in [(1, true), (2, false)] {
+        let (running, proxy) = backend_for(&format!("server a {address} pool-low-conn {low}"), 2);
+        // The first worker's runtime lives as long as its connection is idle.
+        let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&first, async {
+            connected(&proxy, 0, true).await.release_on(&running.idle[0], 0);
+        });
+        block_on(async {
+            assert_eq!(connected(&proxy, 1, true).await.was_reused(), taken, "{low}");
+        });
+    }
+}

@@ -162,7 +162,9 @@ columns! {
         Object::Server(..) => 2,
     }),
     "rate" MRP u32 => |v| count(v.figures().rate(v.now, |c| &c.sess_rate).into()),
-    "rate_lim" CLP u32 => |v| v.frontend(|_| Number(0)),
+    "rate_lim" CLP u32 => |v| v.frontend(|proxy| {
+        count(proxy.frontend.pace.as_ref().map_or(0, |pace| pace.limit()).into())
+    }),
     "rate_max" MMP u32 => |v| count(v.figures().rate_max().into()),
     "check_status" MOP str => |v| v.checked(|status| match &status.check {
         Some(check) => check.status.name().into(),
@@ -247,7 +249,7 @@ columns! {
     "cache_lookups" MCP u64 => |v| v.http_proxies(Number(0)),
     "cache_hits" MCP u64 => |v| v.http_proxies(Number(0)),
     "srv_icur" MGP u32 => |v| v.server(|server| count(server.shared.idle_connections().into())),
-    "src_ilim" CLP u32 => |_| Empty,
+    "src_ilim" CLP u32 => |v| v.server(|server| server.config.pool.max.map_or(Empty, |max| count(max.into()))),
     "qtime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.qtime.max),
     "ctime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.ctime.max),
     "rtime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.rtime.max),

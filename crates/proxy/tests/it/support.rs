@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sluicegate_config::model::{
     Affinity, Balance, Bind, BindAddress, Config, ConnectionMode, ErrorPages, Global, HashType, HttpReuse, Logging,
-    Mode, Position, Proxy, ProxyId, ProxyKind, ProxyOptions, Server, ServerAddress, ServerHashKey, ServerPort,
+    Mode, Pool, Position, Proxy, ProxyId, ProxyKind, ProxyOptions, Server, ServerAddress, ServerHashKey, ServerPort,
     Timeouts,
 };
 use sluicegate_proxy::listener::{self, SystemSockets};
@@ -45,6 +45,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         maxqueue: None,
         slowstart: None,
         hash_key: ServerHashKey::Id,
+        pool: Pool::default(),
         backup: false,
         disabled: false,
         cookie: None,
@@ -81,6 +82,8 @@ pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
         use_backend: Vec::new(),
         default_backend: Some(ProxyId(0)),
         servers: servers.iter().enumerate().map(|(index, address)| server(&format!("s{index}"), *address)).collect(),
+        backlog: None,
+        session_rate: None,
         balance: Balance::RoundRobin,
         hash_type: HashType::default(),
         hash_balance_factor: 0,

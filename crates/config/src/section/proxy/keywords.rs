@@ -55,6 +55,19 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.acl(line),
     ),
     row(
+        "backlog",
+        FRONT,
+        1,
+        1,
+        "N",
+        "Length of the kernel's queues of connections that wait to be accepted; the frontend's maxconn by default.",
+        |r, line| {
+            if let Some(n) = r.integer(line, 1, 0, i64::from(i32::MAX)) {
+                r.settings.proxy.backlog = (n > 0).then_some(n as u32);
+            }
+        },
+    ),
+    row(
         "balance",
         BACK,
         1,
@@ -380,6 +393,19 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "[clf]",
         "Logs one line per connection with timers and ending; clf: in the common log format.",
         |r, line| r.log_option(line, "option tcplog", TCP_LOG, Some(TCP_CLF_LOG)),
+    ),
+    row(
+        "rate-limit sessions",
+        FRONT,
+        1,
+        1,
+        "N",
+        "Connections that the frontend accepts in a second; more wait in the kernel. 0: without a limit.",
+        |r, line| {
+            if let Some(n) = r.integer(line, 2, 0, i64::from(i32::MAX)) {
+                r.settings.proxy.session_rate = (n > 0).then_some(n as u32);
+            }
+        },
     ),
     row(
         "redirect",

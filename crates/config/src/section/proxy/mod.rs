@@ -330,6 +330,8 @@ impl Settings {
                 use_backend: Vec::new(),
                 default_backend: None,
                 servers: Vec::new(),
+                backlog: None,
+                session_rate: None,
                 balance: Balance::default(),
                 hash_type: HashType::default(),
                 hash_balance_factor: 0,
@@ -367,6 +369,8 @@ impl Settings {
             if kind == ProxyKind::Backend {
                 self.proxy.default_backend = None;
                 self.proxy.maxconn = None;
+                self.proxy.backlog = None;
+                self.proxy.session_rate = None;
                 self.proxy.tcp_request_connection.clear();
                 self.proxy.tcp_request_session.clear();
             }

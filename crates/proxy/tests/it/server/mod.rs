@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod errors;
 pub mod fixture;
+mod load;
 mod logs;
 mod rows;
 mod sessions;

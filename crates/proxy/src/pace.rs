@@ -1,0 +1,107 @@
+//! `rate-limit sessions`: so many connections a second, measured as HAProxy measures a rate.
+//!
+//! The rate is what came in this second and the part of the second before that still lies within the last 1,000 ms, as
+//! if its connections had been spread evenly. Who exceeds it is told how long to wait; the connection stays in the
+//! kernel's queue meanwhile. The lock is taken once per connection, and only where a limit is.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// A limit of events a second.
+#[derive(Debug)]
+pub struct Pace {
+    limit: u32,
+    made: Instant,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    second: u64,
+    current: u32,
+    previous: u32,
+}
+
+impl Pace {
+    /// `limit` events a second, at least 1.
+    pub fn new(limit: u32) -> Pace {
+        Pace { limit: limit.max(1), made: Instant::now(), counts: Mutex::default() }
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Counts an event, or says how long to wait before it is asked for again.
+    pub fn take(&self, now: Instant) -> Result<(), Duration> {
+        let since = now.saturating_duration_since(self.made).as_millis() as u64;
+        let (second, left) = (since / 1000, 1000 - since % 1000);
+        let mut counts = self.counts.lock();
+        if second != counts.second {
+            let previous = if second == counts.second + 1 { counts.current } else { 0 };
+            *counts = Counts { second, current: 0, previous };
+        }
+        let (current, previous) = (u64::from(counts.current), u64::from(counts.previous));
+        let limit = u64::from(self.limit);
+        if current + previous * left / 1000 < limit {
+            counts.current += 1;
+            return Ok(());
+        }
+        // The second before weighs less from one millisecond to the next; what came in this one does not.
+        let bearable = (limit.saturating_sub(current) * 1000).checked_div(previous).unwrap_or(0);
+        let wait = if current >= limit { left } else { left.saturating_sub(bearable) };
+        Err(Duration::from_millis(wait.max(1)))
+    }
+
+    /// An event that was counted did not take place.
+    pub fn give(&self) {
+        let mut counts = self.counts.lock();
+        counts.current = counts.current.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_last_second() {
+        let pace = Pace::new(10);
+        let at = |ms: u64| pace.made + Duration::from_millis(ms);
+        for _ in 0..10 {
+            assert_eq!(pace.take(at(500)), Ok(()));
+        }
+        assert_eq!(pace.take(at(600)), Err(Duration::from_millis(400)));
+        // Half of the second before still counts at 1,500.
+        assert_eq!(pace.take(at(1_000)), Err(Duration::from_millis(1)));
+        let passed = (0..20).filter(|_| pace.take(at(1_500)).is_ok()).count();
+        assert_eq!(passed, 5);
+        pace.give();
+        assert_eq!(pace.take(at(1_500)), Ok(()));
+        assert_eq!(pace.take(at(9_000)), Ok(()));
+    }
+
+    #[test]
+    fn who_waits_as_long_as_told_gets_through() {
+        let pace = Pace::new(7);
+        let (mut now, mut waits) = (pace.made, 0);
+        let mut moments = Vec::new();
+        while moments.len() < 200 {
+            match pace.take(now) {
+                Ok(()) => {
+                    moments.push(now);
+                    waits = 0;
+                }
+                Err(pause) => {
+                    now += pause;
+                    waits += 1;
+                    assert!(waits < 5, "{pause:?} is too short");
+                }
+            }
+        }
+        let elapsed = now.duration_since(pace.made).as_secs_f64();
+        assert!((200.0 / 7.0 - 2.0..200.0 / 7.0 + 2.0).contains(&elapsed), "{elapsed}");
+    }
+}
