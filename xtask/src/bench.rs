@@ -153,6 +153,11 @@ impl Guard {
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn wait(&mut self) -> Result<std::process::ExitStatus, String> {
+        self.0.wait().map_err(|error| error.to_string())
+    }
 }
 
 impl Drop for Guard {

@@ -1,4 +1,4 @@
-//! Clients that wait for an element: BLPOP and its kin.
+//! Clients that wait for an element: BLPOP and its kin, and XREAD.
 //!
 //! A command that finds nothing leaves a *waiter* with each of its keys, in the key's stripe and under the lock under
 //! which it looked, so nothing can come in between. A key that comes to life while somebody waits for it is noted as
@@ -12,6 +12,9 @@
 //! winner acts. A waiter that has several keys is served by the first one that becomes ready; it leaves the others'
 //! queues when its client takes the reply.
 //!
+//! A stream is ready whenever an entry is added, and of use to those alone whose [`suits`](Blocking::suits) says so; it
+//! serves all of them, as nothing is taken from it.
+//!
 //! When the destination of a BLMOVE is held by a section, its waiter becomes a parked command on both keys and takes
 //! its turn like any other; if it then finds nothing, it waits on, at its old place.
 //!
@@ -20,8 +23,8 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -36,6 +39,7 @@ use crate::execute::Blocks;
 use crate::float::Extended;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, Mode, NOBODY, Ticket};
+use crate::object::Object;
 use crate::park::{Finished, OwnedCommand, ReplyForm, Words};
 use crate::stripe::{Now, Stripe};
 use crate::turn::caught;
@@ -48,22 +52,48 @@ const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
 pub(crate) struct Blocking {
     /// The [type](crate::object::Kind::TAG) that a key must have to be of use.
     pub(crate) wants: u8,
-    /// The word of the timeout, from the end if negative.
-    pub(crate) timeout: i8,
+    /// Where the timeout stands.
+    pub(crate) timeout: Timeout,
     /// The word of a second key, which is written.
     pub(crate) destination: Option<u8>,
+    /// Whether a client has a use for what a key has now; none if it has for any value of the type.
+    pub(crate) suits: Option<Suits>,
     /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
     pub(crate) serve: Handle,
     /// The reply where nothing is there and the client may not wait. One that has waited gets a null array in any case.
     pub(crate) nothing: fn(&mut dyn ReplySink),
 }
 
+/// Whether a client that waits with these words has a use for what this key has.
+pub(crate) type Suits = fn(&[&[u8]], &[u8], &Object) -> bool;
+
+/// Where a timeout stands among the words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timeout {
+    /// In seconds, in this word, from the end if negative.
+    Word(i8),
+    /// Wherever this finds it; nowhere if the command does not wait.
+    Of(FindTimeout),
+}
+
+/// Finds when a wait that begins now ends, of a command that waits at all.
+pub(crate) type FindTimeout = fn(&[&[u8]]) -> Result<Option<Option<Instant>>, Refused>;
+
 impl Blocking {
+    /// Whether a command with these words waits if it finds nothing.
+    pub(crate) fn waits(&self, words: &[&[u8]]) -> bool {
+        match self.timeout {
+            Timeout::Word(_) => true,
+            Timeout::Of(find) => matches!(find(words), Ok(Some(_))),
+        }
+    }
+
     /// When a wait that begins now ends; [`None`] if never. The error is Redis's.
     pub(crate) fn deadline(&self, words: &[&[u8]]) -> Result<Option<Instant>, Refused> {
-        let word = match usize::try_from(self.timeout) {
-            Ok(word) => word,
-            Err(_) => words.len() - usize::from(self.timeout.unsigned_abs()),
+        let word = match self.timeout {
+            Timeout::Word(word @ 0..) => word as usize,
+            Timeout::Word(word) => words.len() - usize::from(word.unsigned_abs()),
+            Timeout::Of(find) => return find(words).map(Option::flatten),
         };
         let seconds = Extended::parse(words[word]).map(Extended::to_f64);
         let seconds = seconds.ok_or("ERR timeout is not a float or out of range")?;
@@ -88,6 +118,8 @@ pub(crate) struct Waiter {
     spec: &'static CommandSpec,
     blocking: &'static Blocking,
     words: Words,
+    /// The words with what some of them stood for when it found nothing, if that changes.
+    resolved: OnceLock<Words>,
     db: u32,
     form: ReplyForm,
     deadline: Option<Instant>,
@@ -106,8 +138,20 @@ impl Waiter {
         // What is wrong with the timeout the handler says.
         let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
         let (turn, is_parked, is_overdue) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let claim = Claim::new();
-        Some(Arc::new(Waiter { claim, spec, blocking, words, db, form, deadline, turn, is_parked, is_overdue }))
+        let (claim, resolved) = (Claim::new(), OnceLock::new());
+        Some(Arc::new(Waiter {
+            claim,
+            spec,
+            blocking,
+            words,
+            resolved,
+            db,
+            form,
+            deadline,
+            turn,
+            is_parked,
+            is_overdue,
+        }))
     }
 
     /// When the wait ends by itself.
@@ -156,7 +200,18 @@ impl Waiter {
 
     fn command(self: &Arc<Waiter>) -> OwnedCommand {
         let waiter = Some(self.clone());
-        OwnedCommand { spec: self.spec, words: self.words.clone(), db: self.db, form: self.form, waiter }
+        OwnedCommand { spec: self.spec, words: self.words().clone(), db: self.db, form: self.form, waiter }
+    }
+
+    fn words(&self) -> &Words {
+        self.resolved.get().unwrap_or(&self.words)
+    }
+
+    /// Whether it has a use for what one of its keys has.
+    fn takes(&self, key: &[u8], object: &Object) -> bool {
+        self.blocking.wants == object.tag()
+            && !self.is_won()
+            && self.blocking.suits.is_none_or(|suits| suits(&self.words().to_vec(), key, object))
     }
 
     /// Whether this word names a key that it waits for.
@@ -247,8 +302,8 @@ impl WaitTable {
         }
     }
 
-    /// The first one that waits for a key with a value of this type.
-    fn first(&mut self, key: &[u8], tag: u8) -> Option<Arc<Waiter>> {
+    /// The first one that waits for a key with a value like this.
+    fn first(&mut self, key: &[u8], object: &Object) -> Option<Arc<Waiter>> {
         let queue = self.keys.get_mut(key)?;
         while let Some((turn, waiter)) = queue.first_key_value()
             && waiter.is_won()
@@ -256,7 +311,7 @@ impl WaitTable {
             let turn = *turn;
             queue.remove(&turn);
         }
-        queue.values().find(|waiter| waiter.blocking.wants == tag && !waiter.is_won()).cloned()
+        queue.values().find(|waiter| waiter.takes(key, object)).cloned()
     }
 
     /// Keys that somebody waits for.
@@ -398,7 +453,7 @@ impl Inner {
         if !self.hold_key(&mut locked, id, index, key, extra) {
             return Served::MustPark(waiter);
         }
-        let words = waiter.words.to_vec();
+        let words = waiter.words().to_vec();
         let mut keys = waiter.spec.keys.keys(&words, waiter.db).into_iter().map(|key| key.word);
         let Some(word) = keys.find(|word| waiter.awaits(*word) && *words[*word as usize] == *key) else {
             return Served::Nobody;
@@ -472,6 +527,10 @@ impl Inner {
             Blocks::Known { waiter, .. } => waiter.clone(),
             _ => Waiter::new(spec, Words::new(words), ctx.db, form)?,
         };
+        if let Some(words) = ctx.resolved.take() {
+            // One that waits already has resolved its words.
+            let _ = waiter.resolved.set(*words);
+        }
         if waiter.turn.load(Ordering::SeqCst) == 0 {
             let turn = self.keyspace.next_turn.fetch_add(1, Ordering::Relaxed);
             waiter.turn.store(turn, Ordering::SeqCst);
@@ -495,7 +554,7 @@ impl Inner {
             return;
         }
         self.keyspace.waiting.fetch_sub(1, Ordering::SeqCst);
-        let words = waiter.words.to_vec();
+        let words = waiter.words().to_vec();
         let pass = self.gate.enter();
         let Some(db) = self.keyspace.db(&pass, waiter.db) else { return };
         for key in waiter.spec.keys.keys(&words, waiter.db) {
@@ -528,7 +587,7 @@ impl Inner {
             None if waiter.is_overdue.load(Ordering::SeqCst) => _ = waiter.time_out(),
             Some(_) | None => {}
         }
-        let words = waiter.words.to_vec();
+        let words = waiter.words().to_vec();
         let keys = waiter.spec.keys.keys(&words, waiter.db);
         keys.iter().map(|key| (key.db, words[key.word as usize].into())).collect()
     }
@@ -549,6 +608,7 @@ enum Served {
 fn next_waiter(stripe: &mut Stripe, hash: u64, key: &[u8], now: &mut Now<'_>) -> Option<Arc<Waiter>> {
     stripe.waits.as_ref()?;
     let slot = stripe.find(hash, key, now, true)?;
-    let tag = stripe.table.entry(slot).object()?.tag();
-    stripe.waits.as_mut()?.first(key, tag)
+    let stripe = &mut *stripe;
+    let object = stripe.table.entry(slot).object()?;
+    stripe.waits.as_mut()?.first(key, &object)
 }

@@ -297,6 +297,7 @@ impl CommandSpec {
             KeyRule::Range { first, last, step } => (i64::from(first), i64::from(last), i64::from(step)),
             KeyRule::WithDatabase { last, .. } => (1, i64::from(last), 1),
             // What can be said without the words.
+            KeyRule::Streams => (0, 0, 0),
             KeyRule::Counted { destination, .. } => {
                 (i64::from(destination), i64::from(destination), i64::from(destination))
             }

@@ -245,6 +245,8 @@ pub struct Parameter {
 enum Field {
     Integer(fn(&mut ServerOptions) -> &mut u32, u32, u32),
     Memory(fn(&mut ServerOptions) -> &mut u64, u64, u64),
+    /// Bytes, of a limit of the process.
+    Size(fn(&mut ServerOptions) -> &mut i64),
     Switch(fn(&mut ServerOptions) -> &mut bool),
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
@@ -421,6 +423,13 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
     },
     Parameter {
+        name: "stream-node-max-bytes",
+        live: true,
+        docs: "Bytes of a stream's node; 0 for any number; of the process.",
+        field: Field::Size(|options| &mut options.limits[9]),
+    },
+    limit("stream-node-max-entries", |o| &mut o.limits[10], 0, "Entries of a stream's node; 0 for any number."),
+    Parameter {
         name: "tcp-keepalive",
         live: true,
         docs: "Seconds between keep-alive probes to a silent client; 0 for none. Acts on new connections.",
@@ -498,6 +507,7 @@ impl Field {
         match self {
             Field::Integer(field, ..) => field(options).to_string().into(),
             Field::Memory(field, ..) => field(options).to_string().into(),
+            Field::Size(field) => field(options).to_string().into(),
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
             Field::Text(field) | Field::LuaFlags(field) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
@@ -531,6 +541,11 @@ impl Field {
                     return Err(format!("argument must be between {min} and {max} inclusive"));
                 }
                 *field(options) = bytes;
+            }
+            Field::Size(field) => {
+                let bytes = parse_memory(value).ok_or(NOT_MEMORY)?;
+                *field(options) = i64::try_from(bytes)
+                    .map_err(|_| format!("argument must be between 0 and {} inclusive", i64::MAX))?;
             }
             Field::Switch(field) => {
                 *field(options) = match value {

@@ -20,6 +20,7 @@ use crate::locks::Locks;
 use crate::notify::{Class, Event, Notifier};
 use crate::object::elements::TIMELESS;
 use crate::object::{Hash, Kind, Object, ObjectRef, Ref};
+use crate::park::Words;
 use crate::pubsub::Kind as ChannelKind;
 use crate::rdb;
 use crate::stripe::{Locked, Now, Stripe};
@@ -58,6 +59,8 @@ pub struct Ctx<'p> {
     pub(crate) defers: bool,
     /// Why there is no reply yet.
     pub(crate) pending: Pending,
+    /// The command's words with what some stand for now, if it waits by them.
+    pub(crate) resolved: Option<Box<Words>>,
     /// Where its keys are found if it runs aside, on keys that it holds.
     pub(crate) pins: Option<Box<Pins>>,
 }
@@ -137,6 +140,7 @@ impl<'p> Ctx<'p> {
             blocks,
             defers: false,
             pending: Pending::Nothing,
+            resolved: None,
             pins: None,
         }
     }
@@ -611,7 +615,7 @@ impl KeyMut<'_, '_> {
             false => change(&mut value),
             true => self.stripe.unlocked(|| change(&mut value)),
         };
-        if value.len() > 0 {
+        if !value.is_gone() {
             self.set(Value::Object(value.into_object()), None);
         }
         Ok(result)
@@ -628,7 +632,7 @@ impl KeyMut<'_, '_> {
         let change = |object: &mut Object| {
             K::of_mut(object).map(|value| {
                 let result = change(value);
-                (result, value.len() == 0)
+                (result, value.is_gone())
             })
         };
         let edited = match self.is_apart {
@@ -678,6 +682,13 @@ impl KeyMut<'_, '_> {
     /// Its expiry in Unix milliseconds.
     pub(crate) fn expiry(&self) -> Option<i64> {
         self.entry().and_then(Entry::expiry)
+    }
+
+    /// Serves those who wait for more of an existing value, as it has more now, when the command ends.
+    pub(crate) fn wake(&mut self) {
+        if let Some(waits) = &mut self.stripe.waits {
+            waits.note(self.key);
+        }
     }
 
     /// Notes an access and counts a hit or a miss, for commands that read before they write.

@@ -20,7 +20,7 @@ impl Engine for Store {
         if let Handler::Connection(command) = spec.handler {
             return Started::Done(without_connection(command, args));
         }
-        if spec.blocking.is_some() {
+        if spec.blocking.is_some_and(|blocking| blocking.waits(args)) {
             let name = spec.name.to_ascii_uppercase();
             return Started::Done(Reply::Error(format!(
                 "ERR {name} is not allowed here: a rule or script must not wait for other clients, use the store's bind"

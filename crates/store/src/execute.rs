@@ -97,6 +97,9 @@ pub(crate) fn resolve(words: &[&[u8]]) -> Result<&'static CommandSpec, Vec<u8>> 
         && words.len() >= 2
     {
         let sub = spec.subcommand(words[1]).ok_or_else(|| {
+            if let Some(text) = crate::redis::refusal(&[name, b"|", words[1]].concat()) {
+                return text.into();
+            }
             let shown = &words[1][..words[1].len().min(128)];
             [b"ERR unknown subcommand '", shown, b"'. Try ", spec.name.to_ascii_uppercase().as_bytes(), b" HELP."]
                 .concat()

@@ -30,6 +30,9 @@ pub enum KeyRule {
         /// Whether word 1 is a key that is written.
         destination: bool,
     },
+    /// Behind the word STREAMS, which stands behind options, the first half of what follows. Words that make no sense find
+    /// nothing: the handler will say so.
+    Streams,
     /// The first key is word 1 of the caller's database; `second` finds the other one, which may be of another
     /// database. Words that make no sense find nothing: the handler will say so.
     WithDatabase {
@@ -88,6 +91,20 @@ impl KeyRule {
                 let keys = destination.then_some(1).into_iter().chain(first..last);
                 keys.map(|word| KeyWord { db, word: word as u32 }).collect()
             }
+            KeyRule::Streams => {
+                let mut words = words.iter().enumerate().skip(1);
+                let is = |word: &[u8], option: &str| word.eq_ignore_ascii_case(option.as_bytes());
+                let first = loop {
+                    match words.next() {
+                        Some((_, word)) if is(word, "block") || is(word, "count") => _ = words.next(),
+                        Some((place, word)) if is(word, "streams") => break place + 1,
+                        _ => return SmallVec::new(),
+                    }
+                };
+                let number = words.len();
+                let keys = if number.is_multiple_of(2) { number / 2 } else { 0 };
+                (first..first + keys).map(|word| KeyWord { db, word: word as u32 }).collect()
+            }
             KeyRule::WithDatabase { second, .. } => {
                 let mut keys = SmallVec::new();
                 keys.push(KeyWord { db, word: 1 });
@@ -116,6 +133,11 @@ mod tests {
         check(KeyRule::Counted { count: 1, destination: false }, "ZUNION 2 a b WITHSCORES", &[2, 3]);
         check(KeyRule::Counted { count: 2, destination: true }, "ZUNIONSTORE d 9 a b", &[1, 3, 4]);
         check(KeyRule::Counted { count: 1, destination: false }, "ZUNION x a", &[]);
+        check(KeyRule::Streams, "XREAD COUNT streams STREAMS a b 0 0", &[4, 5]);
+        check(KeyRule::Streams, "XREAD block 5 streams streams streams", &[4]);
+        check(KeyRule::Streams, "XREAD STREAMS a b 0", &[]);
+        check(KeyRule::Streams, "XREAD NOACK STREAMS a 0", &[]);
+        check(KeyRule::Streams, "XREAD COUNT 5", &[]);
         check(KeyRule::TWO, "RENAME a b", &[1, 2]);
         check(KeyRule::ALL, "DEL a b c", &[1, 2, 3]);
         check(KeyRule::PAIRS, "MSET a 1 b 2", &[1, 3]);

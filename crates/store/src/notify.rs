@@ -30,6 +30,8 @@ pub(crate) enum Class {
     Expired = 1 << 8,
     /// `e`: a key was evicted.
     Evicted = 1 << 9,
+    /// `t`
+    Stream = 1 << 10,
     /// `m`: a key that is read does not exist.
     KeyMiss = 1 << 11,
     /// `n`: a key was made.
@@ -39,8 +41,7 @@ pub(crate) enum Class {
 const KEYSPACE: u32 = 1 << 0;
 const KEYEVENT: u32 = 1 << 1;
 
-/// Letters and their bits, in the order in which Redis shows them; `t` and `d`, streams and modules, are kept though
-/// nothing says them yet.
+/// Letters and their bits, in the order in which Redis shows them; `d`, modules, is kept though nothing says it.
 const LETTERS: [(u8, u32); 14] = [
     (b'g', 1 << 2),
     (b'$', 1 << 3),

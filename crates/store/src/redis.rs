@@ -43,7 +43,7 @@ zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore
 zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion \
 zunionstore";
 
-const STREAMS: &str = "streams are not available yet";
+const GROUPS: &str = "consumer groups of streams are not available yet";
 const DEBUGGER: &str = "there is no debugger of scripts; redis.log writes to the log, and SCRIPT PS shows what runs";
 const ACL: &str = "ACLs are not available yet";
 const SAVING: &str = "nothing is persisted yet";
@@ -73,7 +73,7 @@ const REASONS: &[(&str, &str)] = &[
     ("save", SAVING),
     ("script|debug", DEBUGGER),
     ("sync", REPLICATION),
-    ("x", STREAMS),
+    ("x", GROUPS),
 ];
 
 /// Every name, in alphabetical order, those of a container behind it.
@@ -118,9 +118,13 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("readonly", "answers OK without a cluster, too"),
     ("readwrite", "answers OK without a cluster, too"),
     ("replicaof", "`NO ONE` alone"),
+    ("restore", "a stream with consumer groups is refused"),
     ("shutdown", "nothing is saved; refused where the store lives in a proxy"),
     ("slaveof", "`NO ONE` alone"),
     ("srandmember", "at most 16,777,216 members that may repeat"),
+    ("xinfo|stream", "`radix-tree-nodes` is one more than `radix-tree-keys`, as there is no tree"),
+    ("xread", "who waits is told of the stream that woke it, not of others to which the same transaction added"),
+    ("xsetid", "an ID below the highest deleted one is taken, as by 7.0"),
 ];
 
 #[cfg(test)]
@@ -130,7 +134,11 @@ mod tests {
     #[test]
     fn a_command_that_is_not_here_is_refused_by_name() {
         let check = |name: &str, expected: Option<&str>| assert_eq!(refusal(name.as_bytes()).as_deref(), expected);
-        check("XAdd", Some("ERR unknown command 'XAdd': streams are not available yet"));
+        check("XAck", Some("ERR unknown command 'XAck': consumer groups of streams are not available yet"));
+        check(
+            "xinfo|GROUPS",
+            Some("ERR unknown subcommand 'GROUPS' of XINFO: consumer groups of streams are not available yet"),
+        );
         check("SAVE", Some("ERR unknown command 'SAVE': nothing is persisted yet"));
         check(
             "client|TRACKING",

@@ -590,7 +590,7 @@ impl Stripe {
                 return Due::Remove;
             }
             let before = entry.outside_bytes();
-            let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_empty()));
+            let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_gone()));
             *outside_bytes = *outside_bytes + entry.outside_bytes() - before;
             let ((removed, done), is_empty) = purged.unwrap_or(((0, true), false));
             *expired_elements += removed as u64;

@@ -250,6 +250,16 @@ unsubscribe [channel...]
 wait numreplicas:i timeout:i
 waitaof numlocal:i numreplicas:i timeout:i
 watch key:k...
+xadd key:k [NOMKSTREAM] [trim=(strategy=<MAXLEN|MINID> [operator=<equal!=|approximately!~>] threshold \
+    [LIMIT count:i])] id_or_auto=<auto_id!*|id> field_value=(field value)...
+xdel key:k id...
+xinfo|stream key:k [FULL full=([COUNT count:i])]
+xlen key:k
+xrange key:k start end [COUNT count:i]
+xread [COUNT count:i] [BLOCK milliseconds:i] STREAMS streams=(key:k... id...)
+xrevrange key:k end start [COUNT count:i]
+xsetid key:k last-id [ENTRIESADDED entries_added:i] [MAXDELETEDID max_deleted_entry_id]
+xtrim key:k trim=(strategy=<MAXLEN|MINID> [operator=<equal!=|approximately!~>] threshold [LIMIT count:i])
 zadd key:k [condition=<NX|XX>] [comparison=<GT|LT>] [change!CH] [increment!INCR] score_member=(score:d \
     member)...
 zcard key:k
@@ -404,7 +414,7 @@ impl Reader {
             word = self.word();
         }
         if self.skip("!") {
-            let token = self.word();
+            let token = if self.skip("=") { "=" } else { self.word() };
             return Argument { token: Some(token), ..self.end(word.to_owned(), Kind::Token) };
         }
         let (name, kind) = match word.rsplit_once(':') {

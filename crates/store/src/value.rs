@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::clock::{TICKS_PER_S, idle_ticks};
 use crate::memory::heap_bytes;
-use crate::object::{Object, ObjectRef, Raw, limits};
+use crate::object::{Kind, Object, ObjectRef, Raw, limits};
 use crate::slab::Slab;
 use crate::table::Item;
 
@@ -80,7 +80,7 @@ pub(crate) enum Value<'a> {
     Vec { bytes: Vec<u8>, raw: bool },
     /// A shared vector to be taken over.
     Shared { bytes: Arc<Vec<u8>>, raw: bool },
-    /// A list, set, hash or sorted set.
+    /// A list, set, hash, sorted set or stream.
     Object(Object),
 }
 
@@ -150,6 +150,8 @@ impl Garbage {
         match self {
             Garbage::Own(_) => false,
             Garbage::Shared(bytes) => bytes.capacity() >= LARGE_BYTES,
+            // A stream is freed node by node.
+            Garbage::Object(Object::Stream(stream)) => stream.nodes() > LARGE_ELEMENTS || stream.bytes() >= LARGE_BYTES,
             Garbage::Object(object) => object.len() > LARGE_ELEMENTS,
         }
     }

@@ -32,10 +32,11 @@ use crate::Inner;
 use crate::block::ReadyKey;
 use crate::catalogue::{CommandSpec, Flags, Handler};
 use crate::command::geo::search::visits_of_search;
+use crate::command::stream::read::visits_of_stream;
 use crate::command::zset::range::ranks_of_query;
 use crate::command::{integer, is};
 use crate::hold::{Mode, Ticket};
-use crate::object::{Kind, Object, Zset};
+use crate::object::{Kind, Object, Stream, Zset};
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
 use crate::value::Entry;
 
@@ -65,6 +66,8 @@ enum Visits {
     Outside,
     /// A range of a sorted set.
     Ranks,
+    /// Entries of a stream.
+    Entries,
     /// An area of the Earth.
     Area,
     /// So many elements, or all.
@@ -110,8 +113,19 @@ fn visits(name: &str, words: &[&[u8]]) -> Option<Visits> {
         },
         "bitcount" | "bitpos" | "bitop" => Visits::Bytes,
         "lcs" => Visits::Pairs,
+        "xrange" | "xrevrange" if has_small_count(&words[4..]) => return None,
+        "xread" if has_small_count(&words[1..]) || has_small_count(words.get(3..)?) => return None,
+        // Of XINFO.
+        "stream" if words.len() < 6 => return None,
+        "xrange" | "xrevrange" | "xread" | "stream" => Visits::Entries,
         _ => return None,
     })
+}
+
+/// Whether these words begin by limiting the elements to few.
+fn has_small_count(words: &[&[u8]]) -> bool {
+    let [option, count, ..] = words else { return false };
+    is(option, "count") && parse_i64(count).is_some_and(|count| (1..=ELEMENTS_MAX as i64).contains(&count))
 }
 
 /// Whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is not
@@ -163,6 +177,7 @@ impl Visits {
         match self {
             Visits::Between => indexes().unwrap_or(0),
             Visits::Outside => indexes().map_or(0, |within| len - within),
+            Visits::Entries => Stream::of(object).map_or(0, |stream| visits_of_stream(name, words, stream)),
             Visits::Ranks => Zset::of(object).map_or(0, |zset| ranks_of_query(name, words, zset)),
             Visits::Area => Zset::of(object).map_or(0, |zset| visits_of_search(name, words, zset)),
             Visits::AtMost(count) => count.min(len),
@@ -194,7 +209,8 @@ fn mode(spec: &CommandSpec, place: usize) -> Mode {
 impl Inner {
     /// Whether the command goes over so much that it is to be worked aside.
     pub(crate) fn is_for_aside(&self, spec: &'static CommandSpec, words: &[&[u8]], db: u32) -> bool {
-        if spec.blocking.is_some() {
+        // XREAD alone reads more than an element, and would wait only if what it is to read went away in this moment.
+        if spec.blocking.is_some() && spec.name != "xread" {
             return false;
         }
         if words.len() > ELEMENTS_MAX {

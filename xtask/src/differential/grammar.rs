@@ -412,6 +412,18 @@ impl Maker<'_> {
                 *word = if name == b"WAIT" { b"0".to_vec() } else { b"0.001".to_vec() };
             }
         }
+        if name == b"XREAD" {
+            for at in 2..words.len() {
+                let blocks = words[at - 1].eq_ignore_ascii_case(b"block");
+                if blocks && number(&words[at]).is_some_and(|ms| ms == 0 || ms > 2) {
+                    words[at] = b"1".to_vec();
+                }
+            }
+        }
+        if name == b"XADD" {
+            // The time of either program.
+            words.iter_mut().skip(2).filter(|word| word[..] == *b"*").for_each(|word| *word = b"9-*".to_vec());
+        }
         if name == b"WAIT" && words.get(1).is_some_and(|count| number(count).is_some_and(|count| count > 0)) {
             words[1] = b"0".to_vec();
         }
@@ -424,8 +436,9 @@ fn number(word: &[u8]) -> Option<i64> {
 
 /// Whether the second word of such a command is a part of its name.
 pub(super) fn is_container(name: &[u8]) -> bool {
-    let containers: [&[u8]; 10] = [
-        b"CLIENT", b"COMMAND", b"CONFIG", b"DEBUG", b"LATENCY", b"MEMORY", b"OBJECT", b"PFDEBUG", b"PUBSUB", b"SLOWLOG",
+    let containers: [&[u8]; 11] = [
+        b"CLIENT", b"COMMAND", b"CONFIG", b"DEBUG", b"LATENCY", b"MEMORY", b"OBJECT", b"PFDEBUG", b"PUBSUB",
+        b"SLOWLOG", b"XINFO",
     ];
     containers.iter().any(|container| name.eq_ignore_ascii_case(container))
 }

@@ -560,6 +560,7 @@ impl Pair {
                     b"list" => &[b"LRANGE", key, b"0", b"-1"],
                     b"set" => &[b"SMEMBERS", key],
                     b"hash" => &[b"HGETALL", key],
+                    b"stream" => &[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"],
                     _ => &[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"],
                 };
                 self.state_of(step, db, ask)?;

@@ -5,6 +5,7 @@
 //! is a matter of waiting says so. Each part can be asked for by its name, and `--write` replaces its section of
 //! the page under `docs/benchmarks`. Scripts are a report of their own.
 
+mod bullmq;
 mod cpu;
 mod eviction;
 mod memory;
@@ -90,6 +91,7 @@ const SCRIPT_PARTS: &[Measure] = &[
     ("workers", scripts::workers),
     ("others", scripts::others),
     ("memory", scripts::memory),
+    ("bullmq", bullmq::jobs),
 ];
 
 /// `bench store [PART…] [--runs N] [--profile NAME] [--write]`.

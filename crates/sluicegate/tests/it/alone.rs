@@ -319,6 +319,23 @@ fn small_forms_end_where_the_parameters_say() {
     assert!(length(&mut client) < 1000);
     assert_eq!(client.ask(&["CONFIG", "SET", "hll-sparse-max-bytes", "20"]), "+OK\r\n");
     assert!(length(&mut client) > 12_000);
+    let nodes = |client: &mut Client| -> usize {
+        client.ask(&["DEL", "s"]);
+        (1..=30).for_each(|n| drop(client.ask(&["XADD", "s", &format!("1-{n}"), "f", "v"])));
+        let text = client.ask(&["XINFO", "STREAM", "s"]);
+        let rest = text.split("radix-tree-keys\r\n:").nth(1).expect("it is told");
+        rest.split('\r').next().expect("a line").parse().expect("a number")
+    };
+    assert_eq!(nodes(&mut client), 1);
+    assert_eq!(client.ask(&["CONFIG", "SET", "stream-node-max-entries", "10"]), "+OK\r\n");
+    assert_eq!(nodes(&mut client), 3);
+    assert_eq!(client.ask(&["CONFIG", "SET", "stream-node-max-bytes", "1"]), "+OK\r\n");
+    assert_eq!(nodes(&mut client), 30);
+    assert_eq!(
+        client.ask(&["CONFIG", "SET", "stream-node-max-bytes", "1kb", "stream-node-max-entries", "0"]),
+        "+OK\r\n"
+    );
+    assert_eq!(nodes(&mut client), 1);
     // Lists follow with their commands.
     assert_eq!(client.ask(&["CONFIG", "SET", "list-max-listpack-size", "-3"]), "+OK\r\n");
 }

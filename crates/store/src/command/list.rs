@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::wait::{first_filled, take_or_block};
 use super::{NO_SUCH_KEY, NOT_INTEGER, Refused, SYNTAX, integer, is, or_error};
-use crate::block::Blocking;
+use crate::block::{Blocking, Timeout};
 use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
@@ -514,8 +514,9 @@ fn blmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 const BLPOP: Blocking = Blocking {
     wants: List::TAG,
-    timeout: -1,
+    timeout: Timeout::Word(-1),
     destination: None,
+    suits: None,
     serve: |ctx, out| or_error(take_named(ctx, 0, End::Head, out), out),
     nothing: |out| out.null_array(),
 };
@@ -538,7 +539,7 @@ const BLMOVE: Blocking = Blocking {
 };
 
 const BLMPOP: Blocking = Blocking {
-    timeout: 1,
+    timeout: Timeout::Word(1),
     serve: |ctx, out| {
         let result = many_options(ctx.words, 2).and_then(|(from, max)| take_many(ctx, 0, from, max, out));
         or_error(result, out);

@@ -22,6 +22,7 @@ mod scan;
 mod set;
 mod sort;
 mod stick;
+pub(crate) mod stream;
 mod string;
 mod throttle;
 mod wait;
@@ -65,6 +66,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     zset::pop::COMMANDS,
     zset::combine::COMMANDS,
     zset::pick::COMMANDS,
+    stream::COMMANDS,
     geo::COMMANDS,
     geo::search::COMMANDS,
     hyperloglog::COMMANDS,

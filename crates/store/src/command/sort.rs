@@ -120,7 +120,7 @@ impl<'a> Options<'a> {
                 zset.each_back(0..zset.len(), |member, _| elements.push(member.to_vec()));
             }
             Object::Zset(zset) => zset.each(0..zset.len(), |member, _| elements.push(member.to_vec())),
-            Object::Hash(_) => return Err(WRONG_TYPE.into()),
+            Object::Hash(_) | Object::Stream(_) => return Err(WRONG_TYPE.into()),
         }
         Ok(elements)
     }

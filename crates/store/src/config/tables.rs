@@ -189,7 +189,6 @@ const SAVING: &str = "nothing is persisted yet";
 const REPLICATION: &str = "replication is not available yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const TLS: &str = "TLS is not available yet";
-const STREAMS: &str = "streams are not available yet";
 const TRACKING: &str = "client tracking is not available yet";
 const ACL: &str = "ACLs are not available yet";
 const EXPIRY: &str = "expiry adapts by itself";
@@ -316,8 +315,6 @@ pub static IDLE: &[Idle] = &[
     idle("maxmemory-clients", "0", Memory, "clients are not evicted; see client-output-buffer-limit"),
     idle("maxmemory-eviction-tenacity", "10", Number, "a command takes half a millisecond for eviction at most"),
     idle("maxmemory-samples", "5", Number, "the worst of every sixteen keys is evicted; there is nothing to choose"),
-    idle("stream-node-max-bytes", "4096", Memory, STREAMS),
-    idle("stream-node-max-entries", "100", Number, STREAMS),
     idle("tracking-table-max-keys", "1000000", Number, TRACKING),
     idle("lazyfree-lazy-eviction", "no", Switch, FREEING),
     idle("lazyfree-lazy-expire", "no", Switch, FREEING),

@@ -33,10 +33,10 @@ impl Limit {
 /// Minutes without an access in which a key's counter of accesses goes down by one; 0 for never.
 pub(crate) static LFU_DECAY: Limit = Limit::new(1);
 /// How many there are.
-pub(crate) const COUNT: usize = 9;
+pub(crate) const COUNT: usize = 11;
 
 /// Redis's defaults, in the order of [`ALL`].
-pub(crate) const DEFAULTS: [i64; COUNT] = [512, 64, 512, 128, 64, 128, 64, -2, 3000];
+pub(crate) const DEFAULTS: [i64; COUNT] = [512, 64, 512, 128, 64, 128, 64, -2, 3000, 4096, 100];
 
 /// All of them, as the parameters number them.
 static ALL: [&Limit; COUNT] = [
@@ -49,6 +49,8 @@ static ALL: [&Limit; COUNT] = [
     &ZSET_VALUE,
     &LIST_SIZE,
     &HLL_SPARSE,
+    &STREAM_NODE_BYTES,
+    &STREAM_NODE_ENTRIES,
 ];
 
 /// Makes values the process's.
@@ -74,3 +76,7 @@ pub(crate) static ZSET_VALUE: Limit = Limit::new(DEFAULTS[6]);
 pub(crate) static LIST_SIZE: Limit = Limit::new(DEFAULTS[7]);
 /// Bytes of a sparse HyperLogLog (`hll-sparse-max-bytes`).
 pub(crate) static HLL_SPARSE: Limit = Limit::new(DEFAULTS[8]);
+/// Bytes of a stream's node; 0 for any number (`stream-node-max-bytes`).
+pub(crate) static STREAM_NODE_BYTES: Limit = Limit::new(DEFAULTS[9]);
+/// Entries of a stream's node, those that were deleted too; 0 for any number (`stream-node-max-entries`).
+pub(crate) static STREAM_NODE_ENTRIES: Limit = Limit::new(DEFAULTS[10]);

@@ -1,6 +1,6 @@
-//! Values that are not strings: lists, sets, hashes and sorted sets, a file each.
+//! Values that are not strings: lists, sets, hashes, sorted sets and streams, a file each.
 //!
-//! A small one is a [`Packed`] block; a large one is a structure of its own. Either is one pointer, which stands in the
+//! A small one, unless it is a stream, is a [`Packed`] block; a large one is a structure of its own. Either is one pointer, which stands in the
 //! key's entry with a byte that says what it points to, so a hash of five short fields costs its block and nothing else.
 //! What `OBJECT ENCODING` shows is decided where Redis decides it, by the limits in [`limits`], and as in Redis a value
 //! never goes back to the small form.
@@ -18,6 +18,8 @@ pub(crate) mod packed;
 pub(crate) mod rank_tree;
 pub(crate) mod score;
 pub(crate) mod set;
+pub(crate) mod stream;
+mod stream_node;
 pub(crate) mod zset;
 
 use std::marker::PhantomData;
@@ -29,15 +31,17 @@ pub(crate) use hash::Hash;
 pub(crate) use list::List;
 pub(crate) use packed::Packed;
 pub(crate) use set::Set;
+pub(crate) use stream::Stream;
 pub(crate) use zset::Zset;
 
-/// A value of one of the four types.
+/// A value of one of these types.
 #[derive(Debug)]
 pub(crate) enum Object {
     List(List),
     Set(Set),
     Hash(Hash),
     Zset(Zset),
+    Stream(Stream),
 }
 
 /// An object as it stands in an entry: what it is, and where.
@@ -72,7 +76,7 @@ impl Raw {
     }
 }
 
-/// What the four types have in common. `FORM`s are numbered within a type, 0 to 15.
+/// What the types have in common. `FORM`s are numbered within a type, 0 to 15.
 pub(crate) trait Kind: Sized {
     /// The upper half of the tag.
     const TAG: u8;
@@ -84,6 +88,11 @@ pub(crate) trait Kind: Sized {
 
     /// Number of elements.
     fn len(&self) -> usize;
+
+    /// Whether a key with this value does not exist: most types have no value without elements.
+    fn is_gone(&self) -> bool {
+        self.len() == 0
+    }
 
     /// Bytes of the value outside the key's entry.
     fn bytes(&self) -> usize;
@@ -154,6 +163,7 @@ macro_rules! each {
             Object::Set($value) => $result,
             Object::Hash($value) => $result,
             Object::Zset($value) => $result,
+            Object::Stream($value) => $result,
         }
     };
 }
@@ -180,9 +190,9 @@ impl Object {
         each!(self, value => value.len())
     }
 
-    /// Without elements: such a key does not exist.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Whether a key with this value does not exist.
+    pub(crate) fn is_gone(&self) -> bool {
+        each!(self, value => value.is_gone())
     }
 
     /// Bytes outside the key's entry.
@@ -237,6 +247,7 @@ impl Object {
                 List::TAG => Object::List(List::from_raw(form, raw.start)),
                 Set::TAG => Object::Set(Set::from_raw(form, raw.start)),
                 Hash::TAG => Object::Hash(Hash::from_raw(form, raw.start)),
+                Stream::TAG => Object::Stream(Stream::from_raw(form, raw.start)),
                 _ => Object::Zset(Zset::from_raw(form, raw.start)),
             }
         }

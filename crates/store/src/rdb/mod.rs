@@ -27,7 +27,8 @@ use sluicegate_wire::resp::parse_i64;
 use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::hash::EXPIRY_MAX;
 use crate::object::list::End;
-use crate::object::{Hash, Kind, List, Packed, Set, Zset, score};
+use crate::object::stream::StreamId;
+use crate::object::{Hash, Kind, List, Packed, Set, Stream, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 pub(crate) use library::{dump_libraries, restore_libraries};
@@ -79,6 +80,13 @@ pub(crate) const TYPE_HASH_LISTPACK_EX: u8 = 25;
 pub(crate) const TYPE_ZSET_LISTPACK: u8 = 17;
 /// A list as its number of nodes, each a container (1: one plain element, 2: a listpack) with its bytes.
 pub(crate) const TYPE_LIST_QUICKLIST_2: u8 = 18;
+/// A stream, as Redis 5 wrote it: the number of nodes, each an ID of 16 bytes, big endian, with a listpack; the number of
+/// entries, the last ID, and consumer groups.
+const TYPE_STREAM: u8 = 15;
+/// The same with the first ID, the highest deleted one, and the number of entries ever added before the groups.
+pub(crate) const TYPE_STREAM_2: u8 = 19;
+/// The same with more about each group, from version 11 on.
+const TYPE_STREAM_3: u8 = 21;
 /// A list's node that is one element.
 const NODE_PLAIN: usize = 1;
 /// A list's node that is a listpack.
@@ -105,6 +113,9 @@ pub(crate) enum Wrong {
     /// It is of a later version, or not what was dumped.
     #[error("ERR DUMP payload version or checksum are wrong")]
     Envelope,
+    /// It is a stream with consumer groups.
+    #[error("ERR Bad data format: the stream has consumer groups, which are not available yet")]
+    Groups,
     /// Its object is malformed, or of a type that this store does not have.
     #[error("ERR Bad data format")]
     Object,
@@ -226,6 +237,7 @@ pub(crate) fn restore(payload: &[u8]) -> Result<Value<'static>, Wrong> {
             let zset = Zset::of_listpack(&bytes).ok_or(Wrong::Object)?;
             Ok(Value::Object(zset.into_object()))
         }
+        kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => reader.stream(kind),
         _ => Err(Wrong::Object),
     }
 }
@@ -517,6 +529,31 @@ impl<'a> Reader<'a> {
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
     }
 
+    /// A stream, which may have no entries.
+    fn stream(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
+        let mut nodes = Vec::new();
+        for _ in 0..self.plain_length()? {
+            let master = self.string()?.into_bytes();
+            let (ms, seq) = master.split_first_chunk().ok_or(Wrong::Object)?;
+            let seq = seq.try_into().map_err(|_| Wrong::Object)?;
+            let master = StreamId { ms: u64::from_be_bytes(*ms), seq: u64::from_be_bytes(seq) };
+            nodes.push((master, self.string()?.into_bytes()));
+        }
+        let len = self.plain_length()?;
+        let last = self.stream_id()?;
+        let facts = match kind {
+            TYPE_STREAM => None,
+            _ => Some((self.stream_id()?, self.stream_id()?, self.plain_length()? as u64)),
+        };
+        let groups = self.plain_length()?;
+        let stream = Stream::parse(nodes, len, last, facts).ok_or(Wrong::Object)?;
+        if groups > 0 { Err(Wrong::Groups) } else { Ok(Value::Object(stream.into_object())) }
+    }
+
+    fn stream_id(&mut self) -> Result<StreamId, Wrong> {
+        Ok(StreamId { ms: self.plain_length()? as u64, seq: self.plain_length()? as u64 })
+    }
+
     /// A score as a text behind its length of one byte, whose highest values are what has no digits.
     fn score_text(&mut self) -> Result<f64, Wrong> {
         match self.byte()? {
@@ -562,6 +599,18 @@ pub fn fuzz_restore(data: &[u8]) {
     let zsets = [TYPE_ZSET, TYPE_ZSET_2, TYPE_ZSET_LISTPACK];
     let hashes = [TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_METADATA, TYPE_HASH_LISTPACK_EX];
     let lists = [TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2];
+    let streams = [TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3];
+    for kind in streams {
+        // A node's own bytes, which are what most of a payload consists of.
+        let node = |out: &mut Vec<u8>| put_raw(data, out);
+        let mut object = vec![kind, 1];
+        put_raw(&[0; 16], &mut object);
+        node(&mut object);
+        object.extend([1; 10]);
+        object.push(0);
+        fuzz_object(&object[..object.len() - if kind == TYPE_STREAM { 5 } else { 1 }]);
+        fuzz_object(&object);
+    }
     let old = [TYPE_HASH_ZIPMAP, TYPE_ZSET_ZIPLIST, TYPE_HASH_ZIPLIST];
     for kind in sets.into_iter().chain(zsets).chain(hashes).chain(lists).chain(old) {
         fuzz_object(&[&[kind], data].concat());

@@ -12,6 +12,7 @@ use crate::Inner;
 use crate::big::{carry_out, takes_long};
 use crate::catalogue::{CommandSpec, ConnectionCommand, Flags as CommandFlags, Handler, Numbered};
 use crate::command::DB_RANGE;
+use crate::command::stream::read::refused_in_script;
 use crate::execute::Origin;
 use crate::memory::OOM;
 use crate::park::{Parked, ReplyForm, Words};
@@ -88,6 +89,9 @@ impl Active {
         };
         if !row.spec.subcommands.is_empty() && words.len() >= 2 {
             let Some(found) = row.subcommand(words[1]) else {
+                if let Some(text) = crate::redis::refusal(&[words[0], b"|", words[1]].concat()) {
+                    return error(out, &text);
+                }
                 return error(out, "ERR Unknown Redis command called from script");
             };
             row = found;
@@ -106,6 +110,11 @@ impl Active {
         }
         if spec.flags.has(CommandFlags::DENYOOM) && !self.has_room() {
             return error(out, OOM);
+        }
+        if spec.name == "xread"
+            && let Some(text) = refused_in_script(words)
+        {
+            return error(out, &String::from_utf8_lossy(&text));
         }
         match spec.handler {
             Handler::Connection(command) => self.of_connection(command, words, out),

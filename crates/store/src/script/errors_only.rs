@@ -40,6 +40,10 @@ impl ReplySink for ErrorsOnly<'_> {
         false
     }
 
+    fn keyed(&mut self, _: usize) -> bool {
+        false
+    }
+
     fn boolean(&mut self, _: bool) {}
 
     fn big_number(&mut self, _: &str) {}

@@ -198,6 +198,15 @@ type;;i1 r0,1,0 RO
 unlink;request_policy:multi_shard,response_policy:agg_sum;i1 r-1,1,0 RM delete
 wait;request_policy:all_shards,response_policy:agg_min;
 watch;;i1 r-1,1,0 RO
+xadd;nondeterministic_output;i1 r0,1,0 RW update
+xdel;;i1 r0,1,0 RW delete
+xinfo|stream;;i2 r0,1,0 RO access
+xlen;;i1 r0,1,0 RO
+xrange;;i1 r0,1,0 RO access
+xread;;kSTREAMS,1 r-1,1,2 RO access
+xrevrange;;i1 r0,1,0 RO access
+xsetid;;i1 r0,1,0 RW update
+xtrim;nondeterministic_output;i1 r0,1,0 RW delete
 zadd;;i1 r0,1,0 RW update
 zcard;;i1 r0,1,0 RO
 zcount;;i1 r0,1,0 RO access

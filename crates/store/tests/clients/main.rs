@@ -1,5 +1,5 @@
 //! Real clients against a served store, each in a language of its own: redis-py, ioredis, go-redis, jedis, redis-cli and
-//! redis-benchmark, and libraries that live by scripts: Bull, Celery, asynq. What the scripts beside this file check are their own assertions; they say how many there were.
+//! redis-benchmark, and libraries that live by scripts: Bull, BullMQ, Celery, asynq. What the scripts beside this file check are their own assertions; they say how many there were.
 //!
 //! The libraries are in `target/clients`, where `cargo xtask test --install` puts the versions that this folder pins.
 
@@ -120,6 +120,15 @@ fn bull_and_defined_commands() {
     check_scripts(|port| {
         let mut command = Command::new("node");
         command.arg(here().join("bull.js")).arg(port).arg(installed("npm"));
+        command
+    });
+}
+
+#[test]
+fn bullmq() {
+    check_scripts(|port| {
+        let mut command = Command::new("node");
+        command.arg(here().join("bullmq.js")).arg(port).arg(installed("npm"));
         command
     });
 }

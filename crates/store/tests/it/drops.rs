@@ -124,6 +124,8 @@ const OPERATIONS: &[Operation] = &[
     ("blmpop", |store| command(store, "BLMPOP 0 2 other l LEFT COUNT 3"), "l", "RPUSH l x"),
     ("bzpopmin", |store| command(store, "BZPOPMIN z other 0"), "z", "ZADD z 1 x"),
     ("bzmpop", |store| command(store, "BZMPOP 0 2 other z MAX"), "other", "ZADD z 1 x"),
+    ("xread", |store| command(store, "XREAD BLOCK 0 STREAMS other l $ $"), "l", "XADD l * f x"),
+    ("xread behind another key", |store| command(store, "XREAD BLOCK 0 STREAMS other l 0 $"), "other", "XADD l * f x"),
     ("append", |store| command(store, "APPEND k x"), "k", "SET n 1"),
     ("mset", |store| command(store, "MSET k 1 n 2 l:2 3"), "n", "SET n 1"),
     ("del of many", |store| big(store, "DEL"), "many:7", "SET n 1"),
@@ -149,7 +151,7 @@ fn elements(store: &Store) -> usize {
 /// Drops an operation after `steps` steps of: hold, start, poll, start of one behind it, release, poll, push, poll.
 fn drop_after(steps: usize, (name, operation, key, push): &Operation) {
     let store = store();
-    let waits_for_element = name.starts_with('b');
+    let (waits_for_element, reads) = (name.starts_with('b'), name.starts_with("xread"));
     let mut held = None;
     let mut task = None;
     let mut behind = None;
@@ -174,7 +176,7 @@ fn drop_after(steps: usize, (name, operation, key, push): &Operation) {
     let served = task.as_mut().is_some_and(|task| task.reply.is_some());
     drop(task);
     drop(held);
-    if waits_for_element {
+    if waits_for_element || reads {
         // Two more than were taken: the one behind gets one of them, and one is left, unless it takes all.
         if !pushed {
             assert_ne!(command(&store, push).end(push)[0], b'-', "{name} after {steps}");

@@ -149,7 +149,7 @@ fn a_reader_that_stops_is_not_read_from() {
 /// What is there before wrong arguments come.
 const KEPT: &str = "SET str text; SET max 9223372036854775807; SET min -9223372036854775808; SET float 1.5; \
     RPUSH list a b c; SADD set a b; SADD ints 1 2 3; HSET hash f v max 9223372036854775807 big 1e308; \
-    ZADD z 1 a 2 b; ZADD zinf inf m; GEOADD geo 13.36 38.11 Palermo; PFADD hll a b";
+    ZADD z 1 a 2 b; ZADD zinf inf m; GEOADD geo 13.36 38.11 Palermo; PFADD hll a b; XADD stream 5-1 f v; XADD stream 7-0 f w g x";
 
 /// Commands whose arguments are wrong, by what is wrong with them.
 const WRONG: &[(&str, &[&str])] = &[
@@ -342,6 +342,36 @@ const WRONG: &[(&str, &[&str])] = &[
             "OBJECT NONSENSE str",
             "SORT list",
             "SORT list LIMIT a b STORE d",
+            "XADD stream 5-1 f v",
+            "XADD stream 7 f v",
+            "XADD stream 8 f",
+            "XADD stream 8 f v g",
+            "XADD stream 8-x f v",
+            "XADD stream -1 f v",
+            "XADD new 0-0 f v",
+            "XADD stream MAXLEN 1 7 f v",
+            "XADD stream MAXLEN -1 8 f v",
+            "XADD stream MAXLEN 1 LIMIT 1 8 f v",
+            "XADD str 8 f v",
+            "XTRIM stream MAXLEN x",
+            "XTRIM stream MAXLEN 1 MINID 5",
+            "XTRIM stream MAXLEN 0 LIMIT 9",
+            "XTRIM stream MINID ~ x",
+            "XTRIM list MAXLEN 0",
+            "XDEL stream 5-1 x",
+            "XDEL stream 7-0 18446744073709551616",
+            "XDEL hash 1",
+            "XSETID stream 6",
+            "XSETID stream 9 ENTRIESADDED 1",
+            "XSETID stream 9 MAXDELETEDID 10",
+            "XSETID new 9",
+            "XRANGE stream - x",
+            "XRANGE stream (18446744073709551615-18446744073709551615 +",
+            "XREAD STREAMS stream",
+            "XREAD BLOCK -1 STREAMS stream 0",
+            "XREAD COUNT 1 stream 0",
+            "XINFO STREAM new",
+            "XINFO STREAM stream FULL 5",
             "RESTORE str 0 x",
             "RESTORE d 0 x",
             "RESTORE d 0 x REPLACE IDLETIME -1",
@@ -363,7 +393,7 @@ fn wrong_arguments_are_refused_as_by_redis_and_change_nothing() {
         assert_eq!(client.ask(&words), theirs.ask(&words), "{line}");
     }
     let state = |client: &mut Client| {
-        let keys = ["str", "max", "min", "float", "list", "set", "ints", "hash", "z", "zinf", "geo", "hll"];
+        let keys = ["str", "max", "min", "float", "list", "set", "ints", "hash", "z", "zinf", "geo", "hll", "stream"];
         let mut state = vec![client.ask(&["DBSIZE"]).into_bytes()];
         for key in keys {
             client.command(&["DUMP", key]);

@@ -22,6 +22,7 @@ mod reference;
 mod restore;
 mod scripts;
 mod server;
+mod streams;
 mod support;
 mod transactions;
 mod undeclared;

@@ -48,6 +48,9 @@ pub trait ReplySink {
     /// An array of `len` pairs follows. If this returns true, each pair is an array of its own, as RESP3 has them, and is
     /// announced as one; otherwise the elements of all pairs stand in one array.
     fn pairs(&mut self, len: usize) -> bool;
+    /// A map of `len` pairs follows. If this returns true, each pair is announced as an array of its own, as RESP2 has the
+    /// streams of XREAD.
+    fn keyed(&mut self, len: usize) -> bool;
     /// A truth value.
     fn boolean(&mut self, value: bool);
     /// An integer of any size, in decimal.
@@ -284,6 +287,16 @@ impl ReplySink for ReplyWriter<'_> {
         nested
     }
 
+    fn keyed(&mut self, len: usize) -> bool {
+        let nested = self.protocol == Protocol::Resp2;
+        if nested {
+            self.array(len)
+        } else {
+            self.map(len)
+        }
+        nested
+    }
+
     fn boolean(&mut self, value: bool) {
         self.out.extend_from_slice(match (self.protocol, value) {
             (Protocol::Resp2, false) => b":0\r\n",
@@ -454,6 +467,11 @@ impl ReplySink for ReplyBuilder {
 
     fn pairs(&mut self, len: usize) -> bool {
         self.array(2 * len);
+        false
+    }
+
+    fn keyed(&mut self, len: usize) -> bool {
+        self.map(len);
         false
     }
 

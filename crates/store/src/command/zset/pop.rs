@@ -11,7 +11,7 @@ use super::super::wait::{first_filled, take_or_block};
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::change::note_removal;
 use super::{per_element, row, say_pair};
-use crate::block::Blocking;
+use crate::block::{Blocking, Timeout};
 use crate::catalogue::{CommandSpec, Cost, Flags};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
@@ -226,8 +226,9 @@ fn bzmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 const BZPOPMIN: Blocking = Blocking {
     wants: Zset::TAG,
-    timeout: -1,
+    timeout: Timeout::Word(-1),
     destination: None,
+    suits: None,
     serve: |ctx, out| or_error(take_one(ctx, 0, End::Lowest, out), out),
     nothing: |out| out.null_array(),
 };
@@ -236,7 +237,7 @@ const BZPOPMAX: Blocking =
     Blocking { serve: |ctx, out| or_error(take_one(ctx, 0, End::Highest, out), out), ..BZPOPMIN };
 
 const BZMPOP: Blocking = Blocking {
-    timeout: 1,
+    timeout: Timeout::Word(1),
     serve: |ctx, out| {
         let result = Multi::parse(&ctx.words[2..]).and_then(|multi| multi.pop(ctx, 0, out));
         or_error(result, out);

@@ -11,6 +11,7 @@ mod hll;
 mod lists;
 mod sets;
 mod sort;
+mod streams;
 mod transactions;
 mod zsets;
 
@@ -99,6 +100,7 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
             pairs.sort_by_key(|pair| format!("{pair:?}"));
             Reply::Map(pairs)
         }
+        ("xinfo", reply) => streams::normalised(reply),
         (command, reply) if command.starts_with('z') || command.starts_with("bz") => zsets::normalised(command, reply),
         (_, reply) => reply,
     }
@@ -202,6 +204,7 @@ impl Pair {
                 self.check(&["OBJECT", "ENCODING", key]);
                 self.check(&["LRANGE", key, "0", "-1"]);
                 self.check(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+                self.check(&["XINFO", "STREAM", key, "FULL", "COUNT", "0"]);
             }
         }
         self.select(0);

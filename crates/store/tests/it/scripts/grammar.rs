@@ -9,7 +9,7 @@ use sluicegate_testkit::encode;
 use crate::Random;
 
 /// Keys that scripts use; a number of them are there, of every type.
-pub const KEYS: &[&str] = &["s", "n", "l", "h", "set", "ints", "z", "none", "new"];
+pub const KEYS: &[&str] = &["s", "n", "l", "h", "set", "ints", "z", "none", "new", "stream"];
 
 /// What is there before the scripts.
 pub const BEGIN: &[&str] = &[
@@ -21,6 +21,7 @@ pub const BEGIN: &[&str] = &[
     "SADD ints 1 2 3 10",
     "ZADD z 1 a 2.5 b -3 c",
     "SADD fixed 1",
+    "XADD stream 5-1 f v",
     "HSET pairs f v",
 ];
 
@@ -207,6 +208,16 @@ const COMMANDS: &[&str] = &[
     "ZADD K NX I M",
     "ZADD K INCR I M",
     "SETBIT K 9 1",
+    "XADD K 5-* f M",
+    "XADD stream 9-* f M g T",
+    "XADD K MAXLEN 2 9-* M T",
+    "XLEN K",
+    "XRANGE K - +",
+    "XREVRANGE K + - COUNT 1",
+    "XREAD STREAMS stream K 0 5",
+    "XREAD COUNT 1 BLOCK 0 STREAMS K 5-1",
+    "XDEL K 5-2",
+    "XTRIM K MAXLEN 3",
     "GETBIT K 3",
     "BITCOUNT K",
     "PFADD hll M",

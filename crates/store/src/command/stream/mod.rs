@@ -1,0 +1,263 @@
+//! Commands on streams, without consumer groups.
+//!
+//! Words are read in Redis's order, as which of several errors is said depends on it. What is added wakes those who wait
+//! for it in XREAD, whether the key was there or not.
+
+mod change;
+mod info;
+pub(crate) mod read;
+
+use super::{Refused, c_string};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::keys::KeyRule;
+use crate::object::packed::Element;
+use crate::object::stream::{Entry, StreamId};
+use sluicegate_wire::resp::ReplySink;
+
+const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";
+/// A longer word is no ID.
+const ID_WORD_MAX: usize = 127;
+
+/// The number that C's `strtoull` reads, if it reads the whole of a text that is no number of 64 bits with a sign: one
+/// may be in front of it, and blanks and zeros.
+fn unsigned(text: &[u8]) -> Option<u64> {
+    if let Some(value) = sluicegate_wire::resp::parse_i64(text) {
+        return u64::try_from(value).ok();
+    }
+    let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r'))?;
+    let (is_negative, digits) = match &text[start..] {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let value = digits.iter().try_fold(0_u64, |value, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })?;
+    Some(if is_negative { value.wrapping_neg() } else { value })
+}
+
+/// An ID as a client may say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    ms: u64,
+    /// None if it was left out.
+    seq: Option<Seq>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seq {
+    Number(u64),
+    /// `*`: the next one.
+    Next,
+}
+
+impl Said {
+    /// `ms-seq` or `ms`, with `ms-*` where `takes_next` says so.
+    fn parse(word: &[u8], takes_next: bool) -> Result<Said, Refused> {
+        let said = || {
+            let word = c_string(word, (word.len() <= ID_WORD_MAX).then_some(word.len())?);
+            let mut parts = word.splitn(2, |byte| *byte == b'-');
+            let ms = unsigned(parts.next()?)?;
+            let seq = match parts.next() {
+                None => None,
+                Some(b"*") if takes_next => Some(Seq::Next),
+                Some(seq) => Some(Seq::Number(unsigned(seq)?)),
+            };
+            Some(Said { ms, seq })
+        };
+        said().ok_or(INVALID_ID.into())
+    }
+
+    fn or(self, seq: u64) -> StreamId {
+        let seq = if let Some(Seq::Number(seq)) = self.seq { seq } else { seq };
+        StreamId { ms: self.ms, seq }
+    }
+}
+
+/// An ID that is one; its second part is 0 if it is left out.
+fn strict_id(word: &[u8]) -> Result<StreamId, Refused> {
+    Said::parse(word, false).map(|said| said.or(0))
+}
+
+/// An end of a range: an ID, `-` or `+`, or one that is excluded behind `(`. `seq` is what is left out.
+fn range_end(word: &[u8], seq: u64) -> Result<(StreamId, bool), Refused> {
+    if let [b'(', id, rest @ ..] = word {
+        let _ = (id, rest);
+        return Ok((Said::parse(&word[1..], false)?.or(seq), true));
+    }
+    let id = match c_string(word, word.len()) {
+        b"-" => StreamId::MIN,
+        b"+" => StreamId::MAX,
+        _ => Said::parse(word, false)?.or(seq),
+    };
+    Ok((id, false))
+}
+
+fn say_id(id: StreamId, out: &mut dyn ReplySink) {
+    id.with_text(|text| out.bulk(text));
+}
+
+fn say_element(element: Element<'_>, out: &mut dyn ReplySink) {
+    out.bulk(element.text(&mut itoa::Buffer::new()));
+}
+
+/// An entry as every command says it.
+fn say_entry(entry: &Entry<'_>, out: &mut dyn ReplySink) {
+    out.array(2);
+    say_id(entry.id, out);
+    out.array(2 * entry.len());
+    for (name, value) in entry.pairs() {
+        say_element(name, out);
+        say_element(value, out);
+    }
+}
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    summary: &'static str,
+    complexity: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    CommandSpec {
+        name,
+        arity,
+        flags,
+        summary,
+        complexity,
+        keys: KeyRule::ONE,
+        categories: &[Category::Stream],
+        since: "5.0.0",
+        group: "stream",
+        handler: Handler::Keyspace(handle),
+        ..CommandSpec::EMPTY
+    }
+}
+
+const fn per_element(row: CommandSpec) -> CommandSpec {
+    CommandSpec { cost: Cost::PerElement, ..row }
+}
+
+const RANGE: &str = "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).";
+
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    row(
+        "xadd",
+        -5,
+        Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        "Appends an entry to a stream, which is made if it does not exist.",
+        "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
+        change::xadd,
+    ),
+    row(
+        "xdel",
+        -3,
+        Flags::WRITE.and(Flags::FAST),
+        "Deletes entries of a stream by their IDs, and returns how many there were.",
+        "O(1) for each single item to delete in the stream, regardless of the stream size.",
+        change::xdel,
+    ),
+    CommandSpec {
+        name: "xinfo",
+        arity: -2,
+        since: "5.0.0",
+        group: "stream",
+        summary: "A container for commands that tell about streams.",
+        complexity: "Depends on subcommand.",
+        subcommands: &[
+            CommandSpec {
+                keys: KeyRule::None,
+                ..row(
+                    "help",
+                    2,
+                    Flags::LOADING.and(Flags::STALE),
+                    "Returns helpful text about the different subcommands.",
+                    "O(1)",
+                    info::help,
+                )
+            },
+            per_element(CommandSpec {
+                keys: KeyRule::Range { first: 2, last: 2, step: 1 },
+                ..row("stream", -3, Flags::READONLY, "Returns what is known of a stream.", "O(1)", info::stream)
+            }),
+        ],
+        ..CommandSpec::EMPTY
+    },
+    row("xlen", 2, Flags::READONLY.and(Flags::FAST), "Returns the number of entries of a stream.", "O(1)", read::xlen),
+    per_element(row(
+        "xrange",
+        -4,
+        Flags::READONLY,
+        "Returns the entries of a stream from one ID to another.",
+        RANGE,
+        read::xrange,
+    )),
+    per_element(CommandSpec {
+        keys: KeyRule::Streams,
+        blocking: Some(&read::XREAD),
+        ..row(
+            "xread",
+            -4,
+            Flags::BLOCKING.and(Flags::READONLY).and(Flags::MOVABLEKEYS),
+            "Returns the entries of streams behind an ID each, and may wait for one if there is none.",
+            "O(N) for each stream, with N being the number of entries that are returned. XADD takes O(M) to serve M clients that wait for the stream.",
+            read::xread,
+        )
+    }),
+    per_element(row(
+        "xrevrange",
+        -4,
+        Flags::READONLY,
+        "Returns the entries of a stream from one ID back to another.",
+        RANGE,
+        read::xrevrange,
+    )),
+    row(
+        "xsetid",
+        -3,
+        Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        "Sets the last ID of a stream.",
+        "O(1)",
+        change::xsetid,
+    ),
+    row(
+        "xtrim",
+        -4,
+        Flags::WRITE,
+        "Removes entries from the start of a stream.",
+        "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
+        change::xtrim,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_c_reads_numbers() {
+        let check = |word: &[u8], ms: u64, seq: Option<Seq>| {
+            assert_eq!(Said::parse(word, true).ok(), Some(Said { ms, seq }), "{}", word.escape_ascii());
+        };
+        let number = |seq| Some(Seq::Number(seq));
+        check(b"5", 5, None);
+        check(b"5-7", 5, number(7));
+        check(b"5-*", 5, Some(Seq::Next));
+        check(b"007- 5", 7, number(5));
+        check(b"+5-+6", 5, number(6));
+        check(b"18446744073709551615-18446744073709551615", u64::MAX, number(u64::MAX));
+        check(b"1--05", 1, number(5_u64.wrapping_neg()));
+        check(b"5\0x", 5, None);
+        for word in [&b""[..], b"-", b"+", b"x", b"5-", b"5-x", b"5-7-9", b"1--5", b"18446744073709551616", b"5 ", b"*"]
+        {
+            assert!(Said::parse(word, true).is_err(), "{}", word.escape_ascii());
+        }
+        assert!(Said::parse(&[b'0'; 128], false).is_err() && Said::parse(&[b'0'; 127], false).is_ok());
+        assert!(Said::parse(b"5-*", false).is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! What reads a stream: XLEN, XRANGE and XREVRANGE, and XREAD, which may wait.
+//!
+//! Who waits in XREAD waits for entries behind an ID, so a `$` becomes the ID that it stands for before its client waits,
+//! and a stream that comes to life, or grows, is of use only to those whose ID is below its last one. Nothing is taken
+//! away, so all of them are served, in the order in which they came.
+//!
+//! A client that waits for several streams is told of the one that it is woken by, as by Redis 7.0; 7.2 tells it of what a
+//! transaction added to the others, too, which it finds by its next XREAD here.
+
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::{ReplySink, parse_i64};
+use smallvec::SmallVec;
+
+use super::{range_end, say_entry, strict_id};
+use crate::block::{Blocking, Timeout};
+use crate::command::{Refused, SYNTAX, c_string, integer, is, or_error};
+use crate::context::Ctx;
+use crate::object::stream::{Entry, Stream, StreamId};
+use crate::object::{Kind, Object};
+use crate::park::Words;
+
+/// Entries of a range that are gathered before any is said; more are counted first.
+const GATHERED: usize = 32;
+
+pub(super) fn xlen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let result = ctx.read_as::<Stream>(0).map(|stream| out.integer(stream.map_or(0, |stream| stream.len()) as i64));
+    or_error(result, out);
+}
+
+/// Says up to `max` entries from one ID to another, or back.
+pub(super) fn say_range(
+    stream: &Stream,
+    (start, end): (StreamId, StreamId),
+    is_back: bool,
+    max: usize,
+    out: &mut dyn ReplySink,
+) {
+    let mut entries = stream.range(start, end, is_back).take(max);
+    let gathered: SmallVec<[Entry<'_>; GATHERED]> = entries.by_ref().take(GATHERED).collect();
+    let count = match gathered.len() {
+        GATHERED => stream.count(start, end, max),
+        count => count,
+    };
+    out.array(count);
+    gathered.iter().for_each(|entry| say_entry(entry, out));
+    if count > GATHERED {
+        entries.for_each(|entry| say_entry(&entry, out));
+    }
+}
+
+/// The words of XRANGE and XREVRANGE.
+struct Ranged {
+    start: StreamId,
+    end: StreamId,
+    /// None without a limit.
+    count: Option<usize>,
+}
+
+impl Ranged {
+    fn parse(words: &[&[u8]], is_back: bool) -> Result<Ranged, Refused> {
+        let (start, end) = if is_back { (words[3], words[2]) } else { (words[2], words[3]) };
+        let (mut start, is_open) = range_end(start, 0)?;
+        if is_open {
+            start = start.next().ok_or("ERR invalid start ID for the interval")?;
+        }
+        let (mut end, is_open) = range_end(end, u64::MAX)?;
+        if is_open {
+            end = end.previous().ok_or("ERR invalid end ID for the interval")?;
+        }
+        let mut count = None;
+        for option in words[4..].chunks(2) {
+            match option {
+                [option, number] if is(option, "count") => {
+                    count = Some(usize::try_from(integer(number)?).unwrap_or(0));
+                }
+                _ => return Err(SYNTAX.into()),
+            }
+        }
+        Ok(Ranged { start, end, count })
+    }
+}
+
+/// About how many entries XRANGE, XREVRANGE, XREAD or XINFO STREAM goes over in a stream, which is the first of a command's
+/// keys that is meant.
+pub(crate) fn visits_of_stream(name: &str, words: &[&[u8]], stream: &Stream) -> usize {
+    match name {
+        "xrange" | "xrevrange" => Ranged::parse(words, name == "xrevrange")
+            .map_or(0, |ranged| stream.estimate(ranged.start, ranged.end).min(ranged.count.unwrap_or(usize::MAX))),
+        "xread" => Read::parse(words).map_or(0, |read| {
+            // Each of the streams as if it were meant by the lowest ID.
+            let ids = words[read.ids()..].iter().filter_map(|word| strict_id(word).ok());
+            let Some(lowest) = ids.min() else { return 0 };
+            stream.estimate(lowest, StreamId::MAX).min(read.count)
+        }),
+        _ => stream.len(),
+    }
+}
+
+fn ranged(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, is_back: bool) {
+    let result = Ranged::parse(ctx.words, is_back).and_then(|Ranged { start, end, count }| {
+        match (ctx.read_as::<Stream>(0)?, count) {
+            (None, _) => out.array(0),
+            (Some(_), Some(0)) => out.null_array(),
+            (Some(stream), count) => say_range(&stream, (start, end), is_back, count.unwrap_or(usize::MAX), out),
+        }
+        Ok(())
+    });
+    or_error(result, out);
+}
+
+pub(super) fn xrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    ranged(ctx, out, false);
+}
+
+pub(super) fn xrevrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    ranged(ctx, out, true);
+}
+
+/// The words of XREAD.
+struct Read {
+    /// Milliseconds to wait, 0 for any number; none if it does not wait.
+    block_ms: Option<u64>,
+    count: usize,
+    /// Word of the first key.
+    first: usize,
+    /// Number of keys, and of IDs behind them.
+    number: usize,
+}
+
+impl Read {
+    fn parse(words: &[&[u8]]) -> Result<Read, Refused> {
+        let (mut block_ms, mut count) = (None, usize::MAX);
+        let mut at = 1;
+        while at < words.len() {
+            let (word, behind) = (words[at], words.get(at + 1));
+            match behind {
+                Some(behind) if is(word, "block") => {
+                    block_ms = Some(timeout_ms(behind)?);
+                    at += 1;
+                }
+                Some(behind) if is(word, "count") => {
+                    count = match integer(behind)? {
+                        ..=0 => usize::MAX,
+                        count => count as usize,
+                    };
+                    at += 1;
+                }
+                Some(_) if is(word, "streams") => {
+                    let number = words.len() - at - 1;
+                    if !number.is_multiple_of(2) {
+                        return Err(
+                            "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified."
+                                .into(),
+                        );
+                    }
+                    return Ok(Read { block_ms, count, first: at + 1, number: number / 2 });
+                }
+                Some(_) if is(word, "group") && at + 2 < words.len() => {
+                    return Err(
+                        "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.".into()
+                    );
+                }
+                _ if is(word, "noack") => {
+                    return Err(
+                        "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.".into()
+                    );
+                }
+                _ => return Err(SYNTAX.into()),
+            }
+            at += 1;
+        }
+        Err(SYNTAX.into())
+    }
+
+    /// Word of the first ID.
+    fn ids(&self) -> usize {
+        self.first + self.number
+    }
+
+    /// Says what some of the streams have: each the place of a key among the command's, its word, and the ID behind which.
+    fn say(&self, ctx: &mut Ctx<'_>, found: &[(usize, usize, StreamId)], out: &mut dyn ReplySink) {
+        let is_nested = out.keyed(found.len());
+        for (place, word, after) in found {
+            if is_nested {
+                out.array(2);
+            }
+            out.bulk(ctx.words[*word]);
+            let start = after.next().unwrap_or(StreamId::MAX);
+            match ctx.read_as::<Stream>(*place) {
+                Ok(Some(stream)) => say_range(&stream, (start, StreamId::MAX), false, self.count, out),
+                _ => out.array(0),
+            }
+        }
+    }
+}
+
+/// Why a script may not call XREAD with these words: it may not wait. An option in front of BLOCK that makes no sense is
+/// left to the command.
+pub(crate) fn refused_in_script(words: &[&[u8]]) -> Option<Vec<u8>> {
+    let mut options = words[1..].chunks_exact(2);
+    let first = options.find(|option| !is(option[0], "count") || integer(option[1]).is_err())?;
+    is(first[0], "block").then(|| {
+        let name = c_string(words[0], words[0].len());
+        [b"ERR ", name, b" command is not allowed with BLOCK option from scripts"].concat()
+    })
+}
+
+/// A timeout in whole milliseconds.
+fn timeout_ms(word: &[u8]) -> Result<u64, Refused> {
+    let ms = parse_i64(word).ok_or("ERR timeout is not an integer or out of range")?;
+    u64::try_from(ms).map_err(|_| "ERR timeout is negative".into())
+}
+
+/// Whether a stream has entries behind an ID.
+fn has_behind(stream: &Stream, after: StreamId) -> bool {
+    stream.last_entry().is_some_and(|last| last > after)
+}
+
+pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = (|| {
+        let read = Read::parse(words)?;
+        if read.block_ms.is_some_and(|ms| i64::try_from(ms).is_ok_and(|ms| ms.checked_add(ctx.now.ms()).is_none())) {
+            return Err("ERR timeout is out of range".into());
+        }
+        let mut found: SmallVec<[(usize, usize, StreamId); 4]> = SmallVec::new();
+        // The words with what each `$` stands for, if there is one.
+        let mut resolved: Option<Vec<Vec<u8>>> = None;
+        for place in 0..read.number {
+            let (key, word) = (read.first + place, read.ids() + place);
+            let stream = ctx.read_as::<Stream>(place)?;
+            let after = match words[word] {
+                b"$" => {
+                    let last = stream.as_ref().map_or(StreamId::MIN, |stream| stream.facts().last);
+                    let words = resolved.get_or_insert_with(|| words.iter().map(|word| word.to_vec()).collect());
+                    words[word] = last.with_text(<[u8]>::to_vec);
+                    last
+                }
+                b">" => {
+                    return Err("ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.".into());
+                }
+                id => strict_id(id)?,
+            };
+            if stream.is_some_and(|stream| has_behind(&stream, after)) {
+                found.push((place, key, after));
+            }
+        }
+        if !found.is_empty() {
+            if ctx.win() {
+                read.say(ctx, &found, out);
+            }
+        } else if read.block_ms.is_some() {
+            if let Some(words) = resolved {
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                ctx.resolved = Some(Box::new(Words::new(&words)));
+            }
+            ctx.block(&XREAD, out);
+        } else if ctx.win() {
+            out.null_array();
+        }
+        Ok(())
+    })();
+    or_error(result, out);
+}
+
+/// Says what the key by which the client was woken has for it.
+fn serve(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let words = ctx.words;
+    let result = Read::parse(words).map(|read| {
+        let key = words[ctx.places[0].word as usize];
+        let mut found: SmallVec<[(usize, usize, StreamId); 4]> = SmallVec::new();
+        for place in 0..read.number {
+            let (word, id) = (read.first + place, strict_id(words[read.ids() + place]));
+            if words[word] == key
+                && let (Ok(after), Ok(Some(stream))) = (id, ctx.read_as::<Stream>(0))
+                && has_behind(&stream, after)
+            {
+                found.push((0, word, after));
+            }
+        }
+        read.say(ctx, &found, out);
+    });
+    or_error(result, out);
+}
+
+/// Whether a client that waits with these words has a use for what the key has.
+fn suits(words: &[&[u8]], key: &[u8], object: &Object) -> bool {
+    let (Some(stream), Ok(read)) = (Stream::of(object), Read::parse(words)) else { return false };
+    let mut pairs = (0..read.number).map(|place| (words[read.first + place], words[read.ids() + place]));
+    pairs.any(|(name, id)| name == key && strict_id(id).is_ok_and(|after| has_behind(stream, after)))
+}
+
+fn deadline(words: &[&[u8]]) -> Result<Option<Option<Instant>>, Refused> {
+    Ok(Read::parse(words)?.block_ms.map(|ms| match ms {
+        0 => None,
+        ms => Instant::now().checked_add(Duration::from_millis(ms)),
+    }))
+}
+
+pub(super) const XREAD: Blocking = Blocking {
+    wants: Stream::TAG,
+    timeout: Timeout::Of(deadline),
+    destination: None,
+    suits: Some(suits),
+    serve,
+    nothing: |out| out.null_array(),
+};
