@@ -1,16 +1,21 @@
 //! A stripe's keys: extendible hashing, in which one segment splits at a time.
 //!
 //! A directory of 2^depth pointers, indexed by the hash's bits after those that chose the stripe, points to segments of
-//! at most 112 slots; a segment that is full splits into two by the next bit. So growth costs one segment's rehash
-//! (about 5 µs), never a big table's, and memory follows the keys smoothly. Because the directory is in hash order, "all
+//! at most 224 slots; a segment that is full splits into two by the next bit. So growth costs one segment's rehash
+//! (about 10 µs), never a big table's, and memory follows the keys smoothly. Because the directory is in hash order, "all
 //! keys whose hash is below the cursor" is a set that no split changes: that is SCAN's cursor.
 //!
 //! A slot is 8 bytes of pointer and 1 byte of fingerprint. Fingerprints stand together in groups of eight that are
 //! compared as one word; a lookup goes from the key's home group onwards and ends at a group with an empty slot. So a
-//! lookup touches the directory, one or two lines of the segment, and the entry; a wrong entry in one of 20 lookups.
+//! lookup goes to memory three times, one after the other: for the stripe's lock and, at the same time, a directory of up to
+//! eight segments, which stands beside it; for the line of fingerprints and that of slots, which is computed from the hash;
+//! for the entry. A wrong entry is looked at in one of 20 lookups.
 //!
-//! A small stripe starts with a segment of 8 slots, which grows to 24, 48 and 112 (1,024 bytes with its head) before it
-//! splits. Slots are 9 bytes; at loads between 0.46 and 0.93 that is 10 to 19 bytes a key.
+//! A small stripe starts with a segment of 8 slots, which grows to 24, 48, 112 and 224 before it splits. The largest is a
+//! [page] of 2,048 bytes: pages are cut from huge ones, so that a lookup does not wait for a translation of its
+//! address, too. Slots are 9 bytes; at loads between 0.46 and 0.93 that is 10 to 20 bytes a key.
+//!
+//! [page]: crate::pages
 //!
 //! Each segment knows a lower bound of its keys' expiries, so that active expiry visits only segments where something
 //! is due.
@@ -18,7 +23,10 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+use crate::pages::{self, PAGE_BYTES};
 
 /// Hashes keys, with a seed of this process: who doesn't know it can't choose keys that collide.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +80,7 @@ const GROUP: usize = 8;
 const EMPTY: u8 = 0;
 const DELETED: u8 = 1;
 /// Segment sizes; the largest splits instead of growing.
-const CAPACITIES: [usize; 4] = [8, 24, 48, 112];
+const CAPACITIES: [usize; 5] = [8, 24, 48, 112, 224];
 const FULL: usize = CAPACITIES[CAPACITIES.len() - 1];
 /// Beyond this depth segments grow instead of splitting: only hashes that agree in their upper bits lead here.
 const DEPTH_MAX: u8 = 20;
@@ -95,13 +103,70 @@ pub(crate) struct Swept {
     pub(crate) earliest_ms: i64,
 }
 
-/// The keys of one stripe. What a lookup reads stands first, on the cache line of the stripe's lock.
+/// Places of a directory that stand in the table itself: a cache line of them.
+const NEAR: usize = 8;
+
+/// Pointers to segments, by the hash. They come one by one or as they are doubled, so their number is a power of two.
 #[repr(C)]
-pub(crate) struct Table<T: Item> {
-    directory: Vec<Segment<T>>,
+struct Directory<T> {
+    /// All of them, if they are too many to be near.
+    far: Box<[Segment<T>]>,
+    /// How many of the near ones are used.
+    len: u32,
     /// Bits of the hash that chose the stripe.
     stripe_bits: u8,
     depth: u8,
+    near: [Option<Segment<T>>; NEAR],
+}
+
+impl<T> Directory<T> {
+    fn new(stripe_bits: u8) -> Directory<T> {
+        Directory { far: Box::default(), len: 0, stripe_bits, depth: 0, near: [const { None }; NEAR] }
+    }
+
+    fn set(&mut self, segments: Vec<Segment<T>>) {
+        if segments.len() > NEAR {
+            (self.far, self.len) = (segments.into(), 0);
+            return;
+        }
+        (self.far, self.len) = (Box::default(), segments.len() as u32);
+        self.near.iter_mut().zip(segments).for_each(|(place, segment)| *place = Some(segment));
+    }
+
+    /// Bytes beyond the table itself.
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.far)
+    }
+}
+
+impl<T> Deref for Directory<T> {
+    type Target = [Segment<T>];
+
+    #[inline]
+    fn deref(&self) -> &[Segment<T>] {
+        if !self.far.is_empty() {
+            return &self.far;
+        }
+        // SAFETY: `set` wrote the first `len` of the near places; an option of a pointer that is never null, when there is
+        // one, has the pointer's form.
+        unsafe { std::slice::from_raw_parts(self.near.as_ptr().cast(), self.len as usize) }
+    }
+}
+
+impl<T> DerefMut for Directory<T> {
+    fn deref_mut(&mut self) -> &mut [Segment<T>] {
+        if !self.far.is_empty() {
+            return &mut self.far;
+        }
+        // SAFETY: as in `deref`.
+        unsafe { std::slice::from_raw_parts_mut(self.near.as_mut_ptr().cast(), self.len as usize) }
+    }
+}
+
+/// The keys of one stripe. What a lookup reads stands first, on the cache line of the stripe's lock and the one beside it.
+#[repr(C)]
+pub(crate) struct Table<T: Item> {
+    directory: Directory<T>,
     len: usize,
     /// Bytes of the segments.
     segment_bytes: usize,
@@ -113,7 +178,7 @@ unsafe impl<T: Item + Send> Send for Table<T> {}
 
 impl<T: Item> Table<T> {
     pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8) -> Table<T> {
-        Table { directory: Vec::new(), hasher, len: 0, segment_bytes: 0, stripe_bits, depth: 0 }
+        Table { directory: Directory::new(stripe_bits), hasher, len: 0, segment_bytes: 0 }
     }
 
     /// Number of entries.
@@ -123,14 +188,19 @@ impl<T: Item> Table<T> {
 
     /// Bytes of directory and segments.
     pub(crate) fn bytes(&self) -> usize {
-        self.segment_bytes + self.directory.capacity() * size_of::<NonNull<Head>>()
+        self.segment_bytes + self.directory.bytes()
     }
 
     /// The entry with this key.
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
         let directory = self.index(hash);
         let segment = self.directory.get(directory)?;
-        let index = segment.find(hash, |entry| entry.key() == key)?;
+        let is_it = |entry: &T| {
+            // An entry of small words mostly lies in two lines; the second is asked for with the first.
+            prefetch(entry.address().wrapping_add(64));
+            entry.key() == key
+        };
+        let index = segment.find(hash, is_it)?;
         Some(Slot { directory: directory as u32, index: index as u16 })
     }
 
@@ -175,7 +245,7 @@ impl<T: Item> Table<T> {
     /// Adds an entry whose key is not in the table.
     pub(crate) fn insert(&mut self, hash: u64, entry: T) {
         if self.directory.is_empty() {
-            self.directory = vec![Segment::new(CAPACITIES[0], 0)];
+            self.directory.set(vec![Segment::new(CAPACITIES[0], 0)]);
             self.segment_bytes = layout(CAPACITIES[0]).size();
         }
         loop {
@@ -197,7 +267,11 @@ impl<T: Item> Table<T> {
 
     fn index(&self, hash: u64) -> usize {
         // A shift by 64 is undefined, so a directory of one is looked up without.
-        if self.depth == 0 { 0 } else { ((hash << self.stripe_bits) >> (64 - self.depth)) as usize }
+        if self.directory.depth == 0 {
+            0
+        } else {
+            ((hash << self.directory.stripe_bits) >> (64 - self.directory.depth)) as usize
+        }
     }
 
     /// The segments in hash order, each with its first place in the directory.
@@ -213,7 +287,7 @@ impl<T: Item> Table<T> {
 
     /// How many places of the directory point to this segment.
     fn span(&self, segment: &Segment<T>) -> usize {
-        1 << (self.depth - segment.head().depth)
+        1 << (self.directory.depth - segment.head().depth)
     }
 
     /// Grows, cleans or splits the full segment at `index`.
@@ -229,9 +303,9 @@ impl<T: Item> Table<T> {
             self.segment_bytes += layout(new.capacity()).size();
             return self.point(index, depth, new);
         }
-        if depth == self.depth {
-            self.directory = self.directory.iter().flat_map(|segment| [segment.alias(), segment.alias()]).collect();
-            self.depth += 1;
+        if depth == self.directory.depth {
+            self.directory.set(self.directory.iter().flat_map(|segment| [segment.alias(), segment.alias()]).collect());
+            self.directory.depth += 1;
             return self.split(2 * index, depth);
         }
         self.split(index, depth);
@@ -240,10 +314,10 @@ impl<T: Item> Table<T> {
     /// Splits the segment at `index`, whose depth is less than the table's.
     fn split(&mut self, index: usize, depth: u8) {
         let (mut low, mut high) = (Segment::new(FULL, depth + 1), Segment::new(FULL, depth + 1));
-        let shift = 63 - u32::from(self.stripe_bits) - u32::from(depth);
+        let shift = 63 - u32::from(self.directory.stripe_bits) - u32::from(depth);
         self.distribute(index, |hash| (hash >> shift) as usize & 1, &mut [&mut low, &mut high]);
         self.segment_bytes += 2 * layout(FULL).size();
-        let span = 1 << (self.depth - depth);
+        let span = 1 << (self.directory.depth - depth);
         let first = index & !(span - 1);
         let old = self.directory[first].alias();
         for (place, segment) in self.directory[first..first + span].iter_mut().enumerate() {
@@ -270,7 +344,7 @@ impl<T: Item> Table<T> {
 
     /// Lets all places of the segment at `index` point to `new`, and deletes the emptied old one.
     fn point(&mut self, index: usize, depth: u8, new: Segment<T>) {
-        let span = 1 << (self.depth - depth);
+        let span = 1 << (self.directory.depth - depth);
         let first = index & !(span - 1);
         let old = self.directory[first].alias();
         self.directory[first..first + span].fill_with(|| new.alias());
@@ -332,9 +406,9 @@ impl<T: Item> Table<T> {
             return None;
         }
         // The place where the next segment begins: this stripe's bits, then the directory index.
-        let below = ORDER_BITS - u32::from(self.stripe_bits);
+        let below = ORDER_BITS - u32::from(self.directory.stripe_bits);
         let stripe = from >> below << below;
-        Some(stripe | (next as u64) << (below - u32::from(self.depth)))
+        Some(stripe | (next as u64) << (below - u32::from(self.directory.depth)))
     }
 
     /// Every entry, in no order.
@@ -402,9 +476,9 @@ impl<T: Item> Table<T> {
         let (mut seen, mut place) = (0, self.index(from));
         while place < self.directory.len() {
             // The directory may have doubled until the sweep goes on, but not the order of hashes.
-            let here = match self.depth {
+            let here = match self.directory.depth {
                 0 => 0,
-                depth => ((place as u64) << (64 - depth)) >> self.stripe_bits,
+                depth => ((place as u64) << (64 - depth)) >> self.directory.stripe_bits,
             };
             if seen >= limit {
                 swept.next = Some(here);
@@ -462,9 +536,9 @@ impl<T: Item> Table<T> {
             segment.slots_mut().iter_mut().filter_map(Option::take).for_each(&mut take);
             segment.delete();
         }
-        self.directory = Vec::new();
+        self.directory.set(Vec::new());
+        self.directory.depth = 0;
         self.segment_bytes = 0;
-        self.depth = 0;
         self.len = 0;
     }
 }
@@ -489,11 +563,18 @@ struct Head {
 }
 
 const HEAD: usize = 16;
-const _: () = assert!(size_of::<Head>() == HEAD && FULL.is_multiple_of(GROUP) && HEAD + 9 * FULL == 1024);
+const _: () = assert!(size_of::<Head>() == HEAD && FULL.is_multiple_of(GROUP) && layout(FULL).size() == PAGE_BYTES);
 
-fn layout(capacity: usize) -> Layout {
-    // A full segment is aligned to cache lines, so that a group's slots are one line.
-    Layout::from_size_align(HEAD + 9 * capacity, if capacity == FULL { 64 } else { 8 }).expect("a segment is small")
+/// Where a segment's slots begin. Those of the largest begin with a cache line, so that a group's are one line.
+const fn slots_at(capacity: usize) -> usize {
+    if capacity == FULL { (HEAD + FULL).next_multiple_of(64) } else { HEAD + capacity }
+}
+
+const fn layout(capacity: usize) -> Layout {
+    match Layout::from_size_align(slots_at(capacity) + 8 * capacity, 8) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a segment is small"),
+    }
 }
 
 /// A pointer to a segment: head, then a fingerprint per slot, then the slots. Several places of one directory hold the
@@ -505,13 +586,13 @@ impl<T: Item> Segment<T> {
     fn new(capacity: usize, depth: u8) -> Segment<T> {
         const { assert!(size_of::<Option<T>>() == 8, "a slot is a pointer") };
         let layout = layout(capacity);
-        // SAFETY: the layout's size is not 0; head, fingerprints and slots fill it exactly, and a capacity that is a
-        // multiple of 8 keeps the slots aligned. A null pointer is `None` of the slot's type.
+        // SAFETY: the layout's size is not 0, and that of the largest is a page's; head, fingerprints and slots lie in it,
+        // and a capacity that is a multiple of 8 keeps the slots aligned. A null pointer is `None` of the slot's type.
         unsafe {
-            let block = alloc(layout);
+            let block = if capacity == FULL { pages::take() } else { alloc(layout) };
             let Some(start) = NonNull::new(block.cast::<Head>()) else { handle_alloc_error(layout) };
             start.write(Head { earliest_ms: i64::MAX, capacity: capacity as u16, len: 0, used: 0, depth });
-            block.add(HEAD).write_bytes(EMPTY, 9 * capacity);
+            block.add(HEAD).write_bytes(EMPTY, layout.size() - HEAD);
             Segment(start, PhantomData)
         }
     }
@@ -523,9 +604,15 @@ impl<T: Item> Segment<T> {
     }
 
     fn delete(self) {
-        // SAFETY: the table calls this once per segment, after the last alias left the directory; the layout is the
-        // one it was made with.
-        unsafe { dealloc(self.0.as_ptr().cast(), layout(self.capacity())) }
+        let (block, capacity) = (self.0.as_ptr().cast::<u8>(), self.capacity());
+        // SAFETY: the table calls this once per segment, after the last alias left the directory; it goes where it came
+        // from, with the layout that it was made with.
+        unsafe {
+            match capacity {
+                FULL => pages::give([block]),
+                _ => dealloc(block, layout(capacity)),
+            }
+        }
     }
 
     fn head(&self) -> &Head {
@@ -556,13 +643,13 @@ impl<T: Item> Segment<T> {
     fn slots(&self) -> &[Option<T>] {
         let capacity = self.capacity();
         // SAFETY: `capacity` slots follow the fingerprints, all initialised (null is `None`).
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(HEAD + capacity).cast(), capacity) }
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(slots_at(capacity)).cast(), capacity) }
     }
 
     fn slots_mut(&mut self) -> &mut [Option<T>] {
         let capacity = self.capacity();
         // SAFETY: as in `slots`.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast::<u8>().add(HEAD + capacity).cast(), capacity) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast::<u8>().add(slots_at(capacity)).cast(), capacity) }
     }
 
     fn group(&self, group: usize) -> u64 {
@@ -590,7 +677,7 @@ impl<T: Item> Segment<T> {
         let home = ((hash >> 8 & 0xffff) as usize * (FULL / GROUP)) >> 16;
         let start = self.0.as_ptr().cast::<u8>();
         prefetch(start.wrapping_add(HEAD + home * GROUP));
-        prefetch(start.wrapping_add(HEAD + FULL + home * GROUP * size_of::<T>()));
+        prefetch(start.wrapping_add(slots_at(FULL) + home * GROUP * size_of::<T>()));
     }
 
     #[inline]
@@ -655,7 +742,7 @@ impl<T: Item> Segment<T> {
 
 /// Asks for a cache line; an address that is not mapped is ignored.
 #[inline]
-fn prefetch(address: *const u8) {
+pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing and cannot fault.
     unsafe {

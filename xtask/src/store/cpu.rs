@@ -12,6 +12,8 @@ use crate::run::output;
 
 /// Connections of the load.
 const CONNECTIONS: &str = "50";
+/// Half of them.
+const HALF: &str = "25";
 const KEYS: usize = 100_000;
 
 /// A command under load.
@@ -251,19 +253,42 @@ pub(super) fn call(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// Two workers against one.
+/// Two workers against one, and against two processes of one worker each.
 pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("workers", "Two workers against one");
     let peers = [Peer::Ours(1), Peer::Ours(2)];
+    let apart = [Peer::OursOn(0), Peer::OursOn(1)].map(|peer| peer.start(&options.program, &[]));
+    let [first, second] = apart;
+    let apart = [first?, second?];
+    apart.iter().try_for_each(prepare)?;
     let results = alternate(options, &peers, &STRINGS)?;
-    part.text += "The load takes its part of both cores here.\n\n";
-    table(&mut part, &peers, STRINGS.iter().map(|load| load.name), &results);
+    part.text += "The load takes its part of both cores here. The last column is two processes with one worker each, on a \
+                  core each, with half of the clients each: what no sharing at all would cost there.\n\n\
+                  | CPU µs per command | sluicegate | sluicegate, 2 workers | ratio | two processes, / one |\n\
+                  |---|---|---|---|---|\n";
     for (load, of_load) in STRINGS.iter().zip(&results) {
+        let halves: Vec<f64> = (0..options.runs).map(|_| on_halves(load, &apart, options)).collect::<Result<_, _>>()?;
+        let apart: Vec<f64> = of_load[0].iter().zip(&halves).map(|(one, halves)| halves / one).collect();
+        let cells = [spread(&of_load[0], 3), spread(&of_load[1], 3), spread(&ratios(of_load), 3), spread(&apart, 3)];
+        let _ = writeln!(part.text, "| {} | {} |", load.name, cells.join(" | "));
         let wanted = if load.pipeline == 1 { 1.1 } else { 1.3 };
         let ratio = median(&ratios(of_load));
         part.goal(&format!("{}, two / one", load.name), &format!("≤ {wanted}"), ratio, |ratio| ratio <= wanted);
     }
     Ok(part)
+}
+
+/// Runs a half of a load on each of two servers at once; gives the CPU µs of both per command.
+fn on_halves(load: &Load, servers: &[Server; 2], options: &Options) -> Result<f64, String> {
+    let half = Load { connections: HALF, requests: load.requests / 2, command: load.command.clone(), ..*load };
+    let costs = std::thread::scope(|threads| {
+        let runs = servers.each_ref().map(|server| threads.spawn(|| half.run(server, options)));
+        runs.map(|run| run.join().unwrap_or_else(|_| Err("a load failed".into())))
+    });
+    let [first, second] = costs;
+    let cpu_us = (first? + second?) / 2.0;
+    println!("{:<38} two processes            {cpu_us:.3} µs", load.name);
+    Ok(cpu_us)
 }
 
 /// Clients on one key.

@@ -12,13 +12,15 @@ pub(super) enum Peer {
     Redis,
     /// Our store, with so many workers.
     Ours(u32),
+    /// Our store, with one worker on this core.
+    OursOn(u32),
 }
 
 impl Peer {
     pub(super) fn name(self) -> String {
         match self {
             Peer::Redis => "redis-server".into(),
-            Peer::Ours(1) => "sluicegate".into(),
+            Peer::Ours(1) | Peer::OursOn(_) => "sluicegate".into(),
             Peer::Ours(workers) => format!("sluicegate, {workers} workers"),
         }
     }
@@ -36,12 +38,17 @@ impl Peer {
                     command.args([format!("--{name}"), (*value).to_owned()]);
                 }
             }
-            Peer::Ours(workers) => {
+            Peer::Ours(_) | Peer::OursOn(_) => {
+                let (workers, cores) = match self {
+                    Peer::OursOn(core) => (1, core.to_string()),
+                    Peer::Ours(workers) if workers > 1 => (workers, format!("0-{}", workers - 1)),
+                    _ => (1, "0".into()),
+                };
                 let mut text = format!("global\n    nbthread {workers}\nstore main\n    bind 127.0.0.1:{port}\n");
                 parameters.iter().for_each(|(name, value)| text += &format!("    {name} {value}\n"));
                 let path = std::env::temp_dir().join(format!("sluicegate-bench-{}-{port}.cfg", std::process::id()));
                 std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-                command.args(["-c", if workers == 1 { "0" } else { "0-1" }]).arg(program).arg("run").arg(&path);
+                command.args(["-c", &cores]).arg(program).arg("run").arg(&path);
                 file = Some(path);
             }
         }
