@@ -88,6 +88,8 @@ pub(crate) struct Ticket {
     aside: AtomicBool,
     /// A section that has begun wants one more key: it goes before those who wait for their first ones.
     takes: bool,
+    /// It does not go before anybody, because it has no key that others could wait for.
+    is_first: bool,
     /// Whether it is counted among those that wait for their keys.
     counted: AtomicU8,
     /// Why it was refused while it waited.
@@ -117,6 +119,7 @@ impl Ticket {
             worked_us: AtomicU64::new(0),
             aside: AtomicBool::new(false),
             takes: false,
+            is_first: false,
             counted: AtomicU8::new(COUNTED_AS_GRANTED),
             refusal: OnceLock::new(),
             tables: Mutex::default(),
@@ -126,6 +129,16 @@ impl Ticket {
     /// The ticket of a section of this number that wants one more key.
     pub(crate) fn taking(id: u64, keys: Vec<HeldKey>) -> Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
+    }
+
+    /// The same of one that has no key yet: nobody waits for it, so it waits like everybody else.
+    pub(crate) fn taking_first(id: u64, keys: Vec<HeldKey>) -> Ticket {
+        Ticket { is_first: true, ..Ticket::taking(id, keys) }
+    }
+
+    /// Whether it goes before all who wait for their first keys: whoever reserves its key may wait for one that it has.
+    pub(crate) fn goes_first(&self) -> bool {
+        self.takes && !self.is_first
     }
 
     /// Takes the tables that were made for it, once; empty if there are none.
@@ -412,8 +425,8 @@ impl Hold {
     /// Puts a ticket into the queue.
     fn queue(&mut self, ticket: &Arc<Ticket>) {
         ticket.since.get_or_init(Instant::now);
-        let place = match ticket.takes {
-            true => self.queue.iter().take_while(|before| before.takes).count(),
+        let place = match ticket.goes_first() {
+            true => self.queue.iter().take_while(|before| before.goes_first()).count(),
             false => self.queue.len(),
         };
         self.queue.insert(place, ticket.clone());
@@ -434,7 +447,7 @@ impl Hold {
     /// As [`may_pass`](Self::may_pass), of a section that has begun: it waits only behind others like it. Whoever
     /// reserves this key may wait for one that the section has.
     fn may_take(&self, id: u64, key: &[u8], mode: Mode) -> bool {
-        self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.takes)
+        self.is_free(id, mode) && !self.overtaken(id, key, mode).any(|ticket| ticket.goes_first())
     }
 
     fn note_overtaking(&self, id: u64, key: &[u8], mode: Mode) {
@@ -539,7 +552,7 @@ impl HoldTable {
     pub(crate) fn holders(&self, id: u64, key: &[u8], mode: Mode) -> SmallVec<[u64; 4]> {
         let Some(hold) = self.keys.get(key) else { return SmallVec::new() };
         let shared = hold.shared.iter().copied().filter(|_| mode == Mode::Exclusive);
-        let before = hold.overtaken(id, key, mode).filter(|ticket| ticket.takes).map(|ticket| ticket.id);
+        let before = hold.overtaken(id, key, mode).filter(|ticket| ticket.goes_first()).map(|ticket| ticket.id);
         hold.exclusive.into_iter().chain(shared).filter(|holder| *holder != id).chain(before).collect()
     }
 

@@ -493,7 +493,8 @@ impl Section {
 
     /// Takes a key that was not declared, if it is free.
     fn take(&mut self, db: u32, key: &[u8], mode: Mode) -> Result<(), SectionError> {
-        match self.inner.take_key(&self.ticket, db, key, mode) {
+        let is_first = self.held() == 0 && matches!(self.more, More::All(_));
+        match self.inner.take_key(&self.ticket, db, key, mode, is_first) {
             Taken::Now => {
                 let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
                 self.extra.push(HeldKey { db, stripe, key: key.into(), mode });

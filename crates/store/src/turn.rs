@@ -187,8 +187,9 @@ impl Inner {
         false
     }
 
-    /// Lets a section take one more key, without waiting for it.
-    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode) -> Taken {
+    /// Lets a section take one more key, without waiting for it. One that has none yet (`is_first`) takes it only if it
+    /// may overtake those who wait.
+    pub(crate) fn take_key(&self, ticket: &Ticket, db: u32, key: &[u8], mode: Mode, is_first: bool) -> Taken {
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
         let pass = self.gate.enter();
@@ -200,7 +201,10 @@ impl Inner {
         if holds.shares(ticket.id, key) {
             return if mode == Mode::Shared { Taken::Before } else { Taken::ForReading };
         }
-        let free = holds.may_take(ticket.id, key, mode);
+        let free = match is_first {
+            true => holds.may_grant(ticket.id, key, mode),
+            false => holds.may_take(ticket.id, key, mode),
+        };
         if free {
             holds.grant(ticket.id, key, mode);
         }
@@ -268,7 +272,7 @@ impl Inner {
     /// Grants a queued ticket if all its keys, whose stripes are locked, are free for it.
     fn grant_if_free(&self, locks: &mut [Locked<'_>], of_key: &[usize], ticket: &Arc<Ticket>) -> bool {
         let free = ticket.keys.iter().zip(of_key).all(|(held, &lock)| {
-            locks[lock].holds.as_deref().is_none_or(|holds| match ticket.takes() {
+            locks[lock].holds.as_deref().is_none_or(|holds| match ticket.goes_first() {
                 true => holds.may_take(ticket.id, &held.key, held.mode),
                 false => holds.may_grant(ticket.id, &held.key, held.mode),
             })

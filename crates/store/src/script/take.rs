@@ -7,8 +7,9 @@
 //! have written, the one that came last is refused the key, and scripts of both kinds run one after the other from then
 //! on, so that it does not happen again.
 //!
-//! One that waits here goes before all who wait for their first keys: it keeps others waiting itself. One that waits for
-//! [everything](crate::everything) waits for all the others here.
+//! One that waits here goes before all who wait for their first keys: it keeps others waiting itself. Not if it has no
+//! key yet: then it waits like these, so a stream of scripts that declare nothing keeps nobody from a key for good. One
+//! that waits for [everything](crate::everything) waits for all the others here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,7 +64,11 @@ impl Take {
     pub(crate) fn new(inner: &Arc<Inner>, section: &Section, control: &Arc<Control>, db: u32, key: &[u8]) -> Take {
         let mode = section.mode_of_more();
         let keys = inner.held_keys(std::iter::once((db, key, mode)));
-        let mut take = Take::of(inner, Ticket::taking(section.id(), keys));
+        let ticket = match section.held() {
+            0 => Ticket::taking_first(section.id(), keys),
+            _ => Ticket::taking(section.id(), keys),
+        };
+        let mut take = Take::of(inner, ticket);
         if !take.inner.enter_as_taker(&take.ticket) {
             take.enter(control);
         }
@@ -233,5 +238,95 @@ impl Inner {
         let pass = self.gate.enter();
         let stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
         stripe.holds.as_deref().map(|holds| holds.holders(ticket.id, &held.key, held.mode)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::Waker;
+
+    use super::*;
+    use crate::section::SectionWait;
+    use crate::turn::Taken;
+    use crate::{Store, StoreOptions};
+
+    const HOT: &[u8] = b"hot";
+    /// More than may overtake.
+    const STREAM: usize = 1000;
+
+    fn poll(wait: &mut SectionWait) -> Poll<Section> {
+        Pin::new(wait).poll(&mut Context::from_waker(Waker::noop())).map(|section| section.expect("not refused"))
+    }
+
+    /// The section of a script, which holds these keys.
+    fn script(store: &Store, keys: &[&[u8]]) -> Section {
+        let Poll::Ready(mut section) = poll(&mut store.section(keys.iter().map(|key| (0, *key, Mode::Exclusive))))
+        else {
+            panic!("its keys are free")
+        };
+        section.extend_as(Some(Mode::Exclusive));
+        section
+    }
+
+    fn hot(store: &Store) -> Vec<HeldKey> {
+        store.0.held_keys(std::iter::once((0, HOT, Mode::Exclusive)))
+    }
+
+    /// Touches the hot key as a command of the script does; whether it was free.
+    fn touch(section: &mut Section) -> bool {
+        let mut out = sluicegate_wire::resp::ReplyBuilder::new();
+        section.execute(0, &[b"INCR", HOT], &mut out).is_ok()
+    }
+
+    #[test]
+    fn a_stream_of_scripts_that_declare_nothing_lets_one_in_that_waits() {
+        let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+        let mut holder = script(&store, &[]);
+        assert!(touch(&mut holder));
+        let mut waits = store.section([(0, HOT, Mode::Exclusive)]);
+        assert!(poll(&mut waits).is_pending());
+        // Each comes when the key is free again, before the one that waits has woken up.
+        let mut came = 0;
+        drop(holder);
+        while came < STREAM {
+            came += 1;
+            if !touch(&mut script(&store, &[])) {
+                break;
+            }
+        }
+        assert!(came < STREAM, "none was kept from the key");
+        assert!(poll(&mut waits).is_ready());
+    }
+
+    #[test]
+    fn who_has_a_key_goes_before_those_who_wait_and_who_has_none_does_not() {
+        let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+        for keys in [&[&b"own"[..]][..], &[]] {
+            let mut holder = script(&store, &[]);
+            assert!(touch(&mut holder));
+            let mut waits = store.section([(0, HOT, Mode::Exclusive)]);
+            assert!(poll(&mut waits).is_pending());
+            let mut taker = script(&store, keys);
+            assert!(!touch(&mut taker), "it is held");
+            let ticket = match keys {
+                [] => Ticket::taking_first(taker.id(), hot(&store)),
+                _ => Ticket::taking(taker.id(), hot(&store)),
+            };
+            let ticket = Arc::new(ticket);
+            assert!(!store.0.enter_as_taker(&ticket));
+            drop(holder);
+            let goes_first = !keys.is_empty();
+            assert_eq!(ticket.phase() == Phase::Granted, goes_first);
+            assert_eq!(poll(&mut waits).is_ready(), !goes_first);
+            if goes_first {
+                assert_eq!(store.0.take_key(&ticket, 0, HOT, Mode::Exclusive, false), Taken::Before);
+                store.0.drop_taken(&ticket);
+            } else {
+                ticket.cancel();
+                store.0.leave_takers(&ticket);
+            }
+        }
     }
 }
