@@ -54,7 +54,7 @@ pub const PROXY: &[&str] = &[
     "option splice-request", "option splice-response", "option spop-check", "option srvtcpka",
     "option ssl-hello-chk", "option tcp-check", "option tcp-smart-accept", "option tcp-smart-connect",
     "option tcpka", "option transparent", "option use-small-buffers", "persist", "reqadd",
-    "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "retry-on", "rspadd", "rspdel",
+    "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
     "rspdeny", "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt",
     "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout", "stats", "stick", "tcp-check",
     "tcp-request expect-proxy", "timeout client-hs", "timeout mail", "transparent",
@@ -131,7 +131,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
     ]),
     ("http-request", &[
         "add-headers-bin", "auth", "cache-use", "del-headers-bin",
-        "disable-l7-retry", "do-log", "do-resolve*", "early-hint", "normalize-uri", "ot-group",
+        "do-log", "do-resolve*", "early-hint", "normalize-uri", "ot-group",
         "pause", "replace-header", "replace-path", "replace-pathq", "replace-uri", "replace-value",
         "send-spoe-group", "set-bandwidth-limit", "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port",
         "set-fc-mark", "set-fc-tos", "set-headers-bin", "set-mark", "set-method",

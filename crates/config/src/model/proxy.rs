@@ -98,6 +98,8 @@ pub struct Proxy {
     pub fullconn: Option<u32>,
     /// `retries`; 3.
     pub retries: u32,
+    /// `retry-on`.
+    pub retry_on: RetryOn,
     /// `option redispatch [N]`: `None` off, `Some(-1)` the last retry (the default form), `Some(n)` every nth.
     pub redispatch: Option<i32>,
     /// `http-reuse`.
@@ -106,6 +108,40 @@ pub struct Proxy {
     pub stick_table: Option<StickTable>,
     /// `errorfile`, `errorloc`, `errorfiles`: what stands for built-in pages.
     pub errors: ErrorPages,
+}
+
+/// `retry-on`: what a request is sent once more for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOn {
+    /// The server can't be connected to.
+    pub conn_failure: bool,
+    /// The server ends the connection before a whole head of a response.
+    pub empty_response: bool,
+    /// What comes is no HTTP.
+    pub junk_response: bool,
+    /// `timeout server` passes before a response.
+    pub response_timeout: bool,
+    /// These statuses.
+    pub statuses: Vec<u16>,
+}
+
+impl Default for RetryOn {
+    fn default() -> RetryOn {
+        RetryOn { conn_failure: true, ..RetryOn::none() }
+    }
+}
+
+impl RetryOn {
+    /// Nothing.
+    pub fn none() -> RetryOn {
+        RetryOn {
+            conn_failure: false,
+            empty_response: false,
+            junk_response: false,
+            response_timeout: false,
+            statuses: Vec::new(),
+        }
+    }
 }
 
 /// Every `timeout` keyword; `None` means no limit.

@@ -64,6 +64,8 @@ pub enum Action {
     Track(Track),
     /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`.
     ChangeCounter(CounterChange),
+    /// `disable-l7-retry`.
+    DisableL7Retry,
     /// `set-priority-class EXPRESSION`.
     SetPriorityClass(Expr),
     /// `set-priority-offset EXPRESSION`.

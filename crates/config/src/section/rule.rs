@@ -92,6 +92,13 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         Some(Action::DelHeader(name))
     }),
     row(
+        "disable-l7-retry",
+        Contexts::HTTP_REQUEST,
+        "",
+        "The request is sent once; only a connection that can't be made is tried again.",
+        |_| Some(Action::DisableL7Retry),
+    ),
+    row(
         "deny",
         HTTP,
         "[deny_status N] [ANSWER as return]",

@@ -406,6 +406,7 @@ impl Builder<'_> {
                 };
                 ActionCode::ChangeCounter { slot: change.slot, kind: change.kind, element: change.element, by }
             }
+            Action::DisableL7Retry => ActionCode::DisableL7Retry,
             Action::SetPriorityClass(expr) => {
                 self.expr(expr);
                 ActionCode::SetPriorityClass

@@ -66,7 +66,8 @@ impl ServerFailure {
 /// Chooses a server of `backend`, waits for its slot if need be, and connects or takes an idle connection.
 ///
 /// `allow_reuse`: this is not the first request of its session, or it may be repeated if the connection turns out to
-/// be dead; `http-reuse` decides with it which idle connections may be taken. Fills the log record (server, queue and
+/// be dead; `http-reuse` decides with it which idle connections may be taken. `failed`: the request is sent once more
+/// after this connection gave no response that is wanted. Fills the log record (server, queue and
 /// connect times, positions, retries, and the ending if it fails) and the counters of backend and server. Dropping the
 /// future leaves the queue and gives back what it holds.
 pub async fn assign_and_connect(
@@ -74,6 +75,7 @@ pub async fn assign_and_connect(
     cx: &mut StreamContext,
     worker: &Rc<Worker>,
     allow_reuse: bool,
+    failed: Option<ServerConnection>,
 ) -> Result<ServerConnection, ServerFailure> {
     let assignment = Assignment {
         config: &backend.config,
@@ -86,7 +88,15 @@ pub async fn assign_and_connect(
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,
     };
-    assignment.run(&mut cx.log).await.inspect_err(|failure| cx.log.ending = failure.ending())
+    let made = match failed {
+        None => assignment.run(&mut cx.log).await,
+        Some(failed) => {
+            let ServerConnection { socket, slot, .. } = failed;
+            drop(socket);
+            assignment.again(slot, &mut cx.log).await
+        }
+    };
+    made.inspect_err(|failure| cx.log.ending = failure.ending())
 }
 
 /// What an assignment needs to know; it changes only the log record.
@@ -140,7 +150,27 @@ impl Drop for Queued<'_> {
 
 impl Assignment<'_> {
     pub(super) async fn run(&self, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
-        let mut slot = self.assign(None, log).await?;
+        let slot = self.assign(None, log).await?;
+        self.connect_in(slot, log).await
+    }
+
+    /// Sends a request once more, to the same server or where `option redispatch` lets it go; there is nothing to wait
+    /// for, as the server could be connected to.
+    async fn again(&self, slot: Slot, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
+        log.retries += 1;
+        let active = self.backend.usable_servers().0;
+        let slot = if self.redispatches(&slot.server, log.retries, active) {
+            let previous = slot.server.clone();
+            drop(slot);
+            self.reassign(&previous, log).await?
+        } else {
+            self.count(&slot.server, |counters| counters.wretr.add(1));
+            slot
+        };
+        self.connect_in(slot, log).await
+    }
+
+    async fn connect_in(&self, mut slot: Slot, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
         loop {
             let mut now = Instant::now();
             log.queue_done = Some(now);
@@ -157,7 +187,8 @@ impl Assignment<'_> {
                 }
                 Err(error) => error,
             };
-            if error == ConnectError::Resource || log.retries >= self.config.retries {
+            let retried = self.config.retry_on.conn_failure && log.retries < self.config.retries;
+            if error == ConnectError::Resource || !retried {
                 self.count(&slot.server, |counters| counters.econ.add(1));
                 return Err(match error {
                     ConnectError::Resource => ServerFailure::Resource,

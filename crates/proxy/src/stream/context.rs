@@ -63,6 +63,8 @@ pub struct StreamContext {
     pub making_unique_id: Cell<bool>,
     /// Its turn in queues (`set-priority-class`, `set-priority-offset`).
     pub priority: Priority,
+    /// `disable-l7-retry`.
+    pub no_l7_retry: bool,
     /// What the stream's rules track.
     pub tracked: Tracked,
     /// What its session's rules track.
@@ -136,6 +138,7 @@ impl StreamContext {
             unique_id: OnceCell::new(),
             making_unique_id: Cell::new(false),
             priority: Priority::default(),
+            no_l7_retry: false,
             tracked: Tracked::default(),
             session_tracked: Tracked::default(),
             log,
@@ -168,6 +171,7 @@ impl StreamContext {
         self.unique_id.take();
         self.making_unique_id.set(false);
         self.priority = Priority::default();
+        self.no_l7_retry = false;
         self.log.begin(session.accepted_at(), session.accepted);
         self.lua = StreamLua::default();
     }

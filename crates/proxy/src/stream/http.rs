@@ -18,6 +18,7 @@
 
 mod answer;
 mod count;
+mod failure;
 mod service;
 
 use std::future::poll_fn;
@@ -211,9 +212,9 @@ impl Exchange<'_> {
         self.complete_request(frontend);
         self.balance_key(backend).await?;
         forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
-        let mut reuse = self.session.requests > 1;
+        let reuse = self.session.requests > 1;
+        let mut connection = self.connect(backend, reuse, None).await?;
         loop {
-            let mut connection = self.connect(backend, reuse).await?;
             let mut input = Buffer::default();
             self.stream.cx.sockets.set_server(&connection.socket, connection.was_reused());
             let result = self.converse(frontend, backend, &mut connection, &mut input).await;
@@ -228,7 +229,11 @@ impl Exchange<'_> {
                     return Ok(after);
                 }
                 // The next attempt makes its own connection, so there is one repetition at most.
-                Outcome::Repeat => reuse = false,
+                Outcome::Repeat => {
+                    drop(connection);
+                    connection = self.connect(backend, false, None).await?;
+                }
+                Outcome::Retry => connection = self.connect(backend, false, Some(connection)).await?,
             }
         }
     }
@@ -403,15 +408,20 @@ impl Exchange<'_> {
         }
     }
 
-    /// A connection to a server of `backend`; the client may leave meanwhile.
-    async fn connect(&mut self, backend: &std::sync::Arc<ProxyRun>, reuse: bool) -> Step<ServerConnection> {
+    /// A connection to a server of `backend`, or another one after one that `failed`; the client may leave meanwhile.
+    async fn connect(
+        &mut self,
+        backend: &std::sync::Arc<ProxyRun>,
+        reuse: bool,
+        failed: Option<ServerConnection>,
+    ) -> Step<ServerConnection> {
         let worker = self.stream.worker().clone();
         let half = backend.config.options.abortonclose;
         let session = &mut *self.session;
         let gone = poll_fn(|cx| session.poll_gone(cx, half));
         let result = tokio::select! {
             biased;
-            result = server::assign_and_connect(backend, &mut self.stream.cx, &worker, reuse) => Some(result),
+            result = server::assign_and_connect(backend, &mut self.stream.cx, &worker, reuse, failed) => Some(result),
             () = gone => None,
         };
         match result {
@@ -459,9 +469,13 @@ impl Exchange<'_> {
                     input.consume(head.head_len);
                     self.interim().await?;
                 }
-                event => return self.no_response(event, connection, input).await,
+                event => return self.no_response(event, backend, connection, input).await,
             }
         };
+        let status = self.stream.cx.response.status();
+        if backend.config.retry_on.statuses.contains(&status) && self.may_retry(backend) {
+            return Ok(Outcome::Retry);
+        }
         input.consume(head.head_len);
         let cx = &mut self.stream.cx;
         cx.log.response_started = Some(self.server_active);
@@ -615,65 +629,6 @@ impl Exchange<'_> {
         out.clear();
         self.stream.response_out = out;
         sent.map_err(|()| After::Close)
-    }
-
-    /// There will be no response from this connection.
-    async fn no_response(&mut self, event: Event, connection: &ServerConnection, input: &Buffer) -> Step<Outcome> {
-        let index = self.stream.worker().index;
-        let counters = self.stream.cx.frontend.frontend.figures.at(index);
-        match event {
-            Event::ServerGone if connection.was_reused() && input.is_empty() => {
-                if is_idempotent(self.head.method) && self.up.replay() {
-                    self.up_failed = false;
-                    return Ok(Outcome::Repeat);
-                }
-                if self.session.requests > 1 {
-                    // The client repeats it, and that is the request which is logged, as in HAProxy.
-                    self.stream.cx.log.level = Some(LogLevel::Silent);
-                    self.stream.end(b'S', b'H');
-                    return Ok(Outcome::Done { after: After::Close, keep_server: false });
-                }
-                Err(self.page(502, b'S', b'H').await)
-            }
-            Event::ServerGone => {
-                self.count_bad_response(connection);
-                Err(self.page(502, b'S', b'H').await)
-            }
-            Event::Invalid(fault) => {
-                self.capture_response(connection, input, fault);
-                self.count_bad_response(connection);
-                Err(self.page(502, b'P', b'H').await)
-            }
-            Event::ServerTimeout => {
-                self.count_bad_response(connection);
-                Err(self.page(504, b's', b'H').await)
-            }
-            Event::ClientTimeout => {
-                counters.ereq.add(1);
-                Err(self.page(408, b'c', b'H').await)
-            }
-            Event::BadBody => {
-                self.session.capture(Fault::Chunk);
-                counters.ereq.add(1);
-                // What came with the head counts as part of it, as it does for HAProxy.
-                match self.up.has_written() {
-                    true => Err(self.page(400, b'P', b'H').await),
-                    false => Err(self.refuse(400, b'P', b'H').await),
-                }
-            }
-            // In the middle of its request the client ended a transfer; behind it, a wait.
-            Event::ClientGone if !self.up.is_done() => {
-                self.count_client_abort();
-                self.stream.end(b'C', b'D');
-                Err(After::Close)
-            }
-            Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
-                self.count_client_abort();
-                self.stream.end(b'C', b'H');
-                self.stream.cx.log.status = 400;
-                Err(After::Close)
-            }
-        }
     }
 
     /// Moves the request, and looks for the response's head.
@@ -832,6 +787,8 @@ enum Outcome {
     },
     /// The connection was dead before it answered: once more on another.
     Repeat,
+    /// `retry-on`: once more, as after a connection that could not be made.
+    Retry,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

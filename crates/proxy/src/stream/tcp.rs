@@ -58,7 +58,7 @@ async fn serve_stream(session: &mut Session) -> bool {
     let gone = poll_fn(|cx| session.poll_gone(cx, half));
     let result = tokio::select! {
         biased;
-        result = server::assign_and_connect(backend, &mut stream.cx, &worker, false) => Some(result),
+        result = server::assign_and_connect(backend, &mut stream.cx, &worker, false, None) => Some(result),
         () = gone => None,
     };
     let mut connection = match result {

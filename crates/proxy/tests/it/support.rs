@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sluicegate_config::model::{
     Affinity, Balance, Bind, BindAddress, Config, ConnectionMode, ErrorPages, Global, HashType, HttpReuse, Logging,
-    Mode, Pool, Position, Proxy, ProxyId, ProxyKind, ProxyOptions, Server, ServerAddress, ServerHashKey, ServerPort,
-    Timeouts,
+    Mode, Pool, Position, Proxy, ProxyId, ProxyKind, ProxyOptions, RetryOn, Server, ServerAddress, ServerHashKey,
+    ServerPort, Timeouts,
 };
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::process::Process;
@@ -84,6 +84,7 @@ pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
         servers: servers.iter().enumerate().map(|(index, address)| server(&format!("s{index}"), *address)).collect(),
         backlog: None,
         session_rate: None,
+        retry_on: RetryOn::default(),
         balance: Balance::RoundRobin,
         hash_type: HashType::default(),
         hash_balance_factor: 0,

@@ -1,11 +1,11 @@
-//! `balance` and what shapes it (HAProxy configuration manual 4, `balance` and `hash-type`).
+//! `balance` and what shapes it (HAProxy configuration manual 4, `balance` and `hash-type`), and `retry-on`.
 
 use std::sync::Arc;
 
 use super::ProxyReader;
 use crate::catalogue::{Place, known};
 use crate::expression::ExpressionReader;
-use crate::model::{Affinity, Balance, HashFunction, HashKey, HashType};
+use crate::model::{Affinity, Balance, HashFunction, HashKey, HashType, RetryOn};
 use crate::section::table;
 use crate::suggest;
 use crate::word::Line;
@@ -13,6 +13,19 @@ use crate::word::Line;
 /// Algorithms without arguments, or with arguments in parentheses.
 const NAMES: [&str; 10] =
     ["roundrobin", "static-rr", "leastconn", "first", "random", "source", "uri", "url_param", "hdr", "hash"];
+
+/// Statuses that `retry-on` may name.
+const RETRYABLE: [u16; 12] = [401, 403, 404, 408, 421, 425, 429, 500, 501, 502, 503, 504];
+
+const RETRY_WORDS: [&str; 7] = [
+    "none",
+    "conn-failure",
+    "empty-response",
+    "junk-response",
+    "response-timeout",
+    "0rtt-rejected",
+    "all-retryable-errors",
+];
 
 /// The most servers that `random` draws.
 const DRAWS_MAX: i64 = 1_000;
@@ -207,6 +220,37 @@ impl ProxyReader<'_> {
             hash_type = HashType { consistent, function, avalanche: line.len() > 3 };
         }
         self.settings.proxy.hash_type = hash_type;
+    }
+
+    pub(super) fn retry_on(&mut self, line: &Line) {
+        let mut retry_on = RetryOn::none();
+        for index in 1..line.len() {
+            match line.text(index) {
+                "none" if line.len() == 2 => {}
+                "none" => {
+                    self.diagnostics.error(line.at(index), "'retry-on none' stands alone");
+                }
+                "conn-failure" => retry_on.conn_failure = true,
+                "empty-response" => retry_on.empty_response = true,
+                "junk-response" => retry_on.junk_response = true,
+                "response-timeout" => retry_on.response_timeout = true,
+                "0rtt-rejected" => {}
+                "all-retryable-errors" => {
+                    (retry_on.conn_failure, retry_on.empty_response) = (true, true);
+                    (retry_on.junk_response, retry_on.response_timeout) = (true, true);
+                    retry_on.statuses.extend([500, 502, 503, 504]);
+                }
+                word => match word.parse() {
+                    Ok(status) if RETRYABLE.contains(&status) => retry_on.statuses.push(status),
+                    _ => {
+                        let near = suggest::nearest(word, RETRY_WORDS);
+                        let message = format!("'retry-on': '{word}' is nothing to try again for");
+                        self.diagnostics.error(line.at(index), message).did_you_mean(near);
+                    }
+                },
+            }
+        }
+        self.settings.proxy.retry_on = retry_on;
     }
 
     pub(super) fn hash_balance_factor(&mut self, line: &Line) {

@@ -427,6 +427,17 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         }
     }),
     row(
+        "retry-on",
+        BACK,
+        1,
+        MANY,
+        "none | all-retryable-errors | conn-failure | empty-response | junk-response | response-timeout | \
+         0rtt-rejected | STATUS…",
+        "What a request that is still at hand is sent once more for, as often as 'retries' says; conn-failure. \
+         0rtt-rejected changes nothing, as no early data is sent.",
+        |r, line| r.retry_on(line),
+    ),
+    row(
         "server",
         BACK.without(Contexts::DEFAULTS),
         2,

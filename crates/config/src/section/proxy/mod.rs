@@ -17,7 +17,7 @@ use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
     Affinity, BackendName, Balance, ConnectionMode, ErrorPages, ForwardFor, Global, HashType, HttpReuse, Logging, Mode,
-    Position, Proxy, ProxyId, ProxyKind, ProxyOptions, Rule, StoreSection, Timeouts, UseBackend,
+    Position, Proxy, ProxyId, ProxyKind, ProxyOptions, RetryOn, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -332,6 +332,7 @@ impl Settings {
                 servers: Vec::new(),
                 backlog: None,
                 session_rate: None,
+                retry_on: RetryOn::default(),
                 balance: Balance::default(),
                 hash_type: HashType::default(),
                 hash_balance_factor: 0,

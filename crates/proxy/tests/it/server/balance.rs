@@ -1,6 +1,6 @@
 //! Which server is chosen, against Debian's haproxy with the same backend, requests and commands.
 
-use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate};
+use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use super::fixture::Whole;
 
@@ -68,6 +68,14 @@ impl Pair {
     }
 
     fn tell(&self, command: &str) {
+        // The requests before are over on both sides, or the command might come between an answer and its end.
+        for stats in [&self.haproxys_stats, &self.whole.stats] {
+            wait_for("the end of every request", || {
+                let table = Sluicegate::stats(stats, "show stat");
+                let line = table.lines().find(|line| line.starts_with("be,BACKEND,"))?;
+                (line.split(',').nth(4) == Some("0")).then_some(())
+            });
+        }
         let theirs = Sluicegate::stats(&self.haproxys_stats, command);
         assert_eq!(Sluicegate::stats(&self.whole.stats, command), theirs, "{command}");
     }

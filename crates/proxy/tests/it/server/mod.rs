@@ -7,5 +7,6 @@ mod errors;
 pub mod fixture;
 mod load;
 mod logs;
+mod retries;
 mod rows;
 mod sessions;

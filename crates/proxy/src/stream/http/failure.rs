@@ -1,0 +1,93 @@
+//! Responses that do not come, can't be understood, or are not wanted: who is told what, and what is tried once more.
+
+use super::*;
+
+impl Exchange<'_> {
+    /// There will be no response from this connection.
+    pub(super) async fn no_response(
+        &mut self,
+        event: Event,
+        backend: &ProxyRun,
+        connection: &ServerConnection,
+        input: &Buffer,
+    ) -> Step<Outcome> {
+        let dead = matches!(event, Event::ServerGone) && connection.was_reused() && input.is_empty();
+        if dead && is_idempotent(self.head.method) && self.up.replay() {
+            self.up_failed = false;
+            return Ok(Outcome::Repeat);
+        }
+        let retry_on = &backend.config.retry_on;
+        let retryable = match event {
+            Event::ServerGone => retry_on.empty_response,
+            Event::Invalid(_) => retry_on.junk_response,
+            Event::ServerTimeout => retry_on.response_timeout,
+            _ => false,
+        };
+        if retryable && self.may_retry(backend) {
+            return Ok(Outcome::Retry);
+        }
+        let index = self.stream.worker().index;
+        let counters = self.stream.cx.frontend.frontend.figures.at(index);
+        match event {
+            Event::ServerGone if dead => {
+                if self.session.requests > 1 {
+                    // The client repeats it, and that is the request which is logged, as in HAProxy.
+                    self.stream.cx.log.level = Some(LogLevel::Silent);
+                    self.stream.end(b'S', b'H');
+                    return Ok(Outcome::Done { after: After::Close, keep_server: false });
+                }
+                Err(self.page(502, b'S', b'H').await)
+            }
+            Event::ServerGone => {
+                self.count_bad_response(connection);
+                Err(self.page(502, b'S', b'H').await)
+            }
+            Event::Invalid(fault) => {
+                self.capture_response(connection, input, fault);
+                self.count_bad_response(connection);
+                Err(self.page(502, b'P', b'H').await)
+            }
+            Event::ServerTimeout => {
+                self.count_bad_response(connection);
+                Err(self.page(504, b's', b'H').await)
+            }
+            Event::ClientTimeout => {
+                counters.ereq.add(1);
+                Err(self.page(408, b'c', b'H').await)
+            }
+            Event::BadBody => {
+                self.session.capture(Fault::Chunk);
+                counters.ereq.add(1);
+                // What came with the head counts as part of it, as it does for HAProxy.
+                match self.up.has_written() {
+                    true => Err(self.page(400, b'P', b'H').await),
+                    false => Err(self.refuse(400, b'P', b'H').await),
+                }
+            }
+            // In the middle of its request the client ended a transfer; behind it, a wait.
+            Event::ClientGone if !self.up.is_done() => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'D');
+                Err(After::Close)
+            }
+            Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'H');
+                self.stream.cx.log.status = 400;
+                Err(After::Close)
+            }
+        }
+    }
+
+    /// Whether the request may go to a server once more (`retry-on`): nothing of it was forgotten, and there are retries
+    /// left. If so, it is made ready for that.
+    pub(super) fn may_retry(&mut self, backend: &ProxyRun) -> bool {
+        let cx = &mut self.stream.cx;
+        if cx.no_l7_retry || cx.log.retries >= backend.config.retries || !self.up.replay() {
+            return false;
+        }
+        self.up_failed = false;
+        cx.response.clear();
+        true
+    }
+}

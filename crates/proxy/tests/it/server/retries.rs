@@ -1,0 +1,135 @@
+//! `retry-on`: what a request is sent once more for, how often and to whom, beside Debian's haproxy.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
+
+use super::fixture::Whole;
+
+/// A server that gives every connection the same bytes once it has read a request, and says how often it was asked.
+struct Stub {
+    address: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Stub {
+    /// `None` never answers.
+    fn new(answer: Option<&'static str>) -> Stub {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        std::thread::spawn(move || {
+            let mut silent = Vec::new();
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count == 1) {
+                    head.push(byte[0]);
+                }
+                if head.starts_with(b"POST") {
+                    let mut body = [0; 4];
+                    let _ = stream.read_exact(&mut body);
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                match answer {
+                    Some(answer) => drop(stream.write_all(answer.as_bytes())),
+                    None => silent.push(stream),
+                }
+            }
+        });
+        Stub { address, asked }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.swap(0, Ordering::SeqCst)
+    }
+}
+
+const GOOD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood";
+const BUSY: &str = "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
+const MISSING: &str = "HTTP/1.1 404 No\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngone";
+
+/// The status of a request through these lines, and how often the bad and the good server were asked.
+fn outcome(ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
+    let lines = lines.replace("{bad}", &bad.address).replace("{good}", &good.address);
+    let defaults = "defaults\n mode http\n timeout client 20s\n timeout server 300ms\n timeout connect 20s\n";
+    let ask = |address: &str| {
+        let mut client = Client::connect(address);
+        client.send(request);
+        client.read_response().status
+    };
+    let status = if ours {
+        let whole = Whole::start(&format!("{defaults}listen l\n bind 127.0.0.1:1\n{lines}"), 1);
+        ask(&whole.address())
+    } else {
+        let front = Listening::new();
+        let _haproxy = Haproxy::start(&format!("{defaults}listen l\n bind {}\n{lines}", front.word()), &[&front]);
+        ask(&front.address())
+    };
+    (status, bad.asked(), good.asked())
+}
+
+#[test]
+fn requests_are_sent_again_for_what_retry_on_names() {
+    let answers = [
+        ("empty", Some("")),
+        ("part", Some("HTTP/1.1 200 O")),
+        ("junk", Some("junk junk\r\n\r\n")),
+        ("503", Some(BUSY)),
+    ];
+    let good = Stub::new(Some(GOOD));
+    let mut repeated = 0;
+    for (name, answer) in answers.into_iter().chain([("404", Some(MISSING)), ("silence", None)]) {
+        let bad = Stub::new(answer);
+        for retry_on in
+            ["none", "empty-response", "junk-response", "response-timeout", "503 404", "all-retryable-errors"]
+        {
+            for more in ["", " option redispatch\n"] {
+                let lines =
+                    format!(" retries 2\n retry-on {retry_on}\n{more} server bad {{bad}}\n server good {{good}}\n");
+                let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+                let theirs = outcome(false, &lines, &bad, &good, request);
+                let ours = outcome(true, &lines, &bad, &good, request);
+                assert_eq!(ours, theirs, "{name}\n{lines}");
+                repeated += usize::from(theirs.1 + theirs.2 > 1);
+            }
+        }
+    }
+    assert_eq!(repeated, 22, "of the cases above so many are worth another try");
+}
+
+#[test]
+fn bodies_are_sent_again_and_rules_can_forbid_it() {
+    let (bad, good) = (Stub::new(Some(BUSY)), Stub::new(Some(GOOD)));
+    let post = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nbody";
+    for (rule, expected) in [("", (200, 1, 1)), (" http-request disable-l7-retry if METH_POST\n", (503, 1, 0))] {
+        let lines = format!(
+            " retry-on 503\n option redispatch\n option http-buffer-request\n{rule} server bad {{bad}}\n server good \
+             {{good}}\n"
+        );
+        for ours in [false, true] {
+            assert_eq!(outcome(ours, &lines, &bad, &good, post), expected, "{ours} {rule}");
+        }
+    }
+}
+
+#[test]
+fn connections_are_tried_once_where_that_is_not_named() {
+    for (retry_on, retries) in [("conn-failure", "3"), ("none", "0"), ("503", "0")] {
+        let whole = Whole::start(
+            &format!(
+                "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 20s\n timeout \
+                 server 20s\n timeout connect 10ms\nlisten l\n bind 127.0.0.1:1\n retry-on {retry_on}\n server bad \
+                 127.0.0.1:9\n"
+            ),
+            1,
+        );
+        assert_eq!(Client::connect(&whole.address()).get("/").status, 503);
+        let line = wait_for("the line", || whole.log_lines(1).pop());
+        assert!(line.contains(&format!("/{retries} 0/0 ")), "{retry_on}: {line}");
+    }
+}
