@@ -6,9 +6,29 @@ use super::{argument, message};
 use crate::continuation;
 use crate::ffi::{self, lua_KContext, lua_State};
 
+/// Calls within calls beyond which no further one is protected, as many as Lua 5.1 has at all (`LUAI_MAXCALLS`).
+///
+/// An error that a coroutine catches takes the C stack back to its beginning, and with it the count that Lua's own limit of
+/// nested C calls goes by. So calls that are protected in their handlers would go on until a million slots are full, and
+/// whatever walks through them, as each look of the ticker does, would take milliseconds.
+const DEPTH_MAX: c_int = 20_000;
+
+/// Raises if calls are nested too deeply for another protected one.
+#[inline]
+unsafe fn check_depth(lua: *mut lua_State) {
+    // SAFETY: the record is only written, and Lua's walk ends with the stack.
+    unsafe {
+        let mut record = std::mem::MaybeUninit::<ffi::lua_Debug>::uninit();
+        if ffi::lua_getstack(lua, DEPTH_MAX, record.as_mut_ptr()) != 0 {
+            crate::raise(lua, c"stack overflow");
+        }
+    }
+}
+
 pub(super) unsafe fn pcall(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
+        check_depth(lua);
         ffi::lua_pushboolean(lua, 1);
         ffi::lua_insert(lua, 1);
         let args = ffi::lua_gettop(lua) - 2;
@@ -61,6 +81,7 @@ unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
 pub(super) unsafe fn xpcall(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack: handler, then what is to return on success, then the function.
     unsafe {
+        check_depth(lua);
         argument::any(lua, 2);
         ffi::lua_settop(lua, 2);
         ffi::lua_insert(lua, 1);

@@ -10,7 +10,7 @@ use sluicegate_script::{
     stopped,
 };
 
-use super::support::sandbox;
+use super::support::{run, sandbox};
 use crate::support::start;
 
 #[derive(Default)]
@@ -260,5 +260,26 @@ fn a_function_on_a_patient_thread_can_be_ended() {
         });
         stop.store(true, Ordering::Relaxed);
         running.join().expect("it ends");
+    }
+}
+
+#[test]
+fn protected_calls_in_their_own_handlers_are_bounded() {
+    for (code, expected) in [
+        // Counted, because each of them comes to its end some time.
+        ("local n = 0 local function f() n = n + 1 xpcall(f, f) end f() return tostring(n < 25000)", "true"),
+        ("local n = 0 local function f() n = n + 1 pcall(f) end f() return tostring(n < 25000)", "true"),
+        (
+            "local function f(n) if n == 0 then return select(2, pcall(error, 'deep')) end return (f(n - 1)) end return f(15000)",
+            "deep",
+        ),
+        (
+            "local function f(n) if n == 0 then return pcall(error) end return (f(n - 1)) end return select(2, pcall(f, 25000))",
+            "stack overflow",
+        ),
+    ] {
+        let result = run(&mut sandbox(), code.as_bytes(), &[]);
+        let result = result.unwrap_or_else(|error| panic!("{code}: {error}"));
+        assert!(String::from_utf8_lossy(&result[0]).ends_with(expected), "{code}: {result:?}");
     }
 }
