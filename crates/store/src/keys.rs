@@ -101,8 +101,7 @@ impl KeyRule {
                         _ => return SmallVec::new(),
                     }
                 };
-                let number = words.len();
-                let keys = if number.is_multiple_of(2) { number / 2 } else { 0 };
+                let keys = words.len() / 2;
                 (first..first + keys).map(|word| KeyWord { db, word: word as u32 }).collect()
             }
             KeyRule::WithDatabase { second, .. } => {
@@ -135,7 +134,7 @@ mod tests {
         check(KeyRule::Counted { count: 1, destination: false }, "ZUNION x a", &[]);
         check(KeyRule::Streams, "XREAD COUNT streams STREAMS a b 0 0", &[4, 5]);
         check(KeyRule::Streams, "XREAD block 5 streams streams streams", &[4]);
-        check(KeyRule::Streams, "XREAD STREAMS a b 0", &[]);
+        check(KeyRule::Streams, "XREAD STREAMS a b 0", &[2]);
         check(KeyRule::Streams, "XREAD NOACK STREAMS a 0", &[]);
         check(KeyRule::Streams, "XREAD COUNT 5", &[]);
         check(KeyRule::TWO, "RENAME a b", &[1, 2]);

@@ -114,6 +114,7 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
         "Redis takes such a number for one of its own: errno stays; a ZADD is sent before it",
     ),
     ("XADD with an ID of `*`", "the time of either program"),
+    ("XADD with the next number of a time whose numbers are used up", "7.0 says that the elements are too large"),
     (
         "XADD with MAXLEN or MINID while a client waits for the stream",
         "7.0 serves what has gone again, as an empty list",

@@ -151,7 +151,7 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
                 3 => format!("BLMPOP 0 2 {} {} RIGHT COUNT 2", list(maker), list(maker)),
                 4 => format!("BZPOPMIN {} {} 0", zset(maker), zset(maker)),
                 5 => format!("BZMPOP 0 1 {} MAX COUNT 3", zset(maker)),
-                6 => format!("XREAD BLOCK 0 STREAMS {} {} $ 0", stream(maker), stream(maker)),
+                6 => format!("XREAD BLOCK 0 STREAMS x3 {} $ 0", maker.random.pick(&["x1", "x2"])),
                 _ => format!("XREAD COUNT 2 BLOCK 0 STREAMS {} $", stream(maker)),
             };
             let blocks = words(&text.split(' ').collect::<Vec<_>>());

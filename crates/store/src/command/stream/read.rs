@@ -225,6 +225,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR timeout is out of range".into());
         }
         let mut found: SmallVec<[(usize, usize, StreamId); 4]> = SmallVec::new();
+        let mut missing: SmallVec<[usize; 4]> = SmallVec::new();
         // The words with what each `$` stands for, if there is one.
         let mut resolved: Option<Vec<Vec<u8>>> = None;
         for place in 0..read.number {
@@ -242,9 +243,15 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 }
                 id => strict_id(id)?,
             };
-            if stream.is_some_and(|stream| has_behind(&stream, after)) {
-                found.push((place, key, after));
+            match stream {
+                None => missing.push(place),
+                Some(stream) if has_behind(&stream, after) => found.push((place, key, after)),
+                Some(_) => {}
             }
+        }
+        // Redis looks at each key once more, which is an event of its own if it is missing.
+        for place in missing {
+            ctx.read(place);
         }
         if !found.is_empty() {
             if ctx.win() {
