@@ -117,3 +117,42 @@ fn error_class(text: &[u8]) -> &'static str {
     let text = String::from_utf8_lossy(text);
     CLASSES.iter().find(|(part, _)| text.contains(part)).map_or("other", |row| row.1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coverage(exchanges: &[(&str, &str)]) -> Coverage {
+        let known = ["get", "set", "client", "client|id", "client|list", "debug"];
+        let mut coverage = Coverage::new(known.map(str::to_owned));
+        for (command, reply) in exchanges {
+            let words: Vec<Vec<u8>> = command.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            coverage.note(&words, reply.as_bytes());
+        }
+        coverage
+    }
+
+    /// What is missing, DEBUG left out: names without the reasons.
+    fn missing(exchanges: &[(&str, &str)]) -> Vec<String> {
+        let missing = coverage(exchanges).missing(|name| name == "debug");
+        missing.iter().map(|line| line.split([' ', ':']).next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_command_that_stands_at_zero_is_missing() {
+        assert_eq!(missing(&[]), ["client|id", "client|list", "get", "set"]);
+        let most = [("GET k", "$-1\r\n"), ("CLIENT ID", ":7\r\n"), ("client list", "$0\r\n\r\n")];
+        assert_eq!(missing(&most), ["set"]);
+        // One that was refused each time has shown nothing.
+        assert_eq!(missing(&[&most[..], &[("SET k", "-ERR wrong number of arguments\r\n")]].concat()), ["set"]);
+        assert_eq!(missing(&[&most[..], &[("SET k v", "+OK\r\n")]].concat()), [""; 0]);
+    }
+
+    #[test]
+    fn shapes_and_errors_are_counted_by_command() {
+        let table =
+            coverage(&[("GET k", "$-1\r\n"), ("GET k", "-WRONGTYPE Operation\r\n"), ("nosuch", "-ERR\r\n")]).table();
+        let row = table.lines().find(|line| line.contains("get")).expect("a row");
+        assert!(row.contains("null 1") && row.contains("wrong type 1") && !table.contains("nosuch"), "{table}");
+    }
+}
