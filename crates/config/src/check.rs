@@ -6,9 +6,11 @@ use crate::catalogue::FetchRow;
 use crate::diagnostic::Diagnostics;
 use crate::format;
 use crate::model::{
-    AclRef, Action, BackendName, Balance, Config, HashKey, LogLine, Mode, Position, Proxy, ProxyId, ProxyKind,
+    AclRef, Action, BackendName, Balance, Config, DataKind, HashKey, LogLine, Mode, Position, Proxy, ProxyId,
+    ProxyKind, ServerChoice, TableData,
 };
 use crate::section::number_servers;
+use crate::suggest;
 
 /// Checks everything, and drops what HAProxy ignores with a warning. `defaults` says where each proxy's
 /// `default_backend` stands.
@@ -26,8 +28,35 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);
     }
+    stick_data(config);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
+        use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);
+    }
+}
+
+/// A table that servers are stored in has room for them, whatever its line says.
+fn stick_data(config: &mut Config) {
+    let wanted: Vec<_> =
+        config.proxies.iter().flat_map(|proxy| &proxy.stick_rules).map(|rule| rule.table.clone()).collect();
+    for table in config.proxies.iter_mut().filter_map(|proxy| proxy.stick_table.as_mut()) {
+        for kind in [DataKind::ServerId, DataKind::ServerKey] {
+            if wanted.contains(&table.name) && !table.data.iter().any(|data| data.kind == kind) {
+                table.data.push(TableData { kind, period_ms: 0, elements: 1 });
+            }
+        }
+    }
+}
+
+/// The servers that rules name exist.
+fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    for rule in &proxy.use_server {
+        let ServerChoice::Named(name) = &rule.server else { continue };
+        if !proxy.servers.iter().any(|server| server.name == *name) {
+            let message = format!("unable to find server '{name}' referenced in a 'use-server' rule");
+            let near = suggest::nearest(name, proxy.servers.iter().map(|server| &*server.name));
+            diagnostics.error(rule.at.clone(), message).did_you_mean(near);
+        }
     }
 }
 
@@ -58,6 +87,10 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         let message = format!("layer 7 hash not possible for {kind} '{name}' (needs 'mode http')");
         diagnostics.warning(proxy.at.clone(), message).hint("'balance roundrobin' is used instead");
         proxy.balance = Balance::RoundRobin;
+    }
+    if proxy.cookie.take().is_some() {
+        let message = format!("'cookie' statement ignored for {kind} '{name}' as it requires HTTP mode");
+        diagnostics.warning(proxy.at.clone(), message);
     }
     if proxy.options.forwardfor.is_some() {
         let message = format!("'option forwardfor' ignored for {kind} '{name}' as it requires HTTP mode");

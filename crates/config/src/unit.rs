@@ -9,10 +9,6 @@ pub(crate) enum TimeUnit {
     /// Milliseconds: nearly all keywords.
     Milliseconds,
     /// Seconds: `stats timeout` reads milliseconds, a few others seconds.
-    #[allow(
-        dead_code,
-        reason = "the rule of the language has two default units; a row of the first kind that reads seconds will use it"
-    )]
     Seconds,
 }
 

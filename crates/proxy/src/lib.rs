@@ -12,6 +12,7 @@ pub mod listener;
 pub mod log;
 pub mod lua;
 pub mod pace;
+pub mod persist;
 pub mod process;
 pub mod rule;
 pub mod running;

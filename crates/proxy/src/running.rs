@@ -143,6 +143,7 @@ fn build_proxy(
         frontend: sides.frontend.clone(),
         backend: sides.backend.clone(),
         servers: sides.servers.clone(),
+        cookies: crate::persist::cookie_values(config),
         directory: directory.clone(),
     })
 }
@@ -229,6 +230,8 @@ pub struct ProxyRun {
     pub backend: Arc<BackendShared>,
     /// Its servers.
     pub servers: Vec<Arc<ServerRun>>,
+    /// What names each of them in the persistence cookie.
+    pub cookies: Vec<Option<Arc<str>>>,
     /// Every proxy of the configuration.
     pub directory: Arc<Directory>,
 }

@@ -36,10 +36,10 @@ pub const GLOBAL: &[&str] = &[
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
     "appsession", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle", "clitcpka-intvl",
-    "clitimeout", "compression", "contimeout", "cookie", "crt", "description", "dispatch", "email-alert",
-    "external-check", "filter", "force-be-switch", "force-persist", "grace", "guid",
+    "clitimeout", "compression", "contimeout", "crt", "description", "dispatch", "email-alert",
+    "external-check", "filter", "force-be-switch", "grace", "guid",
     "http-after-response", "http-check", "http-error",
-    "http-send-name-header", "ignore-persist", "load-server-state-from-file", "log-steps",
+    "http-send-name-header", "load-server-state-from-file", "log-steps",
     "max-keep-alive-queue", "max-session-srv-conns", "monitor", "monitor-net", "monitor-uri",
     "option accept-invalid-http-request", "option accept-invalid-http-response",
     "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response",
@@ -49,16 +49,16 @@ pub const PROXY: &[&str] = &[
     "option http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header",
     "option http_proxy", "option httpchk", "option httpclog", "option idle-close-on-response",
     "option independent-streams", "option ldap-check", "option log-health-checks", "option mysql-check",
-    "option nolinger", "option originalto", "option persist", "option pgsql-check", "option prefer-last-server",
+    "option nolinger", "option originalto", "option pgsql-check", "option prefer-last-server",
     "option redis-check", "option smtpchk", "option socket-stats", "option splice-auto",
     "option splice-request", "option splice-response", "option spop-check", "option srvtcpka",
     "option ssl-hello-chk", "option tcp-check", "option tcp-smart-accept", "option tcp-smart-connect",
     "option tcpka", "option transparent", "option use-small-buffers", "persist", "reqadd",
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
     "rspdeny", "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt",
-    "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout", "stats", "stick", "tcp-check",
+    "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout", "stats", "tcp-check",
     "tcp-request expect-proxy", "timeout client-hs", "timeout mail", "transparent",
-    "use-fcgi-app", "use-server",
+    "use-fcgi-app",
 ];
 
 /// Options of `bind`.
@@ -94,7 +94,7 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "namespace", "no-agent-check", "no-check-send-proxy", "no-check-sni-auto", "no-check-ssl",
     "no-renegotiate", "no-send-proxy", "no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn",
     "no-sni-auto", "no-ssl", "no-ssl-reuse", "no-sslv3", "no-tfo", "no-tls-tickets", "no-tlsv10", "no-tlsv11",
-    "no-tlsv12", "no-tlsv13", "non-stick", "npn", "observe", "on-error", "on-marked-down", "on-marked-up",
+    "no-tlsv12", "no-tlsv13", "npn", "observe", "on-error", "on-marked-down", "on-marked-up",
     "pool-conn-name", "proto", "proxy-v2-options", "redir",
     "renegotiate", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", "send-proxy", "send-proxy-v2",
     "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "set-proxy-v2-tlv-fmt", "shard", "sigalgs", "sni",

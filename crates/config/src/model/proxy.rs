@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acl, Affinity, Balance, ErrorPages, HashType, LogTarget, Logging, Position, ProxyId, Rule, ServerHashKey,
-    StatsSocket, StickTable, UseBackend,
+    Acl, Affinity, Balance, ErrorPages, HashType, LogTarget, Logging, PersistRule, PersistenceCookie, Position,
+    ProxyId, Rule, ServerHashKey, StatsSocket, StickRule, StickTable, UseBackend, UseServer,
 };
 
 /// What a proxy section is.
@@ -104,6 +104,16 @@ pub struct Proxy {
     pub redispatch: Option<i32>,
     /// `http-reuse`.
     pub http_reuse: HttpReuse,
+    /// `cookie`.
+    pub cookie: Option<PersistenceCookie>,
+    /// `dynamic-cookie-key`.
+    pub dynamic_cookie_key: Option<String>,
+    /// `force-persist` and `ignore-persist`, in order.
+    pub persist_rules: Vec<PersistRule>,
+    /// `use-server`, in order.
+    pub use_server: Vec<UseServer>,
+    /// `stick`, in order.
+    pub stick_rules: Vec<StickRule>,
     /// `stick-table`.
     pub stick_table: Option<StickTable>,
     /// `errorfile`, `errorloc`, `errorfiles`: what stands for built-in pages.
@@ -182,6 +192,8 @@ pub struct ProxyOptions {
     pub dontlognull: bool,
     /// `option abortonclose` (3.2: off by default).
     pub abortonclose: bool,
+    /// `option persist`: a server that is down is still asked for by those who were at it.
+    pub persist: bool,
     /// `option http-buffer-request`.
     pub buffer_request: bool,
     /// `option http-ignore-probes`.
@@ -340,9 +352,11 @@ pub struct Server {
     pub pool: Pool,
     /// `backup`.
     pub backup: bool,
+    /// `non-stick`: it is not stored in stick tables.
+    pub non_stick: bool,
     /// `disabled`: starts in maintenance.
     pub disabled: bool,
-    /// `cookie VALUE`: without the backend's `cookie` it changes nothing.
+    /// `cookie VALUE`: what names it in the backend's cookie.
     pub cookie: Option<String>,
     /// `check` and what goes with it; `None` without `check`.
     pub check: Option<Check>,

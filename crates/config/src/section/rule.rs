@@ -293,6 +293,18 @@ pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, plac
     Some(Rule { action: read, condition, at: line.at(0) })
 }
 
+/// Reads a key's expression from word `start` on; gives the word behind it, too.
+pub(crate) fn key_expression(
+    reader: &mut ProxyReader<'_>,
+    line: &Line,
+    start: usize,
+    place: Place,
+) -> Option<(crate::model::Expr, usize)> {
+    let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: start, literal: false };
+    let key = action.expression()?;
+    Some((key, action.next))
+}
+
 /// Reads the legacy `redirect` line, whose target is text and no format.
 pub(crate) fn redirect_line(reader: &mut ProxyReader<'_>, line: &Line) -> Option<Rule> {
     let place = Place::HttpRequest;

@@ -27,6 +27,7 @@ pub(crate) struct ServerSettings {
     backup: bool,
     disabled: bool,
     cookie: Option<String>,
+    non_stick: bool,
     check: bool,
     inter: Duration,
     fastinter: Option<Duration>,
@@ -51,6 +52,7 @@ impl Default for ServerSettings {
             backup: false,
             disabled: false,
             cookie: None,
+            non_stick: false,
             check: false,
             inter: Duration::from_secs(2),
             fastinter: None,
@@ -90,16 +92,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check = true;
         Ok(())
     }),
-    option(
-        "cookie",
-        1,
-        "VALUE",
-        "The value that names the server in the backend's cookie; alone it changes nothing.",
-        |s, v| {
-            s.cookie = Some(v.to_owned());
-            Ok(())
-        },
-    ),
+    option("cookie", 1, "VALUE", "The value that names the server in the backend's cookie.", |s, v| {
+        s.cookie = Some(v.to_owned());
+        Ok(())
+    }),
     option("disabled", 0, "", "The server starts in maintenance.", |s, _| {
         s.disabled = true;
         Ok(())
@@ -186,6 +182,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     }),
     option("no-check", 0, "", "Undoes a 'check' of default-server.", |s, _| {
         s.check = false;
+        Ok(())
+    }),
+    option("non-stick", 0, "", "Stick rules never store it.", |s, _| {
+        s.non_stick = true;
         Ok(())
     }),
     option("pool-low-conn", 1, "N", "Below so many idle connections no worker takes another's; 0.", |s, v| {
@@ -350,6 +350,7 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         backup: settings.backup,
         disabled: settings.disabled,
         cookie: settings.cookie,
+        non_stick: settings.non_stick,
         check: settings.check.then_some(Check {
             inter: settings.inter,
             fastinter: settings.fastinter,

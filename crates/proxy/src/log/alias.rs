@@ -115,7 +115,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::CaptureResCookie => append_text(log.captures.cookies.get(1).unwrap_or(b""), flags, mode, out),
         LogAlias::Ts => out.extend_from_slice(&[log.ending.who, log.ending.phase]),
         // What became of a persistence cookie: there is none to say anything of.
-        LogAlias::Tsc => out.extend_from_slice(&[log.ending.who, log.ending.phase, b'-', b'-']),
+        LogAlias::Tsc => out.extend_from_slice(&[log.ending.who, log.ending.phase, log.cookie.0, log.cookie.1]),
         LogAlias::Ac => append_int(out, i64::from(cx.process.sessions.current())),
         LogAlias::Fc => append_int(out, i64::from(frontend.frontend.sessions.current())),
         LogAlias::Bc => append_int(out, streams(cx.backend.as_ref().map(|backend| &*backend.backend.figures))),

@@ -13,6 +13,7 @@ use super::reply::{ReplyCode, page_reply};
 use super::store::StoreCode;
 use super::{Hook, ReplySource, Verdict};
 use crate::lua::{self, BoundAction, BoundService};
+use crate::persist::{self, StickCode};
 use crate::sample::{Sample, VarRef};
 use crate::stick::{Change, Counted, Table};
 use crate::stream::StreamContext;
@@ -53,6 +54,14 @@ pub(super) enum ActionCode {
     SetPriorityClass,
     /// `set-priority-offset`: the accumulator.
     SetPriorityOffset,
+    /// `force-persist`, or with `false` `ignore-persist`.
+    Persist(bool),
+    /// `use-server NAME`, by its place.
+    UseServer(usize),
+    /// `use-server` with a log-format: the text is the name.
+    UseServerNamed,
+    /// `stick`: the accumulator is the key.
+    Stick(Arc<Table>, StickCode),
     /// `set-map`, `del-map`, `add-acl`, `del-acl`: the texts are the key and the value.
     EditPatterns(Arc<PatternFile>, PatternEdit),
     /// `store-call`.
@@ -85,11 +94,12 @@ impl ActionCode {
     /// The accumulator is its input.
     #[inline]
     pub(super) fn takes_sample(&self) -> bool {
-        use ActionCode::{Capture, ChangeCounter, SetPriorityClass, SetPriorityOffset, SetVar, Track};
+        use ActionCode::{Capture, ChangeCounter, SetPriorityClass, SetPriorityOffset, SetVar, Stick, Track};
         matches!(
             self,
             SetVar(_)
                 | Capture { .. }
+                | Stick(..)
                 | Track(..)
                 | ChangeCounter { by: None, .. }
                 | SetPriorityClass
@@ -137,6 +147,21 @@ impl ActionCode {
             ActionCode::UnsetVar(variable) => cx.variables.unset(variable),
             ActionCode::Capture { slot, response } => capture(*slot, *response, sample, cx),
             ActionCode::SetLogLevel(level) => cx.log.level = Some(*level),
+            ActionCode::Persist(force) => {
+                let flags = &mut cx.persistence;
+                *(if *force { &mut flags.forced } else { &mut flags.ignored }) = true;
+                return Done::Verdict(Verdict::Continue);
+            }
+            ActionCode::UseServer(index) if persist::ask_for(*index, cx) => return Done::Verdict(Verdict::Continue),
+            ActionCode::UseServerNamed if persist::ask_for_named(machine.text(), cx) => {
+                return Done::Verdict(Verdict::Continue);
+            }
+            ActionCode::UseServer(_) | ActionCode::UseServerNamed => {}
+            ActionCode::Stick(table, rule) => {
+                if let Some(sample) = sample {
+                    persist::stick(table, rule, &sample, cx);
+                }
+            }
             ActionCode::Track(slot, table) => {
                 if let Some(sample) = sample {
                     track(*slot, table, &sample, hook, cx);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluicegate_config::Config;
 use sluicegate_config::model::{
     self, Acl, AclRef, Action, BackendName, Condition, CounterValue, Expr, FormatPart, LogFormat, Position, ProxyId,
-    ProxyKind, ReturnBody, Rule,
+    ProxyKind, ReturnBody, Rule, ServerChoice,
 };
 use sluicegate_pattern::PatternFiles;
 
@@ -16,6 +16,7 @@ use super::reply::{ReplyCode, lower};
 use super::store::{StoreCode, store_err};
 use super::{CompileError, Hook, Looks, ReplySource, RuleList};
 use crate::lua::{self, LuaStates};
+use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
 use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
 use crate::server::KeyCode;
@@ -35,6 +36,14 @@ pub struct ProxyRules {
     pub http_request: RuleList,
     /// `http-response`.
     pub http_response: RuleList,
+    /// `force-persist` and `ignore-persist`.
+    pub persist: RuleList,
+    /// `use-server`.
+    pub use_server: RuleList,
+    /// `stick`, but for `store-response`.
+    pub stick_request: RuleList,
+    /// `stick store-response`.
+    pub stick_response: RuleList,
     /// `use_backend`, for [`choose_backend`](super::choose_backend).
     pub(super) use_backend: RuleList,
     /// `default_backend`; a `listen` without one is its own.
@@ -56,7 +65,7 @@ impl ProxyRules {
         let bufsize = config.global.tune.bufsize;
         let own = config.proxies.iter().position(|other| std::ptr::eq(other, proxy));
         let scope = FetchScope { directory: Some(directory), own };
-        let mut list = |rules: &[Rule], hook| {
+        let mut build = |hook, fill: &dyn Fn(&mut Builder<'_>)| {
             let mut builder = Builder {
                 proxy,
                 engines,
@@ -69,9 +78,10 @@ impl ProxyRules {
                 looks: Looks::default(),
                 errors: &mut errors,
             };
-            rules.iter().for_each(|rule| builder.rule(rule));
+            fill(&mut builder);
             builder.finish()
         };
+        let mut list = |rules: &[Rule], hook| build(hook, &|builder| rules.iter().for_each(|rule| builder.rule(rule)));
         let mut compiled = ProxyRules {
             tcp_request_connection: list(&proxy.tcp_request_connection, Hook::TcpRequestConnection),
             tcp_request_session: list(&proxy.tcp_request_session, Hook::TcpRequestSession),
@@ -79,24 +89,20 @@ impl ProxyRules {
             tcp_response_content: list(&proxy.tcp_response_content, Hook::TcpResponseContent),
             http_request: list(&proxy.http_request, Hook::HttpRequest),
             http_response: list(&proxy.http_response, Hook::HttpResponse),
-            use_backend: RuleList::default(),
             default_backend: proxy.default_backend,
-            balance_key: None,
+            ..ProxyRules::default()
         };
-        let mut builder = Builder {
-            proxy,
-            engines,
-            patterns: &config.patterns,
-            lua,
-            scope,
-            hook: Hook::HttpRequest,
-            bufsize,
-            ops: Vec::new(),
-            looks: Looks::default(),
-            errors: &mut errors,
+        let sticks = |builder: &mut Builder<'_>, response| {
+            proxy.stick_rules.iter().filter(|rule| rule.response == response).for_each(|rule| builder.stick(rule));
         };
-        proxy.use_backend.iter().for_each(|rule| builder.use_backend(rule));
-        compiled.use_backend = builder.finish();
+        let hook = Hook::HttpRequest;
+        compiled.persist =
+            build(hook, &|builder| proxy.persist_rules.iter().for_each(|rule| builder.persist_rule(rule)));
+        compiled.use_server = build(hook, &|builder| proxy.use_server.iter().for_each(|rule| builder.use_server(rule)));
+        compiled.stick_request = build(hook, &|builder| sticks(builder, false));
+        compiled.stick_response = build(Hook::HttpResponse, &|builder| sticks(builder, true));
+        compiled.use_backend =
+            build(hook, &|builder| proxy.use_backend.iter().for_each(|rule| builder.use_backend(rule)));
         if proxy.default_backend.is_none() && proxy.kind == ProxyKind::Listen {
             let own = config.proxies.iter().position(|other| other.uid == proxy.uid && other.name == proxy.name);
             compiled.default_backend = own.map(|index| ProxyId(index as u32));
@@ -176,6 +182,44 @@ impl Builder<'_> {
             self.condition(condition, &mut end);
         }
         self.action(&rule.action, &rule.at);
+        self.place(end);
+    }
+
+    fn persist_rule(&mut self, rule: &model::PersistRule) {
+        self.guarded(rule.condition.as_ref(), |builder| builder.ops.push(Op::Act(ActionCode::Persist(rule.force))));
+    }
+
+    fn use_server(&mut self, rule: &model::UseServer) {
+        self.guarded(rule.condition.as_ref(), |builder| match &rule.server {
+            ServerChoice::Named(name) => match builder.proxy.servers.iter().position(|server| server.name == *name) {
+                Some(index) => builder.ops.push(Op::Act(ActionCode::UseServer(index))),
+                None => builder.error(&rule.at, format!("no server is named '{name}'")),
+            },
+            ServerChoice::Computed(format) => {
+                builder.text(format, FormatMode::Plain);
+                builder.ops.push(Op::Act(ActionCode::UseServerNamed));
+            }
+        });
+    }
+
+    fn stick(&mut self, rule: &model::StickRule) {
+        self.guarded(rule.condition.as_ref(), |builder| match builder.scope.table(&rule.table) {
+            Err(message) => builder.error(&rule.at, message),
+            Ok(table) => {
+                builder.expr(&rule.key);
+                let code = StickCode { matches: rule.matches, stores: rule.stores, response: rule.response };
+                builder.ops.push(Op::Act(ActionCode::Stick(table, code)));
+            }
+        });
+    }
+
+    /// What is done where a condition holds.
+    fn guarded(&mut self, condition: Option<&Condition>, emit: impl FnOnce(&mut Self)) {
+        let mut end = Label::default();
+        if let Some(condition) = condition {
+            self.condition(condition, &mut end);
+        }
+        emit(self);
         self.place(end);
     }
 

@@ -18,7 +18,7 @@ use super::connection::{ConnectError, ServerConnection, connect, reuse_policy};
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
 use super::{idle, shed_idle};
-use crate::balance::{Pick, Wish};
+use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
 use crate::running::ProxyRun;
 use crate::stream::{Endings, LogRecord, Reached, StreamContext};
@@ -87,6 +87,7 @@ pub async fn assign_and_connect(
         allow_reuse,
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,
+        asked_for: cx.persistence.server.map(|server| (server, cx.persistence.forced)),
     };
     let made = match failed {
         None => assignment.run(&mut cx.log).await,
@@ -113,6 +114,8 @@ pub(super) struct Assignment<'a> {
     pub(super) hash: Option<u32>,
     /// Its turn in queues.
     pub(super) priority: Priority,
+    /// The server that persistence asks for, and whether even its full queue is no reason for another.
+    pub(super) asked_for: Option<(usize, bool)>,
 }
 
 /// Lets the stats socket see where the stream is.
@@ -150,7 +153,10 @@ impl Drop for Queued<'_> {
 
 impl Assignment<'_> {
     pub(super) async fn run(&self, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
-        let slot = self.assign(None, log).await?;
+        let slot = match self.assign_asked(log).await? {
+            Some(slot) => slot,
+            None => self.assign(None, log).await?,
+        };
         self.connect_in(slot, log).await
     }
 
@@ -245,7 +251,25 @@ impl Assignment<'_> {
                 last > 0 && i64::from(retry) % last == 0
             }
         };
-        due || (active > 1 && self.config.balance.takes_turns()) || server.shared.effective_weight() == 0
+        let asked = self.asked_for.is_some_and(|(index, _)| index == server.shared.index);
+        due || (active > 1 && !asked && self.config.balance.takes_turns()) || server.shared.effective_weight() == 0
+    }
+
+    /// A slot of the server that persistence asks for; none if there is no such server, or its queue is full.
+    async fn assign_asked(&self, log: &mut LogRecord) -> Result<Option<Slot>, ServerFailure> {
+        let Some((index, forced)) = self.asked_for else { return Ok(None) };
+        loop {
+            if Load::take(&**self.backend, index) {
+                return Ok(Some(Slot { server: self.servers[index].clone() }));
+            }
+            if self.backend.servers[index].queue_is_full() && !forced {
+                return Ok(None);
+            }
+            log.server = Some(self.servers[index].clone());
+            if let Turn::Granted(index) = self.wait(Some(index), log).await? {
+                return Ok(Some(Slot { server: self.servers[index].clone() }));
+            }
+        }
     }
 
     /// A slot of some server, at once or through the queue.

@@ -63,6 +63,7 @@ fn record() -> LogRecord {
 
 fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<'_> {
     Assignment {
+        asked_for: None,
         config: &proxy.config,
         backend: &proxy.backend,
         servers: &proxy.servers,

@@ -16,6 +16,7 @@ use super::{Card, Content, Inspection, Sockets};
 use crate::listener::Listener;
 use crate::log::capture::Captures;
 use crate::lua::StreamLua;
+use crate::persist::Persistence;
 use crate::process::Process;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
@@ -65,6 +66,8 @@ pub struct StreamContext {
     pub priority: Priority,
     /// `disable-l7-retry`.
     pub no_l7_retry: bool,
+    /// The server that it asks for.
+    pub persistence: Persistence,
     /// What the stream's rules track.
     pub tracked: Tracked,
     /// What its session's rules track.
@@ -139,6 +142,7 @@ impl StreamContext {
             making_unique_id: Cell::new(false),
             priority: Priority::default(),
             no_l7_retry: false,
+            persistence: Persistence::default(),
             tracked: Tracked::default(),
             session_tracked: Tracked::default(),
             log,
@@ -170,6 +174,7 @@ impl StreamContext {
         self.request_number = 0;
         self.unique_id.take();
         self.making_unique_id.set(false);
+        self.persistence.clear();
         self.priority = Priority::default();
         self.no_l7_retry = false;
         self.log.begin(session.accepted_at(), session.accepted);
@@ -222,6 +227,8 @@ pub struct LogRecord {
     pub written: bool,
     /// How it ended.
     pub ending: Endings,
+    /// What became of the persistence cookie of request and response; without one it is `-`.
+    pub cookie: (u8, u8),
     /// `%rc`, and whether redispatched (`+`).
     pub retries: u32,
     /// A retry went to another server.
@@ -267,6 +274,7 @@ impl LogRecord {
             no_request,
             written,
             ending,
+            cookie,
             retries,
             card: _,
             redispatched,
@@ -281,7 +289,7 @@ impl LogRecord {
         (*status, *bytes_read, *bytes_uploaded, *retries) = (-1, 0, 0, 0);
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
         (*server_queue, *backend_queue) = (0, 0);
-        *ending = Endings::default();
+        (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
     }
 
     /// In which phase a stream is that has a backend and no connection yet, as lines say it.
@@ -313,6 +321,7 @@ impl LogRecord {
             no_request: false,
             written: false,
             ending: Endings::default(),
+            cookie: (b'-', b'-'),
             retries: 0,
             card: None,
             redispatched: false,

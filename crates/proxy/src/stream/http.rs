@@ -19,6 +19,7 @@
 mod answer;
 mod count;
 mod failure;
+mod persist;
 mod service;
 
 use std::future::poll_fn;
@@ -209,6 +210,7 @@ impl Exchange<'_> {
         if backend.id != frontend.id {
             self.request_rules(backend).await?;
         }
+        self.persist(backend).await?;
         self.complete_request(frontend);
         self.balance_key(backend).await?;
         forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
@@ -493,6 +495,7 @@ impl Exchange<'_> {
             let content = &mut self.stream.cx.response_content;
             Peek::new(head.body, content).look(input.data(), content);
         }
+        self.store_server(backend).await?;
         let mut passed = self.response_rules(backend).await;
         if passed.is_ok() && backend.id != frontend.id {
             passed = self.response_rules(frontend).await;
@@ -510,6 +513,7 @@ impl Exchange<'_> {
         if let Some(capture) = &frontend.config.logging.cookie {
             cx.log.captures.take_cookie(capture, &cx.response, true);
         }
+        crate::persist::response_cookie(cx, backend);
         if frontend.config.logging.asap {
             let held = held_body(head.body, input.data());
             self.stream.cx.log.bytes_read += held as u64;

@@ -54,6 +54,11 @@ async fn serve_stream(session: &mut Session) -> bool {
             inspect::see_request(session, &mut stream, looks.head);
         }
     }
+    for list in [&backend.rules.persist, &backend.rules.use_server, &backend.rules.stick_request] {
+        if !list.is_empty() {
+            rule::run(list, Hook::HttpRequest, &mut stream.cx, &worker).await;
+        }
+    }
     let half = backend.config.options.abortonclose;
     let gone = poll_fn(|cx| session.poll_gone(cx, half));
     let result = tokio::select! {
@@ -76,6 +81,7 @@ async fn serve_stream(session: &mut Session) -> bool {
         }
     };
     stream.note_addresses(&connection);
+    crate::persist::store(&mut stream.cx);
     if frontend.config.logging.asap {
         stream.log_so_far(stream.cx.log.connect_done);
     }

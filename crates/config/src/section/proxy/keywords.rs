@@ -101,6 +101,16 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.capture(line),
     ),
     row(
+        "cookie",
+        BACK,
+        1,
+        MANY,
+        "NAME [rewrite|insert|prefix] [indirect] [nocache] [postonly] [preserve] [httponly] [secure] [domain D]… \
+         [maxidle T] [maxlife T] [dynamic] [attr A]…",
+        "A cookie that names the server which a client was at, by the servers' 'cookie', and keeps it there.",
+        |r, line| r.persistence_cookie(line),
+    ),
+    row(
         "declare capture",
         FRONT.without(Contexts::DEFAULTS),
         3,
@@ -119,6 +129,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     row("disabled", PROXY, 0, 0, "", "The section is read, checked and left alone.", |r, _| {
         r.settings.proxy.disabled = true
     }),
+    row(
+        "dynamic-cookie-key",
+        BACK,
+        1,
+        1,
+        "KEY",
+        "What the values of 'cookie … dynamic' are made with, besides the servers' addresses.",
+        |r, line| r.settings.proxy.dynamic_cookie_key = Some(line.text(1).to_owned()),
+    ),
     row("enabled", PROXY, 0, 0, "", "Undoes a 'disabled' of the defaults.", |r, _| r.settings.proxy.disabled = false),
     row(
         "error-log-format",
@@ -164,6 +183,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "STATUS URL",
         "A redirection (303, to be fetched by GET) in place of a page.",
         |r, line| r.error_location(line, 303),
+    ),
+    row(
+        "force-persist",
+        BACK.without(Contexts::DEFAULTS),
+        2,
+        MANY,
+        "if|unless CONDITION",
+        "Clients whose cookie or table entry names a server that is down are sent there all the same.",
+        |r, line| r.persist_rule(line, true),
     ),
     row(
         "fullconn",
@@ -255,6 +283,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             r.settings.explicit_uid = Some(n as u32);
         }
     }),
+    row(
+        "ignore-persist",
+        BACK.without(Contexts::DEFAULTS),
+        2,
+        MANY,
+        "if|unless CONDITION",
+        "The cookie is neither obeyed nor set.",
+        |r, line| r.persist_rule(line, false),
+    ),
     row(
         "log",
         PROXY,
@@ -376,6 +413,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
          has a '+' before it.",
         |r, line| r.settings.proxy.logging.asap = on(line),
     ),
+    option("option persist", BACK, "A server that is down is still asked for by those who were at it.", |r, line| {
+        r.settings.proxy.options.persist = on(line)
+    }),
     row(
         "option redispatch",
         BACK,
@@ -445,6 +485,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "NAME ADDRESS[:PORT] [OPTION]…",
         "A server.",
         server::server,
+    ),
+    row(
+        "stick",
+        BACK.without(Contexts::DEFAULTS),
+        2,
+        MANY,
+        "on|match|store-request|store-response EXPRESSION [table NAME] [if|unless CONDITION]",
+        "Looks up or stores under a key of a stick table which server the client is at.",
+        |r, line| r.stick(line),
     ),
     row(
         "stick-table",
@@ -570,6 +619,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     row("unique-id-header", FRONT, 1, 1, "NAME", "The header field that tells a server the unique id.", |r, line| {
         r.settings.proxy.logging.unique_id_header = rule::header_name(r, line, 1);
     }),
+    row(
+        "use-server",
+        BACK.without(Contexts::DEFAULTS),
+        1,
+        MANY,
+        "NAME|FORMAT [if|unless CONDITION]",
+        "The server, the first that applies and is up; a name with '%' is computed per request.",
+        |r, line| r.use_server(line),
+    ),
     row(
         "use_backend",
         FRONT.without(Contexts::DEFAULTS),

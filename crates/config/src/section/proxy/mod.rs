@@ -3,6 +3,7 @@
 mod balance;
 mod keywords;
 mod logging;
+mod persist;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -341,6 +342,11 @@ impl Settings {
                 retries: 3,
                 redispatch: None,
                 http_reuse: HttpReuse::Safe,
+                cookie: None,
+                dynamic_cookie_key: None,
+                persist_rules: Vec::new(),
+                use_server: Vec::new(),
+                stick_rules: Vec::new(),
                 stick_table: None,
                 errors: ErrorPages::new(),
             },
@@ -417,6 +423,11 @@ impl ProxyReader<'_> {
             _ => line,
         };
         let Some((row, name_words)) = KEYWORDS.find(line.text(0), line.text(1)) else {
+            if line.text(0) == "appsession" {
+                let error = self.diagnostics.error(line.at(0), "'appsession' is not supported since HAProxy 1.6");
+                error.hint("'stick store-response res.cook(NAME)' and 'stick match req.cook(NAME)' do the same");
+                return;
+            }
             table::unknown(&KEYWORDS, known::PROXY, self.context, self.section, line, self.diagnostics);
             return;
         };

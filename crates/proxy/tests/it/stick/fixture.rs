@@ -22,7 +22,7 @@ pub struct Pair {
     pub whole: Whole,
     theirs: PathBuf,
     fronts: Vec<(String, String)>,
-    _haproxy: Haproxy,
+    haproxy: Haproxy,
     _listening: Vec<Listening>,
     _directory: tempfile::TempDir,
 }
@@ -30,11 +30,16 @@ pub struct Pair {
 impl Pair {
     /// `lines` have `@BIND@` where each frontend listens, and `@SERVER@` for a server's address.
     pub fn start(lines: &str) -> Pair {
+        Pair::start_with(lines, "")
+    }
+
+    /// The same with rules of the origin before its own, and `@LOG@` where a proxy logs to.
+    pub fn start_with(lines: &str, origin_rules: &str) -> Pair {
         let origin = Listening::new();
         let directory = tempfile::tempdir().expect("a temporary directory");
         let theirs = directory.path().join("stats.sock");
         let lines = lines.replace("@SERVER@", &origin.address());
-        let mut text = lines.clone();
+        let mut text = lines.replace("@LOG@", "stdout");
         let mut listening = Vec::new();
         while text.contains("@BIND@") {
             let socket = Listening::new();
@@ -42,7 +47,7 @@ impl Pair {
             listening.push(socket);
         }
         let addresses: Vec<String> = listening.iter().map(Listening::address).collect();
-        let origin_lines = ORIGIN.replace("@ORIGIN@", &origin.word());
+        let origin_lines = ORIGIN.replace("@ORIGIN@\n", &format!("{}\n {origin_rules}", origin.word()));
         listening.push(origin);
         let global = format!("global\n nbthread 1\n stats socket {} level admin\n", theirs.display());
         let inherited: Vec<&Listening> = listening.iter().collect();
@@ -50,13 +55,24 @@ impl Pair {
         wait_for("haproxy's socket", || UnixStream::connect(&theirs).ok());
         let whole = Whole::start(&format!("{DEFAULTS}{}", lines.replace("@BIND@", "127.0.0.1:1")), 1);
         let fronts = addresses.into_iter().zip(whole.addresses.iter().map(ToString::to_string)).collect();
-        Pair { whole, theirs, fronts, _haproxy: haproxy, _listening: listening, _directory: directory }
+        Pair { whole, theirs, fronts, haproxy, _listening: listening, _directory: directory }
     }
 
     /// What a client of a frontend gets for what it sends, from haproxy and from here.
     pub fn each(&self, front: usize, talk: impl Fn(&mut Client) -> String) -> (String, String) {
         let (theirs, ours) = &self.fronts[front];
         (talk(&mut Client::connect(theirs)), talk(&mut Client::connect(ours)))
+    }
+
+    /// The first `count` lines that begin with `LOG`, of haproxy and of here.
+    pub fn logs(&self, count: usize) -> (Vec<String>, Vec<String>) {
+        let logged =
+            |lines: Vec<String>| -> Vec<String> { lines.into_iter().filter(|l| l.starts_with("LOG")).collect() };
+        let theirs = wait_for("haproxy's lines", || {
+            let lines = logged(self.haproxy.program.output().lines().map(str::to_owned).collect());
+            (lines.len() >= count).then_some(lines)
+        });
+        (theirs, logged(self.whole.log_lines(count)))
     }
 
     /// A client of each.

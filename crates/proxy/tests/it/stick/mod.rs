@@ -3,4 +3,5 @@
 mod commands;
 mod counters;
 mod fixture;
+mod persistence;
 mod tables;

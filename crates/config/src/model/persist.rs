@@ -1,0 +1,90 @@
+//! Persistence: what sends a client to the server that it was at before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Condition, Expr, LogFormat, Position};
+
+/// `cookie NAME …`: a cookie that names a client's server.
+#[derive(Clone, Debug)]
+pub struct PersistenceCookie {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How it comes to the client; `None`: the server sends it as it is.
+    pub mode: Option<CookieMode>,
+    /// Servers don't see it, and a client that has it doesn't get it again.
+    pub indirect: bool,
+    /// A response that could be cached says that it is private once the cookie is added.
+    pub nocache: bool,
+    /// It is only added to responses to POST.
+    pub postonly: bool,
+    /// A server's own is left alone.
+    pub preserve: bool,
+    /// `httponly`, `secure`, `domain` and `attr` as they stand behind its value.
+    pub suffix: String,
+    /// How long it may not have been seen.
+    pub maxidle: Option<Duration>,
+    /// How long it lives.
+    pub maxlife: Option<Duration>,
+    /// Servers without a `cookie` get a value made of their address.
+    pub dynamic: bool,
+}
+
+/// How a persistence cookie comes to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CookieMode {
+    /// The value that the server gives it is replaced.
+    Rewrite,
+    /// It is added.
+    Insert,
+    /// The server's name is put before the value of an application's cookie.
+    Prefix,
+}
+
+/// `force-persist`, `ignore-persist`.
+#[derive(Clone, Debug)]
+pub struct PersistRule {
+    /// A server that is down is asked all the same; otherwise cookies are ignored.
+    pub force: bool,
+    /// When.
+    pub condition: Option<Condition>,
+}
+
+/// `use-server NAME|FORMAT [if …]`.
+#[derive(Clone, Debug)]
+pub struct UseServer {
+    /// Which.
+    pub server: ServerChoice,
+    /// When.
+    pub condition: Option<Condition>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// A server by its name, or by one that is computed per request.
+#[derive(Clone, Debug)]
+pub enum ServerChoice {
+    /// Known; the check of the whole finds it.
+    Named(Arc<str>),
+    /// A log-format; an unknown result ends the rules, a server that is down falls through to the next one.
+    Computed(LogFormat),
+}
+
+/// `stick on|match|store-request|store-response KEY [table T] [if …]`.
+#[derive(Clone, Debug)]
+pub struct StickRule {
+    /// A server is looked up.
+    pub matches: bool,
+    /// The server is stored.
+    pub stores: bool,
+    /// The key is the response's.
+    pub response: bool,
+    /// The key.
+    pub key: Expr,
+    /// The table.
+    pub table: Arc<str>,
+    /// When.
+    pub condition: Option<Condition>,
+    /// Where it stands.
+    pub at: Position,
+}

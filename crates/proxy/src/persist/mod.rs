@@ -1,0 +1,153 @@
+//! Persistence: which server a request asks for itself, by cookie, by stick table or by rule.
+//!
+//! Whoever finds a server notes its place in [`Persistence`]; the first one wins, in HAProxy's order: `use-server`,
+//! the cookie, `stick`. The assignment then takes that server, waits in its queue or, where that is full and nothing
+//! forces it, asks the balancer. A server that is down is only asked for with `option persist` or `force-persist`.
+
+mod cookie;
+
+use std::sync::Arc;
+
+use sluicegate_config::model::{self, DataKind, ServerAddress, ServerPort};
+
+use crate::running::ProxyRun;
+use crate::sample::Sample;
+use crate::server::ServerRun;
+use crate::stick::{Key, Table};
+use crate::stream::StreamContext;
+
+pub(crate) use cookie::{request as request_cookie, response as response_cookie};
+
+/// Entries that one stream may store its server in.
+const STORES_MAX: usize = 8;
+
+/// What a stream knows of the server that it should go to.
+#[derive(Debug, Default)]
+pub struct Persistence {
+    /// The server's place in its backend.
+    pub server: Option<usize>,
+    /// It is asked for even if it is down (`force-persist`).
+    pub forced: bool,
+    /// Cookies are left alone (`ignore-persist`).
+    pub ignored: bool,
+    /// When the client's cookie was last renewed and first given, seconds since 1970.
+    dates: (Option<u64>, Option<u64>),
+    /// What became of the cookie of request and response.
+    letters: (u8, u8),
+    stores: Vec<Store>,
+}
+
+/// Where the server is stored once it answered.
+#[derive(Debug)]
+struct Store {
+    table: Arc<Table>,
+    key: Key,
+    response: bool,
+}
+
+impl Persistence {
+    /// Ready for another stream.
+    pub fn clear(&mut self) {
+        let Persistence { server, forced, ignored, dates, letters, stores } = self;
+        (*server, *forced, *ignored, *dates, *letters) = (None, false, false, (None, None), (b'-', b'-'));
+        stores.clear();
+    }
+}
+
+/// Whether a request may ask for a server.
+fn is_usable(backend: &ProxyRun, server: &ServerRun, forced: bool) -> bool {
+    forced || backend.config.options.persist || server.shared.status().is_running()
+}
+
+/// Asks for a server unless another one was asked for; `false`: it is down.
+pub(crate) fn ask_for(index: usize, cx: &mut StreamContext) -> bool {
+    let Some(backend) = cx.backend.clone() else { return false };
+    let usable = backend.servers.get(index).is_some_and(|server| is_usable(&backend, server, cx.persistence.forced));
+    if usable {
+        cx.persistence.server.get_or_insert(index);
+    }
+    usable
+}
+
+/// Asks for a server by a computed name; `false`: it is down. A name that nothing has leaves the choice to others.
+pub(crate) fn ask_for_named(name: &[u8], cx: &mut StreamContext) -> bool {
+    let mut servers = cx.backend.iter().flat_map(|backend| &backend.servers);
+    let index = servers.position(|server| server.name().as_bytes() == name);
+    index.is_none_or(|index| ask_for(index, cx))
+}
+
+/// A `stick` rule whose condition holds.
+pub(crate) fn stick(table: &Arc<Table>, rule: &StickCode, sample: &Sample, cx: &mut StreamContext) {
+    let stores = &cx.persistence.stores;
+    // The first rule that stores in a table is the one that does.
+    if rule.stores && stores.iter().any(|store| store.response == rule.response && Arc::ptr_eq(&store.table, table)) {
+        return;
+    }
+    let Some(key) = Key::new(table.key, &sample.as_value()) else { return };
+    if rule.matches {
+        let found = table.change_known(&key, |row| {
+            (row.get(DataKind::ServerKey, 0).unwrap_or(0), row.get(DataKind::ServerId, 0).unwrap_or(0))
+        });
+        if let (Some((name, id)), None) = (found, cx.persistence.server) {
+            let named = table.name_of(name);
+            let servers = cx.backend.iter().flat_map(|backend| &backend.servers).enumerate();
+            let is_it = |server: &ServerRun| match &named {
+                Some(name) => server.name() == name,
+                None => id != 0 && u64::from(server.config.sid) == id,
+            };
+            let index = servers.into_iter().find(|(_, server)| is_it(server)).map(|(index, _)| index);
+            if let Some(index) = index {
+                ask_for(index, cx);
+            }
+        }
+    }
+    if rule.stores && cx.persistence.stores.len() < STORES_MAX {
+        cx.persistence.stores.push(Store { table: table.clone(), key, response: rule.response });
+    }
+}
+
+/// What a `stick` rule does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StickCode {
+    pub(crate) matches: bool,
+    pub(crate) stores: bool,
+    pub(crate) response: bool,
+}
+
+/// Stores the server that answers, where rules said so.
+pub(crate) fn store(cx: &mut StreamContext) {
+    let Some(server) = &cx.log.server else { return };
+    for Store { table, key, .. } in cx.persistence.stores.drain(..) {
+        if server.config.non_stick {
+            continue;
+        }
+        let name = table.name_number(server.name());
+        table.change(&key, |row| {
+            row.set(DataKind::ServerId, 0, u64::from(server.config.sid));
+            row.set(DataKind::ServerKey, 0, u64::from(name));
+        });
+    }
+}
+
+/// The cookie's value of each server of a backend.
+pub(crate) fn cookie_values(config: &model::Proxy) -> Vec<Option<Arc<str>>> {
+    let key = config.dynamic_cookie_key.as_deref().filter(|_| config.cookie.as_ref().is_some_and(|c| c.dynamic));
+    let value = |server: &model::Server| match (&server.cookie, key) {
+        (Some(value), _) => Some(value.as_str().into()),
+        (None, Some(key)) => dynamic(key, &server.address),
+        (None, None) => None,
+    };
+    config.servers.iter().map(value).collect()
+}
+
+/// HAProxy's value for a server's address: a hash of the key, the address and the port.
+fn dynamic(key: &str, address: &ServerAddress) -> Option<Arc<str>> {
+    let ServerAddress::Inet(ip, ServerPort::Fixed(port)) = address else { return None };
+    let mut bytes = key.as_bytes().to_vec();
+    match ip {
+        std::net::IpAddr::V4(ip) => bytes.extend_from_slice(&ip.octets()),
+        std::net::IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
+    }
+    bytes.extend_from_slice(&u32::from(*port).to_be_bytes());
+    Some(format!("{:016x}", xxhash_rust::xxh64::xxh64(&bytes, 0)).into())
+}

@@ -1,0 +1,25 @@
+//! Persistence around an exchange: who asks for which server, and what is kept of the one that answered.
+
+use super::*;
+use crate::persist;
+
+impl Exchange<'_> {
+    /// Finds the server that the request asks for, in HAProxy's order.
+    pub(super) async fn persist(&mut self, backend: &ProxyRun) -> Step<()> {
+        let rules = &backend.rules;
+        self.rules(&rules.persist, Hook::HttpRequest).await?;
+        self.rules(&rules.use_server, Hook::HttpRequest).await?;
+        persist::request_cookie(&mut self.stream.cx, backend);
+        if rules.stick_request.looks().request {
+            self.peek_request();
+        }
+        self.rules(&rules.stick_request, Hook::HttpRequest).await
+    }
+
+    /// Stores the server that answers, before rules change its answer.
+    pub(super) async fn store_server(&mut self, backend: &ProxyRun) -> Step<()> {
+        self.rules(&backend.rules.stick_response, Hook::HttpResponse).await?;
+        persist::store(&mut self.stream.cx);
+        Ok(())
+    }
+}
