@@ -364,7 +364,7 @@ impl Inner {
         let free = holds.may_grant(id, key, Mode::Exclusive);
         if free {
             holds.grant(id, key, Mode::Exclusive);
-            let stripe = self.keyspace.stripe_of(self.keyspace.hasher.hash(key)) as u32;
+            let stripe = self.keyspace.stripe_of_key(key) as u32;
             held.push(HeldKey { db, stripe, key: key.into(), mode: Mode::Exclusive });
         }
         hold::drop_if_empty(&mut stripe.holds);
@@ -560,7 +560,7 @@ impl Inner {
         for key in waiter.spec.keys.keys(&words, waiter.db) {
             if waiter.awaits(key.word) {
                 let key = words[key.word as usize];
-                let mut stripe = db.lock(self.keyspace.stripe_of(self.keyspace.hasher.hash(key)));
+                let mut stripe = db.lock(self.keyspace.stripe_of_key(key));
                 if let Some(waits) = &mut stripe.waits {
                     waits.remove(key, turn);
                     if waits.keys.is_empty() {

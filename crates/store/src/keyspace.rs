@@ -161,6 +161,12 @@ impl Keyspace {
         if self.stripe_bits == 0 { 0 } else { (hash >> (64 - self.stripe_bits)) as usize }
     }
 
+    /// The stripe of a key.
+    #[inline]
+    pub(crate) fn stripe_of_key(&self, key: &[u8]) -> usize {
+        self.stripe_of(self.hasher.hash(key))
+    }
+
     /// The place in SCAN's order at which a stripe begins.
     pub(crate) fn order_of_stripe(&self, stripe: usize) -> u64 {
         (stripe as u64) << (ORDER_BITS - u32::from(self.stripe_bits))

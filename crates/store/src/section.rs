@@ -269,7 +269,7 @@ impl Section {
     /// Whether it was made to hold a key, as the key's stripe knows it.
     pub(crate) fn has_declared(&self, pass: &Pass<'_>, db: u32, key: &[u8]) -> bool {
         let Some(database) = self.inner.keyspace.db(pass, db) else { return false };
-        let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key));
+        let stripe = self.inner.keyspace.stripe_of_key(key);
         let locked = database.lock(stripe);
         let id = self.ticket.id;
         locked.holds.as_deref().is_some_and(|holds| holds.has(id, key) || holds.shares(id, key))
@@ -468,7 +468,7 @@ impl Section {
             // They are ordered by stripe; few enough of them are looked through as they are.
             _ if keys.len() <= 8 => keys.iter().position(same),
             _ => {
-                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                let stripe = self.inner.keyspace.stripe_of_key(key) as u32;
                 let start = keys.partition_point(|held| (held.db, held.stripe) < (db, stripe));
                 let place = keys[start..].iter().take_while(|held| held.stripe == stripe).position(same);
                 place.map(|place| start + place)
@@ -496,7 +496,7 @@ impl Section {
         let is_first = self.held() == 0 && matches!(self.more, More::All(_));
         match self.inner.take_key(&self.ticket, db, key, mode, is_first) {
             Taken::Now => {
-                let stripe = self.inner.keyspace.stripe_of(self.inner.keyspace.hasher.hash(key)) as u32;
+                let stripe = self.inner.keyspace.stripe_of_key(key) as u32;
                 self.extra.push(HeldKey { db, stripe, key: key.into(), mode });
                 Ok(())
             }

@@ -75,7 +75,7 @@ impl Inner {
     pub(crate) fn held_keys<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Vec<HeldKey> {
         let mut held: Vec<HeldKey> = keys
             .map(|(db, key, mode)| {
-                let stripe = self.keyspace.stripe_of(self.keyspace.hasher.hash(key)) as u32;
+                let stripe = self.keyspace.stripe_of_key(key) as u32;
                 HeldKey { db, stripe, key: key.into(), mode }
             })
             .collect();

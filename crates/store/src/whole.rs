@@ -230,7 +230,7 @@ impl Inner {
         let pass = self.gate.enter();
         if let Some(word) = spec.keys.only().filter(|_| !matches!(visits, Visits::Pairs | Visits::Drawn(_))) {
             // Most stripes have nothing that is large.
-            let stripe = self.keyspace.stripe_of(self.keyspace.hasher.hash(words[word]));
+            let stripe = self.keyspace.stripe_of_key(words[word]);
             let of_db = self.keyspace.db(&pass, db);
             if of_db.is_none_or(|db| db.figures[stripe].bytes.load(Ordering::Relaxed) < BYTES_MIN) {
                 return false;

@@ -135,6 +135,56 @@ pub struct RetryOn {
     pub statuses: Vec<u16>,
 }
 
+impl Proxy {
+    /// A section in which nothing is said.
+    pub fn new(name: Arc<str>, kind: ProxyKind, at: Position) -> Proxy {
+        Proxy {
+            name,
+            kind,
+            mode: Mode::Tcp,
+            uid: 0,
+            at,
+            disabled: false,
+            timeouts: Timeouts::default(),
+            options: ProxyOptions::default(),
+            log: Vec::new(),
+            logging: Logging::default(),
+            binds: Vec::new(),
+            maxconn: None,
+            acls: Vec::new(),
+            tcp_request_connection: Vec::new(),
+            tcp_request_session: Vec::new(),
+            tcp_request_content: Vec::new(),
+            inspect_delay: None,
+            tcp_response_content: Vec::new(),
+            response_inspect_delay: None,
+            http_request: Vec::new(),
+            http_response: Vec::new(),
+            use_backend: Vec::new(),
+            default_backend: None,
+            servers: Vec::new(),
+            backlog: None,
+            session_rate: None,
+            retry_on: RetryOn::default(),
+            balance: Balance::default(),
+            hash_type: HashType::default(),
+            hash_balance_factor: 0,
+            hash_preserve_affinity: Affinity::default(),
+            fullconn: None,
+            retries: 3,
+            redispatch: None,
+            http_reuse: HttpReuse::Safe,
+            cookie: None,
+            dynamic_cookie_key: None,
+            persist_rules: Vec::new(),
+            use_server: Vec::new(),
+            stick_rules: Vec::new(),
+            stick_table: None,
+            errors: ErrorPages::new(),
+        }
+    }
+}
+
 impl Default for RetryOn {
     fn default() -> RetryOn {
         RetryOn { conn_failure: true, ..RetryOn::none() }

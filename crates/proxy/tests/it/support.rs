@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{
-    Affinity, Balance, Bind, BindAddress, Config, ConnectionMode, ErrorPages, Global, HashType, HttpReuse, Logging,
-    Mode, Pool, Position, Proxy, ProxyId, ProxyKind, ProxyOptions, RetryOn, Server, ServerAddress, ServerHashKey,
-    ServerPort, Timeouts,
+    Bind, BindAddress, Config, ConnectionMode, Global, Mode, Pool, Position, Proxy, ProxyId, ProxyKind, ProxyOptions,
+    Server, ServerAddress, ServerHashKey, ServerPort, Timeouts,
 };
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::process::Process;
@@ -59,48 +58,14 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
 pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
     let long = Some(Duration::from_secs(60));
     Proxy {
-        name: "www".into(),
-        kind: ProxyKind::Listen,
         mode,
         uid: 1,
-        at: nowhere(),
-        disabled: false,
         timeouts: Timeouts { client: long, server: long, connect: long, ..Timeouts::default() },
         options: ProxyOptions { connection: ConnectionMode::KeepAlive, ..ProxyOptions::default() },
-        log: Vec::new(),
-        logging: Logging::default(),
         binds: vec![bind()],
-        maxconn: None,
-        acls: Vec::new(),
-        tcp_request_connection: Vec::new(),
-        tcp_request_session: Vec::new(),
-        tcp_request_content: Vec::new(),
-        inspect_delay: None,
-        tcp_response_content: Vec::new(),
-        response_inspect_delay: None,
-        http_request: Vec::new(),
-        http_response: Vec::new(),
-        use_backend: Vec::new(),
         default_backend: Some(ProxyId(0)),
         servers: servers.iter().enumerate().map(|(index, address)| server(&format!("s{index}"), *address)).collect(),
-        backlog: None,
-        session_rate: None,
-        retry_on: RetryOn::default(),
-        balance: Balance::RoundRobin,
-        hash_type: HashType::default(),
-        hash_balance_factor: 0,
-        hash_preserve_affinity: Affinity::Always,
-        fullconn: None,
-        retries: 3,
-        redispatch: None,
-        http_reuse: HttpReuse::Safe,
-        cookie: None,
-        dynamic_cookie_key: None,
-        persist_rules: Vec::new(),
-        use_server: Vec::new(),
-        stick_rules: Vec::new(),
-        stick_table: None,
-        errors: ErrorPages::new(),
+        ..Proxy::new("www".into(), ProxyKind::Listen, nowhere())
     }
 }
 

@@ -17,8 +17,8 @@ use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    Affinity, BackendName, Balance, ConnectionMode, ErrorPages, ForwardFor, Global, HashType, HttpReuse, Logging, Mode,
-    Position, Proxy, ProxyId, ProxyKind, ProxyOptions, RetryOn, Rule, StoreSection, Timeouts, UseBackend,
+    BackendName, ConnectionMode, ForwardFor, Global, Position, Proxy, ProxyId, ProxyKind, Rule, StoreSection, Timeouts,
+    UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -306,50 +306,7 @@ fn number(proxies: &mut [Finished], global: &Global, diagnostics: &mut Diagnosti
 impl Settings {
     fn new() -> Self {
         Settings {
-            proxy: Proxy {
-                name: "".into(),
-                kind: ProxyKind::Listen,
-                mode: Mode::Tcp,
-                uid: 0,
-                at: Position { file: "".into(), line: 0, column: 0 },
-                disabled: false,
-                timeouts: Timeouts::default(),
-                options: ProxyOptions::default(),
-                log: Vec::new(),
-                logging: Logging::default(),
-                binds: Vec::new(),
-                maxconn: None,
-                acls: Vec::new(),
-                tcp_request_connection: Vec::new(),
-                tcp_request_session: Vec::new(),
-                tcp_request_content: Vec::new(),
-                inspect_delay: None,
-                tcp_response_content: Vec::new(),
-                response_inspect_delay: None,
-                http_request: Vec::new(),
-                http_response: Vec::new(),
-                use_backend: Vec::new(),
-                default_backend: None,
-                servers: Vec::new(),
-                backlog: None,
-                session_rate: None,
-                retry_on: RetryOn::default(),
-                balance: Balance::default(),
-                hash_type: HashType::default(),
-                hash_balance_factor: 0,
-                hash_preserve_affinity: Affinity::default(),
-                fullconn: None,
-                retries: 3,
-                redispatch: None,
-                http_reuse: HttpReuse::Safe,
-                cookie: None,
-                dynamic_cookie_key: None,
-                persist_rules: Vec::new(),
-                use_server: Vec::new(),
-                stick_rules: Vec::new(),
-                stick_table: None,
-                errors: ErrorPages::new(),
-            },
+            proxy: Proxy::new("".into(), ProxyKind::Listen, Position { file: "".into(), line: 0, column: 0 }),
             acls: Acls::default(),
             default_server: ServerSettings::default(),
             servers: HashMap::new(),

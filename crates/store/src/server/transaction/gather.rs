@@ -51,7 +51,7 @@ impl Gathering {
     }
 
     fn add(&mut self, inner: &Inner, db: u32, key: &[u8], mode: Mode) {
-        let stripe = inner.keyspace.stripe_of(inner.keyspace.hasher.hash(key));
+        let stripe = inner.keyspace.stripe_of_key(key);
         self.keys.add(db, stripe as u32, key, mode);
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let mut keys = Gathered::new(inner.ticket_id());
         let mut add = |number: usize, mode| {
             let key = name(number);
-            keys.add(0, inner.keyspace.stripe_of(inner.keyspace.hasher.hash(&key)) as u32, &key, mode);
+            keys.add(0, inner.keyspace.stripe_of_key(&key) as u32, &key, mode);
         };
         for number in 0..KEYS {
             [Mode::Shared, Mode::Exclusive, Mode::Shared][..1 + number % 2 * 2]
@@ -166,7 +166,7 @@ mod tests {
         let pass = inner.gate.enter();
         let may = |number: usize, mode| {
             let key = name(number);
-            let stripe = inner.keyspace.stripe_of(inner.keyspace.hasher.hash(&key));
+            let stripe = inner.keyspace.stripe_of_key(&key);
             let locked = inner.keyspace.db_to_write(&pass, 0).lock(stripe);
             locked.holds.as_deref().is_none_or(|holds| holds.admits(NOBODY, &key, mode))
         };
