@@ -1,29 +1,9 @@
-// Bull, and commands that ioredis defines: called with the port; prints how many operations were seen to work.
-const path = require("path");
-const assert = require("assert");
-const library = (name) => require(path.join(process.argv[3], "node_modules", name));
+// Bull, and commands that ioredis defines.
+const { assert, check, events, library, port, run, worked } = require("./common");
 const Queue = library("bull");
 const Redis = library("ioredis");
 
-const port = Number(process.argv[2]);
 const redis = { port, host: "127.0.0.1" };
-let count = 0;
-
-function check(found, expected) {
-  assert.deepStrictEqual(found, expected);
-  count += 1;
-}
-
-// Resolves when an event of a queue has come so many times, with what came.
-function events(queue, name, wanted) {
-  return new Promise((resolve) => {
-    const all = [];
-    queue.on(name, (job, result) => {
-      all.push([job, result]);
-      if (all.length === wanted) resolve(all);
-    });
-  });
-}
 
 async function adds() {
   const queue = new Queue("adds", { redis });
@@ -134,21 +114,8 @@ async function defined() {
   check(await client.raise("defined:n", 1), 14);
   await client.set("defined:s", "text");
   await assert.rejects(client.wrong("defined:s"), /not an integer/);
-  count += 1;
+  worked();
   client.disconnect();
 }
 
-async function all() {
-  for (const part of [adds, delays, retries, limits, ends, defined]) await part();
-}
-
-all().then(
-  () => {
-    console.log(`operations: ${count}`);
-    process.exit(0);
-  },
-  (error) => {
-    console.error(error);
-    process.exit(1);
-  },
-);
+run([adds, delays, retries, limits, ends, defined]);

@@ -1,28 +1,9 @@
-// BullMQ: called with the port; prints how many operations were seen to work.
-const path = require("path");
-const assert = require("assert");
-const library = (name) => require(path.join(process.argv[3], "node_modules", name));
+// BullMQ.
+const { assert, check, events, library, port, run, worked } = require("./common");
 const { Queue, Worker, QueueEvents, FlowProducer } = library("bullmq");
 const Redis = library("ioredis");
 
-const connection = { port: Number(process.argv[2]), host: "127.0.0.1", maxRetriesPerRequest: null };
-let count = 0;
-
-function check(found, expected) {
-  assert.deepStrictEqual(found, expected);
-  count += 1;
-}
-
-// Resolves when something has said an event so many times, with what came.
-function events(source, name, wanted) {
-  return new Promise((resolve) => {
-    const all = [];
-    source.on(name, (...what) => {
-      all.push(what);
-      if (all.length === wanted) resolve(all);
-    });
-  });
-}
+const connection = { port, host: "127.0.0.1", maxRetriesPerRequest: null };
 
 const sorted = (numbers) => [...numbers].sort((a, b) => a - b);
 
@@ -146,7 +127,7 @@ async function flows() {
     children: [{ name: "part", queueName: "children", data: {}, opts: { failParentOnFailure: true, attempts: 1 } }],
   });
   await assert.rejects(failing.job.waitUntilFinished(heard), /child/);
-  count += 1;
+  worked();
   await Promise.all(workers.map((worker) => worker.close()));
   await Promise.all([close(), children.close(), flow.close()]);
 }
@@ -190,17 +171,4 @@ async function ends() {
   await last.close();
 }
 
-async function all() {
-  for (const part of [adds, delays, retries, limits, flows, streams, ends]) await part();
-}
-
-all().then(
-  () => {
-    console.log(`operations: ${count}`);
-    process.exit(0);
-  },
-  (error) => {
-    console.error(error);
-    process.exit(1);
-  },
-);
+run([adds, delays, retries, limits, flows, streams, ends]);

@@ -1,19 +1,10 @@
-// ioredis: called with the port; prints how many operations were seen to work.
-const path = require("path");
-const assert = require("assert");
-const Redis = require(path.join(process.argv[3], "node_modules", "ioredis"));
-
-const port = Number(process.argv[2]);
-let count = 0;
-
-function check(found, expected) {
-  assert.deepStrictEqual(found, expected);
-  count += 1;
-}
+// ioredis.
+const { assert, check, library, port, tell, worked } = require("./common");
+const Redis = library("ioredis");
 
 async function refused(promise, words) {
   await assert.rejects(promise, (error) => error.message.includes(words));
-  count += 1;
+  worked();
 }
 
 async function plain() {
@@ -79,7 +70,7 @@ async function cluster() {
 
 plain()
   .then(cluster)
-  .then(() => console.log(`operations: ${count}`))
+  .then(tell)
   .catch((error) => {
     console.error(error);
     process.exit(1);
