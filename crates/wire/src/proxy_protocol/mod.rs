@@ -1,0 +1,77 @@
+//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of HAProxy): who a connection was made for, said ahead of
+//! its first byte.
+//!
+//! [`read`] finds a header of either version at the start of what came, and says how many bytes it is; [`write_v1`] and
+//! [`Writer`] make one. What is accepted is HAProxy 3.2's: version 1 with TCP4, TCP6 and UNKNOWN, version 2 with the
+//! commands LOCAL and PROXY, every address family (only internet addresses replace those of the connection) and every
+//! TLV, of which a checksum is verified and lengths are.
+//!
+//! **Limits:** a header of version 1 has at most [`V1_MAX`] bytes; one of version 2 as many as the reader is allowed.
+
+mod crc32c;
+mod read;
+mod write;
+
+use std::net::SocketAddr;
+
+pub use crc32c::crc32c;
+pub use read::{HeaderError, Tlvs, V1_MAX, fuzz_proxy_protocol, read};
+pub use write::{NoRoom, Writer, write_v1};
+
+/// The twelve bytes that a header of version 2 begins with.
+pub const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+
+/// Types of TLVs that have a meaning of their own.
+pub mod tlv {
+    /// The protocol that was negotiated by ALPN.
+    pub const ALPN: u8 = 0x01;
+    /// The host that the client asked for.
+    pub const AUTHORITY: u8 = 0x02;
+    /// A checksum of the whole header.
+    pub const CRC32C: u8 = 0x03;
+    /// Padding.
+    pub const NOOP: u8 = 0x04;
+    /// An identifier of the connection, at most 128 bytes.
+    pub const UNIQUE_ID: u8 = 0x05;
+    /// What is known of the client's TLS; it holds TLVs itself.
+    pub const SSL: u8 = 0x20;
+    /// The version of TLS, within [`SSL`].
+    pub const SSL_VERSION: u8 = 0x21;
+    /// The common name of the client's certificate, within [`SSL`].
+    pub const SSL_CN: u8 = 0x22;
+    /// The cipher, within [`SSL`].
+    pub const SSL_CIPHER: u8 = 0x23;
+    /// How the proxy's certificate was signed, within [`SSL`].
+    pub const SSL_SIG_ALG: u8 = 0x24;
+    /// How the proxy's key works, within [`SSL`].
+    pub const SSL_KEY_ALG: u8 = 0x25;
+    /// The namespace of the network.
+    pub const NETNS: u8 = 0x30;
+}
+
+/// What a header says of where the connection comes from and goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// Nothing that replaces the connection's own addresses: UNKNOWN, LOCAL, or a family that has none to offer.
+    Own,
+    /// The client's address and the one it connected to, of the same family.
+    Inet {
+        /// The client.
+        source: SocketAddr,
+        /// What it connected to.
+        destination: SocketAddr,
+    },
+}
+
+/// A header as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Its length in bytes.
+    pub len: usize,
+    /// The connection was made by the proxy on its own behalf (a check).
+    pub local: bool,
+    /// Whose it is.
+    pub addresses: Addresses,
+    /// The TLVs of version 2 as they came; well-formed.
+    pub tlvs: Tlvs,
+}
