@@ -25,6 +25,7 @@ pub mod config;
 mod context;
 mod effect;
 mod engine;
+mod errors;
 mod everything;
 mod evict;
 mod execute;
@@ -137,6 +138,8 @@ pub(crate) struct Inner {
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
     pub(crate) aside: aside::Aside,
+    /// Error replies by their code.
+    pub(crate) errors: errors::Errors,
     pub(crate) scripts: script::Scripting,
     /// The same, for threads that outlive a call.
     pub(crate) this: Weak<Inner>,
@@ -175,6 +178,7 @@ impl Store {
             sweeper: expiry::Sweeper::default(),
             compactor: compact::Compactor::default(),
             notifier: notify::Notifier::default(),
+            errors: errors::Errors::default(),
             scripts: script::Scripting::new(memory.clone()),
             memory,
             pubsub: pubsub::PubSub::default(),

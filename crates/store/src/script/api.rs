@@ -198,6 +198,7 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
                 if active.row != u16::MAX {
                     host.counts.add(active.row, Came::Rejected);
                 }
+                host.counts.error(reply.get(1..).unwrap_or_default(), 1);
                 give(lua, host_of(lua), how)
             }
             Ran::Waits => wait(lua, host_of(lua), how),
@@ -275,7 +276,12 @@ unsafe fn answer(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     // SAFETY: as `give`.
     unsafe {
         if let Some(active) = &host.active {
-            let came = if host.reply.first() == Some(&b'-') { Came::Failed } else { Came::Well };
+            let came = if let Some((b'-', line)) = host.reply.split_first() {
+                host.counts.error(line, 1);
+                Came::Failed
+            } else {
+                Came::Well
+            };
             host.counts.add(active.row, came);
         }
         give(lua, host, how)

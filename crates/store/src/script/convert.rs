@@ -249,7 +249,16 @@ unsafe fn say_table(
         }
         let top = ffi::lua_gettop(lua);
         if field(lua, host, index, Name::Err) == ffi::LUA_TSTRING {
-            out.error_bytes(to_bytes(lua, -1).unwrap_or_default());
+            let text = to_bytes(lua, -1).unwrap_or_default();
+            out.error_bytes(text);
+            let is_counted =
+                field(lua, host, index, Name::Counted) != ffi::LUA_TNIL && ffi::lua_toboolean(lua, -1) != 0;
+            match depth {
+                // The reply as a whole is counted where it is sent.
+                0 if is_counted => host.counts.error(text, -1),
+                1.. if !is_counted => host.counts.error(text, 1),
+                _ => {}
+            }
             return ffi::lua_settop(lua, top);
         }
         if field(lua, host, index, Name::Ok) == ffi::LUA_TSTRING {

@@ -1,11 +1,13 @@
-//! How often scripts call commands, for INFO commandstats.
+//! How often scripts call commands, for INFO commandstats, and which errors they got, for INFO errorstats.
 //!
 //! An interpreter counts for itself and adds to the sums at each script's end, so scripts that run at the same time do not
 //! write to the same lines at each command. What one that still runs has called is not in the sums.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::catalogue::Numbered;
+use crate::errors::{Errors, code_of};
 
 /// Calls, those that were refused before they ran, and those that ran and failed.
 pub(crate) type Figures = [u64; 3];
@@ -23,11 +25,17 @@ pub(crate) struct Counts {
     rows: Box<[[u32; 3]]>,
     /// Rows with a number above zero.
     touched: Vec<u16>,
+    /// Error replies by their code: those that commands gave, less the one that became the script's own reply, which is
+    /// counted with it, and those within that reply.
+    errors: RefCell<Vec<(Box<[u8]>, i64)>>,
 }
+
+/// Codes that one script is known to have got.
+const CODES_MAX: usize = 16;
 
 impl Counts {
     pub(crate) fn new() -> Counts {
-        Counts { rows: vec![[0; 3]; Numbered::count()].into(), touched: Vec::new() }
+        Counts { rows: vec![[0; 3]; Numbered::count()].into(), touched: Vec::new(), errors: RefCell::default() }
     }
 
     /// Counts a call.
@@ -47,8 +55,25 @@ impl Counts {
         }
     }
 
+    /// Counts an error reply, or takes one back; `line` starts behind the dash.
+    pub(crate) fn error(&self, line: &[u8], by: i64) {
+        let code = code_of(line);
+        let mut errors = self.errors.borrow_mut();
+        if let Some(known) = errors.iter_mut().find(|known| *known.0 == *code) {
+            known.1 += by;
+        } else if errors.len() < CODES_MAX {
+            errors.push((code.into(), by));
+        }
+    }
+
     /// Adds what was counted to the sums, and begins again.
-    pub(crate) fn give(&mut self, sums: &Sums) {
+    pub(crate) fn give(&mut self, sums: &Sums, of_store: &Errors) {
+        for (code, count) in self.errors.get_mut().drain(..) {
+            if let Ok(count @ 1..) = u64::try_from(count) {
+                of_store.add(&code, count);
+                sums.errors.fetch_add(count, Ordering::Relaxed);
+            }
+        }
         for row in self.touched.drain(..) {
             let figures = std::mem::take(&mut self.rows[usize::from(row)]);
             for (sum, count) in sums.rows[usize::from(row)].iter().zip(figures) {
@@ -63,11 +88,17 @@ impl Counts {
 /// The sums of a store.
 pub(crate) struct Sums {
     rows: Box<[[AtomicU64; 3]]>,
+    errors: AtomicU64,
 }
 
 impl Sums {
     pub(crate) fn new() -> Sums {
-        Sums { rows: (0..Numbered::count()).map(|_| Default::default()).collect() }
+        Sums { rows: (0..Numbered::count()).map(|_| Default::default()).collect(), errors: AtomicU64::new(0) }
+    }
+
+    /// Error replies that scripts got and that were not their own.
+    pub(crate) fn error_replies(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
     }
 
     /// The figures of all rows, by number.

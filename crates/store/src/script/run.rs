@@ -300,7 +300,7 @@ impl Runs {
         let Runs { mut interpreter, coroutine, .. } = self;
         let host = interpreter.host();
         host.active = None;
-        host.counts.give(&inner.scripts.counts);
+        host.counts.give(&inner.scripts.counts, &inner.errors);
         interpreter.state.recycle(coroutine);
         inner.scripts.pool.put_away(interpreter, is_sound);
         section
@@ -360,6 +360,11 @@ impl Runs {
                     host.push_name(lua, Name::Err);
                     ffi::lua_rawget(lua, top);
                     write_plain(&mut text, lua, top + 1);
+                    host.push_name(lua, Name::Counted);
+                    ffi::lua_rawget(lua, top);
+                    if ffi::lua_toboolean(lua, -1) != 0 {
+                        host.counts.error(&text, -1);
+                    }
                     ffi::lua_settop(lua, top);
                     if text.is_empty() {
                         text.extend_from_slice(b"ERR unknown error");
@@ -434,7 +439,7 @@ impl Runs {
         let host = self.interpreter.host();
         // A wait for a key ends here, before the section does.
         host.active = None;
-        host.counts.give(&inner.scripts.counts);
+        host.counts.give(&inner.scripts.counts, &inner.errors);
         section
     }
 }

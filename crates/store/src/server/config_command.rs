@@ -94,7 +94,7 @@ pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyW
     let server = &context.worker.server;
     *server.reset_at.lock() = server.all_time();
     *server.histograms_reset_at.lock() = server.all_times();
-    server.errors.reset();
+    server.store.0.errors.reset();
     *server.store_reset_at.lock() = server.store.stats();
     out.ok();
     Outcome::Done

@@ -439,7 +439,7 @@ impl<S: Socket> Connection<S> {
     fn refuse(&mut self, error: ProtocolError, output: &mut Vec<u8>) {
         let message = error.message();
         self.worker.counters.error_replies.add(1);
-        self.worker.server.errors.count(&message);
+        self.worker.server.store.0.errors.count(&message);
         if self.session.replies != Replies::Off {
             ReplyWriter::new(output, self.session.protocol).error_bytes(&message);
         }

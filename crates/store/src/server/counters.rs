@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::dispatch::INDEX;
 use crate::script::Sums;
 
@@ -110,6 +108,7 @@ impl Totals {
             sum[2] += rejected;
             sum[3] += failed;
         }
+        self.error_replies += counts.error_replies();
     }
 
     pub fn since(mut self, base: &Totals) -> Totals {
@@ -242,35 +241,6 @@ pub(super) fn times_since(mut sums: Histograms, base: &Histograms) -> Histograms
     sums
 }
 
-/// Kinds of errors remembered: as many as Redis, so that a client can't fill memory with codes of its own making.
-const ERROR_CODES_MAX: usize = 128;
-
-/// Error replies by their code, for `INFO errorstats`.
-#[derive(Debug, Default)]
-pub(super) struct Errors(Mutex<BTreeMap<String, u64>>);
-
-impl Errors {
-    /// Counts an error reply; `line` starts behind the dash.
-    pub fn count(&self, line: &[u8]) {
-        let code = line.split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default();
-        let code = String::from_utf8_lossy(code);
-        let mut all = self.0.lock();
-        if let Some(count) = all.get_mut(&*code) {
-            *count += 1;
-        } else if all.len() < ERROR_CODES_MAX {
-            all.insert(code.into_owned(), 1);
-        }
-    }
-
-    pub fn list(&self) -> Vec<(String, u64)> {
-        self.0.lock().iter().map(|(code, count)| (code.clone(), *count)).collect()
-    }
-
-    pub fn reset(&self) {
-        self.0.lock().clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,16 +284,5 @@ mod tests {
             assert_eq!(bucket(end_of(at - 1)), at);
             assert_eq!(bucket(end_of(at) - 1), at);
         }
-    }
-
-    #[test]
-    fn errors_are_counted_by_code() {
-        let errors = Errors::default();
-        errors.count(b"ERR unknown\r\n");
-        errors.count(b"ERR other\r\n");
-        errors.count(b"NOAUTH\r\n");
-        assert_eq!(errors.list(), [("ERR".to_owned(), 2), ("NOAUTH".to_owned(), 1)]);
-        errors.reset();
-        assert!(errors.list().is_empty());
     }
 }

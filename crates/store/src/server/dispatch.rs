@@ -294,9 +294,7 @@ fn judge(
 
 fn count_error(worker: &Worker, output: &[u8], before: usize) {
     worker.counters.error_replies.add(1);
-    let line = &output[before + 1..];
-    let end = line.iter().take(64).position(|byte| *byte == b'\r').unwrap_or(line.len().min(64));
-    worker.server.errors.count(&line[..end]);
+    worker.server.store.0.errors.count(&output[before + 1..]);
 }
 
 /// A command that the connection itself carries out.

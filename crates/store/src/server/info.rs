@@ -377,7 +377,7 @@ fn latencystats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn errorstats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    for (code, count) in about.server.errors.list() {
+    for (code, count) in about.server.store.0.errors.list() {
         writeln!(out, "errorstat_{code}:count={count}")?;
     }
     Ok(())

@@ -55,7 +55,7 @@ use crate::{Stats, Store, invite};
 use batch::{Batch, Exit, Half};
 use client::{Client, Clients};
 use connection::{Connection, Workspace};
-use counters::{Errors, Histograms, Totals, WorkerCounters};
+use counters::{Histograms, Totals, WorkerCounters};
 use dispatch::INDEX;
 use latency::Latency;
 use monitor::Monitors;
@@ -102,7 +102,6 @@ pub struct Server {
     /// Figures at the last CONFIG RESETSTAT.
     reset_at: Mutex<Totals>,
     store_reset_at: Mutex<Stats>,
-    errors: Errors,
     pause: Pause,
     monitors: Monitors,
     slowlog: Slowlog,
@@ -180,7 +179,6 @@ impl Server {
                 workers: Mutex::default(),
                 reset_at: Mutex::default(),
                 store_reset_at: Mutex::default(),
-                errors: Errors::default(),
                 pause: Pause::default(),
                 monitors: Monitors::default(),
                 slowlog: Slowlog::default(),

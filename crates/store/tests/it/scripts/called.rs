@@ -88,3 +88,53 @@ fn calls_are_counted_as_by_redis() {
     client.ask(&["EVAL", "redis.call('set','x',1) error('x')", "0"]);
     assert_eq!(counted(&mut client, &["set"]), ["set calls=1 rejected_calls=0 failed_calls=0"]);
 }
+
+/// Scripts that get errors, raise them, swallow them, and reply with them.
+const WITH_ERRORS: &[&str] = &[
+    "redis.pcall('get') return 1",
+    "redis.pcall('lpush','s','1') redis.pcall('lpush','s','1') return 1",
+    "return redis.pcall('lpush','s','1')",
+    "redis.call('lpush','s','1')",
+    "redis.pcall('lpush','s','1') return redis.pcall('lpush','s','1')",
+    "local swallowed = redis.pcall('lpush','s','1') error(swallowed)",
+    "pcall(redis.call,'lpush','s','1') return redis.call('get')",
+    "redis.pcall('nosuch') redis.pcall('subscribe','x') return 1",
+    "return redis.error_reply('MINE x')",
+    "return {err='MINE x'}",
+    "error({err='MINE x'})",
+    "error('x')",
+    "return {1,redis.error_reply('NESTED y'),redis.pcall('lpush','s','1'),{redis.error_reply('NESTED y')}}",
+    "redis.pcall() return 1",
+    "redis.call()",
+];
+
+#[test]
+fn errors_are_counted_as_by_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let (mut theirs, mut ours) = (Client::connect(&redis.address()), ours.connect());
+    let errors = |client: &mut Client, script: &str, in_transaction: bool| {
+        client.ask(&["SET", "s", "text"]);
+        client.ask(&["CONFIG", "RESETSTAT"]);
+        if in_transaction {
+            client.ask(&["MULTI"]);
+        }
+        client.ask(&["EVAL", script, "0"]);
+        if in_transaction {
+            client.ask(&["EXEC"]);
+        }
+        let stats = client.ask(&["INFO", "stats"]);
+        let total = stats.lines().find(|line| line.starts_with("total_error_replies")).map(str::to_owned);
+        (client.ask(&["INFO", "errorstats"]), total)
+    };
+    for script in WITH_ERRORS {
+        for in_transaction in [false, true] {
+            let redis = errors(&mut theirs, script, in_transaction);
+            assert_eq!(
+                errors(&mut ours, script, in_transaction),
+                redis,
+                "{script}, in a transaction: {in_transaction}"
+            );
+        }
+    }
+}
