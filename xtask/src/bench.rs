@@ -381,6 +381,24 @@ pub(crate) fn cpu_time_us(pid: u32) -> f64 {
         / 1000.0
 }
 
+/// Resident memory of a process.
+pub(crate) fn resident_bytes(pid: u32) -> Result<f64, String> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+    kib.map(|kib: f64| kib * 1024.0).ok_or(format!("{path} has no VmRSS"))
+}
+
+/// Keeps the calling thread on a core.
+pub(crate) fn on_core(core: usize) {
+    // SAFETY: an all-zero set is a valid one, the set outlives both calls, and 0 means the calling thread.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
 /// Hundredths of a second that the hypervisor gave to others.
 fn stolen() -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::bench::{binary, free_port, machine, median, spread, start, wait_for_port};
+use crate::report::number;
 use crate::run::{root, run};
 
 const RUNS: usize = 5;
@@ -174,13 +175,6 @@ fn open_loop(program: &str, url: &str) -> Result<f64, String> {
 
 fn wrk_answers(text: &str) -> Option<f64> {
     text.lines().find_map(|line| line.trim().split_once(" requests in ")?.0.parse().ok())
-}
-
-/// The number behind `name`, in what follows `after`.
-fn number(text: &str, after: &str, name: &str) -> Option<f64> {
-    let rest = text.split_once(after)?.1.split_once(name)?.1;
-    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
-    rest[..end].parse().ok()
 }
 
 /// CPU seconds of all children that have ended and been waited for.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use crate::bench::{Bench, Setup, busy, free_port, machine, median, spread, start_proxy, wait_for_port, wrk};
+use crate::bench::{Bench, Setup, busy, free_port, machine, median, on_core, spread, start_proxy, wait_for_port, wrk};
 use crate::run::{root, run};
 
 const RUNS: usize = 5;
@@ -49,12 +49,7 @@ pub fn logs(arguments: &[&str]) -> Result<(), String> {
 
 /// Reads until the process ends, on the core of everything that is not measured.
 fn discard(reader: &UnixDatagram) {
-    // SAFETY: an all-zero set is a valid one, the set outlives both calls, and 0 means the calling thread.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(1, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
+    on_core(1);
     let mut buffer = [0; 4096];
     while reader.recv(&mut buffer).is_ok() {}
 }

@@ -9,10 +9,11 @@ mod connection;
 mod differential;
 mod guard;
 mod http_self;
-mod idle;
 mod logs;
 mod peers;
+mod proxy;
 mod random;
+mod report;
 mod run;
 mod soak;
 mod store;
@@ -28,8 +29,8 @@ cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
 cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
-cargo xtask bench idle          memory and cost of 10,000 idle connections
 cargo xtask bench logs          what a log line costs of a request
+cargo xtask bench proxy         the proxy against haproxy; parts by name
 cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
@@ -48,8 +49,8 @@ fn main() -> ExitCode {
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
         ["bench", "guard", rest @ ..] => guard::guard(rest),
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),
-        ["bench", "idle", rest @ ..] => idle::idle(rest),
         ["bench", "logs", rest @ ..] => logs::logs(rest),
+        ["bench", "proxy", rest @ ..] => proxy::proxy(rest),
         ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),

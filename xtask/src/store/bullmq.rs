@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::process::{Child, Command, Stdio};
 
 use super::peer::{Peer, Server};
-use super::{Options, Part};
 use crate::bench::{Guard, median, spread};
+use crate::report::{Options, Part};
 use crate::run::root;
 
 /// Jobs of a queue in a run.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::peer::{Client, Peer, Server, fill};
-use super::{Options, Part};
 use crate::bench::{median, spread};
+use crate::report::{Options, Part, ratios};
 use crate::run::output;
 
 /// Connections of the load.
@@ -99,6 +99,7 @@ fn alternate(options: &Options, peers: &[Peer], loads: &[Load]) -> Result<Vec<Ve
     Ok(results)
 }
 
+/// The figures of loads by peers.
 pub(super) fn table<'n>(
     part: &mut Part,
     peers: &[Peer],
@@ -106,21 +107,7 @@ pub(super) fn table<'n>(
     results: &[Vec<Vec<f64>>],
 ) {
     let names: Vec<String> = peers.iter().map(|peer| peer.name()).collect();
-    let _ = writeln!(
-        part.text,
-        "| CPU µs per command | {} | ratio |\n|---|{}---|",
-        names.join(" | "),
-        "---|".repeat(peers.len())
-    );
-    for (name, of_load) in loads.zip(results) {
-        let cells: Vec<String> = of_load.iter().map(|values| spread(values, 3)).collect();
-        let _ = writeln!(part.text, "| {} | {} | {} |", name, cells.join(" | "), spread(&ratios(of_load), 3));
-    }
-}
-
-/// The second peer's over the first's, run by run.
-pub(super) fn ratios(of_load: &[Vec<f64>]) -> Vec<f64> {
-    of_load[0].iter().zip(&of_load[1]).map(|(first, second)| second / first).collect()
+    part.table("CPU µs per command", &names, loads, results);
 }
 
 /// SET and GET of 32 bytes.

@@ -7,9 +7,9 @@
 use std::fmt::Write as _;
 
 use super::peer::{Answer, Peer};
-use super::{Options, Part};
 use crate::bench::{median, spread};
 use crate::random::Random;
+use crate::report::{Options, Part};
 
 const KEYS: usize = 700_000;
 const LIMIT: f64 = (512 << 20) as f64;

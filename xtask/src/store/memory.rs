@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::peer::{Client, Peer, Server, fill};
-use super::{Options, Part};
 use crate::random::Random;
+use crate::report::{Options, Part};
 
 /// Numbers of keys; between them tables grow, so that the worst is among them.
 const COUNTS: [usize; 4] = [1_000_000, 1_400_000, 2_000_000, 2_800_000];

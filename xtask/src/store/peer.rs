@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::bench::{Guard, cpu_time_us, free_port, wait_for_port};
+use crate::bench::{Guard, cpu_time_us, free_port, resident_bytes, wait_for_port};
 use crate::connection::Connection;
 
 /// A kind of server.
@@ -91,10 +91,7 @@ impl Server {
 
     /// Resident memory, bytes.
     pub(super) fn resident(&self) -> Result<f64, String> {
-        let path = format!("/proc/{}/status", self.guard.id());
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        let kib = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
-        kib.map(|kib: f64| kib * 1024.0).ok_or(format!("{path} has no VmRSS"))
+        resident_bytes(self.guard.id())
     }
 
     /// A number of INFO.

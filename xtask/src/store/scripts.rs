@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::cpu::{Load, ratios, table};
+use super::cpu::{Load, table};
 use super::peer::{Peer, Server};
-use super::{Options, Part};
 use crate::bench::{median, spread};
+use crate::report::{Options, Part, ratios};
 use crate::run::output;
 
 /// The script of "Leveraging the power of Lua scripting with Dragonfly" that pushes JSON to lists and trims them: with

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::peer::{Client, Peer, Server, fill};
-use super::{Options, Part};
 use crate::random::Random;
+use crate::report::{Options, Part};
 use crate::run::run;
 
 /// Keys of the largest database, members of the largest set.

@@ -1,0 +1,123 @@
+//! CPU time: small responses with ordinary rules and a log, a connection for each request, large responses.
+
+use std::fmt::Write as _;
+use std::net::UdpSocket;
+
+use super::peer::{BOTH, Bench, CONNECTIONS, Peer, Running};
+use crate::bench::{median, on_core, spread};
+use crate::report::{Options, Part, ratios};
+
+const SECONDS: &str = "3";
+
+/// A file with five rules as nearly every file has them, and a line for each request.
+fn ordinary(bench: &Bench<'_>, log_port: u16) -> String {
+    format!(
+        "global\n    nbthread 1\n    log 127.0.0.1:{log_port} local0\n\
+         defaults\n    mode http\n    log global\n    option httplog\n    timeout client 30s\n    timeout server 30s\n    \
+         timeout connect 3s\n\
+         frontend www\n    bind 127.0.0.1:PORT\n    option forwardfor\n    acl api path_beg /api/\n    \
+         http-request deny if {{ path_beg /private /admin }}\n    http-request set-header X-Forwarded-Proto http\n    \
+         http-request set-var(txn.host) req.hdr(host),lower\n    http-request del-header X-Secret\n    \
+         http-response set-header X-Frame-Options DENY\n    use_backend api if api\n    default_backend pages\n\
+         backend api\n    server a {origin}\n\
+         backend pages\n    server p {origin}\n",
+        origin = bench.origin()
+    )
+}
+
+/// A file that only passes on.
+fn plain(bench: &Bench<'_>, option: &str) -> String {
+    format!(
+        "global\n    nbthread 1\ndefaults\n    mode http\n    {option}\n    timeout client 30s\n    timeout server 30s\n    \
+         timeout connect 3s\nlisten www\n    bind 127.0.0.1:PORT\n    server p {}\n",
+        bench.origin()
+    )
+}
+
+/// Takes log lines and throws them away, on the core of everything that is not measured.
+fn log_reader() -> Result<u16, String> {
+    let reader = UdpSocket::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    let port = reader.local_addr().map_err(|error| error.to_string())?.port();
+    std::thread::spawn(move || {
+        on_core(1);
+        let mut buffer = [0; 4096];
+        while reader.recv(&mut buffer).is_ok() {}
+    });
+    Ok(port)
+}
+
+/// CPU µs per request and rates of programs in turn: `[program][run]` each.
+type Figures = (Vec<Vec<f64>>, Vec<Vec<f64>>);
+
+fn alternate(bench: &Bench<'_>, running: &[(&str, Running)], path: &str, load: &[&str]) -> Result<Figures, String> {
+    let (mut cpu, mut rates) = (vec![Vec::new(); running.len()], vec![Vec::new(); running.len()]);
+    let connections = CONNECTIONS.to_string();
+    let arguments = [&["-c", &connections, "-d", SECONDS, "-w", "500ms"], load].concat();
+    for round in 0..bench.options.runs {
+        for ((name, program), (cpu, rates)) in running.iter().zip(cpu.iter_mut().zip(&mut rates)) {
+            let loaded = bench.load(program, path, &arguments)?;
+            println!("run {} {path} {name:<24} {:>8.0} req/s {:>8.2} µs", round + 1, loaded.rate, loaded.cpu_us);
+            cpu.push(loaded.cpu_us);
+            rates.push(loaded.rate);
+        }
+    }
+    Ok((cpu, rates))
+}
+
+fn both(bench: &Bench<'_>, text: &str) -> Result<Vec<(&'static str, Running)>, String> {
+    BOTH.iter().map(|peer| Ok((peer.name(), peer.start(bench, text)?))).collect()
+}
+
+/// `cpu`: small responses.
+pub(super) fn cpu(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("cpu", "Small responses");
+    let bench = Bench::new(options)?;
+    let running = both(&bench, &ordinary(&bench, log_reader()?))?;
+    let _ = writeln!(
+        part.text,
+        "{CONNECTIONS} connections, {SECONDS} s a run; five rules, two ACLs, `option forwardfor` and `option httplog` to \
+         a UDP socket.\n"
+    );
+    let mut results = Vec::new();
+    let cases: [(&str, &[&str], f64); 2] =
+        [("keep-alive", &[], 0.8), ("a new connection for each request", &["--no-keep-alive"], 0.9)];
+    for (name, load, wanted) in cases {
+        let (cpu, rates) = alternate(&bench, &running, "/fast", load)?;
+        let rate: Vec<String> = rates.iter().map(|rates| spread(rates, 0)).collect();
+        let _ = writeln!(part.text, "Requests a second, {name}: {}.\n", rate.join(" and "));
+        part.goal(
+            &format!("CPU per request, {name}, ours / haproxy's"),
+            &format!("≤ {wanted}"),
+            median(&ratios(&cpu)),
+            |ratio| ratio <= wanted,
+        );
+        results.push(cpu);
+    }
+    let columns = BOTH.map(|peer| peer.name().to_owned());
+    part.table("CPU µs per request", &columns, cases.iter().map(|case| case.0), &results);
+    Ok(part)
+}
+
+/// `large`: responses of 1 MiB.
+pub(super) fn large(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("large", "Large responses");
+    let bench = Bench::new(options)?;
+    let running = vec![
+        ("haproxy", Peer::Haproxy.start(&bench, &plain(&bench, ""))?),
+        ("haproxy, splice-response", Peer::Haproxy.start(&bench, &plain(&bench, "option splice-response"))?),
+        ("sluicegate", Peer::Ours.start(&bench, &plain(&bench, ""))?),
+    ];
+    let (cpu, rates) = alternate(&bench, &running, "/bytes/1048576", &[])?;
+    let _ = writeln!(
+        part.text,
+        "Responses of 1 MiB, {CONNECTIONS} connections.\n\n| | CPU µs per MiB | MiB/s |\n|---|---|---|"
+    );
+    for ((name, _), (cpu, rates)) in running.iter().zip(cpu.iter().zip(&rates)) {
+        let _ = writeln!(part.text, "| {name} | {} | {} |", spread(cpu, 0), spread(rates, 0));
+    }
+    for (index, other) in ["haproxy's", "haproxy's with splice"].into_iter().enumerate() {
+        let ratio: Vec<f64> = cpu[2].iter().zip(&cpu[index]).map(|(ours, theirs)| ours / theirs).collect();
+        part.goal(&format!("CPU per byte, ours / {other}"), "≤ 0.9", median(&ratio), |ratio| ratio <= 0.9);
+    }
+    Ok(part)
+}

@@ -1,0 +1,29 @@
+//! The proxy against Debian's haproxy: CPU time, latency, memory, tables, files.
+//!
+//! Both programs run with one thread on core 0; the load and the origin share core 1, in alternating runs. The figure
+//! is the program's CPU time per request where the load is the limit, as it is with two fast proxies.
+
+mod cpu;
+mod idle;
+mod lists;
+mod peer;
+mod tail;
+
+use crate::report::{Measure, Report};
+
+const PROXY: Report = Report { name: "proxy", title: "The proxy", parts: PARTS };
+
+const PARTS: &[Measure] = &[
+    ("cpu", cpu::cpu),
+    ("large", cpu::large),
+    ("tail", tail::tail),
+    ("idle", idle::idle),
+    ("tables", lists::tables),
+    ("servers", lists::servers),
+    ("check", lists::check),
+];
+
+/// `bench proxy [PART…] [--runs N] [--profile NAME] [--write]`.
+pub fn proxy(arguments: &[&str]) -> Result<(), String> {
+    PROXY.measure(arguments)
+}

@@ -1,0 +1,152 @@
+//! The two programs with the same file, the origin behind them, and the load before them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::bench::{Guard, cpu_time_us, free_port, start, wait_for_port};
+use crate::report::{Options, number};
+use crate::run::output;
+
+/// Connections of the load.
+pub(super) const CONNECTIONS: u32 = 40;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Haproxy,
+    Ours,
+}
+
+/// In the order of the columns.
+pub(super) const BOTH: [Peer; 2] = [Peer::Haproxy, Peer::Ours];
+
+impl Peer {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Peer::Haproxy => "haproxy",
+            Peer::Ours => "sluicegate",
+        }
+    }
+
+    /// Starts it on core 0 with a file that listens on the port of `PORT`; see [`Bench::file`].
+    pub(super) fn start(self, bench: &Bench<'_>, text: &str) -> Result<Running, String> {
+        let port = free_port()?;
+        let path = bench.file(&text.replace("PORT", &port.to_string()))?;
+        let file = path.display().to_string();
+        let guard = match self {
+            Peer::Haproxy => start(0, "/usr/sbin/haproxy", &["-db", "-q", "-f", &file])?,
+            Peer::Ours => start(0, &bench.options.program.display().to_string(), &["run", &file])?,
+        };
+        wait_for_port(port).map_err(|error| format!("{}: {error}", self.name()))?;
+        Ok(Running { guard, port })
+    }
+}
+
+/// A program that serves.
+pub(super) struct Running {
+    guard: Guard,
+    pub(super) port: u16,
+}
+
+impl Running {
+    pub(super) fn id(&self) -> u32 {
+        self.guard.id()
+    }
+
+    /// CPU time since its start, µs.
+    pub(super) fn cpu_us(&self) -> f64 {
+        cpu_time_us(self.guard.id())
+    }
+}
+
+/// The origin, and a directory for files.
+pub(super) struct Bench<'o> {
+    pub(super) options: &'o Options,
+    directory: PathBuf,
+    _origin: Guard,
+    pub(super) origin_port: u16,
+}
+
+impl<'o> Bench<'o> {
+    pub(super) fn new(options: &'o Options) -> Result<Bench<'o>, String> {
+        let directory = std::env::temp_dir().join(format!("sluicegate-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        let origin_port = free_port()?;
+        let listen = format!("127.0.0.1:{origin_port}");
+        let origin = start(1, &options.program.display().to_string(), &["origin", "--listen", &listen])?;
+        wait_for_port(origin_port)?;
+        Ok(Bench { options, directory, _origin: origin, origin_port })
+    }
+
+    /// Where a server of a file is.
+    pub(super) fn origin(&self) -> String {
+        format!("127.0.0.1:{}", self.origin_port)
+    }
+
+    /// Writes a file.
+    pub(super) fn file(&self, text: &str) -> Result<PathBuf, String> {
+        let path = self.directory.join("bench.cfg");
+        std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Puts load on a program: a path or URL and options of `sluicegate bench http`.
+    pub(super) fn load(&self, running: &Running, path: &str, arguments: &[&str]) -> Result<Loaded, String> {
+        let program = self.options.program.display().to_string();
+        let url = format!("http://127.0.0.1:{}{path}", running.port);
+        let before = running.cpu_us();
+        let mut words = vec!["-c", "1", &program, "bench", "http", "--json"];
+        words.extend(arguments);
+        words.push(&url);
+        let text = output("taskset", &words).ok_or(format!("the load on {path} failed"))?;
+        let cpu_us = running.cpu_us() - before;
+        let field = |after: &str, name: &str| {
+            number(&text, after, name).ok_or_else(|| format!("the report of the load has no {name}:\n{text}"))
+        };
+        let answered = field("\"requests\"", "\"answered\": ")?;
+        let classes = ["\"4xx\": ", "\"5xx\": "].map(|class| field("\"status_classes\"", class));
+        let refused: f64 = classes.into_iter().sum::<Result<f64, String>>()?;
+        if answered < 1.0 || refused > 0.0 || field("\"requests\"", "\"failed\": ")? > 0.0 {
+            return Err(format!("requests of {path} failed, or were refused:\n{text}"));
+        }
+        Ok(Loaded {
+            rate: field("\"warmup\"", "\"answered_per_s\": ")?,
+            cpu_us: cpu_us / (answered + field("\"warmup\"", "\"answered\": ")?),
+            p50_ms: field("\"latency_us\"", "\"p50\": ")? / 1000.0,
+            p99_ms: field("\"latency_us\"", "\"p99\": ")? / 1000.0,
+            p999_ms: field("\"latency_us\"", "\"p99_9\": ")? / 1000.0,
+        })
+    }
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What a run of the load showed.
+pub(super) struct Loaded {
+    /// Answers a second.
+    pub(super) rate: f64,
+    /// The program's CPU time per request.
+    pub(super) cpu_us: f64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+    pub(super) p999_ms: f64,
+}
+
+/// Seconds by the clock that a program takes to check a file, on core 0.
+pub(super) fn check_s(peer: Peer, bench: &Bench<'_>, file: &Path) -> Result<f64, String> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]);
+    match peer {
+        Peer::Haproxy => command.args(["/usr/sbin/haproxy", "-q", "-c", "-f"]),
+        Peer::Ours => command.arg(&bench.options.program).arg("check"),
+    };
+    let started = std::time::Instant::now();
+    let result = command.arg(file).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    match result.status.success() {
+        true => Ok(started.elapsed().as_secs_f64()),
+        false => Err(format!("{} refuses the file:\n{}", peer.name(), String::from_utf8_lossy(&result.stderr))),
+    }
+}

@@ -1,0 +1,158 @@
+//! Reports of many parts: each part can be asked for by its name, and `--write` replaces its section of the page under
+//! `docs/benchmarks`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use crate::bench::{machine, release, spread};
+use crate::run::{root, run};
+
+const RUNS: usize = 9;
+
+/// A report: its parts, and the page that keeps it.
+pub(crate) struct Report {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) parts: &'static [Measure],
+}
+
+/// A part of the report.
+pub(crate) struct Part {
+    name: &'static str,
+    title: &'static str,
+    pub(crate) text: String,
+    goals: String,
+}
+
+impl Part {
+    pub(crate) fn new(name: &'static str, title: &'static str) -> Part {
+        Part { name, title, text: String::new(), goals: String::new() }
+    }
+
+    /// A goal, and whether it is met.
+    pub(crate) fn goal(&mut self, goal: &str, wanted: &str, value: f64, is_met: impl Fn(f64) -> bool) {
+        let verdict = if is_met(value) { "met" } else { "**missed**" };
+        println!("{goal}: {value:.3} (wanted {wanted}): {verdict}");
+        let _ = writeln!(self.goals, "| {goal} | {wanted} | {value:.3} | {verdict} |");
+    }
+
+    /// Figures `[row][column][run]`, with what the second column is of the first.
+    pub(crate) fn table<'n>(
+        &mut self,
+        what: &str,
+        columns: &[String],
+        rows: impl Iterator<Item = &'n str>,
+        results: &[Vec<Vec<f64>>],
+    ) {
+        let heads = columns.join(" | ");
+        let _ = writeln!(self.text, "| {what} | {heads} | ratio |\n|---|{}---|", "---|".repeat(columns.len()));
+        for (name, of_row) in rows.zip(results) {
+            let cells: Vec<String> = of_row.iter().map(|values| spread(values, 3)).collect();
+            let _ = writeln!(self.text, "| {name} | {} | {} |", cells.join(" | "), spread(&ratios(of_row), 3));
+        }
+    }
+
+    fn render(&self, report: &Report) -> String {
+        let mut text = format!("## {}\n\n{}\n\n{}", self.title, report.command_of(self.name), self.text);
+        if !self.goals.is_empty() {
+            let _ = write!(text, "\n| goal | wanted | measured | |\n|---|---|---|---|\n{}", self.goals);
+        }
+        text
+    }
+}
+
+/// How a part is measured.
+pub(crate) struct Options {
+    pub(crate) runs: usize,
+    /// The program under test.
+    pub(crate) program: PathBuf,
+    /// The cargo profile that it is built by.
+    pub(crate) profile: String,
+}
+
+/// A part's name and function.
+pub(crate) type Measure = (&'static str, fn(&Options) -> Result<Part, String>);
+
+impl Report {
+    pub(crate) fn measure(&self, arguments: &[&str]) -> Result<(), String> {
+        let mut options = Options { runs: RUNS, program: PathBuf::new(), profile: "release".into() };
+        let (mut wanted, mut write) = (Vec::new(), false);
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                "--runs" => {
+                    options.runs = words.next().and_then(|word| word.parse().ok()).ok_or("--runs wants a number")?
+                }
+                "--profile" => options.profile = (*words.next().ok_or("--profile wants a name")?).to_owned(),
+                "--write" => write = true,
+                name if self.parts.iter().any(|part| part.0 == name) => wanted.push(name),
+                other => {
+                    let names: Vec<&str> = self.parts.iter().map(|part| part.0).collect();
+                    return Err(format!("unknown: {other}; the parts are {}", names.join(", ")));
+                }
+            }
+        }
+        run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate"])?;
+        options.program = release().with_file_name(&options.profile).join("sluicegate");
+        let mut parts = Vec::new();
+        for (name, measure) in self.parts {
+            if wanted.is_empty() || wanted.contains(name) {
+                println!("--- {name}");
+                let mut part = measure(&options)?;
+                if options.runs != RUNS {
+                    part.text = format!("{} alternating runs.\n\n{}", options.runs, part.text);
+                }
+                // At once, so that a part that fails later takes nothing along.
+                if write {
+                    self.replace(&part)?;
+                }
+                parts.push(part);
+            }
+        }
+        parts.iter().for_each(|part| println!("\n{}", part.render(self)));
+        Ok(())
+    }
+
+    /// The line that says how a section is measured.
+    fn command_of(&self, part: &str) -> String {
+        format!("`cargo xtask bench {} {part}`", self.name)
+    }
+
+    /// Puts the section that was measured into the page, in the order of the parts, and leaves the others.
+    fn replace(&self, part: &Part) -> Result<(), String> {
+        let path = root().join(format!("docs/benchmarks/{}.md", self.name));
+        let old = std::fs::read_to_string(&path).unwrap_or_default();
+        let mut sections: Vec<(String, String)> = Vec::new();
+        for section in old.split("\n## ").skip(1) {
+            let title = section.lines().next().unwrap_or_default().to_owned();
+            sections.push((title, format!("## {}\n", section.trim_end())));
+        }
+        let text = part.render(self);
+        match sections.iter_mut().find(|(title, _)| title == part.title) {
+            Some(section) => section.1 = text,
+            None => sections.push((part.title.to_owned(), text)),
+        }
+        sections.sort_by_key(|(_, text)| self.parts.iter().position(|(name, _)| text.contains(&self.command_of(name))));
+        let mut page = format!(
+            "# {}\n\n`cargo xtask bench {} --write`\n\n{}\n\n{RUNS} alternating runs unless a section says otherwise; \
+         medians (lowest–highest). The server has core 0, the load core 1. CPU time is the server's, from the scheduler.\n",
+            self.title,
+            self.name,
+            machine()
+        );
+        sections.iter().for_each(|(_, text)| page += &format!("\n{}\n", text.trim_end()));
+        std::fs::write(&path, page).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+/// The second column's over the first's, run by run.
+pub(crate) fn ratios(of_row: &[Vec<f64>]) -> Vec<f64> {
+    of_row[0].iter().zip(&of_row[1]).map(|(first, second)| second / first).collect()
+}
+
+/// The number behind `name`, in what follows `after`; of the load generators' JSON.
+pub(crate) fn number(text: &str, after: &str, name: &str) -> Option<f64> {
+    let rest = text.split_once(after)?.1.split_once(name)?.1;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
+    rest[..end].parse().ok()
+}
