@@ -1,7 +1,7 @@
 //! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of HAProxy): who a connection was made for, said ahead of
 //! its first byte.
 //!
-//! [`read`] finds a header of either version at the start of what came, and says how many bytes it is; [`write_v1`] and
+//! [`read()`] finds a header of either version at the start of what came, and says how many bytes it is; [`write_v1`] and
 //! [`Writer`] make one. What is accepted is HAProxy 3.2's: version 1 with TCP4, TCP6 and UNKNOWN, version 2 with the
 //! commands LOCAL and PROXY, every address family (only internet addresses replace those of the connection) and every
 //! TLV, of which a checksum is verified and lengths are.
