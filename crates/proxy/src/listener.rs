@@ -317,6 +317,13 @@ pub struct Listener {
     putting_aside: Mutex<()>,
 }
 
+impl Listener {
+    /// `accept-proxy`.
+    pub fn accepts_header(&self) -> bool {
+        self.proxy.config.binds[self.bind].accept_proxy
+    }
+}
+
 /// A listener with the sockets that accept for it.
 pub struct Bound {
     /// The listener.

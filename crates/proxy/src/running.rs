@@ -17,7 +17,7 @@ use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::rule::{CompileError, ProxyRules};
 use crate::sample::FetchScope;
-use crate::server::{BackendShared, IdleConnections, ServerRun, build_backend};
+use crate::server::{BackendShared, Headers, IdleConnections, ServerRun, build_backend};
 use crate::stick::Table;
 
 /// The stores and engines that rules and scripts may name.
@@ -79,9 +79,15 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         let rules = ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref(), &directory);
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
         let log = ProxyLog::compile(&proxy.logging, &parts.engines, scope);
-        match (rules, log) {
-            (Ok(rules), Ok(log)) => proxies.push(build_proxy(ProxyId(index as u32), proxy, rules, log, &directory)),
-            (rules, log) => errors.extend(rules.err().into_iter().chain(log.err()).flatten()),
+        let headers = Headers::compile(proxy, &parts.engines, scope);
+        match (rules, log, headers) {
+            (Ok(rules), Ok(log), Ok(headers)) => {
+                let id = ProxyId(index as u32);
+                proxies.push(build_proxy(id, proxy, (rules, log, headers), &directory));
+            }
+            (rules, log, headers) => {
+                errors.extend(rules.err().into_iter().chain(log.err()).chain(headers.err()).flatten());
+            }
         }
     }
     if !errors.is_empty() {
@@ -130,8 +136,7 @@ fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
 fn build_proxy(
     id: ProxyId,
     config: &model::Proxy,
-    rules: ProxyRules,
-    log: ProxyLog,
+    (rules, log, headers): (ProxyRules, ProxyLog, Headers),
     directory: &Arc<Directory>,
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
@@ -140,6 +145,7 @@ fn build_proxy(
         config: Arc::new(config.clone()),
         rules,
         log,
+        headers,
         frontend: sides.frontend.clone(),
         backend: sides.backend.clone(),
         servers: sides.servers.clone(),
@@ -224,6 +230,8 @@ pub struct ProxyRun {
     pub rules: ProxyRules,
     /// What it logs, compiled.
     pub log: ProxyLog,
+    /// What connections to its servers begin with.
+    pub headers: Headers,
     /// The frontend's limits and figures; counted even where the section has no frontend side.
     pub frontend: Arc<FrontendShared>,
     /// The backend's queue, balance and figures.

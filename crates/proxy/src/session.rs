@@ -7,6 +7,8 @@
 //! A head that comes slowly occupies the session's buffer alone. `timeout http-request` runs from the acceptance or
 //! from the head's first byte until its last; between two requests `timeout http-keep-alive` does.
 
+mod handshake;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +29,7 @@ use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
 use crate::stream::{Active, Buffer, Fault, Invalid, Socket, Timer, tcp};
 use crate::worker::{SessionPlace, Worker};
+pub use handshake::{HandshakeError, Proxied};
 
 /// How long, and how much, a client that was answered early may go on sending before it is closed.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
@@ -43,6 +46,8 @@ pub(crate) struct Session {
     pub(crate) tracked: Tracked,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) local: Option<SocketAddr>,
+    /// What its PROXY protocol header said, if it sent one; `peer` and `local` are then what that says.
+    pub(crate) proxied: Option<Rc<Proxied>>,
     pub(crate) accepted: Instant,
     /// When something last moved, as far as a clock was read for it: an idle connection is waited for since then.
     pub(crate) last_active: Instant,
@@ -69,6 +74,7 @@ impl Session {
             tracked: Tracked::default(),
             peer,
             local,
+            proxied: None,
             accepted,
             last_active: accepted,
             requests: 0,
@@ -180,9 +186,8 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         counters.conn_tot.add(1);
         counters.conn_rate.add(now, 1);
         let rules = &session.frontend().rules;
-        if (!rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty())
-            && !Box::pin(admit(&mut session)).await
-        {
+        let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
+        if (rules || session.listener().accepts_header()) && !Box::pin(admit(&mut session)).await {
             return;
         }
         session.frontend().frontend.figures.at(index).session(now);
@@ -197,28 +202,39 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     }
 }
 
-/// Runs `tcp-request connection` and `tcp-request session`; `false`: the connection is refused.
+/// Runs `tcp-request connection`, reads the PROXY protocol header if there is to be one, and runs `tcp-request
+/// session`; `false`: the connection is refused.
 async fn admit(session: &mut Session) -> bool {
+    let Some(expects_header) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
+    if (expects_header || session.listener().accepts_header()) && !handshake::receive(session).await {
+        return false;
+    }
+    run_rules(session, Hook::TcpRequestSession).await.is_some()
+}
+
+/// Runs the rules of a connection; `None`: it is refused. Says whether they expect a PROXY protocol header.
+async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
+    let frontend = session.frontend().clone();
+    let worker = session.worker().clone();
+    let counters = frontend.frontend.figures.at(worker.index);
+    let (list, refused) = match hook {
+        Hook::TcpRequestConnection => (&frontend.rules.tcp_request_connection, &counters.dcon),
+        _ => (&frontend.rules.tcp_request_session, &counters.dses),
+    };
+    if list.is_empty() {
+        return Some(false);
+    }
     let mut stream = Active::take(session);
     // A connection is not a stream yet: it has no unique id.
     stream.cx.making_unique_id.set(true);
-    let worker = session.worker().clone();
-    let (frontend, rules) = (&session.frontend().frontend, &session.frontend().rules);
-    let counters = frontend.figures.at(worker.index);
-    let sets = [
-        (&rules.tcp_request_connection, Hook::TcpRequestConnection, &counters.dcon),
-        (&rules.tcp_request_session, Hook::TcpRequestSession, &counters.dses),
-    ];
-    let mut admitted = true;
-    for (rules, hook, refused) in sets {
-        if !matches!(rule::run(rules, hook, &mut stream.cx, &worker).await, Verdict::Continue) {
-            refused.add(1);
-            admitted = false;
-            break;
-        }
-    }
+    let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
+    let expects_header = stream.cx.expects_header;
     stream.finish(session);
-    admitted
+    if !matches!(verdict, Verdict::Continue) {
+        refused.add(1);
+        return None;
+    }
+    Some(expects_header)
 }
 
 /// What waiting for a request gave.

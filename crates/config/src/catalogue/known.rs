@@ -57,14 +57,14 @@ pub const PROXY: &[&str] = &[
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
     "rspdeny", "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt",
     "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout", "stats", "tcp-check",
-    "tcp-request expect-proxy", "timeout client-hs", "timeout mail", "transparent",
+    "timeout mail", "transparent",
     "use-fcgi-app",
 ];
 
 /// Options of `bind`.
 #[rustfmt::skip]
 pub const BIND_OPTIONS: &[&str] = &[
-    "accept-netscaler-cip", "accept-proxy", "allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file",
+    "accept-netscaler-cip", "allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file",
     "ca-sign-pass", "ca-verify-file", "cc", "ciphers", "ciphersuites", "client-sigalgs", "crl-file", "crt",
     "crt-ignore-err", "crt-list", "curves", "default-crt", "defer-accept", "ecdhe", "ech", "expose-fd",
     "force-sslv3", "force-strict-sni", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
@@ -92,12 +92,12 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "crt", "curves", "error-limit", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
     "guid", "idle-ping", "init-addr", "init-state", "log-bufsize", "log-proto", 
     "namespace", "no-agent-check", "no-check-send-proxy", "no-check-sni-auto", "no-check-ssl",
-    "no-renegotiate", "no-send-proxy", "no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn",
+    "no-renegotiate", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn",
     "no-sni-auto", "no-ssl", "no-ssl-reuse", "no-sslv3", "no-tfo", "no-tls-tickets", "no-tlsv10", "no-tlsv11",
     "no-tlsv12", "no-tlsv13", "npn", "observe", "on-error", "on-marked-down", "on-marked-up",
-    "pool-conn-name", "proto", "proxy-v2-options", "redir",
-    "renegotiate", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", "send-proxy", "send-proxy-v2",
-    "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "set-proxy-v2-tlv-fmt", "shard", "sigalgs", "sni",
+    "pool-conn-name", "proto", "redir",
+    "renegotiate", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers",
+    "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
     "sni-auto", "socks4", "source", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick", "strict-maxconn",
     "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "track", "usesrc", "verify", "verifyhost", "ws",
 ];
@@ -112,7 +112,7 @@ pub const BALANCE: &[&str] = &[
 #[rustfmt::skip]
 pub const ACTIONS: &[(&str, &[&str])] = &[
     ("tcp-request connection", &[
-        "do-log", "expect-netscaler-cip", "expect-proxy",
+        "do-log", "expect-netscaler-cip",
         "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos",
         "set-mark", "set-src", "set-src-port", "set-tos", "silent-drop",
     ]),
@@ -152,7 +152,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
 #[rustfmt::skip]
 pub const FETCHES: &[&str] = &[
     "acl", "bc_glitches", "bc_nb_streams", "bc_settings_streams_limit", "cookie", "cpu_calls", "cpu_ns_avg",
-    "cpu_ns_tot", "distcc_body", "distcc_param", "fc_glitches", "fc_nb_streams", "fc_pp_authority", "fc_pp_unique_id",
+    "cpu_ns_tot", "distcc_body", "distcc_param", "fc_glitches", "fc_nb_streams",
     "fc_settings_streams_limit", "fcgi.docroot", "fcgi.index", "fs.aborted", "fs.id", "http_auth", "http_auth_group",
     "internal.htx.data", "internal.htx.free", "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks",
     "internal.htx.size", "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname",

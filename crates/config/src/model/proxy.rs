@@ -209,6 +209,8 @@ impl RetryOn {
 pub struct Timeouts {
     /// `timeout client`.
     pub client: Option<Duration>,
+    /// `timeout client-hs`.
+    pub client_handshake: Option<Duration>,
     /// `timeout client-fin`.
     pub client_fin: Option<Duration>,
     /// `timeout connect`.
@@ -308,6 +310,8 @@ pub struct Bind {
     pub user: Option<String>,
     /// `group`/`gid` of a unix socket.
     pub group: Option<String>,
+    /// `accept-proxy`: connections begin with a PROXY protocol header.
+    pub accept_proxy: bool,
     /// Where it stands.
     pub at: Position,
 }
@@ -324,6 +328,7 @@ impl Bind {
             mode: socket.mode,
             user: socket.user.clone(),
             group: socket.group.clone(),
+            accept_proxy: false,
             at: socket.at.clone(),
         }
     }
@@ -408,10 +413,27 @@ pub struct Server {
     pub disabled: bool,
     /// `cookie VALUE`: what names it in the backend's cookie.
     pub cookie: Option<String>,
+    /// `send-proxy`, `send-proxy-v2`: connections to it begin with a PROXY protocol header.
+    pub send_proxy: Option<SendProxy>,
     /// `check` and what goes with it; `None` without `check`.
     pub check: Option<Check>,
     /// Where it stands.
     pub at: Position,
+}
+
+/// The PROXY protocol header that a server is sent ahead of a connection's first byte.
+#[derive(Clone, Debug, Default)]
+pub struct SendProxy {
+    /// Version 2; what follows is of it alone.
+    pub v2: bool,
+    /// `proxy-v2-options crc32c`: a checksum.
+    pub checksum: bool,
+    /// `proxy-v2-options unique-id`: the stream's.
+    pub unique_id: bool,
+    /// `proxy-v2-options authority`: what the client's own header said of it.
+    pub authority: bool,
+    /// `set-proxy-v2-tlv-fmt`: types and values.
+    pub tlvs: Vec<(u8, Arc<super::LogFormat>)>,
 }
 
 /// `pool-max-conn`, `pool-low-conn`, `pool-purge-delay`, `max-reuse` of a server.

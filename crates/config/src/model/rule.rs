@@ -64,6 +64,8 @@ pub enum Action {
     Track(Track),
     /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`.
     ChangeCounter(CounterChange),
+    /// `expect-proxy layer4`: a PROXY protocol header comes first.
+    ExpectProxy,
     /// `disable-l7-retry`.
     DisableL7Retry,
     /// `set-priority-class EXPRESSION`.

@@ -14,6 +14,16 @@ pub(crate) type BindOption = fn(&mut Bind, &str) -> Result<(), String>;
 
 /// Options behind a bind's addresses.
 pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
+    option(
+        "accept-proxy",
+        0,
+        "",
+        "Connections begin with a PROXY protocol header, version 1 or 2, that says whose they are; others are closed.",
+        |b, _| {
+            b.accept_proxy = true;
+            Ok(())
+        },
+    ),
     option("backlog", 1, "N", "Length of the kernel's accept queue; the frontend's maxconn by default.", |b, v| {
         b.backlog = Some(unit::integer(v, 0, i64::from(i32::MAX))? as u32);
         Ok(())
@@ -87,6 +97,7 @@ pub(crate) fn bind(line: &Line, diagnostics: &mut Diagnostics) -> Option<Bind> {
         mode: None,
         user: None,
         group: None,
+        accept_proxy: false,
         at: line.at(0),
     };
     match address::bind(line.text(1)) {

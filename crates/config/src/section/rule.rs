@@ -109,6 +109,20 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         },
     ),
     row(
+        "expect-proxy",
+        Contexts::TCP_CONNECTION,
+        "layer4",
+        "The connection begins with a PROXY protocol header, as with 'accept-proxy' of its 'bind'.",
+        |a| {
+            if a.line.text(a.next) != "layer4" {
+                a.reader.diagnostics.error(a.line.at(a.next), "'expect-proxy' expects 'layer4'");
+                return None;
+            }
+            a.next += 1;
+            Some(Action::ExpectProxy)
+        },
+    ),
+    row(
         "lua.NAME",
         HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
         "[ARG]…",

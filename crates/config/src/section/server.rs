@@ -1,5 +1,7 @@
 //! `server` and `default-server` lines (HAProxy configuration manual 5.2).
 
+mod send_proxy;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -28,6 +30,7 @@ pub(crate) struct ServerSettings {
     disabled: bool,
     cookie: Option<String>,
     non_stick: bool,
+    send_proxy: send_proxy::Settings,
     check: bool,
     inter: Duration,
     fastinter: Option<Duration>,
@@ -53,6 +56,7 @@ impl Default for ServerSettings {
             disabled: false,
             cookie: None,
             non_stick: false,
+            send_proxy: send_proxy::Settings::default(),
             check: false,
             inter: Duration::from_secs(2),
             fastinter: None,
@@ -180,6 +184,14 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.backup = false;
         Ok(())
     }),
+    option("no-send-proxy", 0, "", "Undoes a 'send-proxy' of default-server.", |s, _| {
+        s.send_proxy.v1 = false;
+        Ok(())
+    }),
+    option("no-send-proxy-v2", 0, "", "Undoes a 'send-proxy-v2' of default-server.", |s, _| {
+        s.send_proxy.v2 = false;
+        Ok(())
+    }),
     option("no-check", 0, "", "Undoes a 'check' of default-server.", |s, _| {
         s.check = false;
         Ok(())
@@ -212,10 +224,40 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.port = Some(unit::integer(v, 1, 65535)? as u16);
         Ok(())
     }),
+    option(
+        "proxy-v2-options",
+        1,
+        "OPTION[,…]",
+        "What a header of 'send-proxy-v2' has besides addresses: 'crc32c' a checksum, 'unique-id' the stream's, \
+         'authority' what the client's own header said of it.",
+        |s, v| s.send_proxy.options(v),
+    ),
     option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::integer(v, 1, 1_000_000)? as u32;
         Ok(())
     }),
+    option(
+        "send-proxy",
+        0,
+        "",
+        "Connections to the server begin with a PROXY protocol header, version 1, that says whose they are.",
+        |s, _| {
+            s.send_proxy.v1 = true;
+            Ok(())
+        },
+    ),
+    option("send-proxy-v2", 0, "", "The same with version 2.", |s, _| {
+        s.send_proxy.v2 = true;
+        Ok(())
+    }),
+    option(
+        "set-proxy-v2-tlv-fmt",
+        1,
+        "(ID) FORMAT",
+        "A TLV of a header of 'send-proxy-v2': its type, 0 to 255 or 0x00 to 0xff, and the format of its value.",
+        // It needs the reader of formats: see `send_proxy::tlv`.
+        |_, _| Ok(()),
+    ),
     option(
         "slowstart",
         1,
@@ -263,6 +305,11 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
     let mut next = start;
     while next < line.len() {
         let word = line.text(next);
+        if word.starts_with(send_proxy::TLV) {
+            send_proxy::tlv(reader, line, next, settings);
+            next += 2;
+            continue;
+        }
         let Some((row, _)) = OPTIONS.find(word, "") else {
             if is_known(known::SERVER_OPTIONS, word) {
                 reader.diagnostics.error(line.at(next), format!("'{word}' of '{keyword}' is not supported yet"));
@@ -351,6 +398,7 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         disabled: settings.disabled,
         cookie: settings.cookie,
         non_stick: settings.non_stick,
+        send_proxy: settings.send_proxy.finish(),
         check: settings.check.then_some(Check {
             inter: settings.inter,
             fastinter: settings.fastinter,

@@ -30,6 +30,7 @@ const LATER: &[&str] = &[
     "fc.timer.handshake",
     "fc.timer.total",
     "fc_mss",
+    "fc_pp_tlv",
     "req.cook_names",
     "req.timer.hdr",
     "req.timer.idle",

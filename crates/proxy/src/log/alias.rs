@@ -17,6 +17,7 @@ use super::header::{self, Clock, append_date, host_name};
 use super::line::Timers;
 use crate::counters::Figures;
 use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
+use crate::session::HandshakeError;
 use crate::stream::{LogRecord, StreamContext};
 
 /// What stands for a request line that never came.
@@ -326,6 +327,28 @@ impl<'a> RequestLine<'a> {
     fn path(&self) -> &'a [u8] {
         crate::sample::path(self.target).unwrap_or(b"")
     }
+}
+
+/// The line of a connection that ended before its first byte was looked at.
+pub(super) fn refused(cx: &StreamContext, error: HandshakeError, out: &mut Vec<u8>) {
+    let (flags, mode) = (FormatFlags::default(), FormatMode::Log);
+    client_address(cx.source, flags, mode, out);
+    out.push(b':');
+    let listener = cx.listener.as_ref();
+    let number = listener.map_or(1, |listener| i64::from(listener.id));
+    match cx.source {
+        Some(_) => client_port(cx.source, flags, out),
+        None => append_int(out, number),
+    }
+    out.extend_from_slice(b" [");
+    append_date(cx.log.accepted_at(), Clock::LocalMilliseconds, out);
+    let config = &cx.frontend.config;
+    let _ = write!(out, "] {}/", config.name);
+    match listener.and_then(|listener| config.binds.get(listener.bind)?.name.as_deref()) {
+        Some(name) => out.extend_from_slice(name.as_bytes()),
+        None => append_int(out, number),
+    }
+    let _ = write!(out, ": {error}");
 }
 
 /// The first line of `Connect from …`, which is no format of HAProxy's either.

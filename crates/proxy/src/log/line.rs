@@ -90,7 +90,7 @@ pub struct LineCode {
 
 impl LineCode {
     /// Compiles a format; every expression that can't be is added to `errors`.
-    fn compile(
+    pub(crate) fn compile(
         format: &LogFormat,
         mode: FormatMode,
         engines: &Engines,

@@ -27,6 +27,7 @@ use sluicegate_config::Config;
 use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, Position};
 use tokio::sync::Notify;
 
+use crate::session::HandshakeError;
 use crate::stream::StreamContext;
 use alias::View;
 use datagram::Peer;
@@ -240,6 +241,20 @@ impl Logger {
         if !(log.written || cx.frontend.config.options.dontlognull && silent) {
             self.line(cx, ended);
         }
+    }
+
+    /// Writes the line of a connection that ended before its first byte was looked at: by `error-log-format`, or as
+    /// HAProxy writes it without one.
+    pub fn refused(&self, cx: &StreamContext, error: HandshakeError) {
+        let config = &cx.frontend.config;
+        if config.log.is_empty() || config.options.dontlognull && error.is_silence() {
+            return;
+        }
+        if cx.frontend.log.error_line.is_some() {
+            return self.line(cx, Instant::now());
+        }
+        let severity = if config.logging.separate_errors { Severity::Error } else { Severity::Info };
+        self.render(&config.log, severity, cx, |_| {}, |out| alias::refused(cx, error, out));
     }
 
     fn line(&self, cx: &StreamContext, ended: Instant) {

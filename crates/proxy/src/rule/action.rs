@@ -48,6 +48,8 @@ pub(super) enum ActionCode {
     Track(usize, Arc<Table>),
     /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`; without a number the accumulator is it.
     ChangeCounter { slot: usize, kind: DataKind, element: u32, by: Option<u32> },
+    /// `expect-proxy`.
+    ExpectProxy,
     /// `disable-l7-retry`.
     DisableL7Retry,
     /// `set-priority-class`: the accumulator.
@@ -174,6 +176,7 @@ impl ActionCode {
                     change_counter(*slot, *kind, *element, by, cx);
                 }
             }
+            ActionCode::ExpectProxy => cx.expects_header = true,
             ActionCode::DisableL7Retry => cx.no_l7_retry = true,
             // What is no number changes nothing, one that is out of range is cut, as in HAProxy.
             ActionCode::SetPriorityClass => {

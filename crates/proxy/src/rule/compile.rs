@@ -450,6 +450,7 @@ impl Builder<'_> {
                 };
                 ActionCode::ChangeCounter { slot: change.slot, kind: change.kind, element: change.element, by }
             }
+            Action::ExpectProxy => ActionCode::ExpectProxy,
             Action::DisableL7Retry => ActionCode::DisableL7Retry,
             Action::SetPriorityClass(expr) => {
                 self.expr(expr);

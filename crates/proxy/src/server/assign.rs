@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model;
 
-use super::connection::{ConnectError, ServerConnection, connect, reuse_policy};
+use super::connection::{ConnectError, ServerConnection, connect, reuse_policy, say};
+use super::header::{Headers, Made};
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
 use super::{idle, shed_idle};
@@ -84,6 +85,7 @@ pub async fn assign_and_connect(
         proxies: &worker.running.proxies,
         worker: worker.index,
         destination: cx.destination,
+        headers: (&backend.headers, backend.headers.make(cx)),
         allow_reuse,
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,
@@ -109,6 +111,8 @@ pub(super) struct Assignment<'a> {
     pub(super) proxies: &'a [Arc<ProxyRun>],
     pub(super) worker: usize,
     pub(super) destination: Option<SocketAddr>,
+    /// What its connection begins with, by server.
+    pub(super) headers: (&'a Headers, Made),
     pub(super) allow_reuse: bool,
     /// The hash of the request's key, where `balance` asks for one.
     pub(super) hash: Option<u32>,
@@ -187,9 +191,10 @@ impl Assignment<'_> {
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
                 Ok((socket, reuses)) => {
+                    let header = self.header(&slot.server).cloned();
                     log.connect_done = Some(now);
                     note(log, Reached::Established, Some(slot.server.shared.index));
-                    return Ok(ServerConnection { socket, slot, reuses });
+                    return Ok(ServerConnection { socket, slot, reuses, header });
                 }
                 Err(error) => error,
             };
@@ -351,10 +356,10 @@ impl Assignment<'_> {
         server: &Arc<ServerRun>,
         now: &mut Instant,
     ) -> Result<(crate::stream::Socket, u32), ConnectError> {
-        let config = self.config;
+        let (config, header) = (self.config, self.header(server));
         if let Some(proven_only) =
             reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse)
-            && let Some((socket, reuses)) = idle::take(server, self.worker, proven_only)
+            && let Some((socket, reuses)) = idle::take(server, self.worker, proven_only, header.map(|header| &**header))
         {
             self.count(server, |counters| counters.reuse.add(1));
             return Ok((socket, reuses));
@@ -365,8 +370,16 @@ impl Assignment<'_> {
             connected = connect(server, self.destination, config.timeouts.connect).await;
         }
         let socket = connected?;
+        if let Some(header) = header {
+            say(&socket, header, config.timeouts.connect).await?;
+        }
         *now = Instant::now();
         Ok((socket, 0))
+    }
+
+    /// What a connection to this server begins with.
+    fn header(&self, server: &ServerRun) -> Option<&Arc<[u8]>> {
+        self.headers.0.of(server.shared.index, &self.headers.1)
     }
 
     fn backend_counters(&self) -> &Counters {

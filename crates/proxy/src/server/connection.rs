@@ -25,6 +25,8 @@ pub struct ServerConnection {
     pub(super) slot: Slot,
     /// Requests that it served before.
     pub(super) reuses: u32,
+    /// The PROXY protocol header that it began with.
+    pub(super) header: Option<Arc<[u8]>>,
 }
 
 impl ServerConnection {
@@ -47,9 +49,9 @@ impl ServerConnection {
     }
 
     pub(super) fn release_on(self, owner: &Arc<IdleConnections>, worker: usize) {
-        let ServerConnection { socket, slot, reuses } = self;
+        let ServerConnection { socket, slot, reuses, header } = self;
         if slot.server.reuse != HttpReuse::Never {
-            idle::keep(&slot.server, socket, reuses, owner, worker);
+            idle::keep(&slot.server, (socket, reuses, header), owner, worker);
         }
         drop(slot);
     }
@@ -97,6 +99,25 @@ pub(super) async fn connect_tcp(address: SocketAddr, limit: Option<Duration>) ->
     };
     stream.set_nodelay(true)?;
     Ok(Socket::Tcp(stream))
+}
+
+/// Says what comes before a connection's first byte. It is short and the connection new, so there is room for it.
+pub(super) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duration>) -> Result<(), ConnectError> {
+    let saying = async {
+        while !bytes.is_empty() {
+            match socket.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => socket.writable().await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    let said = match limit {
+        Some(limit) => tokio::time::timeout(limit, saying).await.map_err(|_| ConnectError::TimedOut)?,
+        None => saying.await,
+    };
+    said.map_err(|error| classify(&error))
 }
 
 /// The address of an abstract unix socket (`abns@`). As in HAProxy, zeros fill the name up to the length of a path, so

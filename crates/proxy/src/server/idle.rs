@@ -59,6 +59,8 @@ struct Idle {
     /// Requests that it served after its first. One is enough to know that it survives being idle (`http-reuse
     /// aggressive`).
     reuses: u32,
+    /// The PROXY protocol header that it began with.
+    header: Option<Arc<[u8]>>,
     _place: Place,
 }
 
@@ -130,17 +132,15 @@ impl IdleList {
     }
 
     /// The last one returned that lives; dead ones on the way are closed.
-    fn pop(&self, proven_only: bool) -> Option<Idle> {
+    fn pop(&self, proven_only: bool, header: Option<&[u8]>) -> Option<Idle> {
         if self.len() == 0 {
             return None;
         }
         loop {
             let candidate = {
                 let mut connections = self.connections.lock();
-                let at = match proven_only {
-                    false => connections.idle.len().checked_sub(1)?,
-                    true => connections.idle.iter().rposition(|idle| idle.reuses > 0)?,
-                };
+                let fits = |idle: &Idle| (!proven_only || idle.reuses > 0) && idle.header.as_deref() == header;
+                let at = connections.idle.iter().rposition(fits)?;
                 let candidate = connections.idle.remove(at);
                 connections.spare = connections.spare.min(connections.idle.len());
                 self.count.store(connections.idle.len() as u32, Ordering::Relaxed);
@@ -238,10 +238,15 @@ pub(super) fn clear(server: &ServerRun) {
 }
 
 /// Takes an idle connection to `server`: this worker's, or another's, which is then registered here.
-/// Says which of its requests after the first the next one is.
-pub(super) fn take(server: &ServerRun, worker: usize, proven_only: bool) -> Option<(Socket, u32)> {
+/// Only one that began with this header, or with none. Says which of its requests after the first the next one is.
+pub(super) fn take(
+    server: &ServerRun,
+    worker: usize,
+    proven_only: bool,
+    header: Option<&[u8]>,
+) -> Option<(Socket, u32)> {
     let lists = &server.shared.idle;
-    if let Some(idle) = lists[worker].pop(proven_only) {
+    if let Some(idle) = lists[worker].pop(proven_only, header) {
         return Some((idle.socket, idle.reuses + 1));
     }
     let low = server.config.pool.low;
@@ -249,7 +254,7 @@ pub(super) fn take(server: &ServerRun, worker: usize, proven_only: bool) -> Opti
         return None;
     }
     for other in (1..lists.len()).map(|step| (worker + step) % lists.len()) {
-        while let Some(idle) = lists[other].pop(proven_only) {
+        while let Some(idle) = lists[other].pop(proven_only, header) {
             // A descriptor that can't be moved is closed; the next one may do.
             if let Ok(socket) = idle.socket.adopt() {
                 return Some((socket, idle.reuses + 1));
@@ -260,14 +265,19 @@ pub(super) fn take(server: &ServerRun, worker: usize, proven_only: bool) -> Opti
 }
 
 /// Keeps a connection that may serve another request; closes it where a limit is reached or the peer has closed it.
-pub(super) fn keep(server: &Arc<ServerRun>, socket: Socket, reuses: u32, owner: &Arc<IdleConnections>, worker: usize) {
+pub(super) fn keep(
+    server: &Arc<ServerRun>,
+    (socket, reuses, header): (Socket, u32, Option<Arc<[u8]>>),
+    owner: &Arc<IdleConnections>,
+    worker: usize,
+) {
     let list = &server.shared.idle[worker];
     let pool = &server.config.pool;
     let spent = pool.max_reuse.is_some_and(|max| reuses >= max);
     let crowded = pool.max.is_some_and(|max| server.shared.idle_connections() >= max);
     let Some(delay) = pool.purge_delay.filter(|_| !spent && !crowded) else { return };
     let before = owner.open.fetch_add(1, Ordering::Relaxed);
-    let idle = Idle { socket, reuses, _place: Place(owner.clone()) };
+    let idle = Idle { socket, reuses, header, _place: Place(owner.clone()) };
     if before >= WORKER_MAX {
         return;
     }

@@ -70,6 +70,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         proxies: &[],
         worker,
         destination: None,
+        headers: (&proxy.headers, Vec::new()),
         allow_reuse,
         hash: None,
         priority: Priority::default(),

@@ -21,7 +21,7 @@ use crate::process::Process;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
-use crate::session::Session;
+use crate::session::{HandshakeError, Proxied, Session};
 use crate::stick::{Counted, Tracked};
 
 /// A stream as its rules see it.
@@ -38,6 +38,12 @@ pub struct StreamContext {
     pub source: Option<SocketAddr>,
     /// Address that the client connected to.
     pub destination: Option<SocketAddr>,
+    /// What the client's PROXY protocol header said, if it sent one.
+    pub proxied: Option<Rc<Proxied>>,
+    /// `expect-proxy`: the connection begins with such a header.
+    pub expects_header: bool,
+    /// The connection ended before its first byte was looked at.
+    pub refused: Option<HandshakeError>,
     /// The request's head; empty in TCP mode and before it is parsed.
     pub request: Message,
     /// The response's head; empty until it is parsed or made.
@@ -128,6 +134,9 @@ impl StreamContext {
             backend: None,
             source: None,
             destination: None,
+            proxied: None,
+            expects_header: false,
+            refused: None,
             request: Message::new(),
             response: Message::new(),
             in_response: false,
@@ -160,6 +169,8 @@ impl StreamContext {
         self.backend = None;
         self.source = session.peer;
         self.destination = session.local;
+        self.proxied.clone_from(&session.proxied);
+        (self.expects_header, self.refused) = (false, None);
         self.request.clear();
         self.response.clear();
         self.in_response = false;

@@ -3,6 +3,8 @@
 mod http;
 mod limits;
 mod lua;
+mod pair;
+mod proxied;
 mod rules;
 mod server;
 mod stick;

@@ -29,6 +29,7 @@ pub fn bind() -> Bind {
         mode: None,
         user: None,
         group: None,
+        accept_proxy: false,
         at: nowhere(),
     }
 }
@@ -49,6 +50,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         non_stick: false,
         disabled: false,
         cookie: None,
+        send_proxy: None,
         check: None,
         at: nowhere(),
     }

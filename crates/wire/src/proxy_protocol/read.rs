@@ -24,7 +24,7 @@ pub enum HeaderError {
     #[error("Received an invalid PROXY protocol header")]
     Invalid,
     /// Version 1 with a protocol that it does not have.
-    #[error("Received an unhandled protocol in PROXY header")]
+    #[error("Received an unhandled protocol in the PROXY protocol header")]
     Protocol,
 }
 

@@ -579,6 +579,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         r.timeout(line, |t| &mut t.check)
     }),
     timeout("timeout client", FRONT, "How long a client may be silent.", |r, line| r.timeout(line, |t| &mut t.client)),
+    timeout(
+        "timeout client-hs",
+        FRONT,
+        "How long a client may take for what precedes its first byte, a PROXY protocol header; timeout client by default.",
+        |r, line| r.timeout(line, |t| &mut t.client_handshake),
+    ),
     timeout("timeout client-fin", FRONT, "The same once one side has ended.", |r, line| {
         r.timeout(line, |t| &mut t.client_fin)
     }),

@@ -600,6 +600,12 @@ impl ProxyReader<'_> {
         reader.condition(line, start, &self.settings.acls, place)
     }
 
+    /// Reads the format of what a server is sent, which must not wait.
+    pub(crate) fn server_format(&mut self, line: &Line, index: usize) -> Option<crate::model::LogFormat> {
+        let reader = ExpressionReader { stores: self.stores, place: Place::Balance, acl: false };
+        crate::section::rule::format(&reader, line, index, self.diagnostics)
+    }
+
     fn rule(&mut self, line: &Line, start: usize, place: Place) {
         if self.context == Contexts::DEFAULTS {
             if self.settings.proxy.name.is_empty() {

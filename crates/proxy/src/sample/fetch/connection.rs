@@ -1,12 +1,14 @@
 //! Addresses, and what the kernel knows of a connection (HAProxy configuration manual 7.3.3).
 //!
-//! Nobody may change a connection's addresses yet, so `src` and `fc_src` are the same. What stands behind a descriptor
+//! `src` and `dst` are what a PROXY protocol header said, if one came, and `fc_src` and its kin what the connection has.
+//! What stands behind a descriptor
 //! (the server's addresses, round trip times) is asked of the kernel when it is fetched: one system call, and none for
 //! those who don't ask.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use sluicegate_config::catalogue::Fetch;
+use sluicegate_wire::proxy_protocol::tlv;
 
 use super::Args;
 use crate::sample::value::Value;
@@ -19,6 +21,10 @@ pub enum End {
     Source,
     /// This end of the client's connection.
     Destination,
+    /// The peer of the client's connection, whatever its header says.
+    OwnSource,
+    /// This end of the client's connection, whatever its header says.
+    OwnDestination,
     /// This end of the server's connection.
     ServerSource,
     /// The peer of the server's connection.
@@ -49,7 +55,9 @@ pub enum Connection {
     ClientVersion,
     /// `bc_http_major`.
     ServerVersion,
-    /// `fc_rcvd_proxy`: no bind accepts the PROXY protocol.
+    /// `fc_pp_authority`, `fc_pp_unique_id`, `fc_pp_tlv`.
+    Tlv(u8),
+    /// `fc_rcvd_proxy`.
     ReceivedProxy,
     /// `fc_err`, `bc_err`: a connection that rules see has no error.
     Error(Side),
@@ -70,12 +78,21 @@ impl Connection {
             Ok(Some(Connection::Tcp(side, figure, micros)))
         };
         Ok(Some(match fetch {
-            Fetch::Src | Fetch::FcSrc => Connection::Address(End::Source, Ip),
-            Fetch::SrcPort | Fetch::FcSrcPort => Connection::Address(End::Source, Port),
-            Fetch::SrcIsLocal | Fetch::FcSrcIsLocal => Connection::Address(End::Source, Local),
-            Fetch::Dst | Fetch::FcDst => Connection::Address(End::Destination, Ip),
-            Fetch::DstPort | Fetch::FcDstPort => Connection::Address(End::Destination, Port),
-            Fetch::DstIsLocal | Fetch::FcDstIsLocal => Connection::Address(End::Destination, Local),
+            Fetch::Src => Connection::Address(End::Source, Ip),
+            Fetch::SrcPort => Connection::Address(End::Source, Port),
+            Fetch::SrcIsLocal => Connection::Address(End::Source, Local),
+            Fetch::Dst => Connection::Address(End::Destination, Ip),
+            Fetch::DstPort => Connection::Address(End::Destination, Port),
+            Fetch::DstIsLocal => Connection::Address(End::Destination, Local),
+            Fetch::FcSrc => Connection::Address(End::OwnSource, Ip),
+            Fetch::FcSrcPort => Connection::Address(End::OwnSource, Port),
+            Fetch::FcSrcIsLocal => Connection::Address(End::OwnSource, Local),
+            Fetch::FcDst => Connection::Address(End::OwnDestination, Ip),
+            Fetch::FcDstPort => Connection::Address(End::OwnDestination, Port),
+            Fetch::FcDstIsLocal => Connection::Address(End::OwnDestination, Local),
+            Fetch::FcPpAuthority => Connection::Tlv(tlv::AUTHORITY),
+            Fetch::FcPpUniqueId => Connection::Tlv(tlv::UNIQUE_ID),
+            Fetch::FcPpTlv => Connection::Tlv(tlv_number(&args.text(0)?)?),
             Fetch::BcSrc => Connection::Address(End::ServerSource, Ip),
             Fetch::BcSrcPort => Connection::Address(End::ServerSource, Port),
             Fetch::BcDst => Connection::Address(End::ServerDestination, Ip),
@@ -109,6 +126,8 @@ impl Connection {
                 let address = match end {
                     End::Source => cx.source?,
                     End::Destination => cx.destination?,
+                    End::OwnSource => cx.proxied.as_ref().map_or(cx.source, |proxied| proxied.peer)?,
+                    End::OwnDestination => cx.proxied.as_ref().map_or(cx.destination, |proxied| proxied.local)?,
                     End::ServerSource => cx.sockets.server_local()?,
                     End::ServerDestination => cx.sockets.server_peer()?,
                 };
@@ -128,10 +147,16 @@ impl Connection {
                 cx.sockets.server_reused()?;
                 Value::Int(1)
             }
-            Connection::ReceivedProxy => Value::Bool(false),
+            Connection::ReceivedProxy if cx.refused.is_some() => return None,
+            Connection::ReceivedProxy => Value::Bool(cx.proxied.is_some()),
+            Connection::Tlv(kind) => Value::Str(cx.proxied.as_ref()?.tlv(*kind)?.into()),
+            Connection::Error(Side::Client) if let Some(error) = cx.refused => Value::Int(error.number()),
             Connection::Error(side) => {
                 cx.sockets.is_there(*side).then_some(())?;
                 Value::Int(0)
+            }
+            Connection::ErrorText(Side::Client) if let Some(error) = cx.refused => {
+                Value::Str(error.to_string().into_bytes().into())
             }
             Connection::ErrorText(side) => {
                 cx.sockets.is_there(*side).then_some(())?;
@@ -147,6 +172,30 @@ fn part_of(address: SocketAddr, part: Part) -> Value<'static> {
         Part::Port => Value::Int(i64::from(address.port())),
         Part::Local => Value::Bool(is_local(address.ip())),
     }
+}
+
+/// The number of a TLV that `fc_pp_tlv` names.
+fn tlv_number(name: &[u8]) -> Result<u8, String> {
+    let name = String::from_utf8_lossy(name);
+    Ok(match &*name {
+        "ALPN" => tlv::ALPN,
+        "AUTHORITY" => tlv::AUTHORITY,
+        "CRC32C" => tlv::CRC32C,
+        "NETNS" => tlv::NETNS,
+        "NOOP" => tlv::NOOP,
+        "SSL" => tlv::SSL,
+        "SSL_CIPHER" => tlv::SSL_CIPHER,
+        "SSL_CN" => tlv::SSL_CN,
+        "SSL_KEY_ALG" => tlv::SSL_KEY_ALG,
+        "SSL_SIG_ALG" => tlv::SSL_SIG_ALG,
+        "SSL_VERSION" => tlv::SSL_VERSION,
+        "UNIQUE_ID" => tlv::UNIQUE_ID,
+        number => match number.strip_prefix("0x") {
+            Some(digits) => u8::from_str_radix(digits, 16).ok(),
+            None => number.parse().ok(),
+        }
+        .ok_or_else(|| format!("'{number}' does not name a type of TLV"))?,
+    })
 }
 
 /// An address is this machine's if a socket can be bound to it, which is how HAProxy finds out, too.

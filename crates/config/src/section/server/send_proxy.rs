@@ -1,0 +1,75 @@
+//! What of the PROXY protocol a `server` line says.
+
+use std::sync::Arc;
+
+use super::ServerSettings;
+use crate::model::{LogFormat, SendProxy};
+use crate::section::proxy::ProxyReader;
+use crate::word::Line;
+
+/// How the option with a TLV's type begins.
+pub(super) const TLV: &str = "set-proxy-v2-tlv-fmt";
+
+/// Options of version 2 that tell of TLS.
+const OF_TLS: &[&str] = &["ssl", "cert-cn", "ssl-cipher", "cert-sig", "cert-key"];
+
+/// What options set so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// `send-proxy`.
+    pub(super) v1: bool,
+    /// `send-proxy-v2`, which wins.
+    pub(super) v2: bool,
+    checksum: bool,
+    unique_id: bool,
+    authority: bool,
+    tlvs: Vec<(u8, Arc<LogFormat>)>,
+}
+
+impl Settings {
+    /// Reads `proxy-v2-options`.
+    pub(super) fn options(&mut self, text: &str) -> Result<(), String> {
+        for option in text.split(',') {
+            match option {
+                "crc32c" => self.checksum = true,
+                "unique-id" => self.unique_id = true,
+                "authority" => self.authority = true,
+                _ if OF_TLS.contains(&option) => {
+                    return Err(format!("'{option}' is not supported yet: no connection is one of TLS"));
+                }
+                _ => {
+                    return Err(format!("expects crc32c, unique-id or authority, not '{option}'"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The header, if there is to be one.
+    pub(super) fn finish(self) -> Option<SendProxy> {
+        let Settings { v1, v2, checksum, unique_id, authority, tlvs } = self;
+        (v1 || v2).then_some(SendProxy { v2, checksum, unique_id, authority, tlvs })
+    }
+}
+
+/// Reads `set-proxy-v2-tlv-fmt(ID) FORMAT` at word `index`.
+pub(super) fn tlv(reader: &mut ProxyReader<'_>, line: &Line, index: usize, settings: &mut ServerSettings) {
+    let word = line.text(index);
+    let id = word.strip_prefix(TLV).and_then(|rest| rest.strip_prefix('(')?.strip_suffix(')'));
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u8::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let Some(id) = id.filter(|id| !id.starts_with('+')).and_then(number) else {
+        let error = reader.diagnostics.error(line.at(index), format!("'{word}' does not name a type of TLV"));
+        error.hint(format!("write '{TLV}(ID)', where ID is 0 to 255 or 0x00 to 0xff"));
+        return;
+    };
+    if index + 1 >= line.len() {
+        reader.diagnostics.error(line.at(index + 1), format!("'{word}' expects a format"));
+        return;
+    }
+    if let Some(format) = reader.server_format(line, index + 1) {
+        settings.send_proxy.tlvs.push((id, Arc::new(format)));
+    }
+}

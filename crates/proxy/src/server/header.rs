@@ -1,0 +1,121 @@
+//! The PROXY protocol header of connections to servers (`send-proxy`, `send-proxy-v2`).
+//!
+//! It is made anew for every request, before a server is chosen, once for all servers that are sent the same: an idle
+//! connection may serve a request only if the header that it began with is what the request would begin with, so that
+//! no client's requests travel under another one's address.
+
+use std::sync::Arc;
+
+use sluicegate_config::model::{self, SendProxy};
+use sluicegate_wire::proxy_protocol::{Writer, tlv, write_v1};
+
+use crate::log::alias::View;
+use crate::log::line::LineCode;
+use crate::log::unique_id;
+use crate::rule::CompileError;
+use crate::running::Engines;
+use crate::sample::{FetchScope, FormatMode};
+use crate::stream::StreamContext;
+
+/// The headers of a backend.
+#[derive(Default)]
+pub struct Headers {
+    /// Each of its own kind.
+    codes: Vec<HeaderCode>,
+    /// The kind of each server; empty where no server has any.
+    of_server: Box<[Option<usize>]>,
+}
+
+struct HeaderCode {
+    config: SendProxy,
+    tlvs: Vec<(u8, LineCode)>,
+}
+
+/// The headers that one request would begin with, by [`Headers::of_server`].
+pub(super) type Made = Vec<Arc<[u8]>>;
+
+impl Headers {
+    /// Compiles a backend's.
+    pub fn compile(
+        proxy: &model::Proxy,
+        engines: &Engines,
+        scope: FetchScope<'_>,
+    ) -> Result<Headers, Vec<CompileError>> {
+        let mut headers = Headers::default();
+        if proxy.servers.iter().all(|server| server.send_proxy.is_none()) {
+            return Ok(headers);
+        }
+        let mut errors = Vec::new();
+        let mut of_server = Vec::with_capacity(proxy.servers.len());
+        for server in &proxy.servers {
+            let Some(config) = &server.send_proxy else {
+                of_server.push(None);
+                continue;
+            };
+            let known = headers.codes.iter().position(|code| is_same(&code.config, config));
+            of_server.push(Some(known.unwrap_or(headers.codes.len())));
+            if known.is_none() {
+                let tlvs = config.tlvs.iter().map(|(kind, format)| {
+                    (*kind, LineCode::compile(format, FormatMode::Http, engines, scope, &mut errors))
+                });
+                let tlvs = tlvs.collect();
+                headers.codes.push(HeaderCode { config: config.clone(), tlvs });
+            }
+        }
+        headers.of_server = of_server.into();
+        if errors.is_empty() { Ok(headers) } else { Err(errors) }
+    }
+
+    /// The headers of a request.
+    pub(super) fn make(&self, cx: &StreamContext) -> Made {
+        self.codes.iter().map(|code| code.make(cx)).collect()
+    }
+
+    /// Which of them a server is sent.
+    pub(super) fn of<'a>(&self, server: usize, made: &'a Made) -> Option<&'a Arc<[u8]>> {
+        made.get((*self.of_server.get(server)?)?)
+    }
+}
+
+/// A type of TLV and the format of its value.
+type TlvFormat = (u8, Arc<model::LogFormat>);
+
+/// Two servers' options come to the same header. Formats are the same where they come from one `default-server`.
+fn is_same(one: &SendProxy, other: &SendProxy) -> bool {
+    let flags = |options: &SendProxy| (options.v2, options.checksum, options.unique_id, options.authority);
+    let same = |(one, other): (&TlvFormat, &TlvFormat)| one.0 == other.0 && Arc::ptr_eq(&one.1, &other.1);
+    flags(one) == flags(other) && one.tlvs.len() == other.tlvs.len() && one.tlvs.iter().zip(&other.tlvs).all(same)
+}
+
+impl HeaderCode {
+    /// A TLV that does not fit is left out.
+    fn make(&self, cx: &StreamContext) -> Arc<[u8]> {
+        let mut out = Vec::new();
+        if !self.config.v2 {
+            write_v1(cx.source, cx.destination, &mut out);
+            return out.into();
+        }
+        let mut writer = Writer::new(cx.source, cx.destination);
+        for (kind, format) in &self.tlvs {
+            let mut value = Vec::new();
+            format.render(&View::running(cx), &mut value);
+            let _ = writer.tlv(*kind, &value);
+        }
+        if self.config.checksum {
+            writer.checksum();
+        }
+        let authority = || cx.proxied.as_ref()?.tlv(tlv::AUTHORITY);
+        if self.config.authority
+            && let Some(authority) = authority()
+        {
+            let _ = writer.tlv(tlv::AUTHORITY, &authority);
+        }
+        if self.config.unique_id
+            && let Some(id) = unique_id(cx)
+        {
+            let _ = writer.tlv(tlv::UNIQUE_ID, id);
+        }
+        writer.finish(&mut out);
+        out.into()
+    }
+}

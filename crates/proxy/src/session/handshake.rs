@@ -1,0 +1,177 @@
+//! What precedes a client's first byte: a PROXY protocol header (`accept-proxy`, `expect-proxy`).
+//!
+//! As in HAProxy it has `timeout client-hs`, or `timeout client`, from the acceptance on; a connection without a header
+//! is closed, with a line in the log and without being counted as a session. A header that comes in pieces is waited
+//! for, where HAProxy closes the connection.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Poll;
+
+use sluicegate_wire::proxy_protocol::{Addresses, Header, HeaderError, Tlvs, read, tlv};
+
+use super::Session;
+use crate::stream::Active;
+
+/// What a client's PROXY protocol header said, and what was known before.
+#[derive(Debug)]
+pub struct Proxied {
+    /// The peer of the connection.
+    pub peer: Option<SocketAddr>,
+    /// This end of the connection.
+    pub local: Option<SocketAddr>,
+    /// What the header says besides addresses.
+    pub tlvs: Tlvs,
+}
+
+impl Proxied {
+    /// The value of a TLV, or of all that there are of it in a row; those about TLS stand within another one.
+    pub fn tlv(&self, kind: u8) -> Option<Vec<u8>> {
+        let mut found: Option<Vec<u8>> = None;
+        for (other, value) in self.tlvs.iter() {
+            if other == kind {
+                found.get_or_insert_default().extend_from_slice(value);
+            }
+            if other == tlv::SSL
+                && (tlv::SSL_VERSION..=tlv::SSL_KEY_ALG).contains(&kind)
+                && let Some(value) = within(value, kind)
+            {
+                found.get_or_insert_default().extend_from_slice(value);
+            }
+        }
+        found
+    }
+}
+
+/// A TLV within the one about TLS, behind a byte and a number.
+fn within(ssl: &[u8], kind: u8) -> Option<&[u8]> {
+    let mut rest = ssl.get(5..)?;
+    while let [other, high, low, behind @ ..] = rest {
+        let (value, next) = behind.split_at_checked(usize::from(u16::from_be_bytes([*high, *low])))?;
+        if *other == kind {
+            return Some(value);
+        }
+        rest = next;
+    }
+    None
+}
+
+/// Why a connection ended before its first byte was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// The client left without a word.
+    #[error("Connection closed while waiting for PROXY protocol header")]
+    Empty,
+    /// The connection broke.
+    #[error("Connection error while waiting for PROXY protocol header")]
+    Abort,
+    /// The header came too late.
+    #[error("Timeout while waiting for PROXY protocol header")]
+    Timeout,
+    /// The client left in the middle of it.
+    #[error("Truncated PROXY protocol header received")]
+    Truncated,
+    /// It is none.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+}
+
+impl HandshakeError {
+    /// HAProxy's number (`fc_err`).
+    pub fn number(self) -> i64 {
+        match self {
+            HandshakeError::Empty => 11,
+            HandshakeError::Abort => 12,
+            HandshakeError::Timeout => 13,
+            HandshakeError::Truncated => 14,
+            HandshakeError::Header(HeaderError::NotAHeader) => 15,
+            HandshakeError::Header(HeaderError::Invalid) => 16,
+            HandshakeError::Header(HeaderError::Protocol) => 17,
+        }
+    }
+
+    /// Nothing came: `option dontlognull` does not log it.
+    pub fn is_silence(self) -> bool {
+        matches!(self, HandshakeError::Empty | HandshakeError::Abort)
+    }
+}
+
+/// Reads the header; `false`: there is none, which is logged.
+pub(super) async fn receive(session: &mut Session) -> bool {
+    match header(session).await {
+        Ok(Header { len, addresses, tlvs, .. }) => {
+            session.input.consume(len);
+            session.proxied = Some(Rc::new(Proxied { peer: session.peer, local: session.local, tlvs }));
+            if let Addresses::Inet { source, destination } = addresses {
+                (session.peer, session.local) = (Some(source), Some(destination));
+            }
+            true
+        }
+        Err(error) => {
+            refuse(session, error);
+            false
+        }
+    }
+}
+
+async fn header(session: &mut Session) -> Result<Header, HandshakeError> {
+    let times = &session.frontend().config.timeouts;
+    let limit = times.client_handshake.or(times.client);
+    session.timer.set(limit.map(|limit| session.accepted + limit));
+    let size = session.worker().buffers.size();
+    poll_fn(|cx| {
+        loop {
+            if let Some(header) = read(session.input.data(), size)? {
+                return Poll::Ready(Ok(header));
+            }
+            let silent = session.input.is_empty();
+            match session.poll_fill(cx) {
+                Poll::Ready(Ok(count)) if count > 0 => {}
+                Poll::Ready(Ok(_)) if silent => return Poll::Ready(Err(HandshakeError::Empty)),
+                Poll::Ready(Ok(_)) => return Poll::Ready(Err(HandshakeError::Truncated)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(HandshakeError::Abort)),
+                Poll::Pending => return session.timer.poll(cx).map(|()| Err(HandshakeError::Timeout)),
+            }
+        }
+    })
+    .await
+}
+
+fn refuse(session: &mut Session, error: HandshakeError) {
+    let mut stream = Active::take(session);
+    let cx = &mut stream.cx;
+    cx.making_unique_id.set(true);
+    cx.log.no_request = true;
+    cx.log.status = 0;
+    cx.refused = Some(error);
+    stream.end(b'P', b'R');
+    stream.worker().running.logger.refused(&stream.cx, error);
+    stream.finish(session);
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_wire::proxy_protocol::Writer;
+
+    use super::*;
+
+    #[test]
+    fn tlvs_about_tls_stand_within_another() {
+        let mut writer = Writer::new(None, None);
+        writer.tlv(0xe0, b"a").unwrap();
+        writer.tlv(tlv::SSL, b"\x07\0\0\0\0\x21\0\x07TLSv1.3\x22\0\x02me").unwrap();
+        writer.tlv(0xe0, b"b").unwrap();
+        let mut bytes = Vec::new();
+        writer.finish(&mut bytes);
+        // LOCAL says nothing; PROXY of no family is read.
+        bytes[12] = 0x21;
+        let tlvs = read(&bytes, 1024).unwrap().unwrap().tlvs;
+        let proxied = Proxied { peer: None, local: None, tlvs };
+        assert_eq!(proxied.tlv(0xe0), Some(b"ab".to_vec()));
+        assert_eq!(proxied.tlv(tlv::SSL_VERSION), Some(b"TLSv1.3".to_vec()));
+        assert_eq!(proxied.tlv(tlv::SSL_CN), Some(b"me".to_vec()));
+        assert_eq!(proxied.tlv(tlv::SSL_CIPHER), None);
+        assert_eq!(proxied.tlv(tlv::UNIQUE_ID), None);
+    }
+}

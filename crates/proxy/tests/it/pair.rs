@@ -1,0 +1,75 @@
+//! One configuration, two proxies: this one in this process and Debian's haproxy, with the same clients and origins.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use sluicegate_testkit::{Haproxy, Listening, wait_for};
+
+use crate::server::fixture::Whole;
+
+/// Lines that a proxy has logged, once there are so many.
+pub type Logged<'a> = &'a dyn Fn(usize) -> Vec<String>;
+
+/// Runs `talk` with the address of `@BIND@` and the log `@LOG@` of each proxy; ours first.
+pub fn both<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> (T, T) {
+    (ours(text, &talk), theirs(text, &talk))
+}
+
+/// Only this proxy.
+pub fn ours<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
+    let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
+    talk(&whole.address(), &|count| whole.log_lines(count))
+}
+
+/// Only haproxy.
+pub fn theirs<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
+    let listening = Listening::new();
+    let text = text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout");
+    let haproxy = Haproxy::start(&format!("global\n nbthread 1\n{text}"), &[&listening]);
+    let logged = |count| {
+        wait_for("haproxy's log", || {
+            let output = haproxy.program.output();
+            // Lines of the program itself begin with a bracket.
+            let lines: Vec<_> = output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        })
+    };
+    talk(&listening.address(), &logged)
+}
+
+/// A server that hands every connection to `serve`, each on a thread of its own.
+pub fn origin(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (Ok(stream), serve) = (stream, serve.clone()) else { return };
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// Reads up to and with the end of a head; `None` at the connection's end.
+pub fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") || head.len() < 13 {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return None,
+        }
+    }
+    Some(head)
+}
+
+/// Answers every request with what `answer` makes of its head, ahead of which anything may stand.
+pub fn answering(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) -> SocketAddr {
+    origin(move |mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            if stream.write_all(&answer(&head)).is_err() {
+                return;
+            }
+        }
+    })
+}

@@ -1,0 +1,333 @@
+//! The PROXY protocol: what `accept-proxy` and `expect-proxy` take, what `send-proxy` and `send-proxy-v2` say, whose
+//! requests share a connection; against Debian's haproxy.
+
+use std::io::Read;
+
+use sluicegate_testkit::Client;
+use sluicegate_wire::proxy_protocol::{Addresses, SIGNATURE, Writer, read, tlv};
+
+use crate::pair::{Logged, answering, both, origin, ours};
+use crate::rules::fixture::verdict;
+
+const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 9s\n timeout connect 9s\n \
+                        timeout server 9s\n";
+
+/// What rules see of a connection: before and after its header, of it and of the connection.
+const SEEN: &str = " tcp-request connection set-var(sess.l4) src\n tcp-request session set-var(sess.l5) src\n http-request return status 200 \
+    hdr seen \"%[var(sess.l4)] %[var(sess.l5)] %[src] %[src_port] %[dst] %[dst_port] %ci %cp %fi %fp %[fc_src] %[fc_dst] \
+    %[fc_src_is_local] %[fc_dst_is_local] %[fc_rcvd_proxy] <%[fc_pp_authority]> <%[fc_pp_unique_id]>\"\n";
+
+const GET: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
+
+fn v2(tlvs: &[(u8, &[u8])], checksum: bool) -> Vec<u8> {
+    let mut writer = Writer::new("192.0.2.1:1000".parse().ok(), "192.0.2.2:2000".parse().ok());
+    if checksum {
+        writer.checksum();
+    }
+    tlvs.iter().for_each(|(kind, value)| writer.tlv(*kind, value).expect("room"));
+    let mut out = Vec::new();
+    writer.finish(&mut out);
+    out
+}
+
+/// The ephemeral ports, the listener's and the date are masked.
+fn masked(text: &str, client: &Client, address: &str) -> String {
+    let local = client.stream().local_addr().expect("connected").port().to_string();
+    let port = address.rsplit(':').next().expect("a port").to_owned();
+    let text = text.replace(&local, "CLIENT").replace(&port, "BIND");
+    match (text.find('['), text.find(']')) {
+        (Some(from), Some(to)) if from < to => format!("{}[]{}", &text[..from], &text[to + 1..]),
+        _ => text,
+    }
+}
+
+/// What a client is answered that sends this and ends, and the line that is logged.
+fn ask(address: &str, logged: Logged<'_>, count: usize, bytes: &[u8]) -> (String, String) {
+    let mut client = Client::connect(address);
+    client.send(bytes);
+    if bytes.is_empty() {
+        client.finish();
+    }
+    let answer = String::from_utf8_lossy(&client.read_to_end()).into_owned();
+    let seen = answer.lines().find(|line| line.starts_with("seen")).unwrap_or(&answer).to_owned();
+    let line = logged(count).pop().unwrap_or_default();
+    (masked(&seen, &client, address), masked(&line, &client, address))
+}
+
+#[test]
+fn accepted_headers_replace_the_addresses() {
+    let text = format!("{DEFAULTS}frontend f\n bind @BIND@ accept-proxy\n{SEEN}");
+    let all: Vec<Vec<u8>> = vec![
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 2000\r\n".to_vec(),
+        b"PROXY TCP6 2001:db8::1 2001:db8::2 1000 2000\r\n".to_vec(),
+        b"PROXY UNKNOWN\r\n".to_vec(),
+        v2(&[], false),
+        v2(&[(tlv::AUTHORITY, b"a.test"), (tlv::UNIQUE_ID, b"id-1"), (tlv::NOOP, b"  "), (0xe0, b"x")], true),
+        [&SIGNATURE[..], b"\x20\0\0\0"].concat(),
+    ];
+    let (ours, theirs) = both(&text, |address, logged| {
+        let talks = all.iter().enumerate();
+        let talks = talks.map(|(done, header)| ask(address, logged, done + 1, &[header, GET].concat()));
+        talks.collect::<Vec<_>>()
+    });
+    assert_eq!(ours, theirs);
+    // A header of no family is one by the protocol; 2.6 takes it for a broken one.
+    let unspecified = [&SIGNATURE[..], b"\x21\0\0\0", GET].concat();
+    let (said, _) = crate::pair::ours(&text, |address, logged| ask(address, logged, 1, &unspecified));
+    assert!(said.starts_with("seen: 127.0.0.1 127.0.0.1 127.0.0.1 CLIENT"), "{said}");
+    assert!(ours[4].0.contains("192.0.2.1 192.0.2.1 1000 192.0.2.2 2000"), "{ours:?}");
+    assert!(ours[4].0.ends_with("127.0.0.1 127.0.0.1 1 1 1 <a.test> <id-1>"), "{ours:?}");
+}
+
+#[test]
+fn what_is_no_header_is_closed_and_logged() {
+    let text = format!("{DEFAULTS}frontend f\n bind @BIND@ name gate accept-proxy\n{SEEN}");
+    let all: &[&[u8]] = &[GET, b"PROXY UDP4 192.0.2.1 192.0.2.2 1000 2000\r\n", b""];
+    let (ours_said, theirs) = both(&text, |address, logged| {
+        let talks = all.iter().enumerate();
+        talks.map(|(done, bytes)| ask(address, logged, done + 1, bytes)).collect::<Vec<_>>()
+    });
+    assert_eq!(ours_said, theirs);
+    assert!(ours_said[0].1.ends_with("f/gate: Received something which does not look like a PROXY protocol header"));
+
+    // HAProxy takes the first for 192.0.2.0, and the line of the second has the address of a header that is not one.
+    let stricter: &[&[u8]] =
+        &[b"PROXY TCP4 192.0.2 192.0.2.2 1000 2000\r\n", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0b12345678901"];
+    ours(&text, |address, logged| {
+        for (done, bytes) in stricter.iter().enumerate() {
+            let (answer, line) = ask(address, logged, done + 1, bytes);
+            assert_eq!(answer, "");
+            assert_eq!(line, "127.0.0.1:CLIENT [] f/gate: Received an invalid PROXY protocol header");
+        }
+    });
+}
+
+#[test]
+fn a_header_in_pieces_is_waited_for() {
+    let text = format!("{DEFAULTS}frontend f\n bind @BIND@ accept-proxy\n{SEEN}");
+    ours(&text, |address, logged| {
+        let mut client = Client::connect(address);
+        for byte in b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 2000\r\n" {
+            client.send([*byte]);
+        }
+        client.send(GET);
+        assert!(String::from_utf8_lossy(&client.read_to_end()).contains("seen: 127.0.0.1 192.0.2.1"));
+        logged(1);
+        let mut client = Client::connect(address);
+        client.send("PROXY TCP4 192");
+        client.finish();
+        assert_eq!(client.read_to_end(), b"");
+        assert!(logged(2)[1].ends_with("f/1: Truncated PROXY protocol header received"));
+    });
+}
+
+#[test]
+fn lines_of_refused_connections_follow_the_options() {
+    let format = "error-log-format \"%ci %ft %[fc_err] %[fc_err_str] %ST %ts %B %[fc_rcvd_proxy] %{+Q}r\"";
+    let text = format!("{DEFAULTS}frontend f\n {format}\n option dontlognull\n bind @BIND@ accept-proxy\n{SEEN}");
+    let (ours, theirs) = both(&text, |address, logged| {
+        // Silence leaves no line.
+        let mut silent = Client::connect(address);
+        silent.finish();
+        silent.read_to_end();
+        ask(address, logged, 1, GET)
+    });
+    assert_eq!(ours, theirs);
+    let line =
+        "127.0.0.1 f 15 Received something which does not look like a PROXY protocol header 0 PR 0 - \"<BADREQ>\"";
+    assert_eq!(ours.1, line);
+}
+
+#[test]
+fn a_late_header_ends_the_connection() {
+    for timeout in ["timeout client 200ms", "timeout client-hs 200ms"] {
+        let text = format!("{DEFAULTS}frontend f\n {timeout}\n bind @BIND@ accept-proxy\n{SEEN}");
+        let late = |address: &str, logged: Logged<'_>| {
+            let mut client = Client::connect(address);
+            assert_eq!(client.read_to_end(), b"");
+            masked(&logged(1)[0], &client, address)
+        };
+        let line = "127.0.0.1:CLIENT [] f/1: Timeout while waiting for PROXY protocol header";
+        // 2.6 has no 'timeout client-hs'.
+        if timeout.contains("client-hs") {
+            assert_eq!(ours(&text, late), line);
+        } else {
+            assert_eq!(both(&text, late), (line.to_owned(), line.to_owned()));
+        }
+    }
+}
+
+#[test]
+fn rules_may_expect_a_header() {
+    for (condition, expected) in [("127.0.0.0/8", true), ("192.0.2.0/24", false)] {
+        let rule = format!(" tcp-request connection expect-proxy layer4 if {{ src {condition} }}\n");
+        let text = format!("{DEFAULTS}frontend f\n bind @BIND@\n{rule}{SEEN}");
+        let header: &[u8] = if expected { b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 2000\r\n" } else { b"" };
+        let (ours, theirs) = both(&text, |address, logged| ask(address, logged, 1, &[header, GET].concat()));
+        assert_eq!(ours, theirs);
+        assert_eq!(ours.0.contains("192.0.2.1"), expected, "{ours:?}");
+    }
+}
+
+/// What an origin is sent first: the header of either version in words, and the head behind it.
+fn first_bytes(bytes: &[u8], client: u16) -> String {
+    let Ok(Some(header)) = read(bytes, 16_384) else { return String::from_utf8_lossy(bytes).to_lowercase() };
+    let version = if bytes.starts_with(b"PROXY") { 1 } else { 2 };
+    let tlvs = header.tlvs.iter().map(|(kind, value)| match kind {
+        // It was verified; the bytes depend on the ports.
+        tlv::CRC32C => " sum".to_owned(),
+        kind => format!(" {kind:02x}={}", String::from_utf8_lossy(value)),
+    });
+    let tlvs: String = tlvs.collect();
+    let from = match header.addresses {
+        Addresses::Own => "nobody".to_owned(),
+        Addresses::Inet { source, destination } => {
+            format!("{}{} {}", source.ip(), if source.port() == client { ":CLIENT" } else { "" }, destination.ip())
+        }
+    };
+    format!("v{version} {from}{tlvs} | {}", String::from_utf8_lossy(&bytes[header.len..]).to_lowercase())
+}
+
+/// An origin that answers with what it was sent.
+fn echo() -> std::net::SocketAddr {
+    answering(|head| {
+        let body: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    })
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("hexadecimal")).collect()
+}
+
+fn sent(client: &mut Client) -> String {
+    let own = client.stream().local_addr().expect("connected").port();
+    first_bytes(&unhex(&client.get("/").text()), own)
+}
+
+#[test]
+fn servers_are_sent_headers() {
+    let back = echo();
+    let v1 = "v1 127.0.0.1:CLIENT 127.0.0.1 | get";
+    for (options, expected) in [
+        ("", "get"),
+        ("send-proxy", v1),
+        ("send-proxy-v2", "v2 127.0.0.1:CLIENT 127.0.0.1 | get"),
+        ("send-proxy send-proxy-v2", "v2 127.0.0.1:CLIENT 127.0.0.1 | get"),
+        ("send-proxy-v2 no-send-proxy-v2", "get"),
+        ("send-proxy no-send-proxy", "get"),
+        ("send-proxy-v2 proxy-v2-options crc32c", "v2 127.0.0.1:CLIENT 127.0.0.1 sum | get"),
+        ("send-proxy-v2 proxy-v2-options unique-id", "v2 127.0.0.1:CLIENT 127.0.0.1 05=id-127.0.0.1 | get"),
+        (
+            "send-proxy-v2 proxy-v2-options crc32c,unique-id,authority",
+            "v2 127.0.0.1:CLIENT 127.0.0.1 sum 05=id-127.0.0.1 | get",
+        ),
+    ] {
+        let text = format!("{DEFAULTS}listen f\n bind @BIND@\n unique-id-format id-%ci\n server s {back} {options}\n");
+        let (ours, theirs) = both(&text, |address, _| sent(&mut Client::connect(address)));
+        assert_eq!(ours, theirs, "{options}");
+        assert!(ours.starts_with(expected), "{options}: {ours}");
+    }
+    // 2.6 does not have it.
+    let options =
+        "send-proxy-v2 set-proxy-v2-tlv-fmt(0xE1) %[src]-%[path] set-proxy-v2-tlv-fmt(5) x proxy-v2-options crc32c";
+    let text = format!("{DEFAULTS}listen f\n bind @BIND@\n server s {back} {options}\n");
+    let said = ours(&text, |address, _| sent(&mut Client::connect(address)));
+    assert!(said.starts_with("v2 127.0.0.1:CLIENT 127.0.0.1 e1=127.0.0.1-/ 05=x sum | get"), "{said}");
+}
+
+#[test]
+fn a_header_is_passed_on() {
+    let back = echo();
+    let options = "send-proxy-v2 proxy-v2-options authority";
+    let text = format!("{DEFAULTS}listen f\n bind @BIND@ accept-proxy\n server s {back} {options}\n");
+    let (ours_said, theirs) = both(&text, |address, _| {
+        let mut client = Client::connect(address);
+        client.send(v2(&[(tlv::AUTHORITY, b"a.test")], false));
+        sent(&mut client)
+    });
+    assert_eq!(ours_said, theirs);
+    assert!(ours_said.starts_with("v2 192.0.2.1 192.0.2.2 02=a.test |"), "{ours_said}");
+    // Any TLV may be passed on with a format.
+    let options = "send-proxy-v2 set-proxy-v2-tlv-fmt(0xE0) %[fc_pp_tlv(0xE0)]-%[fc_pp_tlv(AUTHORITY)]";
+    let text = format!("{DEFAULTS}listen f\n bind @BIND@ accept-proxy\n server s {back} {options}\n");
+    let said = ours(&text, |address, _| {
+        let mut client = Client::connect(address);
+        client.send(v2(&[(tlv::AUTHORITY, b"a.test"), (0xe0, b"one"), (0xe0, b"two")], false));
+        sent(&mut client)
+    });
+    assert!(said.contains(" e0=onetwo-a.test |"), "{said}");
+}
+
+#[test]
+fn tcp_servers_are_sent_headers() {
+    let back = origin(|mut stream| {
+        let mut bytes = [0; 1024];
+        let mut all = Vec::new();
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            all.extend_from_slice(&bytes[..count]);
+        }
+        let _ = std::io::Write::write_all(&mut stream, &all);
+    });
+    let text = format!("{DEFAULTS}listen f\n mode tcp\n option tcplog\n bind @BIND@\n server s {back} send-proxy\n");
+    let (ours, theirs) = both(&text, |address, _| {
+        let mut client = Client::connect(address);
+        client.send("hello");
+        client.finish();
+        let own = client.stream().local_addr().expect("connected").port();
+        first_bytes(&client.read_to_end(), own)
+    });
+    assert_eq!(ours, theirs);
+    assert_eq!(ours, "v1 127.0.0.1:CLIENT 127.0.0.1 | hello");
+}
+
+/// The second request of a client goes on its own connection, without a header; no other client's does.
+#[test]
+fn connections_are_shared_only_under_the_same_header() {
+    let back = echo();
+    let text = format!("{DEFAULTS}listen f\n http-reuse always\n bind @BIND@\n server s {back} send-proxy\n");
+    // Which of them HAProxy keeps depends on how many it thinks it needs.
+    let said = ours(&text, |address, _| {
+        let (mut one, mut other) = (Client::connect(address), Client::connect(address));
+        [sent(&mut one), sent(&mut one), sent(&mut other), sent(&mut other), sent(&mut one)]
+    });
+    let began: Vec<bool> = said.iter().map(|said| said.starts_with("v1 127.0.0.1:CLIENT")).collect();
+    assert_eq!(began, [true, false, true, false, false]);
+    // A connection that came with a header which says the same is the same client's.
+    let text =
+        format!("{DEFAULTS}listen f\n http-reuse always\n bind @BIND@ accept-proxy\n server s {back} send-proxy\n");
+    let (ours_said, theirs) = both(&text, |address, logged| {
+        let mut began = Vec::new();
+        for source in ["192.0.2.1", "192.0.2.1", "192.0.2.9", "192.0.2.1"] {
+            let mut client = Client::connect(address);
+            client.send(format!("PROXY TCP4 {source} 192.0.2.2 1000 2000\r\n"));
+            began.push(sent(&mut client).starts_with("v1 "));
+            logged(began.len());
+        }
+        began
+    });
+    assert_eq!(ours_said, theirs);
+    assert_eq!(ours_said, [true, false, true, false]);
+}
+
+#[test]
+fn what_is_not_there_is_refused_by_name() {
+    for (lines, expected) in [
+        ("bind :1 accept-netscaler-cip 1", "'accept-netscaler-cip' of 'bind' is not supported yet"),
+        ("tcp-request connection expect-netscaler-cip layer4", "'tcp-request connection expect-netscaler-cip' is not"),
+        ("tcp-request connection expect-proxy layer5", "'expect-proxy' expects 'layer4'"),
+        ("server s :1 send-proxy-v2-ssl", "'send-proxy-v2-ssl' of 'server' is not supported yet"),
+        ("server s :1 send-proxy-v2-ssl-cn", "'send-proxy-v2-ssl-cn' of 'server' is not supported yet"),
+        ("server s :1 proxy-v2-options ssl", "'ssl' is not supported yet: no connection is one of TLS"),
+        ("server s :1 proxy-v2-options cert-cn,crc32c", "'cert-cn' is not supported yet"),
+        ("server s :1 proxy-v2-options crc", "expects crc32c, unique-id or authority, not 'crc'"),
+        ("server s :1 set-proxy-v2-tlv-fmt(256) x", "does not name a type of TLV"),
+        ("server s :1 set-proxy-v2-tlv-fmt x", "does not name a type of TLV"),
+        ("server s :1 set-proxy-v2-tlv-fmt(1)", "expects a format"),
+        ("http-request return status 200 hdr a %[fc_pp_tlv(nonsense)]", "'nonsense' does not name a type of TLV"),
+    ] {
+        let text = format!("defaults\n mode http\n timeout client 9s\nlisten f\n {lines}\n");
+        let said = verdict(&text).expect_err(lines);
+        assert!(said.contains(expected), "{lines}: {said}");
+    }
+}
