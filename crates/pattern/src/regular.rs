@@ -184,6 +184,21 @@ impl Regex {
         }
     }
 
+    /// HAProxy's `replace-header` and its kin: where the text matches, appends the template with the match's groups and
+    /// gives `true`. `None`: it matches, but the template ends behind a backslash.
+    pub fn expand(&self, text: &[u8], template: &[u8], out: &mut Vec<u8>) -> Option<bool> {
+        let mut captures = Captures::default();
+        if !self.captures(text, &mut captures) {
+            return Some(false);
+        }
+        let slashes = template.iter().rev().take_while(|byte| **byte == b'\\').count();
+        if slashes % 2 == 1 {
+            return None;
+        }
+        append_template(template, text, &captures, out);
+        Some(true)
+    }
+
     /// HAProxy's `regsub`: appends the text with its first match, or each with `global`, replaced by a template, to at
     /// most `limit` bytes. After a match the rest is a text of its own, except that no `^` stands at its begin.
     pub fn replace(&self, text: &[u8], template: &[u8], global: bool, limit: usize, out: &mut Vec<u8>) {
@@ -313,6 +328,7 @@ pub fn fuzz_template(data: &[u8]) {
     let text = parts.next().unwrap_or(b"");
     let Ok(regex) = Regex::new(pattern, data.len().is_multiple_of(2)) else { return };
     let mut out = Vec::new();
+    assert_eq!(regex.expand(text, template, &mut out) != Some(false), regex.is_match(text), "what matches is expanded");
     for global in [false, true] {
         out.clear();
         regex.replace(text, template, global, 256, &mut out);

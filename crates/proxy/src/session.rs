@@ -229,6 +229,8 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     stream.cx.making_unique_id.set(true);
     let verdict = rule::run(list, hook, &mut stream.cx, &worker).await;
     let expects_header = stream.cx.expects_header;
+    // What rules say of a connection holds for all of its streams.
+    (session.peer, session.local) = (stream.cx.source, stream.cx.destination);
     stream.finish(session);
     if !matches!(verdict, Verdict::Continue) {
         refused.add(1);

@@ -37,6 +37,8 @@ impl Contexts {
     pub const HTTP_RESPONSE: Contexts = Contexts(1 << 14);
     /// Actions of `tcp-request session`.
     pub const TCP_SESSION: Contexts = Contexts(1 << 15);
+    /// Actions of `http-after-response`.
+    pub const HTTP_AFTER_RESPONSE: Contexts = Contexts(1 << 16);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -64,7 +66,7 @@ impl Contexts {
 
     /// The names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 17] = [
+        const NAMES: [(Contexts, &str); 18] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -82,6 +84,7 @@ impl Contexts {
             (Contexts::TCP_RESPONSE, "tcp-response content"),
             (Contexts::HTTP_REQUEST, "http-request"),
             (Contexts::HTTP_RESPONSE, "http-response"),
+            (Contexts::HTTP_AFTER_RESPONSE, "http-after-response"),
         ];
         NAMES.iter().filter(|(context, _)| self.intersects(*context)).map(|(_, name)| *name).collect()
     }

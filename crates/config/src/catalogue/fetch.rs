@@ -416,6 +416,8 @@ pub(crate) enum Place {
     TcpResponse,
     /// `http-response`.
     HttpResponse,
+    /// `http-after-response`.
+    HttpAfterResponse,
     /// `unique-id-format`.
     UniqueId,
     /// `balance hash`.
@@ -427,7 +429,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [Place; 10] = [
+    const ALL: [Place; 11] = [
         Place::TcpConnection,
         Place::TcpSession,
         Place::TcpRequest,
@@ -435,6 +437,7 @@ impl Place {
         Place::UseBackend,
         Place::TcpResponse,
         Place::HttpResponse,
+        Place::HttpAfterResponse,
         Place::UniqueId,
         Place::Balance,
         Place::Log,
@@ -451,7 +454,7 @@ impl Place {
             Place::TcpSession => Needs::CLIENT.or(Needs::SESSION),
             Place::TcpRequest | Place::HttpRequest | Place::UniqueId if sides.back => request.or(Needs::BACKEND),
             Place::TcpRequest | Place::HttpRequest | Place::UniqueId | Place::UseBackend => request,
-            Place::TcpResponse | Place::HttpResponse => {
+            Place::TcpResponse | Place::HttpResponse | Place::HttpAfterResponse => {
                 answered.or(Needs::RESPONSE).or(Needs::RESPONSE_DATA).or(Needs::RESPONSE_BODY)
             }
             Place::Log => answered.or(Needs::END),
@@ -473,6 +476,7 @@ impl Place {
             Place::UseBackend => "use_backend",
             Place::TcpResponse => "tcp-response content",
             Place::HttpResponse => "http-response",
+            Place::HttpAfterResponse => "http-after-response",
             Place::UniqueId => "unique-id-format",
             Place::Balance => "balance hash",
             Place::Log => "log-format",
@@ -488,7 +492,7 @@ impl Place {
 
     /// Whether only a response is at hand.
     pub(crate) fn is_response(self) -> bool {
-        matches!(self, Place::TcpResponse | Place::HttpResponse)
+        matches!(self, Place::TcpResponse | Place::HttpResponse | Place::HttpAfterResponse)
     }
 }
 

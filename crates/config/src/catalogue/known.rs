@@ -38,7 +38,7 @@ pub const PROXY: &[&str] = &[
     "appsession", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle", "clitcpka-intvl",
     "clitimeout", "compression", "contimeout", "crt", "description", "dispatch", "email-alert",
     "external-check", "filter", "force-be-switch", "grace", "guid",
-    "http-after-response", "http-check", "http-error",
+    "http-check", "http-error",
     "http-send-name-header", "load-server-state-from-file", "log-steps",
     "max-keep-alive-queue", "max-session-srv-conns", "monitor", "monitor-net", "monitor-uri",
     "option accept-invalid-http-request", "option accept-invalid-http-response",
@@ -111,41 +111,20 @@ pub const BALANCE: &[&str] = &[
 /// Actions, by rule set.
 #[rustfmt::skip]
 pub const ACTIONS: &[(&str, &[&str])] = &[
-    ("tcp-request connection", &[
-        "do-log", "expect-netscaler-cip",
-        "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos",
-        "set-mark", "set-src", "set-src-port", "set-tos", "silent-drop",
-    ]),
-    ("tcp-request session", &["set-fc-mark", "set-fc-tos", "set-mark", "set-tos", "silent-drop"]),
+    ("tcp-request connection", &["do-log", "expect-netscaler-cip"]),
+    ("tcp-request session", &["attach-srv"]),
     ("tcp-request content", &[
-        "close", "do-log", "do-resolve*", "ot-group",
-        "send-spoe-group", "set-bandwidth-limit",
-        "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port", "set-fc-mark", "set-fc-tos",
-        "set-mark", "set-nice", "set-retries", "set-src",
-        "set-src-port", "set-tos", "silent-drop", "switch-mode",
+        "close", "do-log", "do-resolve*", "ot-group", "send-spoe-group", "set-bandwidth-limit", "switch-mode",
     ]),
-    ("tcp-response content", &[
-        "close", "do-log", "ot-group",
-        "send-spoe-group", "set-bandwidth-limit", "set-fc-mark", "set-fc-tos",
-        "set-mark", "set-nice", "set-tos", "silent-drop",
-    ]),
+    ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit"]),
     ("http-request", &[
-        "add-headers-bin", "auth", "cache-use", "del-headers-bin",
-        "do-log", "do-resolve*", "early-hint", "normalize-uri", "ot-group",
-        "pause", "replace-header", "replace-path", "replace-pathq", "replace-uri", "replace-value",
-        "send-spoe-group", "set-bandwidth-limit", "set-bc-mark", "set-bc-tos", "set-dst", "set-dst-port",
-        "set-fc-mark", "set-fc-tos", "set-headers-bin", "set-mark", "set-method",
-        "set-nice", "set-path", "set-pathq", "set-query",
-        "set-retries", "set-src", "set-src-port", "set-timeout", "set-tos", "set-uri", "silent-drop",
-        "strict-mode", "wait-for-handshake",
+        "add-headers-bin", "auth", "cache-use", "del-headers-bin", "do-log", "do-resolve*", "ot-group",
+        "send-spoe-group", "set-bandwidth-limit", "set-headers-bin",
     ]),
     ("http-response", &[
-        "cache-store", "do-log", "ot-group", "pause",
-        "replace-header", "replace-value",
-        "send-spoe-group", "set-bandwidth-limit", "set-fc-mark", "set-fc-tos",
-        "set-mark", "set-nice", "set-status", "set-timeout", "set-tos",
-        "silent-drop", "strict-mode", "wait-for-body",
+        "cache-store", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit", "wait-for-body",
     ]),
+    ("http-after-response", &["do-log", "set-headers-bin", "add-headers-bin", "del-headers-bin"]),
 ];
 
 /// Sample fetches.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use sluicegate_pattern::PatternFiles;
 
 mod balance;
+mod edit;
 mod error;
 mod expression;
 mod log;
@@ -21,6 +22,7 @@ mod rule;
 mod stick;
 
 pub use balance::*;
+pub use edit::*;
 pub use error::*;
 pub use expression::*;
 pub use log::*;

@@ -80,6 +80,8 @@ pub struct Proxy {
     pub http_request: Vec<Rule>,
     /// `http-response`.
     pub http_response: Vec<Rule>,
+    /// `http-after-response`.
+    pub http_after_response: Vec<Rule>,
     /// `use_backend` (frontend side), in order.
     pub use_backend: Vec<UseBackend>,
     /// `default_backend` (frontend side); a `listen` with none uses itself.
@@ -160,6 +162,7 @@ impl Proxy {
             response_inspect_delay: None,
             http_request: Vec::new(),
             http_response: Vec::new(),
+            http_after_response: Vec::new(),
             use_backend: Vec::new(),
             default_backend: None,
             servers: Vec::new(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Condition, CounterChange, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId, Track};
+use super::{Carrier, Condition, CounterChange, Edit, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId, Track};
 
 /// `use_backend NAME|FORMAT [if …]`.
 #[derive(Clone, Debug)]
@@ -80,6 +80,16 @@ pub enum Action {
     AddHeader(String, LogFormat),
     /// `del-header NAME`.
     DelHeader(String),
+    /// What changes a head otherwise.
+    Edit(Edit),
+    /// What changes connections, addresses, timeouts.
+    Carrier(Carrier),
+    /// `early-hint NAME FORMAT`.
+    EarlyHint(String, LogFormat),
+    /// `strict-mode on|off`.
+    StrictMode(bool),
+    /// Read for compatibility: it changes nothing.
+    Nothing,
     /// `set-var(scope.name) EXPR`.
     SetVar(VarName, Expr),
     /// `set-var-fmt(scope.name) FORMAT`.

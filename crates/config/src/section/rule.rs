@@ -1,6 +1,9 @@
 //! Rules: the actions of every rule set and their arguments (HAProxy configuration manual 4.3 and 4.4).
 
 mod answer;
+mod connection;
+mod edit;
+mod rows;
 
 use std::sync::Arc;
 
@@ -10,16 +13,18 @@ use crate::diagnostic::Diagnostics;
 use crate::expression::{ExpressionReader, Problem, variable};
 use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, BodyWait, Capture, Condition, CounterChange, CounterValue, DataKind, EditPatterns, FormatPart,
-    LogFormat, LuaAction, OnError, PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall,
-    Track, VarName,
+    AclRef, Action, AddressPart, BodyWait, Capture, Carrier, Condition, CounterChange, CounterValue, DataKind, Edit,
+    EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr, OnError, PatternEdit, Proxy,
+    Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, TargetPart, TimeOr, TimeoutSide, Track, VarName,
 };
 use crate::section::error;
 use crate::section::log;
 use crate::section::proxy::ProxyReader;
-use crate::section::table::{Row, Table, is_known};
+use crate::section::table::is_known;
 use crate::word::Line;
 use crate::{format as log_format, limits, suggest, unit};
+
+pub(crate) use rows::ACTIONS;
 
 /// An action's line while it is read.
 pub(crate) struct ActionReader<'a, 'b> {
@@ -39,218 +44,6 @@ pub(crate) struct ActionReader<'a, 'b> {
 /// Reads an action's arguments; `None` once an error was given.
 pub(crate) struct ActionParser(fn(&mut ActionReader<'_, '_>) -> Option<Action>);
 
-const HTTP: Contexts = Contexts::HTTP_REQUEST.or(Contexts::HTTP_RESPONSE);
-const EARLY: Contexts = Contexts::TCP_CONNECTION.or(Contexts::TCP_SESSION);
-const TCP: Contexts = EARLY.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
-const ANY: Contexts = TCP.or(HTTP);
-
-const fn row(
-    name: &'static str,
-    contexts: Contexts,
-    usage: &'static str,
-    docs: &'static str,
-    parser: fn(&mut ActionReader<'_, '_>) -> Option<Action>,
-) -> Row<ActionParser> {
-    Row { name, contexts, min: 0, max: 0, usage, docs, parser: ActionParser(parser) }
-}
-
-const REPLY: &str = "[status N] [content-type T] [default-errorfiles | file F | lf-file F | string S | lf-string FORMAT] [hdr NAME FORMAT]…";
-
-/// The actions; `lua.NAME` stands for all that scripts registered.
-pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
-    row("accept", TCP, "", "Ends the rule set; the connection goes on.", |_| Some(Action::Accept)),
-    row("add-header", HTTP, "NAME FORMAT", "Adds a header field.", |a| {
-        let name = header_name(a.reader, a.line, a.next)?;
-        let format = a.format(a.next + 1, "a value")?;
-        a.next += 2;
-        Some(Action::AddHeader(name, format))
-    }),
-    row("add-acl", HTTP, "(FILE) FORMAT", "Adds a pattern to an ACL file, in memory, unless it is there.", |a| {
-        a.edit_patterns(PatternEdit::Add)
-    }),
-    row("allow", HTTP, "", "Ends the rule set; the message goes on.", |_| Some(Action::Accept)),
-    row(
-        "capture",
-        HTTP.or(Contexts::TCP_REQUEST),
-        "EXPRESSION len N | id SLOT",
-        "Keeps a sample for the log line: in a slot of its own, or in one that the frontend declares.",
-        |a| a.capture(),
-    ),
-    row("del-acl", HTTP, "(FILE) FORMAT", "Removes a pattern from an ACL file, in memory.", |a| {
-        a.edit_patterns(PatternEdit::Remove)
-    }),
-    row("del-map", HTTP, "(FILE) FORMAT", "Removes a key from a map file, in memory.", |a| {
-        a.edit_patterns(PatternEdit::Remove)
-    }),
-    row("del-header", HTTP, "NAME", "Removes all header fields of a name.", |a| {
-        let name = header_name(a.reader, a.line, a.next)?;
-        a.next += 1;
-        if a.line.text(a.next) == "-m" {
-            a.reader.diagnostics.error(a.line.at(a.next), "flag '-m' of 'del-header' is not supported yet");
-            return None;
-        }
-        Some(Action::DelHeader(name))
-    }),
-    row(
-        "disable-l7-retry",
-        Contexts::HTTP_REQUEST,
-        "",
-        "The request is sent once; only a connection that can't be made is tried again.",
-        |_| Some(Action::DisableL7Retry),
-    ),
-    row(
-        "deny",
-        HTTP,
-        "[deny_status N] [ANSWER as return]",
-        "Answers with an error, 403 for a request and 502 for a response.",
-        |a| {
-            let status = if a.place == Place::HttpRequest { 403 } else { 502 };
-            a.reply(status, true).map(Action::Deny)
-        },
-    ),
-    row(
-        "expect-proxy",
-        Contexts::TCP_CONNECTION,
-        "layer4",
-        "The connection begins with a PROXY protocol header, as with 'accept-proxy' of its 'bind'.",
-        |a| {
-            if a.line.text(a.next) != "layer4" {
-                a.reader.diagnostics.error(a.line.at(a.next), "'expect-proxy' expects 'layer4'");
-                return None;
-            }
-            a.next += 1;
-            Some(Action::ExpectProxy)
-        },
-    ),
-    row(
-        "lua.NAME",
-        HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
-        "[ARG]…",
-        "Runs an action that a script registered with core.register_action, with as many arguments as it declared.",
-        |a| a.lua(),
-    ),
-    row(
-        "redirect",
-        HTTP,
-        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [ignore-empty] [set-cookie C] [clear-cookie C]",
-        "Answers with a redirection.",
-        |a| a.redirect().map(Action::Redirect),
-    ),
-    row("reject", Contexts::HTTP_REQUEST.or(TCP), "", "Closes the connection without an answer.", |_| {
-        Some(Action::Reject)
-    }),
-    row("return", HTTP, REPLY, "Answers from here.", |a| a.reply(200, false).map(Action::Return)),
-    row("sc-add-gpc", ANY, "(ELEMENT,N) NUMBER|EXPRESSION", "Raises an element of a tracked counter's gpc.", |a| {
-        a.counter(DataKind::Gpc, true, None)
-    }),
-    row("sc-inc-gpc", ANY, "(ELEMENT,N)", "Raises an element of a tracked counter's gpc by 1.", |a| {
-        a.counter(DataKind::Gpc, true, Some(1))
-    }),
-    row("sc-inc-gpc0", ANY, "(N)", "Raises a tracked counter's gpc0 by 1.", |a| {
-        a.counter(DataKind::Gpc0, false, Some(1))
-    }),
-    row("sc-inc-gpc1", ANY, "(N)", "Raises a tracked counter's gpc1 by 1.", |a| {
-        a.counter(DataKind::Gpc1, false, Some(1))
-    }),
-    row("sc-set-gpt", ANY, "(ELEMENT,N) NUMBER|EXPRESSION", "Sets an element of a tracked counter's gpt.", |a| {
-        a.counter(DataKind::Gpt, true, None)
-    }),
-    row("sc-set-gpt0", ANY, "(N) NUMBER|EXPRESSION", "Sets a tracked counter's gpt0.", |a| {
-        a.counter(DataKind::Gpt0, false, None)
-    }),
-    row("set-header", HTTP, "NAME FORMAT", "Adds a header field and removes all others of its name.", |a| {
-        let name = header_name(a.reader, a.line, a.next)?;
-        let format = a.format(a.next + 1, "a value")?;
-        a.next += 2;
-        Some(Action::SetHeader(name, format))
-    }),
-    row(
-        "set-log-level",
-        HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
-        "emerg|alert|crit|err|warning|notice|info|debug|silent",
-        "The level of this stream's log line; silent: there is none.",
-        |a| {
-            let word = a.line.text(a.next);
-            if !a.has(a.next) {
-                a.missing(a.next, "a level");
-                return None;
-            }
-            let Some(level) = log::level(word) else {
-                let near = suggest::nearest(word, log::level_names());
-                let message = format!("'set-log-level': unknown log level '{word}'");
-                a.reader.diagnostics.error(a.line.at(a.next), message).did_you_mean(near);
-                return None;
-            };
-            a.next += 1;
-            Some(Action::SetLogLevel(level))
-        },
-    ),
-    row("set-map", HTTP, "(FILE) FORMAT FORMAT", "Sets a key of a map file to a value, in memory.", |a| {
-        a.edit_patterns(PatternEdit::Set)
-    }),
-    row(
-        "set-priority-class",
-        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
-        "EXPRESSION",
-        "Whose turn it is in queues: lower classes go first, from -2047 to 2047; 0.",
-        |a| Some(Action::SetPriorityClass(a.expression()?)),
-    ),
-    row(
-        "set-priority-offset",
-        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
-        "EXPRESSION",
-        "Milliseconds by which the request seems to have come later, or earlier if below 0, among those of its class.",
-        |a| Some(Action::SetPriorityOffset(a.expression()?)),
-    ),
-    row("set-var", HTTP.or(TCP), "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
-        let name = a.variable()?;
-        Some(Action::SetVar(name, a.expression()?))
-    }),
-    row("set-var-fmt", HTTP.or(TCP), "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |a| {
-        let name = a.variable()?;
-        let format = a.format(a.next, "a format")?;
-        a.next += 1;
-        Some(Action::SetVarFormat(name, format))
-    }),
-    row(
-        "store-call",
-        HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
-        "STORE COMMAND [FORMAT]… [set-var(SCOPE.NAME)] [on-error open|closed|value:V]",
-        "Runs a command in a store; its arguments are formats, its reply may go to a variable.",
-        |a| a.store_call().map(Action::StoreCall),
-    ),
-    row(
-        "tarpit",
-        Contexts::HTTP_REQUEST,
-        "[deny_status N] [ANSWER as return]",
-        "Keeps the client waiting for 'timeout tarpit', then answers with an error, 500.",
-        |a| a.reply(500, true).map(Action::Tarpit),
-    ),
-    row(
-        "use-service",
-        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
-        "lua.NAME",
-        "Lets a service answer that a script registered with core.register_service.",
-        |a| a.service(),
-    ),
-    row(
-        "track-scN",
-        ANY,
-        "EXPRESSION [table NAME]",
-        "Counts the connection, session or request under a key of a stick table from here on, as counter N (0 to 2). A \
-         number that tracks already stays as it is.",
-        |a| a.track(),
-    ),
-    row("unset-var", HTTP.or(TCP), "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
-    row(
-        "wait-for-body",
-        Contexts::HTTP_REQUEST,
-        "time TIME [at-least BYTES]",
-        "Waits for the body, or so many bytes of it, until it is complete or the buffer is full; a request whose body is late is answered with 408.",
-        |a| a.wait_for_body(),
-    ),
-]);
-
 fn context(place: Place) -> Contexts {
     match place {
         Place::TcpConnection => Contexts::TCP_CONNECTION,
@@ -258,6 +51,7 @@ fn context(place: Place) -> Contexts {
         Place::TcpRequest => Contexts::TCP_REQUEST,
         Place::TcpResponse => Contexts::TCP_RESPONSE,
         Place::HttpResponse => Contexts::HTTP_RESPONSE,
+        Place::HttpAfterResponse => Contexts::HTTP_AFTER_RESPONSE,
         Place::HttpRequest | Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Declared => {
             Contexts::HTTP_REQUEST
         }
@@ -393,7 +187,10 @@ fn read_format(
     let place = |offset: usize| line.within(index, offset);
     match log_format::read(line.words[index].bytes(), blanks, reader, &place) {
         Ok(format) => {
-            if matches!(reader.place, Place::HttpRequest | Place::HttpResponse | Place::UniqueId) {
+            if matches!(
+                reader.place,
+                Place::HttpRequest | Place::HttpResponse | Place::HttpAfterResponse | Place::UniqueId
+            ) {
                 data_in_http(&format, diagnostics);
             }
             Some(format)
@@ -565,7 +362,7 @@ impl ActionReader<'_, '_> {
     /// `capture EXPRESSION len N` makes a slot, `capture EXPRESSION id SLOT` names one.
     fn capture(&mut self) -> Option<Action> {
         let expr = self.expression()?;
-        let response = self.place == Place::HttpResponse;
+        let response = matches!(self.place, Place::HttpResponse | Place::HttpAfterResponse);
         let needs = FetchRow::of(expr.fetch).needs;
         // Slots are the frontend's, also in a section of both sides.
         if self.place == Place::HttpRequest && !needs.met_by(self.place.has(Sides::FRONT)) {
@@ -784,6 +581,7 @@ impl ActionReader<'_, '_> {
         let name = &self.line.text(self.name_at)["lua.".len()..];
         let hook = match self.place {
             Place::HttpResponse => "http-res",
+            Place::HttpAfterResponse => "http-after-res",
             Place::TcpRequest => "tcp-req",
             Place::TcpResponse => "tcp-res",
             _ => "http-req",
@@ -802,7 +600,7 @@ impl ActionReader<'_, '_> {
             } else {
                 format!("the Lua action '{name}' is not registered")
             };
-            let elsewhere: Vec<&str> = ["tcp-req", "tcp-res", "http-req", "http-res"]
+            let elsewhere: Vec<&str> = ["tcp-req", "tcp-res", "http-req", "http-res", "http-after-res"]
                 .into_iter()
                 .filter(|hook| self.reader.loaded.lua.action(name, hook).is_some())
                 .collect();
@@ -851,6 +649,7 @@ pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {
         &mut proxy.tcp_response_content,
         &mut proxy.http_request,
         &mut proxy.http_response,
+        &mut proxy.http_after_response,
     ];
     sets.into_iter().flatten().for_each(|rule| inline(&mut rule.condition));
 }

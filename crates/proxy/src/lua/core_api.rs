@@ -167,7 +167,7 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
                 }
                 None => {
                     let name = String::from_utf8_lossy(hook.unwrap_or(b"?")).into_owned();
-                    let expected = "'tcp-req', 'tcp-res', 'http-req' or 'http-res' are expected.";
+                    let expected = "'tcp-req', 'tcp-res', 'http-req', 'http-res' or 'http-after-res' are expected.";
                     raise_text(lua, format!("Lua action environment '{name}' is unknown. {expected}"))
                 }
             }

@@ -55,6 +55,8 @@ pub enum Hook {
     HttpReq,
     /// `http-response`.
     HttpRes,
+    /// `http-after-response`.
+    HttpAfterRes,
 }
 
 impl Hook {
@@ -65,11 +67,12 @@ impl Hook {
             Hook::TcpRes => "tcp-res",
             Hook::HttpReq => "http-req",
             Hook::HttpRes => "http-res",
+            Hook::HttpAfterRes => "http-after-res",
         }
     }
 
     fn by_name(name: &[u8]) -> Option<Hook> {
-        [Hook::TcpReq, Hook::TcpRes, Hook::HttpReq, Hook::HttpRes]
+        [Hook::TcpReq, Hook::TcpRes, Hook::HttpReq, Hook::HttpRes, Hook::HttpAfterRes]
             .into_iter()
             .find(|hook| hook.name().as_bytes() == name)
     }

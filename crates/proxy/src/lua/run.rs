@@ -548,7 +548,7 @@ fn one_burst(
     }
     host.current.stream_id = stream_id;
     host.current.no_wait = !may_wait;
-    host.current.response = matches!(hook, Hook::HttpRes | Hook::TcpRes);
+    host.current.response = matches!(hook, Hook::HttpRes | Hook::TcpRes | Hook::HttpAfterRes);
     host.outcome = outcome;
     // What an error left behind in the middle of a push.
     host.answers.clear();

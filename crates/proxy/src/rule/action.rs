@@ -1,13 +1,16 @@
 //! What a rule does once its condition holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluicegate_config::model::{BodyWait, DataKind, LogLevel, PatternEdit, ProxyId};
 use sluicegate_pattern::PatternFile;
 use sluicegate_wire::engine::{PendingReply, Started};
-use sluicegate_wire::http::Message;
+use sluicegate_wire::http::{Message, Version};
 
+use super::carrier::CarrierCode;
 use super::code::Machine;
+use super::edit::EditCode;
 use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, page_reply};
 use super::store::StoreCode;
@@ -34,6 +37,16 @@ pub(super) enum ActionCode {
     AddHeader(Box<[u8]>),
     /// `del-header`.
     DeleteHeader(Box<[u8]>),
+    /// What changes a head otherwise; its text is the machine's.
+    Edit(EditCode),
+    /// What changes connections, addresses and times.
+    Carrier(CarrierCode),
+    /// `early-hint`; the last of those that follow each other sends them.
+    EarlyHint(Box<[u8]>, bool),
+    /// `strict-mode`.
+    StrictMode(bool),
+    /// What changes nothing.
+    Nothing,
     /// `set-var`: the accumulator; no sample leaves the variable alone.
     SetVar(VarRef),
     /// `set-var-fmt`: the text.
@@ -90,6 +103,10 @@ pub(super) enum Done {
     Wait(PendingReply),
     /// The body is waited for.
     Body(BodyWait),
+    /// Time passes.
+    Pause(Duration),
+    /// An interim response is sent.
+    Hints,
 }
 
 impl ActionCode {
@@ -106,7 +123,7 @@ impl ActionCode {
                 | ChangeCounter { by: None, .. }
                 | SetPriorityClass
                 | SetPriorityOffset
-        )
+        ) || matches!(self, ActionCode::Carrier(code) if code.takes_sample())
     }
 
     /// Acts; Lua and the choice of a backend are the runner's.
@@ -129,11 +146,24 @@ impl ActionCode {
                 }
             }
             ActionCode::SetHeader(name) => {
-                let message = message(hook, cx);
-                message.delete_all(name);
-                return add_field(message, hook, name, machine.text(), bufsize);
+                message(hook, cx).delete_all(name);
+                return add_field(cx, hook, name, machine, bufsize);
             }
-            ActionCode::AddHeader(name) => return add_field(message(hook, cx), hook, name, machine.text(), bufsize),
+            ActionCode::AddHeader(name) => return add_field(cx, hook, name, machine, bufsize),
+            ActionCode::Edit(edit) => return edit.apply(machine, hook, bufsize, cx),
+            ActionCode::Carrier(carrier) => return carrier.apply(sample, cx),
+            ActionCode::EarlyHint(name, last) => {
+                if cx.request.version() == Version::Http11 {
+                    if cx.early_hints.status() == 0 {
+                        cx.early_hints.set_response(Version::Http11, 103, b"Early Hints");
+                    }
+                    cx.early_hints.add(name, machine.text());
+                }
+                if *last && cx.early_hints.status() != 0 {
+                    return Done::Hints;
+                }
+            }
+            ActionCode::Nothing | ActionCode::StrictMode(_) => {}
             ActionCode::DeleteHeader(name) => {
                 message(hook, cx).delete_all(name);
             }
@@ -230,7 +260,7 @@ fn track(slot: usize, table: &Arc<Table>, sample: &Sample, hook: Hook, cx: &mut 
     if cx.session_tracked.get(slot).is_some() {
         return;
     }
-    let status = if hook == Hook::HttpResponse { cx.response.status() } else { 0 };
+    let status = if matches!(hook, Hook::HttpResponse | Hook::HttpAfterResponse) { cx.response.status() } else { 0 };
     let events: &[Counted] = match status {
         400..=499 => &[Counted::Request, Counted::Error],
         501 | 505 => &[Counted::Request],
@@ -265,17 +295,25 @@ fn capture(slot: usize, response: bool, sample: Option<Sample>, cx: &mut StreamC
 
 /// Adds a field; a head that no longer fits a buffer ends the stream with 500, as in HAProxy. What becomes of Host
 /// becomes of the authority of a target that has one.
-fn add_field(message: &mut Message, hook: Hook, name: &[u8], value: &[u8], bufsize: usize) -> Done {
+fn add_field(cx: &mut StreamContext, hook: Hook, name: &[u8], machine: &Machine, bufsize: usize) -> Done {
+    let (message, value) = (message(hook, cx), machine.text());
+    if message.wire_len() + name.len() + value.len() + 4 > bufsize {
+        return does_not_fit(machine, cx);
+    }
     message.add(name, value);
     if !hook.is_response() && name.eq_ignore_ascii_case(b"host") {
         message.set_authority(value);
     }
-    if message.wire_len() > bufsize {
-        return Done::Verdict(Verdict::Reply(page_reply(500, ReplySource::Rewrite)));
-    }
     Done::Next
 }
 
-fn message(hook: Hook, cx: &mut StreamContext) -> &mut Message {
+/// An edit that can't be made ends the stream, unless `strict-mode off` leaves it out.
+pub(super) fn does_not_fit(machine: &Machine, cx: &mut StreamContext) -> Done {
+    cx.failed_rewrites += 1;
+    if machine.soft { Done::Next } else { Done::Verdict(Verdict::Reply(page_reply(500, ReplySource::Rewrite))) }
+}
+
+/// The head that a rule set edits.
+pub(super) fn message(hook: Hook, cx: &mut StreamContext) -> &mut Message {
     if hook.is_response() { &mut cx.response } else { &mut cx.request }
 }

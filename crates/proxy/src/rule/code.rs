@@ -133,6 +133,8 @@ pub(super) struct Machine {
     ends: SmallVec<[u32; 8]>,
     /// What an awaited operation gave to the accumulator.
     resumed: Option<Sample>,
+    /// `strict-mode off`: an edit that does not fit is left out.
+    pub(super) soft: bool,
 }
 
 /// Text that a machine keeps for the next stream at most; one big body must not stay for ever.
@@ -144,6 +146,7 @@ impl Machine {
         self.next = 0;
         self.cursor = Cursor::default();
         self.resumed = None;
+        self.soft = false;
         self.begin();
         if self.out.capacity() > KEPT_TEXT {
             self.out = Vec::new();

@@ -1,16 +1,19 @@
 //! From the typed configuration to flat code.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{
-    self, Acl, AclRef, Action, BackendName, Condition, CounterValue, Expr, FormatPart, LogFormat, Position, ProxyId,
-    ProxyKind, ReturnBody, Rule, ServerChoice,
+    self, Acl, AclRef, Action, BackendName, Carrier, Condition, CounterValue, Edit, Expr, FormatPart, LogFormat,
+    NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, TimeOr,
 };
 use sluicegate_pattern::PatternFiles;
 
 use super::action::ActionCode;
+use super::carrier::CarrierCode;
 use super::code::{Op, Program};
+use super::edit::EditCode;
 use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, lower};
 use super::store::{StoreCode, store_err};
@@ -20,6 +23,7 @@ use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
 use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
 use crate::server::KeyCode;
+use crate::stream::Side;
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -36,6 +40,8 @@ pub struct ProxyRules {
     pub http_request: RuleList,
     /// `http-response`.
     pub http_response: RuleList,
+    /// `http-after-response`.
+    pub http_after_response: RuleList,
     /// `force-persist` and `ignore-persist`.
     pub persist: RuleList,
     /// `use-server`.
@@ -81,7 +87,13 @@ impl ProxyRules {
             fill(&mut builder);
             builder.finish()
         };
-        let mut list = |rules: &[Rule], hook| build(hook, &|builder| rules.iter().for_each(|rule| builder.rule(rule)));
+        let mut list = |rules: &[Rule], hook| {
+            build(hook, &|builder| {
+                for (index, rule) in rules.iter().enumerate() {
+                    builder.rule(rule, rules.get(index + 1));
+                }
+            })
+        };
         let mut compiled = ProxyRules {
             tcp_request_connection: list(&proxy.tcp_request_connection, Hook::TcpRequestConnection),
             tcp_request_session: list(&proxy.tcp_request_session, Hook::TcpRequestSession),
@@ -89,6 +101,7 @@ impl ProxyRules {
             tcp_response_content: list(&proxy.tcp_response_content, Hook::TcpResponseContent),
             http_request: list(&proxy.http_request, Hook::HttpRequest),
             http_response: list(&proxy.http_response, Hook::HttpResponse),
+            http_after_response: list(&proxy.http_after_response, Hook::HttpAfterResponse),
             default_backend: proxy.default_backend,
             ..ProxyRules::default()
         };
@@ -176,12 +189,21 @@ impl Builder<'_> {
         }
     }
 
-    fn rule(&mut self, rule: &Rule) {
+    fn rule(&mut self, rule: &Rule, next: Option<&Rule>) {
         let mut end = Label::default();
         if let Some(condition) = &rule.condition {
             self.condition(condition, &mut end);
         }
-        self.action(&rule.action, &rule.at);
+        match &rule.action {
+            Action::EarlyHint(name, value) => {
+                self.text(value, FormatMode::Http);
+                // Hints that surely follow each other go out together.
+                let more =
+                    next.is_some_and(|next| matches!(next.action, Action::EarlyHint(..)) && next.condition.is_none());
+                self.ops.push(Op::Act(ActionCode::EarlyHint(lower(name), !more)));
+            }
+            action => self.action(action, &rule.at),
+        }
         self.place(end);
     }
 
@@ -472,6 +494,21 @@ impl Builder<'_> {
                 self.text(value, FormatMode::Http);
                 ActionCode::AddHeader(lower(name))
             }
+            Action::Edit(edit) => {
+                match edit {
+                    Edit::ReplaceField { by, .. } | Edit::ReplaceTarget(_, _, by) => self.text(by, FormatMode::Http),
+                    Edit::SetTarget(_, format) | Edit::SetMethod(format) => self.text(format, FormatMode::Http),
+                    Edit::DelMatching(_) | Edit::SetStatus(..) | Edit::Normalize(_) => {}
+                }
+                ActionCode::Edit(EditCode::new(edit))
+            }
+            Action::Carrier(carrier) => ActionCode::Carrier(self.carrier(carrier)),
+            Action::StrictMode(on) => ActionCode::StrictMode(*on),
+            Action::Nothing => ActionCode::Nothing,
+            Action::EarlyHint(..) => {
+                debug_assert!(false, "a rule of its own");
+                return;
+            }
             Action::DelHeader(name) => ActionCode::DeleteHeader(name.as_bytes().into()),
             Action::SetVar(name, expr) => {
                 let Some(variable) = self.variable(name, at) else { return };
@@ -519,6 +556,39 @@ impl Builder<'_> {
         self.ops.push(Op::Act(code));
     }
 
+    fn carrier(&mut self, carrier: &Carrier) -> CarrierCode {
+        let mut number = |value: &NumberOr| match value {
+            NumberOr::Number(number) => Some(*number),
+            NumberOr::Expr(expr) => {
+                self.expr(expr);
+                None
+            }
+        };
+        match carrier {
+            Carrier::Address(part, expr) => {
+                self.expr(expr);
+                CarrierCode::Address(*part)
+            }
+            Carrier::Socket { server, mark, value } => {
+                CarrierCode::Socket(if *server { Side::Server } else { Side::Client }, *mark, number(value))
+            }
+            Carrier::Retries(value) => CarrierCode::Retries(number(value)),
+            Carrier::Timeout(side, time) => CarrierCode::Timeout(*side, self.time(time)),
+            Carrier::Pause(time) => CarrierCode::Pause(self.time(time)),
+            Carrier::SilentDrop(ttl) => CarrierCode::SilentDrop(*ttl),
+        }
+    }
+
+    fn time(&mut self, time: &TimeOr) -> Option<Duration> {
+        match time {
+            TimeOr::Time(time) => Some(*time),
+            TimeOr::Expr(expr) => {
+                self.expr(expr);
+                None
+            }
+        }
+    }
+
     fn store_call(&mut self, call: &model::StoreCall, at: &Position) -> Option<ActionCode> {
         if self.hook.is_early() {
             self.error(at, "a store cannot be waited for before a stream");
@@ -554,6 +624,7 @@ impl Builder<'_> {
             Hook::TcpResponseContent => lua::Hook::TcpRes,
             Hook::HttpRequest => lua::Hook::HttpReq,
             Hook::HttpResponse => lua::Hook::HttpRes,
+            Hook::HttpAfterResponse => lua::Hook::HttpAfterRes,
         };
         match self.lua.and_then(|states| states.bind_action(action)) {
             Some(bound) => Some(ActionCode::Lua(bound, hook)),

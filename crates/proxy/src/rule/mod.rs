@@ -10,8 +10,11 @@
 //! what it hands back; [`run()`] is both. [`choose_backend`] and [`try_choose_backend`] do the same for `use_backend`.
 
 mod action;
+mod carrier;
 mod code;
 mod compile;
+mod edit;
+mod normalize;
 mod redirect;
 mod reply;
 mod run;
@@ -26,10 +29,11 @@ use crate::lua::BoundService;
 use crate::sample::FetchCode;
 
 pub use compile::ProxyRules;
+pub use normalize::fuzz_normalizers;
 pub use reply::page_reply;
 pub use run::{
-    Attempt, BackendAttempt, Suspended, choose_backend, resume, resume_backend, resume_once, run, try_choose_backend,
-    try_run,
+    Ask, Attempt, BackendAttempt, Suspended, choose_backend, resume, resume_backend, resume_once, run,
+    try_choose_backend, try_run,
 };
 
 /// What a rule set decided.
@@ -108,12 +112,14 @@ pub enum Hook {
     HttpRequest,
     /// `http-response`.
     HttpResponse,
+    /// `http-after-response`: waits are bounded, and it can't answer.
+    HttpAfterResponse,
 }
 
 impl Hook {
     /// The response is what its rules change.
     pub fn is_response(self) -> bool {
-        matches!(self, Hook::TcpResponseContent | Hook::HttpResponse)
+        matches!(self, Hook::TcpResponseContent | Hook::HttpResponse | Hook::HttpAfterResponse)
     }
 
     /// There is no stream yet, only its session.
@@ -123,7 +129,7 @@ impl Hook {
 
     /// Its messages are HTTP, so a local reply can be sent.
     pub fn is_http(self) -> bool {
-        matches!(self, Hook::HttpRequest | Hook::HttpResponse)
+        matches!(self, Hook::HttpRequest | Hook::HttpResponse | Hook::HttpAfterResponse)
     }
 }
 

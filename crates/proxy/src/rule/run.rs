@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use sluicegate_config::model::{BodyWait, ProxyId};
 use sluicegate_wire::engine::PendingReply;
@@ -70,13 +71,26 @@ enum Wait {
     LuaSample(PendingSample),
     /// A message's body: whoever has the connection reads it.
     Body(BodyWait),
+    /// Time.
+    Pause(Duration),
+    /// An interim response: whoever has the connection sends it.
+    Hints,
+}
+
+/// What a list needs of whoever has the client's connection before it goes on.
+pub enum Ask {
+    /// The message's body.
+    Body(BodyWait),
+    /// The interim response in the context is to be sent.
+    Hints,
 }
 
 impl Suspended {
-    /// The body that must come before the list goes on; `None` where [`resume_once`] awaits all that is needed.
-    pub fn body(&self) -> Option<BodyWait> {
-        match self.wait {
-            Wait::Body(wait) => Some(wait),
+    /// What must be done before the list goes on; `None` where [`resume_once`] awaits all that is needed.
+    pub fn asks(&self) -> Option<Ask> {
+        match &self.wait {
+            Wait::Body(wait) => Some(Ask::Body(*wait)),
+            Wait::Hints => Some(Ask::Hints),
             _ => None,
         }
     }
@@ -101,11 +115,14 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
             Step::Act(ActionCode::Lua(action, hook), _) => return Progress::Lua(action, *hook),
             Step::Act(ActionCode::UseBackend(id), _) => return Progress::Backend(*id),
             Step::Act(ActionCode::UseBackendNamed, _) => return Progress::BackendNamed,
+            Step::Act(ActionCode::StrictMode(on), _) => machine.soft = !on,
             Step::Act(action, sample) => match action.act(sample, machine, hook, program.bufsize(), cx) {
                 Done::Next => {}
                 Done::Verdict(verdict) => return Progress::Verdict(verdict),
                 Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
                 Done::Body(wait) => return Progress::Wait(Wait::Body(wait)),
+                Done::Pause(time) => return Progress::Wait(Wait::Pause(time)),
+                Done::Hints => return Progress::Wait(Wait::Hints),
             },
             Step::Assign(variable, set, sample) => {
                 if set {
@@ -135,7 +152,7 @@ fn lua_verdict(outcome: ActionOutcome, hook: Hook) -> Option<Verdict> {
     let page = |request: u16, response: u16, source| {
         Some(match hook {
             Hook::HttpRequest => Verdict::Reply(page_reply(request, source)),
-            Hook::HttpResponse => Verdict::Reply(page_reply(response, source)),
+            Hook::HttpResponse | Hook::HttpAfterResponse => Verdict::Reply(page_reply(response, source)),
             _ => Verdict::Close,
         })
     };
@@ -196,7 +213,7 @@ fn go_on(
 }
 
 /// Awaits what a rule list waits for, and runs it to its end. `list` and `hook` are those it was suspended with. A body
-/// is not waited for: who can read it asks [`Suspended::body`] and resumes step by step with [`resume_once`].
+/// is not waited for: who can read it asks [`Suspended::asks`] and resumes step by step with [`resume_once`].
 pub async fn resume(
     list: &RuleList,
     suspended: Suspended,
@@ -236,7 +253,11 @@ pub async fn resume_once(
             machine.give(pending.finish(cx).await);
             None
         }
-        Wait::Body(_) => None,
+        Wait::Pause(time) => {
+            tokio::time::sleep(time).await;
+            None
+        }
+        Wait::Body(_) | Wait::Hints => None,
     };
     if let Some(verdict) = ended {
         give_machine(machine);
@@ -260,6 +281,7 @@ fn lua_sample(
         Hook::TcpResponseContent => (lua::Hook::TcpRes, true),
         Hook::HttpRequest => (lua::Hook::HttpReq, true),
         Hook::HttpResponse => (lua::Hook::HttpRes, true),
+        Hook::HttpAfterResponse => (lua::Hook::HttpAfterRes, true),
     };
     match lua::try_run_sample(worker, cx, call, input, lua_hook, may_wait) {
         lua::SampleAttempt::Ready(sample) => {
@@ -351,7 +373,9 @@ pub async fn resume_backend(
         match wait {
             Wait::Sample(reply) => answer(&mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
-            Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) => debug_assert!(false, "use_backend acts on nothing"),
+            Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) | Wait::Pause(_) | Wait::Hints => {
+                debug_assert!(false, "use_backend acts on nothing")
+            }
         }
         match go_on_choosing(frontend, machine, cx, worker) {
             BackendAttempt::Ready(chosen) => return chosen,

@@ -38,6 +38,11 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
+/// The elements of a field's value, each a part of it.
+pub fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    Elements { rest: Some(value) }
+}
+
 /// Where the first separator outside a quoted string stands; the length where there is none.
 fn unquoted(text: &[u8], separators: [u8; 2]) -> usize {
     let (mut quoted, mut escaped) = (false, false);

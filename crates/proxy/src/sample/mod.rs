@@ -22,6 +22,7 @@ pub(crate) use fetch::random;
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub use fetch::{fuzz_hello, path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};
+pub(crate) use field::{elements, trim};
 pub use format::{FormatMode, append_text, append_value};
 pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_name, fetch_by_name, finish_call};
 pub use matcher::MatcherCode;

@@ -89,6 +89,7 @@ pub async fn assign_and_connect(
         allow_reuse,
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,
+        retries: cx.overrides.retries.unwrap_or(backend.config.retries),
         asked_for: cx.persistence.server.map(|server| (server, cx.persistence.forced)),
     };
     let made = match failed {
@@ -116,6 +117,8 @@ pub(super) struct Assignment<'a> {
     pub(super) allow_reuse: bool,
     /// The hash of the request's key, where `balance` asks for one.
     pub(super) hash: Option<u32>,
+    /// How often a failed connection is tried again.
+    pub(super) retries: u32,
     /// Its turn in queues.
     pub(super) priority: Priority,
     /// The server that persistence asks for, and whether even its full queue is no reason for another.
@@ -198,7 +201,7 @@ impl Assignment<'_> {
                 }
                 Err(error) => error,
             };
-            let retried = self.config.retry_on.conn_failure && log.retries < self.config.retries;
+            let retried = self.config.retry_on.conn_failure && log.retries < self.retries;
             if error == ConnectError::Resource || !retried {
                 self.count(&slot.server, |counters| counters.econ.add(1));
                 return Err(match error {
@@ -252,7 +255,7 @@ impl Assignment<'_> {
             0 => false,
             every if every > 0 => retry.is_multiple_of(every as u32),
             from_last => {
-                let last = i64::from(self.config.retries) + 1 + i64::from(from_last);
+                let last = i64::from(self.retries) + 1 + i64::from(from_last);
                 last > 0 && i64::from(retry) % last == 0
             }
         };

@@ -687,6 +687,8 @@ impl ServerRun {
             ServerAddress::Unix(_) | ServerAddress::Abstract(_) => return None,
         };
         let moved = self.shared.moved();
+        // Without an address of its own it is where the client wanted to go.
+        let ip = if ip.is_unspecified() { destination?.ip() } else { ip };
         let port = match (moved.port, port) {
             (Some(port), _) | (None, ServerPort::Fixed(port)) => port,
             (None, ServerPort::Offset(offset)) => (i32::from(destination?.port()) + offset) as u16,

@@ -73,6 +73,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         headers: (&proxy.headers, Vec::new()),
         allow_reuse,
         hash: None,
+        retries: proxy.config.retries,
         priority: Priority::default(),
     }
 }

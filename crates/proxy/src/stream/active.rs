@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
-use super::{Card, Endings, StreamContext};
+use super::{Card, Endings, Side, StreamContext};
 use crate::log::line::Timers;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
@@ -195,6 +195,17 @@ impl Active {
         }
     }
 
+    /// There is a connection to the server: what rules said about its packets is done.
+    pub(crate) fn use_server(&mut self, connection: &ServerConnection) {
+        let cx = &mut self.cx;
+        cx.sockets.set_server(&connection.socket, connection.was_reused());
+        for (mark, value) in [(true, cx.overrides.server_mark), (false, cx.overrides.server_tos)] {
+            if let Some(value) = value {
+                cx.sockets.set_option(Side::Server, mark, value);
+            }
+        }
+    }
+
     /// The server connection goes, and what a log line asks of it is kept.
     pub(crate) fn server_gone(&mut self) {
         let keep = self.cx.frontend.log.wants_server_connection;
@@ -223,6 +234,13 @@ impl Active {
         let index = self.worker.index;
         let streams = &self.worker.figures().streams;
         streams.store(streams.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        if cx.failed_rewrites > 0 {
+            let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
+            let backend = cx.backend.as_ref().map(|backend| &*backend.backend.figures);
+            for figures in std::iter::once(&cx.frontend.frontend.figures).chain(backend).chain(server) {
+                figures.at(index).wrew.add(u64::from(cx.failed_rewrites));
+            }
+        }
         let status = cx.log.status;
         let http = |proxy: &ProxyRun| proxy.config.mode == Mode::Http && status >= 100;
         if http(&cx.frontend) {

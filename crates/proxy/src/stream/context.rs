@@ -7,7 +7,7 @@ use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model::{ErrorPage, LogLevel};
 use sluicegate_wire::http::Message;
@@ -72,6 +72,14 @@ pub struct StreamContext {
     pub priority: Priority,
     /// `disable-l7-retry`.
     pub no_l7_retry: bool,
+    /// What its rules set in place of what its proxies say.
+    pub overrides: Overrides,
+    /// The interim response that `early-hint` rules make.
+    pub early_hints: Message,
+    /// Edits that did not fit.
+    pub failed_rewrites: u32,
+    /// The client's address and the one it connected to, whatever rules set since.
+    pub connection: (Option<SocketAddr>, Option<SocketAddr>),
     /// The server that it asks for.
     pub persistence: Persistence,
     /// What the stream's rules track.
@@ -151,6 +159,10 @@ impl StreamContext {
             making_unique_id: Cell::new(false),
             priority: Priority::default(),
             no_l7_retry: false,
+            overrides: Overrides::default(),
+            early_hints: Message::new(),
+            failed_rewrites: 0,
+            connection: (None, None),
             persistence: Persistence::default(),
             tracked: Tracked::default(),
             session_tracked: Tracked::default(),
@@ -188,9 +200,30 @@ impl StreamContext {
         self.persistence.clear();
         self.priority = Priority::default();
         self.no_l7_retry = false;
+        self.overrides = Overrides::default();
+        self.early_hints.clear();
+        self.failed_rewrites = 0;
+        self.connection = (session.peer, session.local);
         self.log.begin(session.accepted_at(), session.accepted);
         self.lua = StreamLua::default();
     }
+}
+
+/// What rules set for one stream in place of what its proxies say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overrides {
+    /// `set-timeout client`.
+    pub client: Option<Duration>,
+    /// `set-timeout server`.
+    pub server: Option<Duration>,
+    /// `set-timeout tunnel`.
+    pub tunnel: Option<Duration>,
+    /// `set-retries`.
+    pub retries: Option<u32>,
+    /// `set-bc-mark`.
+    pub server_mark: Option<u32>,
+    /// `set-bc-tos`.
+    pub server_tos: Option<u32>,
 }
 
 /// A stream's log record (HAProxy configuration manual 8.2), filled at parse time and written by a plain function.

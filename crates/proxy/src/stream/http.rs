@@ -16,6 +16,7 @@
 //! once more on a new connection; otherwise a client that has got responses before is closed without an answer, which
 //! makes it repeat the request (HAProxy's way), and a first request gets a 502.
 
+mod after;
 mod answer;
 mod count;
 mod failure;
@@ -102,6 +103,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
     stream.count(size, 0);
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
     let mut exchange = Exchange {
+        sent_method: head.method,
         version: stream.cx.request.version(),
         mode: frontend.config.options.connection,
         client_timeout: frontend.config.timeouts.client,
@@ -110,6 +112,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
         peek: None,
         up_failed: false,
         answered: false,
+        constant: false,
         client_active: now,
         server_active: now,
         session,
@@ -176,6 +179,8 @@ struct Exchange<'a> {
     session: &'a mut Session,
     stream: Active,
     head: RequestHead,
+    /// The method that the server sees: rules may have changed the client's.
+    sent_method: Method,
     /// The client's.
     version: Version,
     mode: ConnectionMode,
@@ -188,6 +193,8 @@ struct Exchange<'a> {
     up_failed: bool,
     /// Bytes of a final response went to the client.
     answered: bool,
+    /// The answer is sent as it is: rules failed on it before.
+    constant: bool,
     client_active: Instant,
     server_active: Instant,
 }
@@ -205,20 +212,21 @@ impl Exchange<'_> {
         let backend = &proxies[index as usize];
         self.stream.set_backend(backend);
         let _stay = backend.backend.enter(worker.index, self.client_active);
-        self.server_timeout = backend.config.timeouts.server;
+        self.server_timeout = self.stream.cx.overrides.server.or(backend.config.timeouts.server);
         self.mode = stricter(self.mode, backend.config.options.connection);
         if backend.id != frontend.id {
             self.request_rules(backend).await?;
         }
         self.persist(backend).await?;
         self.complete_request(frontend);
+        self.sent_method = Method::of(self.stream.cx.request.method());
         self.balance_key(backend).await?;
         forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
         let reuse = self.session.requests > 1;
         let mut connection = self.connect(backend, reuse, None).await?;
         loop {
             let mut input = Buffer::default();
-            self.stream.cx.sockets.set_server(&connection.socket, connection.was_reused());
+            self.stream.use_server(&connection);
             let result = self.converse(frontend, backend, &mut connection, &mut input).await;
             self.stream.server_gone();
             let extra = !input.is_empty();
@@ -345,8 +353,15 @@ impl Exchange<'_> {
             rule::Attempt::Ready(verdict) => verdict,
             rule::Attempt::Suspended(mut suspended) => {
                 let verdict = loop {
-                    if let Some(wait) = suspended.body() {
-                        self.await_body(Some(Instant::now() + wait.time), wait.at_least).await?;
+                    match suspended.asks() {
+                        Some(rule::Ask::Body(wait)) => {
+                            self.await_body(Some(Instant::now() + wait.time), wait.at_least).await?;
+                        }
+                        Some(rule::Ask::Hints) => {
+                            let hints = std::mem::take(&mut self.stream.cx.early_hints);
+                            self.interim(&hints).await?;
+                        }
+                        None => {}
                     }
                     match rule::resume_once(list, suspended, hook, &mut self.stream.cx, &worker).await {
                         rule::Attempt::Ready(verdict) => break verdict,
@@ -359,6 +374,9 @@ impl Exchange<'_> {
                 verdict
             }
         };
+        let set = &self.stream.cx.overrides;
+        self.client_timeout = set.client.or(self.client_timeout);
+        self.server_timeout = set.server.or(self.server_timeout);
         self.obey(verdict, hook).await
     }
 
@@ -469,7 +487,10 @@ impl Exchange<'_> {
                 Event::Head(head) => break head,
                 Event::Interim(head) => {
                     input.consume(head.head_len);
-                    self.interim().await?;
+                    let head = std::mem::take(&mut self.stream.cx.response);
+                    let passed = self.interim(&head).await;
+                    self.stream.cx.response = head;
+                    passed?;
                 }
                 event => return self.no_response(event, backend, connection, input).await,
             }
@@ -509,11 +530,14 @@ impl Exchange<'_> {
             return Err(after);
         }
         let cx = &mut self.stream.cx;
-        cx.log.status = i32::from(cx.response.status());
         if let Some(capture) = &frontend.config.logging.cookie {
             cx.log.captures.take_cookie(capture, &cx.response, true);
         }
         crate::persist::response_cookie(cx, backend);
+        if let Err(after) = self.finish_response().await {
+            self.stream.count(0, held_body(head.body, input.data()));
+            return Err(after);
+        }
         if frontend.config.logging.asap {
             let held = held_body(head.body, input.data());
             self.stream.cx.log.bytes_read += held as u64;
@@ -534,10 +558,19 @@ impl Exchange<'_> {
         head: ResponseHead,
         keep_server: bool,
     ) -> Step<Outcome> {
+        // A client that asked for a head only gets no more, whatever the server was asked, and a status that rules set
+        // may have no body.
+        let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
+        let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
+        if silent {
+            self.stream.count(0, held_body(head.body, input.data()));
+        }
         let framing = match head.body {
             Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
             framing => framing,
         };
+        let (source, framing) = if silent { (Framing::None, Framing::None) } else { (head.body, framing) };
+        let keep_server = keep_server && !silent;
         let version = self.stream.cx.response.version();
         let keep = self.keeps_client() && framing != Framing::UntilClose && !chunks_in_1_0(version, framing);
         let mut out = std::mem::take(&mut self.stream.response_out);
@@ -545,7 +578,7 @@ impl Exchange<'_> {
         let field = ConnectionField::for_response(self.version, response.version(), keep);
         write_response(response, framing, field, &mut out);
         self.answered = true;
-        let mut down = Flow::new(out, head.body, framing);
+        let mut down = Flow::new(out, source, framing);
         let finish = poll_fn(|cx| self.poll_bodies(cx, connection, input, &mut down)).await;
         let complete = down.is_done();
         let started = down.has_written();
@@ -613,7 +646,8 @@ impl Exchange<'_> {
         let mut out = std::mem::take(&mut self.stream.response_out);
         write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
         self.answered = true;
-        let timeouts = RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts);
+        let timeouts =
+            RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts, &self.stream.cx.overrides);
         let relay = Relay::new(self.session, &mut self.stream, &mut connection.socket, input, out, timeouts);
         let ending = relay.run().await;
         self.stream.end(ending.who, ending.phase);
@@ -621,14 +655,13 @@ impl Exchange<'_> {
     }
 
     /// Passes an interim response on to clients that know what it is.
-    async fn interim(&mut self) -> Step<()> {
+    async fn interim(&mut self, head: &Message) -> Step<()> {
         if self.version == Version::Http10 {
             return Ok(());
         }
-        let size = head_size(&self.stream.cx.response);
-        self.stream.count(0, size);
+        self.stream.count(0, head_size(head));
         let mut out = std::mem::take(&mut self.stream.response_out);
-        write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
+        write_response(head, Framing::None, ConnectionField::None, &mut out);
         let sent = self.send(&out).await;
         out.clear();
         self.stream.response_out = out;
@@ -655,7 +688,7 @@ impl Exchange<'_> {
         loop {
             if fresh {
                 let cx = &mut self.stream.cx;
-                match parse_response(input.data(), &worker.limits, self.head.method, &mut cx.response) {
+                match parse_response(input.data(), &worker.limits, self.sent_method, &mut cx.response) {
                     // A tunnel that the client did not ask for would be read by it as a response.
                     Ok(Some(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
                         return Poll::Ready(Event::Invalid(Fault::Unexpected));

@@ -20,7 +20,7 @@ pub(crate) use active::{Active, FreeList};
 pub use buffer::{Buffer, BufferPool, allocated};
 pub use card::{Card, Detail, Found, Job, Which};
 pub(crate) use card::{Cards, Reached};
-pub use context::{Endings, LogRecord, StreamContext};
+pub use context::{Endings, LogRecord, Overrides, StreamContext};
 pub use inspection::{Content, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub use socket::Socket;

@@ -15,7 +15,7 @@ use sluicegate_config::model::Timeouts;
 use sluicegate_wire::http::Framing;
 
 use super::flow::{Flow, FlowError, Moved, Wait};
-use super::{Active, Buffer, Endings, Socket};
+use super::{Active, Buffer, Endings, Overrides, Socket};
 use crate::session::Session;
 
 /// The timeouts of a relay, the frontend's for the client's side and the backend's for the server's.
@@ -29,13 +29,13 @@ pub(crate) struct RelayTimeouts {
 }
 
 impl RelayTimeouts {
-    pub(crate) fn new(frontend: &Timeouts, backend: &Timeouts) -> RelayTimeouts {
+    pub(crate) fn new(frontend: &Timeouts, backend: &Timeouts, set: &Overrides) -> RelayTimeouts {
         RelayTimeouts {
-            client: frontend.client,
+            client: set.client.or(frontend.client),
             client_fin: frontend.client_fin,
-            server: backend.server,
+            server: set.server.or(backend.server),
             server_fin: backend.server_fin,
-            tunnel: backend.tunnel,
+            tunnel: set.tunnel.or(backend.tunnel),
         }
     }
 }

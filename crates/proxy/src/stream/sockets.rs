@@ -115,6 +115,46 @@ impl Sockets {
         ask(SockRef::from(&fd))
     }
 
+    /// Sets the mark or the type of service of a side's packets. What the system refuses is left as it is: the mark needs
+    /// a capability, and a unix socket has neither.
+    pub fn set_option(&self, side: Side, mark: bool, value: u32) {
+        let fd = match side {
+            Side::Client => self.client,
+            Side::Server => self.server.map(|(fd, _)| fd),
+        };
+        let Some(fd) = fd else { return };
+        // SAFETY: by the module's invariant the descriptor is open while it stands here; only options of it are set.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let socket = SockRef::from(&fd);
+        let _ = match mark {
+            true => socket.set_mark(value),
+            false if socket.local_addr().is_ok_and(|address| address.is_ipv6()) => socket.set_tclass_v6(value),
+            false => socket.set_tos_v4(value),
+        };
+    }
+
+    /// Makes the close that follows tell the client nothing, or, where the process may not do that or a time to live is
+    /// given, send a reset that lives for so many hops.
+    pub fn drop_silently(&self, ttl: Option<u8>) {
+        let Some(fd) = self.client else { return };
+        let set = |level, name, value: libc::c_int| {
+            let from = std::ptr::from_ref(&value).cast();
+            // SAFETY: by the module's invariant the descriptor is open; the kernel reads the integer's size.
+            unsafe { libc::setsockopt(fd, level, name, from, size_of_val(&value) as libc::socklen_t) == 0 }
+        };
+        // What is still acknowledged would tell the client that somebody is there.
+        set(libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0);
+        if ttl.is_none() && set(libc::IPPROTO_TCP, libc::TCP_REPAIR, 1) {
+            return;
+        }
+        let hops = i32::from(ttl.unwrap_or(1));
+        set(libc::IPPROTO_IP, libc::IP_TTL, hops);
+        set(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, hops);
+        // SAFETY: as above; only an option of the socket is set.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let _ = SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO));
+    }
+
     /// A figure of the kernel's; `None` where the connection is no TCP.
     pub fn tcp(&self, side: Side, figure: TcpFigure) -> Option<u32> {
         let fd = match (side, self.server) {

@@ -86,7 +86,7 @@ async fn serve_stream(session: &mut Session) -> bool {
         stream.log_so_far(stream.cx.log.connect_done);
     }
     stream.cx.in_response = true;
-    stream.cx.sockets.set_server(&connection.socket, connection.was_reused());
+    stream.use_server(&connection);
     let mut input = Buffer::default();
     let list = &backend.rules.tcp_response_content;
     if !list.is_empty() {
@@ -97,7 +97,7 @@ async fn serve_stream(session: &mut Session) -> bool {
             return false;
         }
     }
-    let timeouts = RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts);
+    let timeouts = RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts, &stream.cx.overrides);
     let relay = Relay::new(session, &mut stream, &mut connection.socket, &mut input, Vec::new(), timeouts);
     let ending = relay.run().await;
     worker.buffers.reclaim(&mut input);

@@ -241,6 +241,12 @@ impl Message {
         self.set_target(&new);
     }
 
+    /// Host and port of a target that names them, without user information.
+    pub fn authority(&self) -> Option<&[u8]> {
+        let (start, end) = authority_of(self.method(), self.target())?;
+        Some(&self.target()[start..end])
+    }
+
     /// Replaces the status and the reason.
     pub fn set_status(&mut self, status: u16, reason: &[u8]) {
         self.second = self.store(reason);
@@ -268,10 +274,15 @@ impl Message {
 
     /// Deletes all fields of this name (ASCII case ignored); says how many.
     pub fn delete_all(&mut self, name: &[u8]) -> usize {
+        self.delete_where(|field| field.eq_ignore_ascii_case(name))
+    }
+
+    /// Deletes all fields whose name a test picks; says how many.
+    pub fn delete_where(&mut self, picks: impl Fn(&[u8]) -> bool) -> usize {
         let mut count = 0;
         for index in 0..self.entries.len() {
             let entry = self.entries[index];
-            if !entry.deleted && self.bytes(entry.name).eq_ignore_ascii_case(name) {
+            if !entry.deleted && picks(self.bytes(entry.name)) {
                 self.entries[index].deleted = true;
                 count += 1;
             }

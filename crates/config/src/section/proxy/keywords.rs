@@ -238,6 +238,18 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.hash_type(line),
     ),
     row(
+        "http-after-response",
+        PROXY,
+        1,
+        MANY,
+        "ACTION… [if|unless CONDITION]",
+        "A rule for every response that leaves, a server's and those made here; see the actions. What such rules wait \
+         for is waited for 5 s at most: a list that takes longer ends there.",
+        |r, line| {
+            r.rule(line, 1, Place::HttpAfterResponse);
+        },
+    ),
+    row(
         "http-request",
         PROXY,
         1,

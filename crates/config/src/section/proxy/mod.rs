@@ -627,6 +627,7 @@ impl ProxyReader<'_> {
             Place::HttpRequest => proxy.http_request.push(rule),
             Place::TcpResponse => proxy.tcp_response_content.push(rule),
             Place::HttpResponse => proxy.http_response.push(rule),
+            Place::HttpAfterResponse => proxy.http_after_response.push(rule),
             Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Declared => {
                 unreachable!("these are no rule sets")
             }

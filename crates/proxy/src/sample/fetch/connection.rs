@@ -1,7 +1,7 @@
 //! Addresses, and what the kernel knows of a connection (HAProxy configuration manual 7.3.3).
 //!
-//! `src` and `dst` are what a PROXY protocol header said, if one came, and `fc_src` and its kin what the connection has.
-//! What stands behind a descriptor
+//! `src` and `dst` are what a PROXY protocol header said, if one came, or what rules set for the stream; `fc_src` and its
+//! kin are what the connection has. What stands behind a descriptor
 //! (the server's addresses, round trip times) is asked of the kernel when it is fetched: one system call, and none for
 //! those who don't ask.
 
@@ -126,8 +126,12 @@ impl Connection {
                 let address = match end {
                     End::Source => cx.source?,
                     End::Destination => cx.destination?,
-                    End::OwnSource => cx.proxied.as_ref().map_or(cx.source, |proxied| proxied.peer)?,
-                    End::OwnDestination => cx.proxied.as_ref().map_or(cx.destination, |proxied| proxied.local)?,
+                    End::OwnSource => {
+                        cx.proxied.as_ref().map_or(cx.connection.0.or(cx.source), |proxied| proxied.peer)?
+                    }
+                    End::OwnDestination => {
+                        cx.proxied.as_ref().map_or(cx.connection.1.or(cx.destination), |proxied| proxied.local)?
+                    }
                     End::ServerSource => cx.sockets.server_local()?,
                     End::ServerDestination => cx.sockets.server_peer()?,
                 };

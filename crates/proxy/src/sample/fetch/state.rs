@@ -78,6 +78,7 @@ pub enum Own {
     BeId,
     BeServerTimeout,
     BeTunnelTimeout,
+    CurClientTimeout,
     CurServerTimeout,
     CurTunnelTimeout,
     SoId,
@@ -182,7 +183,8 @@ fn own_of(fetch: Fetch) -> Option<Own> {
         Fetch::FeName => Own::FeName,
         Fetch::FeId => Own::FeId,
         Fetch::FeDefbe => Own::FeDefbe,
-        Fetch::FeClientTimeout | Fetch::CurClientTimeout => Own::FeClientTimeout,
+        Fetch::FeClientTimeout => Own::FeClientTimeout,
+        Fetch::CurClientTimeout => Own::CurClientTimeout,
         Fetch::BeName => Own::BeName,
         Fetch::BeId => Own::BeId,
         Fetch::BeServerTimeout => Own::BeServerTimeout,
@@ -225,8 +227,15 @@ fn own(what: Own, cx: &StreamContext) -> Option<Value<'_>> {
         Own::BeId => Value::Int(i64::from(backend.config.uid)),
         Own::BeServerTimeout => ms(backend.config.timeouts.server),
         Own::BeTunnelTimeout => ms(backend.config.timeouts.tunnel),
-        Own::CurServerTimeout => ms(cx.backend.as_ref()?.config.timeouts.server),
-        Own::CurTunnelTimeout => ms(cx.backend.as_ref()?.config.timeouts.tunnel),
+        Own::CurServerTimeout => match cx.overrides.server {
+            None => ms(cx.backend.as_ref()?.config.timeouts.server),
+            set => ms(set),
+        },
+        Own::CurTunnelTimeout => match cx.overrides.tunnel {
+            None => ms(cx.backend.as_ref()?.config.timeouts.tunnel),
+            set => ms(set),
+        },
+        Own::CurClientTimeout => ms(cx.overrides.client.or(cx.frontend.config.timeouts.client)),
         Own::SoId => Value::Int(i64::from(cx.listener.as_ref()?.id)),
         Own::SoName => {
             let listener = cx.listener.as_ref()?;

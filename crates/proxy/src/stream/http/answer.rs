@@ -141,6 +141,15 @@ impl Exchange<'_> {
             return After::Close;
         }
         self.answered = true;
+        let status = self.stream.cx.response.status();
+        if self.has_after_rules() && !Box::pin(self.after_rules()).await {
+            // As HAProxy: a page of 500 in its place, on which the rules run once more, and one on which they don't.
+            self.constant |= status == 500;
+            self.answered = false;
+            let index = self.stream.worker().index;
+            self.stream.cx.frontend.frontend.figures.at(index).eint.add(1);
+            return Box::pin(self.page(500, b'P', b'H')).await;
+        }
         let mut moved = Moved::default();
         let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
         let response = &self.stream.cx.response;

@@ -83,7 +83,10 @@ impl Exchange<'_> {
     /// left. If so, it is made ready for that.
     pub(super) fn may_retry(&mut self, backend: &ProxyRun) -> bool {
         let cx = &mut self.stream.cx;
-        if cx.no_l7_retry || cx.log.retries >= backend.config.retries || !self.up.replay() {
+        if cx.no_l7_retry
+            || cx.log.retries >= cx.overrides.retries.unwrap_or(backend.config.retries)
+            || !self.up.replay()
+        {
             return false;
         }
         self.up_failed = false;

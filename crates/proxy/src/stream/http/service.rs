@@ -196,6 +196,7 @@ impl Exchange<'_> {
             self.response_rules(&backend).await?;
         }
         self.response_rules(&frontend).await?;
+        self.finish_response().await?;
         let keep = self.keeps_client() && framing != Framing::UntilClose;
         let silent = self.head.method == sluicegate_wire::http::Method::Head;
         self.stream.cx.log.status = i32::from(self.stream.cx.response.status());

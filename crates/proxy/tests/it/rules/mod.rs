@@ -6,3 +6,4 @@ mod differential;
 mod fetches;
 pub mod fixture;
 mod waiting;
+mod wire;

@@ -1,0 +1,107 @@
+//! The actions that change what carries a message: addresses, sockets, timeouts.
+
+use super::*;
+use crate::unit::TimeUnit;
+
+impl ActionReader<'_, '_> {
+    pub(super) fn address(&mut self, part: AddressPart) -> Option<Action> {
+        Some(Action::Carrier(Carrier::Address(part, self.expression()?)))
+    }
+
+    /// A number, in hexadecimal behind `0x`, or an expression that gives one.
+    fn number_or(&mut self, max: u32) -> Option<NumberOr> {
+        let text = self.line.text(self.next);
+        let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+            None => return self.expression().map(NumberOr::Expr),
+        };
+        match number.filter(|number| *number <= max) {
+            Some(number) => {
+                self.next += 1;
+                Some(NumberOr::Number(number))
+            }
+            None => {
+                if !self.has(self.next) {
+                    self.missing(self.next, "a number or an expression");
+                    return None;
+                }
+                let message = format!("'{}': '{text}' is no number from 0 to {max}", self.name());
+                self.reader.diagnostics.error(self.line.at(self.next), message);
+                None
+            }
+        }
+    }
+
+    pub(super) fn socket(&mut self, server: bool, mark: bool) -> Option<Action> {
+        let value = self.number_or(if mark { u32::MAX } else { 255 })?;
+        Some(Action::Carrier(Carrier::Socket { server, mark, value }))
+    }
+
+    pub(super) fn retries(&mut self) -> Option<Action> {
+        Some(Action::Carrier(Carrier::Retries(self.number_or(100)?)))
+    }
+
+    /// A duration, or an expression that gives milliseconds.
+    pub(super) fn time_or(&mut self) -> Option<TimeOr> {
+        let text = self.line.text(self.next);
+        if !text.starts_with(|c: char| c.is_ascii_digit()) {
+            return self.expression().map(TimeOr::Expr);
+        }
+        match unit::time(text, TimeUnit::Milliseconds) {
+            Ok(time) if !time.is_zero() => {
+                self.next += 1;
+                Some(TimeOr::Time(time))
+            }
+            given => {
+                let message = given.err().unwrap_or_else(|| "a time of 0 is not valid here".to_owned());
+                let message = format!("'{}': {message}", self.name());
+                self.reader.diagnostics.error(self.line.at(self.next), message).hint(unit::TIME_HINT);
+                None
+            }
+        }
+    }
+
+    pub(super) fn set_timeout(&mut self) -> Option<Action> {
+        let index = self.next;
+        let (side, front) = match self.line.text(index) {
+            "client" => (TimeoutSide::Client, true),
+            "server" => (TimeoutSide::Server, false),
+            "tunnel" => (TimeoutSide::Tunnel, false),
+            other => {
+                let message = format!("'set-timeout' expects 'client', 'server' or 'tunnel', not '{other}'");
+                let near = suggest::nearest(other, ["client", "server", "tunnel"]);
+                self.reader.diagnostics.error(self.line.at(index), message).did_you_mean(near);
+                return None;
+            }
+        };
+        let sides = if front { Contexts::FRONT } else { Contexts::BACK };
+        if !self.reader.context.intersects(sides) {
+            let message = format!(
+                "'{}' has no {} capability, so it has no such timeout",
+                self.reader.settings.proxy.name,
+                if front { "frontend" } else { "backend" }
+            );
+            self.reader.diagnostics.error(self.line.at(index), message);
+            return None;
+        }
+        self.next += 1;
+        Some(Action::Carrier(Carrier::Timeout(side, self.time_or()?)))
+    }
+
+    pub(super) fn silent_drop(&mut self) -> Option<Action> {
+        let mut ttl = None;
+        if self.line.text(self.next) == "rst-ttl" {
+            let index = self.value("rst-ttl")?;
+            ttl = Some(self.integer_at(index, 1, 255)? as u8);
+            self.next += 2;
+        }
+        Some(Action::Carrier(Carrier::SilentDrop(ttl)))
+    }
+
+    pub(super) fn nice(&mut self) -> Option<Action> {
+        self.integer_at(self.next, -1024, 1024)?;
+        self.next += 1;
+        Some(Action::Nothing)
+    }
+}

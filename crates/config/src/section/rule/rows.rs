@@ -1,0 +1,373 @@
+//! The actions, each with the rule sets that have it, its arguments and what it does.
+
+use super::*;
+use crate::section::table::{Row, Table};
+
+const HTTP: Contexts = Contexts::HTTP_REQUEST.or(Contexts::HTTP_RESPONSE);
+const MESSAGE: Contexts = HTTP.or(Contexts::HTTP_AFTER_RESPONSE);
+const AFTER: Contexts = Contexts::HTTP_AFTER_RESPONSE;
+const EARLY: Contexts = Contexts::TCP_CONNECTION.or(Contexts::TCP_SESSION);
+const TCP: Contexts = EARLY.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
+const ANY: Contexts = TCP.or(HTTP);
+const REQUEST: Contexts = Contexts::HTTP_REQUEST;
+const TO_SERVER: Contexts = Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST);
+const ADDRESS: Contexts = EARLY.or(TO_SERVER);
+
+const fn row(
+    name: &'static str,
+    contexts: Contexts,
+    usage: &'static str,
+    docs: &'static str,
+    parser: fn(&mut ActionReader<'_, '_>) -> Option<Action>,
+) -> Row<ActionParser> {
+    Row { name, contexts, min: 0, max: 0, usage, docs, parser: ActionParser(parser) }
+}
+
+const REPLY: &str = "[status N] [content-type T] [default-errorfiles | file F | lf-file F | string S | lf-string FORMAT] [hdr NAME FORMAT]…";
+
+/// The actions; `lua.NAME` stands for all that scripts registered.
+pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
+    row("accept", TCP, "", "Ends the rule set; the connection goes on.", |_| Some(Action::Accept)),
+    row("add-header", MESSAGE, "NAME FORMAT", "Adds a header field.", |a| {
+        let name = header_name(a.reader, a.line, a.next)?;
+        let format = a.format(a.next + 1, "a value")?;
+        a.next += 2;
+        Some(Action::AddHeader(name, format))
+    }),
+    row("add-acl", HTTP, "(FILE) FORMAT", "Adds a pattern to an ACL file, in memory, unless it is there.", |a| {
+        a.edit_patterns(PatternEdit::Add)
+    }),
+    row("allow", MESSAGE, "", "Ends the rule set; the message goes on.", |_| Some(Action::Accept)),
+    row(
+        "capture",
+        MESSAGE.or(Contexts::TCP_REQUEST),
+        "EXPRESSION len N | id SLOT",
+        "Keeps a sample for the log line: in a slot of its own, or in one that the frontend declares.",
+        |a| a.capture(),
+    ),
+    row("del-acl", MESSAGE, "(FILE) FORMAT", "Removes a pattern from an ACL file, in memory.", |a| {
+        a.edit_patterns(PatternEdit::Remove)
+    }),
+    row("del-map", MESSAGE, "(FILE) FORMAT", "Removes a key from a map file, in memory.", |a| {
+        a.edit_patterns(PatternEdit::Remove)
+    }),
+    row(
+        "del-header",
+        MESSAGE,
+        "NAME [-m str|beg|end|sub|reg]",
+        "Removes all header fields of a name, or of names that match it so.",
+        |a| a.delete_fields(),
+    ),
+    row(
+        "disable-l7-retry",
+        Contexts::HTTP_REQUEST,
+        "",
+        "The request is sent once; only a connection that can't be made is tried again.",
+        |_| Some(Action::DisableL7Retry),
+    ),
+    row(
+        "deny",
+        HTTP,
+        "[deny_status N] [ANSWER as return]",
+        "Answers with an error, 403 for a request and 502 for a response.",
+        |a| {
+            let status = if a.place == Place::HttpRequest { 403 } else { 502 };
+            a.reply(status, true).map(Action::Deny)
+        },
+    ),
+    row(
+        "early-hint",
+        REQUEST,
+        "NAME FORMAT",
+        "Sends a 103 with this field to a client of HTTP/1.1 at once; rules that follow each other without a condition \
+         make one.",
+        |a| {
+            let name = header_name(a.reader, a.line, a.next)?;
+            let format = a.format(a.next + 1, "a value")?;
+            a.next += 2;
+            Some(Action::EarlyHint(name, format))
+        },
+    ),
+    row(
+        "expect-proxy",
+        Contexts::TCP_CONNECTION,
+        "layer4",
+        "The connection begins with a PROXY protocol header, as with 'accept-proxy' of its 'bind'.",
+        |a| {
+            if a.line.text(a.next) != "layer4" {
+                a.reader.diagnostics.error(a.line.at(a.next), "'expect-proxy' expects 'layer4'");
+                return None;
+            }
+            a.next += 1;
+            Some(Action::ExpectProxy)
+        },
+    ),
+    row(
+        "lua.NAME",
+        MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        "[ARG]…",
+        "Runs an action that a script registered with core.register_action, with as many arguments as it declared.",
+        |a| a.lua(),
+    ),
+    row(
+        "normalize-uri",
+        REQUEST,
+        "fragment-encode | fragment-strip | path-merge-slashes | path-strip-dot | path-strip-dotdot [full] | \
+         percent-decode-unreserved [strict] | percent-to-uppercase [strict] | query-sort-by-name",
+        "Gives the target a normal form; 'strict': a malformed percent sequence is answered with 400.",
+        |a| a.normalize(),
+    ),
+    row("pause", HTTP, "TIME|EXPRESSION", "Waits so long, or so many milliseconds, before the next rule.", |a| {
+        Some(Action::Carrier(Carrier::Pause(a.time_or()?)))
+    }),
+    row(
+        "redirect",
+        HTTP,
+        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [ignore-empty] [set-cookie C] [clear-cookie C]",
+        "Answers with a redirection.",
+        |a| a.redirect().map(Action::Redirect),
+    ),
+    row("reject", Contexts::HTTP_REQUEST.or(TCP), "", "Closes the connection without an answer.", |_| {
+        Some(Action::Reject)
+    }),
+    row(
+        "replace-header",
+        MESSAGE,
+        "NAME REGEX FORMAT",
+        "Replaces each value of a header field that matches as a whole by the format, in which '\\1' is the first group.",
+        |a| a.replace_field(false),
+    ),
+    row(
+        "replace-path",
+        REQUEST,
+        "REGEX FORMAT",
+        "Replaces the target's path, without its query, if it matches.",
+        |a| a.replace_target(TargetPart::Path),
+    ),
+    row("replace-pathq", REQUEST, "REGEX FORMAT", "The same of path and query.", |a| {
+        a.replace_target(TargetPart::PathAndQuery)
+    }),
+    row("replace-uri", REQUEST, "REGEX FORMAT", "The same of the whole target.", |a| {
+        a.replace_target(TargetPart::Whole)
+    }),
+    row(
+        "replace-value",
+        MESSAGE,
+        "NAME REGEX FORMAT",
+        "As 'replace-header', of each of the values that commas separate.",
+        |a| a.replace_field(true),
+    ),
+    row("return", HTTP, REPLY, "Answers from here.", |a| a.reply(200, false).map(Action::Return)),
+    row(
+        "sc-add-gpc",
+        ANY.or(AFTER),
+        "(ELEMENT,N) NUMBER|EXPRESSION",
+        "Raises an element of a tracked counter's gpc.",
+        |a| a.counter(DataKind::Gpc, true, None),
+    ),
+    row("sc-inc-gpc", ANY.or(AFTER), "(ELEMENT,N)", "Raises an element of a tracked counter's gpc by 1.", |a| {
+        a.counter(DataKind::Gpc, true, Some(1))
+    }),
+    row("sc-inc-gpc0", ANY.or(AFTER), "(N)", "Raises a tracked counter's gpc0 by 1.", |a| {
+        a.counter(DataKind::Gpc0, false, Some(1))
+    }),
+    row("sc-inc-gpc1", ANY.or(AFTER), "(N)", "Raises a tracked counter's gpc1 by 1.", |a| {
+        a.counter(DataKind::Gpc1, false, Some(1))
+    }),
+    row(
+        "sc-set-gpt",
+        ANY.or(AFTER),
+        "(ELEMENT,N) NUMBER|EXPRESSION",
+        "Sets an element of a tracked counter's gpt.",
+        |a| a.counter(DataKind::Gpt, true, None),
+    ),
+    row("sc-set-gpt0", ANY.or(AFTER), "(N) NUMBER|EXPRESSION", "Sets a tracked counter's gpt0.", |a| {
+        a.counter(DataKind::Gpt0, false, None)
+    }),
+    row(
+        "set-bc-mark",
+        TO_SERVER,
+        "MARK|EXPRESSION",
+        "The netfilter mark of packets to the server, which needs CAP_NET_ADMIN.",
+        |a| a.socket(true, true),
+    ),
+    row("set-bc-tos", TO_SERVER, "TOS|EXPRESSION", "The type of service of packets to the server.", |a| {
+        a.socket(true, false)
+    }),
+    row("set-dst", ADDRESS, "EXPRESSION", "The address that the client is taken to have connected to.", |a| {
+        a.address(AddressPart::Destination)
+    }),
+    row("set-dst-port", ADDRESS, "EXPRESSION", "The port of that address.", |a| {
+        a.address(AddressPart::DestinationPort)
+    }),
+    row(
+        "set-fc-mark",
+        ANY,
+        "MARK|EXPRESSION",
+        "The netfilter mark of packets to the client, which needs CAP_NET_ADMIN.",
+        |a| a.socket(false, true),
+    ),
+    row("set-fc-tos", ANY, "TOS|EXPRESSION", "The type of service of packets to the client.", |a| {
+        a.socket(false, false)
+    }),
+    row("set-header", MESSAGE, "NAME FORMAT", "Adds a header field and removes all others of its name.", |a| {
+        let name = header_name(a.reader, a.line, a.next)?;
+        let format = a.format(a.next + 1, "a value")?;
+        a.next += 2;
+        Some(Action::SetHeader(name, format))
+    }),
+    row(
+        "set-log-level",
+        MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        "emerg|alert|crit|err|warning|notice|info|debug|silent",
+        "The level of this stream's log line; silent: there is none.",
+        |a| {
+            let word = a.line.text(a.next);
+            if !a.has(a.next) {
+                a.missing(a.next, "a level");
+                return None;
+            }
+            let Some(level) = log::level(word) else {
+                let near = suggest::nearest(word, log::level_names());
+                let message = format!("'set-log-level': unknown log level '{word}'");
+                a.reader.diagnostics.error(a.line.at(a.next), message).did_you_mean(near);
+                return None;
+            };
+            a.next += 1;
+            Some(Action::SetLogLevel(level))
+        },
+    ),
+    row("set-map", MESSAGE, "(FILE) FORMAT FORMAT", "Sets a key of a map file to a value, in memory.", |a| {
+        a.edit_patterns(PatternEdit::Set)
+    }),
+    row("set-mark", ANY, "MARK|EXPRESSION", "The former name of 'set-fc-mark'.", |a| a.socket(false, true)),
+    row("set-method", REQUEST, "FORMAT", "The request's method.", |a| {
+        let format = a.format(a.next, "a method")?;
+        a.next += 1;
+        Some(Action::Edit(Edit::SetMethod(format)))
+    }),
+    row(
+        "set-nice",
+        HTTP.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        "N",
+        "Changes nothing but HAProxy's use of the processor: every stream of a worker has its turn.",
+        |a| a.nice(),
+    ),
+    row("set-path", REQUEST, "FORMAT", "The target's path, without its query.", |a| a.set_target(TargetPart::Path)),
+    row("set-pathq", REQUEST, "FORMAT", "The target's path and query.", |a| a.set_target(TargetPart::PathAndQuery)),
+    row(
+        "set-priority-class",
+        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        "EXPRESSION",
+        "Whose turn it is in queues: lower classes go first, from -2047 to 2047; 0.",
+        |a| Some(Action::SetPriorityClass(a.expression()?)),
+    ),
+    row(
+        "set-priority-offset",
+        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        "EXPRESSION",
+        "Milliseconds by which the request seems to have come later, or earlier if below 0, among those of its class.",
+        |a| Some(Action::SetPriorityOffset(a.expression()?)),
+    ),
+    row("set-query", REQUEST, "FORMAT", "The target's query, what stands behind the '?'.", |a| {
+        a.set_target(TargetPart::Query)
+    }),
+    row(
+        "set-retries",
+        TO_SERVER,
+        "N|EXPRESSION",
+        "How often a failed connection of this stream is tried again, in place of 'retries'; 0 to 100.",
+        |a| a.retries(),
+    ),
+    row("set-src", ADDRESS, "EXPRESSION", "The client's address, as rules, logs and headers see it.", |a| {
+        a.address(AddressPart::Source)
+    }),
+    row("set-src-port", ADDRESS, "EXPRESSION", "The port of that address.", |a| a.address(AddressPart::SourcePort)),
+    row(
+        "set-status",
+        Contexts::HTTP_RESPONSE.or(AFTER),
+        "N [reason TEXT]",
+        "The response's status, with the reason that goes with it or this one.",
+        |a| a.set_status(),
+    ),
+    row(
+        "set-timeout",
+        HTTP,
+        "client|server|tunnel TIME|EXPRESSION",
+        "A timeout of this stream, in place of its proxy's; an expression gives milliseconds.",
+        |a| a.set_timeout(),
+    ),
+    row("set-tos", ANY, "TOS|EXPRESSION", "The former name of 'set-fc-tos'.", |a| a.socket(false, false)),
+    row("set-uri", REQUEST, "FORMAT", "The whole target; Host follows the authority of one that has one.", |a| {
+        a.set_target(TargetPart::Whole)
+    }),
+    row("set-var", MESSAGE.or(TCP), "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
+        let name = a.variable()?;
+        Some(Action::SetVar(name, a.expression()?))
+    }),
+    row("set-var-fmt", MESSAGE.or(TCP), "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |a| {
+        let name = a.variable()?;
+        let format = a.format(a.next, "a format")?;
+        a.next += 1;
+        Some(Action::SetVarFormat(name, format))
+    }),
+    row(
+        "silent-drop",
+        ANY,
+        "[rst-ttl N]",
+        "Closes the connection so that the client is not told: by TCP_REPAIR where the process may, else by a reset \
+         that lives for one hop; 'rst-ttl': by a reset that lives for so many.",
+        |a| a.silent_drop(),
+    ),
+    row(
+        "store-call",
+        MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        "STORE COMMAND [FORMAT]… [set-var(SCOPE.NAME)] [on-error open|closed|value:V]",
+        "Runs a command in a store; its arguments are formats, its reply may go to a variable.",
+        |a| a.store_call().map(Action::StoreCall),
+    ),
+    row(
+        "strict-mode",
+        MESSAGE,
+        "on|off",
+        "Whether an edit that does not fit ends the request with 500 (on, as at each set's begin), or is left out.",
+        |a| a.strict_mode(),
+    ),
+    row(
+        "tarpit",
+        Contexts::HTTP_REQUEST,
+        "[deny_status N] [ANSWER as return]",
+        "Keeps the client waiting for 'timeout tarpit', then answers with an error, 500.",
+        |a| a.reply(500, true).map(Action::Tarpit),
+    ),
+    row(
+        "use-service",
+        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        "lua.NAME",
+        "Lets a service answer that a script registered with core.register_service.",
+        |a| a.service(),
+    ),
+    row(
+        "track-scN",
+        ANY,
+        "EXPRESSION [table NAME]",
+        "Counts the connection, session or request under a key of a stick table from here on, as counter N (0 to 2). A \
+         number that tracks already stays as it is.",
+        |a| a.track(),
+    ),
+    row("unset-var", MESSAGE.or(TCP), "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
+    row(
+        "wait-for-body",
+        Contexts::HTTP_REQUEST,
+        "time TIME [at-least BYTES]",
+        "Waits for the body, or so many bytes of it, until it is complete or the buffer is full; a request whose body is late is answered with 408.",
+        |a| a.wait_for_body(),
+    ),
+    row(
+        "wait-for-handshake",
+        REQUEST,
+        "",
+        "Changes nothing: it is about early data of TLS, which is not spoken.",
+        |_| Some(Action::Nothing),
+    ),
+]);

@@ -1,0 +1,62 @@
+//! `http-after-response`: rules for whatever leaves, a server's response or one that was made here.
+//!
+//! They are the last that see a head, the backend's before the frontend's. They can't answer: a list that fails makes
+//! the response a 500. What they wait for is bounded, because a client waits behind them with its answer at hand.
+
+use std::time::Duration;
+
+use super::*;
+
+/// How long the rules of one proxy may wait in all.
+const WAIT_LIMIT: Duration = Duration::from_secs(5);
+
+impl Exchange<'_> {
+    /// Whether there are any for this stream.
+    pub(super) fn has_after_rules(&self) -> bool {
+        let some = |proxy: &ProxyRun| !proxy.rules.http_after_response.is_empty();
+        let cx = &self.stream.cx;
+        !self.constant && (some(&cx.frontend) || cx.backend.as_deref().is_some_and(some))
+    }
+
+    /// Runs them on the response in the context; `false` where one failed.
+    pub(super) async fn after_rules(&mut self) -> bool {
+        let worker = self.stream.worker().clone();
+        let cx = &mut self.stream.cx;
+        if !cx.in_response {
+            cx.in_response = true;
+            cx.variables.enter_response();
+        }
+        let frontend = cx.frontend.clone();
+        let backend = cx.backend.clone().filter(|backend| backend.id != frontend.id);
+        for proxy in backend.iter().chain([&frontend]) {
+            let (list, hook) = (&proxy.rules.http_after_response, Hook::HttpAfterResponse);
+            let verdict = match rule::try_run(list, hook, &mut self.stream.cx, &worker) {
+                rule::Attempt::Ready(verdict) => verdict,
+                rule::Attempt::Suspended(suspended) => {
+                    let resumed = rule::resume(list, suspended, hook, &mut self.stream.cx, &worker);
+                    let verdict = tokio::time::timeout(WAIT_LIMIT, resumed).await;
+                    self.client_active = Instant::now();
+                    self.server_active = self.client_active;
+                    verdict.unwrap_or(Verdict::Continue)
+                }
+            };
+            if !matches!(verdict, Verdict::Continue) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Runs them on a response that has a server or a service behind it, and notes its status.
+    pub(super) async fn finish_response(&mut self) -> Step<()> {
+        if self.has_after_rules() && !Box::pin(self.after_rules()).await {
+            let index = self.stream.worker().index;
+            self.stream.cx.frontend.frontend.figures.at(index).eint.add(1);
+            self.stream.cx.log.response_started = None;
+            return Err(Box::pin(self.page(500, b'P', b'H')).await);
+        }
+        let cx = &mut self.stream.cx;
+        cx.log.status = i32::from(cx.response.status());
+        Ok(())
+    }
+}

@@ -1,0 +1,474 @@
+//! Rules on whole connections, in Debian's haproxy and here: what the client gets, what the server got, and the line
+//! that is logged.
+//!
+//! The server sends back the head that it received, so what a client reads shows both directions.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
+
+use super::super::server::fixture::Whole;
+
+/// A server whose body is the request's head. `/status/N` has that status.
+pub fn mirror() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            std::thread::spawn(move || reflect(stream));
+        }
+    });
+    address
+}
+
+fn reflect(mut stream: TcpStream) {
+    let mut received = Vec::new();
+    let mut buffer = [0; 65536];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(count @ 1..) => received.extend_from_slice(&buffer[..count]),
+            _ => return,
+        }
+        while let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            let head: Vec<u8> = received.drain(..end + 4).collect();
+            let text = String::from_utf8_lossy(&head);
+            let status = text.split("/status/").nth(1).and_then(|rest| rest.get(..3)).unwrap_or("200");
+            let mut answer = format!(
+                "HTTP/1.1 {status} From server\r\nServer: mirror\r\nX-List: one, two,three\r\nX-List: \"a, b\", four\r\n\
+                 Set-Cookie: a=1\r\nContent-Length: {}\r\n\r\n",
+                head.len()
+            )
+            .into_bytes();
+            if !text.starts_with("HEAD ") {
+                answer.extend_from_slice(&head);
+            }
+            if stream.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What a client sees, names of fields in lower case as haproxy writes them.
+fn normal(received: &[u8]) -> String {
+    let text = String::from_utf8_lossy(received).replace("\r\n", "\n");
+    let line = |line: &str| match line.split_once(": ") {
+        Some((name, value)) if !name.contains(' ') => format!("{}: {value}", name.to_ascii_lowercase()),
+        _ => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Lines of a frontend and of a backend on these requests, each on a connection of its own.
+fn run(address: &str, requests: &[&str]) -> Vec<String> {
+    let ask = |request: &&str| {
+        let mut client = Client::connect(address);
+        client.send(request);
+        client.finish();
+        normal(&client.read_to_end())
+    };
+    requests.iter().map(ask).collect()
+}
+
+/// The same in both; gives what both said. `global` has lines of its own section.
+#[track_caller]
+pub fn compare(front: &str, back: &str, requests: &[&str]) -> Vec<String> {
+    compare_with("", front, back, requests)
+}
+
+#[track_caller]
+pub fn compare_with(global: &str, front: &str, back: &str, requests: &[&str]) -> Vec<String> {
+    let server = mirror();
+    let text = format!(
+        "global\n nbthread 1\n{global}defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n\
+         frontend f\n bind @BIND@\n log @LOG@ format raw local0\n \
+         log-format \"%ST %tsc %B %{{+Q}}r %s %hs\"\n{front} default_backend b\nbackend b\n{back} server s {server}\n"
+    );
+    let listening = Listening::new();
+    let haproxy = Haproxy::start(&text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout"), &[&listening]);
+    let mut theirs = run(&listening.address(), requests);
+    theirs.extend(wait_for("haproxy's log", || {
+        let output = haproxy.program.output();
+        let lines: Vec<_> = output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
+        (lines.len() >= requests.len()).then_some(lines)
+    }));
+    drop(haproxy);
+    let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
+    let mut ours = run(&whole.address(), requests);
+    ours.extend(whole.log_lines(requests.len()));
+    for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+        assert_eq!(ours, theirs, "{} of\n{front}--\n{back}", requests[index % requests.len()]);
+    }
+    assert_eq!(ours.len(), theirs.len());
+    ours
+}
+
+const GET: &str =
+    "GET /a/b?c=d HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX: one, two ,three\r\nX: \"q, r\"\r\nX-Other: 1\r\n\r\n";
+
+#[test]
+fn replaced_fields_and_targets_reach_the_server_as_from_haproxy() {
+    let answers = compare(
+        " http-request replace-header X o(.*)e <\\1>\n http-request replace-value X ^t(.) [\\1\\x41]%[method]\n \
+          http-request replace-header none . x\n http-request replace-header Host (.*) new.\\1\n",
+        "",
+        &[GET],
+    );
+    assert!(answers[0].contains("x: <ne,[wA]GET,[hA]GET\n") && answers[0].contains("host: new.h\n"), "{}", answers[0]);
+    let requests = [
+        GET,
+        "GET http://u@host:81/a/b?c HTTP/1.1\r\nHost: host:81\r\nConnection: close\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "HEAD /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+    ];
+    for rules in [
+        " http-request replace-path /a(.*) /new\\1\n",
+        " http-request replace-path (.*) /x\\1y\n",
+        " http-request replace-pathq (.*)\\?(.*) /p\\1/\\2\n",
+        " http-request replace-uri ^http://[^/]*/(.*) /from/\\1\n",
+        " http-request replace-uri ^/(.*) http://other/\\1\n",
+        " http-request set-path /set%[path]\n",
+        " http-request set-pathq /%[query]?q\n",
+        " http-request set-query %[query]&x=%[path]\n",
+        " http-request set-query %[str()]\n",
+        " http-request set-uri http://u:p@third:9%[path]\n",
+        " http-request set-uri /%[method]\n",
+        " http-request set-method PATCH\n",
+        " http-request set-method HEAD\n",
+        " http-request set-method GET\n",
+        " http-request set-method %[str(get),upper]\n",
+        " http-request del-header x -m beg\n",
+        " http-request del-header oTHEr -m end\n",
+        " http-request del-header -O -m sub\n",
+        " http-request del-header ^x-?o? -m reg\n",
+        " http-request del-header X-Other -m str\n",
+    ] {
+        compare(rules, "", &requests);
+        compare("", rules, &requests[..1]);
+    }
+}
+
+#[test]
+fn responses_are_edited_as_by_haproxy() {
+    for rules in [
+        " http-response replace-header X-List (.*) <\\1>\n",
+        " http-response replace-value X-List ^(.) %[status]\\1\\\\\n",
+        " http-response set-status 299\n http-response set-status 418 reason \"No tea\" if { status 299 }\n",
+        " http-response set-status 204\n",
+        " http-response set-status 304\n",
+        " http-response del-header x -m beg\n http-response set-header X-Left %[res.hdrs]\n",
+    ] {
+        compare(rules, "", &[GET]);
+        compare("", rules, &[GET, "GET /status/404 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"]);
+    }
+}
+
+#[test]
+fn rules_behind_responses_see_all_that_leaves() {
+    let front = " http-request set-var(txn.a) str(kept)\n http-request set-var(req.b) str(gone)\n \
+        http-request return status 201 content-type text/plain string made hdr X-Made here if { path /return }\n \
+        http-request deny deny_status 429 if { path /deny }\n http-request redirect location /x if { path /redirect }\n \
+        http-request set-header big %[str(a),concat(b)] if { path /big }\n \
+        http-response return status 503 content-type text/plain string back if { status 404 }\n \
+        http-after-response set-header X-After %[status]:%[var(txn.a)]:%[var(req.b)]:%[res.hdr(x-made)]\n \
+        http-after-response replace-header X-List ^one(.*) f\\1\n http-after-response del-header server\n \
+        http-after-response allow if { status 302 }\n \
+        http-after-response add-header Set-Cookie f=%[fe_name]\n \
+        http-after-response set-status 299 reason \"From after\" if { status 201 }\n \
+        http-after-response unset-var(txn.a)\n http-after-response set-var(res.c) str(c)\n \
+        http-after-response replace-value X-After (.*) \\1%[var(res.c)]\n";
+    let back = " http-after-response add-header X-Back %[be_name]\n http-after-response strict-mode on\n";
+    let paths = ["/", "/return", "/deny", "/redirect", "/status/404", "/status/503"];
+    let requests: Vec<String> =
+        paths.iter().map(|path| format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")).collect();
+    let mut requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    requests.push("HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    requests.push("NONSENSE\r\n\r\n");
+    let answers = compare(front, back, &requests);
+    assert!(answers[0].contains("x-back: b\n") && answers[0].contains("x-after: 200:kept::c\n"), "{}", answers[0]);
+    assert!(answers[1].starts_with("HTTP/1.1 299 From after\n"), "{}", answers[1]);
+    assert!(!answers[7].contains("x-after"), "what is no request is answered by the parser: {}", answers[7]);
+}
+
+/// A value that two of make a head that fits no buffer.
+fn long() -> String {
+    format!(" http-request set-var(txn.long) str({})\n", "a".repeat(9000))
+}
+
+#[test]
+fn an_edit_that_does_not_fit_fails_as_in_haproxy() {
+    let twice = |set: &str, line: &str| format!(" {set} {line} %[var(txn.long)]\n {set} {line} %[var(txn.long)]\n");
+    for (set, soft) in [
+        ("http-request", false),
+        ("http-request", true),
+        ("http-response", false),
+        ("http-response", true),
+        ("http-after-response", false),
+        ("http-after-response", true),
+    ] {
+        let mode = if soft { format!(" {set} strict-mode off\n") } else { String::new() };
+        let rules = format!("{}{mode}{}", long(), twice(set, "add-header X-Long"));
+        let answers = compare(&rules, "", &[GET]);
+        let status = if soft { "HTTP/1.1 200 " } else { "HTTP/1.1 500 " };
+        assert!(answers[0].starts_with(status), "{set} {soft}: {}", answers[0]);
+        // The mode is one set's: a backend's begins strict again.
+        if soft && set != "http-after-response" {
+            let rules = format!("{}{mode}", long());
+            let (front, back) = if set == "http-request" {
+                (rules, twice(set, "add-header X-Long"))
+            } else {
+                (format!("{}{}", long(), twice(set, "add-header X-Long")), mode.clone())
+            };
+            let answers = compare(&front, &back, &[GET]);
+            assert!(answers[0].starts_with("HTTP/1.1 500 "), "{set}: {}", answers[0]);
+        }
+    }
+}
+
+#[test]
+fn targets_have_the_normal_forms_of_haproxy() {
+    let targets = [
+        "/a//b///c/",
+        "//",
+        "/./a/./b/.",
+        "/.",
+        "/a/.b/c./",
+        "/a/../b",
+        "/a/b/..",
+        "/..",
+        "/../a/../../b",
+        "/a/../..",
+        "/a//../b",
+        "/...",
+        "/a%2fb%7e%41?%61=%c3",
+        "/%",
+        "/%4",
+        "/%zz%41",
+        "/p?b=2&a=1&b=1&aa=0&&=x",
+        "/p?",
+        "/p",
+        "/a/./../b/?x=/../y//z/./",
+        "http://host/a/../b//c",
+    ];
+    let requests: Vec<String> = targets
+        .iter()
+        .map(|target| format!("GET {target} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n"))
+        .collect();
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    for normalizer in [
+        "path-merge-slashes",
+        "path-strip-dot",
+        "path-strip-dotdot",
+        "path-strip-dotdot full",
+        "percent-decode-unreserved",
+        "percent-decode-unreserved strict",
+        "percent-to-uppercase",
+        "percent-to-uppercase strict",
+        "query-sort-by-name",
+        "fragment-strip",
+        "fragment-encode",
+    ] {
+        let rule = format!(" http-request normalize-uri {normalizer}\n");
+        compare_with(" expose-experimental-directives\n", &rule, "", &requests);
+    }
+}
+
+#[test]
+fn hints_are_sent_before_the_answer_as_by_haproxy() {
+    let front = " http-request early-hint Link <a>\n http-request early-hint Link %[path]\n \
+        http-request early-hint X-Two 2 if { path / }\n http-request return status 200 if { path /own }\n";
+    let answers = compare(
+        front,
+        "",
+        &[
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+            "GET /own HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+            "GET /own HTTP/1.0\r\nHost: h\r\n\r\n",
+        ],
+    );
+    assert!(answers[0].starts_with("HTTP/1.1 103 Early Hints\nlink: <a>\nlink: /\n\nHTTP/1.1 103 "), "{}", answers[0]);
+}
+
+#[test]
+fn addresses_that_rules_set_are_seen_by_rules_and_logs_as_in_haproxy() {
+    let shown = " http-request return status 200 content-type a/b lf-string \
+        \"%[src]:%[src_port] %[dst]:%[dst_port] %[fc_src] %[fc_dst] %ci:%cp %[src_is_local]\"\n";
+    for rules in [
+        " http-request set-src req.hdr(x-ip)\n http-request set-src-port int(7)\n",
+        " http-request set-dst str(10.9.8.7)\n http-request set-dst-port int(99)\n",
+        " http-request set-src str(2001:db8::1)\n http-request set-dst str(no)\n http-request set-src-port int(1)\n \
+          http-request set-dst-port str(x)\n http-request set-dst-port int(2)\n",
+        " tcp-request connection set-src str(10.1.1.1)\n tcp-request connection set-src-port int(5)\n \
+          tcp-request connection set-dst str(10.1.1.2)\n tcp-request connection set-dst-port int(6)\n",
+        " tcp-request content set-src str(10.1.1.3)\n tcp-request content set-src-port int(5)\n \
+          tcp-request content set-dst-port int(5)\n tcp-request content set-dst str(10.1.1.4)\n",
+    ] {
+        let shown = if rules.contains("dst-port") { shown.to_owned() } else { shown.replace(":%[dst_port]", "") };
+        let shown =
+            if rules.contains("src-port") { shown } else { shown.replace(":%[src_port]", "").replace(":%cp", "") };
+        let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Ip: 192.0.2.7\r\nConnection: close\r\n\r\n";
+        compare(&format!("{rules}{shown}"), "", &[request]);
+    }
+    // A server without an address is where the client wanted to go.
+    let server = mirror();
+    let listening = Listening::new();
+    let text = format!(
+        "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nfrontend f\n bind @BIND@\n \
+         http-request set-dst str({})\n http-request set-dst-port int({})\n default_backend b\nbackend b\n server s \
+         0.0.0.0:0\n",
+        server.ip(),
+        server.port()
+    );
+    let haproxy = Haproxy::start(&text.replace("@BIND@", &listening.word()), &[&listening]);
+    let theirs = run(&listening.address(), &[GET]);
+    drop(haproxy);
+    let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
+    assert_eq!(run(&whole.address(), &[GET]), theirs);
+    assert!(theirs[0].contains("server: mirror"), "{}", theirs[0]);
+}
+
+/// A socket of this process whose other end is this address.
+fn socket_to(peer: SocketAddr) -> socket2::Socket {
+    for entry in std::fs::read_dir("/proc/self/fd").expect("linux") {
+        let name = entry.expect("readable").file_name();
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // SAFETY: the descriptor is only asked, duplicated if it is the one, and never closed here.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+        let socket = socket2::SockRef::from(&fd);
+        if socket.peer_addr().is_ok_and(|address| address.as_socket() == Some(peer)) {
+            return socket.try_clone().expect("a free descriptor");
+        }
+    }
+    panic!("nobody is connected to {peer}");
+}
+
+#[test]
+fn packets_have_the_type_of_service_that_rules_say() {
+    let origin = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let text = format!(
+        "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n bind 127.0.0.1:1\n \
+         tcp-request connection set-fc-tos 0x10\n tcp-request session set-fc-mark 7\n \
+         http-request set-fc-tos req.hdr_val(tos) if {{ req.hdr(tos) -m found }}\n \
+         http-request set-bc-tos 0x20 if {{ path /bc }}\n http-request set-tos 4 if {{ path /old }}\n \
+         http-request set-bc-mark int(9)\n server s {}\n",
+        origin.local_addr().expect("bound")
+    );
+    let whole = Whole::start(&text, 1);
+    let check = |head: &str, client_tos: u32, server_tos: u32| {
+        let mut client = Client::connect(&whole.address());
+        client.send(head);
+        let (mut server, proxy) = origin.accept().expect("the proxy connects");
+        let mut buffer = [0; 1024];
+        assert!(server.read(&mut buffer).expect("a request") > 0);
+        let _ = proxy;
+        let to_client = socket_to(client.stream().local_addr().expect("connected"));
+        let to_server = socket_to(origin.local_addr().expect("bound"));
+        assert_eq!(to_client.tos_v4().expect("inet"), client_tos, "{head}");
+        assert_eq!(to_server.tos_v4().expect("inet"), server_tos, "{head}");
+        server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("the proxy reads");
+        assert_eq!(client.read_response().status, 200);
+    };
+    check("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 0x10, 0);
+    check("GET /old HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 4, 0);
+    check("GET /bc HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTos: 8\r\n\r\n", 8, 0x20);
+}
+
+/// What a client reads of a connection that is dropped: nothing, or a reset.
+fn dropped(address: &str, request: &str) -> std::io::Result<usize> {
+    let mut stream = TcpStream::connect(address).expect("listening");
+    stream.set_read_timeout(Some(std::time::Duration::from_millis(300))).expect("settable");
+    stream.write_all(request.as_bytes())?;
+    stream.read(&mut [0; 100])
+}
+
+#[test]
+fn a_dropped_client_is_told_nothing_or_reset() {
+    let rules = |action: &str| {
+        format!(
+            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+             bind 127.0.0.1:1\n log @LOG@ format raw local0\n log-format \"%ST %tsc\"\n{action}\n \
+             http-request return status 200 if {{ path /200 }}\n server s {}\n",
+            mirror()
+        )
+    };
+    for (rule, line) in [
+        (" tcp-request connection silent-drop", None),
+        (" tcp-request session silent-drop rst-ttl 3", None),
+        (" tcp-request content silent-drop", Some("0 PR--")),
+        (" http-request silent-drop", Some("0 PR--")),
+        (" http-request silent-drop rst-ttl 2", Some("0 PR--")),
+        (" http-response silent-drop", Some("PH--")),
+    ] {
+        let whole = Whole::start(&rules(rule), 1);
+        let error = dropped(&whole.address(), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            .map_or_else(|error| error, |count| panic!("{rule}: an end is told: {count}"));
+        let reset = matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe);
+        let silent = matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
+        // Without TCP_REPAIR, which needs a capability, a reset is sent.
+        assert!(reset || silent && !rule.contains("rst-ttl"), "{rule}: {error}");
+        if let Some(line) = line {
+            let logged = whole.log_lines(1).remove(0);
+            assert!(logged.contains(line.trim_start_matches("0 ")), "{rule}: {logged}");
+        }
+    }
+}
+
+#[test]
+fn rules_set_timeouts_and_pauses() {
+    // A server that takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let text = format!(
+        "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n timeout tunnel 60s\n\
+         listen f\n bind 127.0.0.1:1\n log @LOG@ format raw local0\n log-format \"%ST %tsc %[cur_server_timeout]\"\n \
+         http-request set-timeout server 20ms if {{ path /server }}\n \
+         http-request set-timeout server req.hdr_val(ms) if {{ req.hdr(ms) -m found }}\n \
+         http-request set-timeout client 20ms if {{ path /client }}\n \
+         http-request set-timeout tunnel 70ms\n http-request pause 1 if {{ path /server }}\n \
+         http-request set-var(txn.t) date(0,ms)\n http-request pause int(30) if {{ path /pause }}\n \
+         http-request return status 200 content-type a/b lf-string \"%[date(0,ms),sub(txn.t)] %[cur_tunnel_timeout]\" \
+         if {{ path /pause }}\n http-request wait-for-handshake\n http-request set-nice 5\n server s {}\n",
+        silent.local_addr().expect("bound")
+    );
+    let whole = Whole::start(&text, 1);
+    let ask = |request: &str| {
+        let mut client = Client::connect(&whole.address());
+        client.send(request);
+        normal(&client.read_to_end())
+    };
+    let answer = ask("GET /server HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    let answer = ask("GET / HTTP/1.1\r\nHost: h\r\nMs: 15\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    let answer = ask("POST /client HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    let answer = ask("GET /pause HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let shown = answer.lines().last().and_then(|line| line.split_once(' ')).expect("two numbers");
+    assert!(shown.0.parse::<u64>().expect("a number") >= 30 && shown.1 == "70", "{answer}");
+    let lines = whole.log_lines(4);
+    assert_eq!(lines[..2], ["504 sH-- 20", "504 sH-- 15"]);
+    assert_eq!(lines[2], "408 cH-- 60000");
+}
+
+#[test]
+fn rules_set_how_often_a_connection_is_tried() {
+    let text = |rule: &str| {
+        format!(
+            "defaults\n mode http\n timeout client 9s\n timeout connect 1ms\n timeout server 9s\n retries 1\nlisten f\n \
+             bind 127.0.0.1:1\n log @LOG@ format raw local0\n log-format \"%ST %rc\"\n{rule} server s 127.0.0.1:{}\n",
+            sluicegate_testkit::free_port()
+        )
+    };
+    for (rule, expected) in [
+        ("", "503 1"),
+        (" http-request set-retries 3\n", "503 3"),
+        (" http-request set-retries int(0)\n", "503 0"),
+        (" tcp-request content set-retries 2\n", "503 2"),
+    ] {
+        let whole = Whole::start(&text(rule), 1);
+        Client::connect(&whole.address()).get("/");
+        assert_eq!(whole.log_lines(1), [expected], "{rule}");
+    }
+}
