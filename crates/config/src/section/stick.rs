@@ -12,8 +12,10 @@ use crate::{limits, suggest};
 
 /// The longest key, bytes.
 const KEY_MAX: i64 = 65_535;
-/// A key's bytes where `len` is not given.
-const KEY_DEFAULT: u32 = 32;
+/// A key's bytes where `len` is not given; in a text's HAProxy counts the zero behind it.
+fn default_length(name: &str) -> u32 {
+    if name == "string" { 31 } else { 32 }
+}
 
 /// Notes the tables of all sections, which expressions may name before the section is read.
 pub(crate) fn names(sections: &[Section], stores: &mut StoreNames<'_>) {
@@ -23,9 +25,10 @@ pub(crate) fn names(sections: &[Section], stores: &mut StoreNames<'_>) {
         }
         for line in section.lines.iter().filter(|line| line.text(0) == "stick-table") {
             let after = |word: &str| (1..line.len()).find(|at| line.text(*at) == word).map(|at| line.text(at + 1));
-            let length = after("len").and_then(|text| text.parse().ok()).unwrap_or(KEY_DEFAULT);
+            let length = after("len").and_then(|text| text.parse().ok());
             // What can't be read is told when the line is.
-            let key = after("type").and_then(|name| key(name, length)).unwrap_or(TableKey::Ip);
+            let read = |name: &str| key(name, length.unwrap_or_else(|| default_length(name)));
+            let key = after("type").and_then(read).unwrap_or(TableKey::Ip);
             stores.tables.insert(section.name.clone(), key);
         }
     }
@@ -190,7 +193,7 @@ impl<'a> TableReader<'a, '_> {
     fn key(&mut self) -> Option<TableKey> {
         let name = self.value("type")?;
         if name != "string" && name != "binary" || self.line.text(self.next) != "len" {
-            let found = key(name, KEY_DEFAULT).ok_or_else(|| format!("unknown type '{name}'"));
+            let found = key(name, default_length(name)).ok_or_else(|| format!("unknown type '{name}'"));
             return self.known("type", found);
         }
         let length = unit::integer(self.value("len")?, 1, KEY_MAX);

@@ -6,7 +6,7 @@ use sluicegate_config::model::{ProxyKind, StatsLevel};
 
 use super::catalogue::{Call, Command, Run};
 use crate::listener::Gate;
-use crate::log::Severity;
+use crate::log::{Logger, Severity};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight, say};
 
@@ -199,29 +199,36 @@ fn enable_health(call: &mut Call<'_>) {
 
 fn gate(call: &mut Call<'_>, to: Gate) {
     let Some(proxy) = frontend(call) else { return };
-    let shared = &proxy.frontend;
-    let refusal = match (shared.gate(), to) {
-        (Gate::Shut, Gate::Open) => "Frontend was previously shut down, cannot enable.",
-        (Gate::Shut, Gate::Paused) => "Frontend was previously shut down, cannot disable.",
-        (Gate::Shut, Gate::Shut) => "Frontend was already shut down.",
-        (Gate::Open, Gate::Open) => "All sockets are already enabled.",
-        (Gate::Paused, Gate::Paused) => "All sockets are already disabled.",
-        _ => "",
-    };
-    if !refusal.is_empty() {
-        return call.say(refusal);
+    if let Err(refusal) = proxy.turn(to, &call.running.logger) {
+        call.say(refusal);
     }
-    shared.set_gate(to);
-    let name = &proxy.config.name;
-    let line = match to {
-        Gate::Open => format!("Resumed frontend {name}."),
-        Gate::Paused => format!("Paused frontend {name}."),
-        Gate::Shut => {
-            let (front, back) = (proxy.frontend.figures.sum(|c| &c.conn_tot), proxy.backend.figures.sum(|c| &c.stot));
-            format!("Proxy {name} stopped (cumulated conns: FE: {front}, BE: {back}).")
+}
+
+impl ProxyRun {
+    /// Pauses, resumes or stops a frontend and says so; what HAProxy says where that changes nothing.
+    pub(crate) fn turn(&self, to: Gate, logger: &Logger) -> Result<(), &'static str> {
+        let shared = &self.frontend;
+        match (shared.gate(), to) {
+            (Gate::Shut, Gate::Open) => return Err("Frontend was previously shut down, cannot enable."),
+            (Gate::Shut, Gate::Paused) => return Err("Frontend was previously shut down, cannot disable."),
+            (Gate::Shut, Gate::Shut) => return Err("Frontend was already shut down."),
+            (Gate::Open, Gate::Open) => return Err("All sockets are already enabled."),
+            (Gate::Paused, Gate::Paused) => return Err("All sockets are already disabled."),
+            _ => {}
         }
-    };
-    say(&proxy, &call.running.logger, "WARNING", Severity::Warning, &line);
+        shared.set_gate(to);
+        let name = &self.config.name;
+        let line = match to {
+            Gate::Open => format!("Resumed frontend {name}."),
+            Gate::Paused => format!("Paused frontend {name}."),
+            Gate::Shut => {
+                let (front, back) = (self.frontend.figures.sum(|c| &c.conn_tot), self.backend.figures.sum(|c| &c.stot));
+                format!("Proxy {name} stopped (cumulated conns: FE: {front}, BE: {back}).")
+            }
+        };
+        say(self, logger, "WARNING", Severity::Warning, &line);
+        Ok(())
+    }
 }
 
 fn get_weight(call: &mut Call<'_>) {

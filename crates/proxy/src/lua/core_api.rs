@@ -37,23 +37,14 @@ const ACT: [(&CStr, i64); 8] = [
 
 /// Names of HAProxy's `core` that are known and not there yet: a script that uses one gets an error that says so,
 /// instead of a nil that fails somewhere else.
-pub(super) const NOT_YET: &[&str] = &[
-    "register_filter",
-    "wait",
-    "httpclient",
-    "get_patref",
-    "set_nice",
-    "event_sub",
-    "use_native_mailers_config",
-    "disable_legacy_mailers",
-];
+pub(super) const NOT_YET: &[&str] =
+    &["register_filter", "event_sub", "use_native_mailers_config", "disable_legacy_mailers"];
 
 /// Classes and tables of HAProxy that are globals and not there yet.
-const GLOBALS_NOT_YET: [&CStr; 4] = [c"Patref", c"Queue", c"filter", c"CertCache"];
+const GLOBALS_NOT_YET: [&CStr; 2] = [c"filter", c"CertCache"];
 
 /// The same for the reference.
-pub(super) const CLASSES_NOT_YET: &[&str] =
-    &["Patref", "filter", "CertCache", "StickTable", "HTTPClient", "HTTPMessage", "Channel", "EventSub"];
+pub(super) const CLASSES_NOT_YET: &[&str] = &["filter", "CertCache", "HTTPMessage", "Channel", "EventSub"];
 
 /// Makes both tables; `id` is the state's, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {

@@ -12,6 +12,7 @@ use sluicegate_wire::engine::Engine;
 use sluicegate_wire::reply::Reply;
 
 use super::applet::AppletIo;
+use super::httpclient;
 use super::operation::{Operation, Outcome};
 use super::patterns::MapHandle;
 use super::states::{ActionCode, Shared, StateCell};
@@ -137,6 +138,8 @@ pub(super) struct Host {
     pub(super) maps: Vec<MapHandle>,
     /// Owned values on their way into the state.
     pub(super) text: Vec<u8>,
+    /// The answer of an HTTP server while it is pushed.
+    pub(super) http: Option<Box<httpclient::Answer>>,
     /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle. Boxed,
     /// because the one beneath is read through a pointer while another is added.
     #[allow(clippy::vec_box)]
@@ -163,6 +166,7 @@ impl Host {
             redis: Vec::new(),
             maps: Vec::new(),
             text: Vec::new(),
+            http: None,
             answers: Vec::new(),
         }
     }

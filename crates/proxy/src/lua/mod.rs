@@ -15,6 +15,7 @@ mod applet;
 mod core_api;
 mod host;
 mod http;
+mod httpclient;
 mod native;
 mod operation;
 mod patterns;
@@ -25,6 +26,7 @@ mod run;
 mod sample;
 mod socket;
 mod states;
+mod table;
 mod txn;
 
 use std::sync::Arc;

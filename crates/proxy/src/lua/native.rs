@@ -8,27 +8,32 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::model::{Mode, ProxyKind};
+use sluicegate_config::model::{self, Mode, ProxyKind};
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise};
 use tokio::sync::Notify;
 
-use super::host::{check_object, host, key, push_text, set_functions, wait_for};
+use super::host::{Phase, check_object, host, key, push_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
-use super::socket;
+use super::{httpclient, patterns, socket, table};
+use crate::listener::Gate;
+use crate::process::Process;
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, ServerRun, parse_weight};
+use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight};
 use crate::stats::{self, Object, columns::Cell};
+use crate::stream::Which;
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
 /// Runs the prelude and keeps what publishes proxies.
 pub(super) unsafe fn open(lua: *mut lua_State) {
-    const NATIVE: [(&CStr, lua_CFunction); 12] = [
+    const NATIVE: [(&CStr, lua_CFunction); 14] = [
         (c"stats", function!(stats)),
         (c"server", function!(server)),
         (c"set_server", function!(set_server)),
         (c"proxy", function!(proxy)),
+        (c"shut", function!(shut)),
+        (c"gate", function!(gate)),
         (c"bell", function!(bell)),
         (c"wake", function!(wake)),
         (c"listen", function!(listen)),
@@ -59,6 +64,9 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         }
         ffi::lua_createtable(lua, 0, NATIVE.len() as c_int);
         set_functions(lua, &NATIVE);
+        table::set_native(lua);
+        patterns::set_native(lua);
+        httpclient::set_native(lua);
         ffi::lua_call(lua, 1, 1);
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PUBLISH).cast());
     }
@@ -116,18 +124,41 @@ unsafe fn push_proxy(lua: *mut lua_State, index: usize, proxy: &ProxyRun) {
             ffi::lua_rawset(lua, -3);
         }
         ffi::lua_setfield(lua, -2, c"servers".as_ptr());
-        ffi::lua_createtable(lua, 0, config.binds.len() as c_int);
-        for place in 1..=config.binds.len() {
-            push_text(lua, format!("sock-{place}").into_bytes());
-            ffi::lua_createtable(lua, 0, 0);
-            ffi::lua_rawset(lua, -3);
-        }
+        push_listeners(lua, config);
         ffi::lua_setfield(lua, -2, c"listeners".as_ptr());
+        if let Some(table) = &config.stick_table {
+            ffi::lua_createtable(lua, 1, 0);
+            push_bytes(lua, table.name.as_bytes());
+            ffi::lua_rawseti(lua, -2, 1);
+            ffi::lua_setfield(lua, -2, c"stktable".as_ptr());
+        }
+    }
+}
+
+/// Pushes the listeners: one per address, by the name of its `bind`, or numbered.
+unsafe fn push_listeners(lua: *mut lua_State, config: &model::Proxy) {
+    // SAFETY: as `publish`.
+    unsafe {
+        ffi::lua_createtable(lua, 0, config.binds.len() as c_int);
+        let mut number = 0;
+        for bind in &config.binds {
+            for _ in &bind.addresses {
+                match &bind.name {
+                    Some(name) => push_bytes(lua, name.as_bytes()),
+                    None => {
+                        number += 1;
+                        push_text(lua, format!("sock-{number}").into_bytes());
+                    }
+                }
+                ffi::lua_createtable(lua, 0, 0);
+                ffi::lua_rawset(lua, -3);
+            }
+        }
     }
 }
 
 /// What runs; `None` before it does.
-unsafe fn running(lua: *mut lua_State) -> Option<Arc<Running>> {
+pub(super) unsafe fn running(lua: *mut lua_State) -> Option<Arc<Running>> {
     // SAFETY: a C function's usual stack.
     unsafe { host(lua).shared.running.get().and_then(Weak::upgrade) }
 }
@@ -144,17 +175,16 @@ unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Running, &ProxyRun)
 }
 
 /// As [`with_proxy`], for the server that argument 2 names.
-unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&ServerRun) -> T) -> Option<T> {
+unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Running, &ProxyRun, &ServerRun) -> T) -> Option<T> {
     // SAFETY: as `with_proxy`.
     unsafe {
-        let index = ffi::luaL_checkinteger(lua, 2);
-        let server = usize::try_from(index).ok();
-        with_proxy(lua, |_, proxy| server.and_then(|index| proxy.servers.get(index)).map(|server| f(server))).flatten()
+        let server = usize::try_from(ffi::luaL_checkinteger(lua, 2)).ok();
+        with_proxy(lua, |running, proxy| Some(f(running, proxy, proxy.servers.get(server?)?))).flatten()
     }
 }
 
 /// `stats(proxy, server)`: the cells of a line of `show stat` that are not empty, by their column's name; a proxy's own
-/// line for server -1, its frontend's if it has one.
+/// line for server -1, its backend's if it has one.
 unsafe fn stats(lua: *mut lua_State) -> c_int {
     // SAFETY: cells are parked in the host one by one; the snapshot is held by nobody while Lua is called.
     unsafe {
@@ -164,8 +194,8 @@ unsafe fn stats(lua: *mut lua_State) -> c_int {
             let cell = with_proxy(lua, |running, proxy| {
                 let object = match usize::try_from(server) {
                     Ok(index) => Object::Server(proxy, proxy.servers.get(index)?),
-                    Err(_) if proxy.config.kind == ProxyKind::Backend => Object::Backend(proxy),
-                    Err(_) => Object::Frontend(proxy),
+                    Err(_) if proxy.config.kind == ProxyKind::Frontend => Object::Frontend(proxy),
+                    Err(_) => Object::Backend(proxy),
                 };
                 Some(stats::columns::cell(running, object, Instant::now(), column))
             });
@@ -208,7 +238,7 @@ unsafe fn server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
         let what = check_bytes(lua, 3);
-        let value = with_server(lua, |server| {
+        let value = with_server(lua, |_, _, server| {
             let shared = &server.shared;
             match what {
                 b"addr" => match server.socket_addr(None) {
@@ -231,42 +261,117 @@ unsafe fn server(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `set_server(proxy, server, what [, value])`: nil, or what is wrong.
+/// Who changed a server, as lines and answers say it.
+const BY: &str = "Lua script";
+
+/// `set_server(proxy, server, what [, value [, port]])`: nil, or what is to be said.
 unsafe fn set_server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
         let what = check_bytes(lua, 3);
-        let text = if ffi::lua_type(lua, 4) > ffi::LUA_TNIL { check_bytes(lua, 4) } else { b"" };
-        let text = std::str::from_utf8(text).unwrap_or("");
-        let wrong = with_server(lua, |server| {
-            let now = Instant::now();
-            let index = server.shared.index;
-            let admin = |admin| {
-                server.backend.update(index, now, |status| status.admin = admin);
+        let text = |index| {
+            let bytes = if ffi::lua_type(lua, index) > ffi::LUA_TNIL { check_bytes(lua, index) } else { b"" };
+            std::str::from_utf8(bytes).unwrap_or("?")
+        };
+        let (text, port) = (text(4), text(5));
+        let said = with_server(lua, |running, proxy, server| {
+            let direct = |directive| {
+                proxy.direct_by(server, directive, &running.logger, BY);
                 None
             };
             match what {
-                b"drain" => admin(Admin::Drain),
-                b"maint" => admin(Admin::Maintenance),
-                b"ready" => admin(Admin::Ready),
+                b"drain" => direct(Directive::State(Admin::Drain)),
+                b"maint" => direct(Directive::State(Admin::Maintenance)),
+                b"ready" => direct(Directive::State(Admin::Ready)),
+                b"check_force_up" => direct(Directive::Health(HealthWord::Up)),
+                b"check_force_nolb" => direct(Directive::Health(HealthWord::Stopping)),
+                b"check_force_down" => direct(Directive::Health(HealthWord::Down)),
+                b"check_enable" if server.config.check.is_some() => direct(Directive::Checks(true)),
+                b"check_disable" => direct(Directive::Checks(false)),
+                b"addr" => Some(set_address(server, text, port)),
                 b"maxconn" => match text.parse::<u32>() {
                     Ok(maxconn) => {
-                        server.backend.set_maxconn(index, maxconn);
+                        proxy.backend.set_maxconn(server.shared.index, maxconn);
                         None
                     }
-                    Err(_) => Some("Integer parsing error."),
+                    Err(_) => Some("Integer parsing error.".to_owned()),
                 },
-                b"weight" => match parse_weight(text, server.config.weight, server.backend.dynamic) {
-                    Ok(weight) => {
-                        server.backend.update(index, now, |status| status.weight = weight);
-                        None
-                    }
-                    Err(error) => Some(error.message().trim_end()),
+                b"weight" => match parse_weight(text, server.config.weight, proxy.backend.dynamic) {
+                    Ok(weight) => direct(Directive::Weight(weight)),
+                    Err(error) => Some(error.message().trim_end().to_owned()),
                 },
                 _ => None,
             }
         });
-        push_value(lua, wrong.flatten().map(|message| Value::Text(message.to_owned())))
+        push_value(lua, said.flatten().map(Value::Text))
+    }
+}
+
+/// Moves a server; what HAProxy says of it.
+fn set_address(server: &ServerRun, address: &str, port: &str) -> String {
+    let Ok(ip) = address.parse() else { return format!("Invalid addr '{address}' by '{BY}'") };
+    let port = match port.parse::<u16>() {
+        Ok(port) if port > 0 => Some(port),
+        _ if port.is_empty() => None,
+        _ => return format!("Invalid port '{port}' by '{BY}'"),
+    };
+    format!("{} by '{BY}'", server.move_to(ip, port))
+}
+
+/// `shut(proxy, server)`: ends the streams of a server, or of all backup servers for -1. They end when their workers
+/// come to it.
+unsafe fn shut(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_proxy`; what is spawned owns all it needs, and what is alive when this returns has no destructor.
+    unsafe {
+        ffi::luaL_checkinteger(lua, 1);
+        let server = usize::try_from(ffi::luaL_checkinteger(lua, 2)).ok();
+        // Before traffic there is no stream, and no runtime either.
+        if host(lua).phase == Phase::Run {
+            let process = running(lua).map(|running| running.process.clone());
+            let servers = with_proxy(lua, |_, proxy| {
+                let meant = |run: &&Arc<ServerRun>| match server {
+                    Some(index) => run.shared.index == index,
+                    None => run.shared.backup,
+                };
+                let which = |run: &Arc<ServerRun>| Which::OfServer(proxy.id.0, run.shared.index as u32);
+                proxy.servers.iter().filter(meant).map(which).collect::<Vec<_>>()
+            });
+            if let (Some(process), Some(servers)) = (process, servers) {
+                tokio::task::spawn_local(async move {
+                    for which in servers {
+                        end_streams(&process, which).await;
+                    }
+                });
+            }
+        }
+        0
+    }
+}
+
+async fn end_streams(process: &Process, which: Which) {
+    for worker in 0..process.workers.len() {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let found = process.on_worker(worker, move |worker| worker.end_streams(which, from)).await;
+            next = found.and_then(|found| found.next);
+        }
+    }
+}
+
+/// `gate(proxy, what)`: `pause`, `resume` or `stop` of a frontend; whether something changed.
+unsafe fn gate(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_proxy`.
+    unsafe {
+        let to = match check_bytes(lua, 2) {
+            b"pause" => Gate::Paused,
+            b"resume" => Gate::Open,
+            _ => Gate::Shut,
+        };
+        let changed = with_proxy(lua, |running, proxy| {
+            proxy.config.kind != ProxyKind::Backend && proxy.turn(to, &running.logger).is_ok()
+        });
+        ffi::lua_pushboolean(lua, c_int::from(changed.unwrap_or(false)));
+        1
     }
 }
 
@@ -410,12 +515,17 @@ unsafe fn wake(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// `listen(bell [, milliseconds])`: waits until somebody rings, or the time is up.
 unsafe fn listen(lua: *mut lua_State) -> c_int {
     // SAFETY: the count is raised for the operation, which the host owns before anything can raise.
     unsafe {
         let slot = check_bell(lua);
+        let limit = match ffi::lua_type(lua, 2) {
+            ffi::LUA_TNONE | ffi::LUA_TNIL => None,
+            _ => Some(Duration::from_millis(ffi::luaL_checkinteger(lua, 2).clamp(0, i64::from(u32::MAX)) as u64)),
+        };
         Arc::increment_strong_count(*slot);
-        let operation = Operation::Bell(Arc::from_raw(*slot));
+        let operation = Operation::Bell(Arc::from_raw(*slot), limit);
         wait_for(lua, operation, 0, continuation!(nothing))
     }
 }

@@ -14,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::httpclient;
 use crate::server::connect_unix;
 use crate::stream::Socket;
 
@@ -33,8 +34,10 @@ pub(super) enum Operation {
     Reply(PendingReply),
     /// A name's addresses.
     Resolve(String),
-    /// Somebody rings.
-    Bell(Arc<Notify>),
+    /// Somebody rings, or the time is up.
+    Bell(Arc<Notify>, Option<Duration>),
+    /// An HTTP request of `core.httpclient`.
+    Http(Box<httpclient::Request>),
     /// What only the stream of a service can do.
     Applet(AppletWait),
 }
@@ -60,6 +63,8 @@ pub(super) enum Outcome {
     Reply(Reply),
     /// The addresses, or why there are none.
     Resolved(io::Result<Vec<IpAddr>>),
+    /// The answer, or the page that stands for it.
+    Http(Box<httpclient::Answer>),
 }
 
 /// Where a script connects to.
@@ -100,14 +105,14 @@ impl Stream {
         }
     }
 
-    async fn readable(&self) -> io::Result<()> {
+    pub(super) async fn readable(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.readable().await,
             Stream::Unix(stream) => stream.readable().await,
         }
     }
 
-    async fn writable(&self) -> io::Result<()> {
+    pub(super) async fn writable(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.writable().await,
             Stream::Unix(stream) => stream.writable().await,
@@ -166,6 +171,7 @@ impl Operation {
                 }
             }
             Operation::Reply(reply) => Outcome::Reply(reply.await),
+            Operation::Http(request) => Outcome::Http(Box::new(request.perform().await)),
             Operation::Resolve(name) => Outcome::Resolved(match name.parse() {
                 Ok(ip) => Ok(vec![ip]),
                 Err(_) => tokio::net::lookup_host((name.as_str(), 0)).await.map(|found| {
@@ -174,9 +180,12 @@ impl Operation {
                     ips
                 }),
             }),
-            Operation::Bell(bell) => {
-                bell.notified().await;
-                Outcome::Ready
+            Operation::Bell(bell, limit) => {
+                let rung = async {
+                    bell.notified().await;
+                    Ok(())
+                };
+                within(limit, rung).await
             }
         }
     }
@@ -196,7 +205,7 @@ async fn within(limit: Option<Duration>, ready: impl Future<Output = io::Result<
 }
 
 impl Target {
-    async fn connect(self) -> io::Result<Stream> {
+    pub(super) async fn connect(self) -> io::Result<Stream> {
         match self {
             Target::Inet(address) => tcp(address).await,
             Target::Name(host, port) => {

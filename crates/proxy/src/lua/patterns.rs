@@ -13,6 +13,7 @@ use sluicegate_script::ffi::{self, lua_CFunction, lua_State};
 use sluicegate_script::{check_bytes, function, push_bytes, raise};
 
 use super::host::{Phase, check_object, host, key, push_text, raise_text, set_functions};
+use super::table::packed;
 
 /// Reads a map file, or finds it among those that were read; the error is said to the script.
 pub type LoadMap = Arc<dyn Fn(&str) -> Result<Arc<PatternFile>, String> + Send + Sync>;
@@ -35,6 +36,9 @@ pub(super) struct MapHandle {
 
 /// Maps of one state.
 const MAPS_MAX: usize = 1024;
+
+/// Entries that one call of a listing packs.
+const PAGE: usize = 64;
 
 /// Methods by the names that `Map` has for them.
 const METHODS: [(&CStr, Method); 9] = [
@@ -301,6 +305,144 @@ unsafe fn delete(lua: *mut lua_State, function: &str, usage: &CStr) -> c_int {
         let key = check_bytes(lua, 2);
         known_file(lua, function, "acl").del(key);
         0
+    }
+}
+
+/// Adds the functions beneath `Patref` to the table on top.
+pub(super) unsafe fn set_native(lua: *mut lua_State) {
+    const NATIVE: [(&CStr, lua_CFunction); 7] = [
+        (c"pattern_kind", function!(pattern_kind)),
+        (c"pattern_get", function!(pattern_get)),
+        (c"pattern_page", function!(pattern_page)),
+        (c"pattern_add", function!(pattern_add)),
+        (c"pattern_del", function!(pattern_del)),
+        (c"pattern_set", function!(pattern_set)),
+        (c"pattern_replace", function!(pattern_replace)),
+    ];
+    // SAFETY: called inside a protected call, with a table on top.
+    unsafe { set_functions(lua, &NATIVE) };
+}
+
+/// Runs `f` on the file that argument 1 names. `f` calls nothing of Lua's that may raise.
+unsafe fn with_file<T>(lua: *mut lua_State, f: impl FnOnce(&PatternFile) -> T) -> Option<T> {
+    // SAFETY: the name is read first; the file is let go before anything of Lua's is called again.
+    unsafe {
+        let name = std::str::from_utf8(check_bytes(lua, 1)).ok()?;
+        host(lua).shared.patterns.files.get(name).map(|file| f(&file))
+    }
+}
+
+/// nil, or what was wrong with a change of a file.
+unsafe fn give_error(lua: *mut lua_State, changed: Option<Result<(), EditError>>) -> c_int {
+    // SAFETY: the text moves into the host.
+    unsafe {
+        match changed {
+            Some(Ok(())) => ffi::lua_pushnil(lua),
+            Some(Err(EditError(message))) => push_text(lua, message.into_bytes()),
+            None => push_bytes(lua, b"unknown file"),
+        }
+        1
+    }
+}
+
+/// `pattern_kind(file)`: whether it is a map; nil if there is none.
+unsafe fn pattern_kind(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`.
+    unsafe {
+        match with_file(lua, |file| file.kind() == Kind::Map) {
+            Some(is_map) => ffi::lua_pushboolean(lua, c_int::from(is_map)),
+            None => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+/// `pattern_get(file, key)`: the value of an entry, empty in an ACL's file.
+unsafe fn pattern_get(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`; the value moves into the host.
+    unsafe {
+        let key = check_bytes(lua, 2);
+        match with_file(lua, |file| file.get(key)).flatten() {
+            Some(value) => push_text(lua, value),
+            None => ffi::lua_pushnil(lua),
+        }
+        1
+    }
+}
+
+/// `pattern_page(file, from)`: some entries, each as key and value with their lengths before them, and where it goes on.
+unsafe fn pattern_page(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`.
+    unsafe {
+        check_bytes(lua, 1);
+        let from = u32::try_from(ffi::luaL_checkinteger(lua, 2)).unwrap_or(u32::MAX);
+        let out = &mut host(lua).text;
+        out.clear();
+        let next = with_file(lua, |file| {
+            file.page(from, PAGE, |_, key, value| {
+                packed(out, |out| out.extend_from_slice(key));
+                packed(out, |out| out.extend_from_slice(value));
+            })
+        });
+        push_bytes(lua, &host(lua).text);
+        match next.flatten() {
+            Some(next) => ffi::lua_pushinteger(lua, i64::from(next)),
+            None => ffi::lua_pushnil(lua),
+        }
+        2
+    }
+}
+
+/// `pattern_add(file, key, value)`.
+unsafe fn pattern_add(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`.
+    unsafe {
+        let (key, value) = (check_bytes(lua, 2), check_bytes(lua, 3));
+        let added = with_file(lua, |file| file.add(key, value));
+        give_error(lua, added)
+    }
+}
+
+/// `pattern_del(file, key)`: how many there were.
+unsafe fn pattern_del(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`.
+    unsafe {
+        let key = check_bytes(lua, 2);
+        let count = with_file(lua, |file| file.del(key)).unwrap_or(0);
+        ffi::lua_pushinteger(lua, count as i64);
+        1
+    }
+}
+
+/// `pattern_set(file, key, value, force)`: nil, or what is wrong; where nothing has the key one is added if `force` says.
+unsafe fn pattern_set(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`.
+    unsafe {
+        let (key, value) = (check_bytes(lua, 2), check_bytes(lua, 3));
+        let force = ffi::lua_toboolean(lua, 4) != 0;
+        let set = with_file(lua, |file| match file.set(key, value)? {
+            0 if force => file.add(key, value),
+            0 => Err(EditError("entry not found".to_owned())),
+            _ => Ok(()),
+        });
+        give_error(lua, set)
+    }
+}
+
+/// `pattern_replace(file, packed)`: all entries at once, each as key and value with their lengths before them.
+unsafe fn pattern_replace(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`.
+    unsafe {
+        let mut rest = check_bytes(lua, 2);
+        let mut texts = std::iter::from_fn(|| {
+            let (length, behind) = rest.split_first_chunk::<4>()?;
+            let (text, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = behind;
+            Some(text)
+        });
+        let entries = std::iter::from_fn(move || Some((texts.next()?, texts.next()?)));
+        let replaced = with_file(lua, |file| file.replace(entries));
+        give_error(lua, replaced)
     }
 }
 

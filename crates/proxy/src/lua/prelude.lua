@@ -20,9 +20,23 @@ function Server:is_dynamic() return false end
 function Server:get_proxy() return core.proxies[native.proxy(self[1], "name")] end
 function Server:set_maxconn(value) return native.set_server(self[1], self[2], "maxconn", tostring(value)) end
 function Server:set_weight(value) return native.set_server(self[1], self[2], "weight", tostring(value)) end
-function Server:set_drain() return native.set_server(self[1], self[2], "drain") end
-function Server:set_maint() return native.set_server(self[1], self[2], "maint") end
-function Server:set_ready() return native.set_server(self[1], self[2], "ready") end
+function Server:get_rid() return 0 end
+function Server:set_addr(address, port)
+    return native.set_server(self[1], self[2], "addr", address, port and tostring(port))
+end
+-- What takes no argument and gives nothing. There are no agent checks, so what is done to them does nothing.
+for name, what in pairs({
+    set_drain = "drain", set_maint = "maint", set_ready = "ready", check_enable = "check_enable",
+    check_disable = "check_disable", check_force_up = "check_force_up", check_force_nolb = "check_force_nolb",
+    check_force_down = "check_force_down", agent_enable = "agent", agent_disable = "agent", agent_force_up = "agent",
+    agent_force_down = "agent",
+}) do
+    Server[name] = function(self) native.set_server(self[1], self[2], what) end
+end
+function Server:shut_sess() native.shut(self[1], self[2]) end
+-- No server follows another's checks.
+function Server:tracking() return nil end
+function Server:get_trackers() return {} end
 
 local Proxy = {}
 Proxy.__index = Proxy
@@ -34,9 +48,16 @@ function Proxy:get_mode() return native.proxy(self[1], "mode") end
 function Proxy:get_srv_act() return native.proxy(self[1], "srv_act") end
 function Proxy:get_srv_bck() return native.proxy(self[1], "srv_bck") end
 function Proxy:get_stats() return native.stats(self[1], -1) end
+function Proxy:pause() native.gate(self[1], "pause") end
+function Proxy:resume() native.gate(self[1], "resume") end
+function Proxy:stop() native.gate(self[1], "stop") end
+function Proxy:shut_bcksess() native.shut(self[1], -1) end
 
+-- Listeners have no counters of their own, as in HAProxy without `option socket-stats`: there is nothing to tell.
 local Listener = {}
 Listener.__index = Listener
+
+function Listener:get_stats() return {} end
 
 -- What HAProxy has and this process has not: the error names it, instead of a nil that fails somewhere else.
 local function missing(class, name, names)
@@ -44,13 +65,259 @@ local function missing(class, name, names)
         name[method] = function() error("not available yet: " .. class .. "." .. method, 2) end
     end
 end
-missing("Server", Server, {
-    "set_addr", "shut_sess", "check_enable", "check_disable", "check_force_up", "check_force_nolb",
-    "check_force_down", "agent_enable", "agent_disable", "agent_force_up", "agent_force_down", "get_rid", "tracking",
-    "get_trackers", "event_sub",
-})
-missing("Proxy", Proxy, { "pause", "resume", "stop", "shut_bcksess", "get_mailers" })
-missing("Listener", Listener, { "get_stats" })
+missing("Server", Server, { "event_sub" })
+missing("Proxy", Proxy, { "get_mailers" })
+
+-- Stick tables. Field 1 is the table's name.
+local StickTable = {}
+StickTable.__index = StickTable
+
+-- An entry from its lines.
+local function entry_of(text)
+    local entry = {}
+    for name, value in text:gmatch("(%S+) ([^\n]*)\n") do
+        if value:byte() == 61 then entry[name] = value:sub(2) else entry[name] = math.tointeger(value) end
+    end
+    return entry
+end
+
+function StickTable:info()
+    local info, data = entry_of(native.table_info(self[1])), {}
+    for name, value in pairs(info) do
+        local kind = name:match("^data%.(.*)")
+        if kind then
+            data[kind] = value
+            info[name] = nil
+        end
+    end
+    info.nopurge = info.nopurge ~= 0
+    info.data = data
+    return info
+end
+
+function StickTable:lookup(key)
+    local text = native.table_lookup(self[1], key)
+    return text and entry_of(text)
+end
+
+local OPERATORS = {
+    eq = function(one, other) return one == other end,
+    ne = function(one, other) return one ~= other end,
+    lt = function(one, other) return one < other end,
+    gt = function(one, other) return one > other end,
+    le = function(one, other) return one <= other end,
+    ge = function(one, other) return one >= other end,
+}
+
+-- Up to four conditions { column, operator, value }, checked; nil and what is wrong, as HAProxy says it.
+local function conditions(self, filter)
+    local list, stored = {}, nil
+    if filter == nil then return list end
+    if type(filter) ~= "table" then return nil, "filter table expected" end
+    for _, triplet in pairs(filter) do
+        local number = #list + 1
+        local function wrong(what) return nil, what .. " (entry #" .. number .. ")" end
+        if number > 4 then return nil, "Filter table too large (len > 4)" end
+        if type(triplet) ~= "table" or #triplet ~= 3 then
+            return wrong('Filter table entry must be a triplet: {"data_col", "op", val}')
+        end
+        local column, operator, value = triplet[1], triplet[2], triplet[3]
+        if type(column) ~= "string" then return wrong("Filter table data column must be string") end
+        stored = stored or self:info().data
+        if not stored[column] then return wrong("Filter table data column not present in stick table") end
+        if type(operator) ~= "string" then return wrong("Filter table operator must be string") end
+        if not OPERATORS[operator] then return wrong("Unknown operator in filter table") end
+        if not math.tointeger(value) then return wrong("Filter table value must be integer") end
+        list[number] = { column, OPERATORS[operator], math.tointeger(value) }
+    end
+    return list
+end
+
+-- Calls `f` with key and entry of each that meets all conditions.
+local function each(self, list, f)
+    local integers = native.table_info(self[1]):match("^type =(%a+)") == "integer"
+    local shard, place = 0, 0
+    while shard do
+        local text
+        text, shard, place = native.table_page(self[1], shard, place)
+        local at = 1
+        while at <= #text do
+            local key, lines
+            key, lines, at = string.unpack("<s4s4", text, at)
+            local entry, meets = entry_of(lines), true
+            for _, condition in ipairs(list) do
+                -- The name of a server counts as 0.
+                meets = meets and condition[2](math.tointeger(entry[condition[1]]) or 0, condition[3])
+            end
+            if meets then f(integers and math.tointeger(key) or key, entry) end
+        end
+    end
+end
+
+function StickTable:dump(filter)
+    local dump, list, wrong = {}, conditions(self, filter)
+    if not list then return nil, wrong end
+    each(self, list, function(key, entry) dump[key] = entry end)
+    return dump
+end
+
+-- What HAProxy lacks. `set` makes the entry of a key, if it is not there, and sets data of it; false where the table
+-- is full and gives up nothing. `clear` removes the entry of a key, those that meet a filter, or all; false if one stays
+-- because it is tracked.
+function StickTable:set(key, data)
+    local list = {}
+    for name, value in pairs(data or {}) do
+        list[#list + 1] = name
+        list[#list + 1] = value
+    end
+    local set, wrong = native.table_set(self[1], key, table.unpack(list))
+    if wrong then error(wrong, 2) end
+    return set
+end
+
+function StickTable:clear(key)
+    if key ~= nil and type(key) ~= "table" then return native.table_remove(self[1], key) end
+    local all, list, wrong = true, conditions(self, key)
+    if not list then return nil, wrong end
+    each(self, list, function(found) all = native.table_remove(self[1], found) and all end)
+    return all
+end
+
+-- Pattern references: the entries of a map or ACL file. What is prepared is gathered in `pending`, keys in their order
+-- and values by key, and takes the place of all entries when it is committed.
+local Patref = {}
+local FILE, PENDING = {}, {}
+
+function Patref:get_name() return rawget(self, FILE) end
+function Patref:is_map() return native.pattern_kind(rawget(self, FILE)) end
+
+function Patref:prepare()
+    rawset(self, PENDING, { keys = {}, values = {} })
+    return true
+end
+
+function Patref:giveup() rawset(self, PENDING, nil) end
+
+local function replace(self, keys, values)
+    local packed = {}
+    for number, key in ipairs(keys) do
+        if values[number] ~= nil then packed[#packed + 1] = string.pack("<s4s4", key, values[number]) end
+    end
+    local wrong = native.pattern_replace(rawget(self, FILE), table.concat(packed))
+    if wrong then return nil, wrong end
+    return true
+end
+
+function Patref:commit()
+    local pending = rawget(self, PENDING)
+    if not pending then return nil, "no prepared version" end
+    rawset(self, PENDING, nil)
+    return replace(self, pending.keys, pending.values)
+end
+
+function Patref:purge()
+    if rawget(self, PENDING) then return self:prepare() end
+    return replace(self, {}, {})
+end
+
+function Patref:add(key, value)
+    if type(key) ~= "string" then error("a pattern is expected", 2) end
+    if self:is_map() then
+        if value == nil then error("a map's entry needs a value", 2) end
+    else
+        value = ""
+    end
+    local pending = rawget(self, PENDING)
+    if pending then
+        local number = #pending.keys + 1
+        pending.keys[number], pending.values[number] = key, tostring(value)
+        return true
+    end
+    local wrong = native.pattern_add(rawget(self, FILE), key, tostring(value))
+    if wrong then return nil, wrong end
+    return true
+end
+
+-- Maps: values by key. ACLs: a list of patterns, or the patterns as keys.
+function Patref:add_bulk(entries)
+    if type(entries) ~= "table" then error("a table is expected", 2) end
+    local is_map = self:is_map()
+    for key, value in pairs(entries) do
+        if not is_map and math.type(key) == "integer" and type(value) == "string" then key = value end
+        local ok, wrong = self:add(tostring(key), value)
+        if not ok then return nil, wrong end
+    end
+    return true
+end
+
+function Patref:del(key)
+    local pending, count = rawget(self, PENDING), 0
+    if not pending then
+        count = native.pattern_del(rawget(self, FILE), key)
+    else
+        for number, known in ipairs(pending.keys) do
+            if known == key and pending.values[number] ~= nil then
+                pending.values[number] = nil
+                count = count + 1
+            end
+        end
+    end
+    if count == 0 then return nil, "entry not found" end
+    return true
+end
+
+function Patref:set(key, value, force)
+    if not self:is_map() then error("only a map's entries have values", 2) end
+    local pending, found = rawget(self, PENDING), false
+    if not pending then
+        local wrong = native.pattern_set(rawget(self, FILE), key, tostring(value), force)
+        if wrong then return nil, wrong end
+        return true
+    end
+    for number, known in ipairs(pending.keys) do
+        if known == key and pending.values[number] ~= nil then
+            pending.values[number] = tostring(value)
+            found = true
+        end
+    end
+    if found then return true end
+    if force then return self:add(key, value) end
+    return nil, "entry not found"
+end
+
+missing("Patref", Patref, { "event_sub" })
+
+-- A reference may also be asked for a pattern and walked: `reference[key]`, `pairs(reference)`.
+local PATREF = { __name = "Patref" }
+
+function PATREF.__index(self, key)
+    if Patref[key] then return Patref[key] end
+    local value = native.pattern_get(rawget(self, FILE), tostring(key))
+    if value and not Patref.is_map(self) then return true end
+    return value
+end
+
+function PATREF.__newindex() error("set or add changes a pattern reference", 2) end
+
+function PATREF.__pairs(self)
+    local is_map, from, text, at = Patref.is_map(self), 0, "", 1
+    return function()
+        while at > #text do
+            if not from then return nil end
+            text, from = native.pattern_page(rawget(self, FILE), from)
+            at = 1
+        end
+        local key, value
+        key, value, at = string.unpack("<s4s4", text, at)
+        if not is_map then value = true end
+        return key, value
+    end, self, nil
+end
+
+function core.get_patref(name)
+    if native.pattern_kind(name) == nil then error("unknown pattern reference '" .. tostring(name) .. "'", 2) end
+    return setmetatable({ [FILE] = name }, PATREF)
+end
 
 -- Called once, when the configuration runs: `list` is an array of proxies.
 local function publish(list)
@@ -58,6 +325,7 @@ local function publish(list)
     for _, proxy in ipairs(list) do
         for _, server in pairs(proxy.servers) do setmetatable(server, Server) end
         for _, listener in pairs(proxy.listeners) do setmetatable(listener, Listener) end
+        if proxy.stktable then setmetatable(proxy.stktable, StickTable) end
         setmetatable(proxy, Proxy)
         core.proxies[proxy.name] = proxy
         if proxy.back then core.backends[proxy.name] = proxy end
@@ -90,12 +358,47 @@ function Queue:size()
     return self.last - self.first + 1
 end
 
+-- What wakes a coroutine out of core.wait, by coroutine.
+local alarms = setmetatable({}, { __mode = "k" })
+
+local function alarm_of_this()
+    local thread = coroutine.running()
+    local bell = alarms[thread]
+    if not bell then
+        bell = native.bell()
+        alarms[thread] = bell
+    end
+    return bell
+end
+
 function Queue:push(value)
     if value == nil then error("unexpected nil value in push", 2) end
     self.last = self.last + 1
     self.values[self.last] = value
     native.wake(self.bell)
+    local waiting = self.alarms
+    self.alarms = {}
+    for _, bell in ipairs(waiting) do native.wake(bell) end
     return true
+end
+
+-- The next push ends a core.wait of this coroutine; set anew for each.
+function Queue:alarm()
+    local bell = alarm_of_this()
+    for _, known in ipairs(self.alarms) do
+        if known == bell then return true end
+    end
+    self.alarms[#self.alarms + 1] = bell
+    return true
+end
+
+function core.wait(milliseconds)
+    native.listen(alarm_of_this(), milliseconds)
+end
+
+-- There is nothing to be nice to: workers take turns by what is ready.
+function core.set_nice(nice)
+    if math.tointeger(nice) == nil then error("'set_nice' needs an integer", 2) end
 end
 
 function Queue:pop()
@@ -112,7 +415,44 @@ function Queue:pop_wait()
 end
 
 function core.queue()
-    return setmetatable({ values = {}, first = 1, last = 0, bell = native.bell() }, Queue)
+    return setmetatable({ values = {}, first = 1, last = 0, bell = native.bell(), alarms = {} }, Queue)
+end
+
+-- HTTP requests of scripts.
+local HTTPClient = {}
+HTTPClient.__index = HTTPClient
+
+local PARAMETERS = { url = "string", headers = "table", body = "string", dst = "string", timeout = "number" }
+
+for _, method in ipairs({ "get", "head", "put", "post", "delete" }) do
+    HTTPClient[method] = function(_, given)
+        -- HAProxy's words, which name `get` whatever the method is.
+        if type(given) ~= "table" then error("'get' needs a table as argument", 2) end
+        for name, value in pairs(given) do
+            local kind = PARAMETERS[name]
+            if not kind then error("'" .. tostring(name) .. "' invalid parameter name", 2) end
+            if type(value) ~= kind then
+                local article = kind == "table" and "must be a table" or "must be a " .. kind
+                error("invalid parameter in '" .. name .. "', " .. article, 2)
+            end
+        end
+        if not given.url then error("'get' need a 'url' argument", 2) end
+        local fields = {}
+        for name, values in pairs(given.headers or {}) do
+            -- What is no list of values is passed over, as in HAProxy.
+            for _, value in pairs(type(values) == "table" and values or {}) do
+                fields[#fields + 1] = string.pack("<s4s4", tostring(name), tostring(value))
+            end
+        end
+        local answer, wrong = native.http(
+            method:upper(), given.url, given.dst, table.concat(fields), given.body, given.timeout)
+        if not answer then error(wrong, 2) end
+        return answer
+    end
+end
+
+function core.httpclient()
+    return setmetatable({}, HTTPClient)
 end
 
 -- Dates of HTTP (RFC 9110, 5.6.7), as tables that os.time takes.

@@ -36,6 +36,10 @@ const CLASSES: &[Class] = &[
             "tokenize",
             "concat",
             "queue",
+            "wait",
+            "set_nice",
+            "get_patref",
+            "httpclient",
             "get_info",
             "get_var",
             "parse_addr",
@@ -149,8 +153,13 @@ const CLASSES: &[Class] = &[
             "get_srv_act",
             "get_srv_bck",
             "get_stats",
+            "stktable",
+            "pause",
+            "resume",
+            "stop",
+            "shut_bcksess",
         ],
-        &["pause", "resume", "stop", "shut_bcksess", "get_mailers", "stktable"],
+        &["get_mailers"],
     ),
     (
         "Server",
@@ -174,8 +183,9 @@ const CLASSES: &[Class] = &[
             "is_backup",
             "is_dynamic",
             "get_proxy",
-        ],
-        &[
+            "get_rid",
+            "tracking",
+            "get_trackers",
             "set_addr",
             "shut_sess",
             "check_enable",
@@ -187,15 +197,19 @@ const CLASSES: &[Class] = &[
             "agent_disable",
             "agent_force_up",
             "agent_force_down",
-            "get_rid",
-            "tracking",
-            "get_trackers",
-            "event_sub",
         ],
+        &["event_sub"],
     ),
-    ("Listener", &[], &["get_stats"]),
-    ("Queue", &["push", "pop", "pop_wait", "size"], &["alarm"]),
+    ("Listener", &["get_stats"], &[]),
+    ("StickTable", &["info", "lookup", "dump", "set", "clear"], &[]),
+    ("Queue", &["push", "pop", "pop_wait", "size", "alarm"], &[]),
     ("Map", &["new", "lookup", "slookup"], &[]),
+    (
+        "Patref",
+        &["get_name", "is_map", "prepare", "commit", "giveup", "purge", "add", "add_bulk", "del", "set"],
+        &["event_sub"],
+    ),
+    ("HTTPClient", &["get", "head", "put", "post", "delete"], &[]),
     ("Regex", &["new", "exec", "match"], &[]),
     ("Concat", &["add", "dump"], &[]),
 ];
@@ -220,6 +234,23 @@ false boolean, and no result is no sample.
 the end of the connection); more bytes than a Content-Length promised are cut off, fewer end the connection. A service
 that fails before `start_response` is answered with 500. Their run time is bounded by `tune.lua.service-timeout`, that
 of fetches and converters by `tune.lua.session-timeout`. Header names keep the case that the script gives them.
+
+**Proxies and servers.** A listener has no counters of its own, so `get_stats` gives an empty table, as HAProxy's does
+without `option socket-stats`. `pause`, `resume` and `stop` are those of the stats socket; a backend's do nothing.
+`core.set_nice` checks its argument and changes nothing: workers take turns by what is ready.
+
+**Stick tables** may be written, which HAProxy's can't: `table:set(key, {gpc0 = 1})` makes the entry of a key, if it is not
+there, and sets data of it, all or nothing (`false` where a full table gives up nothing); `table:clear(key)`,
+`table:clear(filter)` with a filter of `dump`, and `table:clear()` remove entries (`false` if one stays because it is
+tracked). Of an array of data it is the first element.
+
+**Pattern references** (`core.get_patref`) are walked with `pairs` and asked with `reference[key]`. What follows a `prepare`
+is gathered, and `commit` puts it in the place of all entries at once.
+
+**`core.httpclient`** makes one request over HTTP/1.1 while the script waits; `https` comes later and is an error. Each
+request has a connection of its own; names are resolved by the system, and a name without an address is answered with 503,
+as a server that can't be reached after three more attempts. An answer's body may have 64 MiB. What would split a request,
+and fields that frame its body, are errors.
 
 **`require \"socket\"`** gives LuaSocket's functions over the proxy's own sockets (`tcp`, `connect`, `gettime`, `sleep`,
 `dns.toip`, `dns.gethostname`, `try`, `newtry`, `protect`, `skip`; `socket.unix`), so that libraries written for

@@ -101,8 +101,13 @@ fn read_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
 }
 
 impl ProxyRun {
-    /// Carries a directive out for a server of this backend, and says what became of it.
+    /// Carries a directive of the stats socket out for a server of this backend, and says what became of it.
     pub fn direct(&self, server: &ServerRun, directive: Directive, logger: &Logger) {
+        self.direct_by(server, directive, logger, "CLI");
+    }
+
+    /// The same for somebody else, who is named.
+    pub fn direct_by(&self, server: &ServerRun, directive: Directive, logger: &Logger, by: &str) {
         let now = Instant::now();
         let was_up = self.backend.summary(now).up;
         let waiting = server.shared.queued.load(Ordering::Relaxed);
@@ -145,9 +150,9 @@ impl ProxyRun {
         match directive {
             Directive::State(_) => notice.state(before.0, before.1, after.0, after.1),
             Directive::Health(_) if before != after && after.0 != Admin::Maintenance => match (after.1, after.2) {
-                (false, _) => notice.goes("is DOWN, changed from CLI", Severity::Alert),
-                (true, true) => notice.comes("is stopping, changed from CLI"),
-                (true, false) => notice.comes("is UP, changed from CLI"),
+                (false, _) => notice.goes(&format!("is DOWN, changed from {by}"), Severity::Alert),
+                (true, true) => notice.comes(&format!("is stopping, changed from {by}")),
+                (true, false) => notice.comes(&format!("is UP, changed from {by}")),
             },
             _ => {}
         }

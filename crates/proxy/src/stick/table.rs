@@ -246,6 +246,16 @@ impl Table {
         self.entries.load(Ordering::Relaxed)
     }
 
+    /// Milliseconds that an untouched entry lives; 0 where none expires.
+    pub fn expire_ms(&self) -> u32 {
+        self.expire.unwrap_or(0)
+    }
+
+    /// A full one takes no new entry (`nopurge`).
+    pub fn is_nopurge(&self) -> bool {
+        self.nopurge
+    }
+
     /// It has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -2,8 +2,11 @@
 
 mod actions;
 mod api;
+mod classes;
+mod compared;
 mod fixture;
 mod hooks;
+mod httpclient;
 mod load;
 mod proxies;
 mod samples;

@@ -58,7 +58,7 @@ fn statistics_are_the_columns_of_show_stat() {
             "local s, g = gate.servers.one:get_stats(), gate:get_stats()
             return all(s.pxname, s.svname, s.status, s.weight, math.type(s.scur), s.nothing, g.svname, g.status, g.scur)"
         ),
-        "gate one no check 10 integer nil FRONTEND OPEN 1"
+        "gate one no check 10 integer nil BACKEND UP 0"
     );
 }
 
@@ -82,7 +82,7 @@ fn what_a_script_changes_is_changed() {
 
 #[test]
 fn what_is_not_there_says_so() {
-    assert_eq!(in_gate("return select(2, pcall(gate.servers.one.shut_sess))"), "not available yet: Server.shut_sess");
+    assert_eq!(in_gate("return select(2, pcall(gate.servers.one.event_sub))"), "not available yet: Server.event_sub");
     // A table that a script made up names nothing.
     check(
         "local server = {99, 99} result(pcall(core.backends.f and core.backends.f.x or function() return core.nothing end))",
