@@ -14,6 +14,7 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/curl", "curl", "an HTTP client"),
     ("/usr/bin/socat", "socat", "what scripts of operators reach the stats socket with"),
     ("/usr/share/lua/5.1/redis.lua", "lua-redis", "the Redis client that scripts bring"),
+    ("/usr/bin/chromedriver", "chromium-driver", "looks at the statistics page, and clicks"),
     ("/usr/sbin/rsyslogd", "rsyslog", "takes log lines"),
     ("/usr/bin/gcc", "gcc", "builds a Lua C module in a test"),
 ];

@@ -28,10 +28,23 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);
     }
+    config.proxies.iter().for_each(|proxy| stats(proxy, diagnostics));
     stick_data(config);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);
+    }
+}
+
+/// Who may see a page of statistics is said in one way.
+fn stats(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    if let Some(page) = &proxy.stats
+        && let Some(rule) = page.access.first()
+        && (!page.users.is_empty() || page.realm.is_some())
+    {
+        let message = "'stats auth' and 'stats realm' cannot be used together with 'stats http-request'";
+        let error = diagnostics.error(rule.at.clone(), message);
+        error.hint("'stats http-request auth realm R unless { http_auth(LIST) }' does both");
     }
 }
 
@@ -72,6 +85,10 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
             diagnostics.warning(first.at.clone(), message).hint("add 'mode http'");
             rules.clear();
         }
+    }
+    if let Some(page) = proxy.stats.take() {
+        let message = format!("'stats' statement ignored for {kind} '{name}' as it requires HTTP mode");
+        diagnostics.warning(page.at, message).hint("add 'mode http'");
     }
     if let Some(line) = &proxy.logging.line
         && matches!(line.keyword, "option httplog" | "option httpslog")

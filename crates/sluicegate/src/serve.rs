@@ -108,8 +108,8 @@ fn start(
     let mut servers = Vec::new();
     for (section, options) in config.stores.iter().zip(options) {
         let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
-        engines.insert(section.name.clone(), Arc::new(store.clone()) as Arc<dyn Engine>);
         let server = Server::new(store.clone(), options);
+        engines.insert(section.name.clone(), server.clone() as Arc<dyn Engine>);
         let (logger, targets, name) = (logger.clone(), config.global.log.clone(), section.name.clone());
         server.set_script_log(move |level, text| {
             // Debug, info for what Redis calls verbose, notice, warning.

@@ -56,7 +56,7 @@ pub const PROXY: &[&str] = &[
     "option tcpka", "option transparent", "option use-small-buffers", "persist", "reqadd",
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
     "rspdeny", "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt",
-    "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout", "stats", "tcp-check",
+    "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout", "tcp-check",
     "timeout mail", "transparent",
     "use-fcgi-app",
 ];

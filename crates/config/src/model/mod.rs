@@ -19,6 +19,7 @@ mod log;
 mod persist;
 mod proxy;
 mod rule;
+mod stats;
 mod stick;
 
 pub use balance::*;
@@ -29,6 +30,7 @@ pub use log::*;
 pub use persist::*;
 pub use proxy::*;
 pub use rule::*;
+pub use stats::*;
 pub use stick::*;
 
 /// Where a word stands: the file as the user named it, line and column from 1.

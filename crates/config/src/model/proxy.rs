@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Acl, Affinity, Balance, ErrorPages, HashType, LogTarget, Logging, PersistRule, PersistenceCookie, Position,
-    ProxyId, Rule, ServerHashKey, StatsSocket, StickRule, StickTable, UseBackend, UseServer,
+    ProxyId, Rule, ServerHashKey, StatsPage, StatsSocket, StickRule, StickTable, UseBackend, UseServer,
 };
 
 /// What a proxy section is.
@@ -78,6 +78,10 @@ pub struct Proxy {
     pub response_inspect_delay: Option<Duration>,
     /// `http-request`, legacy `redirect` lines last.
     pub http_request: Vec<Rule>,
+    /// How many of them, at the end, are `redirect` lines: the page of statistics comes before these.
+    pub redirects: usize,
+    /// `stats …`.
+    pub stats: Option<Box<StatsPage>>,
     /// `http-response`.
     pub http_response: Vec<Rule>,
     /// `http-after-response`.
@@ -161,6 +165,8 @@ impl Proxy {
             tcp_response_content: Vec::new(),
             response_inspect_delay: None,
             http_request: Vec::new(),
+            redirects: 0,
+            stats: None,
             http_response: Vec::new(),
             http_after_response: Vec::new(),
             use_backend: Vec::new(),

@@ -12,7 +12,7 @@ mod errors;
 mod general;
 mod maps;
 pub mod protocol;
-mod session;
+pub(crate) mod session;
 mod show;
 mod tables;
 

@@ -83,7 +83,7 @@ fn show_sess(mut call: Call<'_>) -> Answer<'_> {
 }
 
 /// Ends streams on all workers; gives how many.
-async fn end(running: &Running, which: Which) -> usize {
+pub(crate) async fn end(running: &Running, which: Which) -> usize {
     let mut count = 0;
     for worker in 0..running.process.workers.len() {
         let mut next = Some(0);

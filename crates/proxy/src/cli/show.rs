@@ -15,7 +15,7 @@ use super::protocol::Answer;
 use crate::listener::DisplayAddress;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, CheckStatus, ServerRun};
-use crate::stats::{self, Filter, typed};
+use crate::stats::{self, Filter, Format, typed};
 
 /// The theme's rows.
 pub const COMMANDS: &[Command] = &[
@@ -49,10 +49,17 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: &["show", "info"],
-        arguments: "[json|typed]*",
+        arguments: "[desc|json|typed|float]*",
         help: "report information about the running process",
         level: StatsLevel::User,
         run: Run::Now(show_info),
+    },
+    Command {
+        name: &["show", "schema", "json"],
+        arguments: "",
+        help: "report schema used for stats",
+        level: StatsLevel::User,
+        run: Run::Now(|call| call.say(stats::schema::text())),
     },
     Command {
         name: &["show", "servers", "conn"],
@@ -70,7 +77,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: &["show", "stat"],
-        arguments: "[<px> <type> <sid>] [json|no-maint|typed|up]*",
+        arguments: "[desc|json|no-maint|typed|up]*",
         help: "report counters for each proxy and server",
         level: StatsLevel::User,
         run: Run::Long(show_stat),
@@ -84,52 +91,45 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// How `show info` and `show stat` print.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Plain,
-    Typed,
-    Json,
+/// What the flags ask for besides lines that are left out.
+struct Flags {
+    format: Format,
+    /// `desc`: what each value means.
+    described: bool,
+    /// `float`: times with their fractions.
+    fractions: bool,
 }
 
-/// The format that the flags ask for, or `None` with a word to the client.
-fn format(call: &mut Call<'_>) -> Option<Format> {
-    let mut format = Format::Plain;
-    for word in call.args {
-        match &word[..] {
-            b"typed" => format = Format::Typed,
-            b"json" => format = Format::Json,
-            b"desc" | b"float" => {
-                let text =
-                    format!("'{}' is not supported: values have no such form here.", String::from_utf8_lossy(word));
-                call.say(text);
-                return None;
-            }
-            _ => {}
-        }
-    }
-    Some(format)
+fn flags(call: &Call<'_>) -> Flags {
+    let has = |flag: &[u8]| call.args.iter().any(|word| word == flag);
+    let format = match () {
+        () if has(b"json") => Format::Json,
+        () if has(b"typed") => Format::Typed,
+        () => Format::Plain,
+    };
+    Flags { format, described: has(b"desc"), fractions: has(b"float") }
 }
 
 fn show_info(call: &mut Call<'_>) {
-    let Some(format) = format(call) else { return };
-    if format == Format::Plain {
-        return stats::info::show_info(call.running, call.out.buffer());
-    }
-    let fields = stats::info::fields(call.running);
+    let Flags { format, described, fractions } = flags(call);
+    let fields = stats::info::fields(call.running, fractions);
+    let describe = described.then_some(stats::describe::key as typed::Describe);
     let mut text = String::new();
-    if format == Format::Typed {
-        typed::lines(None, &fields, &mut text);
-    } else {
-        typed::json(None, &fields, &mut text);
-        text.push('\n');
+    match format {
+        Format::Plain => stats::info::lines(&fields, describe, &mut text),
+        Format::Typed => typed::lines(None, &fields, describe, &mut text),
+        Format::Json => {
+            typed::json(None, &fields, &mut text);
+            text.push('\n');
+        }
     }
     call.out.push(text);
 }
 
 fn show_stat(mut call: Call<'_>) -> Answer<'_> {
     Box::pin(async move {
-        let Some(format) = format(&mut call) else { return Ok(()) };
+        let Flags { format, described, .. } = flags(&call);
+        let describe = described.then_some(stats::describe::column as typed::Describe);
         let filter = match filter(call.args, call.running) {
             Ok(filter) => filter,
             Err(message) => {
@@ -139,30 +139,12 @@ fn show_stat(mut call: Call<'_>) -> Answer<'_> {
         };
         let running = call.running.clone();
         let now = Instant::now();
-        match format {
-            Format::Plain => stats::columns::header(call.out.buffer()),
-            Format::Json => call.out.push("["),
-            Format::Typed => {}
-        }
-        let mut text = String::new();
+        format.begin(call.out.buffer());
         for (index, object) in stats::filtered(&running, &filter, now).enumerate() {
-            text.clear();
-            match format {
-                Format::Plain => stats::columns::line(&running, object, now, call.out.buffer()),
-                Format::Typed => {
-                    typed::lines(Some(object.owner()), &stats::columns::fields(&running, object, now), &mut text);
-                }
-                Format::Json => {
-                    text.push_str(if index == 0 { "" } else { "," });
-                    typed::json(Some(object.owner()), &stats::columns::fields(&running, object, now), &mut text);
-                }
-            }
-            call.out.push(&text);
+            format.object(&running, object, index == 0, describe, now, call.out.buffer());
             call.out.drain().await?;
         }
-        if format == Format::Json {
-            call.out.push("]\n");
-        }
+        format.end(call.out.buffer());
         Ok(())
     })
 }

@@ -402,11 +402,11 @@ unsafe fn proxy(lua: *mut lua_State) -> c_int {
 unsafe fn get_info(lua: *mut lua_State) -> c_int {
     // SAFETY: the text is copied into Lua before it is taken apart there.
     unsafe {
-        let mut text = Vec::new();
+        let mut text = String::new();
         if let Some(running) = running(lua) {
-            stats::info::show_info(&running, &mut text);
+            stats::info::lines(&stats::info::fields(&running, false), None, &mut text);
         }
-        push_text(lua, text);
+        push_text(lua, text.into_bytes());
         ffi::lua_createtable(lua, 0, 64);
         let table = ffi::lua_gettop(lua);
         let lines = check_bytes(lua, table - 1);

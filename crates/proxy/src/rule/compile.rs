@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluicegate_config::Config;
 use sluicegate_config::model::{
     self, Acl, AclRef, Action, BackendName, Carrier, Condition, CounterValue, Edit, Expr, FormatPart, LogFormat,
-    NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, TimeOr,
+    NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, StatsAccess, TimeOr,
 };
 use sluicegate_pattern::PatternFiles;
 
@@ -38,10 +38,16 @@ pub struct ProxyRules {
     pub tcp_response_content: RuleList,
     /// `http-request`.
     pub http_request: RuleList,
+    /// Legacy `redirect` lines, which come after the page of statistics.
+    pub redirect: RuleList,
     /// `http-response`.
     pub http_response: RuleList,
     /// `http-after-response`.
     pub http_after_response: RuleList,
+    /// Who may see the page of statistics: the first list that closes is the first rule that applies.
+    pub stats_access: Vec<(RuleList, StatsAccess)>,
+    /// It closes for those who may change servers on the page.
+    pub stats_admin: RuleList,
     /// `force-persist` and `ignore-persist`.
     pub persist: RuleList,
     /// `use-server`.
@@ -87,6 +93,7 @@ impl ProxyRules {
             fill(&mut builder);
             builder.finish()
         };
+        let (requests, redirects) = proxy.http_request.split_at(proxy.http_request.len() - proxy.redirects);
         let mut list = |rules: &[Rule], hook| {
             build(hook, &|builder| {
                 for (index, rule) in rules.iter().enumerate() {
@@ -99,12 +106,27 @@ impl ProxyRules {
             tcp_request_session: list(&proxy.tcp_request_session, Hook::TcpRequestSession),
             tcp_request_content: list(&proxy.tcp_request_content, Hook::TcpRequestContent),
             tcp_response_content: list(&proxy.tcp_response_content, Hook::TcpResponseContent),
-            http_request: list(&proxy.http_request, Hook::HttpRequest),
+            http_request: list(requests, Hook::HttpRequest),
+            redirect: list(redirects, Hook::HttpRequest),
             http_response: list(&proxy.http_response, Hook::HttpResponse),
             http_after_response: list(&proxy.http_after_response, Hook::HttpAfterResponse),
             default_backend: proxy.default_backend,
             ..ProxyRules::default()
         };
+        if let Some(page) = &proxy.stats {
+            let closes = |condition: Option<&Condition>, at: &Position| Rule {
+                action: Action::Reject,
+                condition: condition.cloned(),
+                at: at.clone(),
+            };
+            let admin: Vec<Rule> = page.admin.iter().map(|(condition, at)| closes(Some(condition), at)).collect();
+            compiled.stats_admin = list(&admin, Hook::HttpRequest);
+            let access = page.access.iter().map(|rule| {
+                let condition = closes(rule.condition.as_ref(), &rule.at);
+                (list(&[condition], Hook::HttpRequest), rule.access.clone())
+            });
+            compiled.stats_access = access.collect();
+        }
         let sticks = |builder: &mut Builder<'_>, response| {
             proxy.stick_rules.iter().filter(|rule| rule.response == response).for_each(|rule| builder.stick(rule));
         };

@@ -16,8 +16,9 @@ mod value;
 mod variables;
 
 pub use converter::{Converted, ConverterCode, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
-pub(crate) use converter::{Hash, avalanche, read_time_zone};
+pub(crate) use converter::{Hash, avalanche, read_time_zone, url_decode};
 pub use expression::ExpressionCode;
+pub(crate) use fetch::basic;
 pub(crate) use fetch::random;
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub use fetch::{fuzz_hello, path, path_and_query, query};

@@ -4,6 +4,8 @@
 //! compression, agents, TLS, HTTP/2) is truly 0 and is printed as such.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -512,6 +514,23 @@ fn cells<'a>(running: &'a Running, object: Object<'a>, now: Instant) -> impl Ite
     };
     let view = View { running, object, now, status };
     COLUMNS.iter().map(move |column| (column, (column.cell)(&view)))
+}
+
+/// One object's cells by the names of their columns.
+pub struct Row(Vec<Cell>);
+
+impl Row {
+    /// The cell of a column; empty where there is no such column.
+    pub fn get(&self, name: &str) -> &Cell {
+        static PLACES: LazyLock<HashMap<&str, usize>> =
+            LazyLock::new(|| COLUMNS.iter().enumerate().map(|(place, column)| (column.name, place)).collect());
+        PLACES.get(name).and_then(|place| self.0.get(*place)).unwrap_or(&Empty)
+    }
+}
+
+/// All cells of an object.
+pub fn row(running: &Running, object: Object<'_>, now: Instant) -> Row {
+    Row(cells(running, object, now).map(|(_, cell)| cell).collect())
 }
 
 /// One object's line.

@@ -1,10 +1,10 @@
 //! `show info`: HAProxy 3.2's keys in its order, one row of the catalogue each.
 
-use std::io::Write as _;
+use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
-use super::typed::Field;
+use super::typed::{Describe, Field};
 use crate::counters::Figures;
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
@@ -194,28 +194,34 @@ pub fn node_name() -> String {
     if result == 0 { String::from_utf8_lossy(&buffer[..end]).into_owned() } else { String::new() }
 }
 
-/// `show info`: every row.
-pub fn show_info(running: &Running, out: &mut Vec<u8>) {
-    let view = View { running, pid: std::process::id() };
-    for row in ROWS {
-        let value = (row.value)(&view);
-        // As in HAProxy, a process that is not described has no line for it.
-        if row.name != "description" || !value.is_empty() {
-            // Writing to a vector can't fail.
-            let _ = writeln!(out, "{}: {value}", row.name);
-        }
+/// A line per key, with what it means behind it if that is asked for.
+pub fn lines(fields: &[Field], describe: Option<Describe>, out: &mut String) {
+    for Field { name, value, .. } in fields {
+        // Writing to a string can't fail.
+        let _ = match describe {
+            Some(describe) => writeln!(out, "{name}: {value}:\"{}\"", describe(name)),
+            None => writeln!(out, "{name}: {value}"),
+        };
     }
 }
 
-/// Every row for the typed formats.
-pub fn fields(running: &Running) -> Vec<Field> {
+/// Every row; with `fractions` the times that HAProxy has to the microsecond. As in HAProxy, a process that is not
+/// described has no row for it.
+pub fn fields(running: &Running, fractions: bool) -> Vec<Field> {
     let view = View { running, pid: std::process::id() };
     let field = |row: &Row| Field {
         position: row.position,
         name: row.name,
         tags: row.tags,
         kind: row.kind,
-        value: (row.value)(&view),
+        value: match row.name {
+            "Uptime_sec" if fractions => format!("{:.6}", running.process.started.elapsed().as_secs_f64()),
+            "Start_time_sec" if fractions => {
+                let since = running.process.started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+                format!("{:.6}", since.as_secs_f64())
+            }
+            _ => (row.value)(&view),
+        },
     };
     ROWS.iter().map(field).filter(|field| field.name != "description" || !field.value.is_empty()).collect()
 }

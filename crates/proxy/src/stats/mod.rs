@@ -1,10 +1,14 @@
-//! What the stats socket tells: `show stat` ([`columns`]) and `show info` ([`info`]), each a catalogue of named cells.
+//! What the stats socket and the statistics page tell: `show stat` ([`columns`]) and `show info` ([`info`]), each a
+//! catalogue of named cells, and the [`page`].
 //!
 //! Figures are read from the running objects when asked; nothing is kept for them except the highest rates, which
 //! [`tick`] folds in once a second on the control thread.
 
 pub mod columns;
+pub mod describe;
 pub mod info;
+pub mod page;
+pub mod schema;
 pub mod status_lines;
 pub mod typed;
 
@@ -25,6 +29,17 @@ pub enum Object<'a> {
     Server(&'a ProxyRun, &'a ServerRun),
     /// A backend, or the backend side of a listen.
     Backend(&'a ProxyRun),
+}
+
+/// How values are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// CSV of `show stat`, a line per key of `show info`.
+    Plain,
+    /// A line per value, with its kind.
+    Typed,
+    /// JSON.
+    Json,
 }
 
 /// Which lines `show stat` prints.

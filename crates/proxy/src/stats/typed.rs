@@ -64,14 +64,21 @@ fn scope(tags: &str) -> &'static str {
     }
 }
 
-/// A line per value.
-pub fn lines(owner: Option<Owner>, fields: &[Field], out: &mut String) {
+/// Says what the value of a name means.
+pub type Describe = fn(&str) -> &'static str;
+
+/// A line per value, with what it means behind it if that is asked for.
+pub fn lines(owner: Option<Owner>, fields: &[Field], describe: Option<Describe>, out: &mut String) {
     for Field { position, name, tags, kind, value } in fields {
         if let Some(Owner { letter, proxy, server }) = owner {
             // Writing to a string can't fail.
             let _ = write!(out, "{letter}.{proxy}.{server}.");
         }
-        let _ = writeln!(out, "{position}.{name}.1:{tags}:{kind}:{value}");
+        let _ = write!(out, "{position}.{name}.1:{tags}:{kind}:{value}");
+        match describe {
+            Some(describe) => _ = writeln!(out, ":\"{}\"", describe(name)),
+            None => out.push('\n'),
+        }
     }
 }
 
@@ -133,8 +140,11 @@ mod tests {
         ];
         let owner = Some(Owner { letter: 'S', proxy: 5, server: 1 });
         let mut out = String::new();
-        lines(owner, &fields, &mut out);
+        lines(owner, &fields, None, &mut out);
         assert_eq!(out, "S.5.1.0.pxname.1:KNS:str:a\"b\nS.5.1.4.scur.1:MGP:u32:7\n");
+        out.clear();
+        lines(None, &fields[1..], Some(|name| if name == "scur" { "meaning" } else { "" }), &mut out);
+        assert_eq!(out, "4.scur.1:MGP:u32:7:\"meaning\"\n");
         out.clear();
         json(None, &fields, &mut out);
         assert_eq!(

@@ -19,9 +19,11 @@
 mod after;
 mod answer;
 mod count;
+mod document;
 mod failure;
 mod persist;
 mod service;
+mod stats;
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -30,7 +32,7 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::{ConnectionMode, ErrorPage, LogLevel, ProxyId};
 use sluicegate_wire::http::{
     BodyDecoder, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
-    write_request, write_response,
+    write_chunk, write_last_chunk, write_request, write_response,
 };
 
 use super::flow::{Flow, FlowError, Moved, Wait};
@@ -295,7 +297,11 @@ impl Exchange<'_> {
         if proxy.rules.http_request.looks().request {
             self.peek_request();
         }
-        self.rules(&proxy.rules.http_request, Hook::HttpRequest).await
+        self.rules(&proxy.rules.http_request, Hook::HttpRequest).await?;
+        if proxy.config.stats.is_some() {
+            Box::pin(self.statistics(proxy)).await?;
+        }
+        self.rules(&proxy.rules.redirect, Hook::HttpRequest).await
     }
 
     /// Shows rules what is here of the request's body.

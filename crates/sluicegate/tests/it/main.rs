@@ -16,6 +16,7 @@ mod maps;
 mod robust;
 mod shape;
 mod states;
+mod statistics;
 mod store_scripts;
 mod syslog;
 

@@ -25,6 +25,7 @@ mod counters;
 mod debug_command;
 mod dispatch;
 mod facts;
+mod figures;
 mod handshake;
 mod info;
 mod latency;

@@ -1,6 +1,6 @@
 //! The keywords of proxies, each with where it stands, its arguments, what it does and what reads it.
 
-use super::{ProxyParser, ProxyReader, on};
+use super::{ProxyParser, ProxyReader, on, stats};
 use crate::catalogue::{Contexts, Place};
 use crate::format::{HTTP_CLF_LOG, HTTP_LOG, HTTPS_LOG, TCP_CLF_LOG, TCP_LOG};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
@@ -8,7 +8,7 @@ use crate::section::table::{MANY, Row, Table};
 use crate::section::{bind, rule, server};
 use crate::word::Line;
 
-const fn row(
+pub(super) const fn row(
     name: &'static str,
     contexts: Contexts,
     min: usize,
@@ -498,6 +498,19 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "A server.",
         server::server,
     ),
+    stats::ADMIN,
+    stats::AUTH,
+    stats::ENABLE,
+    stats::HIDE_VERSION,
+    stats::HTTP_REQUEST,
+    stats::REALM,
+    stats::REFRESH,
+    stats::SCOPE,
+    stats::SHOW_DESC,
+    stats::SHOW_LEGENDS,
+    stats::SHOW_MODULES,
+    stats::SHOW_NODE,
+    stats::URI,
     row(
         "stick",
         BACK.without(Contexts::DEFAULTS),

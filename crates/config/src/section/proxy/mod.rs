@@ -4,6 +4,7 @@ mod balance;
 mod keywords;
 mod logging;
 mod persist;
+mod stats;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -51,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) default_server: ServerSettings,
     servers: HashMap<Arc<str>, Position>,
     redirects: Vec<Rule>,
+    /// The section has a `stats` line itself.
+    own_stats: bool,
     log_global: bool,
     /// Which of [`STEPS`] were seen in this section.
     seen: [bool; STEPS.len()],
@@ -311,6 +314,7 @@ impl Settings {
             default_server: ServerSettings::default(),
             servers: HashMap::new(),
             redirects: Vec::new(),
+            own_stats: false,
             log_global: false,
             seen: [false; STEPS.len()],
             has_rules: false,
@@ -328,6 +332,7 @@ impl Settings {
         rule::inline_acls(&mut self.proxy, &acls);
         self.has_rules = kind.is_none() && self.has_rules;
         self.seen = [false; STEPS.len()];
+        self.own_stats = false;
         if let Some(kind) = kind {
             self.proxy.kind = kind;
             if kind == ProxyKind::Backend {
@@ -343,6 +348,7 @@ impl Settings {
 
     fn finish(mut self, global: &Global) -> Finished {
         self.proxy.acls = self.acls.list;
+        self.proxy.redirects = self.redirects.len();
         self.proxy.http_request.append(&mut self.redirects);
         self.proxy.binds.iter_mut().for_each(|bind| global.unix_bind.apply(bind));
         if self.log_global {

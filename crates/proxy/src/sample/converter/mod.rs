@@ -41,6 +41,7 @@ use time::{DateFormat, Unit};
 use variable::Requirement;
 
 pub use encode::fuzz_decoders;
+pub(crate) use encode::url_decode;
 pub use json::fuzz_json;
 pub(crate) use time::read_time_zone;
 

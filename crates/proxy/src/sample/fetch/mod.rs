@@ -35,6 +35,7 @@ use crate::stick::Table;
 use crate::stream::StreamContext;
 
 pub(crate) use counter::of_key;
+pub(crate) use http::basic;
 pub use http::target::{path, path_and_query, query};
 pub use tls::fuzz_hello;
 

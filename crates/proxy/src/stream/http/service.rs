@@ -184,22 +184,14 @@ impl Exchange<'_> {
             }
             None => Framing::UntilClose,
         };
-        cx.log.status = i32::from(code);
         cx.log.response_started = Some(Instant::now());
-        cx.in_response = true;
-        cx.variables.enter_response();
         let size = head_size(&cx.response);
         self.stream.count(0, size);
-        let backend = self.stream.cx.backend.clone();
-        let frontend = self.stream.cx.frontend.clone();
-        if let Some(backend) = backend.filter(|backend| backend.id != frontend.id) {
-            self.response_rules(&backend).await?;
-        }
-        self.response_rules(&frontend).await?;
+        self.local_response_rules().await?;
         self.finish_response().await?;
+        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
         let keep = self.keeps_client() && framing != Framing::UntilClose;
         let silent = self.head.method == sluicegate_wire::http::Method::Head;
-        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
         let response = &self.stream.cx.response;
         let field = ConnectionField::for_response(self.version, response.version(), keep);
         let written = if silent { Framing::None } else { framing };

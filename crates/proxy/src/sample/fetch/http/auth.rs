@@ -25,6 +25,13 @@ pub(super) fn credentials<'a>(message: &'a Message, field: &[u8]) -> Option<Cred
     (scheme.eq_ignore_ascii_case(b"bearer") && !rest.is_empty()).then_some(Credentials::Bearer(rest))
 }
 
+/// The user and the password of a request, where it brings any.
+pub fn basic(request: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
+    let Credentials::Basic(both) = credentials(request, b"authorization")? else { return None };
+    let colon = both.iter().position(|byte| *byte == b':')?;
+    Some((both[..colon].to_vec(), both[colon + 1..].to_vec()))
+}
+
 /// Bytes of the standard alphabet, padded (RFC 4648 4).
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
     if text.is_empty() || !text.len().is_multiple_of(4) {

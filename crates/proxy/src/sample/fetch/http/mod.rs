@@ -15,6 +15,7 @@ use super::{Args, Cursor};
 use crate::sample::field;
 use crate::sample::value::Value;
 use crate::stream::StreamContext;
+pub use auth::basic;
 use auth::{Credentials, credentials};
 use parameter::Parameters;
 

@@ -1,0 +1,205 @@
+//! The statistics page (`stats …`): what a request asks for, the documents that answer it, and changes of servers.
+//!
+//! A document is made piece by piece, a line of `show stat` at a time: whoever sends it asks for the next piece when
+//! the last one was written, so a page of many thousand servers takes the memory of one piece and lets others run in
+//! between. CSV and the other formats for programs are those of the stats socket to the byte; the page is HTML of our
+//! own.
+
+mod asked;
+mod form;
+mod html;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluicegate_config::model::{ProxyKind, StatsPage};
+
+use super::{Filter, Format, Object, columns, schema, typed};
+use crate::running::{ProxyRun, Running};
+
+pub use asked::{Asked, Form, Outcome};
+pub use form::{Act, Posted, fuzz_form};
+
+/// Bytes of a piece from which on it is sent.
+pub const PIECE: usize = 16 * 1024;
+
+/// An answer that is made piece by piece.
+pub trait Document: Send {
+    /// Appends what comes next, some [`PIECE`] bytes of it; `false`: that was the end.
+    fn piece(&mut self, out: &mut Vec<u8>) -> bool;
+}
+
+/// The lines of `show stat` from wherever it stands.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    proxy: usize,
+    /// Of that proxy: 0 the frontend, then the servers, then the backend.
+    place: usize,
+}
+
+impl Cursor {
+    /// The next line, and whether it is its proxy's first.
+    pub fn next<'a>(
+        &mut self,
+        running: &'a Running,
+        wanted: impl Fn(&ProxyRun) -> bool,
+        filter: &Filter,
+    ) -> Option<(Object<'a>, usize)> {
+        loop {
+            let proxy = running.proxies.get(self.proxy)?;
+            let place = self.place;
+            self.place += 1;
+            if proxy.config.disabled || place > proxy.servers.len() + 1 || (place == 0 && !wanted(proxy)) {
+                (self.proxy, self.place) = (self.proxy + 1, 0);
+                continue;
+            }
+            let front = proxy.config.kind != ProxyKind::Backend;
+            let back = proxy.config.kind != ProxyKind::Frontend;
+            let object = match place {
+                0 if front => Object::Frontend(proxy),
+                0 => continue,
+                _ if !back => continue,
+                _ => match proxy.servers.get(place - 1) {
+                    Some(server) => Object::Server(proxy, server),
+                    None => Object::Backend(proxy),
+                },
+            };
+            if filter.takes(object) {
+                return Some((object, self.proxy));
+            }
+        }
+    }
+}
+
+/// What a request of the page gets.
+pub struct Report {
+    running: Arc<Running>,
+    own: Arc<ProxyRun>,
+    asked: Asked,
+    /// The client may change servers.
+    admin: bool,
+    filter: Filter,
+    cursor: Cursor,
+    stage: Stage,
+    /// Objects so far.
+    count: usize,
+    now: Instant,
+    html: html::Page,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Start,
+    Lines,
+    Over,
+}
+
+impl Report {
+    /// The answer of the page of `own` to what was asked.
+    pub fn new(running: Arc<Running>, own: Arc<ProxyRun>, asked: Asked, admin: bool) -> Report {
+        let filter = Filter { up: asked.up, no_maint: asked.no_maint, ..Filter::default() };
+        Report {
+            running,
+            own,
+            asked,
+            admin,
+            filter,
+            cursor: Cursor::default(),
+            stage: Stage::Start,
+            count: 0,
+            now: Instant::now(),
+            html: html::Page::default(),
+        }
+    }
+}
+
+/// Whether the page of `own` shows a proxy at all.
+pub fn in_scope(page: &StatsPage, own: &ProxyRun, proxy: &ProxyRun) -> bool {
+    page.scope.is_empty()
+        || page.scope.iter().any(|name| match &**name {
+            "." => proxy.id == own.id,
+            name => *name == *proxy.config.name,
+        })
+}
+
+impl Document for Report {
+    fn piece(&mut self, out: &mut Vec<u8>) -> bool {
+        let Report { running, own, asked, admin, filter, cursor, stage, count, now, html } = self;
+        let Some(page) = &own.config.stats else { return false };
+        let view = html::View { running, page, asked, admin: *admin, now: *now };
+        if *stage == Stage::Start {
+            *stage = Stage::Lines;
+            match asked.form {
+                Form::Html => html.head(&view, out),
+                Form::Lines(format) => format.begin(out),
+                Form::Schema => {
+                    out.extend_from_slice(schema::text().as_bytes());
+                    *stage = Stage::Over;
+                }
+            }
+        }
+        let wanted = |proxy: &ProxyRun| in_scope(page, own, proxy) && asked.matches(&proxy.config.name);
+        while *stage == Stage::Lines && out.len() < PIECE {
+            match cursor.next(running, wanted, filter) {
+                Some((object, _)) => {
+                    match asked.form {
+                        Form::Lines(format) => format.object(running, object, *count == 0, None, *now, out),
+                        _ => html.object(&view, object, out),
+                    }
+                    *count += 1;
+                }
+                None => {
+                    *stage = Stage::Over;
+                    match asked.form {
+                        Form::Lines(format) => format.end(out),
+                        _ => html.end(&view, out),
+                    }
+                }
+            }
+        }
+        *stage != Stage::Over
+    }
+}
+
+impl Format {
+    /// What stands before the first object.
+    pub fn begin(self, out: &mut Vec<u8>) {
+        match self {
+            Format::Plain => columns::header(out),
+            Format::Json => out.push(b'['),
+            Format::Typed => {}
+        }
+    }
+
+    /// One object.
+    pub fn object(
+        self,
+        running: &Running,
+        object: Object<'_>,
+        first: bool,
+        describe: Option<typed::Describe>,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) {
+        if self == Format::Plain {
+            return columns::line(running, object, now, out);
+        }
+        let fields = columns::fields(running, object, now);
+        let mut text = String::new();
+        match self {
+            Format::Typed => typed::lines(Some(object.owner()), &fields, describe, &mut text),
+            _ => {
+                text.push_str(if first { "" } else { "," });
+                typed::json(Some(object.owner()), &fields, &mut text);
+            }
+        }
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    /// What stands behind the last object.
+    pub fn end(self, out: &mut Vec<u8>) {
+        if self == Format::Json {
+            out.extend_from_slice(b"]\n");
+        }
+    }
+}

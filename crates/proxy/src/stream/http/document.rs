@@ -1,0 +1,103 @@
+//! Answers that are made while they are sent: the statistics page and the exporter.
+//!
+//! A piece is made when the one before was written, so what a client does not read is not made, and between two pieces
+//! others on the worker have their turn.
+
+use super::*;
+use crate::stats::page::Document;
+
+impl Exchange<'_> {
+    /// A service of this process answers: what the log line and the figures say of it.
+    pub(super) fn begin_service(&mut self, name: &'static str) {
+        let now = Instant::now();
+        self.client_active = now;
+        let worker = self.stream.worker().clone();
+        let cx = &mut self.stream.cx;
+        cx.log.queue_done = Some(now);
+        cx.log.connect_done = Some(now);
+        cx.log.applet = Some(name.into());
+        cx.frontend.frontend.figures.at(worker.index).intercepted.add(1);
+        self.stream.end(b'L', b'R');
+    }
+
+    /// Sends the head in the context with what `document` makes for a body.
+    pub(super) async fn document(&mut self, document: &mut dyn Document) -> Step<After> {
+        let framing = match self.version {
+            Version::Http11 => {
+                // As in HAProxy the head alone does not say how its body would come.
+                if self.head.method != Method::Head {
+                    self.stream.cx.response.add(b"transfer-encoding", b"chunked");
+                }
+                Framing::Chunked
+            }
+            Version::Http10 => Framing::UntilClose,
+        };
+        let mut moved = Moved::default();
+        let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
+        self.stream.count(moved.body, 0);
+        let mut out = std::mem::take(&mut self.stream.response_out);
+        let silent = self.local_head(framing, complete, &mut out).await?;
+        let mut body = Vec::new();
+        let mut more = !silent;
+        while more {
+            body.clear();
+            more = document.piece(&mut body);
+            self.stream.count(0, body.len());
+            match framing {
+                Framing::Chunked if !body.is_empty() => write_chunk(&body, &mut out),
+                Framing::Chunked => {}
+                _ => out.extend_from_slice(&body),
+            }
+            if !more && framing == Framing::Chunked {
+                write_last_chunk(std::iter::empty(), &mut out);
+            }
+            self.send(&out).await.map_err(|()| After::Close)?;
+            out.clear();
+            tokio::task::yield_now().await;
+        }
+        if !out.is_empty() {
+            self.send(&out).await.map_err(|()| After::Close)?;
+            out.clear();
+        }
+        self.stream.response_out = out;
+        Ok(match complete {
+            true if framing == Framing::Chunked && self.keeps_client() => After::KeepAlive,
+            true => After::Close,
+            false => After::Drain,
+        })
+    }
+
+    /// Runs the rules of responses on a head that was made here, and writes it; gives whether no body may follow.
+    async fn local_head(&mut self, framing: Framing, complete: bool, out: &mut Vec<u8>) -> Step<bool> {
+        let cx = &mut self.stream.cx;
+        cx.log.response_started = Some(Instant::now());
+        let size = head_size(&cx.response);
+        self.stream.count(0, size);
+        self.local_response_rules().await?;
+        self.finish_response().await?;
+        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
+        let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
+        let silent = self.head.method == Method::Head;
+        let response = &self.stream.cx.response;
+        let field = ConnectionField::for_response(self.version, response.version(), keep);
+        write_response(response, if silent { Framing::None } else { framing }, field, out);
+        self.answered = true;
+        Ok(silent)
+    }
+
+    /// The rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.
+    pub(super) async fn local_response_rules(&mut self) -> Step<()> {
+        let cx = &mut self.stream.cx;
+        cx.log.status = i32::from(cx.response.status());
+        cx.in_response = true;
+        cx.variables.enter_response();
+        let backend = cx.backend.clone();
+        let frontend = cx.frontend.clone();
+        if let Some(backend) = backend.filter(|backend| backend.id != frontend.id) {
+            self.response_rules(&backend).await?;
+        }
+        self.response_rules(&frontend).await?;
+        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Who sees the page, in which form, and what posted forms change.
+
+use sluicegate_testkit::{Client, Listening, Sluicegate};
+
+use super::{Both, get, post};
+use crate::start;
+
+/// `deaf` is a server that takes connections, so it is up, and says nothing.
+fn file(words: &[String], deaf: &Listening) -> String {
+    format!(
+        "global\n nbthread 1\n node here\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n \
+         timeout connect 1s\n stats uri /inherited\n stats refresh 9s\n\
+         listen a\n bind {}\n stats enable\n stats uri /st\n stats refresh 7s\n stats admin if {{ src 127.0.0.0/8 }}\n \
+         server s1 127.0.0.1:1 disabled\n server s2 {} check inter 1h\n server s3 127.0.0.1:3\n\
+         listen b\n bind {}\n stats auth u:p\n stats auth v:q\n stats realm \"My Realm\"\n redirect location /x\n\
+         frontend c\n bind {}\n \
+         stats http-request deny if {{ hdr(x) deny }}\n \
+         stats http-request auth realm foo if {{ hdr(x) auth }}\n \
+         stats http-request auth if {{ hdr(x) auth2 }}\n \
+         stats http-request allow\n stats scope .\n stats scope d\n stats admin if {{ hdr(x) admin }}\n \
+         default_backend d\n\
+         frontend e\n bind {}\n default_backend d\n\
+         backend d\n stats uri /st\n server x 127.0.0.1:1 disabled\n\
+         backend f\n server x 127.0.0.1:1 disabled\n",
+        words[0],
+        deaf.address(),
+        words[1],
+        words[2],
+        words[3]
+    )
+}
+
+#[test]
+fn answers_without_html_are_haproxys() {
+    let deaf = Listening::new();
+    let both = Both::start(4, |words| file(words, &deaf));
+    let basic = |credentials: &str| get("/haproxy?stats", &format!("Authorization: {credentials}\r\n"));
+    let cases = [
+        // (frontend, request): the head, and the body where it has no figures
+        (1, get("/haproxy?stats", "")),
+        (1, get("/haproxy?statsx", "")),
+        (1, get("/haproxy", "")),
+        (1, get("/haproxy?Stats", "")),
+        (1, basic("Basic eDpw")),
+        (1, basic("Basic dTpx")),
+        (1, basic("Bearer dTpw")),
+        (1, post("/haproxy?stats", "")),
+        (2, get("/haproxy?stats", "X: deny\r\n")),
+        (2, get("/haproxy?stats", "X: auth\r\n")),
+        (2, get("/haproxy?stats", "X: auth2\r\n")),
+        (2, post("/haproxy?stats", "s=x&action=maint&b=d")),
+        (2, post("/haproxy?stats;up", "s=x&action=maint&b=d")),
+    ];
+    for (frontend, request) in cases {
+        let [theirs, ours] = both.ask(frontend, &request);
+        assert_eq!(ours.head, theirs.head, "{request}");
+        assert_eq!(ours.text(), theirs.text(), "{request}");
+    }
+    // Figures differ, heads don't.
+    for (frontend, request) in [
+        (0, get("/st", "")),
+        (0, get("/st;csv", "")),
+        (0, get("/st;csv;norefresh", "")),
+        (0, get("/st;typed", "")),
+        (0, get("/st;json", "")),
+        (0, get("/st;json-schema", "")),
+        (0, get("/stuff", "")),
+        (0, "HEAD /st HTTP/1.1\r\nHost: test\r\n\r\n".to_owned()),
+        (1, basic("Basic dTpw")),
+        (1, basic("basic   djpx")),
+        (2, get("/haproxy?stats;csv", "")),
+        (3, get("/st;csv", "")),
+    ] {
+        let [theirs, ours] = both.ask(frontend, &request);
+        assert_eq!(ours.head, theirs.head, "{request}");
+        assert_eq!(ours.status, 200, "{request}");
+    }
+    let names = |text: String| -> Vec<String> {
+        let lines = text.lines().skip(1).filter(|line| !line.is_empty());
+        lines.map(|line| line.split(',').take(2).collect::<Vec<_>>().join("/")).collect()
+    };
+    for (frontend, target, count) in [
+        (0, "/st;csv", 13),
+        (0, "/st;csv?scope=xx", 0),
+        (0, "/st;csv;up", 10),
+        (0, "/st;csv;no-maint", 10),
+        (2, "/haproxy?stats;csv", 3),
+    ] {
+        let [theirs, ours] = both.ask(frontend, &get(target, "")).map(|response| names(response.text()));
+        assert_eq!((&ours, ours.len()), (&theirs, count), "{target}");
+    }
+}
+
+#[test]
+fn an_old_client_gets_the_page_until_the_end() {
+    let deaf = Listening::new();
+    let both = Both::start(4, |words| file(words, &deaf));
+    let [theirs, ours] = both.addresses.each_ref().map(|addresses| {
+        let mut client = Client::connect(&addresses[0]);
+        client.send("GET /st;csv HTTP/1.0\r\n\r\n");
+        String::from_utf8(client.read_to_end()).unwrap()
+    });
+    let head = |text: &str| text.split_once("\r\n\r\n").unwrap().0.to_owned();
+    // Debian's 2.6 says that it chunks, which a client of HTTP/1.0 does not know.
+    assert_eq!(head(&ours), head(&theirs).replace("\r\ntransfer-encoding: chunked", ""));
+    assert!(ours.contains("\r\n\r\n# pxname,"));
+}
+
+/// What was posted, and what became of it; one after the other.
+const POSTED: &[(&str, &str)] = &[
+    ("s=s1&action=maint&b=%23a", "ERRP"),
+    ("s=s1&action=ready&b=a", "DONE"),
+    ("s=s1&s=s2&action=drain&b=%231", "DONE"),
+    ("b=a&action=ready&s=s1", "DONE"),
+    ("action=nope&b=a&s=s1", "ERRP"),
+    ("", "NONE"),
+    ("x", "NONE"),
+    ("s=zz&action=ready&b=a", "ERRP"),
+    ("s=s1&s=zz&action=ready&b=a", "PART"),
+    ("s=s1&action=ready&b=zz", "ERRP"),
+    ("s=s1&b=a", "NONE"),
+    ("s=s1&action=ready", "NONE"),
+    ("s=s2&action=dhlth&b=a", "DONE"),
+    ("s=s2&action=ehlth&b=a", "DONE"),
+    ("s=s1&action=ehlth&b=a", "NONE"),
+    ("s=s1&action=dagent&b=a", "NONE"),
+    ("s=s1&action=eagent&b=a", "NONE"),
+    ("s=s1&action=arunn&b=a", "NONE"),
+    ("s=s1&action=adown&b=a", "NONE"),
+    ("s=s3&action=%6daint&b=a", "DONE"),
+    ("s=s1&action=maint&b=a&", "DONE"),
+    ("&&s=s1&action=maint&b=a", "DONE"),
+    ("s=s1&action=ready&b=a", "DONE"),
+    ("s=s1&action=stop&b=a", "DONE"),
+    ("s=s1&action=stop&b=a", "NONE"),
+    ("s=s1&action=start&b=a", "DONE"),
+    ("s=s1&action=disable&b=a", "DONE"),
+    ("s=s1&action=disable&b=a", "NONE"),
+    ("s=s1&action=enable&b=a", "DONE"),
+    ("s=s1&action=&b=a", "ERRP"),
+    ("action=maint&b=a&s=s1&action=ready", "DONE"),
+    ("s=s1&action=hdown&b=a", "DONE"),
+    ("s=s3&action=ready&b=a", "DONE"),
+    ("s=s3&action=hnolb&b=a", "DONE"),
+    ("s=s1&action=hrunn&b=a", "DONE"),
+    ("s=s1&action=shutdown&b=a", "DONE"),
+    ("s=s1&action=maint&b=a&%zz", "NONE"),
+    ("s=%zz&action=maint&b=a", "NONE"),
+];
+
+#[test]
+fn posted_forms_do_what_they_do_in_haproxy() {
+    let deaf = Listening::new();
+    let both = Both::start(4, |words| file(words, &deaf));
+    let states = |text: String| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("a,"));
+        lines.map(|line| line.split(',').nth(17).unwrap().to_owned()).collect()
+    };
+    for (body, outcome) in POSTED {
+        let [theirs, ours] = both.ask(0, &post("/st", body));
+        assert_eq!(ours.head, theirs.head, "{body}");
+        assert_eq!(ours.header("location"), Some(format!("/st;st={outcome}").as_str()), "{body}");
+        if !body.contains("s2") {
+            let [theirs, ours] = both.ask(0, &get("/st;csv", "")).map(|response| states(response.text()));
+            // The second server is checked, which changes in its own time.
+            assert_eq!([&ours[1], &ours[3]], [&theirs[1], &theirs[3]], "{body}: {ours:?} {theirs:?}");
+        }
+    }
+    for (body, target) in [
+        (format!("s=s1&action=ready&b=a&{}", "a".repeat(20_000)), "/st"),
+        (format!("s=s1&action=ready&b=a&{}", "a".repeat(4_000)), "/st"),
+        ("s=s1&action=ready&b=a".to_owned(), "/st;up;norefresh?scope=list;no-maint"),
+        ("s=s1&action=ready&b=a".to_owned(), "http://test/st"),
+    ] {
+        let [theirs, ours] = both.ask(0, &post(target, &body));
+        // What is not read of a body ends the connection, where HAProxy reads all of it.
+        assert_eq!(ours.head.replace("connection: close\r\n", ""), theirs.head, "{target} {}", body.len());
+    }
+    let chunked = "POST /st HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ns=s1&\r\n10\r\n\
+                   action=maint&b=a\r\n0\r\n\r\n";
+    let [theirs, ours] = both.ask(0, chunked);
+    assert_eq!(ours.head, theirs.head);
+    // A page with a scope changes only what it shows, and does not say whether there is anything else.
+    for body in ["s=x&action=ready&b=f", "s=x&action=ready&b=nothing", "s=x&action=ready&b=d"] {
+        let request = post("/haproxy?stats", body).replace("Host", "X: admin\r\nHost");
+        let [theirs, ours] = both.ask(2, &request);
+        assert_eq!(ours.head, theirs.head, "{body}");
+    }
+}
+
+/// A proxy with these `stats` lines, and what its page says.
+fn page(lines: &str, target: &str) -> String {
+    let gate = Listening::new();
+    let server = start(
+        &format!(
+            "global\n stats socket @DIR@/stats level admin\n node \"<n>&\"\n description \"<i>d</i>\"\nstore main\n\
+             defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n\
+             listen web\n bind {}\n{lines} server \"s1\" 127.0.0.1:1 disabled cookie \"<c>\"\nbackend other\n \
+             server s2 127.0.0.1:1 backup\n",
+            gate.word()
+        ),
+        &[&gate],
+    );
+    let text = Client::connect(&gate.address()).get(target).text();
+    drop(server);
+    text
+}
+
+#[test]
+fn every_line_changes_the_page() {
+    let version = sluicegate_proxy::stats::info::VERSION;
+    for (line, shown, hidden) in [
+        ("stats enable", version, "<form method=post>"),
+        ("stats hide-version", "<h1>Sluicegate</h1>", version),
+        ("stats show-node", "on <b>&lt;n&gt;&amp;</b>", "<n>"),
+        ("stats show-node \"a<b\"", "on <b>a&lt;b</b>", "a<b"),
+        ("stats show-desc", ": &lt;i&gt;d&lt;/i&gt;", "<i>"),
+        ("stats show-desc my \"<i>\" text", ": my &lt;i&gt; text", "<i>"),
+        ("stats show-legends", "cookie “&lt;c&gt;”", "<c>"),
+        ("stats show-modules", ">HTTP/1<", "HTTP/2"),
+        ("stats refresh 1h", "Stop refreshing", "Refresh by itself"),
+        ("stats scope other", "<section id=\"other\">", "<section id=\"web\">"),
+        ("stats scope .", "<section id=\"web\">", "<section id=\"other\">"),
+        ("stats admin if TRUE", "<input type=checkbox name=s value=\"s1\"", "<i>"),
+    ] {
+        let text = page(&format!(" {line}\n"), "/haproxy?stats");
+        assert!(text.contains(shown) && !text.contains(hidden), "{line}:\n{text}");
+        let plain = page(" stats enable\n", "/haproxy?stats");
+        assert!(line == "stats enable" || !plain.contains(shown) || plain.contains(hidden), "{line} changes nothing");
+    }
+    assert!(page(" stats uri /other\n", "/other").contains("<section id=\"web\">"));
+    assert!(page(" stats refresh 1h\n", "/haproxy?stats;norefresh").contains("Refresh by itself"));
+    assert!(page(" stats enable\n", "/haproxy?stats;st=DENY").contains("you may not change servers"));
+    let found = page(" stats enable\n", "/haproxy?stats;norefresh?scope=OTH");
+    assert!(found.contains("<section id=\"other\">") && !found.contains("<section id=\"web\">"), "{found}");
+    assert!(page(" stats enable\n", "/haproxy?stats").contains("<th scope=row>main<td>0<td>0"), "the store's line");
+}
+
+#[test]
+fn the_csv_is_that_of_the_socket() {
+    let gate = Listening::new();
+    let server = start(
+        &format!(
+            "global\n stats socket @DIR@/stats\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n \
+             timeout connect 1s\nfrontend f\n bind {}\n stats enable\nbackend quiet\n server \"a\" 127.0.0.1:1 disabled\n",
+            gate.word()
+        ),
+        &[&gate],
+    );
+    let mut client = Client::connect(&gate.address());
+    for (target, command) in
+        [(";csv", "show stat"), (";typed", "show stat typed"), (";json-schema", "show schema json")]
+    {
+        let socket = Sluicegate::stats(&server.directory().join("stats"), command);
+        let page = client.get(&format!("/haproxy?stats{target}")).text();
+        // The frontend counts this very request, and time passes.
+        let kept = |text: &str| -> Vec<String> {
+            let still = |line: &&str| !line.starts_with("f,") && !line.starts_with("F.") && !line.contains("lastchg");
+            let without_age = |line: &str| match line.strip_prefix("quiet,") {
+                Some(_) => line
+                    .split(',')
+                    .enumerate()
+                    .filter(|(at, _)| !matches!(at, 23 | 24))
+                    .map(|(_, cell)| format!("{cell},"))
+                    .collect(),
+                None => line.to_owned(),
+            };
+            text.lines()
+                .filter(still)
+                .filter(|line| !line.contains("downtime.1") && !line.is_empty())
+                .map(without_age)
+                .collect()
+        };
+        assert_eq!(kept(&page), kept(&socket), "{command}");
+        assert!(!kept(&page).is_empty());
+    }
+}

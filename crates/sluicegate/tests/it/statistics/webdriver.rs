@@ -1,0 +1,123 @@
+//! A browser that a test drives: Chromium without a screen, through its driver's protocol (W3C WebDriver).
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use sluicegate_testkit::{Client, PATIENCE, Program};
+
+/// A browser with one tab.
+pub struct Browser {
+    address: String,
+    session: String,
+    _program: Program,
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+/// The text between two others.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("no {from:?} in {text}"));
+    rest.split_once(to).unwrap_or_else(|| panic!("no {to:?} in {text}")).0
+}
+
+impl Browser {
+    /// Starts one.
+    pub fn start() -> Browser {
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0");
+        let mut program = Program::start(command, &[]);
+        program.wait_for_output("started successfully on port ");
+        program.wait_for_output(".\n");
+        let output = program.output();
+        let port = between(&output, "started successfully on port ", ".");
+        let mut browser = Browser { address: format!("127.0.0.1:{port}"), session: String::new(), _program: program };
+        let answer = browser.call(
+            "POST",
+            "/session",
+            "{\"capabilities\":{\"alwaysMatch\":{\"goog:chromeOptions\":{\"args\":[\"--headless=new\",\"--no-sandbox\",\
+             \"--disable-gpu\",\"--disable-dev-shm-usage\",\"--hide-scrollbars\"]},\
+             \"goog:loggingPrefs\":{\"browser\":\"ALL\"}}}}",
+        );
+        browser.session = format!("/session/{}", between(&answer, "\"sessionId\":\"", "\""));
+        browser
+    }
+
+    fn call(&self, method: &str, path: &str, body: &str) -> String {
+        let mut client = Client::connect(&self.address);
+        client.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        ));
+        let response = client.read_response();
+        assert_eq!(response.status, 200, "{path} {body}: {}", response.text());
+        response.text()
+    }
+
+    fn post(&self, path: &str, body: &str) -> String {
+        self.call("POST", &format!("{}{path}", self.session), body)
+    }
+
+    /// Opens an address and waits until it is loaded.
+    pub fn open(&self, url: &str) {
+        self.post("/url", &format!("{{\"url\":{}}}", quoted(url)));
+    }
+
+    /// What a script returns, as JSON.
+    pub fn run(&self, script: &str) -> String {
+        let answer = self.post("/execute/sync", &format!("{{\"script\":{},\"args\":[]}}", quoted(script)));
+        let value = answer.strip_prefix("{\"value\":").and_then(|rest| rest.trim_end().strip_suffix('}'));
+        value.unwrap_or_else(|| panic!("no value in {answer}")).to_owned()
+    }
+
+    fn tool(&self, command: &str, parameters: &str) {
+        self.post("/goog/cdp/execute", &format!("{{\"cmd\":\"{command}\",\"params\":{parameters}}}"));
+    }
+
+    /// Becomes a screen of this width, a phone's or a desk's.
+    pub fn resize(&self, width: u32, phone: bool) {
+        self.tool(
+            "Emulation.setDeviceMetricsOverride",
+            &format!("{{\"width\":{width},\"height\":900,\"deviceScaleFactor\":1,\"mobile\":{phone}}}"),
+        );
+    }
+
+    /// Prefers a colour scheme.
+    pub fn prefer(&self, scheme: &str) {
+        let feature = format!("{{\"name\":\"prefers-color-scheme\",\"value\":\"{scheme}\"}}");
+        self.tool("Emulation.setEmulatedMedia", &format!("{{\"features\":[{feature}]}}"));
+    }
+
+    /// Clicks on the first element that a selector finds.
+    pub fn click(&self, selector: &str) {
+        let found = self.post("/element", &format!("{{\"using\":\"css selector\",\"value\":{}}}", quoted(selector)));
+        let id = between(&found, "element-6066-11e4-a52e-4f735466cecf\":\"", "\"");
+        self.post(&format!("/element/{id}/click"), "{}");
+    }
+
+    /// What the console says since the last time, as JSON.
+    pub fn console(&self) -> String {
+        self.post("/se/log", "{\"type\":\"browser\"}")
+    }
+
+    /// The screen as a PNG, in base64.
+    pub fn picture(&self) -> String {
+        let answer = self.call("GET", &format!("{}/screenshot", self.session), "");
+        between(&answer, "{\"value\":\"", "\"").to_owned()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Ends the browser itself, which is no child of the test. A test that failed has other worries.
+        if let Ok(mut stream) = TcpStream::connect(&self.address) {
+            let _ = stream.set_read_timeout(Some(PATIENCE));
+            let request = format!("DELETE {} HTTP/1.1\r\nHost: {}\r\n\r\n", self.session, self.address);
+            let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.read(&mut [0; 64]));
+        }
+    }
+}
