@@ -228,6 +228,7 @@ fn is_final(action: &Action) -> bool {
             | Action::Return(_)
             | Action::Redirect(_)
             | Action::UseService(_)
+            | Action::Exporter
     )
 }
 

@@ -106,6 +106,8 @@ pub enum Action {
     Lua(LuaAction),
     /// `use-service lua.NAME`: the name without `lua.`.
     UseService(Arc<str>),
+    /// `use-service prometheus-exporter`.
+    Exporter,
 }
 
 /// How long, and for how much, a body is waited for.

@@ -569,9 +569,19 @@ impl ActionReader<'_, '_> {
                     None => _ = error.hint("a script registers it with core.register_service"),
                 }
             }
+            None if word == "prometheus-exporter" && mode == "http" => return Some(Action::Exporter),
             None => {
-                let message = format!("service '{word}' is not supported yet");
-                self.reader.diagnostics.error(self.line.at(index), message).hint("services of scripts are 'lua.NAME'");
+                let message = format!("no {mode} service is named '{word}'");
+                let near = suggest::nearest(word, ["prometheus-exporter"]);
+                match near {
+                    Some(near) if mode == "http" => {
+                        self.reader.diagnostics.error(self.line.at(index), message).did_you_mean(Some(near));
+                    }
+                    _ => {
+                        let hint = "services of scripts are 'lua.NAME'";
+                        self.reader.diagnostics.error(self.line.at(index), message).hint(hint);
+                    }
+                }
             }
         }
         None

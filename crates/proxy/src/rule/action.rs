@@ -87,6 +87,8 @@ pub(super) enum ActionCode {
     Lua(BoundAction, lua::Hook),
     /// `use-service lua.NAME`.
     Service(BoundService),
+    /// `use-service prometheus-exporter`.
+    Exporter,
     /// `use_backend NAME`.
     UseBackend(ProxyId),
     /// `use_backend` with a log-format: the text is the name.
@@ -138,6 +140,7 @@ impl ActionCode {
         match self {
             ActionCode::Accept => return Done::Verdict(Verdict::Continue),
             ActionCode::Service(service) => return Done::Verdict(Verdict::Service(service.clone())),
+            ActionCode::Exporter => return Done::Verdict(Verdict::Exporter),
             ActionCode::Reject => return Done::Verdict(Verdict::Close),
             ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine, &mut cx.response))),
             ActionCode::Redirect(redirect) => {

@@ -562,6 +562,7 @@ impl Builder<'_> {
                 let Some(code) = self.store_call(call, at) else { return };
                 code
             }
+            Action::Exporter => ActionCode::Exporter,
             Action::UseService(name) => {
                 let http = self.hook == Hook::HttpRequest;
                 let Some(service) = self.lua.and_then(|states| states.bind_service(name, http)) else {

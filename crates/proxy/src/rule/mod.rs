@@ -45,6 +45,8 @@ pub enum Verdict {
     Reply(LocalReply),
     /// A script's service answers (`use-service`).
     Service(BoundService),
+    /// The exporter for Prometheus answers (`use-service prometheus-exporter`).
+    Exporter,
     /// Content rules can't be decided before more data has come; run them again then. Only while the stream's
     /// [`Inspection`](crate::stream::Inspection) is open.
     Missing,

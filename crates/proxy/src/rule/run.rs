@@ -406,6 +406,7 @@ mod tests {
             Some(Verdict::Missing) => "missing".to_owned(),
             Some(Verdict::Service(service)) => service.name().to_string(),
             Some(Verdict::Reply(reply)) => format!("{} {:?}", reply.head.status(), reply.source),
+            Some(Verdict::Exporter) => "exporter".to_owned(),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod columns;
 pub mod describe;
 pub mod info;
 pub mod page;
+pub mod promex;
 pub mod schema;
 pub mod status_lines;
 pub mod typed;

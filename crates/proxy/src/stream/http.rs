@@ -20,6 +20,7 @@ mod after;
 mod answer;
 mod count;
 mod document;
+mod exporter;
 mod failure;
 mod persist;
 mod service;
@@ -393,6 +394,7 @@ impl Exchange<'_> {
             Verdict::Reply(reply) => Err(self.local(reply, hook).await),
             // Boxed: a service's answer runs rules itself.
             Verdict::Service(service) => Err(Box::pin(self.use_service(&service, hook)).await),
+            Verdict::Exporter => Err(Box::pin(self.exporter()).await),
             Verdict::Close | Verdict::End => {
                 let refused = matches!(verdict, Verdict::Close);
                 let index = self.stream.worker().index;

@@ -130,7 +130,7 @@ fn obey(verdict: Verdict, proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> 
             stream.end(b'L', if hook.is_response() { b'D' } else { b'R' });
             return Err(None);
         }
-        Verdict::Reply(_) | Verdict::Close => {}
+        Verdict::Reply(_) | Verdict::Exporter | Verdict::Close => {}
     }
     let counters = proxy.frontend.figures.at(stream.worker().index);
     if hook.is_response() {

@@ -343,8 +343,9 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row(
         "use-service",
         Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
-        "lua.NAME",
-        "Lets a service answer that a script registered with core.register_service.",
+        "lua.NAME | prometheus-exporter",
+        "Lets a service answer that a script registered with core.register_service, or, in http-request, the exporter \
+         of all figures for Prometheus.",
         |a| a.service(),
     ),
     row(

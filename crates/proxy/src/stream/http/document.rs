@@ -75,7 +75,6 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
         let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
         let silent = self.head.method == Method::Head;
         let response = &self.stream.cx.response;
@@ -96,8 +95,6 @@ impl Exchange<'_> {
         if let Some(backend) = backend.filter(|backend| backend.id != frontend.id) {
             self.response_rules(&backend).await?;
         }
-        self.response_rules(&frontend).await?;
-        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
-        Ok(())
+        self.response_rules(&frontend).await
     }
 }

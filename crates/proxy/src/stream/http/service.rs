@@ -189,7 +189,6 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        self.stream.cx.log.status = i32::from(self.stream.cx.response.status());
         let keep = self.keeps_client() && framing != Framing::UntilClose;
         let silent = self.head.method == sluicegate_wire::http::Method::Head;
         let response = &self.stream.cx.response;

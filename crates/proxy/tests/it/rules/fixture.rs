@@ -105,6 +105,7 @@ pub fn in_worker<T: Send + 'static>(
 /// What `http-request` rules answer to a request: HAProxy's bytes without the connection fields, or what else.
 pub async fn answer_of(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> String {
     match run(&rules.http_request, Hook::HttpRequest, cx, worker).await {
+        Verdict::Exporter => "exporter".to_owned(),
         Verdict::Continue => "continue".to_owned(),
         Verdict::Service(service) => format!("service {}", service.name()),
         Verdict::Close => "close".to_owned(),

@@ -1,0 +1,717 @@
+//! `http-request use-service prometheus-exporter`: everything that is counted, in Prometheus' text format.
+//!
+//! Names, types and labels are those of HAProxy's own exporter. A metric's lines stand together, as the format wants
+//! it, so the objects are gone through once for each metric; a page is made piece by piece like that of the
+//! statistics. What the stores tell follows as `sluicegate_store_*`.
+//!
+//! The query chooses: `scope=` (global, frontend, backend, server, listener, sticktable, store, `*`; an empty one
+//! drops those before it), `no-maint`, `extra-counters`, `metrics=NAME,-NAME`. Other words mean nothing.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluicegate_config::model::Mode;
+use sluicegate_wire::engine::Figures;
+
+use super::columns::{self, COLUMNS, Cell, Column};
+use super::page::{Cursor, Document, PIECE};
+use super::{Filter, Object, describe, info};
+use crate::running::{ProxyRun, Running};
+use crate::sample::url_decode;
+use crate::server::{Admin, ServerRun};
+
+const GLOBAL: u8 = 1;
+const FRONTEND: u8 = 2;
+const BACKEND: u8 = 4;
+const SERVER: u8 = 8;
+const STICKTABLE: u8 = 16;
+const STORE: u8 = 32;
+/// Scopes of HAProxy's of which there is nothing here.
+const NONE: u8 = 0;
+const ALL: u8 = GLOBAL | FRONTEND | BACKEND | SERVER | STICKTABLE | STORE;
+
+const SCOPES: [(&str, u8); 9] = [
+    ("global", GLOBAL),
+    ("frontend", FRONTEND),
+    ("backend", BACKEND),
+    ("server", SERVER),
+    ("listener", NONE),
+    ("resolver", NONE),
+    ("sticktable", STICKTABLE),
+    ("store", STORE),
+    ("*", ALL),
+];
+
+/// What a request wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    scopes: u8,
+    no_maint: bool,
+    extra: bool,
+    only: HashSet<String>,
+    not: HashSet<String>,
+}
+
+/// The query can't be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invalid;
+
+impl Wanted {
+    /// Reads a query string.
+    pub fn read(query: &[u8]) -> Result<Wanted, Invalid> {
+        let mut wanted =
+            Wanted { scopes: ALL, no_maint: false, extra: false, only: HashSet::new(), not: HashSet::new() };
+        let mut chosen = false;
+        for field in query.split(|byte| *byte == b'&').filter(|field| !field.is_empty()) {
+            let equals = field.iter().position(|byte| *byte == b'=').unwrap_or(field.len());
+            let text = |bytes| url_decode(bytes, true).and_then(|decoded| String::from_utf8(decoded).ok());
+            let name = text(&field[..equals]).ok_or(Invalid)?;
+            let value = text(field.get(equals + 1..).unwrap_or_default()).ok_or(Invalid)?;
+            match (&*name, &*value) {
+                ("scope", "") => (wanted.scopes, chosen) = (0, true),
+                ("scope", scope) => {
+                    let (_, bits) = SCOPES.into_iter().find(|(known, _)| *known == scope).ok_or(Invalid)?;
+                    wanted.scopes = if chosen { wanted.scopes | bits } else { bits };
+                    chosen = true;
+                }
+                ("no-maint", _) => wanted.no_maint = true,
+                ("extra-counters", _) => wanted.extra = true,
+                ("metrics", list) => {
+                    for name in list.split(',').filter(|name| !name.is_empty()) {
+                        match name.strip_prefix('-') {
+                            Some(name) => wanted.not.insert(name.to_owned()),
+                            None => wanted.only.insert(name.to_owned()),
+                        };
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn has(&self, metric: &str) -> bool {
+        !self.not.contains(metric) && (self.only.is_empty() || self.only.contains(metric))
+    }
+}
+
+/// What is done to a cell's number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Nothing.
+    Plain,
+    /// Milliseconds become seconds.
+    Milliseconds,
+    /// The class of a status is a label.
+    Code,
+    /// A line for each state.
+    Status,
+    /// The servers in each state.
+    Servers,
+    /// The servers by their last check.
+    Checks,
+    /// The last check as a state.
+    Check,
+    /// Only of servers that are checked.
+    Checked,
+    /// Only where the mode is HTTP.
+    Http,
+}
+
+/// A metric: its name behind the scope, its kind, the column, and what is done to it.
+type Metric = (&'static str, &'static str, &'static str, Shape);
+
+const C: &str = "counter";
+const G: &str = "gauge";
+
+use Shape::{Check, Checked, Checks, Code, Http, Milliseconds, Plain, Servers, Status};
+
+const CLASSES: [(&str, &str); 6] = [
+    ("hrsp_1xx", "1xx"),
+    ("hrsp_2xx", "2xx"),
+    ("hrsp_3xx", "3xx"),
+    ("hrsp_4xx", "4xx"),
+    ("hrsp_5xx", "5xx"),
+    ("hrsp_other", "other"),
+];
+
+const FRONTENDS: &[Metric] = &[
+    ("current_sessions", G, "scur", Plain),
+    ("max_sessions", G, "smax", Plain),
+    ("limit_sessions", G, "slim", Plain),
+    ("sessions_total", C, "stot", Plain),
+    ("bytes_in_total", C, "bin", Plain),
+    ("bytes_out_total", C, "bout", Plain),
+    ("requests_denied_total", C, "dreq", Plain),
+    ("responses_denied_total", C, "dresp", Plain),
+    ("request_errors_total", C, "ereq", Plain),
+    ("status", G, "status", Status),
+    ("limit_session_rate", G, "rate_lim", Plain),
+    ("max_session_rate", G, "rate_max", Plain),
+    ("http_responses_total", C, "hrsp_1xx", Code),
+    ("http_requests_rate_max", G, "req_rate_max", Http),
+    ("http_requests_total", C, "req_tot", Http),
+    ("http_comp_bytes_in_total", C, "comp_in", Http),
+    ("http_comp_bytes_out_total", C, "comp_out", Http),
+    ("http_comp_bytes_bypassed_total", C, "comp_byp", Http),
+    ("http_comp_responses_total", C, "comp_rsp", Http),
+    ("connections_rate_max", G, "conn_rate_max", Plain),
+    ("connections_total", C, "conn_tot", Plain),
+    ("intercepted_requests_total", C, "intercepted", Http),
+    ("denied_connections_total", C, "dcon", Plain),
+    ("denied_sessions_total", C, "dses", Plain),
+    ("failed_header_rewriting_total", C, "wrew", Plain),
+    ("http_cache_lookups_total", C, "cache_lookups", Http),
+    ("http_cache_hits_total", C, "cache_hits", Http),
+    ("internal_errors_total", C, "eint", Plain),
+];
+
+const BACKENDS: &[Metric] = &[
+    ("current_queue", G, "qcur", Plain),
+    ("max_queue", G, "qmax", Plain),
+    ("current_sessions", G, "scur", Plain),
+    ("max_sessions", G, "smax", Plain),
+    ("limit_sessions", G, "slim", Plain),
+    ("sessions_total", C, "stot", Plain),
+    ("bytes_in_total", C, "bin", Plain),
+    ("bytes_out_total", C, "bout", Plain),
+    ("requests_denied_total", C, "dreq", Plain),
+    ("responses_denied_total", C, "dresp", Plain),
+    ("connection_errors_total", C, "econ", Plain),
+    ("response_errors_total", C, "eresp", Plain),
+    ("retry_warnings_total", C, "wretr", Plain),
+    ("redispatch_warnings_total", C, "wredis", Plain),
+    ("status", G, "status", Status),
+    ("weight", G, "weight", Plain),
+    ("active_servers", G, "act", Plain),
+    ("backup_servers", G, "bck", Plain),
+    ("check_up_down_total", C, "chkdown", Plain),
+    ("check_last_change_seconds", G, "lastchg", Plain),
+    ("downtime_seconds_total", C, "downtime", Plain),
+    ("loadbalanced_total", C, "lbtot", Plain),
+    ("max_session_rate", G, "rate_max", Plain),
+    ("http_responses_total", C, "hrsp_1xx", Code),
+    ("http_requests_total", C, "req_tot", Http),
+    ("client_aborts_total", C, "cli_abrt", Plain),
+    ("server_aborts_total", C, "srv_abrt", Plain),
+    ("http_comp_bytes_in_total", C, "comp_in", Http),
+    ("http_comp_bytes_out_total", C, "comp_out", Http),
+    ("http_comp_bytes_bypassed_total", C, "comp_byp", Http),
+    ("http_comp_responses_total", C, "comp_rsp", Http),
+    ("last_session_seconds", G, "lastsess", Plain),
+    ("queue_time_average_seconds", G, "qtime", Milliseconds),
+    ("connect_time_average_seconds", G, "ctime", Milliseconds),
+    ("response_time_average_seconds", G, "rtime", Milliseconds),
+    ("total_time_average_seconds", G, "ttime", Milliseconds),
+    ("failed_header_rewriting_total", C, "wrew", Plain),
+    ("connection_attempts_total", C, "connect", Plain),
+    ("connection_reuses_total", C, "reuse", Plain),
+    ("http_cache_lookups_total", C, "cache_lookups", Http),
+    ("http_cache_hits_total", C, "cache_hits", Http),
+    ("max_queue_time_seconds", G, "qtime_max", Milliseconds),
+    ("max_connect_time_seconds", G, "ctime_max", Milliseconds),
+    ("max_response_time_seconds", G, "rtime_max", Milliseconds),
+    ("max_total_time_seconds", G, "ttime_max", Milliseconds),
+    ("internal_errors_total", C, "eint", Plain),
+    ("uweight", G, "uweight", Plain),
+    ("agg_server_status", G, "agg_server_status", Servers),
+    ("agg_server_check_status", G, "agg_server_check_status", Servers),
+    ("agg_check_status", G, "agg_check_status", Checks),
+];
+
+const SERVERS: &[Metric] = &[
+    ("current_queue", G, "qcur", Plain),
+    ("max_queue", G, "qmax", Plain),
+    ("current_sessions", G, "scur", Plain),
+    ("max_sessions", G, "smax", Plain),
+    ("limit_sessions", G, "slim", Plain),
+    ("sessions_total", C, "stot", Plain),
+    ("bytes_in_total", C, "bin", Plain),
+    ("bytes_out_total", C, "bout", Plain),
+    ("responses_denied_total", C, "dresp", Plain),
+    ("connection_errors_total", C, "econ", Plain),
+    ("response_errors_total", C, "eresp", Plain),
+    ("retry_warnings_total", C, "wretr", Plain),
+    ("redispatch_warnings_total", C, "wredis", Plain),
+    ("status", G, "status", Status),
+    ("weight", G, "weight", Plain),
+    ("active", G, "act", Plain),
+    ("backup", G, "bck", Plain),
+    ("check_failures_total", C, "chkfail", Plain),
+    ("check_up_down_total", C, "chkdown", Plain),
+    ("check_last_change_seconds", G, "lastchg", Plain),
+    ("downtime_seconds_total", C, "downtime", Plain),
+    ("queue_limit", G, "qlimit", Plain),
+    ("current_throttle", G, "throttle", Plain),
+    ("loadbalanced_total", C, "lbtot", Plain),
+    ("max_session_rate", G, "rate_max", Plain),
+    ("check_status", G, "check_status", Check),
+    ("check_code", G, "check_code", Checked),
+    ("check_duration_seconds", G, "check_duration", Milliseconds),
+    ("http_responses_total", C, "hrsp_1xx", Code),
+    ("client_aborts_total", C, "cli_abrt", Plain),
+    ("server_aborts_total", C, "srv_abrt", Plain),
+    ("last_session_seconds", G, "lastsess", Plain),
+    ("queue_time_average_seconds", G, "qtime", Milliseconds),
+    ("connect_time_average_seconds", G, "ctime", Milliseconds),
+    ("response_time_average_seconds", G, "rtime", Milliseconds),
+    ("total_time_average_seconds", G, "ttime", Milliseconds),
+    ("failed_header_rewriting_total", C, "wrew", Plain),
+    ("connection_attempts_total", C, "connect", Plain),
+    ("connection_reuses_total", C, "reuse", Plain),
+    ("idle_connections_current", G, "srv_icur", Plain),
+    ("idle_connections_limit", G, "src_ilim", Plain),
+    ("max_queue_time_seconds", G, "qtime_max", Milliseconds),
+    ("max_connect_time_seconds", G, "ctime_max", Milliseconds),
+    ("max_response_time_seconds", G, "rtime_max", Milliseconds),
+    ("max_total_time_seconds", G, "ttime_max", Milliseconds),
+    ("internal_errors_total", C, "eint", Plain),
+    ("unsafe_idle_connections_current", G, "idle_conn_cur", Plain),
+    ("safe_idle_connections_current", G, "safe_conn_cur", Plain),
+    ("used_connections_current", G, "used_conn_cur", Plain),
+    ("need_connections_current", G, "need_conn_est", Plain),
+    ("uweight", G, "uweight", Plain),
+];
+
+/// A metric of the process: its name, its kind, the key of `show info`.
+const PROCESS: &[(&str, &str, &str)] = &[
+    ("nbthread", G, "Nbthread"),
+    ("nbproc", G, "Nbproc"),
+    ("relative_process_id", G, "Process_num"),
+    ("uptime_seconds", G, "Uptime_sec"),
+    ("pool_failures_total", C, "PoolFailed"),
+    ("max_fds", G, "Ulimit-n"),
+    ("max_sockets", G, "Maxsock"),
+    ("max_connections", G, "Maxconn"),
+    ("hard_max_connections", G, "Hard_maxconn"),
+    ("current_connections", G, "CurrConns"),
+    ("connections_total", C, "CumConns"),
+    ("requests_total", C, "CumReq"),
+    ("max_ssl_connections", G, "MaxSslConns"),
+    ("current_ssl_connections", G, "CurrSslConns"),
+    ("ssl_connections_total", C, "CumSslConns"),
+    ("max_pipes", G, "Maxpipes"),
+    ("pipes_used_total", C, "PipesUsed"),
+    ("pipes_free_total", C, "PipesFree"),
+    ("current_connection_rate", G, "ConnRate"),
+    ("limit_connection_rate", G, "ConnRateLimit"),
+    ("max_connection_rate", G, "MaxConnRate"),
+    ("current_session_rate", G, "SessRate"),
+    ("limit_session_rate", G, "SessRateLimit"),
+    ("max_session_rate", G, "MaxSessRate"),
+    ("current_ssl_rate", G, "SslRate"),
+    ("limit_ssl_rate", G, "SslRateLimit"),
+    ("max_ssl_rate", G, "MaxSslRate"),
+    ("current_frontend_ssl_key_rate", G, "SslFrontendKeyRate"),
+    ("max_frontend_ssl_key_rate", G, "SslFrontendMaxKeyRate"),
+    ("frontend_ssl_reuse", G, "SslFrontendSessionReuse_pct"),
+    ("current_backend_ssl_key_rate", G, "SslBackendKeyRate"),
+    ("max_backend_ssl_key_rate", G, "SslBackendMaxKeyRate"),
+    ("ssl_cache_lookups_total", C, "SslCacheLookups"),
+    ("ssl_cache_misses_total", C, "SslCacheMisses"),
+    ("http_comp_bytes_in_total", C, "CompressBpsIn"),
+    ("http_comp_bytes_out_total", C, "CompressBpsOut"),
+    ("limit_http_comp", G, "CompressBpsRateLim"),
+    ("current_tasks", G, "Tasks"),
+    ("current_run_queue", G, "Run_queue"),
+    ("idle_time_percent", G, "Idle_pct"),
+    ("node", G, "node"),
+    ("description", G, "description"),
+    ("stopping", G, "Stopping"),
+    ("jobs", G, "Jobs"),
+    ("unstoppable_jobs", G, "Unstoppable Jobs"),
+    ("listeners", G, "Listeners"),
+    ("active_peers", G, "ActivePeers"),
+    ("connected_peers", G, "ConnectedPeers"),
+    ("dropped_logs_total", C, "DroppedLogs"),
+    ("busy_polling_enabled", G, "BusyPolling"),
+    ("failed_resolutions", C, "FailedResolutions"),
+    ("bytes_out_total", C, "TotalBytesOut"),
+    ("spliced_bytes_out_total", C, "TotalSplicedBytesOut"),
+    ("bytes_out_rate", G, "BytesOutRate"),
+    ("recv_logs_total", C, "CumRecvLogs"),
+    ("build_info", G, "Build info"),
+    ("max_memory_bytes", G, "Memmax_bytes"),
+    ("pool_allocated_bytes", G, "PoolAlloc_bytes"),
+    ("pool_used_bytes", G, "PoolUsed_bytes"),
+    ("start_time_seconds", G, "Start_time_sec"),
+];
+
+/// A metric of the stores: its name, its kind, what it is, the figure.
+type StoreMetric = (&'static str, &'static str, &'static str, fn(&Figures) -> u64);
+
+const STORES: &[StoreMetric] = &[
+    ("keys", G, "Keys, those expired but not yet removed included", |f| f.keys),
+    ("expiring_keys", G, "Keys with a time to live", |f| f.expiring),
+    ("memory_used_bytes", G, "Bytes of keys, values, tables and buffers of clients", |f| f.used_bytes),
+    ("memory_max_bytes", G, "Limit of memory, 0 for none", |f| f.max_bytes),
+    ("connected_clients", G, "Clients that are connected", |f| f.clients),
+    ("commands_processed_total", C, "Commands of clients since the start", |f| f.commands),
+    ("commands_per_second", G, "Commands of clients in the last second", |f| f.commands_per_second),
+    ("keyspace_hits_total", C, "Look-ups that found a key since the start", |f| f.hits),
+    ("keyspace_misses_total", C, "Look-ups that found none since the start", |f| f.misses),
+    ("holds", G, "Sections that run or wait, and commands that wait for a key", |f| f.holds),
+    ("holds_waited_total", C, "Sections and commands that had to wait since the start", |f| f.waited),
+    ("holds_refused_total", C, "Sections and commands that were refused since the start", |f| f.refused),
+    ("expired_keys_total", C, "Keys that expired since the start", |f| f.expired),
+    ("evicted_keys_total", C, "Keys that were evicted since the start", |f| f.evicted),
+];
+
+const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
+
+const CHECK_STATES: [&str; 16] = [
+    "HANA", "SOCKERR", "L4OK", "L4TOUT", "L4CON", "L6OK", "L6TOUT", "L6RSP", "L7TOUT", "L7RSP", "L7OK", "L7OKC",
+    "L7STS", "PROCERR", "PROCTOUT", "PROCOK",
+];
+
+/// What stands where there is no number, as in HAProxy.
+const NOTHING: &str = "NaN";
+
+/// The answer to a scrape.
+pub struct Scrape {
+    running: Arc<Running>,
+    wanted: Wanted,
+    filter: Filter,
+    now: Instant,
+    /// What comes next.
+    section: usize,
+    /// Its metric.
+    metric: usize,
+    /// Of that metric, where among the objects.
+    cursor: Cursor,
+    begun: bool,
+}
+
+/// A section of metrics of objects: its scope, its metrics, the type of its objects as a mask.
+const OBJECTS: [(&str, u8, &[Metric], u32); 3] =
+    [("frontend", FRONTEND, FRONTENDS, 1), ("backend", BACKEND, BACKENDS, 2), ("server", SERVER, SERVERS, 4)];
+
+impl Scrape {
+    /// The answer of `running` to what is wanted.
+    pub fn new(running: Arc<Running>, wanted: Wanted) -> Scrape {
+        let filter = Filter { no_maint: wanted.no_maint, ..Filter::default() };
+        Scrape {
+            running,
+            wanted,
+            filter,
+            now: Instant::now(),
+            section: 0,
+            metric: 0,
+            cursor: Cursor::default(),
+            begun: false,
+        }
+    }
+
+    /// One step: all of the process, some objects of one metric, all of the stores. `false`: there is no more.
+    fn step(&mut self, out: &mut String) -> bool {
+        let scopes = self.wanted.scopes;
+        match self.section {
+            0 => {
+                if scopes & GLOBAL != 0 {
+                    process(&self.running, &self.wanted, out);
+                }
+                self.section = 1;
+            }
+            section @ 1..=3 => {
+                let (scope, bit, metrics, types) = OBJECTS[section - 1];
+                let more = scopes & bit != 0 && self.objects(scope, metrics, types, out);
+                if !more {
+                    (self.section, self.metric, self.begun) = (section + 1, 0, false);
+                    self.cursor = Cursor::default();
+                }
+            }
+            4 => {
+                if scopes & STICKTABLE != 0 {
+                    tables(&self.running, &self.wanted, out);
+                }
+                if scopes & STORE != 0 {
+                    stores(&self.running, &self.wanted, out);
+                }
+                self.section = 5;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn objects(&mut self, scope: &str, metrics: &[Metric], types: u32, out: &mut String) -> bool {
+        let extra = if self.wanted.extra { modules() } else { &[] };
+        let (name, kind, column, shape) = match metrics.get(self.metric) {
+            Some((name, kind, column, shape)) => (*name, *kind, *column, *shape),
+            None => match extra.get(self.metric - metrics.len()) {
+                Some(column) => (column.name, if column.tags.contains('C') { C } else { G }, column.name, Plain),
+                None => return false,
+            },
+        };
+        let module = (self.metric >= metrics.len()).then(|| name.split('_').next().unwrap_or(name));
+        let metric = format!("haproxy_{scope}_{name}");
+        let Some(column) = COLUMNS.iter().find(|known| known.name == column).filter(|_| self.wanted.has(&metric))
+        else {
+            self.metric += 1;
+            return true;
+        };
+        self.filter.types = Some(types);
+        while out.len() < PIECE {
+            let Some((object, _)) = self.cursor.next(&self.running, |_| true, &self.filter) else {
+                (self.metric, self.begun) = (self.metric + 1, false);
+                self.cursor = Cursor::default();
+                return true;
+            };
+            let line = Line { running: &self.running, now: self.now, metric: &metric, object, column, module };
+            let mut lines = String::new();
+            line.write(shape, &mut lines);
+            if !lines.is_empty() && !std::mem::replace(&mut self.begun, true) {
+                head(&metric, kind, describe::column(column.name), out);
+            }
+            out.push_str(&lines);
+        }
+        true
+    }
+}
+
+impl Document for Scrape {
+    fn piece(&mut self, out: &mut Vec<u8>) -> bool {
+        let mut text = String::new();
+        while text.len() < PIECE {
+            if !self.step(&mut text) {
+                out.extend_from_slice(text.as_bytes());
+                return false;
+            }
+        }
+        out.extend_from_slice(text.as_bytes());
+        true
+    }
+}
+
+/// The columns of modules.
+fn modules() -> &'static [Column] {
+    let at = COLUMNS.iter().position(|column| column.name == "-").map_or(COLUMNS.len(), |at| at + 1);
+    &COLUMNS[at..]
+}
+
+/// The value of a label.
+struct Label<'a>(&'a str);
+
+impl std::fmt::Display for Label<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '\\' | '"' => write!(f, "\\{c}"),
+            '\n' => f.write_str("\\n"),
+            c => f.write_char(c),
+        })
+    }
+}
+
+fn head(metric: &str, kind: &str, help: &str, out: &mut String) {
+    // Writing to a string can't fail.
+    let _ = write!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
+}
+
+/// The lines of one metric of one object.
+struct Line<'a> {
+    running: &'a Running,
+    now: Instant,
+    metric: &'a str,
+    object: Object<'a>,
+    column: &'static Column,
+    module: Option<&'a str>,
+}
+
+impl Line<'_> {
+    fn proxy(&self) -> &ProxyRun {
+        match self.object {
+            Object::Frontend(proxy) | Object::Backend(proxy) | Object::Server(proxy, _) => proxy,
+        }
+    }
+
+    fn cell(&self, column: &Column) -> Option<i64> {
+        match columns::cell(self.running, self.object, self.now, column) {
+            Cell::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    fn put(&self, label: Option<(&str, &str)>, value: &str, out: &mut String) {
+        let _ = write!(out, "{}{{proxy=\"{}\"", self.metric, Label(&self.proxy().config.name));
+        if let Object::Server(_, server) = self.object {
+            let _ = write!(out, ",server=\"{}\"", Label(server.name()));
+        }
+        for (name, value) in label.into_iter().chain(self.module.map(|module| ("mod", module))) {
+            let _ = write!(out, ",{name}=\"{value}\"");
+        }
+        let _ = writeln!(out, "}} {value}");
+    }
+
+    fn states<'s>(&self, states: impl IntoIterator<Item = (&'s str, u64)>, out: &mut String) {
+        states.into_iter().for_each(|(state, count)| self.put(Some(("state", state)), &count.to_string(), out));
+    }
+
+    fn write(&self, shape: Shape, out: &mut String) {
+        let proxy = self.proxy();
+        let http = proxy.config.mode == Mode::Http;
+        let checked = match self.object {
+            Object::Server(_, server) => server.config.check.is_some() && server.shared.status().checks,
+            _ => true,
+        };
+        match shape {
+            Plain => {
+                let value = self.cell(self.column).map_or(NOTHING.to_owned(), |number| number.to_string());
+                self.put(None, &value, out);
+            }
+            Http | Checked if !(if shape == Http { http } else { checked }) => {}
+            Http | Checked => {
+                let value = self.cell(self.column).map_or(NOTHING.to_owned(), |number| number.to_string());
+                self.put(None, &value, out);
+            }
+            Milliseconds => match self.cell(self.column) {
+                Some(number) => self.put(None, &format!("{:.6}", number as f64 / 1000.0), out),
+                // A check that has not ended has taken no time.
+                None if self.column.name == "check_duration" => {}
+                None => self.put(None, NOTHING, out),
+            },
+            Code if !http => {}
+            Code => {
+                for (name, class) in CLASSES {
+                    let column = COLUMNS.iter().find(|column| column.name == name);
+                    let value = column.and_then(|column| self.cell(column)).unwrap_or(0);
+                    self.put(Some(("code", class)), &value.to_string(), out);
+                }
+            }
+            Status => match self.object {
+                Object::Server(_, server) => {
+                    let state = state(server);
+                    self.states(SERVER_STATES.map(|name| (name, u64::from(name == state))), out);
+                }
+                _ => {
+                    let up = match columns::cell(self.running, self.object, self.now, self.column) {
+                        Cell::Text(text) => !matches!(&*text, "DOWN" | "STOP"),
+                        _ => false,
+                    };
+                    self.states([("DOWN", u64::from(!up)), ("UP", u64::from(up))], out);
+                }
+            },
+            Servers => {
+                let count = |name| proxy.servers.iter().filter(|server| state(server) == name).count() as u64;
+                self.states(SERVER_STATES.map(|name| (name, count(name))), out);
+            }
+            Checks => {
+                let results: Vec<&str> = proxy.servers.iter().filter_map(|server| result(server)).collect();
+                let count = |name| results.iter().filter(|result| **result == name).count() as u64;
+                self.states(CHECK_STATES.map(|name| (name, count(name))), out);
+            }
+            Check if !checked => {}
+            Check => {
+                let Object::Server(_, server) = self.object else { return };
+                let result = result(server);
+                self.states(CHECK_STATES.map(|name| (name, u64::from(result == Some(name)))), out);
+            }
+        }
+    }
+}
+
+fn state(server: &ServerRun) -> &'static str {
+    let status = server.shared.status();
+    match status.admin {
+        Admin::Maintenance => "MAINT",
+        _ if !status.is_running() => "DOWN",
+        _ if status.stopping => "NOLB",
+        Admin::Drain => "DRAIN",
+        Admin::Ready => "UP",
+    }
+}
+
+/// The result of the last check, of servers that are checked.
+fn result(server: &ServerRun) -> Option<&'static str> {
+    let status = server.shared.status();
+    server.config.check.as_ref().filter(|_| status.checks)?;
+    status.check.as_ref().map(|check| check.status.name())
+}
+
+fn process(running: &Running, wanted: &Wanted, out: &mut String) {
+    let fields = info::fields(running, false);
+    for (name, kind, key) in PROCESS {
+        let metric = format!("haproxy_process_{name}");
+        let Some(field) = fields.iter().find(|field| field.name == *key).filter(|_| wanted.has(&metric)) else {
+            continue;
+        };
+        head(&metric, kind, describe::key(key), out);
+        let label = match *name {
+            "build_info" => "version",
+            "node" => "node",
+            "description" => "desc",
+            _ => {
+                let _ = writeln!(out, "{metric} {}", field.value);
+                continue;
+            }
+        };
+        let _ = writeln!(out, "{metric}{{{label}=\"{}\"}} 1", Label(&field.value));
+    }
+}
+
+fn tables(running: &Running, wanted: &Wanted, out: &mut String) {
+    for (metric, help) in [
+        ("haproxy_sticktable_size", "Entries that the stick table has room for"),
+        ("haproxy_sticktable_used", "Entries of the stick table now"),
+    ] {
+        if !wanted.has(metric) || running.directory.tables.is_empty() {
+            continue;
+        }
+        head(metric, G, help, out);
+        for table in &running.directory.tables {
+            let count = if metric.ends_with("size") { table.size as usize } else { table.len() };
+            let kind = table.key.name();
+            let _ = writeln!(out, "{metric}{{name=\"{}\",type=\"{kind}\"}} {count}", Label(&table.name));
+        }
+    }
+}
+
+fn stores(running: &Running, wanted: &Wanted, out: &mut String) {
+    let mut stores: Vec<_> =
+        running.engines.iter().filter_map(|(name, engine)| Some((&**name, engine.figures()?))).collect();
+    stores.sort_by_key(|(name, _)| *name);
+    for (name, kind, help, figure) in STORES {
+        let metric = format!("sluicegate_store_{name}");
+        if stores.is_empty() || !wanted.has(&metric) {
+            continue;
+        }
+        head(&metric, kind, help, out);
+        for (store, figures) in &stores {
+            let _ = writeln!(out, "{metric}{{store=\"{}\"}} {}", Label(store), figure(figures));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scopes(query: &str) -> Option<u8> {
+        Wanted::read(query.as_bytes()).ok().map(|wanted| wanted.scopes)
+    }
+
+    #[test]
+    fn queries_choose() {
+        assert_eq!(scopes(""), Some(ALL));
+        assert_eq!(scopes("scope=server"), Some(SERVER));
+        assert_eq!(scopes("scope=global&x=y&scope=%66rontend"), Some(GLOBAL | FRONTEND));
+        assert_eq!(scopes("scope=*&scope="), Some(0));
+        assert_eq!(scopes("scope=&scope=store"), Some(STORE));
+        assert_eq!([scopes("scope=xx"), scopes("%zz")], [None, None]);
+        let wanted = Wanted::read(b"no-maint&metrics=a,-b,c&extra-counters").unwrap();
+        assert!(wanted.no_maint && wanted.extra && wanted.has("a") && !wanted.has("b") && !wanted.has("d"));
+        assert!(Wanted::read(b"metrics=-b").unwrap().has("a"));
+    }
+
+    #[test]
+    fn every_metric_has_a_column() {
+        for (name, _, column, _) in FRONTENDS.iter().chain(BACKENDS).chain(SERVERS) {
+            assert!(COLUMNS.iter().any(|known| known.name == *column), "{name}: {column}");
+        }
+        for (name, _, key) in PROCESS {
+            assert!(info::ROWS.iter().any(|row| row.name == *key), "{name}: {key}");
+        }
+        assert_eq!(Label("a\"b\\c\nd").to_string(), "a\\\"b\\\\c\\nd");
+    }
+}

@@ -1,0 +1,178 @@
+//! The exporter for Prometheus: the metrics, types and labels of Debian's haproxy, read by Prometheus' own rules.
+
+use std::collections::BTreeMap;
+
+use sluicegate_testkit::{Client, Listening, Sluicegate};
+
+use super::{Both, get};
+use crate::start;
+
+/// A scrape as a reader of the text format sees it: each family's type, and its samples by their labels.
+#[derive(Debug, Default)]
+struct Families(BTreeMap<String, (String, BTreeMap<String, String>)>);
+
+impl Families {
+    /// Reads it strictly: HELP, TYPE, then all samples of a family together, each once.
+    fn read(text: &str) -> Families {
+        let mut families = Families::default();
+        let (mut helped, mut current) = (String::new(), String::new());
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').expect("a text");
+                assert!(!help.is_empty() && !families.0.contains_key(name), "{line}");
+                helped = name.to_owned();
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a type");
+                assert!(name == helped && matches!(kind, "counter" | "gauge"), "{line}");
+                families.0.insert(name.to_owned(), (kind.to_owned(), BTreeMap::new()));
+                current = name.to_owned();
+            } else {
+                let (sample, value) = line.rsplit_once(' ').expect("a value");
+                let (name, labels) = sample.split_once('{').unwrap_or((sample, "}"));
+                assert!(name == current && labels.ends_with('}'), "{line} in {current}");
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                let known = &mut families.0.get_mut(name).expect("a family").1;
+                assert!(known.insert(labels.to_owned(), value.to_owned()).is_none(), "{line} twice");
+            }
+        }
+        families
+    }
+
+    fn value(&self, name: &str, labels: &str) -> &str {
+        let family = self.0.get(name).unwrap_or_else(|| panic!("no {name}"));
+        family.1.get(labels).unwrap_or_else(|| panic!("no {labels} in {name}: {:?}", family.1))
+    }
+}
+
+fn file(words: &[String], deaf: &Listening) -> String {
+    format!(
+        "global\n nbthread 1\n description \"a \\\"b\\\\c\"\ndefaults\n mode http\n timeout client 20s\n \
+         timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+         http-request use-service prometheus-exporter if {{ path /metrics }}\n http-request return status 204\n\
+         backend b\n server up {} check inter 1h\n server off 127.0.0.1:1 disabled\n\
+         server plain 127.0.0.1:1 weight 7\n stick-table type ip size 100\n\
+         listen t\n mode tcp\n bind {}\n server s 127.0.0.1:1\n",
+        words[0],
+        deaf.address(),
+        words[1]
+    )
+}
+
+#[test]
+fn metrics_are_haproxys() {
+    let deaf = Listening::new();
+    let both = Both::start(2, |words| file(words, &deaf));
+    let [theirs, ours] = both.ask(0, &get("/metrics", ""));
+    assert_eq!(ours.head, theirs.head);
+    let [theirs, ours] = [theirs, ours].map(|response| Families::read(&response.text()));
+    for (name, (kind, samples)) in &theirs.0 {
+        if name.contains("zlib") || name.starts_with("haproxy_listener") {
+            continue;
+        }
+        let (our_kind, our_samples) = ours.0.get(name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!(our_kind, if name == "haproxy_process_failed_resolutions" { our_kind } else { kind }, "{name}");
+        let labels = |samples: &BTreeMap<String, String>| samples.keys().cloned().collect::<Vec<_>>();
+        if name != "haproxy_process_build_info" {
+            assert_eq!(labels(our_samples), labels(samples), "{name}");
+        }
+    }
+    // States and what was set are the same; figures of time and traffic are their own.
+    for name in [
+        "haproxy_frontend_status",
+        "haproxy_backend_status",
+        "haproxy_backend_agg_server_status",
+        "haproxy_server_status",
+        "haproxy_server_weight",
+        "haproxy_server_uweight",
+        "haproxy_backend_active_servers",
+        "haproxy_frontend_http_responses_total",
+        "haproxy_server_queue_limit",
+    ] {
+        assert_eq!(ours.0[name], theirs.0[name], "{name}");
+    }
+    // Later than Debian's 2.6, by the manual of 3.2.
+    assert_eq!(ours.value("haproxy_process_description", "desc=\"a \\\"b\\\\c\"}"), "1");
+    assert_eq!(ours.value("haproxy_sticktable_size", "name=\"b\",type=\"ip\"}"), "100");
+    assert_eq!(ours.value("haproxy_server_active", "proxy=\"b\",server=\"up\"}"), "1");
+    assert_eq!(ours.value("sluicegate_store_keys", "store=\"default\"}"), "0");
+}
+
+#[test]
+fn a_query_chooses_what_is_told() {
+    let deaf = Listening::new();
+    let both = Both::start(2, |words| file(words, &deaf));
+    let scopes = |text: &str| -> Vec<String> {
+        let names = Families::read(text).0.into_keys().map(|name| name.split('_').nth(1).unwrap().to_owned());
+        let mut names: Vec<String> = names.filter(|name| name != "sticktable" && name != "store").collect();
+        names.dedup();
+        names
+    };
+    for query in [
+        "?scope=server",
+        "?scope=xx",
+        "?scope=global&scope=frontend",
+        "?scope=",
+        "?scope=*",
+        "?scope=*&scope=",
+        "?scope=%73erver",
+        "?foo=bar",
+        "?%zz",
+    ] {
+        let [theirs, ours] = both.ask(0, &get(&format!("/metrics{query}"), ""));
+        assert_eq!(ours.head, theirs.head, "{query}");
+        if ours.status == 200 {
+            assert_eq!(scopes(&ours.text()), scopes(&theirs.text()), "{query}");
+        }
+    }
+    let [theirs, ours] = both.ask(0, "HEAD /metrics HTTP/1.1\r\nHost: test\r\n\r\n");
+    assert_eq!(ours.head, theirs.head);
+    let ours = |query: &str| {
+        let mut client = Client::connect(&both.addresses[1][0]);
+        Families::read(&client.get(&format!("/metrics{query}")).text())
+    };
+    let status = "haproxy_server_status";
+    assert!(ours("").0[status].1.keys().any(|labels| labels.contains("\"off\"")));
+    assert!(!ours("?no-maint").0[status].1.keys().any(|labels| labels.contains("\"off\"")));
+    assert_eq!(ours(&format!("?metrics={status}")).0.into_keys().collect::<Vec<_>>(), [status]);
+    assert!(!ours(&format!("?metrics=-{status}")).0.contains_key(status));
+    let extra = "haproxy_frontend_h1_total_connections";
+    assert!(!ours("").0.contains_key(extra));
+    assert!(ours("?extra-counters").0[extra].1.contains_key("proxy=\"f\",mod=\"h1\"}"));
+    assert_eq!(ours("?scope=store").value("sluicegate_store_memory_max_bytes", "store=\"default\"}"), "0");
+}
+
+#[test]
+fn figures_are_those_of_the_socket() {
+    let (gate, store) = (Listening::new(), Listening::new());
+    let server = start(
+        &format!(
+            "global\n nbthread 2\n stats socket @DIR@/stats\nstore main\n bind {}\n maxmemory 64mb\ndefaults\n mode http\n \
+             timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+             http-request use-service prometheus-exporter if {{ path /metrics }}\n http-request deny if {{ path /no }}\n \
+             http-request return status 200\n",
+            store.word(),
+            gate.word()
+        ),
+        &[&gate, &store],
+    );
+    let mut redis = Client::connect(&store.address());
+    assert_eq!(redis.ask(&["SET", "a", "1"]), "+OK\r\n");
+    assert_eq!(redis.ask(&["SET", "b", "1", "EX", "100"]), "+OK\r\n");
+    assert_eq!(redis.ask(&["GET", "none"]), "$-1\r\n");
+    let mut client = Client::connect(&gate.address());
+    (0..3).for_each(|_| assert_eq!(client.get("/").status, 200));
+    assert_eq!(client.get("/no").status, 403);
+    let families = Families::read(&client.get("/metrics").text());
+    let frontend = |name: &str, more: &str| {
+        families.value(&format!("haproxy_frontend_{name}"), &format!("proxy=\"f\"{more}}}")).to_owned()
+    };
+    assert_eq!(frontend("http_requests_total", ""), "5");
+    assert_eq!(frontend("requests_denied_total", ""), "1");
+    assert_eq!(frontend("http_responses_total", ",code=\"4xx\""), "1");
+    let kept = |name: &str| families.value(&format!("sluicegate_store_{name}"), "store=\"main\"}").to_owned();
+    assert_eq!(["keys", "expiring_keys", "keyspace_misses_total"].map(kept), ["2", "1", "1"]);
+    assert_eq!(["connected_clients", "memory_max_bytes"].map(kept), ["1", "67108864"]);
+    assert!(kept("commands_processed_total").parse::<u64>().unwrap() >= 3);
+    let socket = Sluicegate::stats(&server.directory().join("stats"), "show stat f 1 -1");
+    assert!(socket.lines().nth(1).unwrap().starts_with("f,FRONTEND,"), "{socket}");
+}
