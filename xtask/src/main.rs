@@ -10,6 +10,7 @@ mod differential;
 mod guard;
 mod http_self;
 mod logs;
+mod package;
 mod peers;
 mod proxy;
 mod random;
@@ -35,6 +36,7 @@ cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
+cargo xtask package             a .deb; --program PATH, --to DIRECTORY
 cargo xtask soak [SEED]         what is too slow for `test`
 ";
 
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),
+        ["package", rest @ ..] => package::package(rest),
         ["soak", rest @ ..] => soak::soak(rest),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::cli;
 use crate::log::write_logs;
-use crate::running::Running;
+use crate::reload::Current;
 use crate::server::run_health_checks;
 use crate::stats;
 
@@ -22,15 +22,34 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Runs the control thread's work until `ended` is ready, which is when the workers have left; then writes the log
 /// lines that are still there. Fails where a stats socket can't be used.
-pub async fn run(running: Arc<Running>, sockets: Vec<cli::Socket>, ended: impl Future<Output = ()>) -> io::Result<()> {
-    let mut tasks = JoinSet::new();
-    tasks.spawn(write_logs(running.logger.clone()));
-    tasks.spawn(run_health_checks(running.clone()));
-    tasks.spawn(stats::tick(running.clone()));
-    tokio::select! {
-        () = ended => {}
-        result = cli::serve(sockets, running.clone()) => result?,
+pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::Result<()> {
+    let care = tokio::spawn(take_care(current.clone()));
+    let result = tokio::select! {
+        () = ended => Ok(()),
+        result = cli::serve(current.clone()) => result,
+    };
+    current.running().logger.drain(LAST_LINES).await;
+    care.abort();
+    result
+}
+
+/// Writes logs, checks servers and folds figures of what is served, whichever configuration that is.
+async fn take_care(current: Arc<Current>) {
+    let mut changes = current.watch();
+    let mut writers = JoinSet::new();
+    loop {
+        let running = changes.borrow_and_update().clone();
+        // Destinations of a configuration before are written to until they are empty and nobody has them any more.
+        writers.spawn(write_logs(running.logger.clone()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run_health_checks(running.clone()));
+        tasks.spawn(stats::tick(running.clone()));
+        drop(running);
+        if changes.changed().await.is_err() {
+            return;
+        }
+        // A check that is under way is made again.
+        tasks.shutdown().await;
+        while writers.try_join_next().is_some() {}
     }
-    running.logger.drain(LAST_LINES).await;
-    Ok(())
 }

@@ -14,6 +14,7 @@ pub mod lua;
 pub mod pace;
 pub mod persist;
 pub mod process;
+pub mod reload;
 pub mod rule;
 pub mod running;
 pub mod sample;

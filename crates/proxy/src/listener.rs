@@ -11,6 +11,7 @@
 //! back. One that finds no descriptor closes idle server connections; if there are none, it waits until a session ends,
 //! or a tenth of a second.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,10 +19,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sluicegate_config::model::{Bind, BindAddress, Position};
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
@@ -65,7 +66,7 @@ pub struct FrontendShared {
     /// Current sessions (`scur`, `smax`) against the frontend's `maxconn`.
     pub sessions: Limit,
     /// `rate-limit sessions`.
-    pub pace: Option<Pace>,
+    pace: RwLock<Option<Arc<Pace>>>,
     /// Everything else that is counted.
     pub figures: Figures,
 }
@@ -77,7 +78,7 @@ impl FrontendShared {
             gate: watch::Sender::new(Gate::Open),
             invalid: LastInvalid::default(),
             sessions: Limit::new(maxconn),
-            pace: session_rate.map(Pace::new),
+            pace: RwLock::new(session_rate.map(Pace::new).map(Arc::new)),
             figures: Figures::new(workers),
         }
     }
@@ -85,6 +86,16 @@ impl FrontendShared {
     /// Whether it takes connections.
     pub fn gate(&self) -> Gate {
         *self.gate.borrow()
+    }
+
+    /// `rate-limit sessions`, if there is one.
+    pub fn pace(&self) -> Option<Arc<Pace>> {
+        self.pace.read().clone()
+    }
+
+    /// Changes `rate-limit sessions`.
+    pub(crate) fn set_session_rate(&self, session_rate: Option<u32>) {
+        *self.pace.write() = session_rate.map(Pace::new).map(Arc::new);
     }
 
     /// Opens, pauses or shuts it; what is shut stays so. Its listeners act on it by themselves.
@@ -122,25 +133,39 @@ pub struct SystemSockets;
 
 impl Sockets for SystemSockets {
     fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
-        let backlog = wanted.backlog.min(i32::MAX as u32) as i32;
-        let socket = match wanted.address {
-            BindAddress::Inet(host, port) => listen_inet(*host, *port, wanted.v6only)?,
-            BindAddress::Unix(path) => return listen_unix(path, wanted, backlog),
-            BindAddress::Abstract(name) => {
-                let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-                socket.bind(&abstract_address(name)?)?;
-                socket
-            }
-            BindAddress::Fd(number) => inherited(*number)?,
-        };
-        if !socket.is_listener()? {
-            socket.listen(backlog)?;
-        }
-        // Accepted connections inherit it; what is not TCP refuses it.
-        let _ = socket.set_tcp_nodelay(true);
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
+        listen_system(wanted, false)
     }
+}
+
+/// The same for a process that replaces another one: a unix socket takes the place of one that is alive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplacingSockets;
+
+impl Sockets for ReplacingSockets {
+    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
+        listen_system(wanted, true)
+    }
+}
+
+fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
+    let backlog = wanted.backlog.min(i32::MAX as u32) as i32;
+    let socket = match wanted.address {
+        BindAddress::Inet(host, port) => listen_inet(*host, *port, wanted.v6only)?,
+        BindAddress::Unix(path) => return listen_unix(path, wanted, backlog, replace),
+        BindAddress::Abstract(name) => {
+            let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+            socket.bind(&abstract_address(name)?)?;
+            socket
+        }
+        BindAddress::Fd(number) => inherited(*number)?,
+    };
+    if !socket.is_listener()? {
+        socket.listen(backlog)?;
+    }
+    // Accepted connections inherit it; what is not TCP refuses it.
+    let _ = socket.set_tcp_nodelay(true);
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 fn listen_inet(host: IpAddr, port: u16, v6only: Option<bool>) -> io::Result<RawSocket> {
@@ -158,7 +183,7 @@ fn listen_inet(host: IpAddr, port: u16, v6only: Option<bool>) -> io::Result<RawS
 
 /// A unix socket appears under a temporary name with its final owner and mode, then takes the place of the old one in
 /// one step, so that no client ever meets a missing or a wrongly owned socket.
-fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32) -> io::Result<OwnedFd> {
+fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace: bool) -> io::Result<OwnedFd> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = std::path::PathBuf::from(temporary);
@@ -166,7 +191,7 @@ fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32) -> io::
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    if path.exists() && !is_stale(path) {
+    if !replace && path.exists() && !is_stale(path) {
         return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
     }
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -305,8 +330,16 @@ pub struct Listener {
     pub bind: usize,
     /// Its number in the section, from 1: addresses count and not lines.
     pub id: u32,
-    /// Current sessions against the bind's `maxconn`.
-    pub sessions: Limit,
+    /// What it is known by from one configuration to the next: [`Listener::successor`].
+    key: Arc<str>,
+    /// Of which snapshot it is: [`Running::generation`].
+    pub generation: u64,
+    /// Current sessions against the bind's `maxconn`; the listeners of one address in successive snapshots share it.
+    pub sessions: Arc<Limit>,
+    /// One per worker, or one that is shared; none once it no longer listens.
+    sockets: Mutex<Vec<Arc<OwnedFd>>>,
+    /// A newer configuration does not have it: what it accepted finishes what it does.
+    removed: AtomicBool,
     /// The address it really has: the port where 0 was asked for; `None` for unix sockets.
     pub local: Option<SocketAddr>,
     /// Connections are TCP.
@@ -322,27 +355,76 @@ impl Listener {
     pub fn accepts_header(&self) -> bool {
         self.proxy.config.binds[self.bind].accept_proxy
     }
+
+    /// The socket that this worker accepts on; `None` once it no longer listens.
+    pub(crate) fn socket(&self, worker: usize) -> Option<Arc<OwnedFd>> {
+        let sockets = self.sockets.lock();
+        sockets.get(worker).or(sockets.first()).cloned()
+    }
+
+    /// Its sockets, to be given to another process.
+    pub fn sockets(&self) -> Vec<Arc<OwnedFd>> {
+        self.sockets.lock().clone()
+    }
+
+    /// Gives its sockets up: they are closed as soon as no worker accepts on them any more.
+    pub(crate) fn close(&self) {
+        self.sockets.lock().clear();
+    }
+
+    /// A newer configuration does not have it.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// The listener of the same address in a newer snapshot, if that has one.
+    pub(crate) fn successor(&self, running: &Running) -> Option<Arc<Listener>> {
+        running.listeners().iter().find(|listener| listener.key == self.key).cloned()
+    }
+
+    /// Another configuration takes over from the one that this listener belongs to. What is listened to no longer is
+    /// closed once what the kernel has completed already was accepted ([`accept_rest`]).
+    pub(crate) fn leave_to(&self, running: &Running) {
+        match self.successor(running) {
+            Some(_) => self.close(),
+            None => self.removed.store(true, Ordering::Relaxed),
+        }
+    }
 }
 
-/// A listener with the sockets that accept for it.
-pub struct Bound {
-    /// The listener.
-    pub listener: Arc<Listener>,
-    /// One per worker, or one that is shared.
-    pub sockets: Vec<OwnedFd>,
+/// A name for an address that is the same in the next configuration. Where one address is bound several times (port 0,
+/// an inherited descriptor), the order counts.
+fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<String, u32>) -> Arc<str> {
+    let name = format!("{}{}", DisplayAddress(address), if bind.v6only == Some(true) { " v6only" } else { "" });
+    let count = seen.entry(name.clone()).or_default();
+    *count += 1;
+    format!("{name}#{count}").into()
 }
 
-/// Binds every address of every frontend, or says which could not be bound and why.
-pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Bound>, Vec<BindError>> {
+/// Binds every address of every frontend, or says which could not be bound and why. What the snapshot before listens to
+/// already is taken over from it.
+pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Arc<Listener>>, Vec<BindError>> {
+    bind_after(running, &[], sockets)
+}
+
+/// The same, where `before` listens already: the sockets of addresses that both have stay as they are.
+pub fn bind_after(
+    running: &Running,
+    before: &[Arc<Listener>],
+    sockets: &dyn Sockets,
+) -> Result<Vec<Arc<Listener>>, Vec<BindError>> {
     let mut bound = Vec::new();
     let mut errors = Vec::new();
+    let mut seen = HashMap::new();
     for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
         let mut id = 0;
         for (index, bind) in proxy.config.binds.iter().enumerate() {
             for address in &bind.addresses {
                 id += 1;
-                match bind_address(running, proxy, (index, id), address, sockets) {
-                    Ok(listener) => bound.push(listener),
+                let key = key_of(bind, address, &mut seen);
+                let old = before.iter().find(|listener| listener.key == key && !listener.sockets.lock().is_empty());
+                match bind_address(running, proxy, (index, id, key), address, old, sockets) {
+                    Ok(listener) => bound.push(Arc::new(listener)),
                     Err(error) => errors.push(BindError::new(bind, &proxy.config.name, address, error)),
                 }
             }
@@ -389,26 +471,36 @@ fn listen_for(
 fn bind_address(
     running: &Running,
     proxy: &Arc<ProxyRun>,
-    (index, id): (usize, u32),
+    (index, id, key): (usize, u32, Arc<str>),
     address: &BindAddress,
+    old: Option<&Arc<Listener>>,
     maker: &dyn Sockets,
-) -> io::Result<Bound> {
+) -> io::Result<Listener> {
     let bind = &proxy.config.binds[index];
     let backlog = bind.backlog.or(proxy.config.backlog).or(bind.maxconn).or(proxy.config.maxconn);
-    let sockets = listen_for(bind, address, backlog, running.process.workers.len(), maker)?;
-    let local = SockRef::from(&sockets[0]).local_addr()?.as_socket();
-    let listener = Listener {
+    let sockets = match old {
+        Some(old) => old.sockets(),
+        None => listen_for(bind, address, backlog, running.process.workers.len(), maker)?
+            .into_iter()
+            .map(Arc::new)
+            .collect(),
+    };
+    let local = SockRef::from(&*sockets[0]).local_addr()?.as_socket();
+    Ok(Listener {
         proxy: proxy.clone(),
         process: running.process.clone(),
         bind: index,
         id,
-        sessions: Limit::new(bind.maxconn),
+        key,
+        generation: running.generation,
+        sessions: old.map_or_else(|| Arc::new(Limit::new(bind.maxconn)), |old| old.sessions.clone()),
+        sockets: Mutex::new(sockets),
+        removed: AtomicBool::new(false),
         local,
         is_tcp: local.is_some(),
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG).min(i32::MAX as u32) as i32,
         putting_aside: Mutex::new(()),
-    };
-    Ok(Bound { listener: Arc::new(listener), sockets })
+    })
 }
 
 /// A session's slots in its listener, its frontend and the process; they go back when it is dropped.
@@ -434,6 +526,20 @@ impl Slots {
         }
         listener.process.workers[worker].load.fetch_add(1, Ordering::Relaxed);
         Ok(Slots { listener: listener.clone(), worker })
+    }
+
+    /// The session goes on under the listener of a newer configuration. Limits that are lower now take nothing back.
+    pub(crate) fn follow(&mut self, to: Arc<Listener>) {
+        let old = std::mem::replace(&mut self.listener, to);
+        let new = &self.listener;
+        if !Arc::ptr_eq(&old.sessions, &new.sessions) {
+            new.sessions.force();
+            old.sessions.give();
+        }
+        if !Arc::ptr_eq(&old.proxy.frontend, &new.proxy.frontend) {
+            new.proxy.frontend.sessions.force();
+            old.proxy.frontend.sessions.give();
+        }
     }
 
     /// A connection was accepted into them.
@@ -488,8 +594,23 @@ pub struct Accepted {
     pub slots: Slots,
 }
 
-/// Accepts on one socket until the process stops listening.
-pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, socket: OwnedFd) -> io::Result<()> {
+/// Accepts what the kernel has completed already on a socket that is about to be closed.
+pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket: &OwnedFd) {
+    if listener.proxy.frontend.gate() != Gate::Open {
+        return;
+    }
+    while let Ok(slots) = Slots::take(listener, worker.index) {
+        let Ok((fd, peer)) = accept(socket) else { return };
+        slots.used();
+        worker.figures().sessions.add(1);
+        worker.start_session(Accepted { fd, peer, slots }, worker.index);
+    }
+}
+
+/// Accepts on one socket until the process stops listening. Between two polls nothing is accepted that is not served
+/// yet, so the loop may be dropped at any time, and another one go on with the socket.
+pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> io::Result<()> {
+    let Some(socket) = listener.socket(worker.index) else { return Ok(()) };
     let mut aside = Aside::new(&listener);
     let mut place = listener.process.accept_loop();
     let mut socket = register(socket)?;
@@ -500,6 +621,7 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
                 // Registered anew: that it was shut down once would be remembered as a readiness that never ends.
                 let raw = socket.into_inner();
                 if !aside.wait(&listener, &raw, &mut place).await? {
+                    listener.close();
                     return Ok(());
                 }
                 socket = register(raw)?;
@@ -527,14 +649,14 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
                     continue;
                 }
             };
-            let pace = listener.proxy.frontend.pace.as_ref();
-            if let Some(Err(pause)) = pace.map(|pace| pace.take(Instant::now())) {
+            let pace = listener.proxy.frontend.pace();
+            if let Some(Err(pause)) = pace.as_ref().map(|pace| pace.take(Instant::now())) {
                 drop(slots);
                 tokio::time::sleep(pause).await;
                 continue;
             }
             let accepted = ready.try_io(|socket| accept(socket.get_ref()));
-            if let (Some(pace), false) = (pace, matches!(accepted, Ok(Ok(_)))) {
+            if let (Some(pace), false) = (&pace, matches!(accepted, Ok(Ok(_)))) {
                 pace.give();
             }
             match accepted {
@@ -573,8 +695,9 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>, soc
     Ok(())
 }
 
-fn register(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does last.
+fn register(socket: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd`, holding one
+    // of its owners, does not let happen before it has gone itself.
     Ok(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?)
 }
 

@@ -17,8 +17,9 @@ use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::counters::Count;
+use crate::running::Running;
 use crate::stream::Job;
-use crate::worker::Worker;
+use crate::worker::{Adoption, Worker};
 
 /// Where the process stands between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +53,8 @@ pub struct Process {
     invalid: AtomicU64,
     /// The way of jobs to each worker, once they have started.
     desks: OnceLock<Box<[mpsc::Sender<Job>]>>,
+    /// The way of configurations to each worker.
+    adopters: OnceLock<Box<[mpsc::Sender<Adoption>]>>,
     idle: Mutex<IdleSample>,
     sent: Mutex<SentSample>,
     phase: watch::Sender<Phase>,
@@ -123,6 +126,7 @@ impl Process {
             boot: OnceLock::new(),
             invalid: AtomicU64::new(0),
             desks: OnceLock::new(),
+            adopters: OnceLock::new(),
             idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
             sent: Mutex::new(SentSample { at: Instant::now(), bytes: 0, per_second: 0 }),
             phase: watch::Sender::new(Phase::Serving),
@@ -156,10 +160,26 @@ impl Process {
         self.invalid.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Says how workers get jobs.
-    pub(crate) fn set_desks(&self, desks: Vec<mpsc::Sender<Job>>) {
+    /// Says how workers get jobs and configurations.
+    pub(crate) fn set_desks(&self, desks: Vec<mpsc::Sender<Job>>, adopters: Vec<mpsc::Sender<Adoption>>) {
         // Workers start once; others that were started over would have the same process and no session of it.
         let _ = self.desks.set(desks.into());
+        let _ = self.adopters.set(adopters.into());
+    }
+
+    /// Gives every worker another configuration to serve and waits until all of them do.
+    pub async fn adopt(&self, running: &Arc<Running>) {
+        let mut adopted = Vec::new();
+        for adopter in self.adopters.get().into_iter().flatten() {
+            let (done, answer) = oneshot::channel();
+            if adopter.send(Adoption { running: running.clone(), _done: done }).await.is_ok() {
+                adopted.push(answer);
+            }
+        }
+        for answer in adopted {
+            // It is never sent to: it closes.
+            let _ = answer.await;
+        }
     }
 
     /// Has a worker do something and waits for what it gives; `None` if the worker does not run.
@@ -363,6 +383,12 @@ impl Limit {
         let max = self.max.load(Ordering::SeqCst);
         let free = |current: u32| (current < max).then_some(current + 1);
         self.current.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
+    }
+
+    /// Takes a slot, whatever the limit: somebody who has one elsewhere moves here.
+    pub fn force(&self) {
+        self.current.fetch_add(1, Ordering::SeqCst);
+        self.used();
     }
 
     /// The slot taken last serves somebody: the peak counts it. One taken only to look for work never does.

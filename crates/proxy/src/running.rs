@@ -1,17 +1,18 @@
 //! The running objects of one configuration: an immutable snapshot, shared by every worker.
 //!
-//! A reload builds a new [`Running`] beside the old one and swaps it. What must outlive a snapshot (counters, queues,
-//! health, run-time changes) hangs off `shared` fields and is handed over by proxy and server name.
+//! A reload builds a new [`Running`] beside the old one ([`build_after`]) and swaps it ([`reload`](crate::reload)). What
+//! must outlive a snapshot (counters, queues, health, run-time changes) hangs off `shared` fields and is handed over by
+//! proxy and server name.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{self, BackendName, ProxyId, ProxyKind};
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
-use crate::listener::FrontendShared;
+use crate::listener::{FrontendShared, Gate, Listener};
 use crate::log::{Logger, ProxyLog};
 use crate::lua::LuaStates;
 use crate::process::Process;
@@ -45,6 +46,27 @@ pub struct Running {
     pub directory: Arc<Directory>,
     /// Each worker's idle server connections, by worker.
     pub idle: Box<[Arc<IdleConnections>]>,
+    /// Its number: one more than that of the snapshot before.
+    pub generation: u64,
+    listeners: OnceLock<Vec<Arc<Listener>>>,
+}
+
+impl Running {
+    /// What the frontends listen on, once workers serve this snapshot.
+    pub fn listeners(&self) -> &[Arc<Listener>] {
+        self.listeners.get().map_or(&[], |listeners| listeners)
+    }
+
+    /// Says what is listened on, once.
+    pub(crate) fn set_listeners(&self, listeners: Vec<Arc<Listener>>) {
+        let set = self.listeners.set(listeners);
+        debug_assert!(set.is_ok(), "a snapshot is served once");
+    }
+
+    /// The proxy of this name and kind.
+    pub fn proxy(&self, name: &str, kind: ProxyKind) -> Option<&Arc<ProxyRun>> {
+        self.proxies.iter().find(|proxy| *proxy.config.name == *name && proxy.config.kind == kind)
+    }
 }
 
 /// What [`build`] needs besides the configuration.
@@ -61,17 +83,32 @@ pub struct Parts {
 
 /// Builds the running objects of a configuration, or says which rules can't run. It opens nothing and starts nothing.
 pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<CompileError>> {
+    build_after(config, parts, None)
+}
+
+/// The same for a configuration that takes over from `before`: what is counted and changes at run time is the same
+/// object in both, found by the names of proxies and servers. Nothing of `before` is changed.
+pub fn build_after(
+    config: Arc<Config>,
+    parts: Parts,
+    before: Option<&Running>,
+) -> Result<Arc<Running>, Vec<CompileError>> {
     if let Some(lua) = &parts.lua {
         lua.attach(parts.engines.clone());
     }
     let workers = parts.process.workers.len();
     let limit = parts.process.sessions.max();
-    let sides = (0..)
-        .zip(&config.proxies)
-        .map(|(index, proxy)| Arc::new(Sides::new(proxy, workers, fullconn(&config, ProxyId(index), limit))));
+    let sides = (0..).zip(&config.proxies).map(|(index, proxy)| {
+        let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
+        Arc::new(Sides::new(proxy, workers, fullconn(&config, ProxyId(index), limit), known.map(|known| &**known)))
+    });
     let sides = sides.collect();
     let tables = config.proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());
-    let tables = tables.map(|table| Arc::new(Table::new(table))).collect();
+    let table = |table: &model::StickTable| {
+        let known = before.and_then(|before| before.directory.table(&table.name));
+        known.filter(|known| known.holds(table)).cloned().unwrap_or_else(|| Arc::new(Table::new(table)))
+    };
+    let tables = tables.map(table).collect();
     let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides, tables });
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
@@ -108,7 +145,12 @@ pub fn build(config: Arc<Config>, parts: Parts) -> Result<Arc<Running>, Vec<Comp
         process: parts.process,
         commands: Registry::default(),
         directory,
-        idle: (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
+        idle: match before {
+            Some(before) => before.idle.clone(),
+            None => (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
+        },
+        generation: before.map_or(0, |before| before.generation + 1),
+        listeners: OnceLock::new(),
     });
     if let Some(lua) = &running.lua {
         lua.publish(&running);
@@ -179,9 +221,14 @@ pub struct Sides {
 }
 
 impl Sides {
-    fn new(config: &model::Proxy, workers: usize, fullconn: u32) -> Sides {
-        let (backend, servers) = build_backend(config, workers, fullconn);
-        let frontend = Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate));
+    fn new(config: &model::Proxy, workers: usize, fullconn: u32, before: Option<&ProxyRun>) -> Sides {
+        let backend_before = before.map(|before| (&*before.config, &before.backend));
+        let (backend, servers) = build_backend(config, workers, fullconn, backend_before);
+        let frontend = match before {
+            // A frontend that was shut for good has no sockets left: the file opens it again.
+            Some(before) if before.frontend.gate() != Gate::Shut => before.frontend.clone(),
+            _ => Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate)),
+        };
         Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
     }
 

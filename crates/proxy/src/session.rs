@@ -119,9 +119,23 @@ impl Session {
         self.slots.listener()
     }
 
-    /// The process is stopping, so this connection should carry no further request.
+    /// The process is stopping, or nothing listens to the address any more: this connection should carry no further
+    /// request.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.worker().phase() != Phase::Serving
+        self.worker().phase() != Phase::Serving || self.listener().is_removed()
+    }
+
+    /// Between two requests: goes on under the newest configuration, unless that has no such listener any more.
+    fn follow(&mut self) {
+        let Some(worker) = self.worker().newer() else { return };
+        let Some(listener) = self.listener().successor(&worker.running) else { return };
+        if listener.proxy.config.mode != Mode::Http {
+            return;
+        }
+        // An empty buffer belongs to nobody.
+        self.place.worker().buffers.reclaim(&mut self.input);
+        self.slots.follow(listener);
+        self.place.follow(worker);
     }
 
     /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
@@ -308,6 +322,9 @@ impl NextRequest {
             }
             if session.ended {
                 return Poll::Ready(Arrival::Gone);
+            }
+            if self.stream.is_none() && session.input.is_empty() {
+                session.follow();
             }
             if session.is_stopping() && session.requests > 0 && session.input.is_empty() {
                 return Poll::Ready(Arrival::Stopping);

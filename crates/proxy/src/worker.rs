@@ -4,24 +4,26 @@
 //! store's listener, demo servers). Nothing of it is shared with another thread except an inbox of accepted
 //! descriptors and the figures in [`Process`](crate::process::Process).
 //!
+//! A configuration that replaces another one gets a [`Worker`] of its own on the same thread: sessions change from the
+//! old to the new between two requests, and the old one goes with the last stream that began under it.
+//!
 //! It leaves when the phase becomes [`Phase::Ended`]; its runtime then drops whatever still runs, and a stream that is
 //! dropped writes its log line as it goes.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_wire::http::Limits;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use crate::listener::{self, Accepted, Bound, Listener};
+use crate::listener::{self, Accepted, Listener};
 use crate::lua::{self, WorkerLua};
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
@@ -57,18 +59,62 @@ pub struct Worker {
     pub limits: Limits,
     pub(crate) streams: FreeList,
     pub(crate) cards: Cards,
+    station: Rc<Station>,
+}
+
+/// What stays of a worker from one configuration to the next.
+struct Station {
     peers: Arc<[mpsc::Sender<Accepted>]>,
     phase: Cell<Phase>,
     sessions: RefCell<Sessions>,
     next_stream: Cell<u64>,
     /// Both clocks at the same moment.
     clocks: Cell<(Instant, SystemTime)>,
+    /// The worker of the configuration that is served now; `None` before the start and after the end.
+    current: RefCell<Option<Rc<Worker>>>,
+    /// Those of configurations before, for as long as a stream goes on under them.
+    elders: RefCell<Vec<Weak<Worker>>>,
+}
+
+/// Another configuration for a worker.
+pub(crate) struct Adoption {
+    pub(crate) running: Arc<Running>,
+    /// Dropped once the worker serves it.
+    pub(crate) _done: oneshot::Sender<()>,
 }
 
 impl Worker {
+    fn new(index: usize, running: Arc<Running>, station: Rc<Station>) -> Rc<Worker> {
+        let tune = &running.config.global.tune;
+        Rc::new(Worker {
+            index,
+            limits: Limits { max_head: tune.bufsize.saturating_sub(tune.maxrewrite), max_fields: tune.http_maxhdr },
+            streams: FreeList::default(),
+            cards: Cards::default(),
+            idle: running.idle[index].clone(),
+            lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
+            buffers: BufferPool::of_worker(tune.bufsize, running.process.clone(), index),
+            running,
+            station,
+        })
+    }
+
     /// The phase as this worker has heard of it.
     pub fn phase(&self) -> Phase {
-        self.phase.get()
+        self.station.phase.get()
+    }
+
+    /// The same worker under the newest configuration, if this one is not it.
+    pub(crate) fn newer(&self) -> Option<Rc<Worker>> {
+        let current = self.station.current.borrow();
+        current.as_ref().filter(|current| current.running.generation > self.running.generation).cloned()
+    }
+
+    /// This worker under every configuration that has streams, the newest first.
+    pub(crate) fn all(self: &Rc<Self>) -> Vec<Rc<Worker>> {
+        let mut all: Vec<Rc<Worker>> = self.station.current.borrow().iter().cloned().collect();
+        all.extend(self.station.elders.borrow().iter().filter_map(Weak::upgrade));
+        all
     }
 
     /// What this worker tells the others.
@@ -79,13 +125,13 @@ impl Worker {
     /// The wall clock at `instant`, which is now or was a while ago. It is read itself once a second and otherwise told
     /// from the monotonic clock, which every request reads anyway.
     pub fn wall_clock(&self, instant: Instant) -> SystemTime {
-        let (known, wall) = self.clocks.get();
+        let (known, wall) = self.station.clocks.get();
         match instant.checked_duration_since(known) {
             None => wall - known.duration_since(instant),
             Some(passed) if passed < WALL_CLOCK_KEPT => wall + passed,
             Some(_) => {
                 let now = (Instant::now(), SystemTime::now());
-                self.clocks.set(now);
+                self.station.clocks.set(now);
                 now.1 - now.0.duration_since(instant)
             }
         }
@@ -93,8 +139,8 @@ impl Worker {
 
     /// A number for a new stream, unique in the process: the worker in the upper 16 bits, a count below.
     pub fn next_stream_id(&self) -> u64 {
-        let count = self.next_stream.get() + 1;
-        self.next_stream.set(count);
+        let count = self.station.next_stream.get() + 1;
+        self.station.next_stream.set(count);
         (self.index as u64) << 48 | count
     }
 
@@ -102,29 +148,45 @@ impl Worker {
     pub(crate) fn start_session(self: &Rc<Self>, mut accepted: Accepted, to: usize) {
         if to != self.index {
             accepted.slots.move_to(to);
-            match self.peers[to].try_send(accepted) {
+            match self.station.peers[to].try_send(accepted) {
                 Ok(()) => return,
                 Err(error) => accepted = error.into_inner(),
             }
             accepted.slots.move_to(self.index);
         }
+        let Some(worker) = self.for_listener(&mut accepted) else { return };
         // A socket that can't be registered can't be served; there is nobody to tell but the client, who sees it closed.
-        if let Ok(session) = Session::new(self, accepted) {
+        if let Ok(session) = Session::new(&worker, accepted) {
             tokio::task::spawn_local(session::run(session));
         }
+    }
+
+    /// The worker under the configuration that a connection was accepted by; where that has gone meanwhile, the
+    /// connection changes to this one. `None` where nothing listens to its address any more.
+    fn for_listener(self: &Rc<Self>, accepted: &mut Accepted) -> Option<Rc<Worker>> {
+        let generation = accepted.slots.listener().generation;
+        if generation == self.running.generation {
+            return Some(self.clone());
+        }
+        if let Some(worker) = self.all().into_iter().find(|worker| worker.running.generation == generation) {
+            return Some(worker);
+        }
+        let successor = accepted.slots.listener().successor(&self.running)?;
+        accepted.slots.follow(successor);
+        Some(self.clone())
     }
 
     /// Wakes every session that waits for a request, to look at the phase.
     fn wake_idle_sessions(&self) {
         // Collected first: a waker may run anything, so the list is not borrowed while they are called.
         let wakers: Vec<Waker> =
-            self.sessions.borrow().entries.iter().filter_map(|entry| entry.waker.clone()).collect();
+            self.station.sessions.borrow().entries.iter().filter_map(|entry| entry.waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Says who is to be woken for a session; tells whether it was ended.
     fn session_waits(&self, place: u32, waker: &Waker) -> bool {
-        let entry = &mut self.sessions.borrow_mut().entries[place as usize];
+        let entry = &mut self.station.sessions.borrow_mut().entries[place as usize];
         if !entry.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             entry.waker = Some(waker.clone());
         }
@@ -133,7 +195,7 @@ impl Worker {
 
     /// Ends a session: its task drops what it does as soon as it runs.
     pub(crate) fn kill_session(&self, place: u32) {
-        let waker = match self.sessions.borrow_mut().entries.get_mut(place as usize) {
+        let waker = match self.station.sessions.borrow_mut().entries.get_mut(place as usize) {
             Some(entry) => {
                 entry.killed = true;
                 entry.waker.clone()
@@ -147,7 +209,7 @@ impl Worker {
 
     /// A place among the sessions that are woken when the process stops.
     pub(crate) fn register_session(self: &Rc<Self>) -> SessionPlace {
-        let mut sessions = self.sessions.borrow_mut();
+        let mut sessions = self.station.sessions.borrow_mut();
         let place = sessions.free.pop().unwrap_or_else(|| {
             sessions.entries.push(SessionEntry::default());
             sessions.entries.len() as u32 - 1
@@ -179,6 +241,11 @@ pub(crate) struct SessionPlace {
 impl SessionPlace {
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         &self.worker
+    }
+
+    /// The session goes on under another configuration.
+    pub(crate) fn follow(&mut self, worker: Rc<Worker>) {
+        self.worker = worker;
     }
 
     /// Says who is to be woken. A task's waker doesn't change, so this costs a comparison after the first time.
@@ -220,7 +287,7 @@ impl SessionWatch {
 
 impl Drop for SessionPlace {
     fn drop(&mut self) {
-        let mut sessions = self.worker.sessions.borrow_mut();
+        let mut sessions = self.worker.station.sessions.borrow_mut();
         let SessionEntry { waker, .. } = std::mem::take(&mut sessions.entries[self.place as usize]);
         sessions.free.push(self.place);
         drop(sessions);
@@ -247,10 +314,10 @@ impl Workers {
 
 /// What one worker thread needs besides the snapshot.
 struct Setup {
-    listeners: Vec<(Arc<Listener>, OwnedFd)>,
     tasks: Vec<WorkerTask>,
     inbox: mpsc::Receiver<Accepted>,
     jobs: mpsc::Receiver<Job>,
+    adoptions: mpsc::Receiver<Adoption>,
     peers: Arc<[mpsc::Sender<Accepted>]>,
 }
 
@@ -259,37 +326,19 @@ struct Setup {
 ///
 /// # Errors
 /// Where a thread or its runtime can't be made; those that were made have ended then.
-pub fn start(running: &Arc<Running>, bound: Vec<Bound>, tasks: Vec<Vec<WorkerTask>>) -> io::Result<Workers> {
+pub fn start(running: &Arc<Running>, bound: Vec<Arc<Listener>>, tasks: Vec<Vec<WorkerTask>>) -> io::Result<Workers> {
     let count = running.process.workers.len();
+    running.set_listeners(bound);
     let (peers, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(INBOX)).unzip();
     let peers: Arc<[_]> = peers.into();
     let (desks, jobs): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(JOBS)).unzip();
-    running.process.set_desks(desks);
+    let (adopters, adoptions): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(1)).unzip();
+    running.process.set_desks(desks, adopters);
     let mut tasks = tasks.into_iter();
-    let mut setups: Vec<Setup> = inboxes
-        .into_iter()
-        .zip(jobs)
-        .map(|(inbox, jobs)| Setup {
-            listeners: Vec::new(),
-            tasks: tasks.next().unwrap_or_default(),
-            inbox,
-            jobs,
-            peers: peers.clone(),
-        })
-        .collect();
-    for Bound { listener, sockets } in bound {
-        if let [shared] = &sockets[..] {
-            for setup in &mut setups[1..] {
-                setup.listeners.push((listener.clone(), shared.try_clone()?));
-            }
-        }
-        for (setup, socket) in setups.iter_mut().zip(sockets) {
-            setup.listeners.push((listener.clone(), socket));
-        }
-    }
     let mut threads = Vec::with_capacity(count);
     let (made, runtimes) = std::sync::mpsc::channel();
-    for (index, setup) in setups.into_iter().enumerate() {
+    for (index, ((inbox, jobs), adoptions)) in inboxes.into_iter().zip(jobs).zip(adoptions).enumerate() {
+        let setup = Setup { tasks: tasks.next().unwrap_or_default(), inbox, jobs, adoptions, peers: peers.clone() };
         let (shared, made) = (running.clone(), made.clone());
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         match thread.spawn(move || run(index, shared, setup, made)) {
@@ -317,63 +366,103 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let _ = made.send(());
     drop(made);
-    let _ = running.process.workers[index].runtime.set(runtime.metrics());
-    let tune = &running.config.global.tune;
-    let worker = Rc::new(Worker {
-        index,
-        limits: Limits { max_head: tune.bufsize.saturating_sub(tune.maxrewrite), max_fields: tune.http_maxhdr },
-        streams: FreeList::default(),
-        cards: Cards::default(),
-        idle: running.idle[index].clone(),
-        lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
-        buffers: BufferPool::of_worker(tune.bufsize, running.process.clone(), index),
-        peers: setup.peers,
-        phase: Cell::new(running.process.phase()),
+    let process = running.process.clone();
+    let _ = process.workers[index].runtime.set(runtime.metrics());
+    let station = Rc::new(Station {
+        peers: setup.peers.clone(),
+        phase: Cell::new(process.phase()),
         sessions: RefCell::default(),
         next_stream: Cell::new(0),
         clocks: Cell::new((Instant::now(), SystemTime::now())),
-        running,
+        current: RefCell::new(None),
+        elders: RefCell::default(),
     });
-    let result = runtime.block_on(serve(&worker, setup.listeners, setup.tasks, setup.inbox, setup.jobs));
+    let worker = Worker::new(index, running, station.clone());
+    let result = runtime.block_on(serve(worker, setup));
     if result.is_err() {
         // The others can't carry on as if nothing had happened: a listener would silently have lost a worker.
-        worker.running.process.stop_now();
+        process.stop_now();
     }
     // Tasks are dropped here, before the worker they belong to.
     drop(runtime);
+    let worker = station.current.take();
+    // The files of unix sockets are looked at once all sockets are closed.
+    worker.iter().flat_map(|worker| worker.running.listeners()).for_each(|listener| listener.close());
     result
 }
 
-async fn serve(
-    worker: &Rc<Worker>,
-    listeners: Vec<(Arc<Listener>, OwnedFd)>,
-    tasks: Vec<WorkerTask>,
-    mut inbox: mpsc::Receiver<Accepted>,
-    mut jobs: mpsc::Receiver<Job>,
-) -> io::Result<()> {
-    lua::start_worker(worker);
-    for task in tasks {
-        tokio::task::spawn_local(task(worker));
+/// The loops that accept for a worker.
+type Accepting = tokio::task::JoinSet<io::Result<()>>;
+
+impl Station {
+    /// Serves a configuration from here on, alone.
+    fn enter(&self, worker: &Rc<Worker>, accepting: &mut Accepting) {
+        *self.current.borrow_mut() = Some(worker.clone());
+        lua::start_worker(worker);
+        for listener in worker.running.listeners() {
+            accepting.spawn_local(listener::accept_loop(worker.clone(), listener.clone()));
+        }
     }
-    let mut accepting = tokio::task::JoinSet::new();
-    for (listener, socket) in listeners {
-        accepting.spawn_local(listener::accept_loop(worker.clone(), listener, socket));
+
+    /// Serves another configuration: sockets that both have go over, sessions follow when they have no request, and
+    /// what is in the middle of something finishes it under the old one.
+    async fn adopt(self: &Rc<Self>, old: Rc<Worker>, running: Arc<Running>, accepting: &mut Accepting) -> Rc<Worker> {
+        accepting.shutdown().await;
+        for listener in old.running.listeners().iter().filter(|listener| listener.successor(&running).is_none()) {
+            if let Some(socket) = listener.socket(old.index) {
+                listener::accept_rest(&old, listener, &socket);
+            }
+        }
+        old.lua.stop();
+        let worker = Worker::new(old.index, running, self.clone());
+        {
+            let mut elders = self.elders.borrow_mut();
+            elders.retain(|elder| elder.strong_count() > 0);
+            elders.push(Rc::downgrade(&old));
+        }
+        self.enter(&worker, accepting);
+        worker.wake_idle_sessions();
+        worker
+    }
+}
+
+async fn serve(worker: Rc<Worker>, setup: Setup) -> io::Result<()> {
+    let Setup { tasks, mut inbox, mut jobs, mut adoptions, .. } = setup;
+    let station = worker.station.clone();
+    let mut accepting = Accepting::new();
+    station.enter(&worker, &mut accepting);
+    for task in tasks {
+        tokio::task::spawn_local(task(&worker));
     }
     let mut phase = worker.running.process.watch();
+    let mut worker = worker;
+    // Accepted by a worker that was faster to serve another configuration.
+    let mut early: Vec<Accepted> = Vec::new();
     loop {
         let now = *phase.borrow_and_update();
-        worker.phase.set(now);
+        station.phase.set(now);
         match now {
             Phase::Serving => {}
             Phase::Stopping => {
                 accepting.shutdown().await;
+                worker.running.listeners().iter().for_each(|listener| listener.close());
                 worker.wake_idle_sessions();
             }
             Phase::Ended => return Ok(()),
         }
         tokio::select! {
-            Some(accepted) = inbox.recv() => worker.start_session(accepted, worker.index),
-            Some(job) = jobs.recv() => job(worker),
+            Some(accepted) = inbox.recv() => {
+                if accepted.slots.listener().generation > worker.running.generation {
+                    early.push(accepted);
+                } else {
+                    worker.start_session(accepted, worker.index);
+                }
+            }
+            Some(job) = jobs.recv() => job(&worker),
+            Some(Adoption { running, _done }) = adoptions.recv() => {
+                worker = station.adopt(worker, running, &mut accepting).await;
+                early.drain(..).for_each(|accepted| worker.start_session(accepted, worker.index));
+            }
             Some(ended) = accepting.join_next() => ended.unwrap_or_else(|error| Err(error.into()))?,
             changed = phase.changed() => {
                 if changed.is_err() {

@@ -10,7 +10,7 @@ use crate::report::Report;
 
 /// What is said of files that are good and that nobody could connect to. HAProxy's words and its exit code, which
 /// deployment scripts tell from an error.
-const NO_LISTENER: &str = "Configuration file has no error but will not start (no listener) => exit(2).";
+pub const NO_LISTENER: &str = "Configuration file has no error but will not start (no listener) => exit(2).";
 
 const VALID: &str = "Configuration file is valid";
 

@@ -1,8 +1,10 @@
 //! The disk, as the configuration sees it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use sluicegate_config::Files;
 
 /// Reads through the file system.
@@ -33,5 +35,32 @@ impl Files for Disk {
         }
         files.sort();
         Ok(files)
+    }
+}
+
+/// The disk, with a memory of what was read, to be handed to a process that can't see it.
+#[derive(Default)]
+pub struct Recorder(Mutex<BTreeMap<PathBuf, Vec<u8>>>);
+
+impl Recorder {
+    /// Everything that was read so far.
+    pub fn take(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        std::mem::take(&mut *self.0.lock()).into_iter().collect()
+    }
+}
+
+impl Files for Recorder {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        // The second reader of a file finds what the first one found.
+        if let Some(known) = self.0.lock().get(path) {
+            return Ok(known.clone());
+        }
+        let bytes = Disk.read(path)?;
+        self.0.lock().insert(path.to_owned(), bytes.clone());
+        Ok(bytes)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        Disk.list(path)
     }
 }

@@ -6,15 +6,15 @@
 use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection};
-use sluicegate_config::{Config, Diagnostics, Draft, Environment, LuaNames, NoLua};
-use sluicegate_pattern::Kind;
+use sluicegate_config::{Config, Diagnostics, Draft, Environment, Files, LuaNames, MemoryFiles, NoLua};
+use sluicegate_pattern::{Kind, PatternFiles};
 use sluicegate_proxy::log::{self, Logger};
-use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates};
+use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates, ReadBody};
 use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::ServerOptions;
 
 use crate::arguments::Service;
-use crate::files::Disk;
+use crate::files::{Disk, Recorder};
 use crate::report::Report;
 use crate::shape::privileges::{self, Privileges};
 
@@ -47,35 +47,82 @@ impl Loaded {
     }
 }
 
+/// From where a configuration is read.
+pub struct Reading {
+    files: Arc<dyn Files + Send + Sync>,
+    /// Other variables than this process's.
+    environment: Option<Vec<(String, String)>>,
+    /// A process that lives takes it over.
+    living: Option<Living>,
+    /// Scripts come through `files`, too.
+    scripts: bool,
+}
+
+/// What a configuration finds in the process that takes it over.
+pub struct Living {
+    /// Its number of workers is what it is.
+    pub workers: usize,
+    /// The map and ACL files that it has.
+    pub patterns: Arc<PatternFiles>,
+}
+
+impl Default for Reading {
+    /// From the disk, for a process that starts.
+    fn default() -> Reading {
+        Reading { files: Arc::new(Disk), environment: None, living: None, scripts: false }
+    }
+}
+
+impl Reading {
+    /// From the disk, for a process that hands over what it reads.
+    pub fn recorded(files: Arc<Recorder>, environment: Vec<(String, String)>) -> Reading {
+        Reading { files, environment: Some(environment), living: None, scripts: false }
+    }
+
+    /// What another process has read and rehearsed.
+    pub fn handed_over(files: MemoryFiles, environment: Vec<(String, String)>, living: Living) -> Reading {
+        Reading { files: Arc::new(files), environment: Some(environment), living: Some(living), scripts: true }
+    }
+}
+
 /// Words and `global`: what decides the shape of the processes, before anything is made that a fork would lose.
 pub struct Begun {
     draft: Draft,
     environment: Environment,
     report: Report,
+    reading: Reading,
 }
 
 /// Reads and types everything; prints every diagnostic. `Err` carries the number of errors.
 pub fn load(service: &Service) -> Result<Loaded, usize> {
-    begin(service)?.finish(service)
+    begin(service, Reading::default())?.finish(service)
 }
 
 /// Reads the files, up to `global`.
-pub fn begin(service: &Service) -> Result<Begun, usize> {
+pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
     let report = Report::new(service);
     if let Some(directory) = &service.directory
+        && reading.living.is_none()
         && let Err(error) = std::env::set_current_dir(directory)
     {
         report.error(&format!("cannot change to directory {}: {error}", directory.display()));
         return Err(1);
     }
-    let mut environment = environment(service);
-    let source = sluicegate_config::read(&Disk, &service.files).map_err(|found| report.diagnostics(&found))?;
+    let mut environment = match &reading.environment {
+        Some(variables) => environment_from(service, variables.iter().cloned()),
+        None => environment(service),
+    };
+    let source =
+        sluicegate_config::read(&*reading.files, &service.files).map_err(|found| report.diagnostics(&found))?;
     if source.files.is_empty() {
         report.error("no configuration file: the directories have none whose name ends in .cfg");
         return Err(1);
     }
     let draft = sluicegate_config::parse(source, &mut environment);
-    Ok(Begun { draft, environment, report })
+    if let Some(living) = &reading.living {
+        draft.patterns().take_over(living.patterns.clone());
+    }
+    Ok(Begun { draft, environment, report, reading })
 }
 
 impl Begun {
@@ -94,8 +141,9 @@ impl Begun {
     /// What the command line sets wins over the file's `global`, and is folded into it here, so that nothing behind
     /// needs to ask both.
     pub fn finish(self, service: &Service) -> Result<Loaded, usize> {
-        let Begun { mut draft, environment, report } = self;
-        let workers = workers(draft.global());
+        let Begun { mut draft, environment, report, reading } = self;
+        let Reading { files: source, living, scripts, .. } = reading;
+        let workers = living.as_ref().map_or_else(|| workers(draft.global()), |living| living.workers);
         let lua_logger = Arc::new(OnceLock::new());
         let lua = if draft.global().lua_loads.is_empty() {
             None
@@ -103,13 +151,19 @@ impl Begun {
             draft.skip_lua();
             None
         } else {
-            export(&environment);
+            // Where there are threads, they may be reading it.
+            if living.is_none() {
+                export(&environment);
+            }
             let sink = lua_sink(draft.global(), lua_logger.clone());
             let files = draft.patterns().clone();
-            let known = files.clone();
+            let (known, disk) = (files.clone(), source.clone());
             let load_map: LoadMap =
-                Arc::new(move |name| sluicegate_config::load_patterns(&Disk, &known, name, Kind::Map));
-            match LuaStates::load(draft.global(), workers, sink, LuaPatterns { files, load_map }) {
+                Arc::new(move |name| sluicegate_config::load_patterns(&*disk, &known, name, Kind::Map));
+            let patterns = LuaPatterns { files, load_map };
+            let read = |path: &std::path::Path| source.read(path);
+            let read: Option<ReadBody<'_>> = if scripts { Some(&read) } else { None };
+            match LuaStates::load_with(draft.global(), workers, sink, patterns, read) {
                 Ok(states) => Some(states),
                 Err(error) => {
                     draft.lua_failed(error.at, error.message);
@@ -126,10 +180,13 @@ impl Begun {
         let global = draft.global().clone();
         let check_rest = |config: &Config, diagnostics: &mut Diagnostics| {
             stores = store_options(&config.stores, diagnostics);
-            privileges = Privileges::resolve(&global, diagnostics);
-            privileges::check_owners(config, diagnostics);
+            // A process that lives has given up what it gives up, and can't look names up any more.
+            if living.is_none() {
+                privileges = Privileges::resolve(&global, diagnostics);
+                privileges::check_owners(config, diagnostics);
+            }
         };
-        let (config, diagnostics) = draft.finish_with(&Disk, names, check_rest);
+        let (config, diagnostics) = draft.finish_with(&*source, names, check_rest);
         // A file's `quiet` silences what was found, too, as in HAProxy.
         let report = report.quieted(service.is_quiet(&global));
         let errors = report.diagnostics(&diagnostics);
@@ -163,6 +220,11 @@ fn cores() -> usize {
 pub fn environment(service: &Service) -> Environment {
     let texts =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    environment_from(service, texts)
+}
+
+/// The same, where the process's variables are these.
+fn environment_from(service: &Service, texts: impl Iterator<Item = (String, String)>) -> Environment {
     let mut environment: Environment = texts.collect();
     environment.set_localpeer(&service.localpeer.clone().unwrap_or_else(node_name), service.localpeer.is_some());
     environment.remove("HAPROXY_CLI");

@@ -9,14 +9,17 @@ mod check;
 mod demo;
 mod descriptors;
 mod files;
+mod handover;
 mod haproxy;
 mod hints;
 mod load;
 mod memory;
+mod posts;
 mod report;
 mod serve;
 mod shape;
 mod signals;
+mod stores;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,6 +61,7 @@ fn own(words: std::env::ArgsOs) -> ExitCode {
         }
         Command::Check(service) => check::check(&service),
         Command::Run(service) => serve::run(&service),
+        Command::Reload(pid) => handover::errand::reload(pid),
         Command::Store(words) => alone::main(arguments::NAME, words.into_iter()),
         Command::Origin { listen } => demo::origin(&listen),
         Command::Bench(words) => sluicegate_bench::load::command(words),

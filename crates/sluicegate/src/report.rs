@@ -9,6 +9,7 @@
 //!
 //! Standard output carries the verdict of `-c` alone.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluicegate_config::{Diagnostic, Diagnostics, Severity};
@@ -122,7 +123,22 @@ fn line(label: &str, part: Option<&str>, message: &str) {
     whole(&format!("{label:<10} ({}) : {part}{message}\n", std::process::id()));
 }
 
+std::thread_local! {
+    /// What this thread says is kept here instead of printed.
+    static KEPT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Does something on this thread whose findings are not to be printed; gives them with its result.
+pub fn kept<T>(work: impl FnOnce() -> T) -> (T, String) {
+    KEPT.set(Some(String::new()));
+    let result = work();
+    (result, KEPT.take().unwrap_or_default())
+}
+
 /// Writes in one piece, so that the lines of a master, its worker and its logs don't run into each other.
 fn whole(text: &str) {
-    eprint!("{text}");
+    let printed = KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.push_str(text)).is_none());
+    if printed {
+        eprint!("{text}");
+    }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | TERM, INT | ends at once |
 //! | USR1 | a soft stop: what was begun is finished, for as long as `hard-stop-after` allows |
-//! | USR2 | says that a reload is not available yet |
+//! | USR2 | nothing, as in HAProxy: a master reloads, a process on its own is reloaded by a command |
 //! | HUP | writes how every server and proxy is to stderr and to the proxies' logs |
 //! | QUIT | writes the process's figures to stderr |
 //! | TTOU, TTIN | frontends stop listening, and listen again |
@@ -18,16 +18,13 @@ use std::future::pending;
 use std::io;
 
 use sluicegate_proxy::log::Severity;
+use sluicegate_proxy::reload::Current;
 use sluicegate_proxy::running::Running;
 use sluicegate_proxy::stats::status_lines::{self, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use crate::report::Report;
-
-/// What a reload is answered with until there is one.
-pub const NO_RELOAD: &str = "a reload is not available yet: the process goes on with the configuration it has; restart \
-                             it for another";
 
 /// Signals whose default action would end or stop the process.
 const HELD: [i32; 6] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP, libc::SIGQUIT, libc::SIGTTOU, libc::SIGTTIN];
@@ -65,6 +62,12 @@ pub fn hold_ending() {
 /// The opposite.
 pub fn release_ending() {
     mask(libc::SIG_UNBLOCK, &ENDING);
+}
+
+/// Sends one to a process; one that has gone hears nothing.
+pub fn send(pid: u32, signal: i32) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::kill(pid.cast_signed(), signal) };
 }
 
 /// The signals that a process answers, caught from the moment this is made.
@@ -114,9 +117,7 @@ impl Signals {
 
     /// Acts on signals until the process is to end at once: by a signal, whose number this gives, or because a soft
     /// stop took longer than `hard-stop-after`.
-    pub async fn act(&mut self, running: &Running, report: Report) -> Option<i32> {
-        let process = &running.process;
-        let hard_stop_after = running.config.global.hard_stop_after;
+    pub async fn act(&mut self, current: &Current, report: Report) -> Option<i32> {
         let mut deadline = None;
         let mut stopping = false;
         loop {
@@ -133,16 +134,19 @@ impl Signals {
                     return None;
                 }
             };
+            let running = &*current.running();
+            let process = &running.process;
             match signal {
                 // A repeated signal prolongs nothing.
                 libc::SIGUSR1 if !stopping => {
                     stopping = true;
                     tell(report, running, Severity::Warning, status_lines::stopped(running));
                     process.begin_soft_stop();
+                    let hard_stop_after = running.config.global.hard_stop_after;
                     deadline = hard_stop_after.and_then(|limit| Instant::now().checked_add(limit));
                 }
                 libc::SIGUSR1 => {}
-                libc::SIGUSR2 => report.warning(&format!("SIGUSR2: {NO_RELOAD}")),
+                libc::SIGUSR2 => {}
                 libc::SIGHUP => {
                     report.warning("SIGHUP received, dumping servers states.");
                     tell(report, running, Severity::Notice, status_lines::states(running));

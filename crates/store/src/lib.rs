@@ -199,6 +199,12 @@ impl Store {
         self.0.keyspace.databases()
     }
 
+    /// Keys of all databases.
+    pub fn keys(&self) -> u64 {
+        let pass = self.0.gate.enter();
+        (0..self.databases()).filter_map(|db| self.0.keyspace.db(&pass, db)).map(|db| db.keys()).sum()
+    }
+
     /// The store's clock.
     pub fn clock(&self) -> &Clock {
         &self.0.clock

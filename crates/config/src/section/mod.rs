@@ -335,6 +335,7 @@ impl Draft {
             origins: store::origins(&sections, &mut diagnostics),
             patterns,
         };
+        config.patterns.complete();
         config.patterns.all().iter().for_each(|file| file.loaded());
         check::check(&mut config, &defaults, &mut diagnostics);
         check_rest(&config, &mut diagnostics);

@@ -25,6 +25,7 @@ mod index;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -127,6 +128,8 @@ impl Hit<'_> {
 pub struct PatternFile {
     name: Arc<str>,
     kind: Kind,
+    /// What the bytes were that it was read from, as a number: the same bytes give the same.
+    origin: u64,
     state: RwLock<State>,
 }
 
@@ -145,6 +148,11 @@ impl PatternFile {
     /// Reads a file's bytes. Lines that are empty or begin with `#` are skipped; blanks around keys and values too.
     pub fn parse(name: &str, kind: Kind, bytes: &[u8]) -> Result<PatternFile, LoadError> {
         let name: Arc<str> = name.into();
+        let origin = {
+            let mut hasher = DefaultHasher::new();
+            bytes.hash(&mut hasher);
+            hasher.finish()
+        };
         let mut state = State::default();
         let lines = memchr::memchr_iter(b'\n', bytes).count() + 1;
         if bytes.len() > TEXT_LIMIT || lines > ENTRIES_LIMIT {
@@ -158,7 +166,7 @@ impl PatternFile {
                 state.lines.push(number);
             }
         }
-        Ok(PatternFile { name, kind, state: RwLock::new(state) })
+        Ok(PatternFile { name, kind, origin, state: RwLock::new(state) })
     }
 
     /// The file's name as the configuration gives it.
@@ -504,9 +512,22 @@ pub struct PatternFiles(RwLock<Files>);
 struct Files {
     all: Vec<Arc<PatternFile>>,
     names: BTreeMap<Arc<str>, usize>,
+    /// Those of the configuration before, while another one is read.
+    before: Option<Arc<PatternFiles>>,
 }
 
 impl PatternFiles {
+    /// While these are read, a file whose bytes are those that `before` read is taken over as it is there now, with
+    /// what was changed at run time.
+    pub fn take_over(&self, before: Arc<PatternFiles>) {
+        self.0.write().before = Some(before);
+    }
+
+    /// All are read: nothing is taken over from here on.
+    pub fn complete(&self) {
+        self.0.write().before = None;
+    }
+
     /// The file of a name.
     pub fn get(&self, name: &str) -> Option<Arc<PatternFile>> {
         let files = self.0.read();
@@ -518,7 +539,9 @@ impl PatternFiles {
         let files = &mut *self.0.write();
         let at = *files.names.entry(file.name.clone()).or_insert(files.all.len());
         if at == files.all.len() {
-            files.all.push(Arc::new(file));
+            let known = files.before.as_ref().and_then(|before| before.get(&file.name));
+            let known = known.filter(|known| (known.kind, known.origin) == (file.kind, file.origin));
+            files.all.push(known.unwrap_or_else(|| Arc::new(file)));
         }
         files.all[at].clone()
     }

@@ -29,7 +29,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::running::Running;
+use crate::reload::Current;
 
 /// Connections at once where the file has no `stats maxconn`.
 pub const CONNECTIONS_MAX: usize = 10;
@@ -39,10 +39,10 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening stats socket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Socket {
     /// Bound and listening, TCP or unix.
-    pub listener: OwnedFd,
+    pub listener: Arc<OwnedFd>,
     /// What its clients may do.
     pub level: StatsLevel,
 }
@@ -59,8 +59,9 @@ enum Listener {
 }
 
 impl Listener {
-    fn new(socket: OwnedFd) -> io::Result<Listener> {
-        let raw = socket2::Socket::from(socket);
+    /// A listener of its own on a socket that others may listen on later.
+    fn new(socket: &Arc<OwnedFd>) -> io::Result<Listener> {
+        let raw = socket2::Socket::from(socket.try_clone()?);
         raw.set_nonblocking(true)?;
         if raw.local_addr()?.is_unix() {
             Ok(Listener::Unix(UnixListener::from_std(OwnedFd::from(raw).into())?))
@@ -126,16 +127,81 @@ impl Serving {
     }
 }
 
-/// Serves all stats sockets for as long as the future lives. Runs on the control thread's runtime.
-pub async fn serve(sockets: Vec<Socket>, running: Arc<Running>) -> io::Result<()> {
-    let global = &running.config.global;
-    let serving = Serving {
-        timeout: global.stats_timeout.unwrap_or(TIMEOUT),
-        started: running.process.started,
-        name: "",
-        connections: global.stats_maxconn.unwrap_or(CONNECTIONS_MAX),
+/// Serves the stats sockets of what is served for as long as the future lives. Runs on the control thread's runtime.
+///
+/// A configuration that takes over keeps the sockets that it has, too, and every connection: each command is answered
+/// by what is served at that moment.
+pub async fn serve(current: Arc<Current>) -> io::Result<()> {
+    let mut changes = current.watch_stats();
+    let mut serving: Vec<(Socket, JoinSet<()>)> = Vec::new();
+    let mut limit = Arc::new(Semaphore::new(0));
+    let mut connections_max = 0;
+    let connections = Connections::default();
+    loop {
+        let sockets = changes.borrow_and_update().clone();
+        let running = current.running();
+        let global = &running.config.global;
+        let settings = Serving {
+            timeout: global.stats_timeout.unwrap_or(TIMEOUT),
+            started: running.process.started,
+            name: "",
+            connections: global.stats_maxconn.unwrap_or(CONNECTIONS_MAX),
+        };
+        if settings.connections != connections_max {
+            connections_max = settings.connections;
+            limit = Arc::new(Semaphore::new(connections_max));
+        }
+        // Another level or timeout holds for those who connect from here on.
+        for (_, mut accepting) in serving.drain(..) {
+            accepting.shutdown().await;
+        }
+        for socket in sockets {
+            let mut accepting = JoinSet::new();
+            let listener = Listener::new(&socket.listener)?;
+            accepting.spawn(accept(
+                listener,
+                socket.level,
+                settings,
+                current.clone(),
+                limit.clone(),
+                connections.clone(),
+            ));
+            serving.push((socket, accepting));
+        }
+        if changes.changed().await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// The conversations of all sockets: they outlive the socket that accepted them, and end with the last owner of this.
+type Connections = Arc<parking_lot::Mutex<JoinSet<()>>>;
+
+impl protocol::Commands for Current {
+    fn run<'a>(
+        &'a self,
+        request: protocol::Request,
+        session: &'a mut protocol::Session,
+        out: &'a mut protocol::Output,
+    ) -> protocol::Answer<'a> {
+        let running = self.running();
+        Box::pin(async move { running.run(request, session, out).await })
+    }
+}
+
+/// Answers one client that came another way than by a stats socket: over a connection that the master made. One line is
+/// answered, as a stats socket answers it.
+pub async fn serve_one(current: Arc<Current>, stream: std::os::unix::net::UnixStream, level: StatsLevel) {
+    let begin = || -> io::Result<UnixStream> {
+        stream.set_nonblocking(true)?;
+        UnixStream::from_std(stream)
     };
-    serve_commands(sockets, serving, Arc::new(running)).await
+    let Ok(stream) = begin() else { return };
+    let running = current.running();
+    let timeout = running.config.global.stats_timeout.unwrap_or(TIMEOUT);
+    let mut session = protocol::Session::new(level, timeout, running.process.started);
+    drop(running);
+    let _ = protocol::converse(stream, &mut session, &*current).await;
 }
 
 /// Serves sockets whose commands `commands` answers, for as long as the future lives.
@@ -146,35 +212,42 @@ where
     let limit = Arc::new(Semaphore::new(serving.connections));
     let mut listeners = JoinSet::new();
     for Socket { listener, level } in sockets {
-        listeners.spawn(accept(Listener::new(listener)?, level, serving, commands.clone(), limit.clone()));
+        let connections = Connections::default();
+        let listener = Listener::new(&listener)?;
+        listeners.spawn(accept(listener, level, serving, commands.clone(), limit.clone(), connections));
     }
     while listeners.join_next().await.is_some() {}
     // Without sockets there is nobody to serve, which is no reason to end.
     std::future::pending().await
 }
 
-async fn accept<C>(listener: Listener, level: StatsLevel, serving: Serving, commands: Arc<C>, limit: Arc<Semaphore>)
-where
+async fn accept<C>(
+    listener: Listener,
+    level: StatsLevel,
+    serving: Serving,
+    commands: Arc<C>,
+    limit: Arc<Semaphore>,
+    connections: Connections,
+) where
     C: protocol::Commands + 'static,
 {
-    let mut connections = JoinSet::new();
     loop {
         // The place is taken before the connection, so what exceeds the limit waits in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok(stream) => {
                 let commands = commands.clone();
-                connections.spawn(async move {
+                connections.lock().spawn(async move {
                     // A client that goes away in the middle of an answer needs no report.
                     let mut session = protocol::Session::new(level, serving.timeout, serving.started);
-                    session.name = serving.name;
+                    session.name = serving.name.to_owned();
                     let _ = protocol::converse(stream, &mut session, &*commands).await;
                     drop(place);
                 });
             }
             Err(_) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
         }
-        while connections.try_join_next().is_some() {}
+        while connections.lock().try_join_next().is_some() {}
     }
 }
 
@@ -183,7 +256,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::running::{Parts, build};
+    use crate::running::{Parts, Running, build};
 
     fn running() -> Arc<Running> {
         let config = sluicegate_config::Config {

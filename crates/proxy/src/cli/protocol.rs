@@ -58,7 +58,9 @@ pub struct Session {
     /// The start that `prompt timed` counts from.
     pub started: Instant,
     /// What stands before the prompt's `> `: the master says who answers.
-    pub name: &'static str,
+    pub name: String,
+    /// The last command changed the session alone: no empty line stands for its answer.
+    pub unanswered: bool,
 }
 
 impl Session {
@@ -73,7 +75,8 @@ impl Session {
             expert: false,
             quit: false,
             started,
-            name: "",
+            name: String::new(),
+            unanswered: false,
         }
     }
 
@@ -208,7 +211,9 @@ where
                 return out.end().await;
             }
             out.set_timeout(session.timeout);
-            out.push("\n");
+            if !std::mem::take(&mut session.unanswered) {
+                out.push("\n");
+            }
             out.push(session.prompt());
             out.drain().await?;
         }

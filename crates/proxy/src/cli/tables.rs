@@ -133,7 +133,7 @@ fn table<'c>(call: &'c mut Call<'_>) -> Option<(std::sync::Arc<Table>, Vec<&'c s
 
 fn head(table: &Table, out: &mut Vec<u8>) {
     table.expire();
-    let (name, kind, size, used) = (&table.name, table.key.name(), table.size, table.len());
+    let (name, kind, size, used) = (&table.name, table.key.name(), table.size(), table.len());
     out.extend_from_slice(format!("# table: {name}, type: {kind}, size:{size}, used:{used}\n").as_bytes());
 }
 

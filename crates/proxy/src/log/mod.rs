@@ -92,6 +92,8 @@ struct Sink {
     wake: Notify,
     /// The writer holds lines that it has not written yet.
     writing: AtomicBool,
+    /// It has a writer.
+    served: AtomicBool,
 }
 
 /// How many lines a `log` line with `sample` has seen since its sample began.
@@ -104,9 +106,10 @@ struct Sampler {
 
 #[derive(Debug)]
 struct Inner {
-    sinks: Vec<Sink>,
+    /// Loggers of successive configurations share those that both name.
+    sinks: Vec<Arc<Sink>>,
     samplers: Vec<Sampler>,
-    dropped: AtomicU64,
+    dropped: Arc<AtomicU64>,
     identity: Identity,
 }
 
@@ -119,7 +122,7 @@ pub struct Logger {
 impl Default for Logger {
     /// A logger without destinations.
     fn default() -> Logger {
-        Logger::to([], Identity::default())
+        Logger::to([], Identity::default(), None)
     }
 }
 
@@ -132,31 +135,50 @@ impl Logger {
     /// A logger for every destination that `config` names, and for stderr, where scripts log without one. `identity` is
     /// what headers say of this process.
     pub fn new(config: &Config, identity: Identity) -> Logger {
+        Logger::after(config, identity, None)
+    }
+
+    /// The same for a configuration that takes over from one that logs to `before`: destinations that both have stay
+    /// open, with the lines that wait there.
+    pub fn after(config: &Config, identity: Identity, before: Option<&Logger>) -> Logger {
         let proxies = config.proxies.iter().flat_map(|proxy| &proxy.log);
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
         let stderr = LogTarget::raw(LogAddress::Stderr);
-        Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), identity)
+        Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), identity, before)
     }
 
-    fn to<'a>(targets: impl IntoIterator<Item = &'a LogTarget>, identity: Identity) -> Logger {
-        let mut sinks: Vec<Sink> = Vec::new();
+    /// What a writer needs to say that its destination fails: stderr alone, so that it keeps no other destination.
+    fn voice(&self) -> Logger {
+        let sinks = self.inner.sinks.iter().filter(|sink| sink.to == LogAddress::Stderr).cloned().collect();
+        let Inner { dropped, identity, .. } = &*self.inner;
+        let (dropped, identity) = (dropped.clone(), identity.clone());
+        Logger { inner: Arc::new(Inner { sinks, samplers: Vec::new(), dropped, identity }) }
+    }
+
+    fn to<'a>(targets: impl IntoIterator<Item = &'a LogTarget>, identity: Identity, before: Option<&Logger>) -> Logger {
+        let mut sinks: Vec<Arc<Sink>> = Vec::new();
+        let known = |to: &LogAddress| before?.inner.sinks.iter().find(|sink| sink.to == *to).cloned();
         let mut samplers: Vec<Sampler> = Vec::new();
         for target in targets {
             if target.sample.is_some() && !samplers.iter().any(|sampler| sampler.at == target.at) {
                 samplers.push(Sampler { at: target.at.clone(), seen: AtomicU32::new(0) });
             }
             if !sinks.iter().any(|sink| sink.to == target.to) {
-                sinks.push(Sink {
-                    to: target.to.clone(),
-                    peer: Peer::of(&target.to),
-                    pending: Mutex::default(),
-                    sleeping: AtomicBool::new(false),
-                    wake: Notify::new(),
-                    writing: AtomicBool::new(false),
-                });
+                sinks.push(known(&target.to).unwrap_or_else(|| {
+                    Arc::new(Sink {
+                        to: target.to.clone(),
+                        peer: Peer::of(&target.to),
+                        pending: Mutex::default(),
+                        sleeping: AtomicBool::new(false),
+                        wake: Notify::new(),
+                        writing: AtomicBool::new(false),
+                        served: AtomicBool::new(false),
+                    })
+                }));
             }
         }
-        Logger { inner: Arc::new(Inner { sinks, samplers, dropped: AtomicU64::new(0), identity }) }
+        let dropped = before.map(|before| before.inner.dropped.clone()).unwrap_or_default();
+        Logger { inner: Arc::new(Inner { sinks, samplers, dropped, identity }) }
     }
 
     /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process gives up its
@@ -165,7 +187,9 @@ impl Logger {
     ///
     /// `Err`: names that mean nothing, which a start can't go on with. `Ok`: warnings, of sockets that nobody reads.
     pub fn open(&self, chroot: Option<&Path>) -> Result<Vec<String>, Vec<String>> {
-        datagram::open(self.inner.sinks.iter().filter_map(|sink| sink.peer.as_ref()), chroot)
+        // Those that a writer has are open already.
+        let fresh = self.inner.sinks.iter().filter(|sink| !sink.served.load(Ordering::Relaxed));
+        datagram::open(fresh.filter_map(|sink| sink.peer.as_ref()), chroot)
     }
 
     /// Queues one line, given without its end, for every target that takes this severity.
@@ -335,7 +359,7 @@ mod tests {
     #[test]
     fn lines_are_filtered_cut_and_dropped_when_full() {
         let targets = [target(LogAddress::Stdout, 8), target(LogAddress::Stderr, 8)];
-        let logger = Logger::to(&targets, Identity::default());
+        let logger = Logger::to(&targets, Identity::default(), None);
         logger.send(&targets, Severity::Info, b"too detailed");
         assert!(logger.is_empty());
         logger.send(&targets, Severity::Notice, b"0123456789");
@@ -353,7 +377,7 @@ mod tests {
         let sample = LogSample { ranges: vec![(1, 1), (3, 4)], size: 5 };
         let one = LogTarget { sample: Some(sample), ..target(LogAddress::Stdout, 80) };
         let copy = LogTarget { tag: Some("other".into()), ..one.clone() };
-        let logger = Logger::to([&one, &copy], Identity::default());
+        let logger = Logger::to([&one, &copy], Identity::default(), None);
         for number in 1..=12 {
             let target = if number % 2 == 0 { &copy } else { &one };
             logger.send(std::slice::from_ref(target), Severity::Alert, number.to_string().as_bytes());

@@ -10,6 +10,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,9 @@ const GATHER: Duration = Duration::from_millis(2);
 
 /// How long one destination's failures are kept to the counter after stderr was told of one.
 const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// How often a writer without work looks whether somebody may still have some for it.
+const LEFT_EVERY: Duration = Duration::from_secs(2);
 
 /// What a pipe with room takes without blocking: Linux's PIPE_BUF.
 const PIECE: usize = 4096;
@@ -101,20 +105,21 @@ impl Output {
     }
 }
 
-/// Writes what is logged for as long as the future lives. Runs on the control thread's runtime.
+/// Writes what is logged for as long as somebody else has the logger or another one with the same destination. Runs on
+/// the control thread's runtime.
 pub async fn write_logs(logger: Logger) {
     // The process may have been forked since it was last asked.
     header::refresh_pid();
     let mut tasks = JoinSet::new();
-    for place in 0..logger.inner.sinks.len() {
-        tasks.spawn(write_sink(logger.clone(), place));
+    for sink in logger.inner.sinks.iter().filter(|sink| !sink.served.swap(true, Ordering::Relaxed)) {
+        tasks.spawn(write_sink(logger.voice(), sink.clone()));
     }
+    drop(logger);
     while tasks.join_next().await.is_some() {}
 }
 
-async fn write_sink(logger: Logger, place: usize) {
+async fn write_sink(logger: Logger, sink: Arc<Sink>) {
     let inner = &logger.inner;
-    let sink = &inner.sinks[place];
     let mut output = match &sink.peer {
         Some(peer) => Destination::Datagrams(Datagrams::new(peer)),
         None => open(&sink.to).map_or(Destination::Missing, Destination::Stream),
@@ -122,7 +127,10 @@ async fn write_sink(logger: Logger, place: usize) {
     let mut lines = Lines::default();
     let mut said: Option<Instant> = None;
     loop {
-        take(sink, &mut lines).await;
+        if !take(&sink, &mut lines).await {
+            sink.served.store(false, Ordering::Relaxed);
+            return;
+        }
         let all = lines.ends.len();
         let result = match &mut output {
             Destination::Stream(output) => output.write_all(&lines.bytes).await.map_err(|error| (all, error)),
@@ -151,20 +159,23 @@ enum Destination<'a> {
     Missing,
 }
 
-/// Waits for lines and swaps them out.
-async fn take(sink: &Sink, lines: &mut Lines) {
+/// Waits for lines and swaps them out; `false` once nobody is left who could write any.
+async fn take(sink: &Arc<Sink>, lines: &mut Lines) -> bool {
     loop {
         {
             let mut pending = sink.pending.lock();
             if !pending.ends.is_empty() {
                 std::mem::swap(&mut *pending, lines);
                 sink.writing.store(true, Ordering::Relaxed);
-                return;
+                return true;
             }
             // Under the lock, so that whoever appends next sees it.
             sink.sleeping.store(true, Ordering::Relaxed);
         }
-        sink.wake.notified().await;
+        // The writer itself is one owner.
+        if tokio::time::timeout(LEFT_EVERY, sink.wake.notified()).await.is_err() && Arc::strong_count(sink) == 1 {
+            return false;
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub use run::{
     try_run_sample,
 };
 pub use sample::LuaCall;
-pub use states::{BoundAction, BoundService, LuaStates};
+pub use states::{BoundAction, BoundService, LuaStates, ReadBody};
 pub use txn::StreamLua;
 
 /// Where an action runs.

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
 use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, continuation, function, push_bytes};
+use tokio::task::{AbortHandle, JoinHandle};
 
 pub use service::Service;
 use task::run_task;
@@ -59,6 +60,9 @@ struct Inner {
     waker: RefCell<Option<Waker>>,
     detached: Cell<usize>,
     detached_time: Cell<Duration>,
+    /// What goes on for as long as this configuration is served.
+    kept: RefCell<Vec<AbortHandle>>,
+    stopped: Cell<bool>,
 }
 
 /// Counts a detached script out, however its task ends.
@@ -88,6 +92,8 @@ impl WorkerLua {
             waker: RefCell::default(),
             detached: Cell::new(0),
             detached_time: Cell::new(DETACHED_TIME),
+            kept: RefCell::default(),
+            stopped: Cell::new(false),
         };
         let inner = Rc::new(inner);
         HERE.with(|here| *here.borrow_mut() = Rc::downgrade(&inner));
@@ -109,7 +115,7 @@ impl WorkerLua {
 
 impl Inner {
     fn enqueue(&self, script: Script) {
-        if self.detached.get() >= DETACHED_MAX {
+        if self.detached.get() >= DETACHED_MAX || self.stopped.get() {
             return; // Dropping it gives the coroutine up.
         }
         self.detached.set(self.detached.get() + 1);
@@ -125,9 +131,21 @@ impl Inner {
         let host = state.host::<Host>();
         if !host.tasks.is_empty() {
             for task in std::mem::take(&mut host.tasks) {
-                tokio::task::spawn_local(run_task(self.clone(), cell.clone(), task));
+                self.keep(tokio::task::spawn_local(run_task(self.clone(), cell.clone(), task)));
             }
         }
+    }
+
+    /// The task ends at the latest with the configuration.
+    fn keep(&self, task: JoinHandle<()>) {
+        if self.stopped.get() {
+            return task.abort();
+        }
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() == kept.capacity() {
+            kept.retain(|task| !task.is_finished());
+        }
+        kept.push(task.abort_handle());
     }
 
     async fn next(&self) -> Script {

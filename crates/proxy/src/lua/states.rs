@@ -186,6 +186,17 @@ impl LuaStates {
         sink: LogSink,
         patterns: LuaPatterns,
     ) -> Result<Arc<LuaStates>, LoadError> {
+        LuaStates::load_with(global, nbthread, sink, patterns, None)
+    }
+
+    /// The same; the files that `lua-load` names are read by `read`, if it is there, for a process that can't see them.
+    pub fn load_with(
+        global: &model::Global,
+        nbthread: usize,
+        sink: LogSink,
+        patterns: LuaPatterns,
+        read: Option<ReadBody<'_>>,
+    ) -> Result<Arc<LuaStates>, LoadError> {
         let tune = &global.tune;
         let shared = Arc::new(Shared {
             sink,
@@ -208,7 +219,7 @@ impl LuaStates {
         for load in &global.lua_loads {
             let range = if load.per_thread { 1..nbthread + 1 } else { 0..1 };
             for state in states[range].iter_mut().flatten() {
-                run_body(state, load)?;
+                run_body(state, load, read)?;
             }
         }
         Ok(Arc::new(collect(shared, states, nbthread)))
@@ -371,13 +382,31 @@ fn make_state(
     Ok(state)
 }
 
-fn run_body(state: &mut State, load: &LuaLoad) -> Result<(), LoadError> {
+/// Reads what `lua-load` names.
+pub type ReadBody<'a> = &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>;
+
+fn run_body(state: &mut State, load: &LuaLoad, read: Option<ReadBody<'_>>) -> Result<(), LoadError> {
     let path = CString::new(path_bytes(&load.path)).map_err(|_| LoadError {
         at: Some(load.at.clone()),
         message: format!("lua-load: the name {:?} holds a zero byte", load.path),
     })?;
     let args: Vec<CString> = load.args.iter().map(|arg| c_string(arg)).collect();
-    state.run_file(&path, &args).map_err(|error| {
+    let code = read.map(|read| read(&load.path)).transpose().map_err(|error| LoadError {
+        at: Some(load.at.clone()),
+        message: format!("Lua file: cannot open {} ({error})", load.path.display()),
+    })?;
+    let ran = match code {
+        None => state.run_file(&path, &args),
+        Some(mut code) => {
+            // Lua's own reader skips such a line, too.
+            if code.first() == Some(&b'#') {
+                code.splice(..0, *b"--");
+            }
+            let name = CString::new([b"@", path.as_bytes()].concat()).expect("no zero, as asked above");
+            state.run_chunk(&code, &name, &args)
+        }
+    };
+    ran.map_err(|error| {
         let kind = match error.kind {
             ErrorKind::Syntax => "error in Lua file: ",
             ErrorKind::Runtime => "Lua runtime error: ",

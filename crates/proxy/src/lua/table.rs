@@ -95,7 +95,7 @@ unsafe fn info(lua: *mut lua_State) -> c_int {
                 TableKey::Str(length) => length + 1,
                 TableKey::Bin(length) => length,
             };
-            let (kind, size, used) = (table.key.name(), table.size, table.len());
+            let (kind, size, used) = (table.key.name(), table.size(), table.len());
             let (expire, nopurge) = (table.expire_ms(), u8::from(table.is_nopurge()));
             let _ = write!(
                 out,

@@ -5,7 +5,8 @@
 //! guard inside [`ServerConnection`]: whatever happens to the stream, dropping it gives the slot to the next waiter.
 //!
 //! [`ServerShared`] and [`BackendShared`] outlive a configuration snapshot (counters, slots, health, queue);
-//! [`ServerRun`] is a server line of one snapshot.
+//! [`ServerRun`] is a server line of one snapshot. A snapshot that defines a backend otherwise has another
+//! [`BackendShared`], whose servers share the figures, and with them the slots, of those of the same names before.
 //!
 //! Locks, never held over I/O, logging or a wake-up: the queue's before the balancer's; a server's state before the
 //! balancer's and the backend's state; an idle list is a leaf. The queue's and a server's state are never held together.
@@ -16,6 +17,7 @@ use crate::running::ProxyRun;
 
 mod admin;
 mod assign;
+mod commit;
 mod connection;
 mod header;
 mod health;
@@ -28,6 +30,7 @@ mod shared;
 pub(crate) use admin::say;
 pub use admin::{Directive, HealthWord, WeightError, parse_weight};
 pub use assign::{ServerFailure, assign_and_connect};
+pub(crate) use commit::commit;
 pub use connection::ServerConnection;
 pub(crate) use connection::{abstract_address, connect_unix};
 pub use header::Headers;
@@ -35,7 +38,7 @@ pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health
 pub use idle::IdleConnections;
 pub use key::KeyCode;
 pub use queue::{Priority, Queue};
-pub use resolve::{ResolveError, resolve_names, unresolvable};
+pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
 pub use shared::{
     Admin, BackendGuard, BackendShared, BackendSummary, Moved, ServerRun, ServerShared, ServerStatus, build_backend,
     warm_up,

@@ -4,6 +4,7 @@
 //! failures are reported together, each with the line it comes from. The first address is taken, as HAProxy does
 //! with `init-addr libc`.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -65,6 +66,35 @@ pub fn resolve_names(running: &Running) -> Result<(), Vec<ResolveError>> {
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The addresses of all names of servers of a configuration, and the servers whose names have none. Blocks.
+pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>) {
+    let (mut known, mut errors) = (HashMap::new(), Vec::new());
+    for (proxy, server) in
+        config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)))
+    {
+        match (&server.address, address(proxy, server)) {
+            (ServerAddress::Name(name, _), Ok(Some(address))) => drop(known.insert(name.clone(), address)),
+            (_, Ok(_)) => {}
+            (_, Err(error)) => errors.push(error),
+        }
+    }
+    (known, errors)
+}
+
+/// What [`resolve_names`] does, with addresses that somebody else has looked up.
+pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
+    for server in running.proxies.iter().flat_map(|proxy| &proxy.servers) {
+        let ServerAddress::Name(name, _) = &server.config.address else { continue };
+        match known.get(name) {
+            Some(address) => drop(server.resolved.set(*address)),
+            None => {
+                let down = |status: &mut super::ServerStatus| status.admin = Admin::Maintenance;
+                server.backend.update(server.shared.index, Instant::now(), down);
+            }
+        }
+    }
 }
 
 /// The servers of a configuration whose names have no address, for a check. Blocks.

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -141,7 +141,7 @@ struct Pressure {
     figures: Arc<Figures>,
     fullconn: u32,
     /// Slots in use of all servers; counted only where `hash-balance-factor` asks.
-    served: Option<AtomicU32>,
+    served: Option<Arc<AtomicU32>>,
 }
 
 /// A server, outside any snapshot.
@@ -153,7 +153,7 @@ pub struct ServerShared {
     /// `backup`.
     pub backup: bool,
     /// What is counted; `scur` is the number of slots in use.
-    pub figures: Figures,
+    pub figures: Arc<Figures>,
     /// Requests in its own queue.
     pub queued: AtomicU32,
     /// Highest value of `queued`.
@@ -180,7 +180,13 @@ pub struct ServerShared {
 }
 
 impl ServerShared {
-    fn new(index: usize, config: &model::Server, workers: usize, pressure: Arc<Pressure>) -> ServerShared {
+    fn new(
+        index: usize,
+        config: &model::Server,
+        workers: usize,
+        pressure: Arc<Pressure>,
+        before: Option<&ServerShared>,
+    ) -> ServerShared {
         let status = ServerStatus {
             admin: if config.disabled { Admin::Maintenance } else { Admin::Ready },
             stopping: false,
@@ -200,7 +206,7 @@ impl ServerShared {
             name: config.name.clone(),
             index,
             backup: config.backup,
-            figures: Figures::new(workers),
+            figures: before.map_or_else(|| Arc::new(Figures::new(workers)), |before| before.figures.clone()),
             queued: AtomicU32::new(0),
             queued_max: AtomicU32::new(0),
             granted: AtomicU32::new(0),
@@ -365,6 +371,9 @@ pub struct BackendShared {
     /// Weights may be other than by the file, and 0, at run time: the algorithm keeps no table of them.
     pub dynamic: bool,
     status: Mutex<BackendStatus>,
+    /// The same backend in other snapshots, where it is defined otherwise: they share their servers' slots.
+    kin: Mutex<Vec<Weak<BackendShared>>>,
+    has_kin: AtomicBool,
 }
 
 /// When a backend last went up or down.
@@ -396,15 +405,19 @@ pub struct BackendSummary {
 }
 
 impl BackendShared {
-    fn new(config: &model::Proxy, workers: usize, fullconn: u32) -> BackendShared {
-        let figures = Arc::new(Figures::new(workers));
-        let served = (config.hash_balance_factor > 0).then(AtomicU32::default);
+    fn new(config: &model::Proxy, workers: usize, fullconn: u32, before: Option<&BackendShared>) -> BackendShared {
+        let figures = before.map_or_else(|| Arc::new(Figures::new(workers)), |before| before.figures.clone());
+        let known = before.and_then(|before| before.pressure.served.clone());
+        let served = (config.hash_balance_factor > 0).then(|| known.unwrap_or_default());
         let pressure = Arc::new(Pressure { figures: figures.clone(), fullconn, served });
         let servers: Vec<_> = config
             .servers
             .iter()
             .enumerate()
-            .map(|(index, server)| Arc::new(ServerShared::new(index, server, workers, pressure.clone())))
+            .map(|(index, server)| {
+                let before = before.and_then(|before| before.server_named(&server.name)).map(|before| &**before);
+                Arc::new(ServerShared::new(index, server, workers, pressure.clone(), before))
+            })
             .collect();
         let method = Method {
             balance: config.balance.clone(),
@@ -428,6 +441,63 @@ impl BackendShared {
             dynamic: method.is_dynamic(),
             algorithm: method.balance,
             status: Mutex::new(BackendStatus { up, changed: Instant::now(), downtime: Duration::ZERO, times_down: 0 }),
+            kin: Mutex::default(),
+            has_kin: AtomicBool::new(false),
+        }
+    }
+
+    fn server_named(&self, name: &str) -> Option<&Arc<ServerShared>> {
+        self.servers.iter().find(|server| &*server.name == name)
+    }
+
+    /// Takes over from the same backend as another snapshot defined it: states, and slots that are in use there. From
+    /// here on a slot that one of them frees goes to who waits in the other, those before first.
+    pub(super) fn succeed(self: &Arc<Self>, before: &Arc<BackendShared>, now: Instant) {
+        let mut family: Vec<Weak<BackendShared>> = before.kin.lock().clone();
+        family.retain(|kin| kin.strong_count() > 0);
+        family.push(Arc::downgrade(before));
+        for kin in family.iter().filter_map(Weak::upgrade) {
+            kin.kin.lock().push(Arc::downgrade(self));
+            kin.has_kin.store(true, Ordering::Release);
+        }
+        *self.kin.lock() = family;
+        self.has_kin.store(true, Ordering::Release);
+        for (index, server) in self.servers.iter().enumerate() {
+            let Some(old) = before.server_named(&server.name) else { continue };
+            let known = old.status();
+            self.update(index, now, |status| *status = known);
+            server.maxconn.store(old.maxconn.load(Ordering::SeqCst), Ordering::SeqCst);
+            server.queued_max.store(old.queued_max.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.load_changed(index);
+        }
+        let known = before.status.lock().clone();
+        let mut status = self.status.lock();
+        let up = status.up;
+        *status = BackendStatus { up, ..known };
+    }
+
+    /// A slot of this server is free: hands it to who waits for it.
+    pub(super) fn slot_freed(&self, server: usize) {
+        if self.has_kin.load(Ordering::Acquire) {
+            self.tell_kin(server);
+        }
+        self.queue.dispatch(self, server);
+    }
+
+    #[cold]
+    fn tell_kin(&self, server: usize) {
+        let kin: Vec<_> = {
+            let mut kin = self.kin.lock();
+            kin.retain(|kin| kin.strong_count() > 0);
+            self.has_kin.store(!kin.is_empty(), Ordering::Release);
+            kin.iter().filter_map(Weak::upgrade).collect()
+        };
+        let name = &self.servers[server].name;
+        for kin in kin {
+            if let Some(index) = kin.server_named(name).map(|server| server.index) {
+                kin.load_changed(index);
+                kin.queue.dispatch(&kin, index);
+            }
         }
     }
 
@@ -528,7 +598,7 @@ impl BackendShared {
         if !runs {
             self.queue.redistribute(self, index);
         } else if weight > 0 {
-            self.queue.dispatch(self, index);
+            self.slot_freed(index);
         }
         result
     }
@@ -542,7 +612,7 @@ impl BackendShared {
     /// Changes a server's `maxconn` (0: none); room that this makes is used at once.
     pub fn set_maxconn(&self, index: usize, maxconn: u32) {
         self.servers[index].maxconn.store(maxconn, Ordering::SeqCst);
-        self.queue.dispatch(self, index);
+        self.slot_freed(index);
     }
 
     fn set_balancer_weight(&self, index: usize, weight: u32, now: Instant) {
@@ -714,18 +784,36 @@ impl Drop for Slot {
         let backend = &self.server.backend;
         backend.give_slot(self.server.shared.index);
         if backend.queue.has_waiters() {
-            backend.queue.dispatch(backend, self.server.shared.index);
+            backend.slot_freed(self.server.shared.index);
         }
     }
 }
 
+/// What of a backend's definition its balancer, its queue and its servers' limits are made of, as a text to compare.
+fn shape(config: &model::Proxy, fullconn: u32) -> String {
+    let balance = (&config.balance, config.hash_type, config.hash_balance_factor, config.hash_preserve_affinity);
+    let mut text = format!("{balance:?} {} {fullconn}", config.options.all_backups);
+    for server in &config.servers {
+        let model::Server { name, sid, address, minconn, maxqueue, slowstart, hash_key, backup, .. } = server;
+        text += &format!(" {:?}", (name, sid, address, minconn, maxqueue, slowstart, hash_key, backup));
+    }
+    text
+}
+
 /// Makes the running side of a proxy's servers for `workers` workers, with figures, slots and health at their start.
+///
+/// A snapshot that comes after another one shares the other's backend if both define it alike, except for what can be
+/// changed at run time; otherwise it has one of its own, whose servers count on under their names.
 pub fn build_backend(
     config: &model::Proxy,
     workers: usize,
     fullconn: u32,
+    before: Option<(&model::Proxy, &Arc<BackendShared>)>,
 ) -> (Arc<BackendShared>, Vec<Arc<ServerRun>>) {
-    let backend = Arc::new(BackendShared::new(config, workers, fullconn));
+    let backend = match before {
+        Some((old, shared)) if shape(old, shared.fullconn()) == shape(config, fullconn) => shared.clone(),
+        _ => Arc::new(BackendShared::new(config, workers, fullconn, before.map(|(_, shared)| &**shared))),
+    };
     let servers = config
         .servers
         .iter()

@@ -165,7 +165,7 @@ columns! {
     }),
     "rate" MRP u32 => |v| count(v.figures().rate(v.now, |c| &c.sess_rate).into()),
     "rate_lim" CLP u32 => |v| v.frontend(|proxy| {
-        count(proxy.frontend.pace.as_ref().map_or(0, |pace| pace.limit()).into())
+        count(proxy.frontend.pace().map_or(0, |pace| pace.limit()).into())
     }),
     "rate_max" MMP u32 => |v| count(v.figures().rate_max().into()),
     "check_status" MOP str => |v| v.checked(|status| match &status.check {

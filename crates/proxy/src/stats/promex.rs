@@ -660,7 +660,7 @@ fn tables(running: &Running, wanted: &Wanted, out: &mut String) {
         }
         head(metric, G, help, out);
         for table in &running.directory.tables {
-            let count = if metric.ends_with("size") { table.size as usize } else { table.len() };
+            let count = if metric.ends_with("size") { table.size() as usize } else { table.len() };
             let kind = table.key.name();
             let _ = writeln!(out, "{metric}{{name=\"{}\",type=\"{kind}\"}} {count}", Label(&table.name));
         }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -42,6 +42,9 @@ const PREVIOUS: usize = 3;
 const NEXT: usize = 4;
 const HEAD: usize = 5;
 
+/// [`Table::expire`] of a table where no entry expires.
+const NEVER: u32 = u32::MAX;
+
 /// [`REFS`] of an entry that is free.
 const FREE: u32 = u32::MAX;
 
@@ -52,9 +55,12 @@ pub struct Table {
     /// What its keys are.
     pub key: TableKey,
     /// Entries at most.
-    pub size: u32,
-    expire: Option<u32>,
-    nopurge: bool,
+    size: AtomicU32,
+    /// Ticks that an entry lives untouched; [`NEVER`] where none expires.
+    expire: AtomicU32,
+    nopurge: AtomicBool,
+    /// What each entry holds, in the order of the file.
+    data: Vec<TableData>,
     layout: Layout,
     key_words: usize,
     stride: usize,
@@ -228,9 +234,10 @@ impl Table {
         Table {
             name: config.name.clone(),
             key: config.key,
-            size: config.size,
-            expire: config.expire.map(ticks),
-            nopurge: config.nopurge,
+            size: AtomicU32::new(config.size),
+            expire: AtomicU32::new(config.expire.map_or(NEVER, ticks)),
+            nopurge: AtomicBool::new(config.nopurge),
+            data: config.data.clone(),
             layout,
             key_words,
             stride,
@@ -241,6 +248,39 @@ impl Table {
         }
     }
 
+    /// Its entries are what this definition wants: the same keys and data.
+    pub fn holds(&self, config: &model::StickTable) -> bool {
+        self.key == config.key && format!("{:?}", self.data) == format!("{:?}", config.data)
+    }
+
+    /// Takes over a definition whose entries it [holds](Table::holds): `size`, `expire` and `nopurge` hold for what
+    /// comes from here on.
+    pub(crate) fn redefine(&self, config: &model::StickTable) {
+        self.size.store(config.size, Ordering::Relaxed);
+        let before = self.expire.swap(config.expire.map_or(NEVER, ticks), Ordering::Relaxed);
+        if let (NEVER, Some(expire)) = (before, self.expire_after()) {
+            // What never expired has no time to expire at yet.
+            let at = now_ms().wrapping_add(expire);
+            for shard in &self.shards {
+                let mut shard = shard.lock();
+                for entry in 0..shard.used {
+                    shard.words_mut(entry)[EXPIRE] = at;
+                }
+            }
+        }
+        self.nopurge.store(config.nopurge, Ordering::Relaxed);
+    }
+
+    /// Entries at most.
+    pub fn size(&self) -> u32 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// How long an entry lives untouched, ticks; `None` where none expires.
+    fn expire_after(&self) -> Option<u32> {
+        Some(self.expire.load(Ordering::Relaxed)).filter(|ticks| *ticks != NEVER)
+    }
+
     /// Entries it has.
     pub fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
@@ -248,12 +288,12 @@ impl Table {
 
     /// Milliseconds that an untouched entry lives; 0 where none expires.
     pub fn expire_ms(&self) -> u32 {
-        self.expire.unwrap_or(0)
+        self.expire_after().unwrap_or(0)
     }
 
     /// A full one takes no new entry (`nopurge`).
     pub fn is_nopurge(&self) -> bool {
-        self.nopurge
+        self.nopurge.load(Ordering::Relaxed)
     }
 
     /// It has none.
@@ -303,7 +343,7 @@ impl Table {
 
     fn is_expired(&self, shard: &Shard, entry: u32, now: u32) -> bool {
         let words = shard.words(entry);
-        self.expire.is_some() && words[REFS] == 0 && is_past(words[EXPIRE], now)
+        self.expire_after().is_some() && words[REFS] == 0 && is_past(words[EXPIRE], now)
     }
 
     fn give_up(&self, shard: &mut Shard, entry: u32) {
@@ -326,7 +366,7 @@ impl Table {
 
     /// Lets go of what has expired.
     pub fn expire(&self) {
-        if self.expire.is_some() {
+        if self.expire_after().is_some() {
             let now = now_ms();
             for shard in &self.shards {
                 // Not all under one hold of the lock: whoever counts waits for it.
@@ -336,7 +376,7 @@ impl Table {
     }
 
     fn touch(&self, shard: &mut Shard, entry: u32, now: u32) {
-        let until = now.wrapping_add(self.expire.unwrap_or(0));
+        let until = now.wrapping_add(self.expire_after().unwrap_or(0));
         let words = shard.words_mut(entry);
         if words[EXPIRE] == until && words[NEXT] == NONE {
             return;
@@ -362,7 +402,8 @@ impl Table {
         }
         let words = shard.words(entry);
         let left = words[EXPIRE].wrapping_sub(now) as i32;
-        let life = Life { trackers: words[REFS], left_ms: left.max(0) as u32, expire_ms: self.expire.unwrap_or(0) };
+        let life =
+            Life { trackers: words[REFS], left_ms: left.max(0) as u32, expire_ms: self.expire_after().unwrap_or(0) };
         Some(f(&self.row(&mut shard, entry, now), &life))
     }
 
@@ -390,7 +431,7 @@ impl Table {
             }
             let words = shard.words_mut(entry);
             words[REFS] += 1;
-            words[EXPIRE] = now.wrapping_add(table.expire.unwrap_or(0));
+            words[EXPIRE] = now.wrapping_add(table.expire_after().unwrap_or(0));
             let result = f(&mut table.row(shard, entry, now));
             (Held { table: self.clone(), shard: at, entry }, result)
         })
@@ -412,28 +453,28 @@ impl Table {
             if self.reserve() {
                 let entry = shard.create(hash, &key.0);
                 self.layout.clear(&mut shard.words_mut(entry)[HEAD + self.key_words..], now);
-                shard.words_mut(entry)[EXPIRE] = now.wrapping_add(self.expire.unwrap_or(0));
+                shard.words_mut(entry)[EXPIRE] = now.wrapping_add(self.expire_after().unwrap_or(0));
                 let newest = shard.newest;
                 shard.link(entry, newest);
                 return Some(f(self, &mut shard, entry, now));
             }
             drop(shard);
             // Never under the lock: what goes may be another shard's.
-            if self.nopurge || !self.purge_oldest(at) {
+            if self.nopurge.load(Ordering::Relaxed) || !self.purge_oldest(at) {
                 return None;
             }
         }
     }
 
     fn reserve(&self) -> bool {
-        let room = |count: usize| (count < self.size as usize).then_some(count + 1);
+        let room = |count: usize| (count < self.size() as usize).then_some(count + 1);
         self.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 
     /// Gives up the oldest entries, a 256th of the table, in every shard a share; `false`: there is none that is not
     /// tracked.
     fn purge_oldest(&self, first: usize) -> bool {
-        let mut wanted = (self.size as usize >> 8) + 1;
+        let mut wanted = (self.size() as usize >> 8) + 1;
         let share = wanted.div_ceil(self.shards.len());
         let mut any = false;
         for at in 0..self.shards.len() {
@@ -529,7 +570,7 @@ impl Held {
     pub fn change<R>(&self, f: impl FnOnce(&mut Row<'_>) -> R) -> R {
         let now = now_ms();
         let mut shard = self.table.shards[self.shard as usize].lock();
-        shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(self.table.expire.unwrap_or(0));
+        shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(self.table.expire_after().unwrap_or(0));
         f(&mut self.table.row(&mut shard, self.entry, now))
     }
 
@@ -556,7 +597,7 @@ impl Drop for Held {
         let mut shard = table.shards[self.shard as usize].lock();
         if table.has(DataKind::ConnCur) {
             table.row(&mut shard, self.entry, now).decrement(DataKind::ConnCur);
-            shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(table.expire.unwrap_or(0));
+            shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(table.expire_after().unwrap_or(0));
         }
         let words = shard.words_mut(self.entry);
         words[REFS] -= 1;

@@ -172,7 +172,7 @@ impl Active {
             return;
         }
         let cx = &self.cx;
-        let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
+        let server = cx.log.server.as_ref().map(|server| &*server.shared.figures);
         let backend = cx.backend.as_ref().map(|backend| &*backend.backend.figures);
         for figures in std::iter::once(&cx.frontend.frontend.figures).chain(backend).chain(server) {
             let counters = figures.at(index);
@@ -235,7 +235,7 @@ impl Active {
         let streams = &self.worker.figures().streams;
         streams.store(streams.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         if cx.failed_rewrites > 0 {
-            let server = cx.log.server.as_ref().map(|server| &server.shared.figures);
+            let server = cx.log.server.as_ref().map(|server| &*server.shared.figures);
             let backend = cx.backend.as_ref().map(|backend| &*backend.backend.figures);
             for figures in std::iter::once(&cx.frontend.frontend.figures).chain(backend).chain(server) {
                 figures.at(index).wrew.add(u64::from(cx.failed_rewrites));
@@ -249,7 +249,7 @@ impl Active {
         let Some(backend) = &cx.backend else { return };
         let times = Timers::of(&cx.log, ended);
         // A server is credited only with what it answered itself.
-        let server = cx.log.server.as_ref().map(|server| (&server.shared.figures, cx.log.response_started.is_some()));
+        let server = cx.log.server.as_ref().map(|server| (&*server.shared.figures, cx.log.response_started.is_some()));
         for (figures, answered) in std::iter::once((&*backend.backend.figures, true)).chain(server) {
             let counters = figures.at(index);
             if http(backend) && answered {

@@ -191,6 +191,9 @@ impl Which {
     }
 }
 
+/// Places of one worker's streams under one configuration, as commands count on through several.
+const SNAPSHOT: usize = 1 << 40;
+
 /// What a job found among some of a worker's streams.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -203,11 +206,32 @@ pub struct Found {
 }
 
 impl Worker {
-    /// Tells of the streams that are meant, from one place on.
-    pub fn describe_streams(&self, which: Which, detail: Detail, from: usize) -> Found {
+    /// Goes through the streams of this worker, under one configuration after the other, from one place on: `visit`
+    /// sees those of one worker from there, and gives where to go on there.
+    fn each_snapshot(
+        self: &Rc<Self>,
+        from: usize,
+        visit: impl FnOnce(&Rc<Worker>, usize, &mut Found) -> Option<usize>,
+    ) -> Found {
         let mut found = Found::default();
+        let (snapshot, place) = (from / SNAPSHOT, from % SNAPSHOT);
+        let all = self.all();
+        let Some(worker) = all.get(snapshot) else { return found };
+        found.next = match visit(worker, place, &mut found) {
+            Some(next) => Some(snapshot * SNAPSHOT + next),
+            None => (snapshot + 1 < all.len()).then_some((snapshot + 1) * SNAPSHOT),
+        };
+        found
+    }
+
+    /// Tells of the streams that are meant, from one place on.
+    pub fn describe_streams(self: &Rc<Self>, which: Which, detail: Detail, from: usize) -> Found {
+        self.each_snapshot(from, |worker, place, found| worker.describe_own(which, detail, place, found))
+    }
+
+    fn describe_own(&self, which: Which, detail: Detail, from: usize, found: &mut Found) -> Option<usize> {
         let now = Instant::now();
-        found.next = self.cards.visit(from, |card| {
+        self.cards.visit(from, |card| {
             if which.takes(card) {
                 found.count += 1;
                 match detail {
@@ -215,22 +239,24 @@ impl Worker {
                     Detail::All => all(card, self, now, &mut found.text),
                 }
             }
-        });
-        found
+        })
     }
 
     /// Ends the streams that are meant, with their connections, from one place on.
-    pub fn end_streams(&self, which: Which, from: usize) -> Found {
-        let mut found = Found::default();
+    pub fn end_streams(self: &Rc<Self>, which: Which, from: usize) -> Found {
+        self.each_snapshot(from, |worker, place, found| worker.end_own(which, place, found))
+    }
+
+    fn end_own(&self, which: Which, from: usize, found: &mut Found) -> Option<usize> {
         let mut sessions = Vec::new();
-        found.next = self.cards.visit(from, |card| {
+        let next = self.cards.visit(from, |card| {
             if which.takes(card) && !card.killed.replace(true) {
                 found.count += 1;
                 sessions.push(card.session.get());
             }
         });
         sessions.into_iter().for_each(|session| self.kill_session(session));
-        found
+        next
     }
 }
 

@@ -96,7 +96,7 @@ impl Gate {
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };
         let running = running::build(Arc::new(config), parts).expect("rules compile");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let address = bound[0].listener.local.expect("an inet address");
+        let address = bound[0].local.expect("an inet address");
         let workers = worker::start(&running, bound, Vec::new()).expect("threads");
         Gate { running, address, workers: Some(workers) }
     }

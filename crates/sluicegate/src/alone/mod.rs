@@ -25,7 +25,8 @@ use sluicegate_store::server::{REDIS_VERSION, SLUICEGATE_VERSION, Server};
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::serve::{STORE_TICK, serve_store};
+use crate::posts::serve_store;
+use crate::serve::STORE_TICK;
 use crate::shape::background::{self, Background, Waiting};
 use crate::shape::notify::Notifier;
 use log::{Level, Log};

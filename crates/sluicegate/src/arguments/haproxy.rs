@@ -61,9 +61,12 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -dW          refuses to start after any warning
   -dD          says what is valid and probably not meant
   -dr          starts even if the name of a server can't be resolved
+  -sf PID…     a running service goes on with these files; other processes finish what they do and end
+  -st PID…     these processes end once this one has its sockets
+  -x SOCKET    takes listening sockets from the process behind this stats socket
 
 Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dS -dG -dR -dI -dF -dZ -dV
--dM[BYTE]. Not supported yet: -sf -st -x.
+-dM[BYTE].
 ";
 
 /// The longest name of a machine (Linux).
@@ -74,8 +77,6 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     let mut words = words.into_iter().peekable();
     let mut service = Service { name: name.to_owned(), as_haproxy: true, ..Service::default() };
     let mut check = false;
-    // An option that asks to replace a running process. It is refused at the end: `-c` beside it only checks.
-    let mut replace = None;
     while let Some(word) = words.next() {
         let Some(flag) = word.as_bytes().strip_prefix(b"-") else { return Err(Refused::Usage(None)) };
         let (first, second) = (flag.first().copied().unwrap_or(0), flag.get(1).copied().unwrap_or(0));
@@ -96,16 +97,13 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
             (b'W', _) => service.master_worker = true,
             (b'S', _) => service.master_sockets.push(master_socket(argument(&mut words)?)?),
             (b's', b'f' | b't') => {
+                let pids = if second == b'f' { &mut service.finish } else { &mut service.terminate };
                 // A list of numbers up to the next option; an empty one (`-sf $(cat PIDFILE)`) asks for nothing.
                 while let Some(pid) = words.next_if(|word| !word.as_bytes().starts_with(b"-")) {
-                    process_number(&word, &pid)?;
-                    replace = Some(text(word.clone()));
+                    pids.push(process_number(&word, &pid)?);
                 }
             }
-            (b'x', _) => {
-                argument(&mut words)?;
-                replace = Some(text(word));
-            }
+            (b'x', _) => service.take_from = Some(argument(&mut words)?.into()),
             (b'-', 0) => service.files.extend(words.by_ref().map(PathBuf::from)),
             _ => with_argument(first, argument(&mut words)?, &mut service)?,
         }
@@ -113,11 +111,8 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     if service.files.is_empty() {
         return Err(Refused::Usage(None));
     }
-    match (check, replace) {
-        (true, _) => Ok(Request::Check(Box::new(service))),
-        (false, Some(option)) => Err(Refused::Message(replacing(&option))),
-        (false, None) => Ok(Request::Run(Box::new(service))),
-    }
+    // `-c` beside an option that replaces a running process only checks.
+    if check { Ok(Request::Check(Box::new(service))) } else { Ok(Request::Run(Box::new(service))) }
 }
 
 /// The words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused here.
@@ -189,18 +184,13 @@ fn master_socket(value: OsString) -> Result<sluicegate_config::model::StatsSocke
 }
 
 /// A number of `-sf` and `-st`.
-fn process_number(option: &OsStr, word: &OsStr) -> Result<(), Refused> {
+fn process_number(option: &OsStr, word: &OsStr) -> Result<u32, Refused> {
     let (option, shown) = (option.to_string_lossy(), word.to_string_lossy());
     match shown.trim().parse::<i32>() {
-        Ok(pid) if pid > 0 => Ok(()),
+        Ok(pid) if pid > 0 => Ok(pid.unsigned_abs()),
         Ok(_) => Err(Refused::Usage(None)),
         Err(_) => Err(Refused::Message(format!("{option} expects process numbers, not '{shown}'"))),
     }
-}
-
-fn replacing(option: &str) -> String {
-    let what = if option.starts_with("-x") { "taking over sockets" } else { "replacing a running process" };
-    format!("'{option}' is not supported yet: {what} comes with reloads; stop the old process, then start the new one")
 }
 
 #[cfg(test)]
@@ -251,6 +241,14 @@ mod tests {
                 let _ = write!(shown, " {name}={value}");
             }
         }
+        for (name, pids) in [("finish", &service.finish), ("terminate", &service.terminate)] {
+            if !pids.is_empty() {
+                let _ = write!(shown, " {name}={pids:?}");
+            }
+        }
+        if let Some(path) = &service.take_from {
+            let _ = write!(shown, " x={}", path.display());
+        }
         assert_eq!(shown, expected, "{line}");
     }
 
@@ -275,7 +273,8 @@ mod tests {
         check("-f a -d", "run a debug");
         check("-sf -f a", "run a");
         check("-f a -sf", "run a");
-        check("-f a -c -sf 1 2 -x /run/s", "check a");
+        check("-f a -c -sf 1 2 -x /run/s", "check a finish=[1, 2] x=/run/s");
+        check("-st 1 -f a -sf 2 -st 3", "run a finish=[2] terminate=[1, 3]");
         // HAProxy's letters decide, whatever follows them.
         check("-foo a -check -quiet", "check a quiet");
         check("-f a -de -dp -dk -dS -dG -dV -dZ -dM -dM0x50,tag -dI -dF", "run a");
@@ -291,12 +290,9 @@ mod tests {
         refused("-f a -dQ", "unknown option '-dQ'");
         refused("-f a -n many", "-n expects a number from 0 to 2147483647, not 'many'");
         refused("-f a -m -1", "-m expects");
-        refused("-f a -sf 1", "'-sf' is not supported yet");
-        refused("-st 1 2 -f a -D", "'-st' is not supported yet");
         refused("-f a -sf 1x", "-sf expects process numbers, not '1x'");
         refused("-f a -sf 0", "");
         refused("-f a -x", "");
-        refused("-x /run/s -f a", "'-x' is not supported yet");
         refused("-f a -dKall", "'-dKall' is not supported");
         refused("-f a -S /run/s,frob", "unknown keyword 'frob'");
         refused("-f a -S 127.0.0.1:notaport", "-S: ");

@@ -22,6 +22,8 @@ pub enum Command {
     Check(Box<Service>),
     /// Serve.
     Run(Box<Service>),
+    /// Have a running service read its files again.
+    Reload(u32),
     /// The demo server alone.
     Origin {
         /// Where it listens.
@@ -43,6 +45,7 @@ usage: sluicegate COMMAND
 
 commands:
   run FILE…               start with these configuration files
+  reload PID|PIDFILE      have a running service read its files again, without losing anything
   check FILE…             report every error and warning of these files, touch nothing
   store [FILE] [--port N] a store on its own, for Redis clients; redis.conf and its options
   origin --listen ADDR…   a demo server: /fast /slow /bytes/N /echo /status/N /delay/MS
@@ -61,6 +64,16 @@ the order of their names. Runs in the foreground.
 signals:
   TERM, INT   stop at once
   USR1        stop listening, finish what was begun, then stop
+
+`sluicegate reload` has it read the files again.
+";
+
+const RELOAD: &str = "\
+usage: sluicegate reload PID|PIDFILE
+
+Has a running service read its files again, with the command line it was started with. Everything is checked first: with
+an error nothing changes, and the exit code is 1. Connections, counters, stick tables, the state of servers and all keys
+of the stores stay. Run it as root, or as the user who started the service.
 ";
 
 const CHECK: &str = "\
@@ -101,6 +114,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
         },
         "run" => files(&mut parser, RUN, Command::Run),
         "check" => files(&mut parser, CHECK, Command::Check),
+        "reload" => reload(&mut parser),
         "origin" => origin(&mut parser),
         "store" => Ok(Command::Store(parser.raw_args()?.collect())),
         "bench" => Ok(Command::Bench(parser.raw_args()?.collect())),
@@ -134,6 +148,44 @@ fn files(
     Ok(command(Box::new(Service { name: String::from(NAME), files, foreground: true, ..Service::default() })))
 }
 
+/// What the words of a service come down to, the program's name first: one that serves was started with them.
+pub fn service(words: impl IntoIterator<Item = OsString>) -> Result<Box<Service>, String> {
+    let mut words = words.into_iter();
+    let name = words.next().map(PathBuf::from);
+    match name.as_ref().and_then(|path| path.file_name()) {
+        Some(name) if name == "haproxy" => match haproxy::parse("haproxy", words) {
+            Ok(haproxy::Request::Run(service)) => Ok(service),
+            _ => Err(String::from("the service was not started to serve")),
+        },
+        _ => match parse(words) {
+            Ok(Command::Run(service)) => Ok(service),
+            _ => Err(String::from("the service was not started by 'sluicegate run'")),
+        },
+    }
+}
+
+fn reload(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut pid = None;
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help(RELOAD)),
+            Value(word) if pid.is_none() => pid = Some(process_number(&word)?),
+            other => return Err(other.unexpected()),
+        }
+    }
+    pid.map(Command::Reload).ok_or_else(|| "which process? A number or a pidfile is missing".into())
+}
+
+/// A process number, or the one in a file.
+fn process_number(word: &std::ffi::OsStr) -> Result<u32, String> {
+    let shown = word.to_string_lossy();
+    if let Ok(pid) = shown.parse() {
+        return Ok(pid);
+    }
+    let text = std::fs::read_to_string(word).map_err(|error| format!("{shown}: {error}"))?;
+    text.trim().parse().map_err(|_| format!("{shown}: there is no process number in it"))
+}
+
 fn origin(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     let mut listen = Vec::new();
     while let Some(argument) = parser.next()? {
@@ -165,6 +217,7 @@ mod tests {
             Ok(Command::Version) => String::from("version"),
             Ok(Command::Check(service)) => format!("check {:?}", service.files),
             Ok(Command::Run(service)) => format!("run {:?}", service.files),
+            Ok(Command::Reload(pid)) => format!("reload {pid}"),
             Ok(Command::Origin { listen }) => format!("origin {listen:?}"),
             Ok(Command::Store(words)) => format!("store {words:?}"),
             Ok(Command::Bench(words)) => format!("bench {words:?}"),
@@ -185,6 +238,9 @@ mod tests {
         check("run --help", "usage: sluicegate run [-f] FILE…");
         check("run", "no configuration file");
         check("run -x", "invalid option '-x'");
+        check("reload 12", "reload 12");
+        check("reload", "which process? A number or a pidfile is missing");
+        check("reload /does/not/exist", "/does/not/exist: No such file or directory (os error 2)");
         check("walk", "unknown command 'walk'");
         check("store a.conf --port 1", r#"store ["a.conf", "--port", "1"]"#);
         check("origin --listen 127.0.0.1:80", "origin [127.0.0.1:80]");

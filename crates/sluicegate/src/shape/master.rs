@@ -1,13 +1,15 @@
 //! The master: a process with one thread and its privileges, which watches the one that serves.
 //!
 //! It holds no configuration, no script and no listening socket but its own command sockets; the worker process has
-//! all that. It passes signals on, reaps the worker and ends with its fate, tells the service manager, and answers on
+//! all that. For a reload (USR2, HUP, `reload` on its sockets) it sends an errand
+//! ([`handover`](crate::handover)), a child of its own. It passes signals on, reaps the worker and ends with its fate, tells the service manager, and answers on
 //! the sockets of `-S`. Words and exit codes are HAProxy's: 0 after TERM and USR1, 130 after INT, the code that the
 //! worker failed with (or 128 and its signal) otherwise.
 //!
 //! **Invariant:** the worker is born before the runtime that the master runs on, so no half of a runtime is ever in it.
 
 mod commands;
+mod errand;
 
 use std::fs::File;
 use std::io;
@@ -24,6 +26,7 @@ use sluicegate_proxy::listener::{self, BindError, SystemSockets};
 use sluicegate_proxy::stats::info::VERSION;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::background::{Waiting, silence};
 use super::notify::Notifier;
@@ -31,10 +34,16 @@ use super::pidfile::Pidfile;
 use super::{Fork, Role, Shape, fork, reap};
 use crate::arguments::Service;
 use crate::report::Report;
-use crate::signals::{self, NO_RELOAD, Signals};
+use crate::signals::{self, Signals};
+
+/// Commands that may wait for a reload.
+const ASKED: usize = 16;
 
 /// What the worker writes to the master once it serves.
 pub const READY: u8 = b'R';
+
+/// What it writes each time it serves another configuration.
+pub const RELOADED: u8 = b'L';
 
 /// What the master takes over from the shape around it.
 pub struct Start {
@@ -97,7 +106,10 @@ fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
         let bind = Bind::of_stats_socket(socket);
         match listener::listen(&bind, &socket.address, 1, &SystemSockets) {
             Ok(made) => {
-                bound.extend(made.into_iter().map(|listener: OwnedFd| cli::Socket { listener, level: socket.level }));
+                bound.extend(
+                    made.into_iter()
+                        .map(|listener: OwnedFd| cli::Socket { listener: Arc::new(listener), level: socket.level }),
+                );
             }
             Err(error) => errors.push(BindError::new(&bind, "MASTER", &socket.address, error).to_string()),
         }
@@ -150,10 +162,16 @@ impl Master {
         let mut child = signal(SignalKind::child())?;
         signals::release_ending();
         channel.set_nonblocking(true)?;
+        let (ask, mut asked) = mpsc::channel(ASKED);
+        let to_worker = channel.try_clone()?;
+        let commands = Arc::new(commands::Master::new(self.worker, self.begun, to_worker, ask));
         let mut channel = tokio::net::UnixStream::from_std(channel)?;
-        let commands = Arc::new(commands::Master { worker: self.worker, begun: self.begun });
-        tokio::task::spawn_local(cli::serve_commands(sockets, cli::Serving::master(self.begun), commands));
-        let mut starting = true;
+        tokio::task::spawn_local(cli::serve_commands(sockets, cli::Serving::master(self.begun), commands.clone()));
+        let mut channel_open = true;
+        // The errand that is under way, and who waits for its end.
+        let (ended, mut errands) = mpsc::channel::<errand::Ended>(1);
+        let mut waiting: Option<Vec<errand::Answer>> = None;
+        let mut again: Option<Vec<errand::Answer>> = None;
         loop {
             // A worker that ended before its end could be heard of.
             if let Some(code) = reap(self.worker, false)? {
@@ -162,15 +180,53 @@ impl Master {
             let mut byte = [0];
             tokio::select! {
                 _ = child.recv() => {}
-                signal = caught.next() => self.signal(signal),
-                count = channel.read(&mut byte), if starting => {
-                    // Without the byte the worker is ending, and the signal of its end is on its way.
-                    starting = false;
-                    if matches!(count, Ok(1)) {
-                        self.ready()?;
-                    }
+                signal = caught.next() => match signal {
+                    libc::SIGUSR2 | libc::SIGHUP => again = Some(again.take().unwrap_or_default()),
+                    signal => self.signal(signal),
+                },
+                Some(answer) = asked.recv() => again.get_or_insert_default().push(answer),
+                Some(end) = errands.recv() => {
+                    commands.count(end.succeeded);
+                    self.reloaded(&end);
+                    let answer = end.answer();
+                    // Who asked may have gone.
+                    waiting.take().into_iter().flatten().for_each(|asker| drop(asker.send(answer.clone())));
                 }
+                count = channel.read(&mut byte), if channel_open => match (count, byte[0]) {
+                    (Ok(1), READY) => self.ready()?,
+                    (Ok(1), _) => commands.served_anew(),
+                    // Without the byte the worker is ending, and the signal of its end is on its way.
+                    _ => channel_open = false,
+                },
             }
+            if waiting.is_none()
+                && let Some(askers) = again.take()
+            {
+                waiting = Some(askers);
+                self.report.notice("Reloading HAProxy");
+                self.notify(&format!(
+                    "RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=Reloading Configuration.\n",
+                    monotonic_us()
+                ));
+                tokio::task::spawn_local(errand::run(std::process::id(), ended.clone()));
+            }
+        }
+    }
+
+    /// Tells the service manager.
+    fn notify(&self, state: &str) {
+        if let Some(notifier) = &self.notifier {
+            notifier.send(state);
+        }
+    }
+
+    /// An errand has ended.
+    fn reloaded(&self, end: &errand::Ended) {
+        if end.succeeded {
+            self.notify(&format!("READY=1\nMAINPID={}\nSTATUS=Ready.\n", std::process::id()));
+        } else {
+            self.report.warning("Loading failure!");
+            self.notify("READY=1\nSTATUS=Reload failed!\n");
         }
     }
 
@@ -191,10 +247,6 @@ impl Master {
 
     fn signal(&self, signal: i32) {
         match signal {
-            libc::SIGUSR2 | libc::SIGHUP => {
-                self.report.warning(NO_RELOAD);
-                return;
-            }
             libc::SIGTERM | libc::SIGINT | libc::SIGUSR1 => {
                 self.report.warning("Exiting Master process...");
                 if let Some(notifier) = &self.notifier {
@@ -224,6 +276,12 @@ impl Master {
         self.report.warning(&format!("All workers exited. Exiting... ({own})"));
         u8::try_from(own).unwrap_or(1)
     }
+}
+
+/// Microseconds of the clock that a service manager compares with its own.
+fn monotonic_us() -> u128 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u128::from(time.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(time.tv_nsec.unsigned_abs()) / 1_000
 }
 
 /// The system's word for a signal.

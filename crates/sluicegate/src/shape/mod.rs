@@ -16,6 +16,7 @@
 //! **Invariant:** [`take`] is called while the process has one thread ([`fork`] asserts it).
 
 pub mod background;
+pub mod channel;
 mod master;
 pub mod notify;
 pub mod pidfile;
@@ -27,7 +28,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use sluicegate_config::model::Global;
+use sluicegate_config::model::{Global, StatsLevel};
 
 use crate::arguments::{Mode, Service};
 use crate::report::Report;
@@ -106,17 +107,42 @@ impl Shape {
         Ok(())
     }
 
-    /// Waits until the master has gone; for ever where there is none. Inside a runtime.
-    pub async fn orphaned(&self) -> io::Result<()> {
-        use tokio::io::AsyncReadExt;
+    /// The number that people know the service by: the process that takes signals.
+    pub fn known_as(&self) -> u32 {
+        // SAFETY: takes nothing and can't fail.
+        if self.master.is_some() { unsafe { libc::getppid() }.unsigned_abs() } else { std::process::id() }
+    }
+
+    /// A way to the master of its own, to tell it of reloads.
+    pub fn master(&self) -> io::Result<Option<UnixStream>> {
+        self.master.as_ref().map(UnixStream::try_clone).transpose()
+    }
+
+    /// Takes the clients that the master sends, for `serve`, until the master has gone; waits for ever where there is
+    /// none. Inside a runtime.
+    pub async fn orphaned(&self, serve: impl Fn(UnixStream, StatsLevel)) -> io::Result<()> {
         let Some(master) = &self.master else { return std::future::pending().await };
         let master = master.try_clone()?;
         master.set_nonblocking(true)?;
-        let mut master = tokio::net::UnixStream::from_std(master)?;
-        // The master never writes, so whatever is read here is its end.
-        let _ = master.read(&mut [0]).await;
-        Ok(())
+        let readable = tokio::io::Interest::READABLE;
+        // SAFETY: a `UnixStream` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does
+        // last.
+        let master = unsafe { tokio::io::unix::AsyncFd::register_with_interest(master, readable) }?;
+        loop {
+            let mut ready = master.readable().await?;
+            match ready.try_io(|master| channel::receive(master.get_ref())) {
+                Ok(Ok(Some((client, level)))) => serve(client, level),
+                Ok(Ok(None) | Err(_)) => return Ok(()),
+                Err(_would_block) => {}
+            }
+        }
     }
+}
+
+/// Tells the master that another configuration is served.
+pub fn reloaded(master: &mut UnixStream) {
+    // A master that has gone is noticed elsewhere.
+    let _ = master.write_all(&[master::RELOADED]);
 }
 
 /// Which side of a fork this is.

@@ -95,6 +95,12 @@ impl Identity {
     }
 }
 
+/// As whom this process runs.
+pub fn user() -> u32 {
+    // SAFETY: takes nothing and can't fail.
+    unsafe { libc::geteuid() }
+}
+
 /// `set-dumpable`: the kernel forbids core files of a process that has changed its user, until it asks for them.
 pub fn allow_core_files(report: Report) {
     // SAFETY: takes numbers only.

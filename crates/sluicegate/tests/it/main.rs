@@ -13,6 +13,7 @@ mod lua_modules;
 mod lua_patterns;
 mod lua_samples_and_services;
 mod maps;
+mod reload;
 mod robust;
 mod shape;
 mod states;

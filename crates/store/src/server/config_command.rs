@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
+use super::Server;
 use super::dispatch::{self, About, Context, Outcome};
 use crate::config;
 use crate::glob;
@@ -43,7 +44,7 @@ pub(super) fn set(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
         .chunks_exact(2)
         .map(|pair| (String::from_utf8_lossy(pair[0]).to_ascii_lowercase(), pair[1]))
         .collect();
-    match change(context, &pairs) {
+    match change(&context.worker.server, &pairs) {
         Ok(()) => out.ok(),
         Err(Refused::Unknown(at)) => {
             let text = [b"ERR Unknown option or number of arguments for CONFIG SET - '", args[2 + 2 * at], b"'"];
@@ -56,24 +57,34 @@ pub(super) fn set(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
     Outcome::Done
 }
 
+impl Server {
+    /// What CONFIG SET does, for a file that was read again.
+    pub fn set_parameters(&self, pairs: &[(String, String)]) -> Result<(), String> {
+        let pairs: Vec<(String, &[u8])> = pairs.iter().map(|(name, value)| (name.clone(), value.as_bytes())).collect();
+        change(self, &pairs).map_err(|refused| match refused {
+            Refused::Unknown(at) => format!("'{}': unknown parameter", pairs[at].0),
+            Refused::Because(name, why) => format!("'{name}': {why}"),
+        })
+    }
+}
+
 enum Refused<'a> {
     Unknown(usize),
     Because(&'a str, String),
 }
 
-fn change<'a>(context: &Context<'_>, pairs: &'a [(String, &[u8])]) -> Result<(), Refused<'a>> {
+fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refused<'a>> {
     for (at, (name, _)) in pairs.iter().enumerate() {
         if !config::names().any(|known| known == name) {
             return Err(Refused::Unknown(at));
         }
-        if context.options.is_immutable(name) {
+        if server.options.read().is_immutable(name) {
             return Err(Refused::Because(name, "can't set immutable config".into()));
         }
         if pairs[..at].iter().any(|(earlier, _)| config::canonical(earlier) == config::canonical(name)) {
             return Err(Refused::Because(name, "duplicate parameter".into()));
         }
     }
-    let server = &context.worker.server;
     // The lock is held over reading and writing back, so that two changes at a time both last.
     let mut current = server.options.write();
     let mut options = (**current).clone();

@@ -31,19 +31,21 @@ impl WorkerLua {
         if inner.index == 0
             && let Some(mut jobs) = inner.states.jobs.1.lock().take()
         {
-            let inner = inner.clone();
-            tokio::task::spawn_local(async move {
+            let answering = inner.clone();
+            inner.keep(tokio::task::spawn_local(async move {
                 while let Some(job) = jobs.recv().await {
-                    tokio::task::spawn_local(run_command(inner.clone(), job));
+                    tokio::task::spawn_local(run_command(answering.clone(), job));
                 }
-            });
+            }));
         }
         let tasks = std::mem::take(&mut inner.states.tasks.lock()[inner.index]);
         for (id, task) in tasks {
             let Some(cell) = inner.states.cells[id].clone() else { continue };
-            tokio::task::spawn_local(run_task(inner.clone(), cell, task));
+            inner.keep(tokio::task::spawn_local(run_task(inner.clone(), cell, task)));
         }
-        tokio::task::spawn_local(async move {
+        let care = inner.clone();
+        inner.keep(tokio::task::spawn_local(async move {
+            let inner = care;
             loop {
                 let mut script = inner.next().await;
                 let leaving = Leaving(inner.clone());
@@ -56,7 +58,15 @@ impl WorkerLua {
                     }
                 });
             }
-        });
+        }));
+    }
+
+    /// Another configuration has taken over: tasks end where they wait, and with them what would keep the states. A
+    /// script whose stream goes on is finished by that stream; one that outlives its stream is given up with it.
+    pub(crate) fn stop(&self) {
+        let Some(inner) = &self.inner else { return };
+        inner.stopped.set(true);
+        inner.kept.borrow_mut().drain(..).for_each(|task| task.abort());
     }
 }
 

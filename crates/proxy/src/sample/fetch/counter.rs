@@ -56,7 +56,7 @@ impl Counter {
     pub(super) fn fetch(&self, cx: &StreamContext) -> Option<Value<'static>> {
         Some(match self {
             Counter::Entries(table) => Value::Int(table.len() as i64),
-            Counter::Room(table) => Value::Int(i64::from(table.size) - table.len() as i64),
+            Counter::Room(table) => Value::Int(i64::from(table.size()) - table.len() as i64),
             Counter::Source(table, figure, element) => {
                 let key = Key::new(table.key, &Value::Ip(cx.source?.ip()))?;
                 Value::Int(of_key(table, &key, *figure, *element, true)?)

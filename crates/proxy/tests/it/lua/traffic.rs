@@ -50,7 +50,7 @@ impl Gate {
         let running = running::build(Arc::new(config), parts).expect("rules compile");
         states.run_init().expect("no init functions");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let address = bound[0].listener.local.expect("an inet address");
+        let address = bound[0].local.expect("an inet address");
         let workers = Some(worker::start(&running, bound, Vec::new()).expect("threads"));
         Gate { running, address, workers, store, lines, _scripts: scripts }
     }

@@ -37,7 +37,7 @@ impl Served {
         }
         let running = running::build(Arc::new(config), parts).unwrap_or_else(|errors| panic!("{errors:?}"));
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let addresses = bound.iter().map(|bound| bound.listener.local.expect("an inet address")).collect();
+        let addresses = bound.iter().map(|bound| bound.local.expect("an inet address")).collect();
         let workers = worker::start(&running, bound, Vec::new()).expect("threads");
         Served { running, addresses, workers: Some(workers) }
     }

@@ -14,6 +14,7 @@ use sluicegate_proxy::control;
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::log::{Identity, Logger};
 use sluicegate_proxy::process::Process;
+use sluicegate_proxy::reload::Current;
 use sluicegate_proxy::running::{Parts, Running, build};
 use sluicegate_proxy::worker;
 use sluicegate_proxy::{cli, server};
@@ -56,7 +57,7 @@ impl Whole {
         let running = build(config, parts).expect("rules compile");
         server::resolve_names(&running).expect("no names");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
-        let addresses = bound.iter().filter_map(|bound| bound.listener.local).collect();
+        let addresses = bound.iter().filter_map(|listener| listener.local).collect();
         let started = worker::start(&running, bound, Vec::new()).expect("threads");
 
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -67,9 +68,10 @@ impl Whole {
             let running = running.clone();
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                let sockets = vec![cli::Socket { listener, level: StatsLevel::Admin }];
+                let sockets = vec![cli::Socket { listener: Arc::new(listener), level: StatsLevel::Admin }];
+                let current = Current::new(running, sockets);
                 let end = async { end.await.unwrap_or(()) };
-                runtime.block_on(control::run(running, sockets, end)).expect("the stats socket works");
+                runtime.block_on(control::run(current, end)).expect("the stats socket works");
                 drop(write);
             })
         };

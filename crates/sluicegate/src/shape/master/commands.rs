@@ -2,20 +2,32 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
 use sluicegate_config::model::StatsLevel;
 use sluicegate_proxy::cli::protocol::{Answer, Commands, Mode, Output, Request, Session};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
 
-use super::version;
-use crate::signals::NO_RELOAD;
+use super::{errand, version};
+use crate::shape::channel;
 
 /// What the commands can tell.
 pub struct Master {
     /// The worker process.
-    pub worker: i32,
+    worker: i32,
     /// When it was forked.
-    pub begun: Instant,
+    begun: Instant,
+    /// The way to it.
+    channel: UnixStream,
+    /// The way to a reload.
+    ask: mpsc::Sender<errand::Answer>,
+    reloads: AtomicU32,
+    failed: AtomicU32,
+    /// Reloads since the worker last took one.
+    behind: AtomicU32,
 }
 
 /// A command.
@@ -35,16 +47,16 @@ const COMMANDS: &[Command] = &[
         run: |_, session| lower(session, StatsLevel::Operator),
     },
     Command {
-        name: &["reload"],
-        help: "reload haproxy (not available yet)",
-        level: StatsLevel::Admin,
-        run: |_, _| format!("{NO_RELOAD}.\n"),
-    },
-    Command {
         name: &["show", "cli", "level"],
         help: "display the level of the current CLI session",
         level: StatsLevel::User,
         run: |_, session| format!("{}\n", level_word(session.level)),
+    },
+    Command {
+        name: &["show", "cli", "sockets"],
+        help: "dump list of cli sockets",
+        level: StatsLevel::Operator,
+        run: |_, _| String::from("\n"),
     },
     Command {
         name: &["show", "proc"],
@@ -76,6 +88,7 @@ const COMMANDS: &[Command] = &[
         level: StatsLevel::User,
         run: |_, session| {
             session.mode = if session.mode == Mode::Prompt { Mode::Once } else { Mode::Prompt };
+            session.unanswered = true;
             String::new()
         },
     },
@@ -91,25 +104,139 @@ const COMMANDS: &[Command] = &[
 ];
 
 impl Commands for Master {
-    fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a> {
-        out.push(self.answer(&request, session));
-        Box::pin(std::future::ready(io::Result::Ok(())))
+    fn run<'a>(&'a self, mut request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a> {
+        Box::pin(async move {
+            let prefix = request.words.first().filter(|word| word.starts_with(b"@"));
+            let prefix = prefix.map(|word| String::from_utf8_lossy(word).into_owned());
+            // A prefix on its own chooses who answers from here on.
+            let chosen = session.name.clone();
+            let to = match &prefix {
+                Some(prefix) => match self.target(prefix) {
+                    Some(to) => {
+                        request.words.remove(0);
+                        to
+                    }
+                    None => {
+                        out.push(format!(
+                            "Can't find the target PID matching the prefix '{}'\n",
+                            prefix.escape_debug()
+                        ));
+                        return Ok(());
+                    }
+                },
+                None if chosen == MASTER || chosen.is_empty() => Target::Master,
+                None => Target::Worker,
+            };
+            if prefix.is_some() && request.words.is_empty() {
+                session.name = match to {
+                    Target::Master => MASTER.to_owned(),
+                    Target::Worker => self.worker.to_string(),
+                };
+                session.unanswered = true;
+                return Ok(());
+            }
+            let word = |at: usize| request.words.get(at).map(Vec::as_slice);
+            let own = matches!(word(0), Some(b"quit" | b"prompt"));
+            match to {
+                Target::Worker if !own => self.pass_on(&request, session, out).await,
+                Target::Master if word(0) == Some(b"reload") && word(1).is_none() => self.reload(session, out).await,
+                _ => {
+                    let answer = self.answer(&request, session);
+                    out.push(answer);
+                    Ok(())
+                }
+            }
+        })
     }
 }
 
+/// What the prompt is called while the master answers.
+const MASTER: &str = "master";
+
+/// Who is meant by a prefix.
+enum Target {
+    Master,
+    Worker,
+}
+
 impl Master {
-    fn answer(&self, request: &Request, session: &mut Session) -> String {
-        let mut words: Vec<String> =
-            request.words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        if let Some(to) = words.first().filter(|word| word.starts_with('@')).cloned() {
-            words.remove(0);
-            if !["@", "@0", "@master", &format!("@!{}", std::process::id())].contains(&to.as_str()) {
-                return self.elsewhere(&to);
-            }
-            if words.is_empty() {
-                return String::new();
-            }
+    /// The commands of a master.
+    pub fn new(worker: i32, begun: Instant, channel: UnixStream, ask: mpsc::Sender<errand::Answer>) -> Master {
+        let (reloads, failed, behind) = Default::default();
+        Master { worker, begun, channel, ask, reloads, failed, behind }
+    }
+
+    /// A reload has ended.
+    pub fn count(&self, succeeded: bool) {
+        if !succeeded {
+            self.reloads.fetch_add(1, Relaxed);
+            self.failed.fetch_add(1, Relaxed);
+            self.behind.fetch_add(1, Relaxed);
         }
+    }
+
+    /// The worker serves another configuration, whoever brought it.
+    pub fn served_anew(&self) {
+        self.reloads.fetch_add(1, Relaxed);
+        self.behind.store(0, Relaxed);
+    }
+
+    fn target(&self, prefix: &str) -> Option<Target> {
+        let worker = ["@1".to_owned(), format!("@!{}", self.worker)];
+        let own = ["@".to_owned(), "@0".to_owned(), "@master".to_owned(), format!("@!{}", std::process::id())];
+        if worker.iter().any(|name| name == prefix) {
+            Some(Target::Worker)
+        } else {
+            own.iter().any(|name| name == prefix).then_some(Target::Master)
+        }
+    }
+
+    /// `reload`: answers once it has ended, and closes the connection, as HAProxy does.
+    async fn reload(&self, session: &mut Session, out: &mut Output) -> io::Result<()> {
+        if session.level < StatsLevel::Admin {
+            out.push("Permission denied\n");
+            return Ok(());
+        }
+        let (answer, answered) = oneshot::channel();
+        session.quit = true;
+        match self.ask.try_send(answer) {
+            Ok(()) => out.push(answered.await.unwrap_or_default()),
+            Err(_) => out.push("Success=0\n--\ntoo many reloads are asked for\n"),
+        }
+        Ok(())
+    }
+
+    /// Has the worker answer a command, as its stats socket would at this level.
+    async fn pass_on(&self, request: &Request, session: &Session, out: &mut Output) -> io::Result<()> {
+        let (ours, theirs) = UnixStream::pair()?;
+        if channel::send(&self.channel, &theirs, session.level).is_err() {
+            out.push("the worker process does not take commands\n");
+            return Ok(());
+        }
+        drop(theirs);
+        ours.set_nonblocking(true)?;
+        let mut worker = tokio::net::UnixStream::from_std(ours)?;
+        worker.write_all(&line(request)).await?;
+        worker.shutdown().await?;
+        // The empty line behind the answer is this side's to write.
+        let mut held = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            let count = worker.read(&mut buffer).await?;
+            if count == 0 {
+                break;
+            }
+            out.push(&held);
+            held.clear();
+            held.extend_from_slice(&buffer[..count]);
+            out.drain().await?;
+        }
+        out.push(held.strip_suffix(b"\n").unwrap_or(&held));
+        Ok(())
+    }
+
+    fn answer(&self, request: &Request, session: &mut Session) -> String {
+        let words: Vec<String> = request.words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
         let fits = |command: &&Command| {
             words.len() >= command.name.len() && command.name.iter().zip(&words).all(|(name, word)| name == word)
         };
@@ -123,26 +250,20 @@ impl Master {
         }
     }
 
-    /// A command for another process.
-    fn elsewhere(&self, to: &str) -> String {
-        if to == "@1" || to == format!("@!{}", self.worker) {
-            return format!("'{to}': commands are not passed on to the worker yet; send them to its stats socket.\n");
-        }
-        format!("Can't find the target PID matching the prefix '{}'\n", to.escape_debug())
-    }
-
     /// `show proc`: columns of 16 characters, as HAProxy's.
     fn show_proc(&self) -> String {
+        let (reloads, failed) = (self.reloads.load(Relaxed), self.failed.load(Relaxed));
         let up = self.begun.elapsed().as_secs();
         let up = format!("{}d{:02}h{:02}m{:02}s", up / 86_400, up / 3_600 % 24, up / 60 % 60, up % 60);
         let version = version();
         let mut text =
             format!("{:<16}{:<16}{:<16}{:<16}{:<15}\n", "#<PID>", "<type>", "<reloads>", "<uptime>", "<version>");
         // Writing to a string can't fail.
-        let _ =
-            writeln!(text, "{:<16}{:<16}{:<16}{up:<16}{version:<15}", std::process::id(), "master", "0 [failed: 0]");
+        let counts = format!("{reloads} [failed: {failed}]");
+        let _ = writeln!(text, "{:<16}{:<16}{counts:<16}{up:<16}{version:<15}", std::process::id(), "master");
         text.push_str("# workers\n");
-        let _ = writeln!(text, "{:<16}{:<16}{:<16}{up:<16}{version:<15}", self.worker, "worker", 0);
+        let behind = self.behind.load(Relaxed);
+        let _ = writeln!(text, "{:<16}{:<16}{behind:<16}{up:<16}{version:<15}", self.worker, "worker");
         text.push_str("# programs\n");
         text
     }
@@ -158,10 +279,33 @@ fn list() -> String {
     for (name, help) in prefixes {
         let _ = writeln!(text, "  {name:<40}: {help}");
     }
-    for command in COMMANDS {
-        let _ = writeln!(text, "  {:<40}: {}", command.name.join(" "), command.help);
+    let own = COMMANDS.iter().map(|command| (command.name.join(" "), command.help));
+    for (name, help) in own.chain([("reload".to_owned(), "reload haproxy")]) {
+        let _ = writeln!(text, "  {name:<40}: {help}");
     }
     text
+}
+
+/// A command as a client would write it.
+fn line(request: &Request) -> Vec<u8> {
+    let mut line = Vec::new();
+    for word in &request.words {
+        if !line.is_empty() {
+            line.push(b' ');
+        }
+        for byte in word {
+            if matches!(byte, b' ' | b'\t' | b';' | b'\\' | b'"' | b'\'' | b'<') {
+                line.push(b'\\');
+            }
+            line.push(*byte);
+        }
+    }
+    if let Some(payload) = &request.payload {
+        line.extend_from_slice(b" <<\n");
+        line.extend_from_slice(payload);
+    }
+    line.push(b'\n');
+    line
 }
 
 fn level_word(level: StatsLevel) -> &'static str {
@@ -185,33 +329,58 @@ mod tests {
 
     use super::*;
 
-    fn ask(line: &str, level: StatsLevel) -> String {
-        let master = Master { worker: 77, begun: Instant::now() };
+    fn master() -> Master {
+        let (channel, _) = UnixStream::pair().unwrap();
+        Master::new(77, Instant::now(), channel, mpsc::channel(1).0)
+    }
+
+    fn ask(master: &Master, line: &str, level: StatsLevel) -> String {
         let mut session = Session::new(level, Duration::from_secs(1), master.begun);
         split(line.as_bytes()).iter().map(|request| master.answer(request, &mut session)).collect()
     }
 
     #[test]
     fn processes_are_shown_in_haproxys_columns() {
-        let text = ask("show proc", StatsLevel::Admin);
+        let master = master();
+        let text = ask(&master, "show proc", StatsLevel::Admin);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "#<PID>          <type>          <reloads>       <uptime>        <version>      ");
         assert!(lines[1].contains("master          0 [failed: 0]   0d00h00m00s     3.2.0"), "{text}");
         assert_eq!((lines[2], lines[4]), ("# workers", "# programs"));
         assert!(lines[3].starts_with("77              worker          0               0d00h00m00s     "), "{text}");
+        master.served_anew();
+        master.count(true);
+        master.count(false);
+        let text = ask(&master, "show proc", StatsLevel::Admin);
+        assert!(text.contains("master          2 [failed: 1]   0d00h"), "{text}");
+        assert!(text.contains("77              worker          1               0d00h"), "{text}");
     }
 
     #[test]
-    fn levels_prefixes_and_mistakes() {
-        let admin = StatsLevel::Admin;
-        assert_eq!(ask("show proc", StatsLevel::User), "Permission denied\n");
-        assert_eq!(ask("operator; show cli level; reload", admin), "operator\nPermission denied\n");
-        assert!(ask("reload", admin).contains("not available yet"));
-        assert!(ask("@1 show info", admin).contains("not passed on to the worker yet"));
-        assert!(ask("@!77 show info", admin).contains("stats socket"));
-        assert_eq!(ask("@2 x", admin), "Can't find the target PID matching the prefix '@2'\n");
-        assert_eq!(ask("@master show cli level; @", admin), "admin\n");
-        assert!(ask("frob", admin).starts_with("Unknown command: 'frob'. Please enter one of"));
-        assert!(ask("help", admin).contains("  @!<pid>                                 : send a command"));
+    fn levels_and_mistakes() {
+        let (master, admin) = (master(), StatsLevel::Admin);
+        assert_eq!(ask(&master, "show proc", StatsLevel::User), "Permission denied\n");
+        assert_eq!(ask(&master, "operator; show cli level", admin), "operator\n");
+        assert!(ask(&master, "frob", admin).starts_with("Unknown command: 'frob'. Please enter one of"));
+        assert!(ask(&master, "help", admin).contains("  @!<pid>                                 : send a command"));
+    }
+
+    #[test]
+    fn prefixes_name_processes() {
+        let master = master();
+        for (prefix, worker) in [("@1", true), ("@!77", true), ("@", false), ("@0", false), ("@master", false)] {
+            assert_eq!(matches!(master.target(prefix), Some(Target::Worker)), worker, "{prefix}");
+            assert!(master.target(prefix).is_some(), "{prefix}");
+        }
+        assert!(master.target("@2").is_none() && master.target("@!78").is_none() && master.target("@x").is_none());
+    }
+
+    #[test]
+    fn a_line_that_is_passed_on_means_the_same() {
+        for text in ["show info typed", "set map #1 a\\ b c\\;d\\\\", "x \\<\\<"] {
+            let [request] = &split(text.as_bytes())[..] else { panic!("{text}") };
+            let line = line(request);
+            assert_eq!(&split(line.strip_suffix(b"\n").unwrap()), std::slice::from_ref(request), "{text}");
+        }
     }
 }

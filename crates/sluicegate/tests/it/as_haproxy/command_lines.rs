@@ -134,18 +134,6 @@ fn slips_are_refused() {
     }
 }
 
-/// What asks to replace a running process is refused by name, before anything is touched.
-#[test]
-fn replacing_is_refused() {
-    let place = place();
-    for line in ["-f good.cfg -sf 1", "-f good.cfg -st 1 2", "-x /gone/sock -f good.cfg"] {
-        let ended = place.run(&line.split_whitespace().collect::<Vec<_>>());
-        let option = line.split_whitespace().find(|word| ["-sf", "-st", "-x"].contains(word)).unwrap();
-        assert_eq!(ended.code, 1, "{ended:?}");
-        assert!(ended.err.contains(&format!("'{option}' is not supported yet")), "{ended:?}");
-    }
-}
-
 /// The forms that people and tools search for.
 #[test]
 fn messages_have_haproxys_form() {

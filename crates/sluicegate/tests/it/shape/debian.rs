@@ -78,7 +78,12 @@ fn the_unit_starts_reloads_and_stops() {
         let mut reload = Program::start(command(&site, &line, &environment), &super::fds(&[&front]));
         assert_eq!(reload.wait(), 0, "{line}: {}", reload.output());
     }
-    service.wait_for_output("a reload is not available yet");
+    let mut hear = || {
+        let count = manager.recv(&mut buffer).expect("a state");
+        String::from_utf8_lossy(&buffer[..count]).into_owned()
+    };
+    assert!(hear().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(hear(), format!("READY=1\nMAINPID={}\nSTATUS=Ready.\n", service.pid()));
     assert_eq!(Client::connect(&front.address()).get("/").status, 200, "the service outlives a reload");
     assert_eq!(child(service.pid()), worker);
     service.signal(libc::SIGTERM);

@@ -112,9 +112,15 @@ fn the_masters_socket_answers() {
     assert!(lines[1].starts_with(&format!("{:<16}{:<16}{:<16}0d00h00m", program.pid(), "master", "0 [failed: 0]")));
     assert!(lines[3].starts_with(&format!("{worker:<16}{:<16}{:<16}0d00h00m", "worker", 0)), "{shown}");
     assert!(all("help").starts_with("The following commands are valid at this level:\n  @!<pid>   "));
-    assert_eq!(all("prompt; show cli level; quit"), "\nmaster> admin\n\nmaster> ");
-    assert!(all("@1 show info").contains("commands are not passed on to the worker yet"));
-    assert!(all("reload").contains("not available yet"));
+    assert_eq!(all("prompt; show cli level; quit"), "master> admin\n\nmaster> ");
+    assert!(all("@1 show info").contains(&format!("\nPid: {worker}\n")));
+    assert_eq!(all(&format!("@!{worker} show cli level")), "admin\n\n");
+    let talk = format!("master> {worker}> admin\n\n{worker}> 3.2.0");
+    assert!(all("prompt\n@1\nshow cli level\n@master show version\n@\nquit").starts_with(&talk));
+    assert_eq!(all("@2 show info"), "Can't find the target PID matching the prefix '@2'\n\n");
+    assert_eq!(ask(&site.path("some"), "@1 disable frontend f"), "Permission denied\n\n");
+    assert!(all("reload").starts_with("Success=1\n--\n"));
+    assert!(all("show proc").contains("1 [failed: 0]"));
     assert_eq!(ask(&site.path("some"), "show cli level"), "operator\n\n");
     assert_eq!(ask(&site.path("some"), "reload"), "Permission denied\n\n");
     let mode = std::fs::metadata(site.path("all")).unwrap();

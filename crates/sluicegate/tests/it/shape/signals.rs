@@ -98,7 +98,6 @@ fn a_paused_process_stops() {
 #[test]
 fn no_signal_ends_the_process_by_itself() {
     let signals = [
-        (libc::SIGUSR2, "a reload is not available yet"),
         (libc::SIGHUP, "SIGHUP received, dumping servers states."),
         (libc::SIGQUIT, "Dumping figures of process"),
         (libc::SIGTTOU, "Paused frontend f."),
@@ -109,6 +108,8 @@ fn no_signal_ends_the_process_by_itself() {
     let mut program = site.ours(&["-db"], &[&front]);
     assert_eq!(Client::connect(&front.address()).get("/").status, 200);
     program.signal(libc::SIGPIPE);
+    // As in HAProxy: only a master reloads when it is told so by a signal.
+    program.signal(libc::SIGUSR2);
     for (signal, answer) in signals {
         program.signal(signal);
         program.wait_for_output(answer);
@@ -129,7 +130,7 @@ fn a_master_passes_signals_on() {
     program.wait_for_output("Loading success.");
     let worker = child(program.pid());
     for (signal, answer) in [
-        (libc::SIGUSR2, "a reload is not available yet".to_owned()),
+        (libc::SIGUSR2, "Reloading HAProxy".to_owned()),
         (libc::SIGQUIT, format!("Dumping figures of process {worker}")),
         (libc::SIGTTOU, "Paused frontend f.".to_owned()),
         (libc::SIGTTIN, "Resumed frontend f.".to_owned()),
@@ -139,6 +140,9 @@ fn a_master_passes_signals_on() {
     }
     program.signal(libc::SIGPIPE);
     program.signal(libc::SIGHUP);
+    sluicegate_testkit::wait_for("both reloads", || {
+        (program.output().matches("Loading success.").count() > 2).then_some(())
+    });
     assert_eq!(Client::connect(&front.address()).get("/").status, 200);
     assert_eq!(child(program.pid()), worker);
 }

@@ -1,0 +1,147 @@
+//! One configuration takes over from another in a living process.
+//!
+//! A [`Running`] that was built after another one ([`build_after`](crate::running::build_after)) shares its counters,
+//! queues, states and tables. [`Current::replace`] makes it the one that is served: what the file now says otherwise is
+//! applied to what is shared, the workers change over, and the old snapshot goes with its last stream. Nothing here can
+//! fail: whatever can was done before.
+//!
+//! What counts where file and run time differ: a definition that the new file changes wins, and a line says so; one
+//! that it leaves alone stays as it was changed at run time.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluicegate_config::model;
+use tokio::sync::watch;
+
+use crate::cli;
+use crate::log::Severity;
+use crate::running::{ProxyRun, Running};
+use crate::server;
+use crate::stats::status_lines;
+
+/// The snapshot that is served, and the sockets of the control thread that go with it.
+pub struct Current {
+    running: watch::Sender<Arc<Running>>,
+    stats: watch::Sender<Vec<cli::Socket>>,
+}
+
+impl Current {
+    /// The first one.
+    pub fn new(running: Arc<Running>, stats: Vec<cli::Socket>) -> Arc<Current> {
+        Arc::new(Current { running: watch::Sender::new(running), stats: watch::Sender::new(stats) })
+    }
+
+    /// What is served now.
+    pub fn running(&self) -> Arc<Running> {
+        self.running.borrow().clone()
+    }
+
+    /// The sockets of `stats socket` lines.
+    pub fn stats_sockets(&self) -> Vec<cli::Socket> {
+        self.stats.borrow().clone()
+    }
+
+    /// What is served, and its changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Running>> {
+        self.running.subscribe()
+    }
+
+    /// The sockets of `stats socket` lines, and their changes.
+    pub(crate) fn watch_stats(&self) -> watch::Receiver<Vec<cli::Socket>> {
+        self.stats.subscribe()
+    }
+
+    /// Serves `next`, which was built after what is served now and bound its addresses. Gives what is to be said: where
+    /// the file now says otherwise, and which proxies it no longer has.
+    pub async fn replace(
+        &self,
+        next: Arc<Running>,
+        listeners: Vec<Arc<crate::listener::Listener>>,
+        stats: Vec<cli::Socket>,
+    ) -> Vec<Said> {
+        let old = self.running();
+        let said = commit(&old, &next);
+        next.set_listeners(listeners);
+        old.listeners().iter().for_each(|listener| listener.leave_to(&next));
+        next.process.adopt(&next).await;
+        old.listeners().iter().for_each(|listener| listener.close());
+        self.running.send_replace(next);
+        self.stats.send_replace(stats);
+        said
+    }
+}
+
+/// A line about a change, for stderr and for the logs of the proxy that it is about.
+pub struct Said {
+    /// Whose logs get it, too.
+    pub proxy: Arc<ProxyRun>,
+    /// How grave it is.
+    pub severity: Severity,
+    /// The line.
+    pub text: String,
+}
+
+/// Applies what `next` defines otherwise than `old` to what both share.
+fn commit(old: &Running, next: &Running) -> Vec<Said> {
+    let mut said = Vec::new();
+    let now = Instant::now();
+    for proxy in &next.proxies {
+        let Some(before) = old.proxy(&proxy.config.name, proxy.config.kind) else { continue };
+        let mut say = |text: String| said.push(Said { proxy: proxy.clone(), severity: Severity::Notice, text });
+        let (was, is) = (&before.config, &proxy.config);
+        if was.maxconn != is.maxconn {
+            proxy.frontend.sessions.set_max(is.maxconn);
+        }
+        if was.session_rate != is.session_rate {
+            proxy.frontend.set_session_rate(is.session_rate);
+        }
+        server::commit(before, proxy, now, &mut say);
+        commit_table(old, next, was.stick_table.as_ref(), is.stick_table.as_ref(), &mut say);
+    }
+    for listener in next_listener_limits(old, next) {
+        listener.0.set_max(listener.1);
+    }
+    if old.config.global.maxconn != next.config.global.maxconn && next.config.global.maxconn.is_some() {
+        next.process.sessions.set_max(next.config.global.maxconn);
+    }
+    let gone = status_lines::stopped(old).into_iter().filter(|(proxy, _)| {
+        next.proxy(&proxy.config.name, proxy.config.kind).is_none_or(|proxy| proxy.config.disabled)
+    });
+    let gone: Vec<Said> =
+        gone.map(|(proxy, text)| Said { proxy: proxy.clone(), severity: Severity::Warning, text }).collect();
+    said.extend(gone);
+    said
+}
+
+/// The limits of `bind` lines that the new file changes.
+fn next_listener_limits<'a>(
+    old: &'a Running,
+    next: &'a Running,
+) -> impl Iterator<Item = (Arc<crate::process::Limit>, Option<u32>)> + 'a {
+    old.listeners().iter().filter_map(|listener| {
+        let maxconn = |proxy: &ProxyRun, bind: usize| proxy.config.binds[bind].maxconn;
+        let successor = listener.successor(next)?;
+        let (was, is) = (maxconn(&listener.proxy, listener.bind), maxconn(&successor.proxy, successor.bind));
+        (was != is).then(|| (listener.sessions.clone(), is))
+    })
+}
+
+fn commit_table(
+    old: &Running,
+    next: &Running,
+    was: Option<&model::StickTable>,
+    is: Option<&model::StickTable>,
+    say: &mut dyn FnMut(String),
+) {
+    let (Some(_), Some(is)) = (was, is) else { return };
+    let tables = old.directory.table(&is.name).zip(next.directory.table(&is.name));
+    match tables {
+        Some((before, table)) if Arc::ptr_eq(before, table) => table.redefine(is),
+        Some((before, _)) => {
+            let lost = before.len();
+            say(format!("Stick-table {} holds something else now: its {lost} entries are given up.", is.name));
+        }
+        None => {}
+    }
+}

@@ -1,0 +1,73 @@
+//! What a new configuration defines otherwise about servers that go on serving.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::health::Health;
+use super::idle;
+use super::shared::{Admin, Moved, ServerStatus};
+use crate::running::ProxyRun;
+
+/// Applies it to what `before` and `after` share. Each change is said in a line; what the file leaves alone stays as it
+/// was changed at run time.
+pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mut dyn FnMut(String)) {
+    if !Arc::ptr_eq(&before.backend, &after.backend) {
+        after.backend.succeed(&before.backend, now);
+    }
+    for server in &after.servers {
+        let subject = format!("Server {}/{}", after.config.name, server.name());
+        let Some(old) = before.servers.iter().find(|old| old.name() == server.name()) else {
+            continue;
+        };
+        let (was, is, index) = (&old.config, &server.config, server.shared.index);
+        if was.address == is.address {
+            if !Arc::ptr_eq(&old.shared, &server.shared) && old.shared.moved() != Moved::default() {
+                server.shared.set_moved(|moved| *moved = old.shared.moved());
+            }
+        } else {
+            // Connections to where it was are of no use where it is.
+            idle::clear(server);
+            say(format!("{subject} has another address by the configuration."));
+        }
+        let (from, to) = (was.maxconn.unwrap_or(0), is.maxconn.unwrap_or(0));
+        if from != to {
+            after.backend.set_maxconn(index, to);
+            say(format!("{subject} changed its maxconn from {from} to {to} by the configuration."));
+        }
+        if was.weight != is.weight {
+            say(format!("{subject} changed its weight from {} to {} by the configuration.", was.weight, is.weight));
+        }
+        if was.disabled != is.disabled {
+            let word = if is.disabled { "enters" } else { "leaves" };
+            say(format!("{subject} {word} maintenance by the configuration."));
+        }
+        let rules = |check: &Option<sluicegate_config::model::Check>| {
+            check.as_ref().map(|check| (check.rise.max(1), check.fall.max(1)))
+        };
+        let (old_rules, rules) = (rules(&was.check), rules(&is.check));
+        after.backend.update(index, now, |status| {
+            if was.weight != is.weight {
+                status.weight = u32::from(is.weight);
+            }
+            if was.disabled != is.disabled {
+                status.admin = if is.disabled { Admin::Maintenance } else { Admin::Ready };
+            }
+            if old_rules != rules {
+                recount(status, rules);
+            }
+        });
+    }
+}
+
+/// A server whose `rise` or `fall` changed, or that is checked now, or no longer: up stays up, down stays down.
+fn recount(status: &mut ServerStatus, rules: Option<(u32, u32)>) {
+    let up = status.health.is_up();
+    status.health = match rules {
+        Some((rise, fall)) => Health { level: 0, rise, fall },
+        // Nobody would ever find it up again.
+        None => Health::unchecked(),
+    };
+    if rules.is_some() {
+        status.health.level = if up { status.health.top() } else { 0 };
+    }
+}

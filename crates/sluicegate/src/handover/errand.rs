@@ -1,0 +1,244 @@
+//! The errand's side: read, rehearse, hand over, make sockets.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_config::Config;
+use sluicegate_config::model::{BindAddress, Global};
+use sluicegate_proxy::listener::{Sockets, SystemSockets};
+use sluicegate_proxy::server;
+
+use super::offer::{Offer, WantedSocket};
+use super::{Kind, address, receive, send};
+use crate::arguments::{self, Service};
+use crate::files::Recorder;
+use crate::load::{self, Loaded, Reading};
+use crate::report::Report;
+
+/// How long the process that serves may take for one answer. It compiles a large configuration in seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a service was started, which is how it is read again.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The program's name and the words behind it.
+    pub words: Vec<OsString>,
+    /// Where they were given.
+    pub directory: PathBuf,
+    /// The environment that the files saw, before they changed it.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Origin {
+    /// This process's. To be taken before its directory or environment changes.
+    pub fn of_this_process() -> Origin {
+        let texts = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        Origin {
+            words: std::env::args_os().collect(),
+            directory: std::env::current_dir().unwrap_or_default(),
+            environment: std::env::vars_os().filter_map(texts).collect(),
+        }
+    }
+
+    /// What the words ask for.
+    pub fn service(&self) -> Result<Box<Service>, String> {
+        arguments::service(self.words.iter().cloned())
+    }
+}
+
+/// A service that was found by its process number.
+pub struct Found {
+    stream: UnixStream,
+    pid: u32,
+}
+
+/// Connects to the service that is known by this number; `None` where there is none.
+pub fn find(pid: u32) -> io::Result<Option<Found>> {
+    let stream = match UnixStream::connect_addr(&address(pid)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        stream => stream?,
+    };
+    let listening = peer(&stream)?;
+    if listening != pid && parent_of(listening) != Some(pid) {
+        let message = format!("process {listening} pretends to be the service {pid}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(Some(Found { stream, pid }))
+}
+
+/// Who listens at the other end.
+fn peer(stream: &UnixStream) -> io::Result<u32> {
+    let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+    Ok(credentials.pid.as_raw_nonzero().get().unsigned_abs())
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// A configuration that was read and found good.
+pub struct Rehearsed {
+    offer: Offer,
+    config: Arc<Config>,
+}
+
+/// Reads the files of `origin` and checks all of them as a start would; what is wrong is said.
+pub fn rehearse(service: &Service, origin: Origin, report: Report) -> Result<Rehearsed, ()> {
+    if let Err(error) = std::env::set_current_dir(&origin.directory) {
+        report.error(&format!("{}: {error}", origin.directory.display()));
+        return Err(());
+    }
+    let recorder = Arc::new(Recorder::default());
+    let reading = Reading::recorded(recorder.clone(), origin.environment.clone());
+    let loaded = load::begin(service, reading).and_then(|begun| begun.finish(service)).map_err(drop)?;
+    offer(loaded, &recorder, service, origin, report)
+}
+
+fn offer(
+    loaded: Loaded,
+    recorder: &Recorder,
+    service: &Service,
+    origin: Origin,
+    report: Report,
+) -> Result<Rehearsed, ()> {
+    if !loaded.listens() {
+        report.error(crate::check::NO_LISTENER);
+        return Err(());
+    }
+    let config = loaded.config;
+    for load in &config.global.lua_loads {
+        // The rehearsal has read it a moment ago; who fails now says so to the process that serves.
+        let _ = sluicegate_config::Files::read(recorder, &load.path);
+    }
+    let (names, missing) = server::addresses(&config);
+    for error in &missing {
+        if service.ignore_unresolvable {
+            report.warning(&format!("{error}, disabling server"));
+        } else {
+            report.error(&error.to_string());
+        }
+    }
+    if !missing.is_empty() && !service.ignore_unresolvable {
+        return Err(());
+    }
+    let Origin { words, directory, environment } = origin;
+    let files = recorder.take();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(Rehearsed { offer: Offer { version, words, directory, environment, files, names }, config })
+}
+
+impl Rehearsed {
+    /// The file's `global`, with what the command line says.
+    pub fn global(&self) -> &Global {
+        &self.config.global
+    }
+}
+
+impl Found {
+    /// How the service was started.
+    pub fn origin(&mut self) -> io::Result<Origin> {
+        let Offer { words, directory, environment, .. } = self.ask()?;
+        Ok(Origin { words, directory, environment })
+    }
+
+    /// The version of the service's program.
+    pub fn version(&mut self) -> io::Result<String> {
+        self.ask().map(|answer| answer.version)
+    }
+
+    fn ask(&mut self) -> io::Result<Offer> {
+        send(&mut self.stream, Kind::Ask, b"", None)?;
+        match receive(&mut self.stream)? {
+            (Kind::Offer, bytes, _) => Offer::decode(&bytes).map_err(io::Error::other),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Hands a configuration over and waits until it is served; `Err` says why it is not.
+    pub fn hand_over(&mut self, rehearsed: &Rehearsed, report: Report) -> Result<(), String> {
+        let pid = self.pid;
+        let failed = |error: io::Error| format!("the service {pid} does not answer ({error})");
+        send(&mut self.stream, Kind::Offer, &rehearsed.offer.encode(), None).map_err(failed)?;
+        loop {
+            let (kind, bytes, _) = receive(&mut self.stream).map_err(failed)?;
+            let text = || String::from_utf8_lossy(&bytes).into_owned();
+            match kind {
+                Kind::Want => {
+                    let made = WantedSocket::decode(&bytes)
+                        .map_err(io::Error::other)
+                        .and_then(|wanted| make(&wanted, &rehearsed.config));
+                    match made {
+                        Ok(socket) => send(&mut self.stream, Kind::Socket, b"", Some(&socket)),
+                        Err(error) => {
+                            let code = error.raw_os_error().unwrap_or(libc::EPERM);
+                            send(&mut self.stream, Kind::NoSocket, &code.to_le_bytes(), None)
+                        }
+                    }
+                    .map_err(failed)?;
+                }
+                Kind::Say => report.warning(&text()),
+                Kind::Done => return Ok(()),
+                Kind::Refused => return Err(text()),
+                Kind::Ask | Kind::Offer | Kind::Socket | Kind::NoSocket => {
+                    return Err(format!("the service {} answers nonsense", self.pid));
+                }
+            }
+        }
+    }
+}
+
+/// Makes a socket of an address that the files name, and of no other: a service that was taken over by somebody gets no
+/// more from its errand than from its files.
+fn make(wanted: &WantedSocket, config: &Config) -> io::Result<OwnedFd> {
+    let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
+    let others = config.stores.iter().flat_map(|store| &store.binds);
+    let others = others.chain(config.origins.iter().flat_map(|origin| &origin.binds));
+    let addresses = proxies.chain(others).flat_map(|bind| &bind.addresses);
+    let mut addresses = addresses.chain(config.global.stats_sockets.iter().map(|socket| &socket.address));
+    let known = |address: &BindAddress| match (address, &wanted.address) {
+        // The first socket of a port that the system chooses decides for the others.
+        (BindAddress::Inet(host, 0), BindAddress::Inet(other, _)) => host == other,
+        (address, wanted) => address == wanted,
+    };
+    if !addresses.any(known) {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    SystemSockets.listen(wanted.wanted())
+}
+
+/// `sluicegate reload`: what the service was started with is read again.
+pub fn reload(pid: u32) -> ExitCode {
+    match run(pid) {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(pid: u32) -> Result<ExitCode, String> {
+    let found = find(pid).map_err(|error| format!("process {pid}: {error}"))?;
+    let mut found = found.ok_or_else(|| format!("process {pid} is no running service of this program"))?;
+    let failed = |error: io::Error| format!("process {pid}: {error}");
+    let origin = found.origin().map_err(failed)?;
+    let service = origin.service()?;
+    let report = Report::new(&service);
+    let Ok(rehearsed) = rehearse(&service, origin, report) else { return Ok(ExitCode::FAILURE) };
+    match found.hand_over(&rehearsed, report) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(message) => {
+            message.lines().for_each(|line| report.error(line));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

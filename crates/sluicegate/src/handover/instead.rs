@@ -1,0 +1,154 @@
+//! `-sf` and `-st`: a start that replaces what runs.
+//!
+//! `-sf` of a service of this program and version is a reload: the service goes on, with what this command line says.
+//! The command ends at once where it was to go to the background; otherwise it stands in for the service, whose number
+//! is another: it passes signals on and ends when the service does. Every other process is asked to end once this one
+//! has its sockets: `-sf` softly (USR1), `-st` at once (TERM).
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use sluicegate_proxy::listener::{ReplacingSockets, Sockets, SystemSockets};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::errand::{self, Origin, rehearse};
+use crate::arguments::{Mode, Service};
+use crate::report::Report;
+use crate::shape::notify::Notifier;
+use crate::shape::pidfile::Pidfile;
+use crate::signals::{self, Signals, end_by};
+
+/// How often, and how long apart, an address is tried that the process before has just let go.
+const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Hands the configuration to a service that `-sf` names; `None` where there is none, and a start is a start.
+pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<ExitCode> {
+    let mut found = service.finish.iter().find_map(|pid| match errand::find(*pid) {
+        Ok(found) => found.map(|found| (*pid, found)),
+        Err(error) => {
+            report.warning(&error.to_string());
+            None
+        }
+    });
+    let (pid, found) = found.as_mut()?;
+    match found.version() {
+        Ok(version) if version == env!("CARGO_PKG_VERSION") => {}
+        // Another version: it is replaced like any other program.
+        _ => return None,
+    }
+    let pid = *pid;
+    let Ok(rehearsed) = rehearse(service, origin.clone(), report) else { return Some(ExitCode::FAILURE) };
+    if let Err(message) = found.hand_over(&rehearsed, report) {
+        message.lines().for_each(|line| report.error(line));
+        return Some(ExitCode::FAILURE);
+    }
+    // A signal that ends this process is for the service from here on.
+    signals::hold_ending();
+    report.notice(&format!("Process {pid} goes on with this configuration."));
+    let mode = service.mode(rehearsed.global());
+    let ended = match mode {
+        Mode::Foreground => stand_in(pid, None),
+        Mode::Daemon | Mode::MasterWorker { .. } => {
+            let path = service.pidfile.clone().or_else(|| rehearsed.global().pidfile.clone());
+            let written = path.map_or(Ok(()), |path| Pidfile { path, at: None, pid }.write());
+            match (written, mode) {
+                (Err(error), _) => Err(io::Error::other(error)),
+                (Ok(()), Mode::MasterWorker { daemon: false, notify }) => stand_in(pid, Some(notify)),
+                (Ok(()), _) => Ok(None),
+            }
+        }
+    };
+    Some(match ended {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(signal)) => end_by(signal),
+        Err(error) => {
+            report.error(&error.to_string());
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Stays for as long as the service does and passes signals on. `master` tells whether this is to look like a master,
+/// which tells the service manager, or not. Gives the signal to end by.
+fn stand_in(pid: u32, master: Option<bool>) -> io::Result<Option<i32>> {
+    let number = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    let notifier = if master == Some(true) { Notifier::from_environment()? } else { None };
+    let runtime = tokio::runtime::LocalRuntime::new()?;
+    runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        signals::release_ending();
+        let process = match pidfd_open(number, PidfdFlags::NONBLOCK) {
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
+            process => process?,
+        };
+        // SAFETY: an `OwnedFd` keeps its descriptor open and the same until it is dropped, which the `AsyncFd` does last.
+        let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }?;
+        if let Some(notifier) = &notifier {
+            notifier.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=Ready.\n"));
+        }
+        let mut ending = None;
+        loop {
+            tokio::select! {
+                _ = process.readable() => return Ok(ending.filter(|_| master.is_none())),
+                signal = signals.next() => {
+                    signals::send(pid, signal);
+                    if [libc::SIGTERM, libc::SIGINT].contains(&signal) {
+                        ending = Some(signal);
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Who is to end once this process has its sockets.
+#[derive(Clone, Debug, Default)]
+pub struct Retiring {
+    softly: Vec<u32>,
+    at_once: Vec<u32>,
+}
+
+impl Retiring {
+    /// What the command line says.
+    pub fn new(service: &Service) -> Retiring {
+        Retiring { softly: service.finish.clone(), at_once: service.terminate.clone() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = u32> {
+        self.softly.iter().chain(&self.at_once).copied()
+    }
+
+    /// How sockets are made: a unix socket takes the place of one that is alive.
+    pub fn sockets(&self) -> &'static dyn Sockets {
+        if self.all().next().is_some() { &ReplacingSockets } else { &SystemSockets }
+    }
+
+    /// Tries to bind; where an address is taken, those who retire are asked to let go of it (TTOU), for a second at most.
+    /// If that does not help they are to listen again (TTIN).
+    pub fn bind<T, E>(&self, mut bind: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+        let mut result = bind();
+        if result.is_ok() || self.all().next().is_none() {
+            return result;
+        }
+        self.all().for_each(|pid| signals::send(pid, libc::SIGTTOU));
+        for _ in 0..TRIES {
+            std::thread::sleep(PAUSE);
+            result = bind();
+            if result.is_ok() {
+                return result;
+            }
+        }
+        self.all().for_each(|pid| signals::send(pid, libc::SIGTTIN));
+        result
+    }
+
+    /// This process has all it needs.
+    pub fn retire(&self) {
+        self.softly.iter().for_each(|pid| signals::send(*pid, libc::SIGUSR1));
+        self.at_once.iter().for_each(|pid| signals::send(*pid, libc::SIGTERM));
+    }
+}

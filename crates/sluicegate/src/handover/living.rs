@@ -1,0 +1,289 @@
+//! The side of the process that serves: takes what an errand brings, builds it, and changes over.
+//!
+//! Everything that may fail happens on a thread of its own beside what runs, and changes nothing of it. The control
+//! thread then changes over, which can't fail.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_config::model::{Bind, BindAddress, Global};
+use sluicegate_config::{Config, MemoryFiles};
+use sluicegate_proxy::listener::{self, BindError, DisplayAddress, Listener, Sockets, SystemSockets, Wanted};
+use sluicegate_proxy::log::{Identity, Logger, Severity};
+use sluicegate_proxy::process::Phase;
+use sluicegate_proxy::reload::Current;
+use sluicegate_proxy::running::{Parts, Running, build_after};
+use sluicegate_proxy::{cli, server};
+use tokio::sync::oneshot;
+
+use super::errand::Origin;
+use super::offer::{Offer, WantedSocket};
+use super::{Kind, receive, send};
+use crate::descriptors;
+use crate::load::{self, Living as Kept, Loaded, Reading};
+use crate::posts::{self, Post, Posts};
+use crate::report::{Report, kept};
+use crate::stores::{Changes, Stores};
+
+/// How long an errand may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A service that runs, as reloads see it.
+pub struct Living {
+    /// What is served.
+    pub current: Arc<Current>,
+    /// Its stores.
+    pub stores: Stores,
+    /// What the process says itself.
+    pub report: Report,
+    /// How it was started, or what took over last.
+    pub origin: Mutex<Origin>,
+    /// The sockets of stores and demo servers.
+    pub posts: Mutex<Vec<Post>>,
+    /// Who may bring another configuration, besides root.
+    pub owner: u32,
+}
+
+/// A configuration that only waits to be served.
+struct Prepared {
+    running: Arc<Running>,
+    listeners: Vec<Arc<Listener>>,
+    stats: Vec<cli::Socket>,
+    posts: Posts,
+    stores: Stores,
+    parameters: Changes,
+    origin: Origin,
+    maxconn: Option<u32>,
+    notes: Vec<String>,
+}
+
+/// What the thread of an errand asks of the control thread: to change over.
+type Handed = (Prepared, std::sync::mpsc::Sender<Result<(), String>>);
+
+impl Living {
+    /// Takes errands, one after the other, for as long as the future lives; `reloaded` is told of each that succeeded.
+    pub async fn take_errands(self: Arc<Self>, listener: tokio::net::UnixListener, mut reloaded: impl FnMut()) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let allowed = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == self.owner);
+            let Ok(stream) = stream.into_std() else { continue };
+            if !allowed {
+                continue;
+            }
+            let (hand, handed) = oneshot::channel();
+            let living = self.clone();
+            let thread = std::thread::Builder::new().name("reload".into());
+            if thread.spawn(move || living.converse(stream, hand)).is_err() {
+                continue;
+            }
+            if let Ok((prepared, answer)) = handed.await {
+                let result = self.change_over(prepared).await;
+                if result.is_ok() {
+                    reloaded();
+                }
+                // The errand may have gone meanwhile, which changes nothing.
+                let _ = answer.send(result);
+            }
+        }
+    }
+
+    /// One errand, on a thread of its own.
+    fn converse(&self, mut stream: UnixStream, hand: oneshot::Sender<Handed>) {
+        let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        if ready.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).is_err() {
+            return;
+        }
+        let Ok(mut message) = receive(&mut stream) else { return };
+        if message.0 == Kind::Ask {
+            let Origin { words, directory, environment } = self.origin.lock().clone();
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            let answer = Offer { version, words, directory, environment, ..Offer::default() };
+            if send(&mut stream, Kind::Offer, &answer.encode(), None).is_err() {
+                return;
+            }
+            // Who asks may find a mistake in the files and go.
+            let Ok(next) = receive(&mut stream) else { return };
+            message = next;
+        }
+        let result = match message {
+            (Kind::Offer, bytes, _) => self.take(&bytes, &mut stream, hand),
+            _ => Err(String::from("that is no offer")),
+        };
+        let (kind, text) = match result {
+            Ok(()) => (Kind::Done, String::new()),
+            Err(text) => (Kind::Refused, text),
+        };
+        if kind == Kind::Refused {
+            self.report.warning(&format!("Reload refused: {}", text.trim_end()));
+        }
+        let _ = send(&mut stream, kind, text.as_bytes(), None);
+    }
+
+    fn take(&self, bytes: &[u8], stream: &mut UnixStream, hand: oneshot::Sender<Handed>) -> Result<(), String> {
+        let offer = Offer::decode(bytes).map_err(|error| error.to_string())?;
+        let prepared = self.prepare(offer, stream)?;
+        for note in &prepared.notes {
+            send(stream, Kind::Say, note.as_bytes(), None).map_err(|error| error.to_string())?;
+        }
+        let (answer, answered) = std::sync::mpsc::channel();
+        let gone = || String::from("the process ends");
+        hand.send((prepared, answer)).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
+    }
+
+    /// Builds everything that `offer` asks for, beside what runs. Nothing that runs is changed.
+    fn prepare(&self, offer: Offer, stream: &mut UnixStream) -> Result<Prepared, String> {
+        let Offer { version, words, directory, environment, files, names } = offer;
+        if version != env!("CARGO_PKG_VERSION") {
+            return Err(format!("the service is of version {}, not {version}", env!("CARGO_PKG_VERSION")));
+        }
+        let origin = Origin { words, directory, environment };
+        let service = origin.service()?;
+        let before = self.current.running();
+        let workers = before.process.workers.len();
+        let files = files.into_iter().fold(MemoryFiles::new(), |files, (path, bytes)| files.with(path, bytes));
+        let living = Kept { workers, patterns: before.config.patterns.clone() };
+        let reading = Reading::handed_over(files, origin.environment.clone(), living);
+        let (loaded, said) = kept(|| load::begin(&service, reading).and_then(|begun| begun.finish(&service)));
+        // Found good by the errand, it is good here, too, unless a script finds other circumstances.
+        let loaded = loaded.map_err(|_| said)?;
+        let Loaded { config, stores: mut options, lua, lua_logger, .. } = loaded;
+        // What gives way was said at the start; what can't be had is an error.
+        let quiet = self.report.quieted(true);
+        let maxconn = descriptors::raise(&config, &mut options, workers, quiet)?;
+        let logger = Logger::after(&config, Identity::default(), Some(&before.logger));
+        let mut notes = logger.open(None).map_err(|errors| errors.join("\n"))?;
+        notes.extend(fixed(&before.config.global, &config.global, workers));
+        let (stores, parameters) = self.stores.after(&before.config, &config, options, &logger)?;
+        let parts = Parts { engines: stores.engines(), lua, logger, process: before.process.clone() };
+        let running = build_after(config.clone(), parts, Some(&before))
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        server::take_addresses(&running, &names);
+        let maker = Remote(Mutex::new(stream));
+        let bound = listener::bind_after(&running, before.listeners(), &maker);
+        let posts = posts::bind(&config, &stores.servers(), workers, &self.posts.lock(), &maker);
+        let stats = stats_sockets(&config, &before.config, &self.current.stats_sockets(), &maker);
+        let (listeners, posts, stats) = match (bound, posts, stats) {
+            (Ok(listeners), Ok(posts), Ok(stats)) => (listeners, posts, stats),
+            (listeners, posts, stats) => {
+                let errors = listeners.err().into_iter().flatten().map(|error| error.to_string());
+                let errors = errors.chain(posts.err().into_iter().flatten()).chain(stats.err().into_iter().flatten());
+                return Err(errors.collect::<Vec<_>>().join("\n"));
+            }
+        };
+        if let Some(lua) = &running.lua {
+            lua.run_init().map_err(|error| error.message)?;
+        }
+        let _ = lua_logger.set(running.logger.clone());
+        let maxconn = (before.config.global.maxconn != config.global.maxconn).then_some(maxconn);
+        Ok(Prepared { running, listeners, stats, posts, stores, parameters, origin, maxconn, notes })
+    }
+
+    /// Serves what was prepared. On the control thread.
+    async fn change_over(&self, prepared: Prepared) -> Result<(), String> {
+        let Prepared { running, listeners, stats, posts, stores, parameters, origin, maxconn, .. } = prepared;
+        let process = running.process.clone();
+        if process.phase() != Phase::Serving {
+            return Err(String::from("the process is stopping"));
+        }
+        let logger = running.logger.clone();
+        let said = self.current.replace(running, listeners, stats).await;
+        if maxconn.is_some() {
+            process.sessions.set_max(maxconn);
+        }
+        let mut served = std::mem::take(&mut *self.posts.lock());
+        posts.replace(&mut served, &process).await;
+        *self.posts.lock() = served;
+        let failed = self.stores.replace(stores, &parameters);
+        failed.iter().for_each(|error| self.report.warning(error));
+        for said in said {
+            self.report.warning(&said.text);
+            logger.send(&said.proxy.config.log, said.severity, said.text.as_bytes());
+        }
+        *self.origin.lock() = origin;
+        self.report.notice("Loading success.");
+        let global = &self.current.running().config.global.log;
+        logger.send(global, Severity::Notice, b"The configuration was read again and is served.");
+        Ok(())
+    }
+}
+
+/// What a process keeps for as long as it lives, and the file now says otherwise.
+fn fixed(was: &Global, is: &Global, workers: usize) -> Vec<String> {
+    let threads = is.nbthread.map(usize::from).filter(|wanted| *wanted != workers);
+    let mut notes: Vec<String> = threads
+        .map(|wanted| {
+            format!("'nbthread {wanted}' takes effect when the process is restarted: it has {workers} workers")
+        })
+        .into_iter()
+        .collect();
+    let same = [
+        ("chroot", was.chroot == is.chroot),
+        ("user", (&was.user, was.uid) == (&is.user, is.uid)),
+        ("group", (&was.group, was.gid) == (&is.group, is.gid)),
+        ("daemon", was.daemon == is.daemon),
+        ("master-worker", was.master_worker == is.master_worker),
+        ("pidfile", was.pidfile == is.pidfile),
+    ];
+    let changed = same.iter().filter(|(_, same)| !same);
+    notes.extend(changed.map(|(keyword, _)| format!("'{keyword}' takes effect when the process is restarted")));
+    notes
+}
+
+/// The stats sockets of a configuration: those of `known`, by their addresses in `before`, or new ones.
+fn stats_sockets(
+    config: &Config,
+    before: &Config,
+    known: &[cli::Socket],
+    maker: &dyn Sockets,
+) -> Result<Vec<cli::Socket>, Vec<String>> {
+    let mut free: Vec<_> = before.global.stats_sockets.iter().map(|socket| &socket.address).zip(known).collect();
+    let mut errors = Vec::new();
+    let mut sockets = Vec::new();
+    for socket in &config.global.stats_sockets {
+        let level = socket.level;
+        if let Some(at) = free.iter().position(|(address, _)| **address == socket.address) {
+            let (_, known) = free.remove(at);
+            sockets.push(cli::Socket { listener: known.listener.clone(), level });
+            continue;
+        }
+        let bind = Bind::of_stats_socket(socket);
+        match listener::listen(&bind, &socket.address, 1, maker) {
+            Ok(made) => sockets.extend(made.into_iter().map(|made| cli::Socket { listener: Arc::new(made), level })),
+            Err(error) => {
+                errors.push(BindError::new(&bind, "stats socket", &socket.address, error).to_string());
+            }
+        }
+    }
+    if errors.is_empty() { Ok(sockets) } else { Err(errors) }
+}
+
+/// Sockets made by the errand.
+struct Remote<'a>(Mutex<&'a mut UnixStream>);
+
+impl Sockets for Remote<'_> {
+    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
+        let stream = &mut **self.0.lock();
+        send(stream, Kind::Want, &WantedSocket::new(wanted).encode(), None)?;
+        match receive(stream)? {
+            (Kind::Socket, _, Some(socket)) => Ok(socket),
+            // An inherited descriptor may be one of this process.
+            (Kind::NoSocket, ..) if matches!(wanted.address, BindAddress::Fd(_)) => SystemSockets.listen(wanted),
+            (Kind::NoSocket, bytes, _) => {
+                let code = bytes.try_into().map_or(libc::EPERM, i32::from_le_bytes);
+                Err(io::Error::from_raw_os_error(code))
+            }
+            _ => {
+                let address = DisplayAddress(wanted.address);
+                Err(io::Error::new(io::ErrorKind::InvalidData, format!("no socket for {address} came")))
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A reload: a process with privileges hands a configuration to the one that serves.
+//!
+//! The process that serves may live in a `chroot`, as a user without rights, and has threads. So another one, the
+//! *errand*, does what it can't: it reads the files, rehearses them (a whole check, scripts and names included), and
+//! connects to the one that serves. It hands over the bytes that it read, and makes the sockets that are asked for,
+//! which are addresses of those files and nothing else. The process that serves builds the new configuration beside the
+//! old one and changes over once nothing can fail any more; then, or with what is wrong, it answers.
+//!
+//! The errand is a child of the master, or the command that asks (`sluicegate reload`, `haproxy -sf PID`). It finds the
+//! process by an abstract unix socket that is named after the process number which people know. Neither side trusts
+//! the name: the process that listens must be that process or its child, and whoever connects must be root or the user
+//! as whom the service was started.
+
+pub mod errand;
+pub mod instead;
+pub mod living;
+mod offer;
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+/// The most bytes of one message: files of maps may be large.
+const MESSAGE_MAX: u32 = 1 << 30;
+
+/// Where the process listens that is known by this number.
+fn address(pid: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("sluicegate-{pid}"))
+}
+
+/// Listens for errands. The name is free unless somebody else pretends to be this process.
+pub fn listen(pid: u32) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind_addr(&address(pid)?)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// What is said over the connection: a kind, a length, the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The errand: everything that was read.
+    Offer = 1,
+    /// The living process: a socket is wanted.
+    Want = 2,
+    /// The errand: here it is, as a descriptor beside the message.
+    Socket = 3,
+    /// The errand: why it could not be made.
+    NoSocket = 4,
+    /// The living process: something to be said, and how grave it is.
+    Say = 5,
+    /// The living process: it serves the new configuration.
+    Done = 6,
+    /// The living process: it goes on as it was.
+    Refused = 7,
+    /// The errand: how was the service started? The answer is an offer without files.
+    Ask = 8,
+}
+
+impl Kind {
+    fn of(byte: u8) -> io::Result<Kind> {
+        use Kind::{Ask, Done, NoSocket, Offer, Refused, Say, Socket, Want};
+        let kinds = [Offer, Want, Socket, NoSocket, Say, Done, Refused, Ask];
+        let kind = kinds.into_iter().find(|kind| *kind as u8 == byte);
+        kind.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no message of a reload"))
+    }
+}
+
+/// Sends a message, with a descriptor if there is one.
+fn send(stream: &mut UnixStream, kind: Kind, bytes: &[u8], descriptor: Option<&OwnedFd>) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= MESSAGE_MAX);
+    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "the files are too large"))?;
+    let mut head = [0; 5];
+    head[0] = kind as u8;
+    head[1..].copy_from_slice(&length.to_le_bytes());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptor.into_iter().map(std::os::fd::AsFd::as_fd).collect();
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    // Five bytes go into an empty socket buffer at once, or not at all.
+    let sent = sendmsg(&*stream, &[IoSlice::new(&head)], &mut control, SendFlags::NOSIGNAL)?;
+    stream.write_all(&head[sent..])?;
+    stream.write_all(bytes)
+}
+
+/// The next message, and the descriptor that came with it.
+fn receive(stream: &mut UnixStream) -> io::Result<(Kind, Vec<u8>, Option<OwnedFd>)> {
+    let mut head = [0; 5];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let read = recvmsg(&*stream, &mut [IoSliceMut::new(&mut head)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    if read == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    stream.read_exact(&mut head[read..])?;
+    let length = u32::from_le_bytes(head[1..].try_into().expect("four bytes"));
+    if length > MESSAGE_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of a reload is too long"));
+    }
+    let mut bytes = Vec::new();
+    stream.take(length.into()).read_to_end(&mut bytes)?;
+    if bytes.len() < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok((Kind::of(head[0])?, bytes, descriptor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_carry_bytes_and_descriptors() {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        (&file).write_all(b"inside").unwrap();
+        let descriptor = OwnedFd::from(file);
+        send(&mut one, Kind::Socket, b"here", Some(&descriptor)).unwrap();
+        send(&mut one, Kind::Done, b"", None).unwrap();
+        drop(one);
+        let (kind, bytes, received) = receive(&mut other).unwrap();
+        assert_eq!((kind, &bytes[..]), (Kind::Socket, &b"here"[..]));
+        let mut text = String::new();
+        let mut file = std::fs::File::from(received.unwrap());
+        std::io::Seek::rewind(&mut file).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "inside");
+        let (kind, bytes, received) = receive(&mut other).unwrap();
+        assert!(kind == Kind::Done && bytes.is_empty() && received.is_none());
+        assert_eq!(receive(&mut other).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        for head in [[9, 0, 0, 0, 0], [1, 255, 255, 255, 255], [1, 9, 0, 0, 0]] {
+            let (mut one, mut other) = UnixStream::pair().unwrap();
+            one.write_all(&head).unwrap();
+            drop(one);
+            assert!(receive(&mut other).is_err(), "{head:?}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What an errand hands over, as bytes: numbers of four bytes, and texts with their length before them.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use sluicegate_config::model::BindAddress;
+use sluicegate_proxy::listener::Wanted;
+
+/// Everything that was read.
+#[derive(Debug, Default, PartialEq)]
+pub struct Offer {
+    /// The program's version: only the same one takes a configuration over.
+    pub version: String,
+    /// The command line: the program's name and what follows it.
+    pub words: Vec<OsString>,
+    /// Where the command line was given.
+    pub directory: PathBuf,
+    /// The environment that the files see.
+    pub environment: Vec<(String, String)>,
+    /// Every file that was read.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// The addresses of the servers' names.
+    pub names: HashMap<String, IpAddr>,
+}
+
+/// Why bytes are no offer.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("what was handed over can't be read")]
+pub struct Broken;
+
+impl Offer {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        text(&mut out, self.version.as_bytes());
+        count(&mut out, self.words.len());
+        self.words.iter().for_each(|word| text(&mut out, word.as_bytes()));
+        text(&mut out, self.directory.as_os_str().as_bytes());
+        count(&mut out, self.environment.len());
+        for (name, value) in &self.environment {
+            text(&mut out, name.as_bytes());
+            text(&mut out, value.as_bytes());
+        }
+        count(&mut out, self.files.len());
+        for (path, bytes) in &self.files {
+            text(&mut out, path.as_os_str().as_bytes());
+            text(&mut out, bytes);
+        }
+        count(&mut out, self.names.len());
+        for (name, address) in &self.names {
+            text(&mut out, name.as_bytes());
+            text(&mut out, address.to_string().as_bytes());
+        }
+        out
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Offer, Broken> {
+        let mut reader = Reader(bytes);
+        let version = reader.string()?;
+        let words =
+            (0..reader.count()?).map(|_| Ok(OsString::from_vec(reader.text()?.to_vec()))).collect::<Result<_, _>>()?;
+        let directory = reader.path()?;
+        let environment =
+            (0..reader.count()?).map(|_| Ok((reader.string()?, reader.string()?))).collect::<Result<_, _>>()?;
+        let files =
+            (0..reader.count()?).map(|_| Ok((reader.path()?, reader.text()?.to_vec()))).collect::<Result<_, _>>()?;
+        let names = (0..reader.count()?)
+            .map(|_| Ok((reader.string()?, reader.string()?.parse().map_err(|_| Broken)?)))
+            .collect::<Result<_, _>>()?;
+        Ok(Offer { version, words, directory, environment, files, names })
+    }
+}
+
+/// A socket that is asked for.
+#[derive(Debug, PartialEq)]
+pub struct WantedSocket {
+    /// Where it listens.
+    pub address: BindAddress,
+    /// See [`Wanted`].
+    pub backlog: u32,
+    v6only: Option<bool>,
+    mode: Option<u32>,
+    user: Option<String>,
+    group: Option<String>,
+}
+
+impl WantedSocket {
+    /// The same, owned.
+    pub fn new(wanted: Wanted<'_>) -> WantedSocket {
+        let Wanted { address, backlog, v6only, mode, user, group } = wanted;
+        let own = |name: Option<&str>| name.map(str::to_owned);
+        WantedSocket { address: address.clone(), backlog, v6only, mode, user: own(user), group: own(group) }
+    }
+
+    /// The same, borrowed.
+    pub fn wanted(&self) -> Wanted<'_> {
+        let WantedSocket { address, backlog, v6only, mode, user, group } = self;
+        let (user, group) = (user.as_deref(), group.as_deref());
+        Wanted { address, backlog: *backlog, v6only: *v6only, mode: *mode, user, group }
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (kind, first, second) = match &self.address {
+            BindAddress::Inet(host, port) => (0, host.to_string().into_bytes(), u32::from(*port)),
+            BindAddress::Unix(path) => (1, path.as_os_str().as_bytes().to_vec(), 0),
+            BindAddress::Abstract(name) => (2, name.clone().into_bytes(), 0),
+            BindAddress::Fd(number) => (3, Vec::new(), *number as u32),
+        };
+        number(&mut out, kind);
+        text(&mut out, &first);
+        number(&mut out, second);
+        number(&mut out, self.backlog);
+        number(&mut out, self.v6only.map_or(2, u32::from));
+        number(&mut out, self.mode.unwrap_or(u32::MAX));
+        for name in [&self.user, &self.group] {
+            text(&mut out, name.as_deref().unwrap_or_default().as_bytes());
+        }
+        out
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Result<WantedSocket, Broken> {
+        let mut reader = Reader(bytes);
+        let (kind, first, second) = (reader.number()?, reader.text()?, reader.number()?);
+        let string = || std::str::from_utf8(first).map_err(|_| Broken);
+        let address = match kind {
+            0 => BindAddress::Inet(string()?.parse().map_err(|_| Broken)?, second.try_into().map_err(|_| Broken)?),
+            1 => BindAddress::Unix(OsString::from_vec(first.to_vec()).into()),
+            2 => BindAddress::Abstract(string()?.to_owned()),
+            3 => BindAddress::Fd(second as i32),
+            _ => return Err(Broken),
+        };
+        let backlog = reader.number()?;
+        let v6only = match reader.number()? {
+            2 => None,
+            only => Some(only == 1),
+        };
+        let mode = Some(reader.number()?).filter(|mode| *mode != u32::MAX);
+        let mut name = || Ok(Some(reader.string()?).filter(|name| !name.is_empty()));
+        let (user, group) = (name()?, name()?);
+        Ok(WantedSocket { address, backlog, v6only, mode, user, group })
+    }
+}
+
+fn number(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// A number of items or bytes. What would not fit is refused by the limit of a message.
+fn count(out: &mut Vec<u8>, count: usize) {
+    number(out, u32::try_from(count).unwrap_or(u32::MAX));
+}
+
+fn text(out: &mut Vec<u8>, bytes: &[u8]) {
+    count(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn number(&mut self) -> Result<u32, Broken> {
+        let (number, rest) = self.0.split_first_chunk().ok_or(Broken)?;
+        self.0 = rest;
+        Ok(u32::from_le_bytes(*number))
+    }
+
+    /// A number of items, each of which takes at least four bytes.
+    fn count(&mut self) -> Result<u32, Broken> {
+        self.number().and_then(|count| if count as usize <= self.0.len() / 4 { Ok(count) } else { Err(Broken) })
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], Broken> {
+        let length = self.number()? as usize;
+        let (text, rest) = self.0.split_at_checked(length).ok_or(Broken)?;
+        self.0 = rest;
+        Ok(text)
+    }
+
+    fn string(&mut self) -> Result<String, Broken> {
+        self.text().and_then(|text| String::from_utf8(text.to_vec()).map_err(|_| Broken))
+    }
+
+    fn path(&mut self) -> Result<PathBuf, Broken> {
+        Ok(OsString::from_vec(self.text()?.to_vec()).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer() -> Offer {
+        Offer {
+            version: "1".into(),
+            words: vec!["haproxy".into(), "-f".into(), OsString::from_vec(vec![0xff])],
+            directory: "/".into(),
+            environment: vec![("A".into(), String::new())],
+            files: vec![("a.cfg".into(), b"global\n\0".to_vec()), ("b".into(), Vec::new())],
+            names: HashMap::from([("localhost".into(), "::1".parse().unwrap())]),
+        }
+    }
+
+    #[test]
+    fn an_offer_comes_back_and_no_part_of_it_does() {
+        let bytes = offer().encode();
+        assert_eq!(Offer::decode(&bytes), Ok(offer()));
+        for length in 0..bytes.len() {
+            assert_eq!(Offer::decode(&bytes[..length]), Err(Broken), "{length} bytes");
+        }
+        // Whatever one byte becomes, nothing is taken that is not there.
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                let _ = Offer::decode(&changed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wanted_socket_comes_back() {
+        let addresses = [
+            BindAddress::Inet("::1".parse().unwrap(), 80),
+            BindAddress::Unix("/run/s".into()),
+            BindAddress::Abstract("s".into()),
+            BindAddress::Fd(3),
+        ];
+        for address in addresses {
+            let wanted = Wanted {
+                address: &address,
+                backlog: 9,
+                v6only: Some(true),
+                mode: Some(0o600),
+                user: None,
+                group: Some("g"),
+            };
+            let wanted = WantedSocket::new(wanted);
+            assert_eq!(WantedSocket::decode(&wanted.encode()), Ok(wanted));
+        }
+        assert_eq!(WantedSocket::decode(b"\x09\0\0\0"), Err(Broken));
+    }
+}

@@ -1,0 +1,174 @@
+//! What workers serve besides proxies: the sockets of stores and of demo servers.
+//!
+//! A [`Post`] is one address of a `bind` line of such a section, with a socket for each worker. It outlives reloads for
+//! as long as the file has that address; given up, it accepts nobody any more, and connections go on.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sluicegate_bench::origin;
+use sluicegate_config::Config;
+use sluicegate_config::model::Bind;
+use sluicegate_proxy::listener::{self, BindError, DisplayAddress, Sockets};
+use sluicegate_proxy::process::Process;
+use sluicegate_proxy::worker::{Worker, WorkerTask};
+use sluicegate_store::server::Server;
+use socket2::SockRef;
+use tokio::sync::watch;
+
+/// Who answers at a post.
+#[derive(Clone)]
+enum Host {
+    Store(Arc<Server>),
+    Origin,
+}
+
+/// One address, as long as it is served.
+pub struct Post {
+    key: String,
+    stop: watch::Sender<bool>,
+}
+
+/// A post that nobody serves yet.
+pub struct NewPost {
+    post: Post,
+    host: Host,
+    sockets: Vec<OwnedFd>,
+}
+
+/// The posts that a configuration has: those that are served already, and new ones.
+#[derive(Default)]
+pub struct Posts {
+    kept: Vec<String>,
+    new: Vec<NewPost>,
+}
+
+/// Finds or binds every post of a configuration; `served` are those that there are. Every address that can't be had is
+/// named.
+pub fn bind(
+    config: &Config,
+    servers: &HashMap<Arc<str>, Arc<Server>>,
+    workers: usize,
+    served: &[Post],
+    maker: &dyn Sockets,
+) -> Result<Posts, Vec<String>> {
+    let stores = config.stores.iter().map(|store| (&store.name, &store.binds, servers.get(&store.name)));
+    let origins = config.origins.iter().map(|origin| (&origin.name, &origin.binds, None));
+    let mut posts = Posts::default();
+    let mut errors = Vec::new();
+    for (name, binds, server) in stores.chain(origins) {
+        let host = server.map_or(Host::Origin, |server| Host::Store(server.clone()));
+        for bind in binds {
+            for address in &bind.addresses {
+                let kind = if server.is_some() { "store" } else { "origin" };
+                let key = format!("{kind} {name} {}", DisplayAddress(address));
+                let count =
+                    posts.keys().filter(|known| **known == key || known.starts_with(&format!("{key}#"))).count();
+                let key = if count == 0 { key } else { format!("{key}#{count}") };
+                if served.iter().any(|post| post.key == key) {
+                    posts.kept.push(key);
+                    continue;
+                }
+                match listen(bind, name, address, workers, maker) {
+                    Ok(sockets) => {
+                        let post = Post { key, stop: watch::Sender::new(false) };
+                        posts.new.push(NewPost { post, host: host.clone(), sockets });
+                    }
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+    }
+    if errors.is_empty() { Ok(posts) } else { Err(errors) }
+}
+
+/// A socket for each worker: where they share one, each gets a descriptor of it.
+fn listen(
+    bind: &Bind,
+    owner: &str,
+    address: &sluicegate_config::model::BindAddress,
+    workers: usize,
+    maker: &dyn Sockets,
+) -> Result<Vec<OwnedFd>, String> {
+    let made = listener::listen(bind, address, workers, maker).and_then(|mut made| {
+        while made.len() < workers {
+            made.push(made[0].try_clone()?);
+        }
+        Ok(made)
+    });
+    made.map_err(|error| BindError::new(bind, owner, address, error).to_string())
+}
+
+impl Posts {
+    fn keys(&self) -> impl Iterator<Item = &String> {
+        self.kept.iter().chain(self.new.iter().map(|new| &new.post.key))
+    }
+
+    /// At start: the posts, and each worker's tasks.
+    pub fn start(self, workers: usize) -> (Vec<Post>, Vec<Vec<WorkerTask>>) {
+        let mut tasks: Vec<Vec<WorkerTask>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut posts = Vec::new();
+        for NewPost { post, host, sockets } in self.new {
+            for (socket, tasks) in sockets.into_iter().zip(&mut tasks) {
+                let (host, stop) = (host.clone(), post.stop.subscribe());
+                tasks.push(Box::new(move |_: &Rc<Worker>| Box::pin(serve(host, socket, stop)) as Task));
+            }
+            posts.push(post);
+        }
+        (posts, tasks)
+    }
+
+    /// In a process that lives: takes the place of `served`. What is not there any more accepts nobody from here on.
+    pub async fn replace(self, served: &mut Vec<Post>, process: &Process) {
+        served.retain(|post| {
+            let kept = self.kept.contains(&post.key);
+            if !kept {
+                post.stop.send_replace(true);
+            }
+            kept
+        });
+        for NewPost { post, host, sockets } in self.new {
+            for (worker, socket) in sockets.into_iter().enumerate() {
+                let (host, stop) = (host.clone(), post.stop.subscribe());
+                let begin = move |_: &Rc<Worker>| drop(tokio::task::spawn_local(serve(host, socket, stop)));
+                // A worker that has ended takes the process with it.
+                let _ = process.on_worker(worker, begin).await;
+            }
+            served.push(post);
+        }
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+async fn serve(host: Host, socket: OwnedFd, mut stop: watch::Receiver<bool>) {
+    let (what, serving): (_, Pin<Box<dyn Future<Output = io::Result<()>>>>) = match host {
+        Host::Store(server) => ("store", Box::pin(serve_store(server, socket))),
+        Host::Origin => ("origin", Box::pin(origin::serve(TcpListener::from(socket)))),
+    };
+    tokio::select! {
+        result = serving => {
+            if let Err(error) = result {
+                eprintln!("error: a {what} stopped: {error}");
+            }
+        }
+        // A post whose owner has gone goes on: the process ends.
+        Ok(_) = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+/// Serves a socket of either kind until the server stops.
+pub async fn serve_store(server: Arc<Server>, socket: OwnedFd) -> io::Result<()> {
+    if SockRef::from(&socket).local_addr()?.is_unix() {
+        server.serve_unix(UnixListener::from(socket)).await
+    } else {
+        server.serve_tcp(TcpListener::from(socket)).await
+    }
+}

@@ -1,0 +1,63 @@
+//! The child that a master sends for a reload: this program again, with its privileges.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{mpsc, oneshot};
+
+/// What an errand says is kept up to here for those who asked for it; all of it goes to stderr.
+const KEPT: usize = 64 * 1024;
+
+/// Who waits for an errand's end.
+pub type Answer = oneshot::Sender<String>;
+
+/// How an errand ended.
+pub struct Ended {
+    /// Another configuration is served.
+    pub succeeded: bool,
+    /// What it said.
+    pub said: String,
+}
+
+impl Ended {
+    /// What HAProxy answers to `reload`.
+    pub fn answer(&self) -> String {
+        format!("Success={}\n--\n{}\n", u8::from(self.succeeded), self.said)
+    }
+}
+
+/// Runs one for the service that is known by `pid`.
+pub async fn run(pid: u32, ended: mpsc::Sender<Ended>) {
+    let (succeeded, said) = match errand(pid).await {
+        Ok(end) => end,
+        Err(error) => (false, format!("a reload can't be started ({error})\n")),
+    };
+    let _ = ended.send(Ended { succeeded, said }).await;
+}
+
+async fn errand(pid: u32) -> io::Result<(bool, String)> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(crate::arguments::NAME).args(["reload", &pid.to_string()]);
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut said = Vec::new();
+    if let Some(stderr) = child.stderr.take() {
+        let mut stderr = pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?;
+        let mut buffer = [0; 4096];
+        loop {
+            let count = stderr.read(&mut buffer).await?;
+            if count == 0 {
+                break;
+            }
+            let part = &buffer[..count];
+            eprint!("{}", String::from_utf8_lossy(part));
+            said.extend_from_slice(&part[..count.min(KEPT - said.len())]);
+        }
+    }
+    // Its streams are closed, so its end is there or a moment away.
+    let status = child.wait()?;
+    Ok((status.success(), String::from_utf8_lossy(&said).into_owned()))
+}

@@ -1,0 +1,134 @@
+//! The stores of a service, which outlive its configurations.
+//!
+//! A store belongs to the name of its section. A file that is read again may add sections and change parameters, as
+//! CONFIG SET would. A section that is gone takes its store with it only if that is empty: keys are never lost in a
+//! reload.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate_config::Config;
+use sluicegate_config::model::StoreSection;
+use sluicegate_proxy::log::{Logger, Severity};
+use sluicegate_proxy::running::Engines;
+use sluicegate_store::config::ServerOptions;
+use sluicegate_store::server::Server;
+use sluicegate_store::{Store, StoreOptions};
+use sluicegate_wire::engine::Engine;
+
+/// Every store, by the name of its section.
+#[derive(Default)]
+pub struct Stores(Mutex<ByName>);
+
+type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
+
+/// Parameters that a file changes, by the name of the section.
+pub type Changes = Vec<(Arc<str>, Vec<(String, String)>)>;
+
+impl Stores {
+    /// The stores of a configuration.
+    pub fn new(config: &Config, options: Vec<ServerOptions>, logger: &Logger) -> Stores {
+        let made = config.stores.iter().zip(options);
+        Stores(Mutex::new(
+            made.map(|(section, options)| (section.name.clone(), make(section, config, options, logger))).collect(),
+        ))
+    }
+
+    /// Those of a configuration that takes over: the same ones, and new ones; and what it changes of the parameters.
+    pub fn after(
+        &self,
+        was: &Config,
+        is: &Config,
+        options: Vec<ServerOptions>,
+        logger: &Logger,
+    ) -> Result<(Stores, Changes), String> {
+        let known = self.0.lock();
+        let mut lost = Vec::new();
+        for (name, (store, _)) in known.iter().filter(|(name, _)| !is.stores.iter().any(|store| store.name == **name)) {
+            if store.keys() > 0 {
+                let keys = store.keys();
+                lost.push(format!(
+                    "the store '{name}' has {keys} keys and is not in the files any more: a reload loses no key, so \
+                     empty it first (FLUSHALL), or restart the process"
+                ));
+            }
+        }
+        if !lost.is_empty() {
+            return Err(lost.join("\n"));
+        }
+        let mut stores = HashMap::new();
+        let mut changes = Vec::new();
+        for (section, options) in is.stores.iter().zip(options) {
+            let store = match known.get(&section.name) {
+                Some(known) => {
+                    let before = was.stores.iter().find(|store| store.name == section.name);
+                    changes.push((section.name.clone(), changed(before, section)));
+                    known.clone()
+                }
+                None => make(section, is, options, logger),
+            };
+            stores.insert(section.name.clone(), store);
+        }
+        Ok((Stores(Mutex::new(stores)), changes))
+    }
+
+    /// `next` takes the place of these. Gives what could not be changed.
+    pub fn replace(&self, next: Stores, changes: &Changes) -> Vec<String> {
+        let next = next.0.into_inner();
+        let gone = std::mem::replace(&mut *self.0.lock(), next);
+        let known = self.0.lock();
+        for (_, (_, server)) in gone.iter().filter(|(name, _)| !known.contains_key(*name)) {
+            server.stop();
+        }
+        let mut failed = Vec::new();
+        for (name, pairs) in changes {
+            for pair in pairs {
+                let Some((_, server)) = known.get(name) else { continue };
+                if let Err(error) = server.set_parameters(std::slice::from_ref(pair)) {
+                    failed.push(format!("store '{name}': {error}; it takes effect when the process is restarted"));
+                }
+            }
+        }
+        failed
+    }
+
+    /// For rules and scripts.
+    pub fn engines(&self) -> Engines {
+        let stores = self.0.lock();
+        stores.iter().map(|(name, (_, server))| (name.clone(), server.clone() as Arc<dyn Engine>)).collect()
+    }
+
+    /// Their servers.
+    pub fn servers(&self) -> HashMap<Arc<str>, Arc<Server>> {
+        self.0.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
+    }
+
+    /// Looks for expired keys.
+    pub fn tick(&self) {
+        let stores: Vec<Store> = self.0.lock().values().map(|(store, _)| store.clone()).collect();
+        stores.iter().for_each(Store::tick);
+    }
+}
+
+/// What the file says of the parameters that it did not say before. One that is gone from it stays as it is.
+fn changed(before: Option<&StoreSection>, section: &StoreSection) -> Vec<(String, String)> {
+    let known = |name: &str, value: &str| {
+        before.is_some_and(|before| before.parameters.iter().any(|(n, v, _)| (&**n, &**v) == (name, value)))
+    };
+    let changed = section.parameters.iter().filter(|(name, value, _)| !known(name, value));
+    changed.map(|(name, value, _)| (name.clone(), value.clone())).collect()
+}
+
+fn make(section: &StoreSection, config: &Config, options: ServerOptions, logger: &Logger) -> (Store, Arc<Server>) {
+    let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
+    let server = Server::new(store.clone(), options);
+    let (logger, targets, name) = (logger.clone(), config.global.log.clone(), section.name.clone());
+    server.set_script_log(move |level, text| {
+        // Debug, info for what Redis calls verbose, notice, warning.
+        let severity = Severity::from_level([7, 6, 5, 4][usize::from(level.min(3))]);
+        let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
+        logger.send(&targets, severity, format!("store {name}: {text}").as_bytes());
+    });
+    (store, server)
+}

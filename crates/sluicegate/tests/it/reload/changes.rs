@@ -1,0 +1,278 @@
+//! What a reload changes, and what it leaves as it is.
+
+use sluicegate_testkit::{Client, Listening, wait_for};
+
+use super::{DEFAULTS, Service, Way};
+
+const GLOBAL: &str = "global\n nbthread 2\n stats socket @DIR@/stats level admin\n";
+
+fn text(web: &Listening, rest: &str) -> String {
+    format!("{GLOBAL}{DEFAULTS}frontend web\n bind {}\n http-request return status 200\n{rest}", web.word())
+}
+
+/// The field of a server's line in `show servers state`, counted from 0.
+fn state(service: &Service, server: &str, field: usize) -> String {
+    let text = service.ask("show servers state app");
+    let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server)).expect("a line");
+    line.split(' ').nth(field).expect("a field").to_owned()
+}
+
+const ADMIN: usize = 6;
+const WEIGHT: usize = 7;
+const ADDRESS: usize = 4;
+
+#[test]
+fn the_file_wins_where_it_changed_and_run_time_stays_where_not() {
+    let web = Listening::new();
+    let servers = |a: &str, b: &str| format!("backend app\n server a 127.0.0.1:1 {a}\n server b 127.0.0.1:1 {b}\n");
+    let mut service = Service::start(Way::Command, &text(&web, &servers("weight 10", "weight 10")), &[&web]);
+    for line in [
+        "set server app/a weight 7",
+        "set server app/b weight 8",
+        "disable server app/b",
+        "set maxconn server app/a 5",
+        "set server app/a addr 127.0.0.9 port 9",
+    ] {
+        service.ask(line);
+    }
+    let seen = |service: &Service| {
+        let of = |server| [WEIGHT, ADMIN, ADDRESS].map(|field| state(service, server, field)).join(" ");
+        format!("{} | {} | {}", of("a"), of("b"), service.stat("app", "a", "slim"))
+    };
+    assert_eq!(seen(&service), "7 0 127.0.0.9 | 8 1 127.0.0.1 | 5");
+    // The same file, whatever the way it defines the rest of the backend.
+    service.reload();
+    assert_eq!(seen(&service), "7 0 127.0.0.9 | 8 1 127.0.0.1 | 5");
+    service.write(&text(&web, &servers("weight 10", "weight 10 backup")));
+    service.reload();
+    assert_eq!(seen(&service), "7 0 127.0.0.9 | 8 1 127.0.0.1 | 5");
+    service.write(&text(&web, &servers("weight 10 maxconn 6", "weight 20 backup")));
+    service.reload();
+    assert_eq!(seen(&service), "7 0 127.0.0.9 | 20 1 127.0.0.1 | 6");
+    for line in ["Server app/a changed its maxconn from 0 to 6", "Server app/b changed its weight from 10 to 20"] {
+        assert!(service.program.output().contains(line), "{}", service.program.output());
+    }
+}
+
+#[test]
+fn a_file_with_errors_changes_nothing_and_says_why() {
+    for way in [Way::Command, Way::Signal, Way::Socket] {
+        let web = Listening::new();
+        let mut service = Service::start(way, &text(&web, "backend app\n server a 127.0.0.1:1\n"), &[&web]);
+        service.write(&text(&web, "backend app\n servr a 127.0.0.1:1\n"));
+        let why = "unknown keyword 'servr' in 'backend' section";
+        match way {
+            Way::Command => {
+                let ended = service.command();
+                assert_eq!(ended.status.code(), Some(1));
+                assert!(String::from_utf8_lossy(&ended.stderr).contains(why), "{ended:?}");
+            }
+            Way::Instead => unreachable!("tested with the command lines"),
+            Way::Signal => {
+                service.program.signal(libc::SIGUSR2);
+                service.program.wait_for_output("Loading failure!");
+                assert!(service.program.output().contains(why));
+            }
+            Way::Socket => {
+                let answer = sluicegate_testkit::Sluicegate::stats(&service.path("master"), "reload");
+                assert!(answer.starts_with("Success=0\n--\n") && answer.contains(why), "{answer}");
+                let shown = sluicegate_testkit::Sluicegate::stats(&service.path("master"), "show proc");
+                assert!(shown.contains("1 [failed: 1]"), "{shown}");
+            }
+        }
+        assert_eq!(Client::connect(&web.address()).get("/").status, 200);
+        assert_eq!(service.stat("app", "a", "weight"), 1);
+    }
+}
+
+#[test]
+fn listeners_come_and_go() {
+    let [web, second] = [Listening::new(), Listening::new()];
+    let port = sluicegate_testkit::free_port();
+    let slow = TcpServer::new();
+    let front = |name: &str, bind: &str| format!("listen {name}\n bind {bind}\n server s {}\n", slow.address);
+    let both = format!("{}{}", text(&web, ""), front("old", &format!("127.0.0.1:{port}")));
+    let mut service = Service::start(Way::Command, &both, &[&web, &second]);
+    let mut idle = Client::connect(&format!("127.0.0.1:{port}"));
+    idle.send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    slow.answer();
+    assert_eq!(idle.read_response().status, 200);
+    let mut busy = Client::connect(&format!("127.0.0.1:{port}"));
+    busy.send("GET /2 HTTP/1.1\r\nHost: h\r\n\r\n");
+    let request = slow.accept();
+    service.write(&format!("{}{}", text(&web, ""), front("new", &second.word())));
+    service.reload();
+    assert!(service.program.output().contains("Proxy old stopped (cumulated conns: FE: 2, BE: 2)."));
+    wait_for("the port's end", || std::net::TcpStream::connect(("127.0.0.1", port)).err());
+    assert!(idle.read_to_end().is_empty(), "an idle connection is closed without a word");
+    respond(request);
+    let response = busy.read_response();
+    assert_eq!((response.status, response.header("connection")), (200, Some("close")));
+    let mut new = Client::connect(&second.address());
+    new.send("GET /3 HTTP/1.1\r\nHost: h\r\n\r\n");
+    slow.answer();
+    assert_eq!(new.read_response().status, 200);
+    // An address that can't be had: nothing changes.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bindable").local_addr().expect("bound");
+    let holder = std::net::TcpListener::bind(taken).expect("bindable");
+    service.write(&format!("{}{}", text(&web, ""), front("never", &taken.to_string())));
+    let ended = service.command();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("cannot bind"), "{ended:?}");
+    drop(holder);
+    let mut again = Client::connect(&second.address());
+    again.send("GET /4 HTTP/1.1\r\nHost: h\r\n\r\n");
+    slow.answer();
+    assert_eq!(again.read_response().status, 200);
+}
+
+/// A server that answers when it is told to.
+struct TcpServer {
+    listener: std::net::TcpListener,
+    address: String,
+}
+
+impl TcpServer {
+    fn new() -> TcpServer {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bindable");
+        let address = listener.local_addr().expect("bound").to_string();
+        TcpServer { listener, address }
+    }
+
+    fn accept(&self) -> std::net::TcpStream {
+        use std::io::Read;
+        let (mut stream, _) = self.listener.accept().expect("a connection");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a head");
+            head.push(byte[0]);
+        }
+        stream
+    }
+
+    fn answer(&self) {
+        respond(self.accept());
+    }
+}
+
+fn respond(mut stream: std::net::TcpStream) {
+    use std::io::Write;
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").expect("writable");
+}
+
+#[test]
+fn tables_maps_and_stores() {
+    let [web, redis] = [Listening::new(), Listening::new()];
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("m.map"), "a 1\n").expect("writable");
+    std::fs::write(directory.path().join("n.map"), "a 1\n").expect("writable");
+    let text = |table: &str, store: &str| {
+        format!(
+            "{GLOBAL}{DEFAULTS}frontend web\n bind {}\n http-request track-sc0 src table t\n http-request return status \
+             200 hdr m %[str(a),map(@DIR@/m.map)] hdr n %[str(a),map(@DIR@/n.map)]\nbackend t\n stick-table type \
+             {table}\n{store}",
+            web.word()
+        )
+    };
+    let store = format!("store main\n bind {}\n maxmemory-policy allkeys-lru\n", redis.word());
+    let before = text("ip size 100 expire 1h store http_req_cnt", &store);
+    let mut service = Service::start_in(directory, Way::Command, &before, &[&web, &redis]);
+    let maps = |service: &Service| {
+        let response = Client::connect(&web.address()).get("/");
+        let header = |name| response.header(name).unwrap_or_default().to_owned();
+        let entries = service.ask("show table t").lines().filter(|line| line.starts_with("0x")).count();
+        format!("{} {} {entries}", header("m"), header("n"))
+    };
+    let path = |service: &Service, name: &str| service.path(name).display().to_string();
+    for name in ["m.map", "n.map"] {
+        let command = format!("set map {} a 2", path(&service, name));
+        service.ask(&command);
+    }
+    let mut client = Client::connect(&redis.address());
+    assert_eq!(client.ask(&["SET", "k", "v"]), "+OK\r\n");
+    assert_eq!(maps(&service), "2 2 1");
+    // A file whose bytes are the same keeps what was changed at run time; the other one is read again.
+    std::fs::write(service.path("n.map"), "a 3\n").expect("writable");
+    service.write(&text("ip size 200 expire 2h store http_req_cnt", &store.replace("allkeys-lru", "noeviction")));
+    service.reload();
+    assert_eq!(maps(&service), "2 3 1");
+    assert!(
+        service.ask("show table t").contains("size:200,") && service.ask("show table t").contains("http_req_cnt=2")
+    );
+    assert_eq!(client.ask(&["GET", "k"]), "$1\r\nv\r\n");
+    assert!(client.ask(&["CONFIG", "GET", "maxmemory-policy"]).contains("noeviction"));
+    // Other data make another table.
+    service.write(&text("ip size 200 expire 2h store gpc0", &store));
+    service.reload();
+    assert!(service.program.output().contains("Stick-table t holds something else now: its 1 entries are given up."));
+    assert!(!service.ask("show table t").contains("http_req_cnt"));
+    // A store with keys stays.
+    service.write(&text("ip size 200 expire 2h store gpc0", ""));
+    let ended = service.command();
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("the store 'main' has 1 keys and is not in the files any more"), "{said}");
+    assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
+    service.reload();
+    assert_eq!(Client::connect(&web.address()).get("/").status, 200);
+}
+
+#[test]
+fn scripts_are_loaded_anew_and_their_old_tasks_end() {
+    let [web, redis] = [Listening::new(), Listening::new()];
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = |name: &str| {
+        format!(
+            "core.register_task(function() local r = core.redis('main') while true do r:incr('{name}') core.msleep(5) \
+             end end)\ncore.register_action('a', {{'http-req'}}, function(txn) txn:set_var('txn.name', '{name}') end)\n"
+        )
+    };
+    std::fs::write(directory.path().join("a.lua"), script("old")).expect("writable");
+    let text = format!(
+        "{}{DEFAULTS}frontend web\n bind {}\n http-request lua.a\n http-request return status 200 hdr name \
+         %[var(txn.name)]\nstore main\n bind {}\n",
+        GLOBAL.replace("global\n", "global\n lua-load @DIR@/a.lua\n"),
+        web.word(),
+        redis.word()
+    );
+    let mut service = Service::start_in(directory, Way::Socket, &text, &[&web, &redis]);
+    let mut client = Client::connect(&web.address());
+    assert_eq!(client.get("/").header("name"), Some("old"));
+    let mut store = Client::connect(&redis.address());
+    let mut count = |name: &str| super::word(&store.ask(&["GET", name])).parse::<u64>().unwrap_or(0);
+    wait_for("the task", || (count("old") > 3).then_some(()));
+    std::fs::write(service.path("a.lua"), script("new")).expect("writable");
+    service.reload();
+    assert_eq!(client.get("/").header("name"), Some("new"), "the same connection");
+    let at = count("old");
+    let begun = count("new");
+    wait_for("the new task", || (count("new") > begun + 20).then_some(()));
+    assert!(count("old") <= at + 1, "the old task has ended");
+    // A body that fails is a file that fails.
+    std::fs::write(service.path("a.lua"), "error('no')").expect("writable");
+    let answer = sluicegate_testkit::Sluicegate::stats(&service.path("master"), "reload");
+    assert!(answer.starts_with("Success=0\n") && answer.contains("a.lua:1: no"), "{answer}");
+    assert_eq!(client.get("/").header("name"), Some("new"));
+}
+
+/// What shapes the process is said to wait for a restart.
+#[test]
+fn what_stays_as_it_is_is_said() {
+    let web = Listening::new();
+    let mut service = Service::start(Way::Command, &text(&web, ""), &[&web]);
+    service.write(&text(&web, "").replace("nbthread 2", "nbthread 3"));
+    let ended = service.command();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("'nbthread 3' takes effect when the process is restarted: it has 2 workers"), "{said}");
+    service.reload();
+}
+
+/// A stranger's number, and one that nobody has.
+#[test]
+fn only_a_service_is_reloaded() {
+    let word = std::process::id().to_string();
+    let ended = std::process::Command::new(super::BINARY).args(["reload", &word]).output().expect("it starts");
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("is no running service of this program"), "{ended:?}");
+}
