@@ -160,6 +160,14 @@ impl Session {
         result
     }
 
+    /// Holds these bytes for the server instead of what the client sent.
+    pub(crate) fn replace_input(&mut self, bytes: &[u8]) {
+        let worker = self.place.worker();
+        worker.buffers.equip(&mut self.input);
+        self.input.replace(bytes);
+        worker.buffers.retire(&mut self.input);
+    }
+
     /// There is no room for more before something is consumed.
     pub(crate) fn is_full(&self) -> bool {
         self.input.len() == self.worker().buffers.size()

@@ -10,6 +10,7 @@
 //! writing raises, so that a script that goes on without its stream ends soon.
 
 use std::ffi::{CStr, c_int};
+use std::time::{Duration, Instant};
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise};
@@ -42,6 +43,8 @@ pub struct AppletIo {
     pub(crate) output: Vec<u8>,
     /// How many bytes of input the script waits for; the stream reads no further.
     wanted: usize,
+    /// Until when it waits for them.
+    deadline: Option<Instant>,
     /// The answer that an HTTP service prepares.
     status: u16,
     reason: Option<Vec<u8>>,
@@ -307,7 +310,7 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
         io.output.extend_from_slice(&data[done..done + room]);
         done += room;
         if done < data.len() {
-            let operation = Operation::Applet(AppletWait::Room);
+            let operation = Operation::Applet(AppletWait::Room, None);
             return wait_for(lua, operation, done as lua_KContext, continuation!(sent_more));
         }
         ffi::lua_pushinteger(lua, done as i64);
@@ -325,15 +328,25 @@ enum Want {
 
 unsafe fn getline(lua: *mut lua_State) -> c_int {
     // SAFETY: as `read`.
-    unsafe { read(lua, 0, 0) }
+    unsafe {
+        if let Some(io) = io(lua) {
+            io.deadline = None;
+        }
+        read(lua, 0, 0)
+    }
 }
 
+/// `receive([size [, milliseconds]])`: with a time, what is there when it is up.
 unsafe fn receive(lua: *mut lua_State) -> c_int {
     // SAFETY: as `read`.
     unsafe {
         let size = ffi::luaL_optinteger(lua, 2, -1);
-        if ffi::lua_type(lua, 3) > ffi::LUA_TNIL {
-            raise(lua, c"not available yet: receive with a timeout");
+        let timeout = match ffi::lua_type(lua, 3) {
+            ffi::LUA_TNONE | ffi::LUA_TNIL => None,
+            _ => Some(Duration::from_millis(ffi::luaL_checkinteger(lua, 3).clamp(0, i64::from(u32::MAX)) as u64)),
+        };
+        if let Some(io) = io(lua) {
+            io.deadline = timeout.map(|timeout| Instant::now() + timeout);
         }
         match size {
             -1 => read(lua, 0, 1),
@@ -380,7 +393,7 @@ unsafe fn give(lua: *mut lua_State, io: &mut AppletIo, count: usize) {
 unsafe fn read(lua: *mut lua_State, _: c_int, what: lua_KContext) -> c_int {
     // SAFETY: the bytes stay in the buffer while Lua copies them; the context names what is read while it waits.
     unsafe {
-        host(lua).outcome = None::<Outcome>;
+        let late = matches!(host(lua).outcome.take(), Some(Outcome::TimedOut));
         let bufsize = host(lua).shared.bufsize;
         let want = match what {
             0 => Want::Line,
@@ -398,7 +411,7 @@ unsafe fn read(lua: *mut lua_State, _: c_int, what: lua_KContext) -> c_int {
             Want::All => (None, INPUT_MAX),
         };
         let len = pending.len();
-        let given = enough.or_else(|| (io.input_ended || len >= limit).then_some(len.min(limit)));
+        let given = enough.or_else(|| (io.input_ended || late || len >= limit).then_some(len.min(limit)));
         if let Some(count) = given {
             io.wanted = 0;
             give(lua, io, count);
@@ -409,6 +422,6 @@ unsafe fn read(lua: *mut lua_State, _: c_int, what: lua_KContext) -> c_int {
             Want::All => len + bufsize,
             Want::Line | Want::Count(_) => limit,
         };
-        wait_for(lua, Operation::Applet(AppletWait::Input(len)), what, continuation!(read))
+        wait_for(lua, Operation::Applet(AppletWait::Input(len), io.deadline), what, continuation!(read))
     }
 }

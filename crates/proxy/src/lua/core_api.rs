@@ -44,7 +44,7 @@ pub(super) const NOT_YET: &[&str] =
 const GLOBALS_NOT_YET: [&CStr; 2] = [c"filter", c"CertCache"];
 
 /// The same for the reference.
-pub(super) const CLASSES_NOT_YET: &[&str] = &["filter", "CertCache", "HTTPMessage", "Channel", "EventSub"];
+pub(super) const CLASSES_NOT_YET: &[&str] = &["filter", "CertCache", "HTTPMessage", "EventSub"];
 
 /// Makes both tables; `id` is the state's, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {
@@ -153,9 +153,6 @@ unsafe fn register_action(lua: *mut lua_State) -> c_int {
             let hook = to_bytes(lua, -1);
             match hook.and_then(Hook::by_name) {
                 Some(hook) => hooks |= hook.bit(),
-                None if hook == Some(b"http-after-res") => {
-                    raise(lua, c"not available yet: the Lua action environment 'http-after-res'")
-                }
                 None => {
                     let name = String::from_utf8_lossy(hook.unwrap_or(b"?")).into_owned();
                     let expected = "'tcp-req', 'tcp-res', 'http-req', 'http-res' or 'http-after-res' are expected.";

@@ -12,6 +12,7 @@
 //! Files: `states` loads, `run` drives, `operation` is what can be waited for; each class of the API has its own.
 
 mod applet;
+mod channel;
 mod core_api;
 mod host;
 mod http;
@@ -36,6 +37,7 @@ use sluicegate_config::model::Position;
 use crate::rule::LocalReply;
 
 pub use applet::AppletIo;
+pub use channel::ChannelIo;
 pub use patterns::{LoadMap, LuaPatterns};
 pub use reference::{names_there, reference};
 pub use run::{

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::ServerAddress;
 use sluicegate_wire::engine::PendingReply;
@@ -38,8 +38,8 @@ pub(super) enum Operation {
     Bell(Arc<Notify>, Option<Duration>),
     /// An HTTP request of `core.httpclient`.
     Http(Box<httpclient::Request>),
-    /// What only the stream of a service can do.
-    Applet(AppletWait),
+    /// What only the stream of a service can do, or the time is up.
+    Applet(AppletWait, Option<Instant>),
 }
 
 /// What a service waits for from its stream.
@@ -149,9 +149,13 @@ impl Operation {
     pub(super) async fn perform(self) -> Outcome {
         match self {
             // Without its stream a service goes on at once, and finds that its client has gone.
-            Operation::Yield | Operation::Applet(_) => {
+            Operation::Yield | Operation::Applet(_, None) => {
                 tokio::task::yield_now().await;
                 Outcome::Ready
+            }
+            Operation::Applet(_, Some(deadline)) => {
+                tokio::time::sleep_until(deadline.into()).await;
+                Outcome::TimedOut
             }
             Operation::Sleep(time) => {
                 tokio::time::sleep(time).await;

@@ -79,6 +79,15 @@ const CLASSES: &[Class] = &[
             "get_priv",
             "done",
             "reply",
+            "req",
+            "res",
+            "set_loglevel",
+            "set_priority_class",
+            "set_priority_offset",
+            "set_tos",
+            "set_fc_tos",
+            "set_mark",
+            "set_fc_mark",
             "log",
             "deflog",
             "Debug",
@@ -132,7 +141,32 @@ const CLASSES: &[Class] = &[
             "get_var",
             "unset_var",
         ],
-        &["receive with a timeout"],
+        &[],
+    ),
+    (
+        "Channel",
+        &[
+            "data",
+            "line",
+            "dup",
+            "get",
+            "getline",
+            "append",
+            "prepend",
+            "insert",
+            "set",
+            "remove",
+            "send",
+            "forward",
+            "input",
+            "output",
+            "get_in_len",
+            "get_out_len",
+            "is_full",
+            "is_resp",
+            "may_recv",
+        ],
+        &[],
     ),
     (
         "Socket",
@@ -243,6 +277,11 @@ without `option socket-stats`. `pause`, `resume` and `stop` are those of the sta
 there, and sets data of it, all or nothing (`false` where a full table gives up nothing); `table:clear(key)`,
 `table:clear(filter)` with a filter of `dump`, and `table:clear()` remove entries (`false` if one stays because it is
 tracked). Of an array of data it is the first element.
+
+**Channels.** In TCP content rules `txn.req` and `txn.res` read and change what came. In a request's rules a script may wait
+for more of the request, within the inspect delay, and `txn.res:send` answers the client before any server is asked. In a
+response's rules nothing is waited for: what is there is given. The other side's channel gives nil, 0 or -1. In HTTP mode
+their contents are out of reach, as in HAProxy, and `txn.http_req` and `txn.http_res`, which belong to filters, are nil.
 
 **Pattern references** (`core.get_patref`) are walked with `pairs` and asked with `reference[key]`. What follows a `prepare`
 is gathered, and `commit` puts it in the place of all entries at once.

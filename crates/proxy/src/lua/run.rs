@@ -100,6 +100,11 @@ impl WorkerLua {
         WorkerLua { inner: Some(inner) }
     }
 
+    /// There are scripts.
+    pub(crate) fn is_there(&self) -> bool {
+        self.inner.is_some()
+    }
+
     /// Changes how long a script may go on without its stream; one minute unless changed.
     pub fn limit_detached(&self, time: Duration) {
         if let Some(inner) = &self.inner {
@@ -198,8 +203,8 @@ struct Script {
     stream_id: u64,
     hook: Hook,
     waiting: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
-    /// What a service waits for from its stream.
-    applet: Option<AppletWait>,
+    /// What a service waits for from its stream, and whether `waiting` bounds it.
+    applet: Option<(AppletWait, bool)>,
     outcome: Option<Outcome>,
 }
 
@@ -581,7 +586,7 @@ impl Script {
     fn note_wait(&mut self, state: &mut State, burst: Burst) {
         let operation = if burst == Burst::Waiting { state.host::<Host>().operation.take() } else { None };
         self.applet = match &operation {
-            Some(Operation::Applet(wait)) => Some(*wait),
+            Some(Operation::Applet(wait, deadline)) => Some((*wait, deadline.is_some())),
             _ => None,
         };
         self.waiting = operation.map(|operation| Box::pin(operation.perform()) as _);

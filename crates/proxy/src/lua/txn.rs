@@ -7,15 +7,18 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::{LazyLock, Weak};
 
 use parking_lot::Mutex;
 use sluicegate_config::catalogue::{Converter, Fetch};
+use sluicegate_config::model::LogLevel;
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use sluicegate_script::{State, check_bytes, continuation, function, push_bytes, raise, to_bytes};
 use smallvec::SmallVec;
 
 use super::applet::AppletIo;
+use super::channel::{self, ChannelIo};
 use super::core_api::{check_level, end_script, log_argument};
 use super::host::{Host, host, key, push_sample, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
@@ -26,11 +29,13 @@ use crate::sample::{
     CallError, Called, FetchCode, Sample, VarRef, call_converter, call_fetch, converter_by_name, fetch_by_name,
     finish_call,
 };
-use crate::stream::StreamContext;
+use crate::stream::{Side, StreamContext};
 
 /// What Lua keeps of a stream.
 #[derive(Default)]
 pub struct StreamLua {
+    /// Between scripts that work on the stream's bytes and who drives its content rules.
+    pub(crate) channels: Option<Rc<ChannelIo>>,
     /// Between the service that answers and the stream, while one does.
     pub(crate) applet: Option<Box<AppletIo>>,
     private: SmallVec<[PrivateIn; 1]>,
@@ -63,21 +68,7 @@ impl Drop for StreamLua {
 }
 
 /// Methods of HAProxy's TXN that are not there yet.
-pub(super) const NOT_YET: &[&str] = &[
-    "req",
-    "res",
-    "http_req",
-    "http_res",
-    "set_loglevel",
-    "set_fc_tos",
-    "set_fc_mark",
-    "set_bc_tos",
-    "set_bc_mark",
-    "set_tos",
-    "set_mark",
-    "set_priority_class",
-    "set_priority_offset",
-];
+pub(super) const NOT_YET: &[&str] = &["set_bc_tos", "set_bc_mark"];
 
 /// Which object of `txn` a handle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +84,21 @@ pub(super) enum Object {
     StringConverters,
     /// `txn.http`.
     Http,
+    /// `txn.req`.
+    RequestChannel,
+    /// `txn.res`.
+    ResponseChannel,
 }
 
-const OBJECTS: [Object; 5] =
-    [Object::Fetches, Object::StringFetches, Object::Converters, Object::StringConverters, Object::Http];
+const OBJECTS: [Object; 7] = [
+    Object::Fetches,
+    Object::StringFetches,
+    Object::Converters,
+    Object::StringConverters,
+    Object::Http,
+    Object::RequestChannel,
+    Object::ResponseChannel,
+];
 
 /// A handle as its userdata holds it: no pointer, so a forged one harms nobody.
 #[repr(C)]
@@ -107,7 +109,14 @@ struct Handle {
 
 /// Makes the classes.
 pub(super) unsafe fn open(lua: *mut lua_State) {
-    const METHODS: [(&CStr, lua_CFunction); 12] = [
+    const METHODS: [(&CStr, lua_CFunction); 19] = [
+        (c"set_loglevel", function!(set_loglevel)),
+        (c"set_priority_class", function!(set_priority_class)),
+        (c"set_priority_offset", function!(set_priority_offset)),
+        (c"set_fc_tos", function!(set_tos)),
+        (c"set_tos", function!(set_tos)),
+        (c"set_fc_mark", function!(set_mark)),
+        (c"set_mark", function!(set_mark)),
         (c"set_var", function!(set_var)),
         (c"get_var", function!(get_var)),
         (c"unset_var", function!(unset_var)),
@@ -146,6 +155,7 @@ pub(super) unsafe fn push_index(lua: *mut lua_State) {
             ffi::lua_createtable(lua, 0, 8); // its methods
             match object {
                 Object::Http => http::set_methods(lua),
+                Object::RequestChannel | Object::ResponseChannel => channel::set_methods(lua),
                 _ => {
                     ffi::lua_createtable(lua, 0, 1);
                     ffi::lua_pushinteger(lua, object as u64 as i64);
@@ -183,6 +193,8 @@ unsafe fn index(lua: *mut lua_State) -> c_int {
             Some(b"c") => 2,
             Some(b"sc") => 3,
             Some(b"http") => 4,
+            Some(b"req") => 5,
+            Some(b"res") => 6,
             _ => {
                 ffi::lua_settop(lua, 2);
                 ffi::lua_rawget(lua, ffi::lua_upvalueindex(1));
@@ -270,6 +282,19 @@ unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
                 None
             }
         }
+    }
+}
+
+/// The channel at 1 and its stream; raises if it is none.
+pub(super) unsafe fn channel_context<'a>(lua: *mut lua_State) -> Option<(Object, &'a mut StreamContext)> {
+    // SAFETY: as `object_stream`, which reads the tag again.
+    unsafe {
+        let handle = ffi::lua_touserdata(lua, 1) as *const Handle;
+        let is_response = ffi::lua_type(lua, 1) == ffi::LUA_TUSERDATA
+            && ffi::lua_rawlen(lua, 1) == size_of::<Handle>()
+            && (*handle).tag == Object::ResponseChannel as u64;
+        let object = if is_response { Object::ResponseChannel } else { Object::RequestChannel };
+        object_context(lua, object).map(|cx| (object, cx))
     }
 }
 
@@ -651,6 +676,68 @@ unsafe fn done(lua: *mut lua_State) -> c_int {
             reply::build(lua, 2);
         }
         end_script(lua, true)
+    }
+}
+
+/// `txn:set_loglevel(level)`: `core.silent` logs nothing.
+unsafe fn set_loglevel(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        check_count(lua, c"'set_loglevel' needs 1 arguments", 2, 2);
+        let level = check_level(lua, 2);
+        if let Some(cx) = txn_context(lua) {
+            cx.log.level = Some(u8::try_from(level).map_or(LogLevel::Silent, LogLevel::Level));
+        }
+        0
+    }
+}
+
+/// `txn:set_priority_class(class)`: cut to what a class may be, as the rule does.
+unsafe fn set_priority_class(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        check_count(lua, c"'set_priority_class' needs 1 arguments", 2, 2);
+        let class = ffi::luaL_checkinteger(lua, 2);
+        if let Some(cx) = txn_context(lua) {
+            cx.priority.class = class.clamp(-2047, 2047) as i16;
+        }
+        0
+    }
+}
+
+/// `txn:set_priority_offset(milliseconds)`.
+unsafe fn set_priority_offset(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        check_count(lua, c"'set_priority_offset' needs 1 arguments", 2, 2);
+        let offset = ffi::luaL_checkinteger(lua, 2);
+        if let Some(cx) = txn_context(lua) {
+            cx.priority.offset = offset.clamp(-524_287, 524_287) as i32;
+        }
+        0
+    }
+}
+
+unsafe fn set_tos(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `set_option`.
+    unsafe { set_option(lua, false) }
+}
+
+unsafe fn set_mark(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `set_option`.
+    unsafe { set_option(lua, true) }
+}
+
+/// Marks the packets to the client, or gives them a type of service.
+unsafe fn set_option(lua: *mut lua_State, mark: bool) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        check_count(lua, if mark { c"'set_mark' needs 1 arguments" } else { c"'set_tos' needs 1 arguments" }, 2, 2);
+        let value = ffi::luaL_checkinteger(lua, 2) as u32;
+        if let Some(cx) = txn_context(lua) {
+            cx.sockets.set_option(Side::Client, mark, value);
+        }
+        0
     }
 }
 

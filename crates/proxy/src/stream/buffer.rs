@@ -170,6 +170,12 @@ impl Buffer {
         }
     }
 
+    /// Holds these bytes and no others, as far as they fit.
+    pub fn replace(&mut self, bytes: &[u8]) {
+        (self.start, self.end) = (0, 0);
+        self.append(bytes);
+    }
+
     /// Appends what fits of `bytes`; says how much.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.bytes.len() - self.end);
@@ -197,7 +203,9 @@ mod tests {
         assert_eq!(buffer.data(), b"efghijkl");
         pool.retire(&mut buffer);
         assert_eq!(buffer.len(), 8, "a buffer with data keeps its memory");
-        buffer.consume(8);
+        buffer.replace(b"xyz");
+        assert_eq!(buffer.data(), b"xyz");
+        buffer.consume(3);
         pool.retire(&mut buffer);
         assert!(buffer.spare().is_empty());
         assert_eq!(pool.free.borrow().len(), 1);

@@ -4,7 +4,8 @@
 //! no more than `tune.bufsize` is ever held or copied. Rules run once per read, not per byte that a read brings, and at
 //! most as often as a buffer has bytes.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, HeadError, parse_re
 
 use super::flow::{Flow, FlowError, Moved};
 use super::{Active, Buffer, Content};
+use crate::lua::ChannelIo;
 use crate::rule::{self, Hook, RuleList, Verdict};
 use crate::server::ServerConnection;
 use crate::session::Session;
@@ -156,10 +158,13 @@ pub(super) async fn tcp_request(
 ) -> Verdict {
     let deadline = delay.map(|delay| Instant::now() + delay);
     let mut over = deadline.is_none();
+    if stream.worker().lua.is_there() {
+        stream.cx.lua.channels.get_or_insert_default();
+    }
     loop {
         see_request(session, stream, list.looks().head);
         over |= session.ended || session.is_full();
-        let verdict = run(list, Hook::TcpRequestContent, stream, over).await;
+        let verdict = run_talking(session, stream, list, deadline, over).await;
         if !matches!(verdict, Verdict::Missing) {
             return verdict;
         }
@@ -170,12 +175,111 @@ pub(super) async fn tcp_request(
     }
 }
 
+/// Runs content rules on a TCP client's bytes once. Their scripts may wait for more of these, change them, and answer the
+/// client meanwhile.
+async fn run_talking(
+    session: &mut Session,
+    stream: &mut Active,
+    list: &RuleList,
+    deadline: Option<Instant>,
+    over: bool,
+) -> Verdict {
+    let Some(io) = stream.cx.lua.channels.clone() else {
+        return run(list, Hook::TcpRequestContent, stream, over).await;
+    };
+    let patience = stream.cx.frontend.config.timeouts.client;
+    io.over.set(over);
+    let verdict = {
+        let mut rules = pin!(run(list, Hook::TcpRequestContent, stream, over));
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(verdict) = rules.as_mut().poll(cx) {
+                    return Poll::Ready(verdict);
+                }
+                if !serve_script(&io, cx, session, deadline) {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    };
+    io.wants.set(false);
+    io.came.borrow_mut().clear();
+    if let Some(bytes) = io.edited.take() {
+        session.replace_input(&bytes);
+    }
+    // What it said is sent even if the connection ends now, to a client that takes it.
+    if !io.to_client.borrow().is_empty() {
+        session.timer.set(patience.map(|patience| Instant::now() + patience));
+        poll_fn(|cx| match write_for(&io, cx, session) {
+            Poll::Pending => session.timer.poll(cx),
+            Poll::Ready(()) => Poll::Ready(()),
+        })
+        .await;
+    }
+    verdict
+}
+
+/// Does what a script asks of its client's connection; whether it can go on.
+fn serve_script(io: &ChannelIo, cx: &mut Context<'_>, session: &mut Session, deadline: Option<Instant>) -> bool {
+    if let Some(bytes) = io.edited.take() {
+        session.replace_input(&bytes);
+    }
+    let mut happened = !io.to_client.borrow().is_empty() && write_for(io, cx, session).is_ready();
+    if io.wants.get() {
+        if session.ended || session.is_full() {
+            io.over.set(true);
+        } else {
+            match session.poll_fill(cx) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    let data = session.input.data();
+                    io.came.borrow_mut().extend_from_slice(&data[data.len() - count..]);
+                }
+                Poll::Ready(_) => io.over.set(true),
+                Poll::Pending => {
+                    session.timer.set(deadline);
+                    if session.timer.poll(cx).is_pending() {
+                        return ring(io, happened);
+                    }
+                    io.over.set(true);
+                }
+            }
+        }
+        io.wants.set(false);
+        happened = true;
+    }
+    ring(io, happened)
+}
+
+fn ring(io: &ChannelIo, happened: bool) -> bool {
+    if happened {
+        io.bell.notify_one();
+    }
+    happened
+}
+
+/// Writes what a script has for the client; ready when nothing is left, or nobody will take it.
+fn write_for(io: &ChannelIo, cx: &mut Context<'_>, session: &mut Session) -> Poll<()> {
+    let mut out = io.to_client.borrow_mut();
+    while !out.is_empty() {
+        match session.socket.poll_write(cx, &out) {
+            Poll::Ready(Ok(count)) => drop(out.drain(..count)),
+            Poll::Ready(Err(_)) => {
+                out.clear();
+                io.over.set(true);
+            }
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    Poll::Ready(())
+}
+
 /// Shows rules what a TCP client has sent, and where they look at an HTTP request's head, that head.
 pub(super) fn see_request(session: &Session, stream: &mut Active, head: bool) {
     let input = session.input.data();
     let limits = stream.worker().limits;
     let cx = &mut stream.cx;
-    let known = cx.request_content.data.len();
+    let known = cx.request_content.known();
     if let Some(more) = input.get(known..) {
         cx.request_content.data.extend_from_slice(more);
     }
@@ -205,13 +309,21 @@ pub(super) async fn tcp_response(
     let worker = stream.worker().clone();
     let deadline = delay.map(|delay| Instant::now() + delay);
     let mut over = deadline.is_none();
+    if worker.lua.is_there() {
+        stream.cx.lua.channels.get_or_insert_default().over.set(true);
+    }
     let mut up = Flow::new(Vec::new(), Framing::UntilClose, Framing::UntilClose);
     let mut up_open = true;
     loop {
-        let known = stream.cx.response_content.data.len();
+        let known = stream.cx.response_content.known();
         stream.cx.response_content.data.extend_from_slice(&input.data()[known..]);
         over |= input.len() == worker.buffers.size();
         let verdict = run(list, Hook::TcpResponseContent, stream, over).await;
+        if let Some(bytes) = stream.cx.lua.channels.as_ref().and_then(|io| io.edited.take()) {
+            worker.buffers.equip(input);
+            input.replace(&bytes);
+            worker.buffers.retire(input);
+        }
         if !matches!(verdict, Verdict::Missing) {
             return verdict;
         }

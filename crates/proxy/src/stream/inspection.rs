@@ -13,6 +13,8 @@ use std::cell::Cell;
 pub struct Content {
     /// The bytes.
     pub data: Vec<u8>,
+    /// What scripts forwarded or sent of a TCP stream: it goes before the bytes.
+    pub outgoing: Vec<u8>,
     /// The length that an HTTP message's head announces.
     pub announced: Option<u64>,
     /// The bytes of a TCP client are no HTTP request, however many more come.
@@ -20,9 +22,15 @@ pub struct Content {
 }
 
 impl Content {
+    /// Bytes of a TCP stream's buffer that are known here.
+    pub(crate) fn known(&self) -> usize {
+        self.outgoing.len() + self.data.len()
+    }
+
     /// Forgets everything, keeps the memory.
     pub fn clear(&mut self) {
         self.data.clear();
+        self.outgoing.clear();
         self.announced = None;
         self.no_http = false;
     }

@@ -72,7 +72,8 @@ impl Service {
             return Poll::Ready(());
         }
         let outcome = match (script.applet, &mut script.waiting) {
-            (Some(wait), _) if io.is_ready(wait) => Outcome::Ready,
+            (Some((wait, _)), _) if io.is_ready(wait) => Outcome::Ready,
+            (Some((_, true)), Some(deadline)) => std::task::ready!(deadline.as_mut().poll(cx)),
             (Some(_), _) => return Poll::Pending,
             (None, Some(waiting)) => std::task::ready!(waiting.as_mut().poll(cx)),
             // A slice was used up, or the script yielded: others of this worker come first.

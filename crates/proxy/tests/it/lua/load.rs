@@ -33,7 +33,6 @@ fn errors_of_bodies_say_where() {
     check("error('boom')", "Lua runtime error: DIR/script0.lua:1: boom");
     check("core.msleep(1)", "cannot wait here");
     check("core.register_action('a', {'http-nope'}, print)", "Lua action environment 'http-nope' is unknown.");
-    check("core.register_action('a', {'http-after-res'}, print)", "not available yet");
     check("core.register_action('a')", "'register_action' needs between 3 and 4 arguments");
     check("require('no.such.module')", "module 'no.such.module' not found");
     check("core.register_service('x', 'udp', print)", "Lua service environment 'udp' is unknown.");

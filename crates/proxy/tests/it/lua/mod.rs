@@ -2,6 +2,7 @@
 
 mod actions;
 mod api;
+mod channels;
 mod classes;
 mod compared;
 mod fixture;
