@@ -11,6 +11,7 @@ use crate::model::{
 };
 use crate::section::number_servers;
 use crate::suggest;
+use crate::track;
 
 /// Checks everything, and drops what HAProxy ignores with a warning. `defaults` says where each proxy's
 /// `default_backend` stands.
@@ -30,6 +31,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     }
     config.proxies.iter().for_each(|proxy| stats(proxy, diagnostics));
     stick_data(config);
+    track::resolve(config, diagnostics);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);

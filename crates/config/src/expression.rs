@@ -583,19 +583,20 @@ fn arguments(text: &str, start: usize, found: &mut Vec<(usize, Vec<u8>)>) -> Res
     }
 }
 
-const SCOPES: [(&str, VarScope); 5] = [
+const SCOPES: [(&str, VarScope); 6] = [
     ("proc", VarScope::Proc),
     ("sess", VarScope::Sess),
     ("txn", VarScope::Txn),
     ("req", VarScope::Req),
     ("res", VarScope::Res),
+    ("check", VarScope::Check),
 ];
 
 /// Reads `scope.name`.
 pub(crate) fn variable(text: &str) -> Result<VarName, (String, Option<String>)> {
     let (scope, name) = text.split_once('.').unwrap_or((text, ""));
     let Some((_, scope)) = SCOPES.iter().find(|(word, _)| *word == scope) else {
-        let hint = "a variable starts with its scope: 'proc.', 'sess.', 'txn.', 'req.' or 'res.'";
+        let hint = "a variable starts with its scope: 'proc.', 'sess.', 'txn.', 'req.', 'res.' or 'check.'";
         return Err((format!("invalid variable name '{text}'"), Some(hint.to_owned())));
     };
     if let Some(bad) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))) {

@@ -38,6 +38,7 @@ mod reference;
 mod section;
 mod source;
 mod suggest;
+mod track;
 mod unit;
 mod word;
 

@@ -99,6 +99,7 @@ fn commit(old: &Running, next: &Running) -> Vec<Said> {
         server::commit(before, proxy, now, &mut say);
         commit_table(old, next, was.stick_table.as_ref(), is.stick_table.as_ref(), &mut say);
     }
+    next.settle_trackers();
     for listener in next_listener_limits(old, next) {
         listener.0.set_max(listener.1);
     }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{self, BackendName, ProxyId, ProxyKind};
@@ -18,7 +19,7 @@ use crate::lua::LuaStates;
 use crate::process::Process;
 use crate::rule::{CompileError, ProxyRules};
 use crate::sample::FetchScope;
-use crate::server::{BackendShared, Headers, IdleConnections, ServerRun, build_backend};
+use crate::server::{Admin, BackendShared, CheckCode, Headers, IdleConnections, ServerRun, build_backend};
 use crate::stick::Table;
 
 /// The stores and engines that rules and scripts may name.
@@ -44,6 +45,8 @@ pub struct Running {
     pub commands: Registry,
     /// Every proxy's sides, and the stick tables.
     pub directory: Arc<Directory>,
+    /// The servers that track each server that is tracked.
+    trackers: HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>>,
     /// Each worker's idle server connections, by worker.
     pub idle: Box<[Arc<IdleConnections>]>,
     /// Its number: one more than that of the snapshot before.
@@ -117,13 +120,18 @@ pub fn build_after(
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
         let log = ProxyLog::compile(&proxy.logging, &parts.engines, scope);
         let headers = Headers::compile(proxy, &parts.engines, scope);
-        match (rules, log, headers) {
-            (Ok(rules), Ok(log), Ok(headers)) => {
+        let checks = match &proxy.health.sequence {
+            Some(sequence) => CheckCode::compile(sequence, &parts.engines, scope),
+            None => Ok(CheckCode::connect()),
+        };
+        match (rules, log, headers, checks) {
+            (Ok(rules), Ok(log), Ok(headers), Ok(checks)) => {
                 let id = ProxyId(index as u32);
-                proxies.push(build_proxy(id, proxy, (rules, log, headers), &directory));
+                proxies.push(build_proxy(id, proxy, (rules, log, headers, checks), &directory));
             }
-            (rules, log, headers) => {
-                errors.extend(rules.err().into_iter().chain(log.err()).chain(headers.err()).flatten());
+            (rules, log, headers, checks) => {
+                let others = log.err().into_iter().chain(headers.err()).chain(checks.err());
+                errors.extend(rules.err().into_iter().chain(others).flatten());
             }
         }
     }
@@ -135,6 +143,7 @@ pub fn build_after(
         .filter(|proxy| proxy.config.kind != ProxyKind::Frontend)
         .map(|proxy| (proxy.config.name.clone(), proxy.id))
         .collect();
+    let trackers = trackers(&config);
     let running = Arc::new(Running {
         config,
         proxies,
@@ -145,6 +154,7 @@ pub fn build_after(
         process: parts.process,
         commands: Registry::default(),
         directory,
+        trackers,
         idle: match before {
             Some(before) => before.idle.clone(),
             None => (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
@@ -152,10 +162,63 @@ pub fn build_after(
         generation: before.map_or(0, |before| before.generation + 1),
         listeners: OnceLock::new(),
     });
+    // What is served already changes only once the new snapshot takes over.
+    if before.is_none() {
+        running.settle_trackers();
+    }
     if let Some(lua) = &running.lua {
         lua.publish(&running);
     }
     Ok(running)
+}
+
+/// Who tracks whom, from the tracked server's side.
+fn trackers(config: &Config) -> HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>> {
+    let mut trackers: HashMap<_, Vec<_>> = HashMap::new();
+    for (id, proxy) in (0..).map(ProxyId).zip(&config.proxies) {
+        for (index, server) in proxy.servers.iter().enumerate() {
+            if let Some(target) = server.health.track.as_ref().and_then(|track| track.target) {
+                trackers.entry(target).or_default().push((id, index));
+            }
+        }
+    }
+    trackers
+}
+
+impl Running {
+    /// The servers that track one.
+    pub fn trackers(&self, proxy: ProxyId, server: usize) -> impl Iterator<Item = (&Arc<ProxyRun>, &Arc<ServerRun>)> {
+        self.trackers.get(&(proxy, server)).into_iter().flatten().map(|(id, index)| {
+            let proxy = &self.proxies[id.0 as usize];
+            (proxy, &proxy.servers[*index])
+        })
+    }
+
+    /// The server whose health is this one's: itself, unless it tracks.
+    pub fn tracked<'a>(&'a self, mut server: &'a ServerRun) -> &'a ServerRun {
+        // The configuration has no circles.
+        while let Some((id, index)) = server.config.health.track.as_ref().and_then(|track| track.target) {
+            server = &self.proxies[id.0 as usize].servers[index];
+        }
+        server
+    }
+
+    /// Servers that track are as what they track, and no others inherit anything.
+    pub(crate) fn settle_trackers(&self) {
+        for proxy in &self.proxies {
+            for server in &proxy.servers {
+                let tracks = server.config.health.track.is_some();
+                if !tracks && server.shared.status().inherited == Admin::Ready {
+                    continue;
+                }
+                let first = self.tracked(server).shared.status();
+                proxy.backend.update(server.shared.index, Instant::now(), |status| {
+                    status.inherited = if tracks { first.admin } else { Admin::Ready };
+                    status.operation = first.operation;
+                });
+            }
+        }
+    }
 }
 
 /// A backend's `fullconn`, or a tenth of what the frontends may hold that name it; names that are made per request do
@@ -178,7 +241,7 @@ fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
 fn build_proxy(
     id: ProxyId,
     config: &model::Proxy,
-    (rules, log, headers): (ProxyRules, ProxyLog, Headers),
+    (rules, log, headers, checks): (ProxyRules, ProxyLog, Headers, CheckCode),
     directory: &Arc<Directory>,
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
@@ -188,6 +251,7 @@ fn build_proxy(
         rules,
         log,
         headers,
+        checks: Arc::new(checks),
         frontend: sides.frontend.clone(),
         backend: sides.backend.clone(),
         servers: sides.servers.clone(),
@@ -279,6 +343,8 @@ pub struct ProxyRun {
     pub log: ProxyLog,
     /// What connections to its servers begin with.
     pub headers: Headers,
+    /// What checks of its servers do, compiled.
+    pub checks: Arc<CheckCode>,
     /// The frontend's limits and figures; counted even where the section has no frontend side.
     pub frontend: Arc<FrontendShared>,
     /// The backend's queue, balance and figures.

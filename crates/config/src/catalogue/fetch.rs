@@ -424,12 +424,14 @@ pub(crate) enum Place {
     Balance,
     /// `log-format` and its kin: what is left when a stream has ended.
     Log,
+    /// `tcp-check` and `http-check`.
+    Check,
     /// An `acl` line: where it is used decides.
     Declared,
 }
 
 impl Place {
-    const ALL: [Place; 11] = [
+    const ALL: [Place; 12] = [
         Place::TcpConnection,
         Place::TcpSession,
         Place::TcpRequest,
@@ -441,6 +443,7 @@ impl Place {
         Place::UniqueId,
         Place::Balance,
         Place::Log,
+        Place::Check,
     ];
 
     /// What is at hand there, in a section of these sides. A `frontend` that processes a response has its backend.
@@ -458,13 +461,23 @@ impl Place {
                 answered.or(Needs::RESPONSE).or(Needs::RESPONSE_DATA).or(Needs::RESPONSE_BODY)
             }
             Place::Log => answered.or(Needs::END),
+            // There is neither a client nor a request.
+            Place::Check => Needs::BACKEND
+                .or(Needs::SERVER)
+                .or(Needs::RESPONSE)
+                .or(Needs::RESPONSE_KEPT)
+                .or(Needs::RESPONSE_DATA)
+                .or(Needs::RESPONSE_BODY),
             Place::Declared => Needs(u16::MAX),
         }
     }
 
     /// Whether an evaluation may wait.
     pub(crate) fn may_wait(self) -> bool {
-        !matches!(self, Place::TcpConnection | Place::TcpSession | Place::UniqueId | Place::Balance | Place::Log)
+        !matches!(
+            self,
+            Place::TcpConnection | Place::TcpSession | Place::UniqueId | Place::Balance | Place::Log | Place::Check
+        )
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -480,6 +493,7 @@ impl Place {
             Place::UniqueId => "unique-id-format",
             Place::Balance => "balance hash",
             Place::Log => "log-format",
+            Place::Check => "health check",
             Place::Declared => "acl",
         }
     }
@@ -492,7 +506,7 @@ impl Place {
 
     /// Whether only a response is at hand.
     pub(crate) fn is_response(self) -> bool {
-        matches!(self, Place::TcpResponse | Place::HttpResponse | Place::HttpAfterResponse)
+        matches!(self, Place::TcpResponse | Place::HttpResponse | Place::HttpAfterResponse | Place::Check)
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use sluicegate_pattern::PatternFiles;
 
 mod balance;
+mod check;
 mod edit;
 mod error;
 mod expression;
@@ -23,6 +24,7 @@ mod stats;
 mod stick;
 
 pub use balance::*;
+pub use check::*;
 pub use edit::*;
 pub use error::*;
 pub use expression::*;
@@ -112,6 +114,10 @@ pub struct Global {
     pub thread_hard_limit: Option<u16>,
     /// `unix-bind`.
     pub unix_bind: UnixBind,
+    /// `spread-checks`, percent.
+    pub spread_checks: u32,
+    /// `max-spread-checks`.
+    pub max_spread_checks: Option<Duration>,
     /// `localpeer`; `None` means the machine's name.
     pub localpeer: Option<String>,
     /// `log` targets of the section.

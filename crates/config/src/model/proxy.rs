@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::{
     Acl, Affinity, Balance, ErrorPages, HashType, LogTarget, Logging, PersistRule, PersistenceCookie, Position,
-    ProxyId, Rule, ServerHashKey, StatsPage, StatsSocket, StickRule, StickTable, UseBackend, UseServer,
+    ProxyHealth, ProxyId, Rule, ServerHashKey, ServerHealth, StatsPage, StatsSocket, StickRule, StickTable, UseBackend,
+    UseServer,
 };
 
 /// What a proxy section is.
@@ -124,6 +125,8 @@ pub struct Proxy {
     pub stick_table: Option<StickTable>,
     /// `errorfile`, `errorloc`, `errorfiles`: what stands for built-in pages.
     pub errors: ErrorPages,
+    /// What checks of its servers do.
+    pub health: ProxyHealth,
 }
 
 /// `retry-on`: what a request is sent once more for.
@@ -190,6 +193,7 @@ impl Proxy {
             stick_rules: Vec::new(),
             stick_table: None,
             errors: ErrorPages::new(),
+            health: ProxyHealth::default(),
         }
     }
 }
@@ -426,6 +430,8 @@ pub struct Server {
     pub send_proxy: Option<SendProxy>,
     /// `check` and what goes with it; `None` without `check`.
     pub check: Option<Check>,
+    /// Whatever else decides about its health.
+    pub health: ServerHealth,
     /// Where it stands.
     pub at: Position,
 }
@@ -464,7 +470,7 @@ impl Default for Pool {
     }
 }
 
-/// `check inter … rise … fall …`: a connection is tried.
+/// `check inter … rise … fall …`.
 #[derive(Clone, Debug)]
 pub struct Check {
     /// `inter`; 2 s.
@@ -481,4 +487,6 @@ pub struct Check {
     pub port: Option<u16>,
     /// `addr`.
     pub addr: Option<IpAddr>,
+    /// `check-send-proxy`.
+    pub send_proxy: bool,
 }

@@ -248,6 +248,8 @@ pub enum VarScope {
     Req,
     /// `res.`: while the response is processed.
     Res,
+    /// `check.`: one health check.
+    Check,
 }
 
 /// `scope.name`.

@@ -381,6 +381,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &global::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &global::without_effect::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::CHECK_KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &error::KEYWORDS));
     rows.extend(list(ItemKind::BindOption, &bind::OPTIONS));

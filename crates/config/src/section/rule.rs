@@ -52,9 +52,13 @@ fn context(place: Place) -> Contexts {
         Place::TcpResponse => Contexts::TCP_RESPONSE,
         Place::HttpResponse => Contexts::HTTP_RESPONSE,
         Place::HttpAfterResponse => Contexts::HTTP_AFTER_RESPONSE,
-        Place::HttpRequest | Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Declared => {
-            Contexts::HTTP_REQUEST
-        }
+        Place::HttpRequest
+        | Place::UseBackend
+        | Place::UniqueId
+        | Place::Balance
+        | Place::Log
+        | Place::Check
+        | Place::Declared => Contexts::HTTP_REQUEST,
     }
 }
 

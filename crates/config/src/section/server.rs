@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use crate::address;
 use crate::catalogue::{Contexts, known};
-use crate::model::{Check, Pool, Server, ServerAddress, ServerHashKey, ServerPort};
+use crate::model::{
+    Agent, Check, InitialState, Observe, OnObserved, Pool, Server, ServerAddress, ServerHashKey, ServerHealth,
+    ServerPort, TrackedServer,
+};
 use crate::section::bad_name_byte;
 use crate::section::proxy::ProxyReader;
 use crate::section::table::{Row, Table, is_known};
@@ -39,6 +42,25 @@ pub(crate) struct ServerSettings {
     fall: u32,
     port: Option<u16>,
     addr: Option<IpAddr>,
+    check_send_proxy: bool,
+    agent: AgentSettings,
+    observe: Option<bool>,
+    on_observed: OnObserved,
+    error_limit: u32,
+    shut_sessions_when_down: bool,
+    shut_backups_when_up: bool,
+    track: Option<String>,
+    initial: InitialState,
+}
+
+/// What options say about `agent-check`.
+#[derive(Clone, Debug, Default)]
+struct AgentSettings {
+    on: bool,
+    inter: Option<Duration>,
+    port: Option<u16>,
+    addr: Option<IpAddr>,
+    send: Vec<u8>,
 }
 
 impl Default for ServerSettings {
@@ -65,6 +87,15 @@ impl Default for ServerSettings {
             fall: 3,
             port: None,
             addr: None,
+            check_send_proxy: false,
+            agent: AgentSettings::default(),
+            observe: None,
+            on_observed: OnObserved::default(),
+            error_limit: 10,
+            shut_sessions_when_down: false,
+            shut_backups_when_up: false,
+            track: None,
+            initial: InitialState::default(),
         }
     }
 }
@@ -85,15 +116,45 @@ const fn option(
 /// Options behind a server's address.
 pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     option("addr", 1, "ADDRESS", "The address that checks connect to, if not the server's.", |s, v| {
-        s.addr = Some(v.parse().map_err(|_| format!("'{v}' is no numeric address"))?);
+        s.addr = Some(numeric(v)?);
+        Ok(())
+    }),
+    option("agent-addr", 1, "ADDRESS", "The address of the agent, if not the server's.", |s, v| {
+        s.agent.addr = Some(numeric(v)?);
+        Ok(())
+    }),
+    option(
+        "agent-check",
+        0,
+        "",
+        "Asks an agent beside the server, which says in a line how the server is: up, down, its weight and more.",
+        |s, _| {
+            s.agent.on = true;
+            Ok(())
+        },
+    ),
+    option("agent-inter", 1, "TIME", "The interval of the agent's checks; inter by default.", |s, v| {
+        s.agent.inter = Some(interval(v)?);
+        Ok(())
+    }),
+    option("agent-port", 1, "PORT", "The agent's port.", |s, v| {
+        s.agent.port = Some(unit::integer(v, 1, 65535)? as u16);
+        Ok(())
+    }),
+    option("agent-send", 1, "TEXT", "What is sent to the agent once it is connected.", |s, v| {
+        s.agent.send = v.as_bytes().to_vec();
         Ok(())
     }),
     option("backup", 0, "", "Used only while no other server is up.", |s, _| {
         s.backup = true;
         Ok(())
     }),
-    option("check", 0, "", "Checks the server by connecting to it.", |s, _| {
+    option("check", 0, "", "Checks the server: by connecting to it, or as an option of its backend says.", |s, _| {
         s.check = true;
+        Ok(())
+    }),
+    option("check-send-proxy", 0, "", "Checks begin with a line of the PROXY protocol.", |s, _| {
+        s.check_send_proxy = true;
         Ok(())
     }),
     option("cookie", 1, "VALUE", "The value that names the server in the backend's cookie.", |s, v| {
@@ -110,6 +171,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     }),
     option("enabled", 0, "", "Undoes a 'disabled' of default-server.", |s, _| {
         s.disabled = false;
+        Ok(())
+    }),
+    option("error-limit", 1, "N", "Failures in a row that 'observe' takes for one of a check; 10.", |s, v| {
+        s.error_limit = unit::integer(v, 1, 1_000_000)? as u32;
         Ok(())
     }),
     option("fall", 1, "N", "Failed checks in a row until the server is down; 3.", |s, v| {
@@ -145,6 +210,23 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.sid = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
+    option(
+        "init-state",
+        1,
+        "none|up|fully-up|down|fully-down",
+        "How a checked server begins: up until its first failure (none, up), until 'fall' of them (fully-up), down until \
+         its first success (down), or until 'rise' of them (fully-down).",
+        |s, v| {
+            s.initial = match v {
+                "none" | "up" => InitialState::Up,
+                "fully-up" => InitialState::FullyUp,
+                "down" => InitialState::Down,
+                "fully-down" => InitialState::FullyDown,
+                _ => return Err(format!("expects one of none, up, fully-up, down, fully-down, not '{v}'")),
+            };
+            Ok(())
+        },
+    ),
     option("inter", 1, "TIME", "The interval of checks; 2 s.", |s, v| {
         s.inter = interval(v)?;
         Ok(())
@@ -180,6 +262,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
+    option("no-agent-check", 0, "", "Undoes an 'agent-check' of default-server.", |s, _| {
+        s.agent.on = false;
+        Ok(())
+    }),
     option("no-backup", 0, "", "Undoes a 'backup' of default-server.", |s, _| {
         s.backup = false;
         Ok(())
@@ -196,10 +282,62 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check = false;
         Ok(())
     }),
+    option("no-check-send-proxy", 0, "", "Undoes a 'check-send-proxy' of default-server.", |s, _| {
+        s.check_send_proxy = false;
+        Ok(())
+    }),
     option("non-stick", 0, "", "Stick rules never store it.", |s, _| {
         s.non_stick = true;
         Ok(())
     }),
+    option(
+        "observe",
+        1,
+        "layer4|layer7",
+        "Takes failures of traffic for failures of checks: connections that fail, or also responses that do.",
+        |s, v| {
+            s.observe = match v {
+                "none" => None,
+                "layer4" => Some(false),
+                "layer7" => Some(true),
+                _ => return Err(format!("expects one of none, layer4, layer7, not '{v}'")),
+            };
+            Ok(())
+        },
+    ),
+    option(
+        "on-error",
+        1,
+        "fastinter|fail-check|sudden-death|mark-down",
+        "What 'observe' does at 'error-limit': the next check comes soon; that and a check fails (the default), and the \
+         next failure is the last; the server is down.",
+        |s, v| {
+            s.on_observed = match v {
+                "fastinter" => OnObserved::FastInter,
+                "fail-check" => OnObserved::FailCheck,
+                "sudden-death" => OnObserved::SuddenDeath,
+                "mark-down" => OnObserved::MarkDown,
+                _ => {
+                    return Err(format!("expects one of fastinter, fail-check, sudden-death, mark-down, not '{v}'"));
+                }
+            };
+            Ok(())
+        },
+    ),
+    option("on-marked-down", 1, "shutdown-sessions", "Streams of a server that goes down are ended.", |s, v| {
+        s.shut_sessions_when_down = v == "shutdown-sessions";
+        if s.shut_sessions_when_down { Ok(()) } else { Err(format!("expects shutdown-sessions, not '{v}'")) }
+    }),
+    option(
+        "on-marked-up",
+        1,
+        "shutdown-backup-sessions",
+        "Streams of backup servers are ended when this server comes up.",
+        |s, v| {
+            s.shut_backups_when_up = v == "shutdown-backup-sessions";
+            if s.shut_backups_when_up { Ok(()) } else { Err(format!("expects shutdown-backup-sessions, not '{v}'")) }
+        },
+    ),
     option("pool-low-conn", 1, "N", "Below so many idle connections no worker takes another's; 0.", |s, v| {
         s.pool.low = unit::integer(v, 0, i64::from(i32::MAX))? as u32;
         Ok(())
@@ -269,11 +407,19 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
+    option("track", 1, "[BACKEND/]SERVER", "The server is as that one is, in place of checks of its own.", |s, v| {
+        s.track = Some(v.to_owned());
+        Ok(())
+    }),
     option("weight", 1, "N", "The server's share, 0 to 256; 1.", |s, v| {
         s.weight = unit::integer(v, 0, 256)? as u16;
         Ok(())
     }),
 ]);
+
+fn numeric(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("'{text}' is no numeric address"))
+}
 
 /// A limit that -1 lifts.
 fn at_most(text: &str) -> Result<Option<u32>, String> {
@@ -282,6 +428,23 @@ fn at_most(text: &str) -> Result<Option<u32>, String> {
 }
 
 impl ServerSettings {
+    fn health(&self, line: &Line) -> ServerHealth {
+        let agent = self.agent.port.filter(|_| self.agent.on).map(|port| Agent {
+            inter: self.agent.inter.unwrap_or(self.inter),
+            port,
+            addr: self.agent.addr,
+            send: self.agent.send.clone(),
+        });
+        ServerHealth {
+            agent,
+            observe: self.observe.map(|layer7| Observe { layer7, on_error: self.on_observed, limit: self.error_limit }),
+            shut_sessions_when_down: self.shut_sessions_when_down,
+            shut_backups_when_up: self.shut_backups_when_up,
+            track: self.track.as_deref().map(|word| TrackedServer { word: word.into(), target: None, at: line.at(0) }),
+            initial: self.initial,
+        }
+    }
+
     /// The limit and, where it follows the load, its least value: a `minconn` that is not below `maxconn`, or stands
     /// alone, is the limit (HAProxy's rule).
     fn limits(&self) -> (Option<u32>, Option<u32>) {
@@ -375,6 +538,14 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         let message = format!("server '{name}' has neither service port nor check port");
         reader.diagnostics.error(line.at(2), message).hint("give the address a port, or the check: 'port N'");
     }
+    if settings.agent.on && settings.agent.port.is_none() {
+        let message = format!("server '{name}' does not have agent port");
+        reader.diagnostics.error(line.at(2), message).hint("say where its agent listens: 'agent-port N'");
+    }
+    if settings.check && settings.track.is_some() {
+        let message = format!("server '{name}' cannot have checks and track another server at the same time");
+        reader.diagnostics.error(line.at(1), message).hint("leave out 'check' or 'track'");
+    }
     let servers = &mut reader.settings.proxy.servers;
     if let Some(sid) = settings.sid
         && let Some(other) = servers.iter().find(|s| s.sid == sid)
@@ -382,6 +553,7 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         let message = format!("the id {sid} of server '{name}' is already used by '{}'", other.name);
         reader.diagnostics.error(line.at(1), message);
     }
+    let health = settings.health(line);
     servers.push(Server {
         name,
         // 0 stands for "the next free one" until the whole backend is known.
@@ -407,7 +579,9 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
             fall: settings.fall,
             port: settings.port,
             addr: settings.addr,
+            send_proxy: settings.check_send_proxy,
         }),
+        health,
         at: line.at(0),
     });
 }

@@ -1,5 +1,6 @@
 //! Commands that change servers, frontends and limits.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use sluicegate_config::model::{ProxyKind, StatsLevel};
@@ -24,8 +25,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: "",
         help: "disable agent checks",
         level: StatsLevel::Admin,
-        // There are no agent checks, so none runs afterwards.
-        run: Run::Now(|call| drop(server(call))),
+        run: Run::Now(|call| direct(call, Directive::AgentChecks(false))),
     },
     Command {
         name: &["disable", "frontend"],
@@ -53,11 +53,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: "",
         help: "enable agent checks",
         level: StatsLevel::Admin,
-        run: Run::Now(|call| {
-            if server(call).is_some() {
-                call.say("Agent was not configured on this server, cannot enable.");
-            }
-        }),
+        run: Run::Now(enable_agent),
     },
     Command {
         name: &["enable", "frontend"],
@@ -185,7 +181,7 @@ fn frontend(call: &mut Call<'_>) -> Option<Arc<ProxyRun>> {
 
 fn direct(call: &mut Call<'_>, directive: Directive) {
     if let Some((proxy, server)) = server(call) {
-        proxy.direct(&server, directive, &call.running.logger);
+        proxy.direct(call.running, &server, directive);
     }
 }
 
@@ -194,7 +190,81 @@ fn enable_health(call: &mut Call<'_>) {
     if server.config.check.is_none() {
         return call.say("Health check was not configured on this server, cannot enable.");
     }
-    proxy.direct(&server, Directive::Checks(true), &call.running.logger);
+    proxy.direct(call.running, &server, Directive::Checks(true));
+}
+
+fn enable_agent(call: &mut Call<'_>) {
+    let Some((proxy, server)) = server(call) else { return };
+    if server.config.health.agent.is_none() {
+        return call.say("Agent was not configured on this server, cannot enable.");
+    }
+    proxy.direct(call.running, &server, Directive::AgentChecks(true));
+}
+
+/// `set server … agent`, `agent-addr`, `agent-port`, `agent-send`.
+fn set_agent(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun) {
+    const OFF: &str = "agent checks are not enabled on this server.";
+    if !server.shared.status().agent.enabled {
+        return call.say(OFF);
+    }
+    match (call.arg(1), call.arg(2)) {
+        ("agent", "up") => proxy.direct(call.running, server, Directive::Agent(true)),
+        ("agent", "down") => proxy.direct(call.running, server, Directive::Agent(false)),
+        ("agent", _) => call.say("'set server <srv> agent' expects 'up' or 'down'."),
+        ("agent-send", _) => match call.args.get(2) {
+            Some(text) => server.send_to_agent(text),
+            None => call.say("agent-send requires a string."),
+        },
+        ("agent-port", text) => match check_port(text) {
+            Ok(port) => server.check_elsewhere(|moved| moved.agent_port = Some(port)),
+            Err(message) => call.out.push(message),
+        },
+        (_, text) => {
+            let (host, port) = (text.parse::<IpAddr>(), call.arg(4));
+            let port = if call.arg(3) == "port" { Some(check_port(port)) } else { None };
+            match (host, port) {
+                (Err(_), _) => call.out.push(format!("invalid addr '{text}'")),
+                (Ok(_), Some(Err(message))) => call.out.push(message),
+                (Ok(host), port) => server.check_elsewhere(|moved| {
+                    moved.agent_addr = Some(host);
+                    moved.agent_port = port.and_then(Result::ok).or(moved.agent_port);
+                }),
+            }
+        }
+    }
+}
+
+/// `set server … check-addr`, `check-port`.
+fn set_check(call: &mut Call<'_>, server: &ServerRun) {
+    if server.config.check.is_none() {
+        return call.out.push("health checks are not enabled on this server");
+    }
+    match (call.arg(1), call.arg(2)) {
+        ("check-port", text) => match check_port(text) {
+            Ok(port) => server.check_elsewhere(|moved| moved.check_port = Some(port)),
+            Err(message) => call.out.push(message),
+        },
+        (_, text) => {
+            let (host, port) = (text.parse::<IpAddr>(), call.arg(4));
+            let port = if call.arg(3) == "port" { Some(check_port(port)) } else { None };
+            match (host, port) {
+                (Err(_), _) => call.out.push(format!("invalid addr '{text}'")),
+                (Ok(_), Some(Err(message))) => call.out.push(message),
+                (Ok(host), port) => server.check_elsewhere(|moved| {
+                    moved.check_addr = Some(host);
+                    moved.check_port = port.and_then(Result::ok).or(moved.check_port);
+                }),
+            }
+        }
+    }
+}
+
+fn check_port(text: &str) -> Result<u16, &'static str> {
+    match text.parse::<u16>() {
+        Ok(port) => Ok(port),
+        Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => Err("provided port is invalid"),
+        Err(_) => Err("provided port is not an integer"),
+    }
 }
 
 fn gate(call: &mut Call<'_>, to: Gate) {
@@ -241,7 +311,7 @@ fn set_weight(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, at: usi
     match call.arg(at) {
         "" => call.say("Require <weight> or <weight%>."),
         text => match parse_weight(text, server.config.weight, proxy.backend.dynamic) {
-            Ok(weight) => proxy.direct(server, Directive::Weight(weight), &call.running.logger),
+            Ok(weight) => proxy.direct(call.running, server, Directive::Weight(weight)),
             Err(error) => call.out.push(error.message()),
         },
     }
@@ -249,7 +319,8 @@ fn set_weight(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, at: usi
 
 fn set_server(call: &mut Call<'_>) {
     let Some((proxy, server)) = server(call) else { return };
-    let direct = |directive| proxy.direct(&server, directive, &call.running.logger);
+    let running = call.running.clone();
+    let direct = |directive| proxy.direct(&running, &server, directive);
     match (call.arg(1), call.arg(2)) {
         ("weight", _) => set_weight(call, &proxy, &server, 2),
         ("state", "ready") => direct(Directive::State(Admin::Ready)),
@@ -260,17 +331,8 @@ fn set_server(call: &mut Call<'_>) {
         ("health", "stopping") => direct(Directive::Health(HealthWord::Stopping)),
         ("health", "down") => direct(Directive::Health(HealthWord::Down)),
         ("health", _) => call.say("'set server <srv> health' expects 'up', 'stopping', or 'down'."),
-        ("agent" | "agent-addr" | "agent-port" | "agent-send", _) => {
-            call.say("agent checks are not enabled on this server.");
-        }
-        ("check-port", text) => match (text.parse::<u16>(), &server.config.check) {
-            (_, None) => call.out.push("health checks are not enabled on this server"),
-            (Err(_), _) if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
-                call.out.push("provided port is invalid");
-            }
-            (Err(_), _) => call.out.push("provided port is not an integer"),
-            (Ok(port), Some(_)) => direct(Directive::CheckPort(port)),
-        },
+        ("agent" | "agent-addr" | "agent-port" | "agent-send", _) => set_agent(call, &proxy, &server),
+        ("check-addr" | "check-port", _) => set_check(call, &server),
         ("addr", "") => call.say("set server <b>/<s> addr requires an address and optionally a port."),
         ("addr", text) => {
             let text = text.to_owned();

@@ -16,6 +16,8 @@ pub(crate) mod session;
 mod show;
 mod tables;
 
+pub(crate) use session::shut_sessions;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;

@@ -3,9 +3,10 @@
 //! Streams live on workers; each command goes through every worker's streams a batch at a time and waits for its
 //! client in between. A stream that begins meanwhile may or may not be seen.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_config::model::StatsLevel;
+use sluicegate_config::model::{ProxyId, StatsLevel};
 
 use super::catalogue::{Call, Command, Run};
 use super::change::server;
@@ -80,6 +81,15 @@ fn show_sess(mut call: Call<'_>) -> Answer<'_> {
         }
         Ok(())
     })
+}
+
+/// Has all workers end the streams of a server, some time soon.
+pub(crate) fn shut_sessions(running: &Arc<Running>, backend: ProxyId, server: usize) {
+    let running = running.clone();
+    // Whoever changes servers does so within a runtime; without one there are no streams either.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move { end(&running, Which::OfServer(backend.0, server as u32)).await });
+    }
 }
 
 /// Ends streams on all workers; gives how many.

@@ -14,7 +14,7 @@ use super::general::level_name;
 use super::protocol::Answer;
 use crate::listener::DisplayAddress;
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, CheckStatus, ServerRun};
+use crate::server::{Admin, Operation, ServerRun};
 use crate::stats::{self, Filter, Format, typed};
 
 /// The theme's rows.
@@ -301,20 +301,17 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
     let config = &server.config;
     let checked = config.check.is_some();
     let maintenance = status.admin == Admin::Maintenance;
-    let operation = match (status.is_running(), status.stopping) {
-        (false, _) => 0,
-        (true, false) if status.starting => 1,
-        (true, false) => 2,
-        (true, true) => 3,
+    let operation = match status.operation {
+        _ if !status.is_running() => 0,
+        Operation::Running if status.starting => 1,
+        Operation::Stopping => 3,
+        _ => 2,
     };
     // Forced maintenance, maintenance by the file, forced drain.
     let admin = u32::from(maintenance) | u32::from(config.disabled) << 2 | u32::from(status.admin == Admin::Drain) << 3;
     let (check_status, result) = match status.check.as_ref().map(|check| check.status) {
         None => (1, 0),
-        Some(CheckStatus::SockErr) => (5, 2),
-        Some(CheckStatus::L4Ok) => (6, 3),
-        Some(CheckStatus::L4Tout) => (7, 2),
-        Some(CheckStatus::L4Con) => (8, 2),
+        Some(status) => (status as u32, status.result() as u32),
     };
     let level = if checked { status.health.level } else { status.unchecked_level };
     // Configured, enabled, paused.
@@ -329,10 +326,17 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
     let (address, port) = place(server);
     let check = config.check.as_ref();
     let check_port = server.shared.moved().check_port.or(check.and_then(|check| check.port)).unwrap_or(0);
-    let check_addr = check.and_then(|check| check.addr).map_or_else(|| "-".to_owned(), |addr| addr.to_string());
+    let place = |addr: Option<IpAddr>| addr.map_or_else(|| "-".to_owned(), |addr| addr.to_string());
+    let moved = server.shared.moved();
+    let check_addr = place(moved.check_addr.or(check.and_then(|check| check.addr)));
+    let agent = config.health.agent.as_ref();
+    let agent_addr = place(moved.agent_addr.or(agent.and_then(|agent| agent.addr)));
+    let agent_port = moved.agent_port.or(agent.map(|agent| agent.port)).unwrap_or(0);
+    // Configured, enabled, an agent's.
+    let agent_state = agent.map_or(0, |_| 2 | u32::from(status.agent.enabled) << 2 | 16);
     format!(
-        "{} {} {} {} {address} {operation} {admin} {} {} {} {check_status} {result} {level} {check_state} 0 0 0 \
-         {name} {port} - 0 {check_port} {check_addr} - 0",
+        "{} {} {} {} {address} {operation} {admin} {} {} {} {check_status} {result} {level} {check_state} \
+         {agent_state} 0 0 {name} {port} - 0 {check_port} {check_addr} {agent_addr} {agent_port}",
         proxy.config.uid,
         proxy.config.name,
         config.sid,

@@ -149,6 +149,12 @@ impl LineCode {
     }
 }
 
+impl std::fmt::Debug for LineCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LineCode").field("parts", &self.parts.len()).finish_non_exhaustive()
+    }
+}
+
 /// What a frontend logs, compiled.
 #[derive(Default)]
 pub struct ProxyLog {

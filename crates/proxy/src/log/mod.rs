@@ -29,9 +29,10 @@ use tokio::sync::Notify;
 
 use crate::session::HandshakeError;
 use crate::stream::StreamContext;
-use alias::View;
+pub(crate) use alias::View;
 use datagram::Peer;
 pub use header::Identity;
+pub(crate) use line::LineCode;
 pub use line::{ProxyLog, unique_id};
 pub use writer::write_logs;
 

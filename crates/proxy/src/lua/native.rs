@@ -164,7 +164,7 @@ pub(super) unsafe fn running(lua: *mut lua_State) -> Option<Arc<Running>> {
 }
 
 /// Runs `f` on the proxy that argument 1 names. `f` calls nothing of Lua's.
-unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Running, &ProxyRun) -> T) -> Option<T> {
+unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &ProxyRun) -> T) -> Option<T> {
     // SAFETY: the snapshot is let go before anything of Lua's is called again.
     unsafe {
         let index = ffi::luaL_checkinteger(lua, 1);
@@ -175,7 +175,7 @@ unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Running, &ProxyRun)
 }
 
 /// As [`with_proxy`], for the server that argument 2 names.
-unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Running, &ProxyRun, &ServerRun) -> T) -> Option<T> {
+unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &ProxyRun, &ServerRun) -> T) -> Option<T> {
     // SAFETY: as `with_proxy`.
     unsafe {
         let server = usize::try_from(ffi::luaL_checkinteger(lua, 2)).ok();
@@ -276,7 +276,7 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
         let (text, port) = (text(4), text(5));
         let said = with_server(lua, |running, proxy, server| {
             let direct = |directive| {
-                proxy.direct_by(server, directive, &running.logger, BY);
+                proxy.direct_by(running, server, directive, BY);
                 None
             };
             match what {

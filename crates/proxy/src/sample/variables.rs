@@ -71,6 +71,8 @@ pub enum VarRef {
     Request(NameId),
     /// `res.`
     Response(NameId),
+    /// `check.`
+    Check(NameId),
 }
 
 impl VarRef {
@@ -134,6 +136,7 @@ impl VarRef {
             VarScope::Txn => VarRef::Transaction(id),
             VarScope::Req => VarRef::Request(id),
             VarScope::Res => VarRef::Response(id),
+            VarScope::Check => VarRef::Check(id),
             VarScope::Proc => unreachable!("the process scope has no ids"),
         }
     }
@@ -148,6 +151,7 @@ pub fn split(text: &str) -> Option<(VarScope, &str)> {
         "txn" => VarScope::Txn,
         "req" => VarScope::Req,
         "res" => VarScope::Res,
+        "check" => VarScope::Check,
         _ => return None,
     };
     let valid = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.');
@@ -203,6 +207,8 @@ pub struct Variables {
     request: VarMap,
     response: VarMap,
     in_response: bool,
+    /// Those of a health check, which no stream has.
+    check: Option<VarMap>,
 }
 
 impl Variables {
@@ -213,6 +219,11 @@ impl Variables {
         self.request.clear();
         self.response.clear();
         self.in_response = false;
+    }
+
+    /// Those of a health check, which is neither a request nor has a session.
+    pub(crate) fn of_check() -> Variables {
+        Variables { check: Some(VarMap::default()), ..Variables::default() }
     }
 
     /// A stream ends: its own variables go, the session takes its variables back.
@@ -238,6 +249,7 @@ impl Variables {
             VarRef::Transaction(id) => self.transaction.get(*id),
             VarRef::Request(id) => self.request.get(*id),
             VarRef::Response(id) => self.response.get(*id),
+            VarRef::Check(id) => self.check.as_ref()?.get(*id),
         }
     }
 
@@ -262,6 +274,7 @@ impl Variables {
         match variable {
             VarRef::Request(_) if self.in_response => return false,
             VarRef::Response(_) if !self.in_response => return false,
+            VarRef::Check(_) if self.check.is_none() => return false,
             _ => {}
         }
         if self.bytes() + value.heap_len() + SLOT_COST > STREAM_LIMIT {
@@ -273,6 +286,7 @@ impl Variables {
             VarRef::Transaction(id) => self.transaction.set(*id, value),
             VarRef::Request(id) => self.request.set(*id, value),
             VarRef::Response(id) => self.response.set(*id, value),
+            VarRef::Check(id) => self.check.get_or_insert_default().set(*id, value),
         }
         true
     }
@@ -285,11 +299,16 @@ impl Variables {
             VarRef::Transaction(id) => self.transaction.unset(*id),
             VarRef::Request(id) => self.request.unset(*id),
             VarRef::Response(id) => self.response.unset(*id),
+            VarRef::Check(id) => self.check.get_or_insert_default().unset(*id),
         }
     }
 
     fn bytes(&self) -> usize {
-        self.session.bytes + self.transaction.bytes + self.request.bytes + self.response.bytes
+        self.session.bytes
+            + self.transaction.bytes
+            + self.request.bytes
+            + self.response.bytes
+            + self.check.as_ref().map_or(0, |check| check.bytes)
     }
 }
 

@@ -5,16 +5,19 @@
 //! to stderr and to the proxy's logs.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluicegate_config::model::{LogAddress, LogTarget, ServerAddress, ServerPort};
 
-use super::idle;
-use super::shared::{Admin, ServerRun, UNCHECKED_RISE, UNCHECKED_TOP};
+use super::check::{Before, turned};
+use super::shared::{self, Admin, Operation, ServerRun, ServerStatus, UNCHECKED_RISE, UNCHECKED_TOP};
+use super::{idle, shared::Moved};
+use crate::cli::shut_sessions;
 use crate::log::{Logger, Severity};
-use crate::running::ProxyRun;
+use crate::running::{ProxyRun, Running};
 
 /// The highest weight of a server.
 pub const WEIGHT_MAX: u32 = 256;
@@ -41,8 +44,10 @@ pub enum Directive {
     Weight(u32),
     /// `enable health`, `disable health`.
     Checks(bool),
-    /// `set server … check-port`.
-    CheckPort(u16),
+    /// `set server … agent`.
+    Agent(bool),
+    /// `enable agent`, `disable agent`.
+    AgentChecks(bool),
 }
 
 /// Why a weight was refused, as HAProxy says it.
@@ -100,67 +105,142 @@ fn read_weight(text: &str, initial: u16) -> Result<u32, WeightError> {
     }
 }
 
+/// What a server's lines are made from.
+type Glimpse = (Admin, bool, Operation);
+
+fn glimpse(status: &ServerStatus) -> Glimpse {
+    (status.admin(), status.is_running(), status.operation)
+}
+
+/// Changes what was decided for a server, by itself or by what it tracks; `inherited` says which.
+fn decide(status: &mut ServerStatus, server: &ServerRun, to: Admin, inherited: bool) {
+    let before = (status.admin(), status.is_running());
+    *(if inherited { &mut status.inherited } else { &mut status.admin }) = to;
+    let entered = status.admin() == Admin::Maintenance && before.0 != Admin::Maintenance;
+    let left = before.0 == Admin::Maintenance && status.admin() != Admin::Maintenance;
+    if entered {
+        status.times_down += u64::from(before.1);
+        status.unchecked_level = 0;
+        status.operation = Operation::Stopped;
+        status.health.level = 0;
+    }
+    if left {
+        // As at the start: up, if nothing else is said, but the first failed check takes it down.
+        (status.health, status.operation) = shared::initial(&server.config);
+    }
+}
+
 impl ProxyRun {
     /// Carries a directive of the stats socket out for a server of this backend, and says what became of it.
-    pub fn direct(&self, server: &ServerRun, directive: Directive, logger: &Logger) {
-        self.direct_by(server, directive, logger, "CLI");
+    pub fn direct(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive) {
+        self.direct_by(running, server, directive, "CLI");
     }
 
     /// The same for somebody else, who is named.
-    pub fn direct_by(&self, server: &ServerRun, directive: Directive, logger: &Logger, by: &str) {
+    pub fn direct_by(&self, running: &Arc<Running>, server: &ServerRun, directive: Directive, by: &str) {
         let now = Instant::now();
-        let was_up = self.backend.summary(now).up;
-        let waiting = server.shared.queued.load(Ordering::Relaxed);
+        let state = Before::of(self, server, now);
         let checked = server.config.check.is_some();
+        let tracked = server.config.health.track.as_ref().map(|_| running.tracked(server).shared.status().operation);
+        let mut turn = None;
         let (before, after) = self.backend.update(server.shared.index, now, |status| {
-            let before = (status.admin, status.is_running(), status.stopping);
+            let before = glimpse(status);
             match directive {
                 Directive::State(admin) => {
-                    let entered = admin == Admin::Maintenance && before.0 != admin;
-                    let left = before.0 == Admin::Maintenance && admin != before.0;
-                    if entered {
-                        status.times_down += u64::from(before.1);
-                        status.unchecked_level = 0;
-                        status.stopping = false;
+                    decide(status, server, admin, false);
+                    if let Some(operation) = tracked
+                        && before.0 == Admin::Maintenance
+                        && status.admin() != Admin::Maintenance
+                    {
+                        status.operation = operation;
                     }
-                    if left && checked {
-                        // Up, but the first failed check takes it down.
-                        status.health.level = status.health.rise;
-                    } else if left || entered {
-                        status.health.level = if left { status.health.top() } else { 0 };
-                    }
-                    status.admin = admin;
                 }
                 // In maintenance nobody's opinion on its health counts.
                 Directive::Health(_) if before.0 == Admin::Maintenance => status.unchecked_level = UNCHECKED_TOP,
                 Directive::Health(word) => {
-                    status.stopping = word == HealthWord::Stopping;
                     let down = word == HealthWord::Down;
-                    status.times_down += u64::from(down && before.1);
-                    status.health.level = if down { 0 } else { status.health.top() };
+                    if checked {
+                        status.health.level = if down { 0 } else { status.health.top() };
+                    }
                     status.unchecked_level = if down { 0 } else { UNCHECKED_TOP };
+                    turn = status.turn(match word {
+                        HealthWord::Up => Operation::Running,
+                        HealthWord::Stopping => Operation::Stopping,
+                        HealthWord::Down => Operation::Stopped,
+                    });
+                }
+                Directive::Agent(up) => {
+                    status.agent.health.level = u32::from(up);
+                    turn = status.turn(if up { Operation::Running } else { Operation::Stopped });
                 }
                 Directive::Weight(weight) => status.weight = weight,
                 Directive::Checks(on) => status.checks = on,
-                Directive::CheckPort(port) => server.shared.set_moved(|moved| moved.check_port = Some(port)),
+                Directive::AgentChecks(on) => status.agent.enabled = on,
             }
-            (before, (status.admin, status.is_running(), status.stopping))
+            (before, glimpse(status))
         });
-        let notice = Notice { proxy: self, server, logger, waiting };
-        match directive {
-            Directive::State(_) => notice.state(before.0, before.1, after.0, after.1),
-            Directive::Health(_) if before != after && after.0 != Admin::Maintenance => match (after.1, after.2) {
-                (false, _) => notice.goes(&format!("is DOWN, changed from {by}"), Severity::Alert),
-                (true, true) => notice.comes(&format!("is stopping, changed from {by}")),
-                (true, false) => notice.comes(&format!("is UP, changed from {by}")),
-            },
-            _ => {}
+        if let Some(turn) = turn {
+            turned(running, self, server, turn, &format!(", changed from {by}"), state);
+        } else if matches!(directive, Directive::State(_)) {
+            self.told(running, server, before, after, true, state);
         }
-        notice.backend_down(was_up);
+    }
+
+    /// Says what became of a decision, and passes it on to the servers that track this one.
+    fn told(
+        &self,
+        running: &Arc<Running>,
+        server: &ServerRun,
+        before: Glimpse,
+        after: Glimpse,
+        forced: bool,
+        state: Before,
+    ) {
+        let notice = state.notice(running, self, server);
+        notice.state(before, after, forced);
+        notice.backend_down(state.backend_up());
+        if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
+            shut_sessions(running, self.id, server.shared.index);
+        }
+        if before.0 == after.0 {
+            return;
+        }
+        for (proxy, tracker) in running.trackers(self.id, server.shared.index) {
+            let now = Instant::now();
+            let state = Before::of(proxy, tracker, now);
+            let (from, to) = proxy.backend.update(tracker.shared.index, now, |status| {
+                let before = glimpse(status);
+                decide(status, tracker, after.0, true);
+                if before.0 == Admin::Maintenance && status.admin() != Admin::Maintenance {
+                    status.operation = after.2;
+                }
+                (before, glimpse(status))
+            });
+            proxy.told(running, tracker, from, to, false, state);
+        }
     }
 }
 
 impl ServerRun {
+    /// Changes where it is checked.
+    pub(crate) fn check_elsewhere(&self, change: impl FnOnce(&mut Moved)) {
+        self.shared.set_moved(change);
+    }
+
+    /// Changes what its agent is sent.
+    pub(crate) fn send_to_agent(&self, text: &[u8]) {
+        self.shared.set_agent_send(text);
+    }
+
+    /// Its address where it has one and no port of its own.
+    pub(super) fn host_only(&self) -> Option<SocketAddr> {
+        match &self.config.address {
+            ServerAddress::Inet(ip, _) => Some(SocketAddr::new(self.shared.moved().ip.unwrap_or(*ip), 0)),
+            ServerAddress::Name(..) => self.resolved.get().map(|ip| SocketAddr::new(*ip, 0)),
+            ServerAddress::Unix(_) | ServerAddress::Abstract(_) => None,
+        }
+    }
+
     /// Moves it to another address and port; gives HAProxy's answer, to which who asked is added. Idle connections to
     /// where it was are closed.
     pub fn move_to(&self, ip: IpAddr, port: Option<u16>) -> String {
@@ -229,27 +309,42 @@ impl Notice<'_> {
         format!("{kind}Server {}/{}", self.proxy.config.name, self.server.name())
     }
 
-    fn state(&self, from: Admin, ran: bool, to: Admin, runs: bool) {
+    /// What a decision made of it. What is not `forced` came with the server that it tracks.
+    fn state(&self, before: Glimpse, after: Glimpse, forced: bool) {
+        let ((from, ran, _), (to, runs, _)) = (before, after);
         let subject = self.subject();
         let word = if runs { "UP" } else { "DOWN" };
+        let kind = if forced { "forced " } else { "" };
         let plain = |line: &str| say(self.proxy, self.logger, "WARNING", Severity::Notice, line);
         match (from, to) {
             (Admin::Maintenance, Admin::Ready) => {
-                plain(&format!("{subject} is {word}/READY (leaving forced maintenance)."));
+                plain(&format!("{subject} is {word}/READY (leaving {kind}maintenance)."));
             }
             (Admin::Maintenance, Admin::Drain) => {
-                plain(&format!("{subject} is {word}/DRAIN (leaving forced maintenance)."));
-                plain(&format!("{subject} remains in forced drain mode."));
+                plain(&format!("{subject} is {word}/DRAIN (leaving {kind}maintenance)."));
+                plain(&format!("{subject} remains in {kind}drain mode."));
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) if ran => {
-                self.goes("is going DOWN for maintenance", Severity::Notice);
+                self.goes(&format!("is going DOWN for maintenance{}", self.via(forced)), Severity::Notice);
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) => {
                 plain(&format!("{subject} was DOWN and now enters maintenance."));
             }
-            (Admin::Ready, Admin::Drain) => self.comes("enters drain state"),
+            (Admin::Ready, Admin::Drain) => self.comes(&format!("enters drain state{}", self.via(forced))),
+            // Whoever's decision it was, as in HAProxy.
             (Admin::Drain, Admin::Ready) => plain(&format!("{subject} is {word} (leaving forced drain).")),
             (Admin::Ready, Admin::Ready) | (Admin::Drain, Admin::Drain) | (Admin::Maintenance, Admin::Maintenance) => {}
+        }
+    }
+
+    /// Which server it is by.
+    fn via(&self, forced: bool) -> String {
+        match self.server.config.health.track.as_ref().and_then(|track| track.target) {
+            Some((proxy, index)) if !forced => {
+                let sides = &self.proxy.directory.proxies[proxy.0 as usize];
+                format!(" via {}/{}", sides.name, sides.servers[index].name())
+            }
+            _ => String::new(),
         }
     }
 

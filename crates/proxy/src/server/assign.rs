@@ -18,10 +18,10 @@ use super::connection::{ConnectError, ServerConnection, connect, reuse_policy, s
 use super::header::{Headers, Made};
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
-use super::{idle, shed_idle};
+use super::{Observed, idle, observe, shed_idle};
 use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
-use crate::running::ProxyRun;
+use crate::running::{ProxyRun, Running};
 use crate::stream::{Endings, LogRecord, Reached, StreamContext};
 use crate::worker::Worker;
 
@@ -83,6 +83,7 @@ pub async fn assign_and_connect(
         backend: &backend.backend,
         servers: &backend.servers,
         proxies: &worker.running.proxies,
+        observer: Some((&worker.running, backend)),
         worker: worker.index,
         destination: cx.destination,
         headers: (&backend.headers, backend.headers.make(cx)),
@@ -110,6 +111,8 @@ pub(super) struct Assignment<'a> {
     pub(super) servers: &'a [Arc<ServerRun>],
     /// Whose idle connections go when no descriptor is left for a new one.
     pub(super) proxies: &'a [Arc<ProxyRun>],
+    /// Who hears of connections that stand or fail, for `observe`.
+    pub(super) observer: Option<(&'a Arc<Running>, &'a ProxyRun)>,
     pub(super) worker: usize,
     pub(super) destination: Option<SocketAddr>,
     /// What its connection begins with, by server.
@@ -196,11 +199,17 @@ impl Assignment<'_> {
                 Ok((socket, reuses)) => {
                     let header = self.header(&slot.server).cloned();
                     log.connect_done = Some(now);
+                    if reuses == 0 {
+                        self.observed(&slot.server, Observed::Connected);
+                    }
                     note(log, Reached::Established, Some(slot.server.shared.index));
                     return Ok(ServerConnection { socket, slot, reuses, header });
                 }
                 Err(error) => error,
             };
+            if error != ConnectError::Resource {
+                self.observed(&slot.server, Observed::NotConnected);
+            }
             let retried = self.config.retry_on.conn_failure && log.retries < self.retries;
             if error == ConnectError::Resource || !retried {
                 self.count(&slot.server, |counters| counters.econ.add(1));
@@ -212,6 +221,12 @@ impl Assignment<'_> {
             }
             log.retries += 1;
             slot = self.retry(slot, error, log).await?;
+        }
+    }
+
+    fn observed(&self, server: &ServerRun, seen: Observed) {
+        if let Some((running, proxy)) = self.observer {
+            observe(running, proxy, server, seen);
         }
     }
 

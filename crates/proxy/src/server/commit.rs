@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::health::Health;
 use super::idle;
-use super::shared::{Admin, Moved, ServerStatus};
+use super::shared::{Admin, Moved, Operation, ServerStatus};
 use crate::running::ProxyRun;
 
 /// Applies it to what `before` and `after` share. Each change is said in a line; what the file leaves alone stays as it
@@ -52,6 +52,13 @@ pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mu
             if was.disabled != is.disabled {
                 status.admin = if is.disabled { Admin::Maintenance } else { Admin::Ready };
             }
+            if was.health.agent.is_some() != is.health.agent.is_some() {
+                status.agent.enabled = is.health.agent.is_some();
+                status.agent.health = Health::new(1, 1);
+                if status.health.is_up() {
+                    status.operation = Operation::Running;
+                }
+            }
             if old_rules != rules {
                 recount(status, rules);
             }
@@ -61,7 +68,7 @@ pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mu
 
 /// A server whose `rise` or `fall` changed, or that is checked now, or no longer: up stays up, down stays down.
 fn recount(status: &mut ServerStatus, rules: Option<(u32, u32)>) {
-    let up = status.health.is_up();
+    let up = status.operation != Operation::Stopped;
     status.health = match rules {
         Some((rise, fall)) => Health { level: 0, rise, fall },
         // Nobody would ever find it up again.
@@ -69,5 +76,7 @@ fn recount(status: &mut ServerStatus, rules: Option<(u32, u32)>) {
     };
     if rules.is_some() {
         status.health.level = if up { status.health.top() } else { 0 };
+    } else {
+        status.operation = Operation::Running;
     }
 }

@@ -1,33 +1,14 @@
-//! Health checks: a connection is tried, and `rise` and `fall` of them in a row decide.
+//! A server's health, counted.
 //!
 //! [`Health`] is HAProxy's counter as a pure state machine: 0 to `rise + fall - 1`, up from `rise` on; one failure
 //! below `rise` falls to 0, one success that reaches `rise` jumps to the top. A server starts up, one failure away from
-//! down.
-//!
-//! [`run`] checks every server with `check` once per process, on the control thread. First checks are spread over the
-//! shortest interval (at least a second), so that a restart does not probe every server in the same instant; the next
-//! check comes an interval after the last one ended: `inter` while fully up, `downinter` while fully down, `fastinter`
-//! between. Each change of state reaches the balancer and the queue within the same call.
-//!
-//! Cost: a task of a few hundred bytes per checked server and one connection per interval.
+//! down, unless `init-state` says otherwise.
 
-use std::fmt::Write as _;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sluicegate_config::model::{Check, ServerAddress};
-use tokio::task::JoinSet;
+use sluicegate_config::model::{Check, CheckStatus};
 
-use super::admin::Notice;
-use super::connection::{connect_tcp, connect_unix};
-use super::shared::{Admin, ServerRun};
-use crate::log::{Logger, Severity};
-use crate::running::{ProxyRun, Running};
-
-/// First checks are spread over no less than this (HAProxy's SRV_CHK_INTER_THRES).
-const SPREAD_MIN: Duration = Duration::from_secs(1);
+use super::shared::Operation;
 
 /// A server's health, counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +19,6 @@ pub struct Health {
     pub rise: u32,
     /// Failures that bring it down.
     pub fall: u32,
-}
-
-/// What one check changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transition {
-    /// Nothing that the balancer notices.
-    None,
-    /// It came up.
-    Up,
-    /// It went down.
-    Down,
 }
 
 impl Health {
@@ -68,43 +38,39 @@ impl Health {
         self.level >= self.rise
     }
 
-    pub(super) fn top(&self) -> u32 {
+    pub(crate) fn top(&self) -> u32 {
         self.rise + self.fall - 1
     }
 
-    /// A check passed.
-    pub fn passed(&mut self) -> Transition {
-        if self.level == self.top() {
-            return Transition::None;
+    /// A check passed; whether that changed anything.
+    pub fn passed(&mut self) -> bool {
+        if self.level >= self.top() {
+            return false;
         }
-        let was_up = self.is_up();
         self.level += 1;
-        if self.level < self.rise {
-            return Transition::None;
+        if self.is_up() {
+            self.level = self.top();
         }
-        self.level = self.top();
-        if was_up { Transition::None } else { Transition::Up }
+        true
     }
 
-    /// A check failed.
-    pub fn failed(&mut self) -> Transition {
-        if !self.is_up() {
-            self.level = 0;
-            return Transition::None;
+    /// A check failed; whether that changed anything.
+    pub fn failed(&mut self) -> bool {
+        if self.level == 0 {
+            return false;
         }
         self.level -= 1;
-        if self.is_up() {
-            return Transition::None;
+        if !self.is_up() {
+            self.level = 0;
         }
-        self.level = 0;
-        Transition::Down
+        true
     }
 
-    /// Time to the next check.
-    pub fn interval(&self, check: &Check) -> Duration {
+    /// Time to the next check of a server that works so.
+    pub fn interval(&self, check: &Check, operation: Operation) -> Duration {
         if self.level == self.top() {
             check.inter
-        } else if self.level == 0 {
+        } else if operation == Operation::Stopped && self.level == 0 {
             check.downinter.unwrap_or(check.inter)
         } else {
             check.fastinter.unwrap_or(check.inter)
@@ -112,181 +78,41 @@ impl Health {
     }
 }
 
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CheckStatus {
-    /// Connected.
-    L4Ok,
-    /// Refused, unreachable, reset.
-    L4Con,
-    /// No answer in time.
-    L4Tout,
-    /// No socket could be made here.
-    SockErr,
-}
-
-impl CheckStatus {
-    /// The name in `show stat`'s `check_status`.
-    pub fn name(self) -> &'static str {
-        match self {
-            CheckStatus::L4Ok => "L4OK",
-            CheckStatus::L4Con => "L4CON",
-            CheckStatus::L4Tout => "L4TOUT",
-            CheckStatus::SockErr => "SOCKERR",
-        }
-    }
-
-    /// The description in logs and `check_desc`.
-    pub fn description(self) -> &'static str {
-        match self {
-            CheckStatus::L4Ok => "Layer4 check passed",
-            CheckStatus::L4Con => "Layer4 connection problem",
-            CheckStatus::L4Tout => "Layer4 timeout",
-            CheckStatus::SockErr => "Socket error",
-        }
-    }
-}
-
-/// The last check of a server.
+/// The last check of a server, or its agent's last answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
     /// How it ended.
     pub status: CheckStatus,
-    /// What the system said; empty for a success or a timeout.
-    pub info: String,
-    /// How long it took.
-    pub duration: Duration,
+    /// What the answer's protocol says by a number; it means something where the status has one.
+    pub code: u32,
+    /// What the system or the server said; empty where there is nothing to say.
+    pub info: Vec<u8>,
+    /// How long it took; `None` where nothing was checked.
+    pub duration: Option<Duration>,
 }
 
-/// The longest a check may take (configuration manual, `timeout check`): its own timeout, but no longer to connect than
-/// `timeout connect` or the interval; without it, the interval.
-fn check_limit(proxy: &ProxyRun, check: &Check) -> Duration {
-    let timeouts = &proxy.config.timeouts;
-    match (timeouts.check, timeouts.connect) {
-        (Some(_), Some(connect)) => connect.min(check.inter),
-        _ => check.inter,
-    }
-}
-
-async fn probe(server: &ServerRun, check: &Check, limit: Duration) -> CheckReport {
-    let begun = Instant::now();
-    let result = match (check_address(server, check), &server.config.address) {
-        (Some(address), _) => connect_tcp(address, Some(limit)).await.map(drop),
-        (None, unix @ (ServerAddress::Unix(_) | ServerAddress::Abstract(_))) => connect_unix(unix).map(drop),
-        (None, _) => Err(io::Error::other("no address to check")),
-    };
-    let (status, info) = match result {
-        Ok(()) => (CheckStatus::L4Ok, String::new()),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => (CheckStatus::L4Tout, String::new()),
-        Err(error) => (failure_status(&error), describe(&error)),
-    };
-    CheckReport { status, info, duration: begun.elapsed() }
-}
-
-fn check_address(server: &ServerRun, check: &Check) -> Option<SocketAddr> {
-    let mut address = match (server.socket_addr(None), check.addr, check.port) {
-        (Some(address), _, _) => address,
-        (None, Some(host), Some(port)) => SocketAddr::new(host, port),
-        _ => return None,
-    };
-    if let Some(host) = check.addr {
-        address.set_ip(host);
-    }
-    if let Some(port) = server.shared.moved().check_port.or(check.port) {
-        address.set_port(port);
-    }
-    Some(address)
-}
-
-fn failure_status(error: &io::Error) -> CheckStatus {
-    match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL) | None => {
-            CheckStatus::SockErr
+impl CheckReport {
+    /// The end of a line about it: `, reason: …`.
+    pub(super) fn append_reason(&self, line: &mut String) {
+        use std::fmt::Write as _;
+        // Writing to a string can't fail.
+        let _ = write!(line, ", reason: {}", self.status.description());
+        if self.status.has_code() {
+            let _ = write!(line, ", code: {}", self.code);
         }
-        Some(_) => CheckStatus::L4Con,
-    }
-}
-
-/// The system's words without Rust's `(os error N)`.
-fn describe(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
-}
-
-/// Takes a check's result in: the server's state, the balancer, the queue, and the log lines of a change.
-fn conclude(proxy: &ProxyRun, server: &ServerRun, report: CheckReport, logger: &Logger) {
-    let now = Instant::now();
-    let backend = &server.backend;
-    let waiting = server.shared.queued.load(std::sync::atomic::Ordering::Relaxed);
-    let was_up = proxy.backend.summary(now).up;
-    let transition = backend.update(server.shared.index, now, |status| {
-        status.check = Some(report.clone());
-        // What came while an administrator turned checks off is no longer asked for.
-        if status.admin == Admin::Maintenance || !status.checks {
-            return Transition::None;
+        if !self.info.is_empty() {
+            line.push_str(", info: \"");
+            for byte in &self.info {
+                match byte {
+                    b'"' | 0..0x20 | 0x7f.. => _ = write!(line, "<{byte:02X}>"),
+                    _ => line.push(*byte as char),
+                }
+            }
+            line.push('"');
         }
-        if report.status == CheckStatus::L4Ok {
-            let transition = status.health.passed();
-            let resumes = std::mem::take(&mut status.stopping) && status.health.is_up();
-            return if resumes { Transition::Up } else { transition };
+        if let Some(duration) = self.duration {
+            let _ = write!(line, ", check duration: {}ms", duration.as_millis());
         }
-        if status.health.is_up() {
-            status.failed_checks += 1;
-        }
-        let transition = status.health.failed();
-        status.times_down += u64::from(transition == Transition::Down);
-        transition
-    });
-    if transition == Transition::None {
-        return;
-    }
-    let mut cause = format!(", reason: {}", report.status.description());
-    // Writing to a string can't fail.
-    if !report.info.is_empty() {
-        let _ = write!(cause, ", info: \"{}\"", report.info);
-    }
-    let _ = write!(cause, ", check duration: {}ms", report.duration.as_millis());
-    let notice = Notice { proxy, server, logger, waiting };
-    if transition == Transition::Up {
-        notice.comes(&format!("is UP{cause}"));
-    } else {
-        notice.goes(&format!("is DOWN{cause}"), Severity::Alert);
-    }
-    notice.backend_down(was_up);
-}
-
-/// Checks every server that has `check`, for as long as the future lives. Runs on the control thread's runtime.
-pub async fn run(running: Arc<Running>) {
-    let checked: Vec<_> = running
-        .proxies
-        .iter()
-        .filter(|proxy| !proxy.config.disabled)
-        .flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy.clone(), server.clone())))
-        .filter_map(|(proxy, server)| server.config.check.clone().map(|check| (proxy, server, check)))
-        .collect();
-    let spread = checked.iter().map(|(_, _, check)| check.inter).min().unwrap_or(SPREAD_MIN).max(SPREAD_MIN);
-    let count = checked.len().max(1) as u32;
-    let mut tasks = JoinSet::new();
-    for (place, (proxy, server, check)) in (0..).zip(checked) {
-        let logger = running.logger.clone();
-        tasks.spawn(check_forever(proxy, server, check, spread * place / count, logger));
-    }
-    while tasks.join_next().await.is_some() {}
-}
-
-async fn check_forever(proxy: Arc<ProxyRun>, server: Arc<ServerRun>, check: Check, delay: Duration, logger: Logger) {
-    tokio::time::sleep(delay).await;
-    let limit = check_limit(&proxy, &check);
-    loop {
-        let status = server.shared.status();
-        if status.admin != Admin::Maintenance && status.checks {
-            let report = probe(&server, &check, limit).await;
-            conclude(&proxy, &server, report, &logger);
-        }
-        tokio::time::sleep(server.shared.status().health.interval(&check)).await;
     }
 }
 
@@ -294,7 +120,7 @@ async fn check_forever(proxy: Arc<ProxyRun>, server: Arc<ServerRun>, check: Chec
 mod tests {
     use super::*;
 
-    /// Every state and both results, for every small rise and fall, against the rules in words: `fall` failures in a
+    /// Every level and both results, for every small rise and fall, against the rules in words: `fall` failures in a
     /// row bring a fully healthy server down, `rise` successes in a row bring it fully up, anything between starts over.
     #[test]
     fn rise_and_fall_hold_for_every_state() {
@@ -308,22 +134,20 @@ mod tests {
                     let mut health = start;
                     let needed = if was_up { level - rise + 1 } else { 1 };
                     for failure in 1..=needed {
-                        let transition = health.failed();
-                        let down = was_up && failure == needed;
-                        assert_eq!(transition == Transition::Down, down, "{start:?} after {failure} failures");
+                        assert_eq!(health.failed(), level > 0, "{start:?} after {failure} failures");
                         assert_eq!(health.is_up(), was_up && failure < needed);
                     }
                     assert_eq!(health.level, 0, "down is fully down");
-                    assert_eq!(health.failed(), Transition::None);
+                    assert!(!health.failed());
 
                     let mut health = start;
                     let needed = if was_up { u32::from(level < top) } else { rise - level };
                     for success in 1..=needed {
-                        let transition = health.passed();
-                        assert_eq!(transition == Transition::Up, !was_up && success == needed, "{start:?}");
+                        assert!(health.passed());
+                        assert_eq!(health.is_up(), was_up || success == needed, "{start:?}");
                     }
                     assert_eq!(health.level, top, "up is fully up");
-                    assert_eq!(health.passed(), Transition::None);
+                    assert!(!health.passed());
                 }
             }
         }
@@ -333,7 +157,8 @@ mod tests {
     fn a_server_starts_up_and_one_failure_from_down() {
         let mut health = Health::new(2, 3);
         assert!(health.is_up());
-        assert_eq!(health.failed(), Transition::Down);
+        health.failed();
+        assert!(!health.is_up());
     }
 
     #[test]
@@ -347,27 +172,37 @@ mod tests {
             fall: 3,
             port: None,
             addr: None,
+            send_proxy: false,
         };
         let mut health = Health::new(2, 3);
-        assert_eq!(health.interval(&check), ms(500), "unchecked");
+        let interval = |health: &Health, check: &Check| {
+            health.interval(check, if health.is_up() { Operation::Running } else { Operation::Stopped })
+        };
+        assert_eq!(interval(&health, &check), ms(500), "unchecked");
         health.passed();
-        assert_eq!(health.interval(&check), ms(2000));
+        assert_eq!(interval(&health, &check), ms(2000));
         health.failed();
-        assert_eq!(health.interval(&check), ms(500));
+        assert_eq!(interval(&health, &check), ms(500));
         health.failed();
         health.failed();
-        assert_eq!(health.interval(&check), ms(9000));
+        assert_eq!(interval(&health, &check), ms(9000));
         health.passed();
-        assert_eq!(health.interval(&check), ms(500));
+        assert_eq!(interval(&health, &check), ms(500));
         let plain = Check { fastinter: None, downinter: None, ..check };
-        assert_eq!(health.interval(&plain), ms(2000));
+        assert_eq!(interval(&health, &plain), ms(2000));
     }
 
     #[test]
-    fn errors_are_told_in_the_systems_words() {
-        let error = io::Error::from_raw_os_error(libc::ECONNREFUSED);
-        assert_eq!(describe(&error), "Connection refused");
-        assert_eq!(failure_status(&error), CheckStatus::L4Con);
-        assert_eq!(failure_status(&io::Error::from_raw_os_error(libc::EMFILE)), CheckStatus::SockErr);
+    fn reasons_quote_what_is_no_text() {
+        let report = CheckReport {
+            status: CheckStatus::L7Sts,
+            code: 503,
+            info: b"No\x01 \"W\xe9y".to_vec(),
+            duration: Some(Duration::from_millis(7)),
+        };
+        let mut line = String::new();
+        report.append_reason(&mut line);
+        let expected = ", reason: Layer7 wrong status, code: 503, info: \"No<01> <22>W<E9>y\", check duration: 7ms";
+        assert_eq!(line, expected);
     }
 }

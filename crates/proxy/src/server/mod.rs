@@ -17,6 +17,7 @@ use crate::running::ProxyRun;
 
 mod admin;
 mod assign;
+mod check;
 mod commit;
 mod connection;
 mod header;
@@ -26,22 +27,25 @@ mod key;
 mod queue;
 mod resolve;
 mod shared;
+mod state;
 
 pub(crate) use admin::say;
 pub use admin::{Directive, HealthWord, WeightError, parse_weight};
 pub use assign::{ServerFailure, assign_and_connect};
+pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
+pub(crate) use check::{Observed, observe};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
 pub(crate) use connection::{abstract_address, connect_unix};
 pub use header::Headers;
-pub use health::{CheckReport, CheckStatus, Health, Transition, run as run_health_checks};
+pub use health::{CheckReport, Health};
 pub use idle::IdleConnections;
 pub use key::KeyCode;
 pub use queue::{Priority, Queue};
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
 pub use shared::{
-    Admin, BackendGuard, BackendShared, BackendSummary, Moved, ServerRun, ServerShared, ServerStatus, build_backend,
-    warm_up,
+    Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerRun, ServerShared,
+    ServerStatus, build_backend, warm_up,
 };
 
 /// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and

@@ -19,120 +19,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerHashKey, ServerPort};
+use tokio::sync::Notify;
 
-use super::health::{CheckReport, Health};
+use super::health::Health;
 use super::idle::IdleList;
 use super::queue::Queue;
+pub(crate) use super::state::Turn;
+pub use super::state::{Admin, AgentStatus, Moved, Operation, ServerStatus};
+pub(super) use super::state::{UNCHECKED_RISE, UNCHECKED_TOP, initial};
 use crate::balance::{Balancer, Load, Member, Method, Pick, WEIGHT_SCALE, Wish, full_hash};
 use crate::counters::Figures;
 use crate::running::{ProxyRun, Running};
 use crate::stream::LastInvalid;
-
-/// HAProxy's `rise` and top level of a server without `check`, as `show servers state` prints them.
-pub(super) const UNCHECKED_RISE: u32 = 2;
-pub(super) const UNCHECKED_TOP: u32 = 4;
-
-/// What an administrator decided about a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Admin {
-    /// Serves while it is healthy.
-    #[default]
-    Ready,
-    /// Takes no new traffic except what is bound to it.
-    Drain,
-    /// Maintenance (`disabled`, `disable server`): no traffic, no checks.
-    Maintenance,
-}
-
-/// A server's state, behind its lock.
-#[derive(Clone, Debug)]
-pub struct ServerStatus {
-    /// What an administrator decided.
-    pub admin: Admin,
-    /// What checks found.
-    pub health: Health,
-    /// `set server … health stopping`: healthy, but takes no new traffic except what is bound to it.
-    pub stopping: bool,
-    /// `enable health`, `disable health`: its checks run, as far as it has any.
-    pub checks: bool,
-    /// The level that HAProxy shows of a server without `check`: nothing but what was decided for it.
-    pub unchecked_level: u32,
-    /// User weight at run time, 0–256.
-    pub weight: u32,
-    /// It came back a short while ago and starts slowly (`slowstart`).
-    pub starting: bool,
-    /// How many of [`WEIGHT_SCALE`] parts of its weight it has: all of them unless it starts slowly.
-    pub steps: u32,
-    /// When it last went up or down.
-    pub changed: Instant,
-    /// Time spent down before `changed`.
-    pub downtime: Duration,
-    /// The last check.
-    pub check: Option<CheckReport>,
-    /// Failed checks while it was up (`chkfail`).
-    pub failed_checks: u64,
-    /// Transitions to down (`chkdown`).
-    pub times_down: u64,
-}
-
-impl ServerStatus {
-    /// The weight that the balancer sees: the user's times [`WEIGHT_SCALE`], less while it starts slowly.
-    pub fn effective_weight(&self) -> u32 {
-        let serves = self.admin == Admin::Ready && self.health.is_up() && !self.stopping;
-        if serves { self.weight * self.steps } else { 0 }
-    }
-
-    /// Its weight as it would count now, rounded up.
-    pub fn current_weight(&self) -> u32 {
-        (self.weight * self.steps).div_ceil(WEIGHT_SCALE)
-    }
-
-    /// How much of its weight a server that starts slowly has, in percent (`throttle`).
-    pub fn throttle(&self) -> Option<u32> {
-        let share = || match self.weight {
-            0 => 100,
-            weight => (100 * weight * self.steps + WEIGHT_SCALE - 1) / (WEIGHT_SCALE * weight),
-        };
-        self.starting.then(share)
-    }
-
-    /// Moves a slow start on; gives the percentage of its slots that the server has.
-    fn warm(&mut self, now: Instant, slowstart: Duration, weighs: bool) -> u32 {
-        if !self.starting {
-            return 100;
-        }
-        let (elapsed, whole) = (now.saturating_duration_since(self.changed).as_secs(), slowstart.as_secs().max(1));
-        if elapsed >= whole {
-            (self.starting, self.steps) = (false, WEIGHT_SCALE);
-            return 100;
-        }
-        if weighs {
-            self.steps = ((u64::from(WEIGHT_SCALE) * elapsed + whole) / whole) as u32;
-        }
-        (100 * elapsed / whole) as u32
-    }
-
-    /// Up: healthy and not in maintenance, even if drained or of weight 0.
-    pub fn is_running(&self) -> bool {
-        self.admin != Admin::Maintenance && self.health.is_up()
-    }
-
-    /// Time spent down so far, milliseconds excluded by the caller.
-    pub fn downtime_at(&self, now: Instant) -> Duration {
-        if self.is_running() { self.downtime } else { self.downtime + now.saturating_duration_since(self.changed) }
-    }
-}
-
-/// Where a server is reached and checked since somebody said so at run time; `None` is what the file says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// `set server … addr`.
-    pub ip: Option<IpAddr>,
-    /// `set server … addr … port`.
-    pub port: Option<u16>,
-    /// `set server … check-port`.
-    pub check_port: Option<u16>,
-}
 
 /// What the servers of a backend know of its load.
 #[derive(Debug)]
@@ -176,6 +74,12 @@ pub struct ServerShared {
     /// Somebody changed `moved`; spares connections its lock as long as nobody did.
     has_moved: AtomicBool,
     moved: Mutex<Moved>,
+    /// `set server … agent-send`.
+    agent_send: Mutex<Option<Arc<[u8]>>>,
+    /// Failures of traffic in a row that `observe` saw.
+    pub(super) failures: AtomicU32,
+    /// The next check is due earlier than was thought.
+    pub(super) hurry: Notify,
     pub(super) idle: Box<[IdleList]>,
 }
 
@@ -187,12 +91,21 @@ impl ServerShared {
         pressure: Arc<Pressure>,
         before: Option<&ServerShared>,
     ) -> ServerShared {
+        let (health, operation) = initial(config);
         let status = ServerStatus {
             admin: if config.disabled { Admin::Maintenance } else { Admin::Ready },
-            stopping: false,
+            inherited: Admin::Ready,
+            operation,
+            agent: AgentStatus {
+                enabled: config.health.agent.is_some(),
+                health: Health::new(1, 1),
+                asking: false,
+                report: None,
+            },
+            checking: false,
             checks: true,
             unchecked_level: if config.disabled { 0 } else { UNCHECKED_RISE },
-            health: config.check.as_ref().map_or_else(Health::unchecked, |check| Health::new(check.rise, check.fall)),
+            health,
             weight: u32::from(config.weight),
             starting: false,
             steps: WEIGHT_SCALE,
@@ -201,6 +114,7 @@ impl ServerShared {
             check: None,
             failed_checks: 0,
             times_down: 0,
+            observed: 0,
         };
         ServerShared {
             name: config.name.clone(),
@@ -220,6 +134,9 @@ impl ServerShared {
             status: Mutex::new(status),
             has_moved: AtomicBool::new(false),
             moved: Mutex::default(),
+            agent_send: Mutex::default(),
+            failures: AtomicU32::new(0),
+            hurry: Notify::new(),
             idle: (0..workers.max(1)).map(|_| IdleList::new()).collect(),
         }
     }
@@ -238,6 +155,15 @@ impl ServerShared {
     pub(super) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
         change(&mut self.moved.lock());
         self.has_moved.store(true, Ordering::Release);
+    }
+
+    /// What is sent to its agent.
+    pub(super) fn agent_send(&self) -> Option<Arc<[u8]>> {
+        self.agent_send.lock().clone()
+    }
+
+    pub(super) fn set_agent_send(&self, text: &[u8]) {
+        *self.agent_send.lock() = Some(text.into());
     }
 
     /// The weight that the balancer sees, in user weights and rounded up; 0 while it takes no new traffic.
@@ -572,10 +498,10 @@ impl BackendShared {
     pub fn update<T>(&self, index: usize, now: Instant, change: impl FnOnce(&mut ServerStatus) -> T) -> T {
         let server = &self.servers[index];
         let mut status = server.status.lock();
-        let before = (status.is_running(), status.admin, status.stopping);
+        let before = (status.is_running(), status.admin(), status.operation);
         let result = change(&mut status);
         let runs = status.is_running();
-        if before != (runs, status.admin, status.stopping) {
+        if before != (runs, status.admin(), status.operation) {
             if !before.0 {
                 let down = now.saturating_duration_since(status.changed);
                 status.downtime += down;
@@ -606,7 +532,8 @@ impl BackendShared {
     /// Forgets how often a server failed and how long it was down (`clear counters all`).
     pub fn forget_failures(&self, index: usize) {
         let mut status = self.servers[index].status.lock();
-        (status.failed_checks, status.times_down, status.downtime) = (0, 0, Duration::ZERO);
+        (status.failed_checks, status.times_down, status.observed) = (0, 0, 0);
+        status.downtime = Duration::ZERO;
     }
 
     /// Changes a server's `maxconn` (0: none); room that this makes is used at once.

@@ -68,6 +68,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         backend: &proxy.backend,
         servers: &proxy.servers,
         proxies: &[],
+        observer: None,
         worker,
         destination: None,
         headers: (&proxy.headers, Vec::new()),

@@ -17,7 +17,7 @@ use crate::counters::{Average, Count, Counters, Figures, second};
 use crate::listener::Gate;
 use crate::process::Phase;
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, ServerRun, ServerStatus};
+use crate::server::{Admin, AgentStatus, CheckReport, Operation, ServerRun, ServerStatus};
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +157,10 @@ columns! {
         _ => Empty,
     },
     "lbtot" MCP u64 => |v| v.no_frontends(|c| &c.lbtot),
-    "tracked" KGS u32 => |_| Empty,
+    "tracked" KNS str => |v| v.server(|server| match v.tracked_by(server) {
+        Some(name) => name.into(),
+        None => Empty,
+    }),
     "type" CGS u32 => |v| Number(match v.object {
         Object::Frontend(_) => 0,
         Object::Backend(_) => 1,
@@ -168,22 +171,19 @@ columns! {
         count(proxy.frontend.pace().map_or(0, |pace| pace.limit()).into())
     }),
     "rate_max" MMP u32 => |v| count(v.figures().rate_max().into()),
-    "check_status" MOP str => |v| v.checked(|status| match &status.check {
-        Some(check) => check.status.name().into(),
-        None => "INI".into(),
-    }),
-    "check_code" MOP u64 => |_| Empty,
-    "check_duration" MDP u64 => |v| v.checked(|status| match &status.check {
-        Some(check) => count(check.duration.as_millis() as u64),
-        None => Empty,
-    }),
+    "check_status" MOP str => |v| v.checking(|status| word(status.check.as_ref(), status.checking)),
+    "check_code" MOP u64 => |v| v.checking(|status| code(status.check.as_ref())),
+    "check_duration" MDP u64 => |v| v.checking(|status| duration(status.check.as_ref())),
     "hrsp_1xx" MCP u64 => |v| v.http(|c| &c.hrsp_1xx),
     "hrsp_2xx" MCP u64 => |v| v.http(|c| &c.hrsp_2xx),
     "hrsp_3xx" MCP u64 => |v| v.http(|c| &c.hrsp_3xx),
     "hrsp_4xx" MCP u64 => |v| v.http(|c| &c.hrsp_4xx),
     "hrsp_5xx" MCP u64 => |v| v.http(|c| &c.hrsp_5xx),
     "hrsp_other" MCP u64 => |v| v.http(|c| &c.hrsp_other),
-    "hanafail" MCP u64 => |_| Empty,
+    "hanafail" MCP u64 => |v| v.server(|server| match server.config.health.observe {
+        Some(_) => v.status(|status| count(status.observed)),
+        None => Empty,
+    }),
     "req_rate" MRP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.rate(v.now, |c| &c.req_rate).into())),
     "req_rate_max" MMP u32 => |v| v.frontend(|proxy| count(proxy.frontend.figures.req_rate_max().into())),
     "req_tot" MCP u64 => |v| match v.object {
@@ -203,29 +203,23 @@ columns! {
             at => Number(i64::from(second(v.now)) - at as i64),
         },
     },
-    "last_chk" MOP str => |v| v.checked(|status| match &status.check {
-        Some(check) => check.info.clone().into(),
-        None => Empty,
-    }),
-    "last_agt" MOP str => |_| Empty,
+    "last_chk" MOP str => |v| v.checking(|status| info(status.check.as_ref())),
+    "last_agt" MOP str => |v| v.asking(|agent| info(agent.report.as_ref())),
     "qtime" MaP u32 => |v| v.average(|c| &c.qtime),
     "ctime" MaP u32 => |v| v.average(|c| &c.ctime),
     "rtime" MaP u32 => |v| v.average(|c| &c.rtime),
     "ttime" MaP u32 => |v| v.average(|c| &c.ttime),
-    "agent_status" MOP str => |_| Empty,
-    "agent_code" MOP u64 => |_| Empty,
-    "agent_duration" MDP u64 => |_| Empty,
-    "check_desc" MOP str => |v| v.checked(|status| match &status.check {
-        Some(check) => check.status.description().into(),
-        None => "Initializing".into(),
-    }),
-    "agent_desc" MOP str => |_| Empty,
-    "check_rise" CGS u32 => |v| v.checked(|status| count(status.health.rise.into())),
-    "check_fall" CGS u32 => |v| v.checked(|status| count(status.health.fall.into())),
-    "check_health" CGS u32 => |v| v.checked(|status| count(status.health.level.into())),
-    "agent_rise" CGS u32 => |_| Empty,
-    "agent_fall" CGS u32 => |_| Empty,
-    "agent_health" CGS u32 => |_| Empty,
+    "agent_status" MOP str => |v| v.asking(|agent| word(agent.report.as_ref(), agent.asking)),
+    "agent_code" MOP u64 => |v| v.asking(|agent| code(agent.report.as_ref())),
+    "agent_duration" MDP u64 => |v| v.asking(|agent| duration(agent.report.as_ref())),
+    "check_desc" MOP str => |v| v.checking(|status| description(status.check.as_ref())),
+    "agent_desc" MOP str => |v| v.asking(|agent| description(agent.report.as_ref())),
+    "check_rise" CGS u32 => |v| v.checking(|status| count(status.health.rise.into())),
+    "check_fall" CGS u32 => |v| v.checking(|status| count(status.health.fall.into())),
+    "check_health" CGS u32 => |v| v.checking(|status| count(status.health.level.into())),
+    "agent_rise" CGS u32 => |v| v.asking(|agent| count(agent.health.rise.into())),
+    "agent_fall" CGS u32 => |v| v.asking(|agent| count(agent.health.fall.into())),
+    "agent_health" CGS u32 => |v| v.asking(|agent| count(agent.health.level.into())),
     "addr" CGS str => |v| v.server(address),
     "cookie" CNS str => |v| v.server(|server| server.config.cookie.clone().map_or(Empty, Cell::from)),
     "mode" CGS str => |v| match v.proxy().config.mode {
@@ -343,27 +337,63 @@ fn status(v: &View<'_>) -> Cell {
             Gate::Shut => "STOP".into(),
         },
         Object::Backend(proxy) => if proxy.backend.summary(v.now).up { "UP" } else { "DOWN" }.into(),
-        Object::Server(_, server) => v.status(|status| server_status(status, server.config.check.is_some())),
+        Object::Server(_, server) => v.status(|status| {
+            let first = v.running.tracked(server);
+            if status.inherited == Admin::Maintenance && status.admin != Admin::Maintenance {
+                return format!("MAINT (via {})", v.tracked_by(server).unwrap_or_default()).into();
+            }
+            let first_status = first.shared.status();
+            server_status(status, &first_status, first.config.check.is_some())
+        }),
     }
 }
 
-fn server_status(status: &ServerStatus, configured: bool) -> Cell {
-    let health = status.health;
-    let checked = configured && status.checks;
-    let up = health.is_up();
-    let full = health.level == 0 || health.level == health.rise + health.fall - 1;
-    let name = match (status.admin, up) {
-        (Admin::Maintenance, _) => return "MAINT".into(),
-        (_, true) if status.stopping => "NOLB",
-        (Admin::Drain, true) => "DRAIN",
-        (Admin::Ready, true) if !checked => return "no check".into(),
-        (_, true) => "UP",
-        (_, false) => "DOWN",
+/// A check's status as `check_status` tells it, `* ` in front while another check is under way.
+fn word(report: Option<&CheckReport>, under_way: bool) -> Cell {
+    let name = report.map_or("INI", |report| report.status.name());
+    if under_way { format!("* {name}").into() } else { name.into() }
+}
+
+fn code(report: Option<&CheckReport>) -> Cell {
+    report.filter(|report| report.status.has_code()).map_or(Empty, |report| count(report.code.into()))
+}
+
+fn duration(report: Option<&CheckReport>) -> Cell {
+    report.map_or(Empty, |report| count(report.duration.unwrap_or_default().as_millis() as u64))
+}
+
+fn info(report: Option<&CheckReport>) -> Cell {
+    report.map_or(Empty, |report| match &*report.info {
+        [] => Empty,
+        info => String::from_utf8_lossy(info).into_owned().into(),
+    })
+}
+
+fn description(report: Option<&CheckReport>) -> Cell {
+    report.map_or("Initializing", |report| report.status.description()).into()
+}
+
+/// A server's status by its own state, and by the health of the server whose health is its own.
+fn server_status(status: &ServerStatus, first: &ServerStatus, configured: bool) -> Cell {
+    let health = first.health;
+    let checked = configured && first.checks;
+    let asked = first.agent.enabled;
+    let partly = checked && health.level != 0 && health.level != health.top();
+    let drained = status.admin() == Admin::Drain;
+    let name = match status.operation {
+        _ if status.admin() == Admin::Maintenance => return "MAINT".into(),
+        Operation::Running if drained && asked => return "DRAIN (agent)".into(),
+        Operation::Running if drained => "DRAIN",
+        Operation::Running if !checked => return "no check".into(),
+        Operation::Running => "UP",
+        Operation::Stopping => "NOLB",
+        Operation::Stopped if asked && first.agent.health.level == 0 => return "DOWN (agent)".into(),
+        Operation::Stopped => "DOWN",
     };
-    match (full || !checked, up) {
-        (true, _) => name.into(),
-        (false, true) => format!("{name} {}/{}", health.level - health.rise + 1, health.fall).into(),
-        (false, false) => format!("{name} {}/{}", health.level, health.rise).into(),
+    match (partly, status.operation) {
+        (false, _) => name.into(),
+        (true, Operation::Stopped) => format!("{name} {}/{}", health.level, health.rise).into(),
+        (true, _) => format!("{name} {}/{}", (health.level + 1).saturating_sub(health.rise), health.fall).into(),
     }
 }
 
@@ -480,6 +510,28 @@ impl<'a> View<'a> {
             }
             _ => Empty,
         }
+    }
+
+    /// A cell of the results of a server's checks, none while it is in maintenance.
+    fn checking(&self, cell: impl FnOnce(&ServerStatus) -> Cell) -> Cell {
+        self.checked(|status| if status.admin() == Admin::Maintenance { Empty } else { cell(status) })
+    }
+
+    /// A cell of the results of a server's agent.
+    fn asking(&self, cell: impl FnOnce(&AgentStatus) -> Cell) -> Cell {
+        match self.object {
+            Object::Server(_, server) if server.config.health.agent.is_some() => {
+                self.status(|status| if status.agent.enabled { cell(&status.agent) } else { Empty })
+            }
+            _ => Empty,
+        }
+    }
+
+    /// The server that one tracks, as `BACKEND/SERVER`.
+    fn tracked_by(&self, server: &ServerRun) -> Option<String> {
+        let (proxy, index) = server.config.health.track.as_ref()?.target?;
+        let proxy = &self.running.proxies[proxy.0 as usize];
+        Some(format!("{}/{}", proxy.config.name, proxy.servers[index].name()))
     }
 
     fn seconds_since(&self, at: Instant) -> u64 {
@@ -611,8 +663,11 @@ mod tests {
     fn statuses_read_as_haproxys() {
         let status = |admin, level| ServerStatus {
             admin,
+            inherited: Admin::Ready,
+            operation: if level >= 2 { Operation::Running } else { Operation::Stopped },
+            agent: AgentStatus { enabled: false, health: Health::new(1, 1), asking: false, report: None },
+            checking: false,
             health: Health { level, rise: 2, fall: 3 },
-            stopping: false,
             checks: true,
             unchecked_level: 2,
             weight: 1,
@@ -623,7 +678,9 @@ mod tests {
             check: None,
             failed_checks: 0,
             times_down: 0,
+            observed: 0,
         };
+        let server_status = |status: &ServerStatus, configured| server_status(status, status, configured);
         for (admin, level, expected) in [
             (Admin::Ready, 0, "DOWN"),
             (Admin::Ready, 1, "DOWN 1/2"),
@@ -638,7 +695,7 @@ mod tests {
         }
         assert_eq!(server_status(&status(Admin::Ready, 4), false), Cell::from("no check"));
         assert_eq!(server_status(&status(Admin::Drain, 4), false), Cell::from("DRAIN"));
-        let stopping = ServerStatus { stopping: true, ..status(Admin::Ready, 4) };
+        let stopping = ServerStatus { operation: Operation::Stopping, ..status(Admin::Ready, 4) };
         assert_eq!(server_status(&stopping, true), Cell::from("NOLB"));
         let unchecked = ServerStatus { checks: false, ..status(Admin::Ready, 3) };
         assert_eq!(server_status(&unchecked, true), Cell::from("no check"));

@@ -20,7 +20,7 @@ use super::page::{Cursor, Document, PIECE};
 use super::{Filter, Object, describe, info};
 use crate::running::{ProxyRun, Running};
 use crate::sample::url_decode;
-use crate::server::{Admin, ServerRun};
+use crate::server::{Admin, Operation, ServerRun};
 
 const GLOBAL: u8 = 1;
 const FRONTEND: u8 = 2;
@@ -613,10 +613,10 @@ impl Line<'_> {
 
 fn state(server: &ServerRun) -> &'static str {
     let status = server.shared.status();
-    match status.admin {
+    match status.admin() {
         Admin::Maintenance => "MAINT",
         _ if !status.is_running() => "DOWN",
-        _ if status.stopping => "NOLB",
+        _ if status.operation == Operation::Stopping => "NOLB",
         Admin::Drain => "DRAIN",
         Admin::Ready => "UP",
     }

@@ -46,7 +46,7 @@ use crate::log::line::REQUEST_LINE_MAX;
 use crate::log::unique_id;
 use crate::rule::{self, Hook, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
-use crate::server::{self, ServerConnection};
+use crate::server::{self, Observed, ServerConnection};
 use crate::session::Session;
 use crate::stick::Counted;
 
@@ -517,6 +517,7 @@ impl Exchange<'_> {
         cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
         self.stream.count(0, size);
         self.stream.cx.count_response();
+        self.observe(backend, connection, Observed::of_status(status));
         let looks = |proxy: &ProxyRun| {
             proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
         };

@@ -52,6 +52,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         cookie: None,
         send_proxy: None,
         check: None,
+        health: Default::default(),
         at: nowhere(),
     }
 }

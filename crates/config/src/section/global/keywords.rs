@@ -124,10 +124,22 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         },
     ),
     one(
+        "max-spread-checks",
+        "TIME",
+        "The longest time over which the first checks of all servers are spread.",
+        Parser::Time(|g| &mut g.max_spread_checks),
+    ),
+    one(
         "maxconn",
         "N",
         "Sessions of the whole process; 0: as many as the descriptor limit allows.",
         Parser::Integer(0, INT, |g, n| g.maxconn = (n > 0).then_some(n as u32)),
+    ),
+    one(
+        "spread-checks",
+        "PERCENT",
+        "How far the time to the next check may be from the interval, 0 to 50: chance says how far.",
+        Parser::Integer(0, 50, |g, n| g.spread_checks = n as u32),
     ),
     one(
         "nbthread",

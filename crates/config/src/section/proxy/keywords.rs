@@ -398,6 +398,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         r.connection(line, ConnectionMode::Close)
     }),
     row(
+        "option httpchk",
+        BACK,
+        0,
+        4,
+        "[[METHOD] URI [VERSION [HOST]]]",
+        "Checks send an HTTP request, OPTIONS / HTTP/1.0, and expect 2xx or 3xx; 'http-check' lines say more.",
+        |r, line| r.httpchk(line),
+    ),
+    row(
         "option httplog",
         PROXY,
         0,
@@ -428,6 +437,32 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option("option persist", BACK, "A server that is down is still asked for by those who were at it.", |r, line| {
         r.settings.proxy.options.persist = on(line)
     }),
+    row("option ldap-check", BACK, 0, 0, "", "Checks bind to an LDAP server as nobody.", |r, line| r.fixed_check(line)),
+    option(
+        "option log-health-checks",
+        BACK,
+        "Every check that ends otherwise than the one before is logged.",
+        |r, line| r.settings.proxy.health.log_checks = on(line),
+    ),
+    row(
+        "option mysql-check",
+        BACK,
+        0,
+        3,
+        "[user NAME [post-41|pre-41]]",
+        "Checks wait for a MySQL server's greeting, and log in as this user.",
+        |r, line| r.fixed_check(line),
+    ),
+    row(
+        "option pgsql-check",
+        BACK,
+        2,
+        2,
+        "user NAME",
+        "Checks ask a PostgreSQL server for this user's way to log in.",
+        |r, line| r.fixed_check(line),
+    ),
+    row("option redis-check", BACK, 0, 0, "", "Checks send PING to a Redis server.", |r, line| r.fixed_check(line)),
     row(
         "option redispatch",
         BACK,
@@ -436,6 +471,25 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "[INTERVAL]",
         "Retries go to another server: the last one, or every nth.",
         |r, line| r.redispatch(line),
+    ),
+    row(
+        "option smtpchk",
+        BACK,
+        0,
+        2,
+        "[HELO|EHLO DOMAIN]",
+        "Checks greet an SMTP server and leave; HELO localhost.",
+        |r, line| r.fixed_check(line),
+    ),
+    row("option ssl-hello-chk", BACK, 0, 0, "", "Checks send a ClientHello of SSLv3.", |r, line| r.fixed_check(line)),
+    row(
+        "option tcp-check",
+        BACK,
+        0,
+        0,
+        "",
+        "Checks do what 'tcp-check' lines say; without any, they connect.",
+        |r, line| r.tcp_check_option(line),
     ),
     row(
         "option tcplog",

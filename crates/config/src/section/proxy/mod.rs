@@ -1,6 +1,7 @@
 //! `defaults`, `frontend`, `backend` and `listen` (HAProxy configuration manual 4).
 
 mod balance;
+mod check;
 mod keywords;
 mod logging;
 mod persist;
@@ -30,6 +31,7 @@ use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
 use crate::{Files, LuaNames};
 
+pub(crate) use check::KEYWORDS as CHECK_KEYWORDS;
 pub(crate) use keywords::KEYWORDS;
 
 /// The names that proxies refer to, known before any of them is typed.
@@ -50,6 +52,7 @@ pub(crate) struct Settings {
     pub(crate) proxy: Proxy,
     pub(crate) acls: Acls,
     pub(crate) default_server: ServerSettings,
+    checks: check::CheckSettings,
     servers: HashMap<Arc<str>, Position>,
     redirects: Vec<Rule>,
     /// The section has a `stats` line itself.
@@ -172,6 +175,9 @@ pub(crate) fn all(
         store_names.sides.set(if kind == Some(ProxyKind::Frontend) { Sides::FRONT } else { Sides::BOTH });
         for line in &section.lines {
             reader.line(line);
+        }
+        if kind.is_some() {
+            reader.finish_checks();
         }
         match kind {
             None => {
@@ -312,6 +318,7 @@ impl Settings {
             proxy: Proxy::new("".into(), ProxyKind::Listen, Position { file: "".into(), line: 0, column: 0 }),
             acls: Acls::default(),
             default_server: ServerSettings::default(),
+            checks: check::CheckSettings::default(),
             servers: HashMap::new(),
             redirects: Vec::new(),
             own_stats: false,
@@ -331,6 +338,7 @@ impl Settings {
         let acls = std::mem::take(&mut self.acls);
         rule::inline_acls(&mut self.proxy, &acls);
         self.has_rules = kind.is_none() && self.has_rules;
+        self.checks.inherit();
         self.seen = [false; STEPS.len()];
         self.own_stats = false;
         if let Some(kind) = kind {
@@ -385,6 +393,9 @@ impl ProxyReader<'_> {
             }
             _ => line,
         };
+        if matches!(line.text(0), "http-check" | "tcp-check") {
+            return self.check_line(line);
+        }
         let Some((row, name_words)) = KEYWORDS.find(line.text(0), line.text(1)) else {
             if line.text(0) == "appsession" {
                 let error = self.diagnostics.error(line.at(0), "'appsession' is not supported since HAProxy 1.6");
@@ -634,7 +645,7 @@ impl ProxyReader<'_> {
             Place::TcpResponse => proxy.tcp_response_content.push(rule),
             Place::HttpResponse => proxy.http_response.push(rule),
             Place::HttpAfterResponse => proxy.http_after_response.push(rule),
-            Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Declared => {
+            Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Check | Place::Declared => {
                 unreachable!("these are no rule sets")
             }
         }

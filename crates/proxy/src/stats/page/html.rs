@@ -12,7 +12,7 @@ use sluicegate_config::model::{Mode, ProxyKind, StatsPage};
 use super::form::OFFERED;
 use super::{Asked, Outcome};
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, ServerRun};
+use crate::server::{Admin, Operation, ServerRun};
 use crate::stats::columns::{self, Cell};
 use crate::stats::{Object, info};
 
@@ -444,12 +444,12 @@ fn class(object: Object<'_>, state: &str) -> &'static str {
     match object {
         Object::Server(_, server) => {
             let status = server.shared.status();
-            match (status.admin, status.is_running()) {
+            match (status.admin(), status.is_running()) {
                 (Admin::Maintenance, _) => "maint",
                 (_, false) if state.contains('/') => "warn",
                 (_, false) => "down",
                 (Admin::Drain, _) => "drain",
-                (_, true) if status.stopping => "drain",
+                (_, true) if status.operation == Operation::Stopping => "drain",
                 (_, true) if state == "no check" => "none",
                 (_, true) if state.contains('/') => "warn",
                 (_, true) => "up",

@@ -16,6 +16,13 @@ impl Exchange<'_> {
             self.up_failed = false;
             return Ok(Outcome::Repeat);
         }
+        match event {
+            Event::Invalid(_) => self.observe(backend, connection, Observed::InvalidHead),
+            Event::ServerTimeout => self.observe(backend, connection, Observed::ReadTimeout),
+            // Why the connection ended is not known any more.
+            Event::ServerGone => self.observe(backend, connection, Observed::BrokenPipe),
+            _ => {}
+        }
         let retry_on = &backend.config.retry_on;
         let retryable = match event {
             Event::ServerGone => retry_on.empty_response,
@@ -77,6 +84,11 @@ impl Exchange<'_> {
                 Err(After::Close)
             }
         }
+    }
+
+    /// Tells the server's health what its answer was like.
+    pub(super) fn observe(&self, backend: &ProxyRun, connection: &ServerConnection, seen: Observed) {
+        server::observe(&self.stream.worker().running, backend, connection.server(), seen);
     }
 
     /// Whether the request may go to a server once more (`retry-on`): nothing of it was forgotten, and there are retries

@@ -1,5 +1,7 @@
 //! The statistics page (`stats …`) of a proxy: who may see it, what they get, and what they change.
 
+use std::sync::Arc;
+
 use sluicegate_config::model::{ProxyKind, StatsAccess, StatsPage};
 
 use super::*;
@@ -131,7 +133,7 @@ fn knows(page: &StatsPage, user: &[u8], password: &[u8]) -> bool {
 }
 
 /// Carries a form out.
-async fn change(running: &Running, own: &ProxyRun, page: &StatsPage, posted: &Posted) -> Said {
+async fn change(running: &Arc<Running>, own: &ProxyRun, page: &StatsPage, posted: &Posted) -> Said {
     let named = posted.backend.as_deref();
     let number = named.and_then(|name| name.strip_prefix('#')).and_then(|number| number.parse::<u32>().ok());
     let mut backends = running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend);
@@ -168,7 +170,7 @@ async fn change(running: &Running, own: &ProxyRun, page: &StatsPage, posted: &Po
 }
 
 /// Acts on one server; `None` where the action means nothing to it.
-async fn apply(running: &Running, backend: &ProxyRun, server: &ServerRun, act: Act) -> Option<bool> {
+async fn apply(running: &Arc<Running>, backend: &ProxyRun, server: &ServerRun, act: Act) -> Option<bool> {
     let status = server.shared.status();
     let directive = match act {
         Act::Ready => Directive::State(Admin::Ready),
@@ -188,9 +190,13 @@ async fn apply(running: &Running, backend: &ProxyRun, server: &ServerRun, act: A
             end(running, Which::OfServer(backend.id.0, server.shared.index as u32)).await;
             return Some(true);
         }
+        Act::EnableAgent | Act::DisableAgent if server.config.health.agent.is_some() => {
+            Directive::AgentChecks(act == Act::EnableAgent)
+        }
+        Act::AgentUp | Act::AgentDown if status.agent.enabled => Directive::Agent(act == Act::AgentUp),
         Act::Disable | Act::Enable | Act::Stop | Act::Start | Act::EnableChecks | Act::DisableChecks => return None,
         Act::EnableAgent | Act::DisableAgent | Act::AgentUp | Act::AgentDown => return None,
     };
-    backend.direct(server, directive, &running.logger);
+    backend.direct(running, server, directive);
     Some(true)
 }

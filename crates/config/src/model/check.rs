@@ -1,0 +1,418 @@
+//! Health checks: what is sent to a server, what is expected of it, and what follows (configuration manual 4.2 and 5.2).
+//!
+//! Every `option …chk` comes down to one [`CheckSequence`] of typed steps. Its first step is always a connection.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_pattern::Regex;
+
+use super::{Expr, LogFormat, Position, ProxyId, VarName};
+
+/// What a proxy says about the checks of its servers.
+#[derive(Clone, Debug, Default)]
+pub struct ProxyHealth {
+    /// What a check does; `None`: it connects.
+    pub sequence: Option<Arc<CheckSequence>>,
+    /// `option log-health-checks`.
+    pub log_checks: bool,
+    /// `http-check disable-on-404`.
+    pub disable_on_404: bool,
+    /// `http-check send-state`.
+    pub send_state: bool,
+}
+
+/// The steps of a check.
+#[derive(Clone, Debug)]
+pub struct CheckSequence {
+    /// How answers are read, and how failures are worded.
+    pub protocol: CheckProtocol,
+    /// Its steps; the first is a [`CheckStepKind::Connect`], unless variables are set before.
+    pub steps: Vec<CheckStep>,
+}
+
+/// How the answers of a sequence are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckProtocol {
+    /// `option tcp-check`: bytes.
+    Tcp,
+    /// `option httpchk`: HTTP/1 responses.
+    Http,
+    /// Bytes of a protocol that has an option of its own.
+    Fixed,
+}
+
+/// A step.
+#[derive(Clone, Debug)]
+pub struct CheckStep {
+    /// Its number among the section's lines, from 1; 0 of a connection that no line asks for.
+    pub number: u32,
+    /// What is said of it when it fails.
+    pub comment: Option<Arc<str>>,
+    /// What it does.
+    pub kind: CheckStepKind,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum CheckStepKind {
+    /// A new connection; one that stands is closed.
+    Connect(CheckConnect),
+    /// Bytes are sent.
+    Send(CheckBytes),
+    /// A request is sent.
+    Request(Box<CheckRequest>),
+    /// Something is expected.
+    Expect(Box<CheckExpect>),
+    /// `set-var`.
+    SetVar(VarName, Expr),
+    /// `set-var-fmt`.
+    SetVarFormat(VarName, LogFormat),
+    /// `unset-var`.
+    UnsetVar(VarName),
+}
+
+/// `connect`.
+#[derive(Clone, Debug, Default)]
+pub struct CheckConnect {
+    /// No line asks for it.
+    pub implicit: bool,
+    /// It is like that of a check without steps: the server's `check-send-proxy` counts.
+    pub default: bool,
+    /// `port`.
+    pub port: Option<CheckPort>,
+    /// `addr`, and the port that stands with it.
+    pub addr: Option<(IpAddr, u16)>,
+    /// `send-proxy`.
+    pub send_proxy: bool,
+    /// `linger`: the connection is closed in order instead of reset.
+    pub linger: bool,
+}
+
+/// The port of a step's connection.
+#[derive(Clone, Debug)]
+pub enum CheckPort {
+    /// This one.
+    Fixed(u16),
+    /// What an expression gives.
+    Computed(Box<Expr>),
+}
+
+/// Bytes to be sent or looked for.
+#[derive(Clone, Debug)]
+pub enum CheckBytes {
+    /// These.
+    Plain(Vec<u8>),
+    /// What a log-format gives.
+    Format(LogFormat),
+    /// The bytes that a log-format gives in hexadecimal.
+    HexFormat(LogFormat),
+}
+
+/// `http-check send`.
+#[derive(Clone, Debug)]
+pub struct CheckRequest {
+    /// `meth`.
+    pub method: Arc<str>,
+    /// `uri`, `uri-lf`.
+    pub uri: CheckBytes,
+    /// `ver`.
+    pub version: Arc<str>,
+    /// `hdr`, in order.
+    pub headers: Vec<(Arc<str>, LogFormat)>,
+    /// `body`, `body-lf`.
+    pub body: Option<CheckBytes>,
+}
+
+/// `expect`.
+#[derive(Clone, Debug)]
+pub struct CheckExpect {
+    /// What is looked for.
+    pub what: Expected,
+    /// `!`.
+    pub negated: bool,
+    /// `min-recv`: a mismatch is final once so much has come; `None`: only at the end.
+    pub min_recv: Option<u32>,
+    /// `ok-status`.
+    pub ok_status: Option<CheckStatus>,
+    /// `error-status`.
+    pub error_status: Option<CheckStatus>,
+    /// `tout-status`.
+    pub timeout_status: Option<CheckStatus>,
+    /// `on-success`.
+    pub on_success: Option<LogFormat>,
+    /// `on-error`.
+    pub on_error: Option<LogFormat>,
+    /// `status-code`.
+    pub status_code: Option<Expr>,
+}
+
+impl CheckExpect {
+    /// An expectation without any modifier.
+    pub fn new(what: Expected) -> CheckExpect {
+        CheckExpect {
+            what,
+            negated: false,
+            min_recv: None,
+            ok_status: None,
+            error_status: None,
+            timeout_status: None,
+            on_success: None,
+            on_error: None,
+            status_code: None,
+        }
+    }
+}
+
+/// What a step expects.
+#[derive(Clone, Debug)]
+pub enum Expected {
+    /// `string`, `string-lf`: this is in the received bytes, or in the body.
+    String(CheckBytes),
+    /// `rstring`.
+    Regex(Regex),
+    /// `binary`, `binary-lf`.
+    Binary(CheckBytes),
+    /// `rbinary`: matches the received bytes in hexadecimal.
+    BinaryRegex(Regex),
+    /// `status`: any of these ranges.
+    Status(Vec<(u16, u16)>),
+    /// `rstatus`.
+    StatusRegex(Regex),
+    /// `hdr`, `fhdr`.
+    Header(Box<ExpectedHeader>),
+    /// A packet of MySQL that is no error.
+    MysqlPacket,
+    /// The answer of an LDAP server to an anonymous bind.
+    LdapBind,
+    /// The line of an agent.
+    AgentLine,
+}
+
+/// `hdr`, `fhdr`.
+#[derive(Clone, Debug)]
+pub struct ExpectedHeader {
+    /// `fhdr`: the whole field, commas included.
+    pub full: bool,
+    /// Its name.
+    pub name: ExpectedText,
+    /// Its value; `None`: any.
+    pub value: Option<ExpectedText>,
+}
+
+/// How a name or value is compared.
+#[derive(Clone, Debug)]
+pub enum ExpectedText {
+    /// `-m str`.
+    Exact(CheckBytes),
+    /// `-m beg`.
+    Prefix(CheckBytes),
+    /// `-m end`.
+    Suffix(CheckBytes),
+    /// `-m sub`.
+    Substring(CheckBytes),
+    /// `-m reg`.
+    Regex(Regex),
+}
+
+/// How a check ended, by HAProxy's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CheckStatus {
+    /// An agent's answer that changes nothing.
+    Checked = 3,
+    /// Too many failures were observed in traffic.
+    Hana = 4,
+    /// No socket could be made here, or the connection broke.
+    SockErr = 5,
+    /// Connected.
+    L4Ok = 6,
+    /// No connection in time.
+    L4Tout = 7,
+    /// Refused, unreachable, reset.
+    L4Con = 8,
+    /// The layer of TLS is there.
+    L6Ok = 9,
+    /// Not in time.
+    L6Tout = 10,
+    /// Something else.
+    L6Rsp = 11,
+    /// No whole answer in time.
+    L7Tout = 12,
+    /// An answer that is none.
+    L7Rsp = 13,
+    /// A good answer.
+    L7Ok = 15,
+    /// A good answer that asks for no more traffic.
+    L7OkCond = 16,
+    /// An answer that says no.
+    L7Sts = 17,
+}
+
+/// What a status means for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckResult {
+    /// Nothing.
+    Neutral = 1,
+    /// A failure.
+    Failed = 2,
+    /// A success.
+    Passed = 3,
+    /// A success that asks for no more traffic.
+    Conditional = 4,
+}
+
+impl CheckStatus {
+    /// Every status.
+    pub const ALL: [CheckStatus; 14] = [
+        CheckStatus::Checked,
+        CheckStatus::Hana,
+        CheckStatus::SockErr,
+        CheckStatus::L4Ok,
+        CheckStatus::L4Tout,
+        CheckStatus::L4Con,
+        CheckStatus::L6Ok,
+        CheckStatus::L6Tout,
+        CheckStatus::L6Rsp,
+        CheckStatus::L7Tout,
+        CheckStatus::L7Rsp,
+        CheckStatus::L7Ok,
+        CheckStatus::L7OkCond,
+        CheckStatus::L7Sts,
+    ];
+
+    /// The name in `show stat`'s `check_status`.
+    pub fn name(self) -> &'static str {
+        match self {
+            CheckStatus::Checked => "CHECKED",
+            CheckStatus::Hana => "HANA",
+            CheckStatus::SockErr => "SOCKERR",
+            CheckStatus::L4Ok => "L4OK",
+            CheckStatus::L4Tout => "L4TOUT",
+            CheckStatus::L4Con => "L4CON",
+            CheckStatus::L6Ok => "L6OK",
+            CheckStatus::L6Tout => "L6TOUT",
+            CheckStatus::L6Rsp => "L6RSP",
+            CheckStatus::L7Tout => "L7TOUT",
+            CheckStatus::L7Rsp => "L7RSP",
+            CheckStatus::L7Ok => "L7OK",
+            CheckStatus::L7OkCond => "L7OKC",
+            CheckStatus::L7Sts => "L7STS",
+        }
+    }
+
+    /// The description in logs and `check_desc`.
+    pub fn description(self) -> &'static str {
+        match self {
+            CheckStatus::Checked => "No status change",
+            CheckStatus::Hana => "Health analyze",
+            CheckStatus::SockErr => "Socket error",
+            CheckStatus::L4Ok => "Layer4 check passed",
+            CheckStatus::L4Tout => "Layer4 timeout",
+            CheckStatus::L4Con => "Layer4 connection problem",
+            CheckStatus::L6Ok => "Layer6 check passed",
+            CheckStatus::L6Tout => "Layer6 timeout",
+            CheckStatus::L6Rsp => "Layer6 invalid response",
+            CheckStatus::L7Tout => "Layer7 timeout",
+            CheckStatus::L7Rsp => "Layer7 invalid response",
+            CheckStatus::L7Ok => "Layer7 check passed",
+            CheckStatus::L7OkCond => "Layer7 check conditionally passed",
+            CheckStatus::L7Sts => "Layer7 wrong status",
+        }
+    }
+
+    /// What it means for the server.
+    pub fn result(self) -> CheckResult {
+        match self {
+            CheckStatus::Checked => CheckResult::Neutral,
+            CheckStatus::L4Ok | CheckStatus::L6Ok | CheckStatus::L7Ok => CheckResult::Passed,
+            CheckStatus::L7OkCond => CheckResult::Conditional,
+            _ => CheckResult::Failed,
+        }
+    }
+
+    /// An answer was understood, so there is a code to tell.
+    pub fn has_code(self) -> bool {
+        self >= CheckStatus::L7Ok
+    }
+}
+
+/// What a `server` line says about its health besides `check`.
+#[derive(Clone, Debug, Default)]
+pub struct ServerHealth {
+    /// `agent-check`.
+    pub agent: Option<Agent>,
+    /// `observe`.
+    pub observe: Option<Observe>,
+    /// `on-marked-down shutdown-sessions`.
+    pub shut_sessions_when_down: bool,
+    /// `on-marked-up shutdown-backup-sessions`.
+    pub shut_backups_when_up: bool,
+    /// `track`.
+    pub track: Option<TrackedServer>,
+    /// `init-state`.
+    pub initial: InitialState,
+}
+
+/// `init-state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InitialState {
+    /// Up, one failure from down.
+    #[default]
+    Up,
+    /// Up, `fall` failures from down.
+    FullyUp,
+    /// Down, one success from up.
+    Down,
+    /// Down, `rise` successes from up.
+    FullyDown,
+}
+
+/// `track`: another server's state is this one's.
+#[derive(Clone, Debug)]
+pub struct TrackedServer {
+    /// As the line has it.
+    pub word: Arc<str>,
+    /// The tracked server's proxy and place there, once the whole file is known.
+    pub target: Option<(ProxyId, usize)>,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// `agent-check` and what goes with it.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// `agent-inter`; `inter` by default.
+    pub inter: Duration,
+    /// `agent-port`.
+    pub port: u16,
+    /// `agent-addr`; the server's by default.
+    pub addr: Option<IpAddr>,
+    /// `agent-send`.
+    pub send: Vec<u8>,
+}
+
+/// `observe` and what goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observe {
+    /// `layer7`; else `layer4`.
+    pub layer7: bool,
+    /// `on-error`.
+    pub on_error: OnObserved,
+    /// `error-limit`.
+    pub limit: u32,
+}
+
+/// `on-error` of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnObserved {
+    /// The next check comes after `fastinter`; all others do this, too.
+    FastInter,
+    /// A failed check.
+    #[default]
+    FailCheck,
+    /// A failed check, and the next one is the last.
+    SuddenDeath,
+    /// Down at once.
+    MarkDown,
+}

@@ -1,0 +1,591 @@
+//! One check: its steps from the first to the one that decides.
+//!
+//! [`Probe::run`] walks the steps as HAProxy does: a send forgets what came before, expectations look at all that came
+//! since, and a row of them is looked at again from its first when more comes. Bytes are kept up to [`ANSWER_MAX`], a
+//! whole check has a deadline, so an answer that is endless, trickles or never comes is bounded in room and time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use sluicegate_config::model::{CheckProtocol, CheckStatus, ServerAddress};
+use sluicegate_wire::http::Message;
+use sluicegate_wire::proxy_protocol::{Writer, write_v1};
+use tokio::time::{Instant as Deadline, timeout_at};
+
+use super::answer::AgentLine;
+use super::code::{BytesCode, CheckCode, ConnectCode, ExpectedCode, KindCode, PortCode, RequestCode, StepCode};
+use super::expect::{Seen, Verdict};
+use crate::log::View;
+use crate::running::ProxyRun;
+use crate::sample::{Sample, Variables};
+use crate::server::connection::{connect_tcp, connect_unix};
+use crate::server::shared::{Operation, ServerRun};
+use crate::stream::{LogRecord, Socket, StreamContext};
+
+/// Bytes of an answer that are kept, which is all that is looked at.
+pub(super) const ANSWER_MAX: usize = 16_384;
+/// The longest description of a result, bytes.
+const INFO_MAX: usize = 127;
+
+/// How a check ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(super) status: CheckStatus,
+    pub(super) code: u32,
+    pub(super) info: Vec<u8>,
+    /// What an agent said.
+    pub(super) agent: Option<AgentLine>,
+}
+
+impl Outcome {
+    pub(super) fn new(status: CheckStatus, info: impl Into<Vec<u8>>) -> Outcome {
+        Outcome { status, code: 0, info: info.into(), agent: None }
+    }
+}
+
+/// What a check needs to know.
+pub(crate) struct Aim<'a> {
+    pub(super) proxy: &'a Arc<ProxyRun>,
+    pub(super) server: &'a Arc<ServerRun>,
+    pub(super) code: &'a CheckCode,
+    /// `inter`, which is the time for all of it.
+    pub(super) inter: Duration,
+    /// Where it goes unless a step says otherwise; `None`: no address is known.
+    pub(super) address: Option<SocketAddr>,
+    /// `check-send-proxy`.
+    pub(super) send_proxy: bool,
+    /// This machine's name, for `send-state`.
+    pub(super) node: &'a str,
+}
+
+/// Why more bytes did not come.
+enum Silence {
+    /// The deadline.
+    TimedOut,
+    /// The connection broke before any byte.
+    Broken(io::Error),
+}
+
+/// A check under way.
+pub(crate) struct Probe<'a> {
+    aim: Aim<'a>,
+    socket: Option<Socket>,
+    /// The connection is ended in order.
+    linger: bool,
+    deadline: Deadline,
+    received: Vec<u8>,
+    ended: bool,
+    variables: Variables,
+    message: Message,
+    pub(super) code: u32,
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+impl<'a> Probe<'a> {
+    pub(crate) fn new(aim: Aim<'a>) -> Probe<'a> {
+        Probe {
+            deadline: Deadline::now() + aim.inter,
+            aim,
+            socket: None,
+            linger: true,
+            received: Vec::new(),
+            ended: false,
+            variables: Variables::of_check(),
+            message: Message::new(),
+            code: 0,
+        }
+    }
+
+    /// Runs the check to its end.
+    pub(crate) async fn run(mut self) -> Outcome {
+        let mut outcome = self.steps().await;
+        if let Some(end) = outcome.info.iter().position(|byte| *byte == 0) {
+            outcome.info.truncate(end);
+        }
+        outcome.info.truncate(INFO_MAX);
+        outcome
+    }
+
+    async fn steps(&mut self) -> Outcome {
+        let code = self.aim.code;
+        let mut last: Option<&StepCode> = None;
+        // An expectation reads if something was sent, or the connection is new, since the last one.
+        let mut must_read = true;
+        let mut row = 0;
+        let mut at = 0;
+        while let Some(step) = code.steps.get(at) {
+            self.code = 0;
+            match &step.kind {
+                KindCode::Connect(connect) => {
+                    last = Some(step);
+                    if let Err(outcome) = self.connect(connect, step).await {
+                        return outcome;
+                    }
+                    must_read = true;
+                }
+                KindCode::Send(bytes) => {
+                    last = Some(step);
+                    if let Err(outcome) = self.send(bytes, step).await {
+                        return outcome;
+                    }
+                    must_read = true;
+                }
+                KindCode::Request(request) => {
+                    last = Some(step);
+                    let bytes = self.request(request);
+                    if let Err(outcome) = self.write(&bytes, step).await {
+                        return outcome;
+                    }
+                    must_read = true;
+                }
+                KindCode::Expect(_) => {
+                    if !matches!(last.map(|last| &last.kind), Some(KindCode::Expect(_))) {
+                        row = at;
+                    }
+                    last = Some(step);
+                    if must_read && let Err(silence) = self.read().await {
+                        return self.silent(silence, step);
+                    }
+                    must_read = false;
+                    match self.judge(step) {
+                        Verdict::Met => {}
+                        Verdict::Wait => {
+                            if let Err(silence) = self.read().await {
+                                return self.silent(silence, step);
+                            }
+                            at = row;
+                            continue;
+                        }
+                        Verdict::Ends(outcome) => return outcome,
+                    }
+                }
+                KindCode::Set(variable, expression) => {
+                    let sample = self.with_context(|cx| expression.value(cx).map(|value| value.into_sample()));
+                    if let Some(sample) = sample {
+                        self.variables.set(variable, sample);
+                    }
+                }
+                KindCode::SetText(variable, format) => {
+                    let mut text = Vec::new();
+                    self.with_context(|cx| format.render(&View::running(cx), &mut text));
+                    self.variables.set(variable, Sample::Str(text));
+                }
+                KindCode::Unset(variable) => self.variables.unset(variable),
+            }
+            at += 1;
+        }
+        self.passed(last)
+    }
+
+    /// Every step went well.
+    fn passed(&mut self, last: Option<&StepCode>) -> Outcome {
+        let plain = self.aim.code.protocol == CheckProtocol::Tcp;
+        match last.map(|step| &step.kind) {
+            Some(KindCode::Connect(connect)) => {
+                Outcome::new(CheckStatus::L4Ok, if connect.implicit { &b""[..] } else { b"(tcp-check)" })
+            }
+            Some(KindCode::Expect(expect)) => {
+                if self.tells_to_stop() {
+                    return Outcome { code: self.code, ..Outcome::new(CheckStatus::L7OkCond, "") };
+                }
+                let mut info = Vec::new();
+                match &expect.on_success {
+                    Some(format) => self.with_context(|cx| format.render(&View::running(cx), &mut info)),
+                    None if plain => info.extend_from_slice(b"(tcp-check)"),
+                    None => {}
+                }
+                self.set_code(expect.status_code.as_ref());
+                let status = expect.ok_status.unwrap_or(CheckStatus::L7Ok);
+                Outcome { code: self.code, ..Outcome::new(status, info) }
+            }
+            _ => Outcome::new(CheckStatus::L7Ok, "(tcp-check)"),
+        }
+    }
+
+    pub(super) fn set_code(&mut self, expression: Option<&crate::sample::ExpressionCode>) {
+        let Some(expression) = expression else { return };
+        let number = self.with_context(|cx| {
+            let value = expression.value(cx)?;
+            value.to_int().or_else(|| {
+                let text = value.into_text();
+                let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                std::str::from_utf8(&text[..digits]).ok()?.parse().ok()
+            })
+        });
+        if let Some(number) = number {
+            self.code = number as u32;
+        }
+    }
+
+    /// `disable-on-404` and a 404 of a server that is not down.
+    pub(super) fn tells_to_stop(&self) -> bool {
+        self.code == 404
+            && self.aim.proxy.config.health.disable_on_404
+            && self.aim.code.protocol == CheckProtocol::Http
+            && self.aim.server.shared.status().operation != Operation::Stopped
+    }
+
+    fn judge(&mut self, step: &StepCode) -> Verdict {
+        let KindCode::Expect(expect) = &step.kind else { return Verdict::Met };
+        // A full room is an end: no more will come.
+        let seen = Seen { ended: self.ended || self.received.len() >= ANSWER_MAX };
+        match (self.aim.code.protocol, &expect.what) {
+            (_, ExpectedCode::AgentLine) => self.judge_agent(step, expect, seen),
+            (CheckProtocol::Http, _) => self.judge_http(step, expect, seen),
+            _ => self.judge_bytes(step, expect, seen),
+        }
+    }
+
+    pub(super) fn received(&self) -> &[u8] {
+        &self.received
+    }
+
+    /// Cuts what was looked at off the front.
+    pub(super) fn discard(&mut self, count: usize) {
+        self.received.drain(..count);
+    }
+
+    pub(super) fn protocol(&self) -> CheckProtocol {
+        self.aim.code.protocol
+    }
+
+    pub(super) fn message(&mut self) -> &mut Message {
+        &mut self.message
+    }
+
+    /// Lets `f` see the check as a stream whose server is checked, with what was received as its response.
+    pub(super) fn with_context<T>(&mut self, f: impl FnOnce(&StreamContext) -> T) -> T {
+        let log = LogRecord::new(SystemTime::now(), Instant::now());
+        let mut cx = StreamContext::unconnected(self.aim.proxy.clone(), log);
+        cx.backend = Some(self.aim.proxy.clone());
+        cx.log.server = Some(self.aim.server.clone());
+        cx.in_response = true;
+        cx.variables = std::mem::take(&mut self.variables);
+        cx.response = std::mem::take(&mut self.message);
+        cx.response_content.data = std::mem::take(&mut self.received);
+        let result = f(&cx);
+        self.variables = std::mem::take(&mut cx.variables);
+        self.message = std::mem::take(&mut cx.response);
+        self.received = std::mem::take(&mut cx.response_content.data);
+        result
+    }
+
+    /// The same with an HTTP response's body as what was received.
+    pub(super) fn with_body<T>(&mut self, body: Vec<u8>, f: impl FnOnce(&StreamContext) -> T) -> T {
+        let received = std::mem::replace(&mut self.received, body);
+        let result = self.with_context(f);
+        self.received = received;
+        result
+    }
+
+    /// Closes the connection; without `linger` by a reset, which leaves nothing behind.
+    fn hang_up(&mut self) {
+        if let Some(socket) = self.socket.take()
+            && !self.linger
+            && let Socket::Tcp(stream) = &socket
+        {
+            let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
+        self.received.clear();
+        self.ended = false;
+    }
+
+    async fn connect(&mut self, connect: &ConnectCode, step: &StepCode) -> Result<(), Outcome> {
+        self.hang_up();
+        self.linger = connect.linger;
+        let timeouts = &self.aim.proxy.config.timeouts;
+        let (connect_limit, check_limit) = (timeouts.connect, timeouts.check);
+        let now = Deadline::now();
+        self.deadline = now + self.aim.inter;
+        if let (Some(limit), Some(_)) = (connect_limit, check_limit) {
+            self.deadline = self.deadline.min(now + limit);
+        }
+        let connected = match (self.address(connect), &self.aim.server.config.address) {
+            (Some(address), _) => match timeout_at(self.deadline, connect_tcp(address, None)).await {
+                Ok(result) => result,
+                Err(_) => return Err(self.trouble(CheckStatus::L4Tout, None, step)),
+            },
+            (None, unix @ (ServerAddress::Unix(_) | ServerAddress::Abstract(_))) => connect_unix(unix),
+            (None, _) => Err(io::Error::other("no address to check")),
+        };
+        let socket = connected.map_err(|error| self.trouble(failure_status(&error), Some(&error), step))?;
+        if let Some(limit) = check_limit {
+            self.deadline = Deadline::now() + limit;
+        }
+        let (local, peer) = (socket.local_addr(), socket.peer_addr());
+        self.socket = Some(socket);
+        if connect.send_proxy || connect.default && self.aim.send_proxy {
+            let mut line = Vec::new();
+            match &self.aim.server.config.send_proxy {
+                Some(form) if form.v2 => {
+                    let mut writer = Writer::new(local, peer);
+                    if form.checksum {
+                        writer.checksum();
+                    }
+                    writer.finish(&mut line);
+                }
+                _ => write_v1(local, peer, &mut line),
+            }
+            self.write(&line, step).await?;
+        }
+        Ok(())
+    }
+
+    fn address(&mut self, connect: &ConnectCode) -> Option<SocketAddr> {
+        let computed = match &connect.port {
+            None => None,
+            Some(PortCode::Fixed(port)) => Some(*port),
+            Some(PortCode::Computed(expression)) => {
+                let port = self.with_context(|cx| expression.value(cx)?.to_int());
+                port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
+            }
+        };
+        let mut address = match (self.aim.address, connect.addr) {
+            (Some(address), _) => address,
+            (None, Some((host, port))) => SocketAddr::new(host, port),
+            (None, None) => return None,
+        };
+        if let Some((host, port)) = connect.addr {
+            address.set_ip(host);
+            if port > 0 {
+                address.set_port(port);
+            }
+        }
+        if let Some(port) = computed {
+            address.set_port(port);
+        }
+        Some(address)
+    }
+
+    async fn send(&mut self, bytes: &BytesCode, step: &StepCode) -> Result<(), Outcome> {
+        let bytes = self.with_context(|cx| bytes.bytes(&View::running(cx)).map(|bytes| bytes.into_owned()));
+        // A format that gives nothing sends nothing; what is no hexadecimal ends the check.
+        match bytes {
+            Ok(bytes) => self.write(&bytes, step).await,
+            Err(super::code::NoBytes::Empty) => Ok(()),
+            Err(super::code::NoBytes::NoHex) => {
+                Err(Outcome::new(CheckStatus::L7Rsp, super::expect::no_bytes(super::code::NoBytes::NoHex)))
+            }
+        }
+    }
+
+    async fn write(&mut self, mut bytes: &[u8], step: &StepCode) -> Result<(), Outcome> {
+        self.received.clear();
+        while !bytes.is_empty() {
+            let Some(socket) = &mut self.socket else { break };
+            let write = std::future::poll_fn(|cx| socket.poll_write(cx, bytes));
+            match timeout_at(self.deadline, write).await {
+                Ok(Ok(count)) => bytes = &bytes[count..],
+                Ok(Err(error)) => return Err(self.trouble(CheckStatus::SockErr, Some(&error), step)),
+                Err(_) => return Err(self.trouble(CheckStatus::L7Tout, None, step)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for more bytes, or for the end.
+    async fn read(&mut self) -> Result<(), Silence> {
+        if self.ended {
+            return Ok(());
+        }
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        let room = ANSWER_MAX.saturating_sub(self.received.len());
+        if room == 0 {
+            self.ended = true;
+            return Ok(());
+        }
+        let before = self.received.len();
+        self.received.resize(before + room.min(4_096), 0);
+        let into = &mut self.received[before..];
+        let read = timeout_at(self.deadline, std::future::poll_fn(|cx| socket.poll_read(cx, into))).await;
+        let count = match &read {
+            Ok(Ok(count)) => *count,
+            _ => 0,
+        };
+        self.received.truncate(before + count);
+        match read {
+            Err(_) => Err(Silence::TimedOut),
+            Ok(Err(error)) if before == 0 => Err(Silence::Broken(error)),
+            Ok(Err(_)) | Ok(Ok(0)) => {
+                self.ended = true;
+                Ok(())
+            }
+            Ok(Ok(_)) => Ok(()),
+        }
+    }
+
+    fn silent(&mut self, silence: Silence, step: &StepCode) -> Outcome {
+        match silence {
+            Silence::Broken(error) => self.trouble(CheckStatus::SockErr, Some(&error), step),
+            Silence::TimedOut => {
+                let own = match &step.kind {
+                    KindCode::Expect(expect) => expect.timeout_status,
+                    _ => None,
+                };
+                let code = self.code;
+                Outcome { code, ..self.trouble(own.unwrap_or(CheckStatus::L7Tout), None, step) }
+            }
+        }
+    }
+
+    /// The connection failed at a step; a sequence of `tcp-check` says at which.
+    fn trouble(&self, status: CheckStatus, error: Option<&io::Error>, step: &StepCode) -> Outcome {
+        let mut info = error.map(describe).unwrap_or_default().into_bytes();
+        if self.aim.code.protocol == CheckProtocol::Tcp {
+            if step.number == 0 {
+                info.extend_from_slice(b" at initial connection step of tcp-check");
+            } else {
+                info.extend_from_slice(format!(" at step {} of tcp-check", step.number).as_bytes());
+                match &step.kind {
+                    KindCode::Connect(ConnectCode { port: Some(PortCode::Fixed(port)), .. }) => {
+                        info.extend_from_slice(format!(" (connect port {port})").as_bytes());
+                    }
+                    KindCode::Connect(_) => info.extend_from_slice(b" (connect)"),
+                    KindCode::Send(_) => info.extend_from_slice(b" (send)"),
+                    KindCode::Expect(expect) => expect.what.describe(&mut info),
+                    _ => {}
+                }
+                if let Some(comment) = &step.comment {
+                    info.extend_from_slice(format!(" comment: '{comment}'").as_bytes());
+                }
+            }
+        }
+        Outcome::new(status, info)
+    }
+
+    fn request(&mut self, request: &RequestCode) -> Vec<u8> {
+        let send_state = self.aim.proxy.config.health.send_state;
+        let state = send_state.then(|| state_of(self.aim.proxy, self.aim.server, self.aim.node));
+        self.with_context(|cx| write_request(request, state.as_deref(), &View::running(cx)))
+    }
+}
+
+/// A request as HAProxy writes it: names in small letters, then the length of a body, then how the connection ends.
+fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(request.method.as_bytes());
+    out.push(b' ');
+    match request.uri.bytes(view) {
+        Ok(uri) => out.extend_from_slice(&uri),
+        Err(_) => out.push(b'/'),
+    }
+    out.push(b' ');
+    out.extend_from_slice(request.version.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    let (mut keeps, mut closes) = (false, false);
+    for (name, format) in &request.headers {
+        let mut value = Vec::new();
+        format.render(view, &mut value);
+        // A line end would be a field of its own.
+        value.retain(|byte| !matches!(byte, b'\r' | b'\n'));
+        if value.is_empty() {
+            continue;
+        }
+        if &**name == "connection" {
+            keeps |= value.eq_ignore_ascii_case(b"keep-alive");
+            closes |= value.eq_ignore_ascii_case(b"close");
+            continue;
+        }
+        push_field(&mut out, name, &value);
+    }
+    if let Some(state) = state {
+        push_field(&mut out, "x-haproxy-server-state", state.as_bytes());
+    }
+    let body = request.body.as_ref().and_then(|body| body.bytes(view).ok()).unwrap_or_default();
+    if !body.is_empty() {
+        push_field(&mut out, "content-length", body.len().to_string().as_bytes());
+    }
+    // What the version means anyway is not said.
+    match &*request.version {
+        "HTTP/1.0" if keeps && !closes => push_field(&mut out, "connection", b"keep-alive"),
+        "HTTP/1.1" => push_field(&mut out, "connection", b"close"),
+        _ => {}
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&body);
+    out
+}
+
+fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// How the server is seen here, for `http-check send-state`.
+fn state_of(proxy: &ProxyRun, server: &ServerRun, node: &str) -> String {
+    let status = server.shared.status();
+    let health = status.health;
+    let falling = || (health.level + 1).saturating_sub(health.rise);
+    let word = match (status.operation, health.level == health.top()) {
+        (Operation::Running, true) => "UP".to_owned(),
+        (Operation::Stopping, true) => "NOLB".to_owned(),
+        (Operation::Running, false) => format!("UP {}/{}", falling(), health.fall),
+        (Operation::Stopping, false) => format!("NOLB {}/{}", falling(), health.fall),
+        (Operation::Stopped, _) if health.level > 0 => format!("DOWN {}/{}", health.level, health.rise),
+        (Operation::Stopped, _) => "DOWN".to_owned(),
+    };
+    let (address, port) = match server.socket_addr(None) {
+        Some(address) => (address.ip().to_string(), address.port().to_string()),
+        None => match &server.config.address {
+            ServerAddress::Unix(path) => (path.display().to_string(), String::new()),
+            ServerAddress::Abstract(name) => (name.clone(), String::new()),
+            _ => (String::new(), String::new()),
+        },
+    };
+    let backend = &proxy.backend;
+    let mut line = format!(
+        "{word}; address={address}; port={port}; name={}/{}; node={node}; weight={}/{}; scur={}/{}; qcur={}",
+        proxy.config.name,
+        server.name(),
+        server.shared.effective_weight(),
+        backend.summary(Instant::now()).weight,
+        server.shared.sessions(),
+        backend.figures.scur.load(Ordering::Relaxed).saturating_sub(backend.queue.len()),
+        server.shared.queued.load(Ordering::Relaxed),
+    );
+    if let Some(share) = status.throttle() {
+        line.push_str(&format!("; throttle={share}%"));
+    }
+    line
+}
+
+pub(super) fn failure_status(error: &io::Error) -> CheckStatus {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL) | None => {
+            CheckStatus::SockErr
+        }
+        Some(_) => CheckStatus::L4Con,
+    }
+}
+
+/// The system's words without Rust's `(os error N)`.
+pub(super) fn describe(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_the_systems_words() {
+        let error = io::Error::from_raw_os_error(libc::ECONNREFUSED);
+        assert_eq!(describe(&error), "Connection refused");
+        assert_eq!(failure_status(&error), CheckStatus::L4Con);
+        assert_eq!(failure_status(&io::Error::from_raw_os_error(libc::EMFILE)), CheckStatus::SockErr);
+    }
+}

@@ -1,0 +1,211 @@
+//! The state of one server: what was decided for it, what checks, agents and traffic make of it, and its weight.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model::{self, InitialState};
+
+use super::health::{CheckReport, Health};
+use crate::balance::WEIGHT_SCALE;
+
+/// HAProxy's `rise` and top level of a server without `check`, as `show servers state` prints them.
+pub(super) const UNCHECKED_RISE: u32 = 2;
+pub(super) const UNCHECKED_TOP: u32 = 4;
+
+/// What an administrator decided about a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Admin {
+    /// Serves while it is healthy.
+    #[default]
+    Ready,
+    /// Takes no new traffic except what is bound to it.
+    Drain,
+    /// Maintenance (`disabled`, `disable server`): no traffic, no checks.
+    Maintenance,
+}
+
+/// Whether a server works, as checks, an agent, traffic, another server or an administrator say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operation {
+    /// It serves.
+    #[default]
+    Running,
+    /// It serves, but takes no new traffic except what is bound to it.
+    Stopping,
+    /// It does not.
+    Stopped,
+}
+
+/// How a server's [`Operation`] changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is down.
+    Down {
+        /// It took no new traffic before.
+        expected: bool,
+    },
+    /// It takes no new traffic from now on.
+    Stopping,
+    /// It is up.
+    Up,
+}
+
+/// What an agent says of a server.
+#[derive(Clone, Debug)]
+pub struct AgentStatus {
+    /// There is one, and it is asked.
+    pub enabled: bool,
+    /// What it said: one word is enough either way.
+    pub health: Health,
+    /// It is being asked.
+    pub asking: bool,
+    /// Its last answer.
+    pub report: Option<CheckReport>,
+}
+
+/// A server's state, behind its lock.
+#[derive(Clone, Debug)]
+pub struct ServerStatus {
+    /// What an administrator, or its agent, decided.
+    pub admin: Admin,
+    /// The same of the server that it tracks.
+    pub inherited: Admin,
+    /// Whether it works.
+    pub operation: Operation,
+    /// What checks found.
+    pub health: Health,
+    /// What its agent says.
+    pub agent: AgentStatus,
+    /// A check is under way.
+    pub checking: bool,
+    /// `enable health`, `disable health`: its checks run, as far as it has any.
+    pub checks: bool,
+    /// The level that HAProxy shows of a server without `check`: nothing but what was decided for it.
+    pub unchecked_level: u32,
+    /// User weight at run time, 0–256.
+    pub weight: u32,
+    /// It came back a short while ago and starts slowly (`slowstart`).
+    pub starting: bool,
+    /// How many of [`WEIGHT_SCALE`] parts of its weight it has: all of them unless it starts slowly.
+    pub steps: u32,
+    /// When it last went up or down.
+    pub changed: Instant,
+    /// Time spent down before `changed`.
+    pub downtime: Duration,
+    /// The last check.
+    pub check: Option<CheckReport>,
+    /// Failed checks while it was up (`chkfail`).
+    pub failed_checks: u64,
+    /// Transitions to down (`chkdown`).
+    pub times_down: u64,
+    /// How often `observe` acted (`hanafail`).
+    pub observed: u64,
+}
+
+impl ServerStatus {
+    /// The weight that the balancer sees: the user's times [`WEIGHT_SCALE`], less while it starts slowly.
+    pub fn effective_weight(&self) -> u32 {
+        let serves = self.admin() == Admin::Ready && self.operation == Operation::Running;
+        if serves { self.weight * self.steps } else { 0 }
+    }
+
+    /// Its weight as it would count now, rounded up.
+    pub fn current_weight(&self) -> u32 {
+        (self.weight * self.steps).div_ceil(WEIGHT_SCALE)
+    }
+
+    /// How much of its weight a server that starts slowly has, in percent (`throttle`).
+    pub fn throttle(&self) -> Option<u32> {
+        let share = || match self.weight {
+            0 => 100,
+            weight => (100 * weight * self.steps + WEIGHT_SCALE - 1) / (WEIGHT_SCALE * weight),
+        };
+        self.starting.then(share)
+    }
+
+    /// Moves a slow start on; gives the percentage of its slots that the server has.
+    pub(super) fn warm(&mut self, now: Instant, slowstart: Duration, weighs: bool) -> u32 {
+        if !self.starting {
+            return 100;
+        }
+        let (elapsed, whole) = (now.saturating_duration_since(self.changed).as_secs(), slowstart.as_secs().max(1));
+        if elapsed >= whole {
+            (self.starting, self.steps) = (false, WEIGHT_SCALE);
+            return 100;
+        }
+        if weighs {
+            self.steps = ((u64::from(WEIGHT_SCALE) * elapsed + whole) / whole) as u32;
+        }
+        (100 * elapsed / whole) as u32
+    }
+
+    /// Up: healthy and not in maintenance, even if drained or of weight 0.
+    pub fn is_running(&self) -> bool {
+        self.admin() != Admin::Maintenance && self.operation != Operation::Stopped
+    }
+
+    /// What was decided for it or for the server that it tracks, whichever takes more away.
+    pub fn admin(&self) -> Admin {
+        self.admin.max(self.inherited)
+    }
+
+    /// Turns it, unless it is so already or in maintenance.
+    pub(crate) fn turn(&mut self, to: Operation) -> Option<Turn> {
+        if self.admin() == Admin::Maintenance || self.operation == to {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.operation, to);
+        Some(match to {
+            Operation::Running => Turn::Up,
+            Operation::Stopping => Turn::Stopping,
+            Operation::Stopped => {
+                self.times_down += 1;
+                Turn::Down { expected: before == Operation::Stopping || self.admin() == Admin::Drain }
+            }
+        })
+    }
+
+    /// Time spent down so far, milliseconds excluded by the caller.
+    pub fn downtime_at(&self, now: Instant) -> Duration {
+        if self.is_running() { self.downtime } else { self.downtime + now.saturating_duration_since(self.changed) }
+    }
+}
+
+/// Where a server is reached and checked since somebody said so at run time; `None` is what the file says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// `set server … addr`.
+    pub ip: Option<IpAddr>,
+    /// `set server … addr … port`.
+    pub port: Option<u16>,
+    /// `set server … check-port`.
+    pub check_port: Option<u16>,
+    /// `set server … check-addr`.
+    pub check_addr: Option<IpAddr>,
+    /// `set server … agent-addr`.
+    pub agent_addr: Option<IpAddr>,
+    /// `set server … agent-port`.
+    pub agent_port: Option<u16>,
+}
+
+/// A server's health at its start, and after maintenance.
+pub(super) fn initial(config: &model::Server) -> (Health, Operation) {
+    let Some(check) = &config.check else { return (Health::unchecked(), Operation::Running) };
+    let mut health = Health::new(check.rise, check.fall);
+    let operation = match config.health.initial {
+        InitialState::Up => Operation::Running,
+        InitialState::FullyUp => {
+            health.level = health.top();
+            Operation::Running
+        }
+        InitialState::Down => {
+            health.level = health.rise - 1;
+            Operation::Stopped
+        }
+        InitialState::FullyDown => {
+            health.level = 0;
+            Operation::Stopped
+        }
+    };
+    (health, operation)
+}

@@ -1,0 +1,354 @@
+//! Scripted servers, and both programs checking servers of their own with the same script.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use sluicegate_testkit::{Haproxy, PATIENCE, Sluicegate, wait_for};
+
+use crate::server::fixture::Whole;
+
+/// What a scripted server does with a connection, step by step.
+#[derive(Clone, Copy, Debug)]
+pub enum Act {
+    /// Waits for bytes.
+    Take,
+    /// Sends these.
+    Give(&'static [u8]),
+    /// Closes.
+    Close,
+}
+
+/// A server that does the same on every connection, and remembers what it was sent on the first.
+pub struct Scripted {
+    pub address: SocketAddr,
+    first: Arc<Mutex<Vec<u8>>>,
+    connections: Arc<Mutex<usize>>,
+}
+
+impl Scripted {
+    pub fn new(script: &'static [Act]) -> Scripted {
+        Scripted::with(move |_| script)
+    }
+
+    /// One script per connection, by its number.
+    pub fn with(script: impl Fn(usize) -> &'static [Act] + Send + 'static) -> Scripted {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let first = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(Mutex::new(0));
+        let (seen, count) = (first.clone(), connections.clone());
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let Ok(stream) = stream else { break };
+                *count.lock().expect("no panic") += 1;
+                let (seen, script) = ((number == 0).then(|| seen.clone()), script(number));
+                std::thread::spawn(move || play(stream, script, seen.as_deref()));
+            }
+        });
+        Scripted { address, first, connections }
+    }
+
+    /// What came on the first connection so far.
+    pub fn received(&self) -> String {
+        let mut bytes = self.first.lock().expect("no panic").clone();
+        // The time in a ClientHello.
+        if bytes.starts_with(&[0x16, 3, 0]) && bytes.len() > 15 {
+            bytes[11..15].fill(b'T');
+        }
+        bytes.escape_ascii().to_string()
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> usize {
+        *self.connections.lock().expect("no panic")
+    }
+}
+
+fn play(mut stream: TcpStream, script: &[Act], seen: Option<&Mutex<Vec<u8>>>) {
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let take = |stream: &mut TcpStream| {
+        let mut buffer = [0; 4096];
+        match stream.read(&mut buffer) {
+            Ok(count @ 1..) => {
+                if let Some(seen) = seen {
+                    seen.lock().expect("no panic").extend_from_slice(&buffer[..count]);
+                }
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
+            _ => false,
+        }
+    };
+    for act in script {
+        let goes_on = match act {
+            Act::Take => take(&mut stream),
+            Act::Give(bytes) => stream.write_all(bytes).is_ok(),
+            Act::Close => return,
+        };
+        if !goes_on {
+            return;
+        }
+    }
+    while take(&mut stream) {}
+}
+
+/// One of the two programs, with a stats socket and its lines.
+pub enum Either {
+    Ours(Whole),
+    Theirs(Haproxy, tempfile::TempDir),
+}
+
+const HEAD: &str = "defaults\n timeout connect 5s\n timeout server 20s\n timeout client 20s\n";
+
+impl Either {
+    /// Starts Sluicegate in this process.
+    pub fn ours(text: &str) -> Either {
+        Either::Ours(Whole::start(
+            &format!("global\n max-spread-checks 1\n log @LOG@ format raw local0\n{}", with_logs(text)),
+            1,
+        ))
+    }
+
+    /// Starts Debian's haproxy.
+    pub fn theirs(text: &str) -> Either {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("s");
+        let global = format!(
+            "global\n max-spread-checks 1\n stats socket {} level admin\n log stdout format raw local0\n",
+            socket.display()
+        );
+        let haproxy = Haproxy::start(&(global + &with_logs(text)), &[]);
+        wait_for("haproxy's stats socket", || socket.exists().then_some(()));
+        Either::Theirs(haproxy, directory)
+    }
+
+    fn socket(&self) -> std::path::PathBuf {
+        match self {
+            Either::Ours(whole) => whole.stats.clone(),
+            Either::Theirs(_, directory) => directory.path().join("s"),
+        }
+    }
+
+    /// A command's answer.
+    pub fn ask(&self, command: &str) -> String {
+        Sluicegate::stats(&self.socket(), command)
+    }
+
+    /// A column of `show stat` of `be/NAME`.
+    pub fn column(&self, backend: &str, server: &str, column: &str) -> String {
+        let answer = self.ask("show stat");
+        let mut lines = answer.lines();
+        let names: Vec<&str> = lines.next().expect("a header").trim_start_matches("# ").split(',').collect();
+        let index = names.iter().position(|name| *name == column).unwrap_or_else(|| panic!("no column {column}"));
+        let line = lines.find(|line| line.starts_with(&format!("{backend},{server},")));
+        cells(line.unwrap_or_else(|| panic!("no {backend}/{server}:\n{answer}")))[index].clone()
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Either::Ours(whole) => whole.log_lines(0).join("\n"),
+            Either::Theirs(haproxy, _) => haproxy.program.output(),
+        }
+    }
+
+    /// The lines about servers and backends so far, less what differs from run to run.
+    pub fn lines(&self) -> Vec<String> {
+        // A line of its own behind all others shows that they have come.
+        let own = || self.text().lines().filter(|line| line.starts_with("Server sentinel/z ")).count();
+        let before = own();
+        self.ask("set server sentinel/z state drain");
+        self.ask("set server sentinel/z state ready");
+        wait_for("the last line", || (own() >= before + 2).then_some(()));
+        let told = |line: &&str| {
+            let starts = ["Server ", "Backup Server ", "Health check ", "Agent check ", "backend ", "proxy "];
+            starts.iter().any(|start| line.starts_with(start)) && !line.contains("sentinel")
+        };
+        self.text().lines().filter(told).map(normal).collect()
+    }
+
+    pub fn address(&self) -> String {
+        match self {
+            Either::Ours(whole) => whole.address(),
+            Either::Theirs(..) => panic!("haproxy's frontends are inherited"),
+        }
+    }
+}
+
+fn with_logs(text: &str) -> String {
+    let text = if text.contains("defaults\n") { text.to_owned() } else { format!("{HEAD}{text}") };
+    text.replacen("defaults\n", "defaults\n log global\n", 1) + "\nbackend sentinel\n server z 127.0.0.1:1\n"
+}
+
+/// A CSV line's cells.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(std::mem::take(&mut cell)),
+            c => cell.push(c),
+        }
+    }
+    cells.push(cell);
+    cells
+}
+
+/// A line without times and ports.
+pub fn normal(line: &str) -> String {
+    let mut line = line.to_owned();
+    if let Some(start) = line.find("check duration: ") {
+        let from = start + "check duration: ".len();
+        let end = line[from..].find("ms").map_or(line.len(), |end| from + end);
+        line.replace_range(from..end, "N");
+    }
+    if let Some(start) = line.find("(connect port ") {
+        let from = start + "(connect port ".len();
+        let end = line[from..].find(')').map_or(line.len(), |end| from + end);
+        line.replace_range(from..end, "N");
+    }
+    line
+}
+
+/// What is compared of a server that was checked.
+pub const COLUMNS: &[&str] = &[
+    "status",
+    "check_status",
+    "check_code",
+    "last_chk",
+    "check_desc",
+    "chkfail",
+    "chkdown",
+    "check_rise",
+    "check_fall",
+    "check_health",
+    "weight",
+    "slim",
+    "agent_status",
+    "agent_code",
+    "last_agt",
+    "agent_desc",
+    "agent_rise",
+    "agent_fall",
+    "agent_health",
+];
+
+/// A backend with one server that is checked once.
+pub struct Case {
+    /// The backend's rows.
+    pub rows: &'static str,
+    /// Words of its server behind `check`.
+    pub words: &'static str,
+    /// What the server does.
+    pub script: &'static [Act],
+    /// What its agent does, which is asked in place of a check.
+    pub agent: Option<&'static [Act]>,
+}
+
+/// A case without further words.
+pub const fn case(rows: &'static str, script: &'static [Act]) -> Case {
+    Case { rows, words: "", script, agent: None }
+}
+
+/// An agent that answers like this.
+pub const fn agent(words: &'static str, script: &'static [Act]) -> Case {
+    Case { rows: "", words, script: &[], agent: Some(script) }
+}
+
+/// What one program made of a case: what it sent, its columns, its lines.
+fn run(cases: &[Case], start: impl Fn(&str) -> Either, defaults: &str) -> Vec<String> {
+    let servers: Vec<Scripted> = cases.iter().map(|case| Scripted::new(case.agent.unwrap_or(case.script))).collect();
+    let mut text = format!("{HEAD}{defaults}");
+    for (number, (case, server)) in cases.iter().zip(&servers).enumerate() {
+        let (rows, words, address) = (case.rows, case.words, server.address);
+        let check = match case.agent {
+            None => "check inter 1h".to_owned(),
+            Some(_) => format!("agent-check agent-inter 1h agent-port {}", address.port()),
+        };
+        text.push_str(&format!("backend c{number}\n{rows}\n server s {address} {check} {words}\n"));
+    }
+    let program = start(&text);
+    let settled = |number: usize| {
+        let column = if cases[number].agent.is_some() { "agent_status" } else { "check_status" };
+        let status = program.column(&format!("c{number}"), "s", column);
+        !status.starts_with('*') && status != "INI"
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while !(0..cases.len()).all(settled) {
+        assert!(Instant::now() < deadline, "some check does not end:\n{}", program.ask("show stat"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let lines = program.lines();
+    let made = |(number, server): (usize, &Scripted)| {
+        let backend = format!("c{number}");
+        // What is sent last may still be on its way to the script.
+        let mut shown = format!("sent: {}\n", server.received());
+        for column in COLUMNS {
+            shown.push_str(&format!("{column}: {}\n", normal(&program.column(&backend, "s", column))));
+        }
+        let own = |line: &&String| line.contains(&format!(" {backend}/s ")) || line.contains(&format!(" {backend} "));
+        lines.iter().filter(own).for_each(|line| shown.push_str(&format!("{line}\n")));
+        shown.replace(&server.address.port().to_string(), "PORT")
+    };
+    servers.iter().enumerate().map(made).collect()
+}
+
+/// Both programs say the same lines, so many of them, about `servers` whose addresses stand for `@0@`, `@1@`…, and
+/// answer `commands` alike at the end.
+#[track_caller]
+pub fn compare_lines(text: &str, servers: impl Fn() -> Vec<Scripted>, count: usize, commands: &[&str]) {
+    let told = |start: fn(&str) -> Either| {
+        let servers = servers();
+        let mut text = text.to_owned();
+        for (number, server) in servers.iter().enumerate() {
+            text = text.replace(&format!("@{number}@"), &server.address.to_string());
+            text = text.replace(&format!("@PORT{number}@"), &server.address.port().to_string());
+        }
+        let program = start(&text);
+        let deadline = Instant::now() + PATIENCE;
+        while program.lines().len() < count {
+            assert!(Instant::now() < deadline, "{count} lines do not come:\n{}", program.lines().join("\n"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        wait_for("first checks", || {
+            let answer = program.ask("show stat");
+            (!answer.contains(",INI,") && !answer.contains(",* INI,")).then_some(())
+        });
+        let mut told = program.lines();
+        told.truncate(count.max(if commands.is_empty() { 0 } else { told.len() }));
+        for command in commands {
+            let before = program.lines().len();
+            let answer = program.ask(command);
+            told.push(format!("> {command}\n{answer}"));
+            told.extend(program.lines().split_off(before));
+        }
+        let ports = |line: String| {
+            servers.iter().fold(line, |line, server| line.replace(&server.address.port().to_string(), "PORT"))
+        };
+        told.into_iter().map(ports).collect::<Vec<_>>()
+    };
+    let (theirs, ours) = (told(Either::theirs), told(Either::ours));
+    assert_eq!(ours, theirs, "ours, haproxy's\n{text}");
+}
+
+/// Both programs make the same of every case.
+#[track_caller]
+pub fn compare(cases: &[Case]) {
+    compare_with("", cases);
+}
+
+/// The same with rows in their `defaults`.
+#[track_caller]
+pub fn compare_with(defaults: &str, cases: &[Case]) {
+    let theirs = run(cases, Either::theirs, defaults);
+    let ours = run(cases, Either::ours, defaults);
+    let mut differences = String::new();
+    for ((case, ours), theirs) in cases.iter().zip(ours).zip(theirs) {
+        if ours != theirs {
+            let (rows, words) = (case.rows, case.words);
+            differences.push_str(&format!("{rows} {words}\n--- haproxy:\n{theirs}--- ours:\n{ours}\n"));
+        }
+    }
+    assert!(differences.is_empty(), "{differences}");
+}
