@@ -7,7 +7,7 @@ use std::thread;
 use super::compared::{compare, ours};
 
 /// A server whose threads end with the last of their connections; the one that accepts ends with the test.
-fn server() -> SocketAddr {
+pub fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     thread::spawn(move || {

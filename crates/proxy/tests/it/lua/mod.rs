@@ -11,5 +11,6 @@ mod httpclient;
 mod load;
 mod proxies;
 mod samples;
+mod shapes;
 mod socket;
 mod traffic;
