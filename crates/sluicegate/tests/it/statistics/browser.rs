@@ -80,23 +80,24 @@ fn an_action_is_clicked_through() {
     browser.click("#web input[value=one]");
     browser.click("#web option[value=drain]");
     browser.click("#web button");
+    browser.expect("return location.pathname + location.search", "\"/s?a=b;st=DONE\"");
     assert_eq!(states(), ["DRAIN", "MAINT", "no check"]);
-    assert_eq!(browser.run("return location.pathname + location.search"), "\"/s?a=b;st=DONE\"");
     assert_eq!(browser.run("return document.querySelector('[role=status]').textContent"), "\"Done. Close\"");
     assert!(browser.run("return document.querySelector('#web .b.drain').textContent").contains("DRAIN"));
     // All servers at once; a reload would not post again.
     browser.click("#web input.all");
     browser.click("#web option[value=ready]");
     browser.click("#web button");
+    browser.expect("return document.querySelectorAll('#web .b.none').length", "3");
     assert_eq!(states(), ["no check", "no check", "no check"]);
     browser.click("[role=status] a");
-    assert_eq!(browser.run("return location.search + document.querySelectorAll('[role=status]').length"), "\"?a=b0\"");
+    browser.expect("return location.search + document.querySelectorAll('[role=status]').length", "\"?a=b0\"");
     // The search leads to this page again, whatever its address is.
     browser.run("document.querySelector('[name=scope]').value = 'oth'; return 1");
     browser.click("nav button");
-    assert_eq!(
-        browser.run("return location.search + ' ' + [...document.querySelectorAll('main section')].map(s => s.id)"),
-        "\"?a=b&scope=oth other\""
+    browser.expect(
+        "return location.search + ' ' + [...document.querySelectorAll('main section')].map(s => s.id)",
+        "\"?a=b&scope=oth other\"",
     );
     assert_eq!(browser.console(), "{\"value\":[]}");
     assert_eq!(Client::connect(&gate.address()).get("/s?a=b;csv").status, 200);

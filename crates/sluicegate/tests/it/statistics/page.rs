@@ -180,11 +180,14 @@ fn posted_forms_do_what_they_do_in_haproxy() {
                    action=maint&b=a\r\n0\r\n\r\n";
     let [theirs, ours] = both.ask(0, chunked);
     assert_eq!(ours.head, theirs.head);
-    // A page with a scope changes only what it shows, and does not say whether there is anything else.
-    for body in ["s=x&action=ready&b=f", "s=x&action=ready&b=nothing", "s=x&action=ready&b=d"] {
+    // A page with a scope changes only what it shows, and does not say whether there is anything else. Debian's 2.6
+    // does not look at the scope here, later versions do.
+    for (body, outcome) in
+        [("s=x&action=ready&b=f", "DENY"), ("s=x&action=ready&b=nothing", "DENY"), ("s=x&action=ready&b=d", "DONE")]
+    {
         let request = post("/haproxy?stats", body).replace("Host", "X: admin\r\nHost");
-        let [theirs, ours] = both.ask(2, &request);
-        assert_eq!(ours.head, theirs.head, "{body}");
+        let [_, ours] = both.ask(2, &request);
+        assert_eq!(ours.header("location"), Some(format!("/haproxy?stats;st={outcome}").as_str()), "{body}");
     }
 }
 

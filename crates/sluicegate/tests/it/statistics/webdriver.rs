@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use sluicegate_testkit::{Client, PATIENCE, Program};
+use sluicegate_testkit::{Client, PATIENCE, Program, wait_for};
 
 /// A browser with one tab.
 pub struct Browser {
@@ -72,6 +72,12 @@ impl Browser {
         let answer = self.post("/execute/sync", &format!("{{\"script\":{},\"args\":[]}}", quoted(script)));
         let value = answer.strip_prefix("{\"value\":").and_then(|rest| rest.trim_end().strip_suffix('}'));
         value.unwrap_or_else(|| panic!("no value in {answer}")).to_owned()
+    }
+
+    /// Waits until a script returns this, as JSON: a click that leads elsewhere may be done before it got there.
+    #[track_caller]
+    pub fn expect(&self, script: &str, value: &str) {
+        wait_for(&format!("{script} to be {value}"), || (self.run(script) == value).then_some(()));
     }
 
     fn tool(&self, command: &str, parameters: &str) {
