@@ -33,8 +33,6 @@ pub struct Service {
     pub finish: Vec<u32>,
     /// `-st`: processes that are to end once this one serves.
     pub terminate: Vec<u32>,
-    /// `-x`: a stats socket that gives listening sockets away.
-    pub take_from: Option<PathBuf>,
     /// `-n`: wins over `maxconn` of `global`.
     pub maxconn: Option<u32>,
     /// `-N`: `maxconn` of frontends that set none.

@@ -92,6 +92,44 @@ fn the_unit_starts_reloads_and_stops() {
     assert!(code == 0 || expected.contains(&code), "{code}");
 }
 
+/// The unit of our own package: it says when it is ready, its reload fails with the files, and its stop is a good end.
+#[test]
+fn our_own_unit_starts_reloads_and_stops() {
+    let front = Listening::new();
+    let site = Site::serving("", &front);
+    let unit = std::fs::read_to_string(crate::workspace().join("packaging/sluicegate.service")).expect("our unit");
+    let path = |name: &str| site.path(name).to_str().unwrap().to_owned();
+    let unit = unit
+        .replace("/usr/lib/sluicegate/haproxy", &path("haproxy"))
+        .replace("/usr/bin/sluicegate", BINARY)
+        .replace("/run/sluicegate/pid", &path("pid"));
+    let mut environment = environment(&unit);
+    for (name, value) in [("CONFIG", path("a.cfg")), ("OPTIONS", format!("-S {}", path("master.sock")))] {
+        assert!(environment.insert(name.to_owned(), value).is_some(), "the unit knows {name}");
+    }
+    let manager = UnixDatagram::bind(site.path("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let [start] = values(&unit, "ExecStart")[..] else { panic!("one ExecStart") };
+    let mut service = Program::start(command(&site, start, &environment), &super::fds(&[&front]));
+    let mut buffer = [0; 1024];
+    let count = manager.recv(&mut buffer).expect("READY=1");
+    assert!(buffer[..count].starts_with(b"READY=1\n"));
+    assert_eq!(site.pid("pid"), service.pid());
+    let reload = |site: &Site| {
+        let lines = values(&unit, "ExecReload").into_iter();
+        lines
+            .map(|line| line.replace("$MAINPID", &service.pid().to_string()))
+            .all(|line| Program::start(command(site, &line, &environment), &super::fds(&[&front])).wait() == 0)
+    };
+    assert!(reload(&site));
+    let text = std::fs::read_to_string(site.path("a.cfg")).unwrap();
+    std::fs::write(site.path("a.cfg"), format!("{text}frob\n")).unwrap();
+    assert!(!reload(&site), "a file with errors is no reload");
+    assert_eq!(Client::connect(&front.address()).get("/").status, 200);
+    service.signal(libc::SIGTERM);
+    assert_eq!(service.wait(), 0);
+}
+
 /// The unit's own line with its own variables and Debian's own file, in a mount and network namespace where our binary
 /// lies over haproxy's and `/run` is empty.
 #[test]
@@ -149,6 +187,9 @@ fn the_init_script_starts_and_stops() {
          curl -s -o /dev/null -w 'answer %{{http_code}}\\n' http://127.0.0.1:8099/
          echo 'show cli level' | socat - /run/haproxy/admin.sock
          stat -c '%U %G %a' /run/haproxy
+         before=$(cat /run/haproxy.pid); sed 's/status 200/status 202/' {config} > /run/new; cat /run/new > {config}
+         say reload; test \"$before\" = \"$(cat /run/haproxy.pid)\" && echo 'the same process'
+         curl -s -o /dev/null -w 'then %{{http_code}}\\n' http://127.0.0.1:8099/
          say start; say restart; say status; say stop; say status; say stop
          text=$(sed 's/user haproxy/user nosuchuser/' /etc/haproxy/haproxy.cfg)
          echo \"$text\" > /etc/haproxy/haproxy.cfg; say start",
@@ -163,13 +204,14 @@ fn the_init_script_starts_and_stops() {
         .lines()
         .filter(|line| {
             let (word, code) = line.split_once(": ").unwrap_or(("", ""));
-            ["start", "stop", "status", "restart"].contains(&word) && code.parse::<i32>().is_ok()
+            ["start", "stop", "status", "restart", "reload"].contains(&word) && code.parse::<i32>().is_ok()
         })
         .collect();
     let expected = [
         "status: 3",
         "start: 0",
         "status: 0",
+        "reload: 0",
         "start: 0",
         "restart: 0",
         "status: 0",
@@ -179,7 +221,9 @@ fn the_init_script_starts_and_stops() {
         "start: 1",
     ];
     assert_eq!(told, expected, "{output}");
-    for expected in ["answer 200", "Uid:\t103", "admin\n", "haproxy haproxy 2775", "nosuchuser"] {
+    for expected in
+        ["the same process", "then 202", "answer 200", "Uid:\t103", "admin\n", "haproxy haproxy 2775", "nosuchuser"]
+    {
         let expected = expected.replace("103", &id("haproxy"));
         assert!(output.contains(&expected), "no {expected:?} in:\n{output}");
     }
