@@ -98,6 +98,10 @@ impl Rate {
     }
 
     /// Events counted in the whole second `at`, if that is the running one or the one before.
+    pub(crate) fn at(&self, at: u32) -> u32 {
+        self.in_second(at)
+    }
+
     fn in_second(&self, at: u32) -> u32 {
         let second = self.second.load(Ordering::Acquire);
         if second == at {
@@ -141,6 +145,10 @@ pub struct Counters {
     pub dses: Count,
     pub wrew: Count,
     pub eint: Count,
+    pub comp_in: Count,
+    pub comp_out: Count,
+    pub comp_byp: Count,
+    pub comp_rsp: Count,
     pub connect: Count,
     pub reuse: Count,
     pub qtime: Average,

@@ -5,6 +5,7 @@
 
 pub mod balance;
 pub mod cli;
+mod compress;
 pub mod control;
 pub mod counters;
 pub mod hosts;

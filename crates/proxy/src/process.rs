@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use crate::compress::{Cost, Memory};
 use crate::counters::Count;
 use crate::running::Running;
 use crate::stream::Job;
@@ -49,6 +50,8 @@ pub struct Process {
     pub descriptors: Notify,
     /// From the reading of the configuration to the start of the workers, once they have started (`BootTime_ms`).
     pub boot: OnceLock<Duration>,
+    /// Memory of compressors.
+    pub compressors: Memory,
     /// Invalid messages so far.
     invalid: AtomicU64,
     /// The way of jobs to each worker, once they have started.
@@ -69,6 +72,8 @@ pub struct Process {
 pub struct WorkerFigures {
     /// Sessions it serves or is about to be handed; who hands a descriptor over adds before it sends.
     pub load: AtomicU32,
+    /// What compression costs.
+    pub compression: Cost,
     /// Sessions accepted so far (`CumConns`).
     pub sessions: Count,
     /// Requests so far (`CumReq`).
@@ -124,6 +129,7 @@ impl Process {
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),
             boot: OnceLock::new(),
+            compressors: Memory::default(),
             invalid: AtomicU64::new(0),
             desks: OnceLock::new(),
             adopters: OnceLock::new(),

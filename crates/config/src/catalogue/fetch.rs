@@ -114,6 +114,8 @@ pub enum Fetch {
     BcHttpMajor,
     BcReused,
     FcRcvdProxy,
+    ResComp,
+    ResCompAlgo,
     FcPpAuthority,
     FcPpTlv,
     FcPpUniqueId,

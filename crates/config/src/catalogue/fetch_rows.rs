@@ -62,6 +62,8 @@ pub(super) static ROWS: &[FetchRow] = &[
     row(&["req.timer.queue"], Fetch::TimerReqQueue, &[], 0, O::Int, SERVER, "Milliseconds in queues (%Tw)."),
     row(&["req.timer.tq"], Fetch::TimerReqTq, &[], 0, O::Int, KEPT, "Handshake, idle time and request head together, milliseconds (%Tq)."),
     row(&["res.timer.data"], Fetch::TimerResData, &[], 0, O::Int, END, "Milliseconds that the response's body took (%Td)."),
+    row(&["res.comp"], Fetch::ResComp, &[], 0, O::Bool, RESPONSE_KEPT, "The response's body is compressed here."),
+    row(&["res.comp_algo"], Fetch::ResCompAlgo, &[], 0, O::Str, RESPONSE_KEPT, "How the response's body is compressed here, by its name in the configuration."),
     row(&["res.timer.hdr"], Fetch::TimerResHdr, &[], 0, O::Int, RESPONSE_KEPT, "Milliseconds from the connection to the end of the response's head (%Tr)."),
     row(&["res.timer.user", "txn.timer.user"], Fetch::TimerResUser, &[], 0, O::Int, END, "Milliseconds from the request's first byte to the end (%Tu), as the user sees it."),
     row(&["txn.timer.total"], Fetch::TimerTotal, &[], 0, O::Int, END, "Milliseconds from the request's first byte to the end, without what was idle (%Ta)."),

@@ -36,8 +36,8 @@ pub const GLOBAL: &[&str] = &[
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
     "appsession", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle", "clitcpka-intvl",
-    "clitimeout", "compression", "contimeout", "crt", "description", "dispatch", "email-alert",
-    "external-check", "filter", "force-be-switch", "grace", "guid",
+    "clitimeout", "contimeout", "crt", "description", "dispatch", "email-alert",
+    "external-check", "force-be-switch", "grace", "guid",
     "http-error",
     "http-send-name-header", "load-server-state-from-file", "log-steps",
     "max-keep-alive-queue", "max-session-srv-conns", "monitor", "monitor-net", "monitor-uri",
@@ -138,7 +138,7 @@ pub const FETCHES: &[&str] = &[
     "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type",
     "internal.strm.is_htx", "last_entity", "last_rule_file", "last_rule_line", "lat_ns_avg", "lat_ns_tot",
     "prio_class", "prio_offset", "quic_enabled", "req.bytes_in", "req.bytes_out", "res.bytes_in", "res.cache_hit",
-    "res.cache_name", "res.comp", "res.comp_algo", "sc1_clr_gpc", "sc_glitch_cnt", "sc_glitch_rate", "src_glitch_cnt",
+    "res.cache_name", "sc1_clr_gpc", "sc_glitch_cnt", "sc_glitch_rate", "src_glitch_cnt",
     "src_glitch_rate", "srv_bytes_in", "ssl_bc_client_random", "ssl_bc_err", "ssl_bc_err_str", "ssl_bc_npn",
     "ssl_bc_server_random", "ssl_bc_session_key", "ssl_c_chain_der", "ssl_f_der", "ssl_f_i_dn", "ssl_f_key_alg",
     "ssl_f_notafter", "ssl_f_notbefore", "ssl_f_s_dn", "ssl_f_serial", "ssl_f_sha1", "ssl_f_sig_alg", "ssl_f_version",

@@ -13,6 +13,7 @@ use sluicegate_pattern::PatternFiles;
 
 mod balance;
 mod check;
+mod compression;
 mod edit;
 mod error;
 mod expression;
@@ -25,6 +26,7 @@ mod stick;
 
 pub use balance::*;
 pub use check::*;
+pub use compression::*;
 pub use edit::*;
 pub use error::*;
 pub use expression::*;
@@ -90,6 +92,8 @@ pub struct Global {
     pub zero_warning: bool,
     /// Memory of the process in MiB, which the command line alone sets (`-m`).
     pub memory_mib: Option<u64>,
+    /// What compression may cost.
+    pub compression: CompressionLimits,
     /// `chroot`.
     pub chroot: Option<PathBuf>,
     /// `user`, a name.

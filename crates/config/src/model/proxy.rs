@@ -111,6 +111,8 @@ pub struct Proxy {
     pub redispatch: Option<i32>,
     /// `http-reuse`.
     pub http_reuse: HttpReuse,
+    /// `compression`.
+    pub compression: Option<Arc<super::Compression>>,
     /// `cookie`.
     pub cookie: Option<PersistenceCookie>,
     /// `dynamic-cookie-key`.
@@ -186,6 +188,7 @@ impl Proxy {
             retries: 3,
             redispatch: None,
             http_reuse: HttpReuse::Safe,
+            compression: None,
             cookie: None,
             dynamic_cookie_key: None,
             persist_rules: Vec::new(),

@@ -192,10 +192,10 @@ columns! {
     },
     "cli_abrt" MCP u64 => |v| v.no_frontends(|c| &c.cli_abrt),
     "srv_abrt" MCP u64 => |v| v.no_frontends(|c| &c.srv_abrt),
-    "comp_in" MCP u64 => |v| v.no_servers(Number(0)),
-    "comp_out" MCP u64 => |v| v.no_servers(Number(0)),
-    "comp_byp" MCP u64 => |v| v.no_servers(Number(0)),
-    "comp_rsp" MCP u64 => |v| v.no_servers(Number(0)),
+    "comp_in" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_in)),
+    "comp_out" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_out)),
+    "comp_byp" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_byp)),
+    "comp_rsp" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_rsp)),
     "lastsess" MAP s32 => |v| match v.object {
         Object::Frontend(_) => Empty,
         _ => match v.figures().highest(|c| &c.lastsess) {

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
 use super::typed::{Describe, Field};
-use crate::counters::Figures;
+use crate::compress::Cost;
+use crate::counters::{Figures, Rate, second};
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
 use crate::stream::allocated;
@@ -95,9 +96,9 @@ rows! {
     39 "SslBackendMaxKeyRate" MMP u32 => zero,
     40 "SslCacheLookups" MCP u32 => zero,
     41 "SslCacheMisses" MCP u32 => zero,
-    42 "CompressBpsIn" MRP u32 => zero,
-    43 "CompressBpsOut" MRP u32 => zero,
-    44 "CompressBpsRateLim" CLP u32 => zero,
+    42 "CompressBpsIn" MRP u32 => |v| v.compressed(|cost| &cost.read),
+    43 "CompressBpsOut" MRP u32 => |v| v.compressed(|cost| &cost.written),
+    44 "CompressBpsRateLim" CLP u32 => |v| v.running.config.global.compression.rate.to_string(),
     47 "Tasks" MGP u32 => |v| v.running.process.tasks().to_string(),
     48 "Run_queue" MGP u32 => |v| v.running.process.run_queue().to_string(),
     49 "Idle_pct" MaP u32 => |v| v.running.process.idle_percent().to_string(),
@@ -153,6 +154,12 @@ impl View<'_> {
 
     fn sum(&self, figure: impl Fn(&WorkerFigures) -> u64) -> String {
         self.running.process.workers.iter().map(figure).sum::<u64>().to_string()
+    }
+
+    /// Bytes a second that compression takes or gives.
+    fn compressed(&self, which: impl Fn(&Cost) -> &Rate) -> String {
+        let now = second(std::time::Instant::now());
+        self.sum(|worker| u64::from(which(&worker.compression).at(now.saturating_sub(1))))
     }
 
     /// Sum over the frontends; a process's rate is theirs together.

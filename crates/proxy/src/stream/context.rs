@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::{ErrorPage, LogLevel};
+use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel};
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
@@ -263,6 +263,8 @@ pub struct LogRecord {
     pub server_addresses: (Option<SocketAddr>, Option<SocketAddr>),
     /// What was captured.
     pub captures: Captures,
+    /// How the response's body is compressed.
+    pub compressed: Option<CompressionAlgorithm>,
     /// `set-log-level`.
     pub level: Option<LogLevel>,
     /// The connection failed before a request was understood: its line is that of `error-log-format`.
@@ -321,6 +323,7 @@ impl LogRecord {
             cookie,
             retries,
             card: _,
+            compressed,
             redispatched,
             server_queue,
             backend_queue,
@@ -331,6 +334,7 @@ impl LogRecord {
         request_line.clear();
         captures.clear();
         (*status, *bytes_read, *bytes_uploaded, *retries) = (-1, 0, 0, 0);
+        *compressed = None;
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
         (*server_queue, *backend_queue) = (0, 0);
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
@@ -361,6 +365,7 @@ impl LogRecord {
             applet: None,
             server_addresses: (None, None),
             captures: Captures::default(),
+            compressed: None,
             level: None,
             no_request: false,
             written: false,

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_chunk, write_last_chunk};
 
 use super::{Buffer, BufferPool, Socket};
+use crate::compress::Encoder;
 
 /// What a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub(crate) struct Flow {
     direct: usize,
     decoder: BodyDecoder,
     rechunk: bool,
+    /// What the body is compressed with, into chunks.
+    encoder: Option<Box<Encoder>>,
     complete: bool,
     /// Everything that was written since the start is still in `out`.
     replayable: bool,
@@ -89,6 +92,7 @@ impl Flow {
             direct: 0,
             decoder,
             rechunk: sink == Framing::Chunked,
+            encoder: None,
             replayable: true,
         }
     }
@@ -102,6 +106,19 @@ impl Flow {
     pub(crate) fn start(&mut self, out: Vec<u8>) {
         debug_assert!(self.is_fresh());
         self.out = out;
+    }
+
+    /// Compresses the body from here on; the sink's framing is chunks.
+    pub(crate) fn encode(&mut self, encoder: Encoder) {
+        self.rechunk = true;
+        self.encoder = Some(Box::new(encoder));
+    }
+
+    /// Bytes of the body before and after compression since the last call, and whether that leaves them as they are.
+    pub(crate) fn take_encoded(&mut self) -> Option<(u64, u64, bool)> {
+        let encoder = self.encoder.as_mut()?;
+        let (read, written) = encoder.take_moved();
+        Some((read, written, encoder.is_identity()))
     }
 
     /// The memory for rendered bytes, to be used again.
@@ -184,6 +201,10 @@ impl Flow {
                     }
                     Poll::Pending => {
                         pool.retire(input);
+                        // What is held back is not to wait for a slow source.
+                        if self.flush_encoder() {
+                            continue;
+                        }
                         return Ok(Wait::Source);
                     }
                 }
@@ -236,9 +257,21 @@ impl Flow {
         self.complete = true;
         if self.rechunk {
             self.forget_written();
+            if let Some(encoder) = &mut self.encoder {
+                encoder.finish(&mut self.out);
+            }
             write_last_chunk(std::iter::empty(), &mut self.out);
         }
         Ok(())
+    }
+
+    /// `true`: there is more to write.
+    fn flush_encoder(&mut self) -> bool {
+        if self.encoder.is_none() {
+            return false;
+        }
+        self.forget_written();
+        self.encoder.as_mut().is_some_and(|encoder| encoder.flush(&mut self.out))
     }
 
     fn forget_written(&mut self) {
@@ -268,13 +301,15 @@ impl Flow {
                 BodyEvent::End => self.end_body(),
                 BodyEvent::Data(range) => {
                     let data = &input.data()[range];
-                    if self.rechunk {
+                    if let Some(encoder) = &mut self.encoder {
+                        encoder.push(data, &mut self.out);
+                    } else if self.rechunk {
                         write_chunk(data, &mut self.out);
                     } else {
                         self.out.extend_from_slice(data);
                     }
-                    if !self.rechunk && self.decoder.is_done() {
-                        self.complete = true;
+                    if self.decoder.is_done() {
+                        self.end_body();
                     }
                 }
             }
@@ -287,6 +322,9 @@ impl Flow {
         self.complete = true;
         if !self.rechunk {
             return;
+        }
+        if let Some(encoder) = &mut self.encoder {
+            encoder.finish(&mut self.out);
         }
         match &self.decoder {
             BodyDecoder::Chunked(decoder) => write_last_chunk(decoder.trailers(), &mut self.out),

@@ -30,7 +30,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{ConnectionMode, ErrorPage, LogLevel, ProxyId};
+use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, ProxyId};
 use sluicegate_wire::http::{
     BodyDecoder, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
     write_chunk, write_last_chunk, write_request, write_response,
@@ -41,6 +41,7 @@ use super::forwardfor::forward_for;
 use super::inspect::{self, BodyCame, Peek};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer, Fault, Invalid};
+use crate::compress;
 use crate::counters::head_size;
 use crate::log::line::REQUEST_LINE_MAX;
 use crate::log::unique_id;
@@ -110,6 +111,7 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
         version: stream.cx.request.version(),
         mode: frontend.config.options.connection,
         client_timeout: frontend.config.timeouts.client,
+        compress: None,
         server_timeout: None,
         up: Flow::new(Vec::new(), head.body, head.body),
         peek: None,
@@ -187,6 +189,8 @@ struct Exchange<'a> {
     /// The client's.
     version: Version,
     mode: ConnectionMode,
+    /// How the response is to be compressed, if it can be.
+    compress: Option<CompressionAlgorithm>,
     client_timeout: Option<Duration>,
     server_timeout: Option<Duration>,
     up: Flow,
@@ -223,6 +227,7 @@ impl Exchange<'_> {
         self.persist(backend).await?;
         self.complete_request(frontend);
         self.sent_method = Method::of(self.stream.cx.request.method());
+        self.compress = compress::choose(&mut self.stream.cx.request, frontend, backend);
         self.balance_key(backend).await?;
         forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
         let reuse = self.session.requests > 1;
@@ -481,11 +486,19 @@ impl Exchange<'_> {
         let keep_server = self.mode == ConnectionMode::KeepAlive && !chunks_in_1_0(self.version, self.head.body);
         if self.up.is_fresh() {
             let mut out = std::mem::take(&mut self.stream.request_out);
+            let proxies = (frontend, backend);
+            let worker = self.stream.worker().clone();
+            let request = &mut self.stream.cx.request;
+            let mut framing = self.head.body;
+            if let Some(encoder) = compress::prepare_request(request, &self.head, proxies, &worker) {
+                framing = Framing::Chunked;
+                self.up.encode(encoder);
+            }
             let field = match self.head.upgrade {
                 true => ConnectionField::None,
                 false => ConnectionField::for_request(self.version, keep_server),
             };
-            write_request(&self.stream.cx.request, self.head.body, field, &mut out);
+            write_request(&self.stream.cx.request, framing, field, &mut out);
             self.up.start(out);
         }
         self.server_active = self.stream.cx.log.connect_done.unwrap_or_else(Instant::now);
@@ -556,12 +569,13 @@ impl Exchange<'_> {
         if head.tunnel {
             return Ok(self.tunnel(frontend, backend, connection, input).await);
         }
-        self.respond(connection, input, head, keep_server && head.keep_alive).await
+        self.respond((frontend, backend), connection, input, head, keep_server && head.keep_alive).await
     }
 
     /// The response's head, its body, and what is left of the request.
     async fn respond(
         &mut self,
+        proxies: (&ProxyRun, &ProxyRun),
         connection: &mut ServerConnection,
         input: &mut Buffer,
         head: ResponseHead,
@@ -574,7 +588,15 @@ impl Exchange<'_> {
         if silent {
             self.stream.count(0, held_body(head.body, input.data()));
         }
+        let worker = self.stream.worker().clone();
+        let encoder = self.compress.filter(|_| !silent).and_then(|algorithm| {
+            let (response, request) = (&mut self.stream.cx.response, (self.version, self.head.method));
+            let encoder = compress::prepare_response(response, request, &head, algorithm, proxies, &worker);
+            self.stream.cx.log.compressed = encoder.is_some().then_some(algorithm);
+            encoder
+        });
         let framing = match head.body {
+            _ if encoder.is_some() => Framing::Chunked,
             Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
             framing => framing,
         };
@@ -588,8 +610,14 @@ impl Exchange<'_> {
         write_response(response, framing, field, &mut out);
         self.answered = true;
         let mut down = Flow::new(out, source, framing);
+        if let Some(encoder) = encoder {
+            down.encode(encoder);
+        }
         let finish = poll_fn(|cx| self.poll_bodies(cx, connection, input, &mut down)).await;
         let complete = down.is_done();
+        if complete && self.stream.cx.log.compressed.is_some() {
+            self.each_side(|counters| counters.comp_rsp.add(1));
+        }
         let started = down.has_written();
         self.stream.response_out = down.into_memory();
         let index = self.stream.worker().index;
@@ -753,6 +781,7 @@ impl Exchange<'_> {
         let waiting = down.poll(cx, input, &mut connection.socket, client, &worker.buffers, &mut moved);
         self.stream.count(0, moved.body);
         self.stream.count_sent(moved.written);
+        self.count_encoded(down);
         let waiting = match waiting {
             Ok(Wait::Done) if up == Wait::Done => return Poll::Ready(Finish::Complete),
             Ok(waiting) => waiting,

@@ -1,5 +1,6 @@
 //! The proxy crate's integration tests: one binary, a module per area.
 
+mod compression;
 mod health;
 mod http;
 mod limits;

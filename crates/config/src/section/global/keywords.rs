@@ -130,6 +130,18 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Time(|g| &mut g.max_spread_checks),
     ),
     one(
+        "maxcompcpuusage",
+        "PERCENT",
+        "Bodies begin compressed only while workers are busy for less of their time, as 'show info' tells it; 100: no limit.",
+        Parser::Integer(0, 100, |g, n| g.compression.idle = 100 - n as u32),
+    ),
+    one(
+        "maxcomprate",
+        "N",
+        "Responses begin compressed only while less than so many KiB of bodies a second go into it; 0: no limit.",
+        Parser::Integer(0, INT, |g, n| g.compression.rate = n as u64 * 1024),
+    ),
+    one(
         "maxconn",
         "N",
         "Sessions of the whole process; 0: as many as the descriptor limit allows.",
@@ -140,6 +152,25 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "PERCENT",
         "How far the time to the next check may be from the interval, 0 to 50: chance says how far.",
         Parser::Integer(0, 50, |g, n| g.spread_checks = n as u32),
+    ),
+    one(
+        "maxzlibmem",
+        "N",
+        "Bodies begin compressed only while that holds less than so many MiB; 0: no limit.",
+        Parser::Integer(0, INT, |g, n| g.compression.memory = (n as u64) << 20),
+    ),
+    one(
+        "tune.comp.maxlevel",
+        "1-9",
+        "How hard bodies are compressed: 1, the default, costs least.",
+        Parser::Integer(1, 9, |g, n| g.compression.level = n as u32),
+    ),
+    one(
+        "tune.zlib.windowsize",
+        "8-15",
+        "The window in which a compressor looks for what it has seen, as a power of 2; 15.",
+        // A window of 256 bytes is none that a compressor has.
+        Parser::Integer(8, 15, |g, n| g.compression.window_bits = n.max(9) as u8),
     ),
     one(
         "nbthread",

@@ -21,7 +21,6 @@ const WORDS: Parser = Parser::Line(|_, _| ());
 const TLS: &str = "Changes nothing while nothing uses TLS: 'ssl' on a bind or server is refused.";
 const HTTP2: &str = "Changes nothing: HTTP/2 is not spoken.";
 const QUIC: &str = "Changes nothing: QUIC is not spoken.";
-const COMPRESSION: &str = "Changes nothing: nothing is compressed.";
 const POLLER: &str = "Changes nothing: there is one poller, epoll.";
 const CPUS: &str = "Changes nothing but where workers run, which is left to the kernel.";
 const COPYING: &str = "Changes nothing: it tunes how HAProxy passes bytes on, not which.";
@@ -80,12 +79,9 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     word("issuers-chain-path", "DIRECTORY", TLS),
     word("key-base", "DIRECTORY", TLS),
     alone("limited-quic", QUIC),
-    number("maxcompcpuusage", COMPRESSION),
-    number("maxcomprate", COMPRESSION),
     number("maxpipes", COPYING),
     number("maxsslconn", TLS),
     number("maxsslrate", TLS),
-    number("maxzlibmem", COMPRESSION),
     alone("no-memory-trimming", MEMORY),
     alone("no-quic", QUIC),
     alone("noepoll", POLLER),
@@ -129,7 +125,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     number("tune.buffers.reserve", MEMORY),
     size("tune.bufsize.small", MEMORY),
     size("tune.chksize", "Changes nothing: checks have buffers of their own size."),
-    one("tune.comp.maxlevel", "1-9", COMPRESSION, Parser::Integer(1, 9, |_, _| ())),
     alone("tune.disable-fast-forward", COPYING),
     alone("tune.disable-zero-copy-forwarding", COPYING),
     line("tune.epoll.mask-events", 1, 1, "EVENT[,EVENT]…", POLLER, |_, _| ()),
@@ -199,8 +194,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         CPUS,
         Parser::OneOf(&["none", "restricted", "full"], |_, _| ()),
     ),
-    one("tune.zlib.memlevel", "1-9", COMPRESSION, Parser::Integer(1, 9, |_, _| ())),
-    one("tune.zlib.windowsize", "8-15", COMPRESSION, Parser::Integer(8, 15, |_, _| ())),
+    one(
+        "tune.zlib.memlevel",
+        "1-9",
+        "Changes nothing: the compressor's tables have one size.",
+        Parser::Integer(1, 9, |_, _| ()),
+    ),
     word(
         "warn-blocked-traffic-after",
         "TIME",

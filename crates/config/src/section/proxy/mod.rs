@@ -2,6 +2,7 @@
 
 mod balance;
 mod check;
+mod compression;
 mod keywords;
 mod logging;
 mod persist;

@@ -55,6 +55,10 @@ pub enum Timer {
 pub enum Internal {
     /// `date([offset[,unit]])`.
     Date(i64, DateUnit),
+    /// `res.comp`.
+    Compressed,
+    /// `res.comp_algo`.
+    Algorithm,
     /// `date_us`.
     DateMicros,
     /// `accept_date([unit])`.
@@ -125,6 +129,8 @@ impl Internal {
             Fetch::SessTermState => Internal::Ending,
             Fetch::UniqueId => Internal::UniqueId,
             Fetch::TxnStatus => Internal::Status,
+            Fetch::ResComp => Internal::Compressed,
+            Fetch::ResCompAlgo => Internal::Algorithm,
             Fetch::BytesIn => Internal::BytesIn,
             Fetch::BytesOut => Internal::BytesOut,
             Fetch::TimerConnect => Internal::Timer(Timer::Connect),
@@ -146,6 +152,8 @@ impl Internal {
         let process = &cx.frontend.directory.process;
         Some(match self {
             Internal::Date(offset, unit) => Value::Int(date(SystemTime::now(), *unit).saturating_add(*offset)),
+            Internal::Compressed => Value::Bool(cx.log.compressed.is_some()),
+            Internal::Algorithm => Value::text(cx.log.compressed?.name().as_bytes()),
             Internal::DateMicros => Value::Int(i64::from(since_epoch(SystemTime::now()).subsec_micros())),
             Internal::AcceptDate(unit) => Value::Int(date(cx.log.accepted_at(), *unit)),
             Internal::RequestDate(unit) => Value::Int(date(cx.log.request_started_at, *unit)),

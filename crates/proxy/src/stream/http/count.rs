@@ -12,6 +12,30 @@ impl Exchange<'_> {
         }
     }
 
+    /// Counts what was compressed of the bodies.
+    pub(super) fn count_encoded(&mut self, down: &mut Flow) {
+        let now = || std::time::Instant::now();
+        let cost = &self.stream.worker().figures().compression;
+        let add = |read: u64, written: u64| {
+            cost.read.add(now(), u32::try_from(read).unwrap_or(u32::MAX));
+            cost.written.add(now(), u32::try_from(written).unwrap_or(u32::MAX));
+        };
+        if let Some((read @ 1.., written, false)) = self.up.take_encoded() {
+            add(read, written);
+        }
+        match down.take_encoded() {
+            None | Some((0, 0, _)) => {}
+            Some((read, _, true)) => self.each_side(|counters| counters.comp_byp.add(read)),
+            Some((read, written, false)) => {
+                add(read, written);
+                self.each_side(|counters| {
+                    counters.comp_in.add(read);
+                    counters.comp_out.add(written);
+                });
+            }
+        }
+    }
+
     /// Keeps what is in the buffer as the backend's last invalid response.
     pub(super) fn capture_response(&self, connection: &ServerConnection, input: &Buffer, fault: Fault) {
         let worker = self.stream.worker();

@@ -1,0 +1,106 @@
+//! `compression` and `filter` lines.
+
+use std::sync::Arc;
+
+use super::ProxyReader;
+use crate::catalogue::Contexts;
+use crate::model::{Compression, CompressionAlgorithm};
+use crate::section::table;
+use crate::word::Line;
+use crate::{suggest, unit};
+
+const ALGORITHMS: [&str; 4] = ["gzip", "deflate", "raw-deflate", "identity"];
+
+/// HAProxy's other filters.
+const FILTERS: [&str; 8] =
+    ["bwlim-in", "bwlim-out", "cache", "fcgi-app", "opentracing", "opentelemetry", "spoe", "trace"];
+
+impl ProxyReader<'_> {
+    fn compression(&mut self) -> &mut Compression {
+        Arc::make_mut(self.settings.proxy.compression.get_or_insert_default())
+    }
+
+    fn algorithm(&mut self, line: &Line, index: usize) -> Option<CompressionAlgorithm> {
+        let word = line.text(index);
+        let found = CompressionAlgorithm::named(word);
+        if found.is_none() {
+            let message = format!("'compression {}' expects {}, not '{word}'", line.text(1), table::list(&ALGORITHMS));
+            let near = suggest::nearest(word, ALGORITHMS);
+            self.diagnostics.error(line.at(index), message).did_you_mean(near);
+        }
+        found
+    }
+
+    pub(super) fn compression_algorithms(&mut self, line: &Line) {
+        for index in 2..line.len() {
+            if let Some(algorithm) = self.algorithm(line, index) {
+                self.compression().algorithms.push(algorithm);
+            }
+        }
+    }
+
+    pub(super) fn compression_algorithm_of_requests(&mut self, line: &Line) {
+        if let Some(algorithm) = self.algorithm(line, 2) {
+            self.compression().request_algorithm = Some(algorithm);
+        }
+    }
+
+    pub(super) fn compression_types(&mut self, line: &Line, types: fn(&mut Compression) -> &mut Vec<String>) {
+        let words = (2..line.len()).map(|index| line.text(index).to_owned());
+        let words: Vec<String> = words.collect();
+        types(self.compression()).extend(words);
+    }
+
+    pub(super) fn compression_direction(&mut self, line: &Line) {
+        let (requests, responses) = match line.text(2) {
+            "request" => (true, false),
+            "response" => (false, true),
+            "both" => (true, true),
+            word => {
+                let message = format!("'compression direction' expects 'request', 'response' or 'both', not '{word}'");
+                self.diagnostics.error(line.at(2), message);
+                return;
+            }
+        };
+        let compression = self.compression();
+        (compression.requests, compression.not_responses) = (requests, !responses);
+    }
+
+    pub(super) fn compression_size(&mut self, line: &Line, size: fn(&mut Compression) -> &mut u64) {
+        match unit::size(line.text(2), u64::from(u32::MAX)) {
+            Ok(bytes) => *size(self.compression()) = bytes,
+            Err(message) => {
+                self.diagnostics.error(line.at(2), format!("'compression {}': {message}", line.text(1)));
+            }
+        }
+    }
+
+    pub(super) fn compression_offload(&mut self, line: &Line) {
+        if self.context == Contexts::DEFAULTS {
+            self.diagnostics.warning(line.at(1), "'compression offload' is ignored in a 'defaults' section");
+            return;
+        }
+        self.compression().offload = true;
+    }
+
+    pub(super) fn filter(&mut self, line: &Line) {
+        match line.text(1) {
+            "compression" if line.len() == 2 => {}
+            "compression" => {
+                let message = "'filter compression' takes no arguments";
+                self.diagnostics.error(line.at(2), message);
+            }
+            word if FILTERS.contains(&word) => {
+                self.diagnostics.error(line.at(1), format!("'filter {word}' is not supported yet"));
+            }
+            word if word.starts_with("lua.") => {
+                self.diagnostics
+                    .error(line.at(1), format!("'filter {word}': filters of scripts are not supported yet"));
+            }
+            word => {
+                let near = suggest::nearest(word, FILTERS.into_iter().chain(["compression"]));
+                self.diagnostics.error(line.at(1), format!("unknown filter '{word}'")).did_you_mean(near);
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A body on its way into chunks, compressed.
+//!
+//! Data is pushed as it comes; what the compressor gives goes out in chunks. It keeps some of it back to find
+//! repetitions in, so whoever waits for more data asks for the rest ([`Encoder::flush`]): what a slow sender has said
+//! reaches the receiver at once. A push of n bytes gives little more than n bytes, however they look.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+use sluicegate_config::model::{CompressionAlgorithm, CompressionLimits};
+use sluicegate_wire::http::write_chunk;
+
+/// What a compressor is taken to hold, bytes: its window twice, and tables of as much again and more.
+const MEMORY: u64 = 300 * 1024;
+
+/// Bytes of one chunk at most.
+const PIECE: usize = 16 * 1024;
+
+/// Memory that compressors hold, given back when this is dropped.
+#[derive(Debug)]
+struct Held(Arc<AtomicU64>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(MEMORY, Ordering::Relaxed);
+    }
+}
+
+/// Compresses one body.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    /// `None`: the data goes out as it is.
+    compress: Option<(Compress, Held)>,
+    /// The compressor may hold something back.
+    holds: bool,
+    /// Bytes in and out since somebody asked.
+    moved: (u64, u64),
+}
+
+impl Encoder {
+    /// For a body; `None` where compressors hold as much as they may.
+    pub(crate) fn new(
+        algorithm: CompressionAlgorithm,
+        limits: &CompressionLimits,
+        held: &Arc<AtomicU64>,
+    ) -> Option<Encoder> {
+        let level = Compression::new(limits.level);
+        let compress = match algorithm {
+            CompressionAlgorithm::Identity => None,
+            CompressionAlgorithm::Gzip => Some(Compress::new_gzip(level, limits.window_bits)),
+            CompressionAlgorithm::Deflate => Some(Compress::new_with_window_bits(level, true, limits.window_bits)),
+            CompressionAlgorithm::RawDeflate => Some(Compress::new_with_window_bits(level, false, limits.window_bits)),
+        };
+        let compress = match compress {
+            None => None,
+            Some(compress) => {
+                let before = held.fetch_add(MEMORY, Ordering::Relaxed);
+                let place = Held(held.clone());
+                if limits.memory > 0 && before + MEMORY > limits.memory {
+                    return None;
+                }
+                Some((compress, place))
+            }
+        };
+        Some(Encoder { compress, holds: false, moved: (0, 0) })
+    }
+
+    /// It leaves data as it is.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.compress.is_none()
+    }
+
+    /// Appends chunks with what comes of `data`.
+    pub(crate) fn push(&mut self, data: &[u8], out: &mut Vec<u8>) {
+        self.moved.0 += data.len() as u64;
+        if self.is_identity() {
+            self.moved.1 += data.len() as u64;
+            return write_chunk(data, out);
+        }
+        self.holds = true;
+        self.run(data, FlushCompress::None, out);
+    }
+
+    /// Appends what was held back; `false` if that is nothing.
+    pub(crate) fn flush(&mut self, out: &mut Vec<u8>) -> bool {
+        if !std::mem::take(&mut self.holds) {
+            return false;
+        }
+        self.run(b"", FlushCompress::Sync, out);
+        true
+    }
+
+    /// Appends the end of the data; the last chunk is the caller's.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+        self.holds = false;
+        if self.compress.is_some() {
+            self.run(b"", FlushCompress::Finish, out);
+        }
+    }
+
+    /// Bytes in and out since the last call.
+    pub(crate) fn take_moved(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.moved)
+    }
+
+    fn run(&mut self, mut data: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
+        let Some((compress, _)) = &mut self.compress else { return };
+        let mut piece = [0; PIECE];
+        loop {
+            let (taken, given) = (compress.total_in(), compress.total_out());
+            // It fails only where its state is broken, which no data can do; what can be read so far stays readable.
+            let Ok(status) = compress.compress(data, &mut piece, flush) else { return };
+            let count = (compress.total_out() - given) as usize;
+            data = &data[(compress.total_in() - taken) as usize..];
+            if count > 0 {
+                write_chunk(&piece[..count], out);
+                self.moved.1 += count as u64;
+            }
+            // A piece that is not full says that there is no more.
+            if status == Status::StreamEnd || (count < PIECE && data.is_empty()) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use proptest::prelude::*;
+    use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_last_chunk};
+
+    use super::*;
+
+    const ALL: [CompressionAlgorithm; 4] = [
+        CompressionAlgorithm::Identity,
+        CompressionAlgorithm::Gzip,
+        CompressionAlgorithm::Deflate,
+        CompressionAlgorithm::RawDeflate,
+    ];
+
+    fn encoder(algorithm: CompressionAlgorithm) -> Encoder {
+        Encoder::new(algorithm, &CompressionLimits::default(), &Arc::default()).expect("no limit")
+    }
+
+    fn without_chunks(mut chunks: &[u8]) -> Vec<u8> {
+        let mut decoder = BodyDecoder::new(Framing::Chunked);
+        let mut data = Vec::new();
+        loop {
+            let (taken, event) = decoder.decode(chunks).expect("chunks");
+            match event {
+                BodyEvent::Data(range) => data.extend_from_slice(&chunks[range]),
+                BodyEvent::End | BodyEvent::More => return data,
+            }
+            chunks = &chunks[taken..];
+        }
+    }
+
+    fn plain(algorithm: CompressionAlgorithm, data: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        match algorithm {
+            CompressionAlgorithm::Identity => out.extend_from_slice(data),
+            CompressionAlgorithm::Gzip => _ = flate2::read::GzDecoder::new(data).read_to_end(&mut out).expect("gzip"),
+            CompressionAlgorithm::Deflate => {
+                flate2::read::ZlibDecoder::new(data).read_to_end(&mut out).expect("zlib");
+            }
+            CompressionAlgorithm::RawDeflate => {
+                flate2::read::DeflateDecoder::new(data).read_to_end(&mut out).expect("deflate");
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn what_goes_in_comes_out(
+            pieces in proptest::collection::vec((proptest::collection::vec(0_u8..20, 0..3000), any::<bool>()), 0..8),
+            noise in proptest::collection::vec(any::<u8>(), 0..40_000),
+        ) {
+            for algorithm in ALL {
+                let mut encoder = encoder(algorithm);
+                let (mut out, mut all) = (Vec::new(), Vec::new());
+                for (data, flush) in &pieces {
+                    // An empty chunk would be the end.
+                    if !data.is_empty() {
+                        encoder.push(data, &mut out);
+                    }
+                    all.extend_from_slice(data);
+                    if *flush {
+                        encoder.flush(&mut out);
+                    }
+                }
+                if !noise.is_empty() {
+                    encoder.push(&noise, &mut out);
+                    all.extend_from_slice(&noise);
+                }
+                encoder.flush(&mut out);
+                // Noise grows by little, so buffers are bounded by what is pushed.
+                prop_assert!(out.len() <= all.len() + all.len() / 16 + 1024);
+                encoder.finish(&mut out);
+                let compressed = out.len();
+                write_last_chunk(std::iter::empty(), &mut out);
+                prop_assert_eq!(plain(algorithm, &without_chunks(&out)), &all[..]);
+                let (read, written) = encoder.take_moved();
+                prop_assert_eq!(read, all.len() as u64);
+                prop_assert!(written <= compressed as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_flushed_can_be_read() {
+        let mut encoder = encoder(CompressionAlgorithm::Gzip);
+        let mut out = Vec::new();
+        for text in ["slow ", "and ", "steady"] {
+            encoder.push(text.as_bytes(), &mut out);
+            assert!(encoder.flush(&mut out));
+            assert!(!encoder.flush(&mut out), "there is nothing more");
+            let mut said = vec![0; 64];
+            let data = without_chunks(&out);
+            let count = flate2::read::GzDecoder::new(&data[..]).read(&mut said).expect("the start of gzip");
+            assert!(count > 0);
+        }
+    }
+
+    #[test]
+    fn memory_is_counted() {
+        let held = Arc::default();
+        let limits = CompressionLimits { memory: 2 * MEMORY, ..CompressionLimits::default() };
+        let one = Encoder::new(CompressionAlgorithm::Gzip, &limits, &held);
+        let two = Encoder::new(CompressionAlgorithm::Deflate, &limits, &held);
+        assert!(one.is_some() && two.is_some());
+        assert!(Encoder::new(CompressionAlgorithm::Gzip, &limits, &held).is_none());
+        assert!(Encoder::new(CompressionAlgorithm::Identity, &limits, &held).is_some());
+        drop(one);
+        assert!(Encoder::new(CompressionAlgorithm::Gzip, &limits, &held).is_some());
+        drop(two);
+        assert_eq!(held.load(Ordering::Relaxed), 0);
+    }
+}

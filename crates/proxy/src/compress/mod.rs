@@ -1,0 +1,283 @@
+//! Compression of bodies (`compression` of a proxy, HAProxy configuration manual 4.2).
+//!
+//! Which responses are compressed, and how their heads change, is HAProxy's: the client takes one of the algorithms
+//! ([`choose`], when the request is complete), the response is one of HTTP/1.1 with status 200 to 203 and a body whose
+//! end is known, not compressed already and not forbidden to be ([`prepare_response`], when its rules have run). The
+//! backend's word counts before the frontend's. Bodies go through an [`Encoder`] in the relay; nothing else changes
+//! for those that are not compressed.
+
+mod encoder;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use sluicegate_config::model::{Compression, CompressionAlgorithm};
+use sluicegate_wire::http::{Framing, Message, Method, RequestHead, ResponseHead, Version};
+
+pub(crate) use encoder::Encoder;
+
+use crate::counters::{Rate, second};
+use crate::running::ProxyRun;
+use crate::sample::header_values;
+use crate::worker::Worker;
+
+/// What compression costs one worker, a second.
+#[derive(Debug, Default)]
+pub struct Cost {
+    /// Bytes of bodies before (`CompressBpsIn`).
+    pub read: Rate,
+    /// Bytes of bodies after (`CompressBpsOut`).
+    pub written: Rate,
+}
+
+/// Memory of all compressors of the process.
+pub type Memory = Arc<AtomicU64>;
+
+/// The settings of the proxies that a request passes, the backend's first.
+fn settings<'a>(frontend: &'a ProxyRun, backend: &'a ProxyRun) -> impl Iterator<Item = &'a Compression> + Clone {
+    [backend, frontend].into_iter().filter_map(|proxy| proxy.config.compression.as_deref())
+}
+
+/// How the response is to be compressed, by what the client takes. With `compression offload` the server does not
+/// learn what that is.
+pub(crate) fn choose(request: &mut Message, frontend: &ProxyRun, backend: &ProxyRun) -> Option<CompressionAlgorithm> {
+    let mut all = settings(frontend, backend).filter(|settings| !settings.not_responses);
+    let algorithms = all.find(|settings| !settings.algorithms.is_empty()).map(|settings| &settings.algorithms)?;
+    if is_old_browser(request) {
+        return None;
+    }
+    let chosen = preferred(request, algorithms);
+    if chosen.is_some() {
+        if settings(frontend, backend).any(|settings| settings.offload) {
+            request.delete_all(b"accept-encoding");
+        }
+        return chosen;
+    }
+    algorithms.iter().copied().find(|algorithm| *algorithm == CompressionAlgorithm::Identity)
+}
+
+/// Browsers that say "Mozilla/4" can't be trusted, except for two.
+fn is_old_browser(request: &Message) -> bool {
+    let Some(agent) = request.first(b"user-agent").filter(|agent| agent.starts_with(b"Mozilla/4")) else {
+        return false;
+    };
+    let known = agent.len() >= 31 && agent[25..].starts_with(b"MSIE ");
+    match agent.get(30) {
+        Some(b'6') if known => !agent.get(51..).is_some_and(|rest| rest.starts_with(b"SV1")),
+        Some(version) if known => *version < b'6',
+        _ => true,
+    }
+}
+
+/// The algorithm that the client likes best, the first of those it likes as much. To a `*` HAProxy gives the last one
+/// that is configured.
+fn preferred(request: &Message, algorithms: &[CompressionAlgorithm]) -> Option<CompressionAlgorithm> {
+    let mut best = (0, None);
+    for value in header_values(request, b"accept-encoding", false) {
+        let end = value.iter().position(|byte| matches!(byte, b';' | b' ' | b'\t')).unwrap_or(value.len());
+        let (token, rest) = value.split_at(end);
+        let quality = quality(rest);
+        if quality <= best.0 {
+            continue;
+        }
+        let takes = |algorithm: &CompressionAlgorithm| {
+            token.first() == Some(&b'*') || token.eq_ignore_ascii_case(algorithm.coding().as_bytes())
+        };
+        if let Some(algorithm) = algorithms.iter().rev().copied().find(takes) {
+            best = (quality, Some(algorithm));
+        }
+    }
+    best.1
+}
+
+/// The quality behind a coding, thousandths; 1000 where it has none.
+fn quality(parameters: &[u8]) -> u32 {
+    let mut all = parameters.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let Some(text) = all.find_map(|parameter| parameter.strip_prefix(b"q=")) else { return 1000 };
+    let (whole, fraction) = match text {
+        [b'1', rest @ ..] => (1000, rest),
+        [b'0', rest @ ..] => (0, rest),
+        _ => return 0,
+    };
+    let digits = fraction.strip_prefix(b".").unwrap_or_default();
+    let digits = digits.iter().take(3).take_while(|byte| byte.is_ascii_digit());
+    let mut place = 1000;
+    let parts = digits.map(|digit| {
+        place /= 10;
+        u32::from(digit - b'0') * place
+    });
+    (whole + parts.sum::<u32>()).min(1000)
+}
+
+/// What the process may spend is spent.
+fn is_exhausted(worker: &Worker) -> bool {
+    let limits = &worker.running.config.global.compression;
+    let process = &worker.running.process;
+    let fast = || limits.rate > 0 && rate(worker, |cost| &cost.read) > limits.rate;
+    let busy = || limits.idle > 0 && process.idle_percent() < limits.idle;
+    fast() || busy()
+}
+
+/// Bytes in the last whole second.
+fn rate(worker: &Worker, which: impl Fn(&Cost) -> &Rate) -> u64 {
+    let last = second(Instant::now()).saturating_sub(1);
+    let costs = worker.running.process.workers.iter().map(|figures| which(&figures.compression));
+    costs.map(|rate| u64::from(rate.at(last)).max(u64::from(rate.at(last + 1)))).sum()
+}
+
+/// An encoder for a response, whose head is changed to fit; `None`: it goes as it is.
+pub(crate) fn prepare_response(
+    response: &mut Message,
+    request: (Version, Method),
+    head: &ResponseHead,
+    algorithm: CompressionAlgorithm,
+    (frontend, backend): (&ProxyRun, &ProxyRun),
+    worker: &Worker,
+) -> Option<Encoder> {
+    let versions = [request.0, response.version()];
+    if versions.contains(&Version::Http10) || request.1 == Method::Head || !(200..=203).contains(&response.status()) {
+        return None;
+    }
+    let min = settings(frontend, backend).map(|settings| settings.min).find(|min| *min > 0).unwrap_or(0);
+    match head.body {
+        Framing::Chunked => {}
+        Framing::Length(length) if length > 0 && length >= min => {}
+        _ => return None,
+    }
+    let forbids = |value: &[u8]| value.eq_ignore_ascii_case(b"no-transform");
+    if response.first(b"content-encoding").is_some()
+        || header_values(response, b"cache-control", false).any(forbids)
+        || !has_good_tag(response)
+        || !has_type(response, settings(frontend, backend).map(|settings| &settings.types))
+        || is_exhausted(worker)
+    {
+        return None;
+    }
+    let limits = &worker.running.config.global.compression;
+    let encoder = Encoder::new(algorithm, limits, &worker.running.process.compressors)?;
+    let strong = response.first(b"etag").filter(|tag| tag.starts_with(b"\"")).map(|tag| [b"W/", tag].concat());
+    let place = response.fields_named(b"etag").next().map(|(id, _)| id);
+    if let (Some(weak), Some(id)) = (strong, place) {
+        response.set_value(id, &weak);
+    }
+    frame(response, head.body);
+    response.add(b"vary", b"Accept-Encoding");
+    if !encoder.is_identity() {
+        response.add(b"content-encoding", algorithm.coding().as_bytes());
+    }
+    Some(encoder)
+}
+
+/// The field that says how the body is framed now stands where HAProxy puts it.
+fn frame(message: &mut Message, framing: Framing) {
+    message.delete_all(b"content-length");
+    if framing != Framing::Chunked {
+        message.add(b"transfer-encoding", b"chunked");
+    }
+}
+
+/// There is no entity tag, or one that is well-formed.
+fn has_good_tag(response: &Message) -> bool {
+    let mut tags = response.fields_named(b"etag").map(|(_, value)| value);
+    let Some(tag) = tags.next() else { return true };
+    let quoted = tag.strip_prefix(b"W/").unwrap_or(tag);
+    tags.next().is_none() && quoted.len() >= 2 && quoted.starts_with(b"\"") && quoted.ends_with(b"\"")
+}
+
+/// The body is of one of the types, or of any but multipart where none is named.
+fn has_type<'a>(message: &Message, types: impl Iterator<Item = &'a Vec<String>>) -> bool {
+    let kind = message.first(b"content-type");
+    let begins =
+        |kind: &[u8], with: &[u8]| kind.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    match ({ types }.find(|types| !types.is_empty()), kind) {
+        (Some(types), Some(kind)) => types.iter().any(|named| begins(kind, named.as_bytes())),
+        (Some(_), None) => false,
+        (None, Some(kind)) => !begins(kind, b"multipart"),
+        (None, None) => true,
+    }
+}
+
+/// An encoder for a request, whose head is changed to fit; `None`: it goes as it is.
+pub(crate) fn prepare_request(
+    request: &mut Message,
+    head: &RequestHead,
+    (frontend, backend): (&ProxyRun, &ProxyRun),
+    worker: &Worker,
+) -> Option<Encoder> {
+    let mut all = settings(frontend, backend).filter(|settings| settings.requests);
+    let algorithm = all.find_map(|settings| settings.request_algorithm)?;
+    let min = settings(frontend, backend).map(|settings| settings.request_min).find(|min| *min > 0).unwrap_or(0);
+    match head.body {
+        Framing::Chunked => {}
+        Framing::Length(length) if length > 0 && length >= min => {}
+        _ => return None,
+    }
+    if request.version() == Version::Http10
+        || head.upgrade
+        || request.first(b"content-encoding").is_some()
+        || !has_type(request, settings(frontend, backend).map(|settings| &settings.request_types))
+        || is_exhausted(worker)
+    {
+        return None;
+    }
+    let limits = &worker.running.config.global.compression;
+    let encoder = Encoder::new(algorithm, limits, &worker.running.process.compressors)?;
+    frame(request, head.body);
+    if !encoder.is_identity() {
+        request.add(b"content-encoding", algorithm.coding().as_bytes());
+    }
+    Some(encoder)
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_wire::http::{Limits, parse_request};
+
+    use super::*;
+
+    fn request(fields: &str) -> Message {
+        let mut message = Message::new();
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        parse_request(head.as_bytes(), &Limits::default(), &mut message).expect("good").expect("whole");
+        message
+    }
+
+    #[test]
+    fn clients_say_what_they_take() {
+        use CompressionAlgorithm::{Deflate, Gzip, Identity, RawDeflate};
+        for (value, algorithms, expected) in [
+            ("gzip", &[Gzip, Deflate][..], Some(Gzip)),
+            ("deflate, gzip", &[Gzip, Deflate], Some(Deflate)),
+            ("deflate;q=0.5, gzip;q=0.501", &[Gzip, Deflate], Some(Gzip)),
+            ("deflate;q=0, gzip;q=0.000", &[Gzip, Deflate], None),
+            ("GZip ; x=1 ; q=0.1", &[Gzip], Some(Gzip)),
+            ("*", &[Gzip, Deflate], Some(Deflate)),
+            ("gzip;q=1.5", &[Gzip], Some(Gzip)),
+            ("gzip;q=x", &[Gzip], None),
+            ("gzipped, br", &[Gzip], None),
+            ("deflate", &[RawDeflate, Deflate, Gzip], Some(Deflate)),
+            ("identity", &[Gzip, Identity], Some(Identity)),
+            ("", &[Gzip], None),
+        ] {
+            let field = if value.is_empty() { String::new() } else { format!("Accept-Encoding: {value}\r\n") };
+            assert_eq!(preferred(&request(&field), algorithms), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn old_browsers_are_known() {
+        for (agent, old) in [
+            ("Mozilla/5.0 (X11; Linux x86_64)", false),
+            ("Mozilla/4.0 (compatible; MSIE 7.0; Windows NT 5.1)", false),
+            ("Mozilla/4.0 (compatible; MSIE 5.5; Windows NT 5.1; SV1)", true),
+            ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1)", false),
+            ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)", true),
+            ("Mozilla/4.08 [en]", true),
+            ("curl/7", false),
+        ] {
+            // HAProxy counts bytes, and so the version stands where those browsers have it.
+            assert_eq!(is_old_browser(&request(&format!("User-Agent: {agent}\r\n"))), old, "{agent}");
+        }
+    }
+}
