@@ -1,6 +1,10 @@
 //! The fuzz target of the language: any bytes are a configuration, good or refused, in bounded time.
 
+use crate::catalogue::Place;
 use crate::environment::Environment;
+use crate::expression::{ExpressionReader, StoreNames};
+use crate::format::{self, Blanks};
+use crate::model::Position;
 use crate::source::{MemoryFiles, Source};
 use crate::{LuaNames, parse};
 
@@ -34,6 +38,39 @@ pub fn fuzz_config(data: &[u8]) {
     assert_eq!(config.is_some(), !diagnostics.has_errors());
     for diagnostic in &diagnostics {
         let _ = diagnostic.to_string();
+    }
+}
+
+/// Every place that tells what may be read from what may not.
+const PLACES: [Place; 5] = [Place::TcpConnection, Place::HttpRequest, Place::HttpResponse, Place::UniqueId, Place::Log];
+
+/// Reads any bytes as a log-format, of a line and of a rule; a fault is told within them.
+pub fn fuzz_format(data: &[u8]) {
+    let stores = StoreNames::default();
+    let place = |offset: usize| Position { file: "fuzz".into(), line: 1, column: offset as u32 + 1 };
+    for at in PLACES {
+        let reader = ExpressionReader { stores: &stores, place: at, acl: false };
+        for blanks in [Blanks::Kept, Blanks::Merged] {
+            match format::read(data, blanks, &reader, &place) {
+                Ok(format) => assert!(format.parts.len() <= data.len()),
+                Err(problem) => assert!(problem.offset <= data.len(), "{problem:?}"),
+            }
+        }
+    }
+}
+
+/// Reads any text as a sample expression, of a rule and of an ACL; a fault is told within it.
+pub fn fuzz_expression(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let stores = StoreNames::default();
+    for place in PLACES {
+        for acl in [false, true] {
+            let reader = ExpressionReader { stores: &stores, place, acl };
+            match reader.read(text, Position { file: "fuzz".into(), line: 1, column: 1 }) {
+                Ok(parsed) => assert!(text.is_char_boundary(parsed.used)),
+                Err(problem) => assert!(problem.offset <= text.len(), "{problem:?}"),
+            }
+        }
     }
 }
 
@@ -86,6 +123,59 @@ mod tests {
         }
         for seed in SEEDS {
             fuzz_config(seed.as_bytes());
+        }
+    }
+
+    /// Formats and expressions that together reach most of their readers.
+    const FORMATS: &[&str] = &[
+        "%ci:%cp [%tr] %ft %b/%s %{+Q}r %(name){+X}ms %%",
+        "%{+Q,-X}o %[req.hdr(host,-1),lower,field(1,':')] %[path,regsub(a(.),\\\\1,g)]",
+        "%[var(txn.a),iif(x,\"y,z\")]%{+E}[str('a b')] %[int(5),add(txn.b),ltime(\"%Y %H\",-3)]",
+        "%[src,ipmask(24,64)] %[date(-1,ms)] %[bin(0a0b),hex] %[rand(10),bytes(0,1)]",
+    ];
+    const EXPRESSIONS: &[&str] = &[
+        "req.hdr(host,-1),lower,field(1,':')",
+        "path_beg",
+        "var(txn.a),iif(x,\"y,z\"),regsub(a(.),b,gi)",
+        "src,ipmask(24,64),concat(:,txn.p,\"'\"),json(utf8s)",
+        "payload(0,10),be2dec(:,2,1),digest(sha256)",
+    ];
+
+    /// A seed with some bytes changed, put in, taken out or doubled.
+    fn mutated(seed: &str, random: &mut Random) -> Vec<u8> {
+        let interesting = b" \"'\\%{}[](),.:+-0129aQX\x00\xff\xc3\xa9";
+        let mut data = seed.as_bytes().to_vec();
+        for _ in 0..=random.next(8) {
+            let at = random.next(data.len());
+            match random.next(4) {
+                0 => data[at] = interesting[random.next(interesting.len())],
+                1 => data.insert(at, interesting[random.next(interesting.len())]),
+                2 if data.len() > 1 => _ = data.remove(at),
+                _ => data.extend_from_within(at..),
+            }
+            data.truncate(400);
+        }
+        data
+    }
+
+    /// `FUZZ_ROUNDS` makes them more.
+    fn rounds() -> usize {
+        std::env::var("FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2_000)
+    }
+
+    #[test]
+    fn any_bytes_are_a_format() {
+        let mut random = Random(2);
+        for round in 0..rounds() {
+            fuzz_format(&mutated(FORMATS[round % FORMATS.len()], &mut random));
+        }
+    }
+
+    #[test]
+    fn any_text_is_an_expression() {
+        let mut random = Random(3);
+        for round in 0..rounds() {
+            fuzz_expression(&mutated(EXPRESSIONS[round % EXPRESSIONS.len()], &mut random));
         }
     }
 }

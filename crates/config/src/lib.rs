@@ -50,7 +50,7 @@ pub use converter::script_arguments;
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use directive::{FEATURES, condition};
 pub use environment::Environment;
-pub use fuzz::fuzz_config;
+pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format};
 pub use model::Config;
 pub use reference::reference;
 pub use section::{Draft, master_socket, parse};
