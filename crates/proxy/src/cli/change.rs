@@ -203,9 +203,11 @@ fn enable_agent(call: &mut Call<'_>) {
 
 /// `set server … agent`, `agent-addr`, `agent-port`, `agent-send`.
 fn set_agent(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun) {
-    const OFF: &str = "agent checks are not enabled on this server.";
+    const OFF: &str = "agent checks are not enabled on this server";
     if !server.shared.status().agent.enabled {
-        return call.say(OFF);
+        // HAProxy ends some of its answers and not others.
+        let ends = matches!(call.arg(1), "agent" | "agent-send");
+        return if ends { call.say(format!("{OFF}.")) } else { call.out.push(OFF) };
     }
     match (call.arg(1), call.arg(2)) {
         ("agent", "up") => proxy.direct(call.running, server, Directive::Agent(true)),

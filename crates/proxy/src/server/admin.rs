@@ -183,6 +183,9 @@ impl ProxyRun {
             turned(running, self, server, turn, &format!(", changed from {by}"), state);
         } else if matches!(directive, Directive::State(_)) {
             self.told(running, server, before, after, true, state);
+        } else {
+            // A weight of 0 may have been the last one's.
+            state.notice(running, self, server).backend_down(state.backend_up());
         }
     }
 
