@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::differential;
 use crate::run::root;
+use crate::{clients, differential, peers};
 
 /// Cases of each property test.
 const CASES: &str = "10000";
@@ -30,6 +30,8 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
         [seed] => seed.parse().map_err(|_| format!("a seed is a number, not {seed:?}"))?,
         _ => return Err("soak takes a seed, or nothing".into()),
     };
+    peers::ensure(false)?;
+    clients::ensure(false)?;
     let mut failed = Vec::new();
     if !cargo(&["--workspace", "--no-fail-fast"], &[("PROPTEST_CASES", CASES)])? {
         failed.push("property tests".to_owned());

@@ -379,19 +379,26 @@ fn transactions_with_global_commands_are_alone_and_starve_nobody() {
 
 #[test]
 fn watched_keys_that_expire_refuse_exec() {
+    /// Watches a key that soon expires, and was still there when it was watched.
+    fn watch_alive(client: &mut Client) {
+        wait_for("a key to be watched before it expires", || {
+            client.ask(&["UNWATCH"]);
+            client.ask(&["SET", "k", "v", "PX", "20"]);
+            client.ask(&["WATCH", "k"]);
+            (client.ask(&["EXISTS", "k"]) == ":1\r\n").then_some(())
+        });
+    }
     let ours = Running::start();
     let mut client = ours.connect();
-    client.ask(&["SET", "k", "v", "PX", "20"]);
-    client.ask(&["WATCH", "k"]);
+    let mut other = ours.connect();
+    watch_alive(&mut client);
     client.ask(&["MULTI"]);
     client.ask(&["PING"]);
-    let mut other = ours.connect();
     other.ask(&["SET", "twin", "v", "PX", "25"]);
     wait_for("it to expire", || (other.ask(&["EXISTS", "twin"]) == ":0\r\n").then_some(()));
     assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
     // Found by the sweep.
-    client.ask(&["SET", "k", "v", "PX", "20"]);
-    client.ask(&["WATCH", "k"]);
+    watch_alive(&mut client);
     wait_for("the sweep", || {
         ours.store().tick();
         (other.ask(&["DBSIZE"]) == ":0\r\n").then_some(())
