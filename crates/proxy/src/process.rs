@@ -82,6 +82,12 @@ pub struct WorkerFigures {
     pub bytes_out: Count,
     /// Bytes of buffers on its free list.
     pub buffers_free: AtomicU64,
+    /// Pipes that bytes pass through, and those that are kept for the next ones.
+    pub pipes_used: AtomicU64,
+    /// See `pipes_used`.
+    pub pipes_free: AtomicU64,
+    /// Bytes that went out through pipes (`TotalSplicedBytesOut`).
+    pub spliced: Count,
     /// Streams that are alive (`CurrStreams`); only its worker writes it.
     pub streams: AtomicU64,
     /// Times that accepting paused because the process's `maxconn` was reached (`MaxconnReached`).

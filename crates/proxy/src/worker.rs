@@ -93,7 +93,7 @@ impl Worker {
             cards: Cards::default(),
             idle: running.idle[index].clone(),
             lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
-            buffers: BufferPool::of_worker(tune.bufsize, running.process.clone(), index),
+            buffers: BufferPool::of_worker(tune, running.process.clone(), index),
             running,
             station,
         })

@@ -2,7 +2,7 @@
 //! `maxclients`.
 //!
 //! A session needs two descriptors, one to the client and one to the server; a store's client needs one. What else is
-//! open (listeners, logs, checks, runtimes) is counted beside them. `ulimit-n` sets the limit; otherwise `maxconn` does,
+//! open (listeners, logs, checks, pipes, runtimes) is counted beside them. `ulimit-n` sets the limit; otherwise `maxconn` does,
 //! with the stores' clients; without either the system's hard limit is taken and shared out. What the administrator
 //! asked for and can't have is an error with the number that would do; only `maxclients` gives way, as in Redis.
 
@@ -43,7 +43,7 @@ impl Needs {
         let checks: usize = config.proxies.iter().map(|proxy| proxy.servers.len()).sum();
         let listening = config.stores.iter().zip(stores).filter(|(section, _)| !section.binds.is_empty());
         Needs {
-            fixed: BASE + (sockets + 2 * checks) as u64,
+            fixed: BASE + (sockets + 2 * checks) as u64 + 2 * u64::from(config.global.tune.pipes(workers)),
             clients: listening.clone().map(|(_, options)| u64::from(options.maxclients)).sum(),
             stores: listening.count() as u64,
         }

@@ -191,6 +191,7 @@ impl Begun {
         let report = report.quieted(service.is_quiet(&global));
         let errors = report.diagnostics(&diagnostics);
         let Some(mut config) = config else { return Err(errors) };
+        config.global.tune.splices &= !service.no_splice;
         let mut warnings = diagnostics.warnings();
         if !service.master_sockets.is_empty() && !service.mode(&global).has_master() {
             report.warning("a master's socket ('-S') is of no use without a master process ('-W')");

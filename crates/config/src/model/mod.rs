@@ -184,6 +184,12 @@ impl Global {
 /// The `tune.*` keywords that act.
 #[derive(Clone, Debug)]
 pub struct Tune {
+    /// Large bodies pass through pipes of the kernel's, unless `nosplice` says otherwise.
+    pub splices: bool,
+    /// `maxpipes`, of all workers together.
+    pub maxpipes: Option<u32>,
+    /// `tune.pipesize`, bytes; 0: what is good for most.
+    pub pipesize: usize,
     /// `tune.bufsize`, bytes; 16384.
     pub bufsize: usize,
     /// `tune.maxrewrite`, bytes; 1024.
@@ -210,9 +216,21 @@ pub struct Tune {
     pub lua_log_stderr: LuaLogStderr,
 }
 
+impl Tune {
+    /// Pipes of so many workers together.
+    pub fn pipes(&self, workers: usize) -> u32 {
+        /// Those of a worker where nothing else is said.
+        const PIPES: u32 = 64;
+        if self.splices { self.maxpipes.unwrap_or(PIPES.saturating_mul(workers as u32)) } else { 0 }
+    }
+}
+
 impl Default for Tune {
     fn default() -> Self {
         Tune {
+            splices: true,
+            maxpipes: None,
+            pipesize: 0,
             bufsize: 16384,
             maxrewrite: 1024,
             http_maxhdr: 101,

@@ -77,9 +77,9 @@ rows! {
     20 "MaxSslConns" MMP u32 => zero,
     21 "CurrSslConns" MGP u32 => zero,
     22 "CumSslConns" MCP u32 => zero,
-    23 "Maxpipes" CLP u32 => zero,
-    24 "PipesUsed" MGP u32 => zero,
-    25 "PipesFree" MGP u32 => zero,
+    23 "Maxpipes" CLP u32 => |v| v.maxpipes(),
+    24 "PipesUsed" MGP u32 => |v| v.sum(|w| w.pipes_used.load(Ordering::Relaxed)),
+    25 "PipesFree" MGP u32 => |v| v.sum(|w| w.pipes_free.load(Ordering::Relaxed)),
     26 "ConnRate" MRP u32 => |v| v.frontends(|figures, now| figures.rate(now, |c| &c.conn_rate)),
     27 "ConnRateLimit" CLP u32 => zero,
     28 "MaxConnRate" MMP u32 => |v| v.highest(Figures::conn_rate_max),
@@ -114,7 +114,7 @@ rows! {
     59 "BusyPolling" MGP u32 => zero,
     60 "FailedResolutions" MGP u32 => zero,
     61 "TotalBytesOut" MGP u64 => |v| v.sum(|w| w.bytes_out.get()),
-    62 "TotalSplicedBytesOut" MGP u64 => zero,
+    62 "TotalSplicedBytesOut" MGP u64 => |v| v.sum(|w| w.spliced.get()),
     63 "BytesOutRate" MRP u64 => |v| v.running.process.bytes_out_rate().to_string(),
     64 "DebugCommandsIssued" MGP u32 => zero,
     65 "CumRecvLogs" MCP u32 => zero,
@@ -150,6 +150,10 @@ impl View<'_> {
 
     fn maxconn(&self) -> String {
         self.running.process.sessions.max().unwrap_or(0).to_string()
+    }
+
+    fn maxpipes(&self) -> String {
+        self.running.config.global.tune.pipes(self.running.process.workers.len()).to_string()
     }
 
     fn sum(&self, figure: impl Fn(&WorkerFigures) -> u64) -> String {

@@ -2,13 +2,16 @@
 //!
 //! A connection takes a buffer when there is something to read and gives it back when it is empty, so memory follows
 //! the bytes in flight and not the number of connections. The free list is bounded; what doesn't fit goes back to the
-//! allocator.
+//! allocator. The worker's pipes are kept with them.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sluicegate_config::model::Tune;
+
+use super::pipe::{Pipe, Pipes};
 use crate::process::Process;
 
 /// Buffers that a worker keeps for the next connection.
@@ -61,6 +64,7 @@ impl DerefMut for Memory {
 pub struct BufferPool {
     size: usize,
     free: RefCell<Vec<Memory>>,
+    pipes: Pipes,
     /// Who is told how much lies on the free list, and for which worker.
     owner: Option<(Arc<Process>, usize)>,
 }
@@ -68,12 +72,42 @@ pub struct BufferPool {
 impl BufferPool {
     /// A pool of buffers of `size` bytes.
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, free: RefCell::new(Vec::new()), owner: None }
+        BufferPool { size, free: RefCell::new(Vec::new()), pipes: Pipes::new(1, 0), owner: None }
     }
 
     /// The pool of a worker of `process`, which is told what lies on the free list.
-    pub fn of_worker(size: usize, process: Arc<Process>, worker: usize) -> BufferPool {
-        BufferPool { owner: Some((process, worker)), ..BufferPool::new(size) }
+    pub fn of_worker(tune: &Tune, process: Arc<Process>, worker: usize) -> BufferPool {
+        let workers = process.workers.len().max(1);
+        let pipes = Pipes::new(tune.pipes(workers).div_ceil(workers as u32), tune.pipesize);
+        BufferPool { owner: Some((process, worker)), pipes, ..BufferPool::new(tune.bufsize) }
+    }
+
+    /// An empty pipe, if one is free.
+    pub(crate) fn take_pipe(&self) -> Option<Pipe> {
+        let pipe = self.pipes.take()?;
+        self.note_pipes();
+        Some(pipe)
+    }
+
+    /// Takes a pipe back; one that is not empty is closed.
+    pub(crate) fn give_back_pipe(&self, pipe: Pipe) {
+        self.pipes.give_back(pipe);
+        self.note_pipes();
+    }
+
+    fn note_pipes(&self) {
+        if let Some((process, worker)) = &self.owner {
+            let (used, free) = self.pipes.counts();
+            process.workers[*worker].pipes_used.store(used.into(), Ordering::Relaxed);
+            process.workers[*worker].pipes_free.store(free.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes went out through a pipe.
+    pub(crate) fn note_spliced(&self, count: usize) {
+        if let Some((process, worker)) = &self.owner {
+            process.workers[*worker].spliced.add(count as u64);
+        }
     }
 
     fn note_free(&self, count: usize) {

@@ -3,7 +3,8 @@
 //! A flow holds at most one buffer of the source's bytes and about two of rendered ones, and reads only when all of
 //! that is written, so a slow sink stops the source. A head goes out in one write with the body bytes that are there.
 //! Body bytes whose framing doesn't change are written from the buffer they were read into; chunked bodies are
-//! decoded and chunked again, so that extensions and whatever else a peer may read differently end here.
+//! decoded and chunked again, so that extensions and whatever else a peer may read differently end here. A large body
+//! whose framing doesn't change passes from socket to socket through a pipe ([`super::pipe`]), and is not seen here.
 //!
 //! The future that polls a flow owns both sockets and polls both directions each time it wakes; [`Wait`] says what
 //! the flow is waiting for, which is what its timeouts depend on.
@@ -12,8 +13,28 @@ use std::task::{Context, Poll};
 
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, write_chunk, write_last_chunk};
 
+use super::pipe::Pipe;
 use super::{Buffer, BufferPool, Socket};
 use crate::compress::Encoder;
+
+/// Bytes to come from which on a body passes through a pipe: below that, a read and a write or two do.
+const SPLICED_MIN: u64 = 64 * 1024;
+
+/// Bytes that are asked for at a time; a pipe takes what it can.
+const SPLICED_MAX: usize = 1 << 20;
+
+/// Bytes that pass in one turn, which takes a fraction of a millisecond; others have theirs then.
+const SPLICED_TURN: usize = 1 << 20;
+
+/// What came of an attempt to fill a pipe.
+enum Spliced {
+    /// Something is in it, or the source has ended.
+    Filled,
+    /// The source has nothing yet.
+    Nothing,
+    /// There is no pipe, or the source knows none.
+    Not,
+}
 
 /// What a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +100,10 @@ pub(crate) struct Flow {
     complete: bool,
     /// Everything that was written since the start is still in `out`.
     replayable: bool,
+    /// The last read filled its buffer: more comes than that.
+    streams: bool,
+    /// Body bytes on their way past us; see [`Flow::splice`].
+    pipe: Option<Pipe>,
 }
 
 impl Flow {
@@ -94,6 +119,8 @@ impl Flow {
             rechunk: sink == Framing::Chunked,
             encoder: None,
             replayable: true,
+            streams: false,
+            pipe: None,
         }
     }
 
@@ -129,7 +156,7 @@ impl Flow {
 
     /// Nothing is left to read and to write.
     pub(crate) fn is_done(&self) -> bool {
-        self.complete && self.written == self.out.len() && self.direct == 0
+        self.complete && self.written == self.out.len() && self.direct == 0 && self.pipe.is_none()
     }
 
     /// Bytes went to the sink.
@@ -155,6 +182,7 @@ impl Flow {
         pool: &BufferPool,
         moved: &mut Moved,
     ) -> Result<Wait, FlowError> {
+        let mut passed = 0;
         loop {
             self.render(input, pool.size(), moved)?;
             while self.written < self.out.len() {
@@ -179,11 +207,31 @@ impl Flow {
                     Poll::Pending => return Ok(Wait::Sink),
                 }
             }
+            if self.pipe.is_some() && self.drain(cx, sink, pool, moved)?.is_pending() {
+                return Ok(Wait::Sink);
+            }
             if self.complete {
                 pool.retire(input);
                 return Ok(Wait::Done);
             }
             if input.is_empty() {
+                if self.is_large() && source.splices() && sink.splices() {
+                    match self.splice(cx, source, pool, moved)? {
+                        Spliced::Filled => {
+                            passed += self.pipe.as_ref().map_or(0, Pipe::len);
+                            if passed >= SPLICED_TURN {
+                                cx.waker().wake_by_ref();
+                                return Ok(Wait::Source);
+                            }
+                            continue;
+                        }
+                        Spliced::Nothing => {
+                            pool.retire(input);
+                            return Ok(Wait::Source);
+                        }
+                        Spliced::Not => {}
+                    }
+                }
                 pool.equip(input);
                 match source.poll_read(cx, input.spare()) {
                     Poll::Ready(Ok(0)) => {
@@ -192,6 +240,7 @@ impl Flow {
                         continue;
                     }
                     Poll::Ready(Ok(count)) => {
+                        self.streams = count == pool.size();
                         input.filled(count);
                         moved.read += count;
                     }
@@ -211,6 +260,91 @@ impl Flow {
             }
             self.decode_direct(input, moved)?;
         }
+    }
+
+    /// Whether so much is to come that the detour through a pipe pays.
+    fn is_large(&self) -> bool {
+        match self.decoder {
+            _ if self.rechunk => false,
+            BodyDecoder::Length(left) => left >= SPLICED_MIN,
+            BodyDecoder::UntilClose => self.streams,
+            BodyDecoder::Chunked(_) => false,
+        }
+    }
+
+    /// Takes body bytes of the source into a pipe. Everything before them has been written.
+    fn splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Socket,
+        pool: &BufferPool,
+        moved: &mut Moved,
+    ) -> Result<Spliced, FlowError> {
+        match source.poll_read_ready(cx) {
+            Poll::Pending => return Ok(Spliced::Nothing),
+            Poll::Ready(Err(_)) => return Err(FlowError::Source),
+            Poll::Ready(Ok(())) => {}
+        }
+        let Some(mut pipe) = pool.take_pipe() else { return Ok(Spliced::Not) };
+        let most = if let BodyDecoder::Length(left) = self.decoder { left } else { u64::MAX };
+        let count = match source.poll_fill(cx, &mut pipe, usize::try_from(most).unwrap_or(usize::MAX).min(SPLICED_MAX))
+        {
+            Poll::Ready(Ok(count)) if count > 0 => count,
+            Poll::Ready(Ok(_)) => {
+                pool.give_back_pipe(pipe);
+                self.source_closed()?;
+                return Ok(Spliced::Filled);
+            }
+            Poll::Ready(Err(error)) => {
+                pool.give_back_pipe(pipe);
+                // Any other fault of the socket comes again with the next read.
+                let is_able = error.kind() != std::io::ErrorKind::InvalidInput;
+                return if is_able { Err(FlowError::Source) } else { Ok(Spliced::Not) };
+            }
+            Poll::Pending => {
+                pool.give_back_pipe(pipe);
+                return Ok(Spliced::Nothing);
+            }
+        };
+        self.replayable = false;
+        self.pipe = Some(pipe);
+        moved.read += count;
+        moved.body += count;
+        match &mut self.decoder {
+            BodyDecoder::Length(left) => {
+                *left -= count as u64;
+                self.complete = *left == 0;
+            }
+            // It goes back to reading, which tells whether as much comes.
+            _ => self.streams = count >= pool.size(),
+        }
+        Ok(Spliced::Filled)
+    }
+
+    /// Sends what is in the pipe.
+    fn drain(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut Socket,
+        pool: &BufferPool,
+        moved: &mut Moved,
+    ) -> Result<Poll<()>, FlowError> {
+        while let Some(pipe) = &mut self.pipe {
+            match sink.poll_drain(cx, pipe) {
+                Poll::Ready(Ok(count)) => {
+                    moved.written += count;
+                    pool.note_spliced(count);
+                    if pipe.len() == 0
+                        && let Some(pipe) = self.pipe.take()
+                    {
+                        pool.give_back_pipe(pipe);
+                    }
+                }
+                Poll::Ready(Err(_)) => return Err(FlowError::Sink),
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+        }
+        Ok(Poll::Ready(()))
     }
 
     /// Takes at most `room` body bytes for someone here; says whether the body is complete.
@@ -240,6 +374,7 @@ impl Flow {
     pub(crate) fn discard(&mut self, input: &mut Buffer, moved: &mut Moved) -> Result<bool, FlowError> {
         self.replayable = false;
         self.written = self.out.len();
+        self.pipe = None;
         input.consume(std::mem::take(&mut self.direct));
         while !self.complete && !input.is_empty() {
             let (taken, event) = self.decoder.decode(input.data()).map_err(|_| FlowError::Malformed)?;

@@ -10,6 +10,7 @@ pub(crate) mod http;
 mod inspect;
 mod inspection;
 mod invalid;
+mod pipe;
 mod relay;
 mod socket;
 mod sockets;

@@ -12,6 +12,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::pipe::Pipe;
+
 /// What a peer may have sent before its connection is closed on it, bytes; more than that is reset.
 const DISCARDED: usize = 256 * 1024;
 
@@ -90,6 +92,35 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// Whether bytes can pass between this socket and another without being copied.
+    pub(crate) fn splices(&self) -> bool {
+        matches!(self, Socket::Tcp(_))
+    }
+
+    /// Fills an empty pipe with at most `most` bytes; 0 is the end of the peer's stream.
+    pub(crate) fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe, most: usize) -> Poll<io::Result<usize>> {
+        let Socket::Tcp(stream) = self else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            match stream.try_io(Interest::READABLE, || pipe.fill(stream, most)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// Sends some of what is in a pipe.
+    pub(crate) fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        let Socket::Tcp(stream) = self else { return Poll::Ready(Err(io::ErrorKind::Unsupported.into())) };
+        loop {
+            ready!(stream.poll_write_ready(cx))?;
+            match stream.try_io(Interest::WRITABLE, || pipe.drain(stream)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
         }
     }
 

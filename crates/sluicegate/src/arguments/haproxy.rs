@@ -58,13 +58,14 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -q           prints nothing
   -V           says more, even with -q
   -v, -vv      the version; and how it is built
+  -dS          copies large bodies, as with nosplice
   -dW          refuses to start after any warning
   -dD          says what is valid and probably not meant
   -dr          starts even if the name of a server can't be resolved
   -sf PID…     a running service goes on with these files; other processes finish what they do and end
   -st PID…     these processes end once this one has its sockets
 
-Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dS -dG -dR -dI -dF -dZ -dV
+Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dR -dI -dF -dZ -dV
 -dM[BYTE]. Not supported yet: -x.
 ";
 
@@ -134,12 +135,13 @@ fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
             service.foreground = true;
         }
         Some(b'b') => service.foreground = true,
+        Some(b'S') => service.no_splice = true,
         Some(b'W') => service.zero_warning = true,
         Some(b'D') => service.diagnostics = true,
         Some(b'r') => service.ignore_unresolvable = true,
         // Pollers, system calls and shortcuts that HAProxy may do without, checks of its own memory, the verification
         // of servers' certificates: there is nothing of the kind to switch off.
-        Some(b'e' | b'p' | b'k' | b'v' | b'S' | b'G' | b'R' | b'I' | b'F' | b'Z' | b'V' | b'M') => {}
+        Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'R' | b'I' | b'F' | b'Z' | b'V' | b'M') => {}
         Some(b'K' | b'L' | b'C' | b'X' | b't' | b'c') => {
             let option = String::from_utf8_lossy(flag);
             return Err(Refused::Message(format!(
@@ -232,6 +234,7 @@ mod tests {
             ("quiet", service.quiet),
             ("verbose", service.verbose),
             ("debug", service.debug),
+            ("no-splice", service.no_splice),
             ("zero-warning", service.zero_warning),
             ("diagnostics", service.diagnostics),
             ("unresolvable", service.ignore_unresolvable),
@@ -285,7 +288,8 @@ mod tests {
         check("-st 1 -f a -sf 2 -st 3", "run a finish=[2] terminate=[1, 3]");
         // HAProxy's letters decide, whatever follows them.
         check("-foo a -check -quiet", "check a quiet");
-        check("-f a -de -dp -dk -dS -dG -dV -dZ -dM -dM0x50,tag -dI -dF", "run a");
+        check("-f a -de -dp -dk -dG -dV -dZ -dM -dM0x50,tag -dI -dF", "run a");
+        check("-f a -dS", "run a no-splice");
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct Service {
     pub verbose: bool,
     /// `-d`: debug mode.
     pub debug: bool,
+    /// `-dS`: large bodies are copied.
+    pub no_splice: bool,
     /// `-dW`: warnings refuse the configuration.
     pub zero_warning: bool,
     /// `-dD`: remarks about what is valid and probably not meant.

@@ -173,6 +173,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Integer(8, 15, |g, n| g.compression.window_bits = n.max(9) as u8),
     ),
     one(
+        "maxpipes",
+        "N",
+        "Pipes by which large bodies pass through the kernel; 64 for each worker. A body that gets none is copied.",
+        Parser::Integer(0, INT, |g, n| g.tune.maxpipes = (n > 0).then_some(n as u32)),
+    ),
+    one(
         "nbthread",
         "N",
         "Workers; one per available core by default.",
@@ -201,6 +207,16 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             r.env.set_default(line.text(1), line.text(2));
         }
     }),
+    line(
+        "nosplice",
+        0,
+        0,
+        "",
+        "Large bodies are copied, and don't pass through pipes of the kernel's; as with '-dS'.",
+        |r, _| {
+            r.reader.global.tune.splices = false;
+        },
+    ),
     flag("quiet", "Nothing is printed at start, as with '-q'.", |g| &mut g.quiet),
     line("resetenv", 0, MANY, "[NAME]…", "Removes all environment variables but these.", |r, line| {
         let keep: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
@@ -260,6 +276,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "N",
         "Header fields of a message, and one for their end; 101.",
         Parser::Integer(1, 32767, |g, n| g.tune.http_maxhdr = n as usize),
+    ),
+    one(
+        "tune.pipesize",
+        "SIZE",
+        "Bytes that a pipe is asked to hold; 256k.",
+        Parser::Size(0, 1 << 31, |g, size| g.tune.pipesize = size),
     ),
     one(
         "tune.lua.bool-sample-conversion",

@@ -1,7 +1,8 @@
 //! `global`: environment, workers, the stats socket, buffers, the end.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -232,6 +233,62 @@ fn words_without_effect() {
     assert_eq!(Client::connect(&gate.address()).get("/").text(), "ok");
     assert!(server.program.is_running());
     assert_eq!(server.program.output(), "");
+}
+
+/// Sizes of the pipes that a process has, in bytes.
+fn pipes(pid: u32) -> Vec<i32> {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(Result::ok);
+    let pipes = descriptors
+        .filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:")));
+    // Standard output and the like are pipes to the test.
+    let own = pipes.filter(|fd| fd.file_name().to_string_lossy().parse::<u32>().is_ok_and(|fd| fd > 2));
+    let size = |fd: std::fs::DirEntry| {
+        let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(fd.path()).ok()?;
+        // SAFETY: the descriptor is open, and the call changes nothing.
+        Some(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETPIPE_SZ) })
+    };
+    own.filter_map(size).collect()
+}
+
+/// A large body passes through pipes, as many and as large as the file says, and comes whole either way.
+#[test]
+fn large_bodies_pass_through_pipes() {
+    const LEN: usize = 16 << 20;
+    for (lines, splices, most, size) in [
+        ("", true, "64", 256 << 10),
+        ("    maxpipes 7\n    tune.pipesize 128k\n", true, "7", 128 << 10),
+        ("    nosplice\n", false, "0", 0),
+        ("    maxpipes 0\n", true, "64", 256 << 10),
+    ] {
+        let (gate, origin) = (Listening::new(), Listening::new());
+        let text = format!(
+            "global\n    nbthread 1\n    stats socket @DIR@/stats\n{lines}{DEFAULTS}origin o\n    bind \"{}\"\n\
+             listen gate\n    bind \"{}\"\n    server o {}\n",
+            origin.word(),
+            gate.word(),
+            origin.address()
+        );
+        let server = start(&text, &[&gate, &origin]);
+        assert_eq!(info(&server, "Maxpipes"), most, "{lines}");
+        let mut client = Client::connect(&gate.address());
+        client.send(format!("GET /bytes/{LEN} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        // It reads nothing yet, so a body that is under way stays in a pipe.
+        if splices {
+            wait_for("a pipe to be in use", || (info(&server, "PipesUsed") == "1").then_some(()));
+            let sizes = pipes(server.program.pid());
+            assert!(sizes.contains(&size), "{lines}{sizes:?}");
+        }
+        let response = client.read_response();
+        assert_eq!(response.body.len(), LEN, "{lines}");
+        let mut direct = Client::connect(&origin.address());
+        assert!(response.body == direct.get(&format!("/bytes/{LEN}")).body, "{lines}");
+        let spliced: usize = info(&server, "TotalSplicedBytesOut").parse().unwrap();
+        assert_eq!(spliced > LEN / 2, splices, "{lines}{spliced}");
+        // The connection serves on, and small bodies take no pipe.
+        assert_eq!(client.get("/fast").status, 200);
+        assert_eq!(info(&server, "PipesUsed"), "0");
+        assert_eq!(info(&server, "TotalSplicedBytesOut"), spliced.to_string());
+    }
 }
 
 #[test]
