@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::catalogue::{Item, ItemKind, items};
+use crate::catalogue::{Item, ItemKind, items, known};
 use crate::{BASELINE, FEATURES, condition, format, pattern};
 
 /// `docs/reference/configuration.md`, whole.
@@ -14,7 +14,7 @@ pub fn reference() -> String {
         "# Configuration reference\n\n\
          The language is HAProxy's; the baseline of semantics and defaults is {major}.{minor}. This page lists what \
          is there: every keyword, action, sample fetch and converter. What HAProxy has and this page lacks is \
-         refused by `sluicegate check` with `not supported yet`; HAProxy's configuration manual describes each \
+         refused by `sluicegate check` with `not supported yet`, and stands at its end; HAProxy's configuration manual describes each \
          listed keyword in full.\n\n\
          This page is made from the catalogue (`crates/config`); a test keeps the two in step.\n\n\
          ## Words\n\n\
@@ -111,7 +111,34 @@ pub fn reference() -> String {
          `%{{+Q}}`, `%{{+X}}`, `%{{+E}}` quote, print in hexadecimal and escape the item they precede. Aliases: {}.\n",
         aliases.join(", ")
     );
+    missing(&mut out);
     out
+}
+
+/// What HAProxy has and this program has not.
+fn missing(out: &mut String) {
+    let _ = write!(
+        out,
+        "\n## Not there yet\n\n\
+         What HAProxy 3.2's manual and `haproxy -dKall` of 2.6 know and a check refuses, with `not supported yet`. A \
+         name that ends in `*` takes something behind it.\n\n| | |\n|---|---|\n"
+    );
+    let kinds = [
+        ("sections", known::SECTIONS),
+        ("`global`", known::GLOBAL),
+        ("proxies", known::PROXY),
+        ("options of `bind`", known::BIND_OPTIONS),
+        ("options of `stats socket`", known::STATS_SOCKET_OPTIONS),
+        ("options of `server`", known::SERVER_OPTIONS),
+        ("algorithms of `balance`", known::BALANCE),
+        ("fetches", known::FETCHES),
+        ("converters", known::CONVERTERS),
+    ];
+    let actions = known::ACTIONS.iter().map(|(set, names)| (format!("actions of `{set}`"), *names));
+    for (kind, names) in kinds.map(|(kind, names)| (kind.to_owned(), names)).into_iter().chain(actions) {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(out, "| {kind} | {} |", names.join(", "));
+    }
 }
 
 fn table(out: &mut String, items: &[&Item], places: bool) {

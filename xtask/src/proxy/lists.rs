@@ -15,7 +15,8 @@ fn head() -> &'static str {
     "global\n    nbthread 1\ndefaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 3s\n"
 }
 
-/// CPU µs per request of two files of each program in turn: `[program][file][run]`.
+/// CPU µs per request of two files of each program in turn: `[program][file][run]`. `fill` is put on the second file
+/// before.
 fn alternate(
     bench: &Bench<'_>,
     files: &[String; 2],
@@ -28,21 +29,18 @@ fn alternate(
         running.push([peer.start(bench, &files[0])?, peer.start(bench, &files[1])?]);
     }
     let connections = CONNECTIONS.to_string();
-    for pair in &running {
-        for program in pair {
-            if let Some(fill) = fill {
-                bench.load(program, "/fast", &[&["-c", &connections], fill].concat())?;
-            }
+    if let Some(fill) = fill {
+        for [_, second] in &running {
+            bench.load(second, "/fast", &[&["-c", &connections], fill].concat())?;
         }
     }
     let arguments = [&["-c", &connections, "-d", "3", "-w", "500ms"], load].concat();
     for round in 0..bench.options.runs {
         for ((peer, pair), of_peer) in BOTH.iter().zip(&running).zip(&mut results) {
-            for (program, of_file) in pair.iter().zip(of_peer) {
-                of_file.push(bench.load(program, "/fast", &arguments)?.cpu_us);
-            }
-            let last = |file: usize| pair[file].id();
-            println!("run {} {} (processes {} and {})", round + 1, peer.name(), last(0), last(1));
+            let cpu_us =
+                [bench.load(&pair[0], "/fast", &arguments)?.cpu_us, bench.load(&pair[1], "/fast", &arguments)?.cpu_us];
+            println!("run {} {:<12} {cpu_us:.2?} µs", round + 1, peer.name());
+            of_peer.iter_mut().zip(cpu_us).for_each(|(of_file, cpu_us)| of_file.push(cpu_us));
         }
     }
     Ok(results)
@@ -136,5 +134,5 @@ fn long_file(bench: &Bench<'_>) -> String {
         lines += 21;
         number += 1;
     }
-    format!("{}frontend www\n    bind 127.0.0.1:0\n{rules}{backends}", head())
+    format!("{}frontend www\n    bind 127.0.0.1:8080\n{rules}{backends}", head())
 }

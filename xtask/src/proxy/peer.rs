@@ -140,7 +140,7 @@ pub(super) fn check_s(peer: Peer, bench: &Bench<'_>, file: &Path) -> Result<f64,
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]);
     match peer {
-        Peer::Haproxy => command.args(["/usr/sbin/haproxy", "-q", "-c", "-f"]),
+        Peer::Haproxy => command.args(["/usr/sbin/haproxy", "-c", "-f"]),
         Peer::Ours => command.arg(&bench.options.program).arg("check"),
     };
     let started = std::time::Instant::now();

@@ -124,7 +124,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
     ("http-response", &[
         "cache-store", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit", "wait-for-body",
     ]),
-    ("http-after-response", &["do-log", "set-headers-bin", "add-headers-bin", "del-headers-bin"]),
+    ("http-after-response", &["do-log", "ot-group", "set-headers-bin", "add-headers-bin", "del-headers-bin"]),
 ];
 
 /// Sample fetches.

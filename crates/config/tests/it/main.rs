@@ -3,6 +3,7 @@
 mod catalogue;
 mod golden;
 mod haproxy;
+mod keywords;
 mod missions;
 mod places;
 mod support;
