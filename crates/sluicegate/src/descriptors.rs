@@ -20,6 +20,9 @@ const BASE: u64 = 200;
 /// `maxconn` where the system sets no sensible limit.
 const MAXCONN_DEFAULT_MAX: u64 = 500_000;
 
+/// The part of all descriptors, one in so many, that pipes may take from sessions.
+const PIPES_SHARE: u64 = 16;
+
 /// What a store keeps at least of its `maxclients`.
 const CLIENTS_MIN: u64 = 16;
 
@@ -27,6 +30,8 @@ const CLIENTS_MIN: u64 = 16;
 struct Needs {
     /// Whatever the load.
     fixed: u64,
+    /// For pipes, which large bodies can do without.
+    pipes: u64,
     /// Clients of all stores that listen.
     clients: u64,
     /// Stores that listen.
@@ -43,7 +48,8 @@ impl Needs {
         let checks: usize = config.proxies.iter().map(|proxy| proxy.servers.len()).sum();
         let listening = config.stores.iter().zip(stores).filter(|(section, _)| !section.binds.is_empty());
         Needs {
-            fixed: BASE + (sockets + 2 * checks) as u64 + 2 * u64::from(config.global.tune.pipes(workers)),
+            fixed: BASE + (sockets + 2 * checks) as u64,
+            pipes: 2 * u64::from(config.global.tune.pipes(workers)),
             clients: listening.clone().map(|(_, options)| u64::from(options.maxclients)).sum(),
             stores: listening.count() as u64,
         }
@@ -60,7 +66,7 @@ pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, repo
     let least = needs.fixed + 2 * maxconn.unwrap_or(1) + CLIENTS_MIN * needs.stores;
     let wanted = match (config.global.ulimit_n, maxconn) {
         (Some(exactly), _) => exactly,
-        (None, Some(maxconn)) => soft.max(needs.fixed + needs.clients + 2 * maxconn),
+        (None, Some(maxconn)) => soft.max(needs.fixed + needs.pipes + needs.clients + 2 * maxconn),
         (None, None) => soft.min(usable).max(usable.min(needs.fixed + needs.clients + 2 * MAXCONN_DEFAULT_MAX)),
     };
     let keyword = if config.global.ulimit_n.is_some() { "ulimit-n" } else { "maxconn" };
@@ -93,7 +99,7 @@ pub fn raise(config: &Config, stores: &mut [ServerOptions], workers: usize, repo
             maxconn.unwrap_or(1),
         ))?;
     }
-    let room = limit.saturating_sub(needs.fixed);
+    let room = limit.saturating_sub(needs.fixed + needs.pipes.min(limit / PIPES_SHARE));
     let for_clients = match maxconn {
         Some(maxconn) => room.saturating_sub(2 * maxconn),
         None => room / 2,

@@ -7,6 +7,7 @@ mod cpu;
 mod idle;
 mod lists;
 mod peer;
+mod reloads;
 mod tail;
 
 use crate::report::{Measure, Report};
@@ -21,6 +22,7 @@ const PARTS: &[Measure] = &[
     ("tables", lists::tables),
     ("servers", lists::servers),
     ("check", lists::check),
+    ("reloads", reloads::reloads),
 ];
 
 /// `bench proxy [PART…] [--runs N] [--profile NAME] [--write]`.
