@@ -40,7 +40,7 @@ fn has_row(kind: ItemKind, place: Option<&str>, name: &str) -> bool {
                 })
         };
         item.kind == kind
-            && names.clone().any(|own| fits(&own))
+            && names.clone().any(|own| fits(own))
             && place.is_none_or(|place| item.places.contains(&place))
     })
 }
