@@ -39,9 +39,7 @@ fn has_row(kind: ItemKind, place: Option<&str>, name: &str) -> bool {
                     name.trim_end_matches('*').strip_prefix(stem).is_some_and(|n| n.chars().all(|c| c.is_ascii_digit()))
                 })
         };
-        item.kind == kind
-            && names.clone().any(|own| fits(own))
-            && place.is_none_or(|place| item.places.contains(&place))
+        item.kind == kind && names.clone().any(fits) && place.is_none_or(|place| item.places.contains(&place))
     })
 }
 
