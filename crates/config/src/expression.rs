@@ -41,6 +41,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) sides: Cell<Sides>,
     /// Stick tables by name, with what their keys are.
     pub(crate) tables: HashMap<Arc<str>, TableKey>,
+    /// User lists.
+    pub(crate) user_lists: HashSet<Arc<str>>,
     /// The environment, for `env`.
     pub(crate) environment: HashMap<String, String>,
 }
@@ -98,6 +100,15 @@ impl StoreNames<'_> {
 }
 
 impl StoreNames<'_> {
+    /// Whether there is a user list of this name.
+    fn find_users(&self, name: &str) -> Result<(), (String, Option<String>)> {
+        if self.user_lists.contains(name) || self.any_store {
+            return Ok(());
+        }
+        let near = suggest::nearest(name, self.user_lists.iter().map(|known| &**known));
+        Err((format!("unable to find userlist '{name}'"), near.map(|near| format!("did you mean '{near}'?"))))
+    }
+
     /// Checks that a stick table exists; an empty name is that of the section.
     pub(crate) fn find_table(&self, name: &str) -> Result<(Arc<str>, TableKey), (String, Option<String>)> {
         if self.any_store {
@@ -520,6 +531,10 @@ impl ExpressionReader<'_> {
             },
             ArgKind::Frontend | ArgKind::Backend | ArgKind::Server => {
                 self.stores.find_proxy(kind, value)?;
+                Arg::Str(value.into())
+            }
+            ArgKind::Userlist => {
+                self.stores.find_users(value)?;
                 Arg::Str(value.into())
             }
             ArgKind::Table => Arg::Table(self.stores.find_table(value)?.0),

@@ -86,6 +86,8 @@ mod tests {
         include_str!("../tests/it/golden/rules-errors.cfg"),
         include_str!("../tests/it/golden/conditions.cfg"),
         include_str!("../tests/it/golden/words.cfg"),
+        include_str!("../tests/it/golden/edits.cfg"),
+        include_str!("../tests/it/golden/users.cfg"),
     ];
 
     /// A small generator (SplitMix64): the same inputs on every run.

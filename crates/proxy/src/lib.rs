@@ -3,6 +3,7 @@
 //! The proxy knows its configuration ([`sluicegate_config`]), the codecs and the engine interface
 //! ([`sluicegate_wire`]) and a Lua state ([`sluicegate_script`]); it does not know the store.
 
+pub mod auth;
 pub mod balance;
 pub mod cli;
 mod compress;

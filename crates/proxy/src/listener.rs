@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use sluicegate_config::model::{Bind, BindAddress, Position};
+use sluicegate_config::model::{Bind, BindAddress, BindTcp, Position};
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -166,6 +166,37 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
     let _ = socket.set_tcp_nodelay(true);
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// Sets what a `bind` line says of its TCP sockets, where it says something: once they are there, whoever made them.
+fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<()> {
+    let BindTcp { interface, mss, user_timeout, defer_accept, fast_open } = &bind.tcp;
+    let raw = SockRef::from(socket);
+    if let Some(interface) = interface {
+        raw.bind_device(Some(interface.as_bytes()))?;
+    }
+    if let Some(mss) = mss {
+        raw.set_tcp_mss(*mss)?;
+    }
+    if user_timeout.is_some() {
+        raw.set_tcp_user_timeout(*user_timeout)?;
+    }
+    if *defer_accept {
+        set_tcp(socket, libc::TCP_DEFER_ACCEPT, 1)?;
+    }
+    if *fast_open {
+        set_tcp(socket, libc::TCP_FASTOPEN, backlog.min(i32::MAX as u32) as i32)?;
+    }
+    Ok(())
+}
+
+fn set_tcp(socket: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let (fd, from) = (socket.as_raw_fd(), std::ptr::from_ref(&value).cast());
+    // SAFETY: the descriptor is the socket's; the kernel reads the integer's size.
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, name, from, size_of_val(&value) as libc::socklen_t) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn listen_inet(host: IpAddr, port: u16, v6only: Option<bool>) -> io::Result<RawSocket> {
@@ -419,6 +450,7 @@ pub fn bind_after(
     for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
         let mut id = 0;
         for (index, bind) in proxy.config.binds.iter().enumerate() {
+            id = bind.id.map_or(id, |id| id - 1);
             for address in &bind.addresses {
                 id += 1;
                 let key = key_of(bind, address, &mut seen);
@@ -464,6 +496,9 @@ fn listen_for(
         for _ in 1..workers {
             sockets.push(maker.listen(wanted)?);
         }
+    }
+    for socket in &sockets {
+        set_up(socket, bind, wanted.backlog)?;
     }
     Ok(sockets)
 }

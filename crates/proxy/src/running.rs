@@ -112,7 +112,8 @@ pub fn build_after(
         known.filter(|known| known.holds(table)).cloned().unwrap_or_else(|| Arc::new(Table::new(table)))
     };
     let tables = tables.map(table).collect();
-    let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides, tables });
+    let user_lists = crate::auth::lists(&config)?;
+    let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides, tables, user_lists });
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     for (index, proxy) in config.proxies.iter().enumerate() {
@@ -269,6 +270,8 @@ pub struct Directory {
     pub proxies: Vec<Arc<Sides>>,
     /// Stick tables, in the order of the file.
     pub tables: Vec<Arc<Table>>,
+    /// User lists by name.
+    pub user_lists: HashMap<Arc<str>, Arc<crate::auth::UserList>>,
 }
 
 /// The two sides of a proxy and its servers: all of it that is counted and changes.

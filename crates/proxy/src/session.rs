@@ -206,6 +206,8 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         let index = session.worker().index;
         let counters = session.frontend().frontend.figures.at(index);
         counters.conn_tot.add(1);
+        let options = &session.frontend().config.options;
+        session.socket.settle(&options.client_probes, options.nolinger);
         counters.conn_rate.add(now, 1);
         let rules = &session.frontend().rules;
         let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
@@ -334,7 +336,8 @@ impl NextRequest {
             if self.stream.is_none() && session.input.is_empty() {
                 session.follow();
             }
-            if session.is_stopping() && session.requests > 0 && session.input.is_empty() {
+            let waits_on = session.frontend().config.options.idle_close_on_response;
+            if session.is_stopping() && !waits_on && session.requests > 0 && session.input.is_empty() {
                 return Poll::Ready(Arrival::Stopping);
             }
             session.place.waits(cx.waker());

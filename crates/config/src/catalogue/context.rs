@@ -39,6 +39,8 @@ impl Contexts {
     pub const TCP_SESSION: Contexts = Contexts(1 << 15);
     /// Actions of `http-after-response`.
     pub const HTTP_AFTER_RESPONSE: Contexts = Contexts(1 << 16);
+    /// `userlist`.
+    pub const USERLIST: Contexts = Contexts(1 << 17);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -66,7 +68,7 @@ impl Contexts {
 
     /// The names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 18] = [
+        const NAMES: [(Contexts, &str); 19] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -76,6 +78,7 @@ impl Contexts {
             (Contexts::REDIS, "redis"),
             (Contexts::ORIGIN, "origin"),
             (Contexts::HTTP_ERRORS, "http-errors"),
+            (Contexts::USERLIST, "userlist"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

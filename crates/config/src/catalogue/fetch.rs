@@ -203,6 +203,8 @@ pub enum Fetch {
     CaptureReqUri,
     CaptureReqVer,
     CaptureResVer,
+    HttpAuth,
+    HttpAuthGroup,
     HttpAuthType,
     HttpAuthUser,
     HttpAuthPass,

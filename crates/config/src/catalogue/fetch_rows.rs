@@ -223,6 +223,8 @@ pub(super) static ROWS: &[FetchRow] = &[
     row(&["capture.req.uri"], Fetch::CaptureReqUri, &[], 0, O::Str, KEPT, "The path and query string of the request as it came."),
     row(&["capture.req.ver"], Fetch::CaptureReqVer, &[], 0, O::Str, KEPT, "The version of the request, HTTP/1.0 or HTTP/1.1."),
     row(&["capture.res.ver"], Fetch::CaptureResVer, &[], 0, O::Str, KEPT, "The version of the response, HTTP/1.0 or HTTP/1.1."),
+    row(&["http_auth"], Fetch::HttpAuth, &[A::Userlist], 1, O::Bool, REQUEST, "Whether the user of the Authorization field is of this list and the password is right; none without a user and a password."),
+    row(&["http_auth_group"], Fetch::HttpAuthGroup, &[A::Userlist], 1, O::Str, REQUEST, "The user's name if the password is right; patterns of an ACL are groups of which the user is to be in one."),
     row(&["http_auth_type"], Fetch::HttpAuthType, &[], 0, O::Str, REQUEST, "The scheme of the Authorization field: Basic or Bearer."),
     row(&["http_auth_user"], Fetch::HttpAuthUser, &[], 0, O::Str, REQUEST, "The user of the Authorization field (Basic)."),
     row(&["http_auth_pass"], Fetch::HttpAuthPass, &[], 0, O::Str, REQUEST, "The password of the Authorization field (Basic)."),

@@ -6,7 +6,7 @@
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
     "acme", "cache", "crt-list", "crt-store", "fcgi-app", "log-forward", "log-profile",
-    "log-steps", "mailers", "peers", "program", "resolvers", "ring", "traces", "userlist",
+    "log-steps", "mailers", "peers", "program", "resolvers", "ring", "traces",
 ];
 
 /// Keywords of `global`.
@@ -35,28 +35,25 @@ pub const GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "appsession", "bind-process", "block", "clitcpka-cnt", "clitcpka-idle", "clitcpka-intvl",
+    "appsession", "bind-process", "block",
     "clitimeout", "contimeout", "crt", "description", "dispatch", "email-alert",
     "external-check", "force-be-switch", "grace", "guid",
-    "http-error",
-    "http-send-name-header", "load-server-state-from-file", "log-steps",
-    "max-keep-alive-queue", "max-session-srv-conns", "monitor", "monitor-net", "monitor-uri",
+    "load-server-state-from-file", "log-steps",
+    "max-keep-alive-queue", "max-session-srv-conns", "monitor-net",
     "option accept-invalid-http-request", "option accept-invalid-http-response",
     "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response",
-    "option assume-rfc6587-ntf", "option checkcache", "option clitcpka",
-    "option contstats", "option disable-h2-upgrade", "option external-check", "option forwarded",
-    "option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-drop-request-trailers", "option http-drop-response-trailers", "option http-no-delay",
-    "option http-pretend-keepalive", "option http-restrict-req-hdr-names", "option http-use-proxy-header",
-    "option http_proxy", "option httpclog", "option idle-close-on-response",
+    "option assume-rfc6587-ntf", "option checkcache",
+    "option disable-h2-upgrade", "option external-check",
+    "option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-drop-request-trailers", "option http-drop-response-trailers",
+    "option http_proxy", "option httpclog",
     "option independent-streams",
-    "option nolinger", "option originalto", "option prefer-last-server",
-    "option socket-stats", "option splice-auto",
-    "option splice-request", "option splice-response", "option spop-check", "option srvtcpka",
-    "option tcp-smart-accept", "option tcp-smart-connect",
-    "option tcpka", "option transparent", "option use-small-buffers", "persist", "reqadd",
+    "option prefer-last-server",
+    "option socket-stats",
+    "option spop-check",
+    "option transparent", "option use-small-buffers", "persist", "reqadd",
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
-    "rspdeny", "rspirep", "rsprep", "server-state-file-name", "server-template", "source", "srvtcpka-cnt",
-    "srvtcpka-idle", "srvtcpka-intvl", "srvtimeout",
+    "rspdeny", "rspirep", "rsprep", "server-state-file-name", "server-template", "source",
+    "srvtimeout",
     "timeout mail", "transparent",
     "use-fcgi-app",
 ];
@@ -66,13 +63,13 @@ pub const PROXY: &[&str] = &[
 pub const BIND_OPTIONS: &[&str] = &[
     "accept-netscaler-cip", "allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file",
     "ca-sign-pass", "ca-verify-file", "cc", "ciphers", "ciphersuites", "client-sigalgs", "crl-file", "crt",
-    "crt-ignore-err", "crt-list", "curves", "default-crt", "defer-accept", "ecdhe", "ech", "expose-fd",
+    "crt-ignore-err", "crt-list", "curves", "default-crt", "ecdhe", "ech", "expose-fd",
     "force-sslv3", "force-strict-sni", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
-    "generate-certificates", "guid-prefix", "id", "idle-ping", "interface", "ktls", "label", "level", "mss",
-    "namespace", "nbconn", "nice", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets",
+    "generate-certificates", "guid-prefix", "idle-ping", "ktls", "label", "level",
+    "namespace", "nbconn", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets",
     "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers", "process",
     "proto", "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output", "shards", "sigalgs", "ssl",
-    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss", "tcp-ut", "tfo", "thread",
+    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss", "thread",
     "tls-ticket-keys", "tls-tickets", "transparent", "verify",
 ];
 
@@ -118,7 +115,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
     ]),
     ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit"]),
     ("http-request", &[
-        "add-headers-bin", "auth", "cache-use", "del-headers-bin", "do-log", "do-resolve*", "ot-group",
+        "add-headers-bin", "cache-use", "del-headers-bin", "do-log", "do-resolve*", "ot-group",
         "send-spoe-group", "set-bandwidth-limit", "set-headers-bin",
     ]),
     ("http-response", &[
@@ -132,7 +129,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
 pub const FETCHES: &[&str] = &[
     "acl", "bc_glitches", "bc_nb_streams", "bc_settings_streams_limit", "cookie", "cpu_calls", "cpu_ns_avg",
     "cpu_ns_tot", "distcc_body", "distcc_param", "fc_glitches", "fc_nb_streams",
-    "fc_settings_streams_limit", "fcgi.docroot", "fcgi.index", "fs.aborted", "fs.id", "http_auth", "http_auth_group",
+    "fc_settings_streams_limit", "fcgi.docroot", "fcgi.index", "fs.aborted", "fs.id",
     "internal.htx.data", "internal.htx.free", "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks",
     "internal.htx.size", "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname",
     "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type",

@@ -51,6 +51,8 @@ pub enum ArgKind {
     Server,
     /// A stick table's name; the section's own if empty.
     Table,
+    /// A user list's name.
+    Userlist,
     /// An integer, or a variable that holds one.
     Operand,
     /// An IPv4 network mask or the number of its bits; typed as the mask's integer.
@@ -78,6 +80,7 @@ impl ArgKind {
             ArgKind::Backend => "backend",
             ArgKind::Server => "server",
             ArgKind::Table => "table",
+            ArgKind::Userlist => "userlist",
             ArgKind::Operand => "integer or variable",
             ArgKind::Mask4 => "IPv4 mask",
             ArgKind::Mask6 => "IPv6 mask",

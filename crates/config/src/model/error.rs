@@ -13,6 +13,8 @@ pub enum ErrorPage {
     Silent,
     /// This response.
     Message(ErrorMessage),
+    /// What the proxy's `http-error` line of this status says.
+    Reply,
 }
 
 /// A whole HTTP response, as a file gives it.

@@ -23,6 +23,7 @@ mod proxy;
 mod rule;
 mod stats;
 mod stick;
+mod users;
 
 pub use balance::*;
 pub use check::*;
@@ -36,6 +37,7 @@ pub use proxy::*;
 pub use rule::*;
 pub use stats::*;
 pub use stick::*;
+pub use users::*;
 
 /// Where a word stands: the file as the user named it, line and column from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct Config {
     pub engines: Vec<RedisSection>,
     /// Demo servers.
     pub origins: Vec<OriginSection>,
+    /// `userlist` sections.
+    pub user_lists: Vec<UserList>,
     /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
     pub patterns: Arc<PatternFiles>,
 }

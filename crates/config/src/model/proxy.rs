@@ -1,14 +1,15 @@
 //! Proxies: what they listen on, where they send, how long they wait.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acl, Affinity, Balance, ErrorPages, HashType, LogTarget, Logging, PersistRule, PersistenceCookie, Position,
-    ProxyHealth, ProxyId, Rule, ServerHashKey, ServerHealth, StatsPage, StatsSocket, StickRule, StickTable, UseBackend,
-    UseServer,
+    Acl, Affinity, Balance, Condition, ErrorPages, Expr, HashType, LogTarget, Logging, PersistRule, PersistenceCookie,
+    Position, ProxyHealth, ProxyId, Return, Rule, ServerHashKey, ServerHealth, StatsPage, StatsSocket, StickRule,
+    StickTable, UseBackend, UseServer,
 };
 
 /// What a proxy section is.
@@ -63,7 +64,7 @@ pub struct Proxy {
     pub backlog: Option<u32>,
     /// `rate-limit sessions`, a second.
     pub session_rate: Option<u32>,
-    /// `acl` lines; [`Condition`](super::Condition)s refer to them by index.
+    /// `acl` lines; [`Condition`]s refer to them by index.
     pub acls: Vec<Acl>,
     /// `tcp-request connection` (frontend side).
     pub tcp_request_connection: Vec<Rule>,
@@ -125,6 +126,14 @@ pub struct Proxy {
     pub stick_rules: Vec<StickRule>,
     /// `stick-table`.
     pub stick_table: Option<StickTable>,
+    /// `http-error`: what is answered for the statuses whose page is [`ErrorPage::Reply`](super::ErrorPage::Reply).
+    pub http_errors: BTreeMap<u16, Return>,
+    /// `monitor-uri`.
+    pub monitor_uri: Option<Vec<u8>>,
+    /// `monitor fail`.
+    pub monitor_fail: Vec<Condition>,
+    /// `http-send-name-header`.
+    pub send_name_header: Option<String>,
     /// `errorfile`, `errorloc`, `errorfiles`: what stands for built-in pages.
     pub errors: ErrorPages,
     /// What checks of its servers do.
@@ -195,6 +204,10 @@ impl Proxy {
             use_server: Vec::new(),
             stick_rules: Vec::new(),
             stick_table: None,
+            http_errors: BTreeMap::new(),
+            monitor_uri: None,
+            monitor_fail: Vec::new(),
+            send_name_header: None,
             errors: ErrorPages::new(),
             health: ProxyHealth::default(),
         }
@@ -254,6 +267,10 @@ pub struct Timeouts {
 pub struct ProxyOptions {
     /// `option forwardfor`.
     pub forwardfor: Option<ForwardFor>,
+    /// `option originalto`.
+    pub originalto: Option<ForwardFor>,
+    /// `option forwarded`.
+    pub forwarded: Option<Forwarded>,
     /// How connections end after a response.
     pub connection: ConnectionMode,
     /// `option dontlognull`.
@@ -266,8 +283,73 @@ pub struct ProxyOptions {
     pub buffer_request: bool,
     /// `option http-ignore-probes`.
     pub http_ignore_probes: bool,
+    /// `option http-pretend-keepalive`.
+    pub pretend_keepalive: bool,
+    /// `option idle-close-on-response`.
+    pub idle_close_on_response: bool,
+    /// `option http-restrict-req-hdr-names`.
+    pub header_names: HeaderNames,
+    /// `option nolinger`.
+    pub nolinger: bool,
+    /// `option clitcpka` and `clitcpka-*`.
+    pub client_probes: Probes,
+    /// `option srvtcpka` and `srvtcpka-*`.
+    pub server_probes: Probes,
+    /// `option http-use-proxy-header`.
+    pub use_proxy_header: bool,
     /// `option allbackups`.
     pub all_backups: bool,
+}
+
+/// `option http-restrict-req-hdr-names`: what becomes of a field whose name is not of letters, digits and `-`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeaderNames {
+    /// It passes.
+    #[default]
+    Preserve,
+    /// It is removed.
+    Delete,
+    /// The request is denied.
+    Reject,
+}
+
+/// Probes of idle connections by the kernel (`option tcpka` and its kin).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probes {
+    /// They are sent.
+    pub on: bool,
+    /// After so many without an answer the connection is broken.
+    pub count: Option<u32>,
+    /// How long a connection is idle before the first.
+    pub idle: Option<Duration>,
+    /// Time between two.
+    pub interval: Option<Duration>,
+}
+
+/// `option forwarded`: the parts of the field, in the order in which they are sent.
+#[derive(Clone, Debug, Default)]
+pub struct Forwarded {
+    /// `proto`.
+    pub proto: bool,
+    /// `host`, `host-expr`.
+    pub host: Option<ForwardedPart>,
+    /// `by`, `by-expr`.
+    pub by: Option<ForwardedPart>,
+    /// `by_port`, `by_port-expr`.
+    pub by_port: Option<ForwardedPart>,
+    /// `for`, `for-expr`.
+    pub source: Option<ForwardedPart>,
+    /// `for_port`, `for_port-expr`.
+    pub source_port: Option<ForwardedPart>,
+}
+
+/// Where a part of the field comes from.
+#[derive(Clone, Debug)]
+pub enum ForwardedPart {
+    /// The connection, or the request's Host.
+    Own,
+    /// A sample.
+    Expr(Expr),
 }
 
 /// `option http-keep-alive|http-server-close|httpclose`.
@@ -326,10 +408,35 @@ pub struct Bind {
     pub user: Option<String>,
     /// `group`/`gid` of a unix socket.
     pub group: Option<String>,
+    /// What its TCP sockets are set to.
+    pub tcp: BindTcp,
+    /// `id`: the number of its first socket.
+    pub id: Option<u32>,
     /// `accept-proxy`: connections begin with a PROXY protocol header.
     pub accept_proxy: bool,
     /// Where it stands.
     pub at: Position,
+}
+
+/// Options of the TCP sockets of a `bind` line; accepted connections inherit them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindTcp {
+    /// `interface`.
+    pub interface: Option<String>,
+    /// `mss`.
+    pub mss: Option<u32>,
+    /// `tcp-ut`.
+    pub user_timeout: Option<Duration>,
+    /// `defer-accept`.
+    pub defer_accept: bool,
+    /// `tfo`.
+    pub fast_open: bool,
+}
+
+impl BindTcp {
+    /// As the system has them.
+    pub const NONE: BindTcp =
+        BindTcp { interface: None, mss: None, user_timeout: None, defer_accept: false, fast_open: false };
 }
 
 impl Bind {
@@ -344,6 +451,8 @@ impl Bind {
             mode: socket.mode,
             user: socket.user.clone(),
             group: socket.group.clone(),
+            tcp: BindTcp::NONE,
+            id: None,
             accept_proxy: false,
             at: socket.at.clone(),
         }

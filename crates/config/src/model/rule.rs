@@ -84,6 +84,8 @@ pub enum Action {
     Edit(Edit),
     /// What changes connections, addresses, timeouts.
     Carrier(Carrier),
+    /// `auth [realm R]`; the proxy's name without a realm.
+    Auth(String),
     /// `early-hint NAME FORMAT`.
     EarlyHint(String, LogFormat),
     /// `strict-mode on|off`.
@@ -195,6 +197,10 @@ pub struct Redirect {
     pub append_slash: bool,
     /// `set-cookie` or `clear-cookie`: the whole value of the Set-Cookie header.
     pub set_cookie: Option<String>,
+    /// `set-cookie-fmt`: the same as a log-format.
+    pub cookie_format: Option<LogFormat>,
+    /// `keep-query` (location only).
+    pub keep_query: bool,
     /// `ignore-empty`.
     pub ignore_empty: bool,
 }

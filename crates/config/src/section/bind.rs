@@ -3,7 +3,7 @@
 use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::Bind;
+use crate::model::{Bind, BindTcp};
 use crate::section::table::{Row, Table, is_known};
 use crate::suggest;
 use crate::unit;
@@ -28,6 +28,10 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.backlog = Some(unit::integer(v, 0, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
+    option("defer-accept", 0, "", "Connections are accepted once they have sent something.", |b, _| {
+        b.tcp.defer_accept = true;
+        Ok(())
+    }),
     option("gid", 1, "GID", "Group of a unix socket, by number.", |b, v| {
         unit::integer(v, 0, i64::from(u32::MAX))?;
         b.group = Some(v.to_owned());
@@ -35,6 +39,14 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
     }),
     option("group", 1, "NAME", "Group of a unix socket, by name.", |b, v| {
         b.group = Some(v.to_owned());
+        Ok(())
+    }),
+    option("id", 1, "N", "The number of the line's first socket, as 'so_id' gives it.", |b, v| {
+        b.id = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
+        Ok(())
+    }),
+    option("interface", 1, "NAME", "Connections come by this interface alone; needs a capability.", |b, v| {
+        b.tcp.interface = Some(v.to_owned());
         Ok(())
     }),
     option("maxconn", 1, "N", "Connections that these sockets accept at a time.", |b, v| {
@@ -45,8 +57,23 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.mode = Some(octal(v)?);
         Ok(())
     }),
+    option("mss", 1, "N", "The largest segment that is told to clients.", |b, v| {
+        b.tcp.mss = Some(unit::integer(v, 1, 65_535)? as u32);
+        Ok(())
+    }),
     option("name", 1, "NAME", "A name for statistics of single sockets, which are not there yet.", |b, v| {
         b.name = Some(v.to_owned());
+        Ok(())
+    }),
+    option("nice", 1, "N", "Changes nothing but HAProxy's use of the processor.", |_, v| {
+        unit::integer(v, -1024, 1024).map(|_| ())
+    }),
+    option("tcp-ut", 1, "TIME", "How long what was sent may stay without an acknowledgement.", |b, v| {
+        b.tcp.user_timeout = Some(unit::time(v, unit::TimeUnit::Milliseconds)?);
+        Ok(())
+    }),
+    option("tfo", 0, "", "Clients may send with their first packet (TCP fast open).", |b, _| {
+        b.tcp.fast_open = true;
         Ok(())
     }),
     option("uid", 1, "UID", "Owner of a unix socket, by number.", |b, v| {
@@ -97,6 +124,8 @@ pub(crate) fn bind(line: &Line, diagnostics: &mut Diagnostics) -> Option<Bind> {
         mode: None,
         user: None,
         group: None,
+        tcp: BindTcp::NONE,
+        id: None,
         accept_proxy: false,
         at: line.at(0),
     };

@@ -305,7 +305,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let shown = match page(text.as_bytes()) {
-            Ok(ErrorPage::Silent) => "silent".to_owned(),
+            Ok(ErrorPage::Silent | ErrorPage::Reply) => "silent".to_owned(),
             Ok(ErrorPage::Message(m)) => {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 let fields: Vec<String> = m.fields.iter().map(|(n, v)| format!("{}={}", text(n), text(v))).collect();

@@ -10,6 +10,7 @@ mod server;
 mod stick;
 mod store;
 pub(crate) mod table;
+mod userlist;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub(crate) enum SectionKind {
     Redis,
     Origin,
     HttpErrors,
+    Userlist,
     /// One that can't be read; its lines are skipped, the error was given at its head.
     Refused,
 }
@@ -52,6 +54,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("redis", SectionKind::Redis),
     ("origin", SectionKind::Origin),
     ("http-errors", SectionKind::HttpErrors),
+    ("userlist", SectionKind::Userlist),
 ];
 
 /// A section's lines, with `.if` already followed.
@@ -326,6 +329,7 @@ impl Draft {
     ) -> (Option<Config>, Diagnostics) {
         let Draft { source, global, sections, mut diagnostics, lua_failed, patterns, environment, .. } = self;
         let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
+        let user_lists = userlist::lists(&sections, &mut diagnostics);
         let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &patterns, &mut diagnostics);
         let mut config = Config {
             global,
@@ -333,6 +337,7 @@ impl Draft {
             stores,
             engines: store::engines(&sections, &mut diagnostics),
             origins: store::origins(&sections, &mut diagnostics),
+            user_lists,
             patterns,
         };
         config.patterns.complete();
@@ -386,6 +391,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &error::KEYWORDS));
     rows.extend(list(ItemKind::BindOption, &bind::OPTIONS));
     rows.extend(list(ItemKind::ServerOption, &server::OPTIONS));
+    rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));
     rows
 }

@@ -117,6 +117,32 @@ pub(crate) fn key_expression(
     Some((key, action.next))
 }
 
+/// Reads an `http-error` line.
+pub(crate) fn http_error(reader: &mut ProxyReader<'_>, line: &Line) {
+    let place = Place::HttpRequest;
+    let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: 1, literal: false };
+    let Some(reply) = action.reply(0, false) else { return };
+    if reply.status == 0 {
+        reader.diagnostics.error(line.at(1), "'http-error' expects 'status N'");
+        return;
+    }
+    if !error::CODES.contains(&reply.status) {
+        let message = format!("status code '{}' not handled by default, so there is no page of it", reply.status);
+        reader.diagnostics.error(line.at(0), message);
+        return;
+    }
+    let proxy = &mut reader.settings.proxy;
+    match &reply.body {
+        // What is there without the line.
+        ReturnBody::ErrorPage => _ = proxy.errors.remove(&reply.status),
+        ReturnBody::ErrorFile(page) => _ = proxy.errors.insert(reply.status, page.clone()),
+        _ => {
+            proxy.errors.insert(reply.status, Arc::new(crate::model::ErrorPage::Reply));
+            proxy.http_errors.insert(reply.status, reply);
+        }
+    }
+}
+
 /// Reads the legacy `redirect` line, whose target is text and no format.
 pub(crate) fn redirect_line(reader: &mut ProxyReader<'_>, line: &Line) -> Option<Rule> {
     let place = Place::HttpRequest;

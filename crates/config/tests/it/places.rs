@@ -50,6 +50,9 @@ const LATER: &[&str] = &[
     "txn.timer.user",
 ];
 
+/// What 2.6 wants patterns with.
+const WITH_PATTERNS: &[&str] = &["http_auth_group"];
+
 /// What is an ACL keyword in 2.6 and no fetch.
 const ACL_ONLY: &[&str] = &["req_rdp_cookie", "req_rdp_cookie_cnt"];
 
@@ -147,7 +150,10 @@ fn asked() -> Vec<Asked> {
         names.map(move |name| Asked { name, text: format!("{name}{}", arguments(&usage)) }).collect::<Vec<_>>()
     };
     let fetches = items().into_iter().filter(|item| item.kind == ItemKind::Fetch && item.name != "lua.NAME");
-    fetches.flat_map(|item| names(&item)).filter(|asked| !LATER.contains(&asked.name)).collect()
+    fetches
+        .flat_map(|item| names(&item))
+        .filter(|asked| !LATER.contains(&asked.name) && !WITH_PATTERNS.contains(&asked.name))
+        .collect()
 }
 
 /// What stands for the required arguments, and for a section that may be named.
@@ -164,6 +170,7 @@ fn arguments(usage: &str) -> String {
         "backend" => "b",
         "server" => "b/s",
         "table" => "t",
+        "userlist" => "u",
         _ => "x",
     };
     let mut values: Vec<&str> = required.split(',').filter(|kind| !kind.is_empty()).map(value).collect();
@@ -197,7 +204,7 @@ fn masks() -> HashMap<String, Vec<bool>> {
 /// A file with this line for each fetch, and the number of each line.
 fn file(spot: &Spot, kind: &str, fetches: &[&Asked]) -> (String, Vec<usize>) {
     let mut text = String::from(
-        "defaults\n mode http\n timeout client 1s\n timeout connect 1s\n timeout server 1s\nbackend b\n server s \
+        "userlist u\n user a insecure-password b\ndefaults\n mode http\n timeout client 1s\n timeout connect 1s\n timeout server 1s\nbackend b\n server s \
          127.0.0.1:1\nbackend t\n stick-table type ip size 1\nfrontend f\n bind 127.0.0.1:1\n default_backend b\n",
     );
     let section = |number: usize| {

@@ -268,6 +268,7 @@ mod tests {
             engines: Vec::new(),
             origins: Vec::new(),
             patterns: Default::default(),
+            user_lists: Vec::new(),
         };
         let process = crate::process::Process::new(1, None);
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };

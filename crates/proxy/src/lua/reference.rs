@@ -257,7 +257,7 @@ converter of the [configuration reference](configuration.md) is a method of `f`/
 
 **Waiting.** Actions, tasks, services and commands of the stats socket may wait for sockets, stores and sleeps, and so
 may fetches and converters in rules (`tcp-request content`, `http-request`, `http-response`, `tcp-response content`,
-`use_backend`). Elsewhere (`tcp-request connection`, log lines) what would wait raises `cannot wait here`: the script's
+`use_backend`); those of `http-after-response`, 5 s at most. Elsewhere (`tcp-request connection`, log lines) what would wait raises `cannot wait here`: the script's
 error is logged, the sample is missing, and the request goes on. In a log line the stream is only read: what would
 change it raises `the stream cannot be changed here`.
 

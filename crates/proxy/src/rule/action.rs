@@ -43,6 +43,8 @@ pub(super) enum ActionCode {
     Carrier(CarrierCode),
     /// `early-hint`; the last of those that follow each other sends them.
     EarlyHint(Box<[u8]>, bool),
+    /// `auth`: the challenge.
+    Auth(Box<[u8]>),
     /// `strict-mode`.
     StrictMode(bool),
     /// What changes nothing.
@@ -144,7 +146,9 @@ impl ActionCode {
             ActionCode::Reject => return Done::Verdict(Verdict::Close),
             ActionCode::Reply(reply) => return Done::Verdict(Verdict::Reply(reply.build(machine, &mut cx.response))),
             ActionCode::Redirect(redirect) => {
-                if let Some(reply) = redirect.build(machine.text(), &cx.request, &mut cx.response) {
+                let mut texts = machine.texts();
+                let to = texts.next().unwrap_or(b"");
+                if let Some(reply) = redirect.build(to, texts.next(), &cx.request, &mut cx.response) {
                     return Done::Verdict(Verdict::Reply(reply));
                 }
             }
@@ -165,6 +169,12 @@ impl ActionCode {
                 if *last && cx.early_hints.status() != 0 {
                     return Done::Hints;
                 }
+            }
+            ActionCode::Auth(challenge) => {
+                let (status, name): (u16, &[u8]) =
+                    if cx.is_proxied() { (407, b"proxy-authenticate") } else { (401, b"www-authenticate") };
+                cx.challenge = Some((name, challenge.to_vec()));
+                return Done::Verdict(Verdict::Reply(page_reply(status, ReplySource::Auth)));
             }
             ActionCode::Nothing | ActionCode::StrictMode(_) => {}
             ActionCode::DeleteHeader(name) => {

@@ -12,6 +12,7 @@ use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
 use super::action::ActionCode;
+use crate::auth::{self, UserList};
 use crate::log::alias::{self, View};
 use crate::lua::LuaCall;
 use crate::sample::{
@@ -23,6 +24,8 @@ use crate::stream::StreamContext;
 pub(super) enum Op {
     /// The accumulator becomes the fetch's sample, or none.
     Fetch(FetchCode),
+    /// It is found out who the request is, by this list.
+    Authenticate(Arc<UserList>),
     /// A condition begins with a fetch of several occurrences: none was seen yet.
     Rewind,
     /// The accumulator becomes the next occurrence; jumps where there is none left.
@@ -211,6 +214,8 @@ pub(super) enum Step<'a> {
     /// A script's function is to be called, on the sample if it is a converter; give what it gives to
     /// [`Machine::give`], then go on.
     Lua(&'a LuaCall, Option<Sample>),
+    /// A password is being checked; note what is found out, then go on.
+    Authenticate(auth::Check),
     /// A converter's store answers later; give its reply to [`Machine::answer`], then go on.
     Wait(PendingReply),
 }
@@ -226,6 +231,12 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
         at += 1;
         match op {
             Op::Fetch(fetch) => value = fetch.fetch(cx),
+            Op::Authenticate(list) => {
+                if let Some(check) = auth::begin(list, cx) {
+                    machine.next = at as u32;
+                    return Step::Authenticate(check);
+                }
+            }
             Op::Rewind => machine.cursor = Cursor::default(),
             Op::FetchNext(fetch, end) => match fetch.fetch_next(cx, &mut machine.cursor) {
                 None => at = *end as usize,

@@ -1,12 +1,13 @@
 //! From the typed configuration to flat code.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{
     self, Acl, AclRef, Action, BackendName, Carrier, Condition, CounterValue, Edit, Expr, FormatPart, LogFormat,
-    NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, StatsAccess, TimeOr,
+    Matcher, NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, StatsAccess, TimeOr,
 };
 use sluicegate_pattern::PatternFiles;
 
@@ -23,7 +24,7 @@ use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
 use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
 use crate::server::KeyCode;
-use crate::stream::Side;
+use crate::stream::{ForwardedCode, Side};
 
 /// A proxy's rules, compiled.
 #[derive(Debug, Default)]
@@ -56,6 +57,12 @@ pub struct ProxyRules {
     pub stick_request: RuleList,
     /// `stick store-response`.
     pub stick_response: RuleList,
+    /// `monitor fail`: a list that does not end by itself says that nothing fails.
+    pub monitor_fail: RuleList,
+    /// `http-error`, by status: lists that answer.
+    pub http_errors: BTreeMap<u16, RuleList>,
+    /// `option forwarded`, if the proxy has it.
+    pub(crate) forwarded: Option<ForwardedCode>,
     /// `use_backend`, for [`choose_backend`](super::choose_backend).
     pub(super) use_backend: RuleList,
     /// `default_backend`; a `listen` without one is its own.
@@ -134,6 +141,18 @@ impl ProxyRules {
         compiled.persist =
             build(hook, &|builder| proxy.persist_rules.iter().for_each(|rule| builder.persist_rule(rule)));
         compiled.use_server = build(hook, &|builder| proxy.use_server.iter().for_each(|rule| builder.use_server(rule)));
+        compiled.monitor_fail = build(hook, &|builder| {
+            for condition in &proxy.monitor_fail {
+                builder.guarded(Some(condition), |builder| builder.ops.push(Op::Act(ActionCode::Reject)));
+            }
+        });
+        for (status, reply) in &proxy.http_errors {
+            let list = build(hook, &|builder| {
+                let code = builder.reply(reply, ReplySource::Return);
+                builder.ops.push(Op::Act(code));
+            });
+            compiled.http_errors.insert(*status, list);
+        }
         compiled.stick_request = build(hook, &|builder| sticks(builder, false));
         compiled.stick_response = build(Hook::HttpResponse, &|builder| sticks(builder, true));
         compiled.use_backend =
@@ -141,6 +160,11 @@ impl ProxyRules {
         if proxy.default_backend.is_none() && proxy.kind == ProxyKind::Listen {
             let own = config.proxies.iter().position(|other| other.uid == proxy.uid && other.name == proxy.name);
             compiled.default_backend = own.map(|index| ProxyId(index as u32));
+        }
+        match proxy.options.forwarded.as_ref().map(|option| ForwardedCode::compile(option, engines, scope)).transpose()
+        {
+            Ok(forwarded) => compiled.forwarded = forwarded,
+            Err(message) => errors.push(CompileError { at: proxy.at.clone(), message }),
         }
         match KeyCode::compile(proxy, engines, scope) {
             Ok(key) => compiled.balance_key = key,
@@ -358,7 +382,13 @@ impl Builder<'_> {
         let inspects = matches!(self.hook, Hook::TcpRequestContent | Hook::TcpResponseContent);
         for test in &acl.tests {
             let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case).with_files(&test.files);
-            let Some(fetch) = self.fetch(&test.expr) else { continue };
+            let Some(mut fetch) = self.fetch(&test.expr) else { continue };
+            // Patterns are groups there, while the sample is a user; `-m found` asks for the user.
+            if let FetchCode::Auth(auth) = &mut fetch
+                && !matches!(test.matcher, Matcher::Found)
+            {
+                auth.look_at_groups();
+            }
             if !fetch.is_multiple() {
                 self.push_fetch(fetch);
                 self.converters(&test.expr);
@@ -369,6 +399,7 @@ impl Builder<'_> {
                 continue;
             }
             let mut end = Label::default();
+            self.authenticate(&fetch);
             self.ops.push(Op::Rewind);
             let again = self.ops.len() as u32;
             self.jump(Op::FetchNext(fetch, 0), &mut end);
@@ -410,7 +441,17 @@ impl Builder<'_> {
         }
     }
 
+    /// What finds out who a request is comes before those who want to know it, because it may wait.
+    fn authenticate(&mut self, fetch: &FetchCode) {
+        if let FetchCode::Auth(auth) = fetch
+            && self.hook.is_http()
+        {
+            self.ops.push(Op::Authenticate(auth.list().clone()));
+        }
+    }
+
     fn push_fetch(&mut self, fetch: FetchCode) {
+        self.authenticate(&fetch);
         self.ops.push(match fetch {
             FetchCode::Lua(call) => Op::LuaFetch(call),
             fetch => Op::Fetch(fetch),
@@ -505,7 +546,7 @@ impl Builder<'_> {
                 ActionCode::SetPriorityOffset
             }
             Action::Redirect(redirect) => {
-                self.text(&redirect.to, FormatMode::Http);
+                self.texts(std::iter::once(&redirect.to).chain(&redirect.cookie_format), FormatMode::Http);
                 ActionCode::Redirect(RedirectCode::new(redirect))
             }
             Action::SetHeader(name, value) => {
@@ -525,6 +566,7 @@ impl Builder<'_> {
                 ActionCode::Edit(EditCode::new(edit))
             }
             Action::Carrier(carrier) => ActionCode::Carrier(self.carrier(carrier)),
+            Action::Auth(realm) => ActionCode::Auth(format!("Basic realm=\"{realm}\"").into_bytes().into()),
             Action::StrictMode(on) => ActionCode::StrictMode(*on),
             Action::Nothing => ActionCode::Nothing,
             Action::EarlyHint(..) => {

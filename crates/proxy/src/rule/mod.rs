@@ -89,6 +89,8 @@ pub enum ReplySource {
     Deny,
     /// `tarpit` (PT): sent when `timeout tarpit` is over.
     Tarpit,
+    /// `auth` (LR), which counts as a client's error.
+    Auth,
     /// `return`, `redirect`, `txn:done(reply)` (LR).
     Return,
     /// Internal error (IR, IH).

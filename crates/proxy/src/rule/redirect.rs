@@ -7,7 +7,7 @@ use sluicegate_wire::http::{Message, Version};
 
 use super::reply::add_length;
 use super::{LocalReply, ReplyPage, ReplySource};
-use crate::sample::path_and_query;
+use crate::sample::{path_and_query, query};
 
 /// `redirect`, compiled; its target is the machine's text.
 pub(super) struct RedirectCode {
@@ -18,6 +18,7 @@ pub(super) struct RedirectCode {
     ignore_empty: bool,
     /// A prefix of `/` adds nothing: that is how a redirect to itself is written.
     empty_prefix: bool,
+    keep_query: bool,
     set_cookie: Option<Box<[u8]>>,
 }
 
@@ -31,15 +32,30 @@ impl RedirectCode {
             ignore_empty: redirect.ignore_empty,
             empty_prefix: redirect.kind == RedirectKind::Prefix
                 && matches!(&redirect.to.parts[..], [FormatPart::Text(text)] if text == b"/"),
+            keep_query: redirect.keep_query,
             set_cookie: redirect.set_cookie.as_ref().map(|cookie| cookie.as_bytes().into()),
         }
     }
 
-    /// The reply that sends the client to `to`, made of the memory of `response`; `None` where an empty target is
-    /// ignored.
-    pub(super) fn build(&self, to: &[u8], request: &Message, response: &mut Message) -> Option<LocalReply> {
+    /// The reply that sends the client to `to`, made of the memory of `response`, with a cookie that was rendered for it;
+    /// `None` where an empty target is ignored.
+    pub(super) fn build(
+        &self,
+        to: &[u8],
+        cookie: Option<&[u8]>,
+        request: &Message,
+        response: &mut Message,
+    ) -> Option<LocalReply> {
         let location = match self.kind {
-            RedirectKind::Location => Cow::Borrowed(to),
+            RedirectKind::Location => {
+                match query(request.target()).filter(|query| self.keep_query && !query.is_empty()) {
+                    None => Cow::Borrowed(to),
+                    Some(query) => {
+                        let joint: &[u8] = if to.contains(&b'?') { b"&" } else { b"?" };
+                        Cow::Owned([to, joint, query].concat())
+                    }
+                }
+            }
             RedirectKind::Prefix => {
                 let mut location = if self.empty_prefix { Vec::new() } else { to.to_vec() };
                 self.append_path(&mut location, request);
@@ -63,7 +79,7 @@ impl RedirectCode {
         if matches!(self.code, 302 | 303 | 307) {
             head.add(b"cache-control", b"no-cache");
         }
-        if let Some(cookie) = &self.set_cookie {
+        if let Some(cookie) = cookie.or(self.set_cookie.as_deref()) {
             head.add(b"set-cookie", cookie);
         }
         Some(LocalReply { source: ReplySource::Return, head, body: Vec::new(), close: false, page: ReplyPage::None })

@@ -12,6 +12,7 @@ use super::action::{ActionCode, Done};
 use super::code::{Machine, Program, Step, step};
 use super::reply::page_reply;
 use super::{Hook, ReplySource, RuleList, Verdict};
+use crate::auth;
 use crate::lua::{self, ActionOutcome, BoundAction, LuaCall, PendingAction, PendingSample};
 use crate::running::ProxyRun;
 use crate::sample::Sample;
@@ -71,6 +72,8 @@ enum Wait {
     LuaSample(PendingSample),
     /// A message's body: whoever has the connection reads it.
     Body(BodyWait),
+    /// A password's hash.
+    Auth(auth::Check),
     /// Time.
     Pause(Duration),
     /// An interim response: whoever has the connection sends it.
@@ -134,6 +137,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
             }
             Step::Missing => return Progress::Verdict(Verdict::Missing),
             Step::StoreFailed(reason) => store_failed(reason, cx),
+            Step::Authenticate(check) => return Progress::Wait(Wait::Auth(check)),
             Step::Wait(reply) => return Progress::Wait(Wait::Sample(reply)),
             Step::Lua(call, input) => return Progress::LuaSample(call, input),
         }
@@ -251,6 +255,10 @@ pub async fn resume_once(
         Wait::Lua(pending) => lua_verdict(pending.finish(worker, cx).await, hook),
         Wait::LuaSample(pending) => {
             machine.give(pending.finish(cx).await);
+            None
+        }
+        Wait::Auth(check) => {
+            cx.auth = Some(check.finish().await);
             None
         }
         Wait::Pause(time) => {
@@ -373,6 +381,7 @@ pub async fn resume_backend(
         match wait {
             Wait::Sample(reply) => answer(&mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
+            Wait::Auth(check) => cx.auth = Some(check.finish().await),
             Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) | Wait::Pause(_) | Wait::Hints => {
                 debug_assert!(false, "use_backend acts on nothing")
             }

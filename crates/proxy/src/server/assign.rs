@@ -388,6 +388,7 @@ impl Assignment<'_> {
             connected = connect(server, self.destination, config.timeouts.connect).await;
         }
         let socket = connected?;
+        socket.settle(&config.options.server_probes, config.options.nolinger);
         if let Some(header) = header {
             say(&socket, header, config.timeouts.connect).await?;
         }

@@ -74,6 +74,10 @@ pub struct StreamContext {
     pub no_l7_retry: bool,
     /// What its rules set in place of what its proxies say.
     pub overrides: Overrides,
+    /// What was found out about its credentials.
+    pub auth: Option<crate::auth::Known>,
+    /// What an answer asks for: the name and the value of a field (`http-request auth`).
+    pub challenge: Option<(&'static [u8], Vec<u8>)>,
     /// The interim response that `early-hint` rules make.
     pub early_hints: Message,
     /// Edits that did not fit.
@@ -93,6 +97,12 @@ pub struct StreamContext {
 }
 
 impl StreamContext {
+    /// The request is one for a proxy: its target names a host, and the frontend minds that.
+    pub(crate) fn is_proxied(&self) -> bool {
+        self.frontend.config.options.use_proxy_header
+            && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
+    }
+
     /// The page that the proxies have for a status: the backend's, if one is chosen, before the frontend's.
     pub(crate) fn error_page(&self, status: u16) -> Option<Arc<ErrorPage>> {
         let backend = self.backend.as_ref().and_then(|backend| backend.config.errors.get(&status));
@@ -161,6 +171,8 @@ impl StreamContext {
             no_l7_retry: false,
             overrides: Overrides::default(),
             early_hints: Message::new(),
+            auth: None,
+            challenge: None,
             failed_rewrites: 0,
             connection: (None, None),
             persistence: Persistence::default(),
@@ -202,6 +214,8 @@ impl StreamContext {
         self.no_l7_retry = false;
         self.overrides = Overrides::default();
         self.early_hints.clear();
+        self.auth = None;
+        self.challenge = None;
         self.failed_rewrites = 0;
         self.connection = (session.peer, session.local);
         self.log.begin(session.accepted_at(), session.accepted);

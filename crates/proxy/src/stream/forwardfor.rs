@@ -1,35 +1,159 @@
-//! `option forwardfor`: the client's address in a header field of its own, at the end, as HAProxy adds it.
+//! What a server is told of a client: `option forwardfor`, `originalto` and `forwarded`.
 //!
-//! Where frontend and backend both have the option, the backend names the field, either one's `except` spares a
-//! client, and `if-none` holds only if both say so.
+//! The first two are fields of their own at the end, as HAProxy adds them. Where frontend and backend both have the
+//! option, the backend names the field, either one's `except` spares an address, and `if-none` holds only if both say
+//! so. `forwarded` is the field of RFC 7239; the backend's wins.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use sluicegate_config::model::{ForwardFor, ProxyOptions};
+use sluicegate_config::model::{ForwardFor, Forwarded, ForwardedPart, ProxyOptions};
 
 use super::StreamContext;
+use crate::running::{Engines, ProxyRun};
+use crate::sample::{ExpressionCode, FetchScope};
 
 /// Room for the longest address, an IPv6 one with an embedded IPv4 one.
 const ADDRESS_MAX: usize = 45;
 
-/// Adds the field to the request, if an option asks for it.
-pub(crate) fn forward_for(cx: &mut StreamContext, frontend: &ProxyOptions, backend: &ProxyOptions) {
-    let (front, back) = (&frontend.forwardfor, &backend.forwardfor);
+/// Adds the fields to the request that options ask for.
+pub(crate) fn tell(cx: &mut StreamContext, frontend: &ProxyRun, backend: &ProxyRun) {
+    if let Some(code) = backend.rules.forwarded.as_ref().or(frontend.rules.forwarded.as_ref()) {
+        code.add(cx);
+    }
+    let (front, back) = (&frontend.config.options, &backend.config.options);
+    add(cx, cx.source, front, back, |options| &options.forwardfor);
+    add(cx, cx.destination, front, back, |options| &options.originalto);
+}
+
+fn add(
+    cx: &mut StreamContext,
+    address: Option<SocketAddr>,
+    frontend: &ProxyOptions,
+    backend: &ProxyOptions,
+    of: impl Fn(&ProxyOptions) -> &Option<ForwardFor>,
+) {
+    let (front, back) = (of(frontend), of(backend));
     let Some(named) = back.as_ref().or(front.as_ref()) else { return };
-    let Some(source) = cx.source.map(|source| source.ip()) else { return };
+    let Some(address) = address.map(|address| address.ip()) else { return };
     let options = || front.iter().chain(back);
-    let excepted = |option: &ForwardFor| option.except.is_some_and(|network| contains(network, source));
+    let excepted = |option: &ForwardFor| option.except.is_some_and(|network| contains(network, address));
     let name = named.header.as_bytes();
     if options().any(excepted) || (options().all(|option| option.if_none) && cx.request.first(name).is_some()) {
         return;
     }
     let mut text = [0; ADDRESS_MAX];
     let mut rest = &mut text[..];
-    if write!(rest, "{source}").is_ok() {
+    if write!(rest, "{address}").is_ok() {
         let len = ADDRESS_MAX - rest.len();
         cx.request.add(name, &text[..len]);
     }
+}
+
+/// `option forwarded`, compiled.
+#[derive(Debug)]
+pub(crate) struct ForwardedCode {
+    proto: bool,
+    host: Option<PartCode>,
+    by: Option<PartCode>,
+    by_port: Option<PartCode>,
+    source: Option<PartCode>,
+    source_port: Option<PartCode>,
+}
+
+#[derive(Debug)]
+enum PartCode {
+    Own,
+    Expr(ExpressionCode),
+}
+
+impl ForwardedCode {
+    pub(crate) fn compile(
+        option: &Forwarded,
+        engines: &Engines,
+        scope: FetchScope<'_>,
+    ) -> Result<ForwardedCode, String> {
+        let part = |part: &Option<ForwardedPart>| {
+            Ok::<_, String>(match part {
+                None => None,
+                Some(ForwardedPart::Own) => Some(PartCode::Own),
+                Some(ForwardedPart::Expr(expr)) => Some(PartCode::Expr(ExpressionCode::compile(expr, engines, scope)?)),
+            })
+        };
+        Ok(ForwardedCode {
+            proto: option.proto,
+            host: part(&option.host)?,
+            by: part(&option.by)?,
+            by_port: part(&option.by_port)?,
+            source: part(&option.source)?,
+            source_port: part(&option.source_port)?,
+        })
+    }
+
+    fn add(&self, cx: &mut StreamContext) {
+        let mut value = String::new();
+        let mut push = |name: &str, text: &str| {
+            if !value.is_empty() {
+                value.push(';');
+            }
+            value += name;
+            value.push('=');
+            value += text;
+        };
+        if self.proto {
+            push("proto", "http");
+        }
+        if let Some(host) = &self.host {
+            let text = match host {
+                PartCode::Own => cx.request.first(b"host").map(|host| String::from_utf8_lossy(host).into_owned()),
+                PartCode::Expr(expr) => expr.text(cx),
+            };
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                push("host", &quoted(&text));
+            }
+        }
+        for (name, address, port, own) in
+            [("by", &self.by, &self.by_port, cx.destination), ("for", &self.source, &self.source_port, cx.source)]
+        {
+            let Some(address) = address else { continue };
+            let node = match address {
+                PartCode::Own => own.map(|own| own.ip().to_canonical()).map(node_of),
+                PartCode::Expr(expr) => expr.text(cx).map(|text| text.parse().map(node_of).unwrap_or(text)),
+            };
+            // Who is not known is called so.
+            let mut text = node.unwrap_or_else(|| "unknown".to_owned());
+            let port = match port {
+                None => None,
+                Some(PartCode::Own) => own.map(|own| own.port().to_string()),
+                Some(PartCode::Expr(expr)) => expr.text(cx),
+            };
+            if let Some(port) = port {
+                text += &format!(":{port}");
+            }
+            push(name, &quoted(&text));
+        }
+        if !value.is_empty() {
+            cx.request.add(b"forwarded", value.as_bytes());
+        }
+    }
+}
+
+/// A node's name: an address, IPv6 ones in brackets.
+fn node_of(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+/// A value as it is if it is a token (RFC 9110 5.6.2), between quotes otherwise.
+fn quoted(text: &str) -> String {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.bytes().all(token) {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().filter(|c| !c.is_control()).collect();
+    format!("\"{}\"", kept.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {

@@ -37,7 +37,7 @@ use sluicegate_wire::http::{
 };
 
 use super::flow::{Flow, FlowError, Moved, Wait};
-use super::forwardfor::forward_for;
+use super::forwardfor;
 use super::inspect::{self, BodyCame, Peek};
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer, Fault, Invalid};
@@ -210,6 +210,9 @@ type Step<T> = Result<T, After>;
 
 impl Exchange<'_> {
     async fn run(&mut self, frontend: &ProxyRun, proxies: &[std::sync::Arc<ProxyRun>]) -> Step<After> {
+        if frontend.config.monitor_uri.as_deref() == Some(self.stream.cx.request.target()) {
+            return Err(Box::pin(self.monitored(frontend)).await);
+        }
         self.request_rules(frontend).await?;
         let worker = self.stream.worker().clone();
         let chosen = rule::choose_backend(frontend, &mut self.stream.cx, &worker).await;
@@ -229,7 +232,7 @@ impl Exchange<'_> {
         self.sent_method = Method::of(self.stream.cx.request.method());
         self.compress = compress::choose(&mut self.stream.cx.request, frontend, backend);
         self.balance_key(backend).await?;
-        forward_for(&mut self.stream.cx, &frontend.config.options, &backend.config.options);
+        forwardfor::tell(&mut self.stream.cx, frontend, backend);
         let reuse = self.session.requests > 1;
         let mut connection = self.connect(backend, reuse, None).await?;
         loop {
@@ -300,6 +303,7 @@ impl Exchange<'_> {
             self.obey(verdict, Hook::TcpRequestContent).await?;
         }
         self.stream.cx.count_request(proxy);
+        self.restrict_names(proxy).await?;
         if proxy.rules.http_request.looks().request {
             self.peek_request();
         }
@@ -485,6 +489,9 @@ impl Exchange<'_> {
     ) -> Step<Outcome> {
         let keep_server = self.mode == ConnectionMode::KeepAlive && !chunks_in_1_0(self.version, self.head.body);
         if self.up.is_fresh() {
+            if let Some(name) = &backend.config.send_name_header {
+                self.stream.cx.request.delete_all(name.as_bytes());
+            }
             let mut out = std::mem::take(&mut self.stream.request_out);
             let proxies = (frontend, backend);
             let worker = self.stream.worker().clone();
@@ -496,9 +503,19 @@ impl Exchange<'_> {
             }
             let field = match self.head.upgrade {
                 true => ConnectionField::None,
-                false => ConnectionField::for_request(self.version, keep_server),
+                false => {
+                    ConnectionField::for_request(self.version, keep_server || backend.config.options.pretend_keepalive)
+                }
             };
             write_request(&self.stream.cx.request, framing, field, &mut out);
+            if let Some(name) = &backend.config.send_name_header {
+                // Behind everything else, as HAProxy writes it.
+                out.truncate(out.len() - 2);
+                let name = name.to_ascii_lowercase();
+                for part in [name.as_bytes(), b": ", connection.server().name().as_bytes(), b"\r\n\r\n"] {
+                    out.extend_from_slice(part);
+                }
+            }
             self.up.start(out);
         }
         self.server_active = self.stream.cx.log.connect_done.unwrap_or_else(Instant::now);
@@ -581,8 +598,7 @@ impl Exchange<'_> {
         head: ResponseHead,
         keep_server: bool,
     ) -> Step<Outcome> {
-        // A client that asked for a head only gets no more, whatever the server was asked, and a status that rules set
-        // may have no body.
+        // A client that asked for a head gets no more, and a status that rules set may have no body.
         let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
         let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
         if silent {
@@ -689,20 +705,6 @@ impl Exchange<'_> {
         let ending = relay.run().await;
         self.stream.end(ending.who, ending.phase);
         Outcome::Done { after: After::Close, keep_server: false }
-    }
-
-    /// Passes an interim response on to clients that know what it is.
-    async fn interim(&mut self, head: &Message) -> Step<()> {
-        if self.version == Version::Http10 {
-            return Ok(());
-        }
-        self.stream.count(0, head_size(head));
-        let mut out = std::mem::take(&mut self.stream.response_out);
-        write_response(head, Framing::None, ConnectionField::None, &mut out);
-        let sent = self.send(&out).await;
-        out.clear();
-        self.stream.response_out = out;
-        sent.map_err(|()| After::Close)
     }
 
     /// Moves the request, and looks for the response's head.

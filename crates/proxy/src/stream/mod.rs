@@ -22,6 +22,7 @@ pub use buffer::{Buffer, BufferPool, allocated};
 pub use card::{Card, Detail, Found, Job, Which};
 pub(crate) use card::{Cards, Reached};
 pub use context::{Endings, LogRecord, Overrides, StreamContext};
+pub(crate) use forwardfor::ForwardedCode;
 pub use inspection::{Content, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};
 pub use socket::Socket;

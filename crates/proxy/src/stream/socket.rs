@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use sluicegate_config::model::Probes;
+use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -190,6 +192,26 @@ impl Socket {
             if !(&*socket).read(&mut buffer).is_ok_and(|count| count > 0) {
                 return;
             }
+        }
+    }
+
+    /// What options say of a connection: whether the kernel probes it while it is idle, and how it ends.
+    pub(crate) fn settle(&self, probes: &Probes, nolinger: bool) {
+        if !matches!(self, Socket::Tcp(_)) {
+            return;
+        }
+        if probes.on {
+            let mut settings = TcpKeepalive::new();
+            settings = probes.idle.map_or(settings.clone(), |idle| settings.with_time(idle));
+            settings = probes.interval.map_or(settings.clone(), |interval| settings.with_interval(interval));
+            settings = probes.count.map_or(settings.clone(), |count| settings.with_retries(count));
+            let socket = socket2::SockRef::from(self);
+            // A connection without probes is still one.
+            let _ = socket.set_keepalive(true);
+            let _ = socket.set_tcp_keepalive(&settings);
+        }
+        if nolinger {
+            self.reset_on_close();
         }
     }
 

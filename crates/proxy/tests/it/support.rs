@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{
-    Bind, BindAddress, Config, ConnectionMode, Global, Mode, Pool, Position, Proxy, ProxyId, ProxyKind, ProxyOptions,
-    Server, ServerAddress, ServerHashKey, ServerPort, Timeouts,
+    Bind, BindAddress, BindTcp, Config, ConnectionMode, Global, Mode, Pool, Position, Proxy, ProxyId, ProxyKind,
+    ProxyOptions, Server, ServerAddress, ServerHashKey, ServerPort, Timeouts,
 };
 use sluicegate_proxy::listener::{self, SystemSockets};
 use sluicegate_proxy::process::Process;
@@ -29,6 +29,8 @@ pub fn bind() -> Bind {
         mode: None,
         user: None,
         group: None,
+        tcp: BindTcp::NONE,
+        id: None,
         accept_proxy: false,
         at: nowhere(),
     }
@@ -93,6 +95,7 @@ impl Gate {
             engines: Vec::new(),
             origins: Vec::new(),
             patterns: Arc::default(),
+            user_lists: Vec::new(),
         };
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };
         let running = running::build(Arc::new(config), parts).expect("rules compile");

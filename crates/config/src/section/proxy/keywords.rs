@@ -1,6 +1,6 @@
 //! The keywords of proxies, each with where it stands, its arguments, what it does and what reads it.
 
-use super::{ProxyParser, ProxyReader, on, stats};
+use super::{ProxyParser, ProxyReader, connection, on, stats};
 use crate::catalogue::{Contexts, Place};
 use crate::format::{HTTP_CLF_LOG, HTTP_LOG, HTTPS_LOG, TCP_CLF_LOG, TCP_LOG};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
@@ -20,7 +20,7 @@ pub(super) const fn row(
     Row { name, contexts, min, max, usage, docs, parser: ProxyParser(parser) }
 }
 
-const fn timeout(
+pub(super) const fn timeout(
     name: &'static str,
     contexts: Contexts,
     docs: &'static str,
@@ -29,7 +29,7 @@ const fn timeout(
     row(name, contexts, 1, 1, "TIME", docs, parser)
 }
 
-const fn option(
+pub(super) const fn option(
     name: &'static str,
     contexts: Contexts,
     docs: &'static str,
@@ -100,6 +100,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Keeps a header's last value, or the first cookie whose name starts so, for the log line.",
         |r, line| r.capture(line),
     ),
+    connection::CLIENT_COUNT,
+    connection::CLIENT_IDLE,
+    connection::CLIENT_INTERVAL,
     row(
         "compression algo",
         PROXY,
@@ -343,6 +346,15 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         },
     ),
     row(
+        "http-error",
+        PROXY,
+        2,
+        MANY,
+        "status N [ANSWER as return]",
+        "What is answered in place of the page of a status, with formats made for each request.",
+        rule::http_error,
+    ),
+    row(
         "http-request",
         PROXY,
         1,
@@ -362,6 +374,17 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "A rule for responses; see the actions.",
         |r, line| {
             r.rule(line, 1, Place::HttpResponse);
+        },
+    ),
+    row(
+        "http-send-name-header",
+        BACK,
+        0,
+        1,
+        "[NAME]",
+        "Tells a server its name in this field; without one the option is off.",
+        |r, line| {
+            r.settings.proxy.send_name_header = if line.len() > 1 { rule::header_name(r, line, 1) } else { None };
         },
     ),
     row(
@@ -442,6 +465,29 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             }
         }
     }),
+    row(
+        "monitor fail",
+        FRONT.without(Contexts::DEFAULTS),
+        2,
+        MANY,
+        "if|unless CONDITION",
+        "'monitor-uri' answers 503 \
+         where this holds.",
+        |r, line| {
+            if let Ok(Some(condition)) = r.condition(line, 2, Place::HttpRequest) {
+                r.settings.proxy.monitor_fail.push(condition);
+            }
+        },
+    ),
+    row(
+        "monitor-uri",
+        FRONT,
+        1,
+        1,
+        "URI",
+        "A request with exactly this target is answered with 200 before any rule, and not logged.",
+        |r, line| r.settings.proxy.monitor_uri = Some(line.words[1].bytes().to_vec()),
+    ),
     option(
         "option abortonclose",
         BACK,
@@ -480,6 +526,13 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         FRONT,
         "Connections that end before a request get no answer and no log line.",
         |r, line| r.settings.proxy.options.http_ignore_probes = on(line),
+    ),
+    option(
+        "option http-use-proxy-header",
+        FRONT,
+        "A request whose target names a host is one for a proxy: its credentials are those of Proxy-Authorization, and \
+         'http-request auth' answers with 407.",
+        |r, line| r.settings.proxy.options.use_proxy_header = on(line),
     ),
     option("option http-keep-alive", PROXY, "Connections are kept on both sides; the default.", |r, line| {
         r.connection(line, ConnectionMode::KeepAlive)
@@ -527,6 +580,32 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
          has a '+' before it.",
         |r, line| r.settings.proxy.logging.asap = on(line),
     ),
+    connection::CLIENT_PROBES,
+    connection::CONTSTATS,
+    connection::FORWARDED,
+    connection::NO_DELAY,
+    connection::PRETEND,
+    connection::HEADER_NAMES,
+    connection::IDLE_CLOSE,
+    connection::NOLINGER,
+    connection::ORIGINALTO,
+    option("option splice-auto", PROXY, "Changes nothing: it tunes how HAProxy passes bytes on, not which.", |_, _| ()),
+    option(
+        "option splice-request",
+        PROXY,
+        "Changes nothing: it tunes how HAProxy passes bytes on, not which.",
+        |_, _| (),
+    ),
+    option(
+        "option splice-response",
+        PROXY,
+        "Changes nothing: it tunes how HAProxy passes bytes on, not which.",
+        |_, _| (),
+    ),
+    connection::SERVER_PROBES,
+    option("option tcp-smart-accept", FRONT, "Changes nothing but which packets acknowledge.", |_, _| ()),
+    option("option tcp-smart-connect", BACK, "Changes nothing but which packets acknowledge.", |_, _| ()),
+    connection::PROBES,
     option("option persist", BACK, "A server that is down is still asked for by those who were at it.", |r, line| {
         r.settings.proxy.options.persist = on(line)
     }),
@@ -611,7 +690,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         NO_DEFAULTS,
         2,
         MANY,
-        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [ignore-empty] [set-cookie C] [clear-cookie C] [if|unless CONDITION]",
+        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [keep-query] [ignore-empty] [set-cookie C] [set-cookie-fmt FORMAT] [clear-cookie C] [if|unless CONDITION]",
         "As 'http-request redirect', behind all http-request rules.",
         |r, line| {
             r.step(line, "redirect");
@@ -645,6 +724,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "A server.",
         server::server,
     ),
+    connection::SERVER_COUNT,
+    connection::SERVER_IDLE,
+    connection::SERVER_INTERVAL,
     stats::ADMIN,
     stats::AUTH,
     stats::ENABLE,

@@ -3,6 +3,8 @@
 mod balance;
 mod check;
 mod compression;
+mod connection;
+mod forward;
 mod keywords;
 mod logging;
 mod persist;
@@ -20,8 +22,7 @@ use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, ForwardFor, Global, Position, Proxy, ProxyId, ProxyKind, Rule, StoreSection, Timeouts,
-    UseBackend,
+    BackendName, ConnectionMode, Global, Position, Proxy, ProxyId, ProxyKind, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -129,6 +130,8 @@ pub(crate) fn all(
     store_names.lua.failed = loaded.lua_failed;
 
     stick::names(sections, &mut store_names);
+    let lists = sections.iter().filter(|section| section.kind == SectionKind::Userlist);
+    store_names.user_lists.extend(lists.map(|section| section.name.clone()));
 
     let pages = || error::PageReader { files: loaded.files, bufsize: global.tune.bufsize };
     let errors = error::groups(sections, &pages(), diagnostics);
@@ -525,56 +528,6 @@ impl ProxyReader<'_> {
         } else if options.connection == mode {
             options.connection = ConnectionMode::KeepAlive;
         }
-    }
-
-    fn forwardfor(&mut self, line: &Line) {
-        if !on(line) {
-            self.settings.proxy.options.forwardfor = None;
-            return;
-        }
-        let mut forward = ForwardFor { except: None, header: "X-Forwarded-For".to_owned(), if_none: false };
-        let mut next = 2;
-        while next < line.len() {
-            match line.text(next) {
-                "if-none" => {
-                    forward.if_none = true;
-                    next += 1;
-                }
-                word @ ("except" | "header") if next + 1 >= line.len() => {
-                    let message = format!(
-                        "'option forwardfor {word}' expects {}",
-                        if word == "header" { "a name" } else { "a network" }
-                    );
-                    self.diagnostics.error(line.at(next + 1), message);
-                    return;
-                }
-                "except" => {
-                    match sluicegate_pattern::network(line.text(next + 1)) {
-                        Some(network) => forward.except = Some(network),
-                        None => {
-                            let message =
-                                format!("'option forwardfor except': '{}' is no network", line.text(next + 1));
-                            self.diagnostics.error(line.at(next + 1), message).hint("for example 127.0.0.0/8");
-                        }
-                    }
-                    next += 2;
-                }
-                "header" => {
-                    if let Some(name) = rule::header_name(self, line, next + 1) {
-                        forward.header = name;
-                    }
-                    next += 2;
-                }
-                word => {
-                    let names = ["except", "header", "if-none"];
-                    let message = format!("'option forwardfor' only supports {}, not '{word}'", table::list(&names));
-                    let near = suggest::nearest(word, names);
-                    self.diagnostics.error(line.at(next), message).did_you_mean(near);
-                    return;
-                }
-            }
-        }
-        self.settings.proxy.options.forwardfor = Some(forward);
     }
 
     fn redispatch(&mut self, line: &Line) {

@@ -13,6 +13,8 @@ impl ActionReader<'_, '_> {
             drop_query: false,
             append_slash: false,
             set_cookie: None,
+            cookie_format: None,
+            keep_query: false,
             ignore_empty: false,
         };
         while self.has(self.next) {
@@ -56,6 +58,17 @@ impl ActionReader<'_, '_> {
                     });
                     self.next += 2;
                 }
+                "set-cookie-fmt" => {
+                    let index = self.value(word)?;
+                    let mut format = self.format(index, "a format")?;
+                    format.parts.push(FormatPart::Text(b"; path=/;".to_vec()));
+                    redirect.cookie_format = Some(format);
+                    self.next += 2;
+                }
+                "keep-query" => {
+                    redirect.keep_query = true;
+                    self.next += 1;
+                }
                 "drop-query" => {
                     redirect.drop_query = true;
                     self.next += 1;
@@ -68,11 +81,6 @@ impl ActionReader<'_, '_> {
                     redirect.ignore_empty = true;
                     self.next += 1;
                 }
-                "keep-query" => {
-                    let message = "'keep-query' of 'redirect' is not supported yet";
-                    self.reader.diagnostics.error(self.line.at(self.next), message);
-                    return None;
-                }
                 other => {
                     let names = [
                         "location",
@@ -80,7 +88,9 @@ impl ActionReader<'_, '_> {
                         "scheme",
                         "code",
                         "set-cookie",
+                        "set-cookie-fmt",
                         "clear-cookie",
+                        "keep-query",
                         "drop-query",
                         "append-slash",
                         "ignore-empty",

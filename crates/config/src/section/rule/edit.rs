@@ -145,6 +145,21 @@ impl ActionReader<'_, '_> {
         })))
     }
 
+    /// `[realm TEXT]`.
+    pub(super) fn auth(&mut self) -> Option<Action> {
+        let mut realm = self.reader.settings.proxy.name.to_string();
+        if self.line.text(self.next) == "realm" {
+            let index = self.value("realm")?;
+            realm = self.line.text(index).to_owned();
+            self.next += 2;
+        }
+        if realm.bytes().any(|byte| byte.is_ascii_control()) {
+            self.reader.diagnostics.error(self.line.at(self.next - 1), "'realm': a realm has no control characters");
+            return None;
+        }
+        Some(Action::Auth(realm))
+    }
+
     pub(super) fn strict_mode(&mut self) -> Option<Action> {
         let index = self.next;
         self.next += 1;

@@ -39,6 +39,14 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     }),
     row("allow", MESSAGE, "", "Ends the rule set; the message goes on.", |_| Some(Action::Accept)),
     row(
+        "auth",
+        REQUEST,
+        "[realm TEXT]",
+        "Answers with 401, or 407 to a request for a proxy, which makes a browser ask for a user and a password; the \
+         realm is the section's name by default.",
+        |a| a.auth(),
+    ),
+    row(
         "capture",
         MESSAGE.or(Contexts::TCP_REQUEST),
         "EXPRESSION len N | id SLOT",
@@ -123,7 +131,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row(
         "redirect",
         HTTP,
-        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [ignore-empty] [set-cookie C] [clear-cookie C]",
+        "location|prefix|scheme FORMAT [code N] [drop-query] [append-slash] [keep-query] [ignore-empty] [set-cookie C] [set-cookie-fmt FORMAT] [clear-cookie C]",
         "Answers with a redirection.",
         |a| a.redirect().map(Action::Redirect),
     ),

@@ -13,6 +13,7 @@
 //! Cost: what is borrowed from the message or the configuration allocates nothing; joined texts (`base`, `req.hdrs`)
 //! and what the system is asked for (`fc_rtt`, `src_is_local`) do, or make a system call, where they say so.
 
+mod auth;
 mod connection;
 mod content;
 mod counter;
@@ -35,10 +36,11 @@ use crate::stick::Table;
 use crate::stream::StreamContext;
 
 pub(crate) use counter::of_key;
-pub(crate) use http::basic;
 pub use http::target::{path, path_and_query, query};
+pub(crate) use http::{basic, basic_credentials};
 pub use tls::fuzz_hello;
 
+use auth::AuthFetch;
 use connection::Connection;
 use content::Content;
 use counter::Counter;
@@ -70,6 +72,8 @@ pub enum FetchCode {
     Content(Content),
     /// HTTP messages.
     Http(Http),
+    /// Who a request is by a user list.
+    Auth(AuthFetch),
 }
 
 /// How far a condition has looked through the occurrences of a fetch.
@@ -163,6 +167,9 @@ impl FetchCode {
     /// Resolves a fetch and its arguments.
     pub fn compile_in(fetch: Fetch, args: &[Arg], scope: FetchScope<'_>) -> Result<FetchCode, String> {
         let args = Args(args);
+        if let Fetch::HttpAuth | Fetch::HttpAuthGroup = fetch {
+            return AuthFetch::compile(fetch, args.str(0)?.unwrap_or_default(), scope).map(FetchCode::Auth);
+        }
         if let Some(code) = FetchCode::plain(fetch, &args)? {
             return Ok(code);
         }
@@ -252,7 +259,11 @@ impl FetchCode {
 
     /// A condition must look at every occurrence of it.
     pub fn is_multiple(&self) -> bool {
-        matches!(self, FetchCode::Http(code) if code.is_multiple())
+        match self {
+            FetchCode::Http(code) => code.is_multiple(),
+            FetchCode::Auth(code) => code.is_multiple(),
+            _ => false,
+        }
     }
 
     /// The sample, if there is one.
@@ -260,6 +271,7 @@ impl FetchCode {
     pub fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
         match self {
             FetchCode::Http(code) => code.fetch(cx),
+            FetchCode::Auth(code) => code.fetch(cx),
             FetchCode::Constant(sample) => Some(sample.as_value()),
             FetchCode::Absent => None,
             FetchCode::Variable(VarRef::Process(variable), default) => {
@@ -283,6 +295,7 @@ impl FetchCode {
     pub fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
         match self {
             FetchCode::Http(code) if code.is_multiple() => code.fetch_next(cx, cursor),
+            FetchCode::Auth(code) if code.is_multiple() => code.fetch_next(cx, cursor),
             _ if cursor.seen == 0 => {
                 cursor.seen = 1;
                 self.fetch(cx)

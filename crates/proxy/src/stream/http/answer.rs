@@ -1,5 +1,7 @@
 //! Answers that come from here and not from a server: what rules ask for, error pages, refusals.
 
+use sluicegate_config::model::HeaderNames;
+
 use super::*;
 
 impl Exchange<'_> {
@@ -16,6 +18,13 @@ impl Exchange<'_> {
                 self.stream.cx.count(Counted::Error);
                 counters.dreq.add(1);
                 b'P'
+            }
+            ReplySource::Auth => {
+                self.stream.cx.count(Counted::Error);
+                if self.stream.cx.backend.is_none() {
+                    counters.intercepted.add(1);
+                }
+                b'L'
             }
             ReplySource::Return => {
                 counters.intercepted.add(1);
@@ -91,12 +100,55 @@ impl Exchange<'_> {
         self.answer(body.as_ref(), Ending::length(matches!(code, 400 | 408))).await
     }
 
+    /// A request that asks whether this proxy is there (`monitor-uri`): no rule sees it, and no line tells of it.
+    pub(super) async fn monitored(&mut self, frontend: &ProxyRun) -> After {
+        let worker = self.stream.worker().clone();
+        self.stream.cx.log.level = Some(LogLevel::Silent);
+        frontend.frontend.figures.at(worker.index).intercepted.add(1);
+        let verdict = rule::run(&frontend.rules.monitor_fail, Hook::HttpRequest, &mut self.stream.cx, &worker).await;
+        let code = if matches!(verdict, Verdict::Continue) { 200 } else { 503 };
+        self.page(code, b'L', b'R').await
+    }
+
+    /// `option http-restrict-req-hdr-names`.
+    pub(super) async fn restrict_names(&mut self, proxy: &ProxyRun) -> Step<()> {
+        let strange = |name: &[u8]| !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
+        match proxy.config.options.header_names {
+            HeaderNames::Preserve => Ok(()),
+            HeaderNames::Delete => {
+                self.stream.cx.request.delete_where(strange);
+                Ok(())
+            }
+            HeaderNames::Reject if self.stream.cx.request.fields().any(|(_, name, _)| strange(name)) => {
+                let reply = rule::page_reply(403, ReplySource::Deny);
+                Err(self.local(reply, Hook::HttpRequest).await)
+            }
+            HeaderNames::Reject => Ok(()),
+        }
+    }
+
     /// A page of a file. What is logged is the status that it stands for.
     pub(super) async fn error_page(&mut self, page: &ErrorPage, code: u16) -> After {
         let after = match page {
             ErrorPage::Silent => {
                 self.answered = true;
                 After::Close
+            }
+            ErrorPage::Reply => {
+                let worker = self.stream.worker().clone();
+                let cx = &self.stream.cx;
+                let has = |proxy: &std::sync::Arc<ProxyRun>| {
+                    let own = proxy.config.errors.get(&code).is_some_and(|page| **page == ErrorPage::Reply);
+                    own.then(|| proxy.clone())
+                };
+                let Some(proxy) = cx.backend.as_ref().and_then(has).or_else(|| has(&cx.frontend)) else {
+                    return After::Close;
+                };
+                let Some(list) = proxy.rules.http_errors.get(&code) else { return After::Close };
+                let made = Box::pin(rule::run(list, Hook::HttpRequest, &mut self.stream.cx, &worker)).await;
+                let Verdict::Reply(reply) = made else { return After::Close };
+                self.stream.cx.response = reply.head;
+                Box::pin(self.answer(&reply.body, Ending::length(matches!(code, 400 | 408)))).await
             }
             ErrorPage::Message(message) => {
                 let response = &mut self.stream.cx.response;
@@ -141,6 +193,11 @@ impl Exchange<'_> {
             return After::Close;
         }
         self.answered = true;
+        if let Some((name, value)) = self.stream.cx.challenge.take() {
+            let response = &mut self.stream.cx.response;
+            response.delete_all(name);
+            response.add(name, &value);
+        }
         let status = self.stream.cx.response.status();
         if self.has_after_rules() && !Box::pin(self.after_rules()).await {
             // As HAProxy: a page of 500 in its place, on which the rules run once more, and one on which they don't.
@@ -186,6 +243,20 @@ impl Exchange<'_> {
     pub(super) fn keeps_client(&self) -> bool {
         // A client that has ended its side may have sent further requests before; they are served.
         self.head.keep_alive && self.mode != ConnectionMode::Close && !self.session.is_stopping()
+    }
+
+    /// Passes an interim response on to clients that know what it is.
+    pub(super) async fn interim(&mut self, head: &Message) -> Step<()> {
+        if self.version == Version::Http10 {
+            return Ok(());
+        }
+        self.stream.count(0, head_size(head));
+        let mut out = std::mem::take(&mut self.stream.response_out);
+        write_response(head, Framing::None, ConnectionField::None, &mut out);
+        let sent = self.send(&out).await;
+        out.clear();
+        self.stream.response_out = out;
+        sent.map_err(|()| After::Close)
     }
 
     /// Sends bytes to the client while nothing else moves.

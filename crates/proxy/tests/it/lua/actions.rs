@@ -213,3 +213,25 @@ fn the_process_ends_with_tasks_and_detached_scripts_on_their_way() {
         });
     }
 }
+
+#[test]
+fn an_action_behind_responses_edits_them_and_may_wait() {
+    let code = "core.register_action('a', {'http-after-res'}, function(txn)
+          txn.http:res_set_header('x', 'before')
+          core.msleep(1)
+          txn.http:res_set_header('x', txn.sf:status() .. 'after') end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            let mut cx = bench.stream("GET / HTTP/1.1\r\n\r\n");
+            cx.response.set_response(sluicegate_wire::http::Version::Http11, 204, b"No Content");
+            let action = bench.bind("a", &[]);
+            let Attempt::Pending(pending) = try_run_action(&bench.worker, &mut cx, &action, Hook::HttpAfterRes) else {
+                panic!("it waits")
+            };
+            assert_eq!(cx.response.first(b"x"), Some(&b"before"[..]));
+            pending.finish(&bench.worker, &mut cx).await;
+            assert_eq!(cx.response.first(b"x"), Some(&b"204after"[..]));
+            assert_eq!(bench.logged(), []);
+        })
+    });
+}

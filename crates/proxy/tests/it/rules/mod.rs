@@ -5,5 +5,6 @@ mod converters;
 mod differential;
 mod fetches;
 pub mod fixture;
+mod users;
 mod waiting;
 mod wire;

@@ -80,6 +80,12 @@ pub fn compare(front: &str, back: &str, requests: &[&str]) -> Vec<String> {
 
 #[track_caller]
 pub fn compare_with(global: &str, front: &str, back: &str, requests: &[&str]) -> Vec<String> {
+    compare_logged(global, front, back, requests, requests.len())
+}
+
+/// The same where so many lines are logged.
+#[track_caller]
+pub fn compare_logged(global: &str, front: &str, back: &str, requests: &[&str], logged: usize) -> Vec<String> {
     let server = mirror();
     let text = format!(
         "global\n nbthread 1\n{global}defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n\
@@ -92,12 +98,12 @@ pub fn compare_with(global: &str, front: &str, back: &str, requests: &[&str]) ->
     theirs.extend(wait_for("haproxy's log", || {
         let output = haproxy.program.output();
         let lines: Vec<_> = output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
-        (lines.len() >= requests.len()).then_some(lines)
+        (lines.len() >= logged).then_some(lines)
     }));
     drop(haproxy);
     let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
     let mut ours = run(&whole.address(), requests);
-    ours.extend(whole.log_lines(requests.len()));
+    ours.extend(whole.log_lines(logged));
     for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
         assert_eq!(ours, theirs, "{} of\n{front}--\n{back}", requests[index % requests.len()]);
     }
@@ -470,5 +476,230 @@ fn rules_set_how_often_a_connection_is_tried() {
         let whole = Whole::start(&text(rule), 1);
         Client::connect(&whole.address()).get("/");
         assert_eq!(whole.log_lines(1), [expected], "{rule}");
+    }
+}
+
+#[test]
+fn monitors_are_answered_as_by_haproxy_and_not_logged() {
+    let front = " monitor-uri /mon?x\n monitor fail if { nbsrv(b) lt 1 }\n monitor fail if { req.hdr(x-fail) -m found }\n \
+        http-request deny\n http-after-response set-header X-After yes\n";
+    let requests = [
+        "GET /mon?x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET /mon HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET /mon?x HTTP/1.1\r\nHost: h\r\nX-Fail: 1\r\nConnection: close\r\n\r\n",
+        "HEAD /mon?x HTTP/1.0\r\n\r\n",
+    ];
+    let answers = compare_logged("", front, "", &requests, 1);
+    assert!(answers[0].starts_with("HTTP/1.1 200 ") && answers[2].starts_with("HTTP/1.1 503 "), "{answers:?}");
+}
+
+#[test]
+fn error_answers_are_made_for_each_request_as_by_haproxy() {
+    let front = " http-error status 403 content-type text/plain lf-string \"no %[path] %[src]\" hdr X-E %[method] hdr X-F f\n \
+        http-error status 404 content-type a/b string x\n http-error status 503 content-type a/b string made\n \
+        http-error status 500 default-errorfiles\n http-error status 429 hdr X-Only 1\n \
+        http-request deny if { path /403 }\n http-request deny deny_status 404 if { path /404 }\n \
+        http-request deny deny_status 429 if { path /429 }\n http-request deny deny_status 500 if { path /500 }\n \
+        http-response deny deny_status 503 if { status 401 }\n http-after-response set-header X-After %[status]\n";
+    let paths = ["/403", "/404", "/429", "/500", "/status/401"];
+    let requests: Vec<String> =
+        paths.iter().map(|path| format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")).collect();
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    let answers = compare(front, "", &requests);
+    assert!(answers[0].contains("x-e: GET\nx-f: f\n") && answers[0].ends_with("no /403 127.0.0.1"), "{}", answers[0]);
+    compare("", " http-error status 502 content-type a/b lf-string %[be_name]\n http-response deny\n", &requests[..1]);
+}
+
+#[test]
+fn servers_are_told_what_haproxy_tells_them() {
+    let requests = [GET, "GET /x HTTP/1.0\r\nX_y: 1\r\nX.z: 2\r\nX-Original-To: me\r\nX-Name: 5\r\n\r\n"];
+    for lines in [
+        " option originalto\n",
+        " option originalto header X-To\n option forwardfor if-none\n",
+        " option originalto except 127.0.0.0/8\n",
+        " option http-restrict-req-hdr-names delete\n",
+        " option http-restrict-req-hdr-names reject\n",
+        " option http-restrict-req-hdr-names preserve\n",
+    ] {
+        compare(lines, "", &requests);
+        compare("", lines, &requests);
+    }
+    compare(" option originalto header X-Front\n", " option originalto header X-Back except 127.0.0.1\n", &requests);
+    for lines in [
+        " http-send-name-header X-Name\n",
+        " option httpclose\n option http-pretend-keepalive\n",
+        " option http-server-close\n option http-pretend-keepalive\n",
+        " option httpclose\n",
+    ] {
+        compare("", lines, &requests);
+    }
+}
+
+/// The request as a server gets it from a proxy with these lines.
+fn told(lines: &str, request: &str) -> String {
+    let text = format!(
+        "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n bind 127.0.0.1:1\n\
+         {lines} server s {}\n",
+        mirror()
+    );
+    let whole = Whole::start(&text, 1);
+    run(&whole.address(), &[request]).remove(0)
+}
+
+#[test]
+fn servers_are_told_of_clients_by_the_standard() {
+    let check = |option: &str, expected: &str| {
+        let request = "GET / HTTP/1.1\r\nHost: h:80\r\nX: ::1\r\nP: _p\r\nN: _hidden\r\nConnection: close\r\n\r\n";
+        let answer = told(
+            &format!(" {option}\n http-request set-src-port int(1)\n http-request set-dst-port int(2)\n"),
+            request,
+        );
+        let field = answer.lines().find_map(|line| line.strip_prefix("forwarded: ")).unwrap_or("none");
+        assert_eq!(field, expected, "{option}");
+    };
+    check("option forwarded", "proto=http;for=127.0.0.1");
+    check("no option forwarded", "none");
+    check("option forwarded proto", "proto=http");
+    check("option forwarded host by for", "host=\"h:80\";by=127.0.0.1;for=127.0.0.1");
+    check("option forwarded for for_port by by_port", "by=\"127.0.0.1:2\";for=\"127.0.0.1:1\"");
+    check("option forwarded for-expr req.hdr(x) for_port-expr req.hdr(p)", "for=\"[::1]:_p\"");
+    check("option forwarded host-expr str(a) by-expr req.hdr(n)", "host=a;by=_hidden");
+    check("option forwarded for-expr req.hdr(none)", "for=unknown");
+}
+
+#[test]
+fn a_redirect_keeps_the_query_and_sets_a_made_cookie() {
+    let check = |rule: &str, target: &str, location: &str, cookie: Option<&str>| {
+        let answer = told(
+            &format!(" http-request redirect {rule}\n"),
+            &format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"),
+        );
+        let field = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name));
+        assert_eq!(field("location: "), Some(location), "{rule} {target}");
+        assert_eq!(field("set-cookie: "), cookie, "{rule} {target}");
+    };
+    check("location /new", "/a?b=c", "/new", None);
+    check("location /new keep-query", "/a?b=c", "/new?b=c", None);
+    check("location /new?x keep-query", "/a?b=c", "/new?x&b=c", None);
+    check("location /new keep-query", "/a", "/new", None);
+    check("location /new set-cookie-fmt A=%[path]", "/a", "/new", Some("A=/a; path=/;"));
+    check("location /new set-cookie A=b", "/a", "/new", Some("A=b; path=/;"));
+}
+
+#[test]
+fn the_kernel_probes_and_ends_connections_as_options_say() {
+    let origin = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let server = origin.local_addr().expect("bound");
+    let begin = |lines: &str| {
+        let text = format!(
+            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+             bind 127.0.0.1:1\n{lines} server s {server}\n"
+        );
+        let whole = Whole::start(&text, 1);
+        let mut client = Client::connect(&whole.address());
+        client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let (mut peer, _) = origin.accept().expect("the proxy connects");
+        assert!(peer.read(&mut [0; 1024]).expect("a request") > 0);
+        (whole, client, peer)
+    };
+    let check = |lines: &str, of_client: bool, of_server: bool| {
+        let (_whole, client, peer) = begin(lines);
+        let to_client = socket_to(client.stream().local_addr().expect("connected"));
+        let to_server = socket_to(server);
+        assert_eq!(to_client.keepalive().expect("asked"), of_client, "{lines}");
+        assert_eq!(to_server.keepalive().expect("asked"), of_server, "{lines}");
+        drop(peer);
+        (to_client, to_server)
+    };
+    check("", false, false);
+    check(" option clitcpka\n", true, false);
+    check(" option srvtcpka\n", false, true);
+    let (to_client, to_server) = check(
+        " option tcpka\n clitcpka-cnt 5\n clitcpka-idle 100s\n clitcpka-intvl 7\n srvtcpka-cnt 6\n srvtcpka-idle 90\n \
+         srvtcpka-intvl 1m\n",
+        true,
+        true,
+    );
+    let seconds = std::time::Duration::from_secs;
+    assert_eq!(to_client.tcp_keepalive_retries().expect("asked"), 5);
+    assert_eq!(to_client.tcp_keepalive_time().expect("asked"), seconds(100));
+    assert_eq!(to_client.tcp_keepalive_interval().expect("asked"), seconds(7));
+    assert_eq!(to_server.tcp_keepalive_retries().expect("asked"), 6);
+    assert_eq!(to_server.tcp_keepalive_time().expect("asked"), seconds(90));
+    assert_eq!(to_server.tcp_keepalive_interval().expect("asked"), seconds(60));
+    for (lines, lingers) in [("", None), (" option nolinger\n", Some(std::time::Duration::ZERO))] {
+        let (_whole, client, _peer) = begin(lines);
+        assert_eq!(socket_to(client.stream().local_addr().expect("connected")).linger().expect("asked"), lingers);
+        assert_eq!(socket_to(server).linger().expect("asked"), lingers);
+    }
+}
+
+#[test]
+fn an_idle_client_is_closed_at_once_or_behind_its_next_response() {
+    for (option, expected) in [("", false), (" option idle-close-on-response\n", true)] {
+        let text = format!(
+            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+             bind 127.0.0.1:1\n{option} http-request return status 200\n"
+        );
+        let whole = Whole::start(&text, 1);
+        let mut client = Client::connect(&whole.address());
+        assert_eq!(client.get("/").header("connection"), None);
+        whole.running.process.begin_soft_stop();
+        if expected {
+            assert_eq!(client.get("/").header("connection"), Some("close"));
+        }
+        assert_eq!(client.read_to_end(), b"");
+    }
+}
+
+/// The socket of this process that listens on an address.
+fn socket_at(address: &str) -> socket2::Socket {
+    for entry in std::fs::read_dir("/proc/self/fd").expect("linux") {
+        let name = entry.expect("readable").file_name();
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // SAFETY: the descriptor is only asked, duplicated if it is the one, and never closed here.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+        let socket = socket2::SockRef::from(&fd);
+        let local = socket.local_addr().ok().and_then(|local| local.as_socket());
+        if local.is_some_and(|local| local.to_string() == address) && socket.is_listener().unwrap_or(false) {
+            return socket.try_clone().expect("a free descriptor");
+        }
+    }
+    panic!("nobody listens on {address}");
+}
+
+#[test]
+fn listening_sockets_are_set_up_as_their_line_says() {
+    let begin = |options: &str| {
+        let text = format!(
+            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+             bind 127.0.0.1:1 {options}\n http-request return status 200 content-type a/b lf-string %[so_id]\n"
+        );
+        let whole = Whole::start(&text, 1);
+        let socket = socket_at(&whole.address());
+        (whole, socket)
+    };
+    let asked = |socket: &socket2::Socket, name| {
+        use std::os::fd::AsRawFd;
+        let mut value: libc::c_int = 0;
+        let mut length = size_of_val(&value) as libc::socklen_t;
+        let into = std::ptr::from_mut(&mut value).cast();
+        // SAFETY: the kernel writes at most the integer's size.
+        let failed = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, into, &mut length) };
+        assert_eq!(failed, 0);
+        value
+    };
+    let (whole, plain) = begin("");
+    assert_eq!(Client::connect(&whole.address()).get("/").text(), "1");
+    let (whole, set) = begin("id 7 nice 5 tcp-ut 4s mss 600 interface lo");
+    assert_eq!(Client::connect(&whole.address()).get("/").text(), "7");
+    assert_eq!(set.tcp_user_timeout().expect("asked"), Some(std::time::Duration::from_secs(4)));
+    assert_eq!(set.tcp_mss().expect("asked"), 600);
+    assert_eq!(set.device().expect("asked"), Some(b"lo".to_vec()));
+    assert_eq!(plain.device().expect("asked"), None);
+    let (_whole, set) = begin("defer-accept tfo");
+    for name in [libc::TCP_DEFER_ACCEPT, libc::TCP_FASTOPEN] {
+        assert_eq!(asked(&plain, name), 0);
+        assert!(asked(&set, name) > 0);
     }
 }

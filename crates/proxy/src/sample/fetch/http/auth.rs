@@ -2,6 +2,8 @@
 
 use sluicegate_wire::http::Message;
 
+use crate::stream::StreamContext;
+
 /// What a client brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credentials<'a> {
@@ -30,6 +32,19 @@ pub fn basic(request: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
     let Credentials::Basic(both) = credentials(request, b"authorization")? else { return None };
     let colon = both.iter().position(|byte| *byte == b':')?;
     Some((both[..colon].to_vec(), both[colon + 1..].to_vec()))
+}
+
+/// The field that has the credentials for who a client takes us for.
+pub(super) fn field(cx: &StreamContext) -> &'static [u8] {
+    if cx.is_proxied() { b"proxy-authorization" } else { b"authorization" }
+}
+
+/// User and password, with the colon between them, as a client sent them to who it takes us for.
+pub(crate) fn basic_credentials(cx: &StreamContext) -> Option<Vec<u8>> {
+    match credentials(&cx.request, field(cx))? {
+        Credentials::Basic(decoded) => Some(decoded),
+        Credentials::Bearer(_) => None,
+    }
 }
 
 /// Bytes of the standard alphabet, padded (RFC 4648 4).

@@ -15,8 +15,8 @@ use super::{Args, Cursor};
 use crate::sample::field;
 use crate::sample::value::Value;
 use crate::stream::StreamContext;
-pub use auth::basic;
 use auth::{Credentials, credentials};
+pub(crate) use auth::{basic, basic_credentials};
 use parameter::Parameters;
 
 /// Negative occurrences reach this far back (HAProxy's `MAX_HDR_HISTORY`).
@@ -297,12 +297,12 @@ impl Http {
                 let slots = if *side == Side::Request { &captures.request } else { &captures.response };
                 Value::text(slots.get(*slot)?)
             }
-            Http::AuthType => match credentials(request(cx)?, AUTHORIZATION)? {
+            Http::AuthType => match credentials(request(cx)?, auth::field(cx))? {
                 Credentials::Basic(_) => Value::text(b"Basic"),
                 Credentials::Bearer(_) => Value::text(b"Bearer"),
             },
             Http::AuthUser | Http::AuthPassword => {
-                let Credentials::Basic(mut text) = credentials(request(cx)?, AUTHORIZATION)? else { return None };
+                let Credentials::Basic(mut text) = credentials(request(cx)?, auth::field(cx))? else { return None };
                 let colon = memchr(b':', &text)?;
                 if matches!(self, Http::AuthUser) {
                     text.truncate(colon);

@@ -1,0 +1,137 @@
+//! What options say of connections, and of what servers are told.
+
+use super::keywords::{option, row, timeout};
+use super::{ProxyParser, on};
+use crate::catalogue::Contexts;
+use crate::section::table::{MANY, Row};
+
+const FRONT: Contexts = Contexts::FRONT;
+const BACK: Contexts = Contexts::BACK;
+const PROXY: Contexts = Contexts::PROXY;
+
+/// `clitcpka-cnt`.
+pub(super) const CLIENT_COUNT: Row<ProxyParser> =
+    row("clitcpka-cnt", FRONT, 1, 1, "N", "Probes without an answer behind which a client is gone.", |r, line| {
+        if let Some(n) = r.integer(line, 1, 1, 127) {
+            r.settings.proxy.options.client_probes.count = Some(n as u32);
+        }
+    });
+
+/// `clitcpka-idle`.
+pub(super) const CLIENT_IDLE: Row<ProxyParser> =
+    timeout("clitcpka-idle", FRONT, "How long a client is idle before it is probed.", |r, line| {
+        r.settings.proxy.options.client_probes.idle = r.seconds(line);
+    });
+
+/// `clitcpka-intvl`.
+pub(super) const CLIENT_INTERVAL: Row<ProxyParser> =
+    timeout("clitcpka-intvl", FRONT, "The time between two probes of a client.", |r, line| {
+        r.settings.proxy.options.client_probes.interval = r.seconds(line);
+    });
+
+/// `option clitcpka`.
+pub(super) const CLIENT_PROBES: Row<ProxyParser> = option(
+    "option clitcpka",
+    FRONT,
+    "The kernel probes idle connections of clients, so that one whose peer is gone is found out.",
+    |r, line| r.settings.proxy.options.client_probes.on = on(line),
+);
+
+/// `option contstats`.
+pub(super) const CONTSTATS: Row<ProxyParser> =
+    option("option contstats", FRONT, "Changes nothing: bytes are counted while they pass.", |_, _| ());
+
+/// `option forwarded`.
+pub(super) const FORWARDED: Row<ProxyParser> = row(
+    "option forwarded",
+    PROXY,
+    0,
+    MANY,
+    "[proto] [host|host-expr E] [by|by-expr E] [by_port|by_port-expr E] [for|for-expr E] [for_port|for_port-expr E]",
+    "Adds the field Forwarded of RFC 7239, with the protocol and the client's address unless told otherwise.",
+    |r, line| r.forwarded(line),
+);
+
+/// `option http-no-delay`.
+pub(super) const NO_DELAY: Row<ProxyParser> =
+    option("option http-no-delay", PROXY, "Changes nothing: what is small is sent at once.", |_, _| ());
+
+/// `option http-pretend-keepalive`.
+pub(super) const PRETEND: Row<ProxyParser> = option(
+    "option http-pretend-keepalive",
+    BACK,
+    "A server is not told that its connection is closed after the response.",
+    |r, line| r.settings.proxy.options.pretend_keepalive = on(line),
+);
+
+/// `option http-restrict-req-hdr-names`.
+pub(super) const HEADER_NAMES: Row<ProxyParser> = row(
+    "option http-restrict-req-hdr-names",
+    PROXY,
+    1,
+    1,
+    "preserve|delete|reject",
+    "What becomes of a request's field whose name is not of letters, digits and '-': it passes, is removed, or the \
+         request is denied.",
+    |r, line| r.header_names(line),
+);
+
+/// `option idle-close-on-response`.
+pub(super) const IDLE_CLOSE: Row<ProxyParser> = option(
+    "option idle-close-on-response",
+    FRONT,
+    "When the process stops, an idle client's connection is closed behind its next response and not at once.",
+    |r, line| r.settings.proxy.options.idle_close_on_response = on(line),
+);
+
+/// `option nolinger`.
+pub(super) const NOLINGER: Row<ProxyParser> = option(
+    "option nolinger",
+    PROXY,
+    "Connections are reset at their end, so that no data waits for a peer that is gone.",
+    |r, line| r.settings.proxy.options.nolinger = on(line),
+);
+
+/// `option originalto`.
+pub(super) const ORIGINALTO: Row<ProxyParser> = row(
+    "option originalto",
+    PROXY,
+    0,
+    4,
+    "[except NETWORK] [header NAME]",
+    "Adds the address that the client connected to in X-Original-To.",
+    |r, line| r.originalto(line),
+);
+
+/// `option srvtcpka`.
+pub(super) const SERVER_PROBES: Row<ProxyParser> =
+    option("option srvtcpka", BACK, "The kernel probes connections of servers that are idle.", |r, line| {
+        r.settings.proxy.options.server_probes.on = on(line)
+    });
+
+/// `option tcpka`.
+pub(super) const PROBES: Row<ProxyParser> =
+    option("option tcpka", PROXY, "As 'option clitcpka' and 'option srvtcpka'.", |r, line| {
+        r.settings.proxy.options.client_probes.on = on(line);
+        r.settings.proxy.options.server_probes.on = on(line);
+    });
+
+/// `srvtcpka-cnt`.
+pub(super) const SERVER_COUNT: Row<ProxyParser> =
+    row("srvtcpka-cnt", BACK, 1, 1, "N", "Probes without an answer behind which a server is gone.", |r, line| {
+        if let Some(n) = r.integer(line, 1, 1, 127) {
+            r.settings.proxy.options.server_probes.count = Some(n as u32);
+        }
+    });
+
+/// `srvtcpka-idle`.
+pub(super) const SERVER_IDLE: Row<ProxyParser> =
+    timeout("srvtcpka-idle", BACK, "How long a server is idle before it is probed.", |r, line| {
+        r.settings.proxy.options.server_probes.idle = r.seconds(line);
+    });
+
+/// `srvtcpka-intvl`.
+pub(super) const SERVER_INTERVAL: Row<ProxyParser> =
+    timeout("srvtcpka-intvl", BACK, "The time between two probes of a server.", |r, line| {
+        r.settings.proxy.options.server_probes.interval = r.seconds(line);
+    });

@@ -1,0 +1,206 @@
+//! User lists: who a request says that it is, and whether its password is right.
+//!
+//! A hash is made to be slow: one of `$6$` with its 5,000 rounds takes milliseconds, in which a worker would serve
+//! hundreds of requests. So rules don't compute it: a thread of its own does, one for all workers, and the rule waits.
+//! Browsers send the password with every request, therefore a user's right password is remembered, as its HMAC with a
+//! key that no one but this process knows: the next request with it costs two SHA-256. Wrong ones are not remembered,
+//! so guessing is as slow as the hash, and guesses have one core between them at most. A bounded number of them wait;
+//! what comes on top is refused as a wrong password is.
+//!
+//! Where nothing may wait (`unique-id-format`, `balance hash`, scripts) the hash is computed where it is asked for.
+
+mod crypt;
+
+use std::collections::HashMap;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+
+use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::Mutex;
+use sha2::Sha256;
+use sluicegate_config::Config;
+use sluicegate_config::model::Password;
+
+use crate::rule::CompileError;
+use crate::sample::basic_credentials;
+use crate::stream::StreamContext;
+
+/// Passwords whose hashes wait to be computed.
+const WAITING: usize = 1024;
+
+/// A `userlist`.
+pub struct UserList {
+    users: HashMap<String, Arc<User>>,
+}
+
+struct User {
+    password: Password,
+    groups: Vec<String>,
+    /// The HMAC of the password that was right.
+    right: Mutex<Option<[u8; 32]>>,
+}
+
+/// What is known of a request's credentials.
+pub struct Known {
+    list: Arc<UserList>,
+    /// Name and password as they came.
+    credentials: Vec<u8>,
+    right: bool,
+}
+
+/// A hash that is being computed.
+pub(crate) struct Check {
+    known: Known,
+    answer: tokio::sync::oneshot::Receiver<bool>,
+}
+
+struct Job {
+    user: Arc<User>,
+    password: Vec<u8>,
+    answer: tokio::sync::oneshot::Sender<bool>,
+}
+
+/// The lists of a configuration by name, or what this system can't check.
+pub(crate) fn lists(config: &Config) -> Result<HashMap<Arc<str>, Arc<UserList>>, Vec<CompileError>> {
+    let mut errors = Vec::new();
+    let mut scratch = None;
+    let mut lists = HashMap::new();
+    for list in &config.user_lists {
+        let mut users = HashMap::new();
+        for user in &list.users {
+            if let Password::Hashed(hash) = &user.password {
+                let scratch = scratch.get_or_insert_with(crypt::Scratch::new);
+                let message = if !crypt::is_there() {
+                    Some("passwords are checked by the system's libcrypt.so.1, which is not there".to_owned())
+                } else if crypt::hash(b"", hash, scratch).is_none() {
+                    Some(format!("the encrypted password used for user '{}' is not supported by crypt(3)", user.name))
+                } else {
+                    None
+                };
+                errors.extend(message.map(|message| CompileError { at: user.at.clone(), message }));
+            }
+            let (password, groups) = (user.password.clone(), user.groups.clone());
+            users.insert(user.name.clone(), Arc::new(User { password, groups, right: Mutex::new(None) }));
+        }
+        lists.insert(list.name.clone(), Arc::new(UserList { users }));
+    }
+    if errors.is_empty() { Ok(lists) } else { Err(errors) }
+}
+
+impl UserList {
+    /// The user that the request's credentials name, the password, and both as they came.
+    fn named<'a>(&'a self, credentials: &'a [u8]) -> Option<(&'a str, &'a Arc<User>, &'a [u8])> {
+        let colon = memchr::memchr(b':', credentials)?;
+        let name = std::str::from_utf8(&credentials[..colon]).ok()?;
+        let (name, user) = self.users.get_key_value(name)?;
+        Some((name, user, &credentials[colon + 1..]))
+    }
+
+    /// The user's name and groups, if the request names one and has the right password; `None` also for a request
+    /// without credentials, which `brought` tells apart.
+    pub(crate) fn user(self: &Arc<Self>, cx: &StreamContext) -> Option<(&str, &[String])> {
+        let credentials = basic_credentials(cx)?;
+        let known = cx.auth.as_ref().filter(|known| known.is_about(self, &credentials));
+        let (name, user, password) = self.named(&credentials)?;
+        let right = match (user.quickly(password), known) {
+            (Some(right), _) => right,
+            (None, Some(known)) => known.right,
+            (None, None) => user.slowly(password, &mut crypt::Scratch::new()),
+        };
+        let (name, user) = right.then(|| self.users.get_key_value(name))??;
+        Some((name, &user.groups))
+    }
+}
+
+impl Known {
+    fn is_about(&self, list: &Arc<UserList>, credentials: &[u8]) -> bool {
+        Arc::ptr_eq(&self.list, list) && self.credentials == credentials
+    }
+}
+
+/// Begins to find out who a request is, unless that is known or costs nothing.
+pub(crate) fn begin(list: &Arc<UserList>, cx: &StreamContext) -> Option<Check> {
+    let credentials = basic_credentials(cx)?;
+    if cx.auth.as_ref().is_some_and(|known| known.is_about(list, &credentials)) {
+        return None;
+    }
+    let (_, user, password) = list.named(&credentials)?;
+    if user.quickly(password).is_some() {
+        return None;
+    }
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let job = Job { user: user.clone(), password: password.to_vec(), answer: sender };
+    // A job that finds no place is dropped, and its answer with it: the password counts as wrong.
+    if let Some(jobs) = jobs() {
+        let _ = jobs.try_send(job);
+    }
+    Some(Check { known: Known { list: list.clone(), credentials, right: false }, answer })
+}
+
+impl Check {
+    pub(crate) async fn finish(self) -> Known {
+        let Check { mut known, answer } = self;
+        known.right = answer.await.unwrap_or(false);
+        known
+    }
+}
+
+impl User {
+    /// Whether the password is right, where that needs no hash.
+    fn quickly(&self, password: &[u8]) -> Option<bool> {
+        match &self.password {
+            Password::None => Some(false),
+            Password::Clear(clear) => Some(digest(clear) == digest(password)),
+            Password::Hashed(_) => {
+                let right = (*self.right.lock())?;
+                (right == digest(password)).then_some(true)
+            }
+        }
+    }
+
+    /// The same by its hash; a right password is remembered.
+    fn slowly(&self, password: &[u8], scratch: &mut crypt::Scratch) -> bool {
+        let Password::Hashed(hash) = &self.password else { return false };
+        let right = crypt::hash(password, hash, scratch).is_some_and(|made| made == hash.as_bytes());
+        if right {
+            *self.right.lock() = Some(digest(password));
+        }
+        right
+    }
+}
+
+/// A password's HMAC with a key of this process. Two of them are compared in place of passwords, so that the time which
+/// that takes tells nothing of how far they agree.
+fn digest(password: &[u8]) -> [u8; 32] {
+    static KEY: OnceLock<[u8; 32]> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        let mut key = [0; 32];
+        // SAFETY: the kernel writes at most as many bytes as the array has. It fails for no request this small.
+        unsafe { libc::getrandom(key.as_mut_ptr().cast(), key.len(), 0) };
+        key
+    });
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
+    mac.update(password);
+    mac.finalize().into_bytes().into()
+}
+
+/// Where hashes are computed: the thread begins with the first of them.
+fn jobs() -> Option<&'static SyncSender<Job>> {
+    static JOBS: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
+    JOBS.get_or_init(|| {
+        let (sender, receiver) = sync_channel::<Job>(WAITING);
+        let run = move || {
+            let mut scratch = crypt::Scratch::new();
+            for Job { user, password, answer } in receiver {
+                // Who left meanwhile wants no answer, and others may have found the same password right.
+                if answer.is_closed() {
+                    continue;
+                }
+                let right = user.quickly(&password).unwrap_or_else(|| user.slowly(&password, &mut scratch));
+                let _ = answer.send(right);
+            }
+        };
+        std::thread::Builder::new().name("auth".to_owned()).spawn(run).ok().map(|_| sender)
+    })
+    .as_ref()
+}

@@ -1,0 +1,78 @@
+//! Who a request is by a user list (HAProxy configuration manual 7.3.6).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use sluicegate_config::catalogue::Fetch;
+
+use super::{Cursor, FetchScope};
+use crate::auth::UserList;
+use crate::sample::basic_credentials;
+use crate::sample::value::Value;
+use crate::stream::StreamContext;
+
+/// `http_auth` and `http_auth_group`.
+#[derive(Clone)]
+pub struct AuthFetch {
+    list: Arc<UserList>,
+    gives: Gives,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gives {
+    /// Whether the password is right.
+    Truth,
+    /// The user.
+    User,
+    /// Each of the user's groups.
+    Groups,
+}
+
+impl AuthFetch {
+    pub(super) fn compile(fetch: Fetch, name: &str, scope: FetchScope<'_>) -> Result<AuthFetch, String> {
+        let lists = scope.directory.map(|directory| &directory.user_lists);
+        let list = lists.and_then(|lists| lists.get(name)).ok_or_else(|| format!("no userlist is named '{name}'"))?;
+        let gives = if fetch == Fetch::HttpAuth { Gives::Truth } else { Gives::User };
+        Ok(AuthFetch { list: list.clone(), gives })
+    }
+
+    /// The list.
+    pub(crate) fn list(&self) -> &Arc<UserList> {
+        &self.list
+    }
+
+    /// Patterns are compared with the user's groups.
+    pub(crate) fn look_at_groups(&mut self) {
+        if self.gives == Gives::User {
+            self.gives = Gives::Groups;
+        }
+    }
+
+    pub(super) fn is_multiple(&self) -> bool {
+        self.gives == Gives::Groups
+    }
+
+    pub(super) fn fetch<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
+        match self.gives {
+            Gives::Truth => {
+                basic_credentials(cx)?;
+                Some(Value::Bool(self.list.user(cx).is_some()))
+            }
+            Gives::User => self.list.user(cx).map(|(name, _)| Value::Str(Cow::Borrowed(name.as_bytes()))),
+            Gives::Groups => self.fetch_next(cx, &mut Cursor::default()),
+        }
+    }
+
+    pub(super) fn fetch_next<'a>(&'a self, cx: &'a StreamContext, cursor: &mut Cursor) -> Option<Value<'a>> {
+        let (_, groups) = self.list.user(cx)?;
+        let group = groups.get(cursor.seen as usize)?;
+        cursor.seen += 1;
+        Some(Value::Str(Cow::Borrowed(group.as_bytes())))
+    }
+}
+
+impl std::fmt::Debug for AuthFetch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthFetch").finish_non_exhaustive()
+    }
+}
