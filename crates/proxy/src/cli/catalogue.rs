@@ -395,7 +395,7 @@ mod tests {
         };
         let near = answer("show stats");
         assert!(near.starts_with("Unknown command: 'show', but maybe one of the following ones is a better match:\n"));
-        assert!(near.lines().nth(1).unwrap().starts_with("  show stat [<px> <type> <sid>]"), "{near}");
+        assert!(near.lines().nth(1).unwrap().starts_with("  show stat [desc|json|no-maint|typed|up]*"), "{near}");
         assert!(near.ends_with("  quit                                    : disconnect\n"));
         let far = answer("gibberish\u{1}");
         assert!(far.starts_with("Unknown command: 'gibberish?'. Please enter one of the following commands only:\n"));

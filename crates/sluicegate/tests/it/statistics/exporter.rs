@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluicegate_testkit::{Client, Listening, Sluicegate};
+use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
 
 use super::{Both, get};
 use crate::start;
@@ -62,7 +62,11 @@ fn file(words: &[String], deaf: &Listening) -> String {
 fn metrics_are_haproxys() {
     let deaf = Listening::new();
     let both = Both::start(2, |words| file(words, &deaf));
-    let [theirs, ours] = both.ask(0, &get("/metrics", ""));
+    // A check that has not ended has no duration.
+    let [theirs, ours] = wait_for("the first checks", || {
+        let answers = both.ask(0, &get("/metrics", ""));
+        answers.iter().all(|answer| answer.text().contains("check_duration_seconds{")).then_some(answers)
+    });
     assert_eq!(ours.head, theirs.head);
     let [theirs, ours] = [theirs, ours].map(|response| Families::read(&response.text()));
     for (name, (kind, samples)) in &theirs.0 {
