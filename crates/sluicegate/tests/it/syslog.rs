@@ -137,10 +137,10 @@ fn a_chroot_keeps_the_socket_and_finds_the_one_inside() {
     let inside = root.join(outside.strip_prefix("/").expect("an absolute path"));
     std::fs::create_dir_all(inside.parent().expect("a parent")).expect("creatable");
     let reader = UnixDatagram::bind(&outside).expect("bindable");
-    let gate = Gate::start(&format!("    chroot {}\n", root.display()), &[format!("{} local0", outside.display())]);
+    let mut gate = Gate::start(&format!("    chroot {}\n", root.display()), &[format!("{} local0", outside.display())]);
     gate.get(&["/outside"]);
     assert_eq!(message(&receive(&reader)), "/outside 200\n");
-    assert!(gate.server.program.output().contains("is not in the chroot"), "{}", gate.server.program.output());
+    gate.server.program.wait_for_output("is not in the chroot");
     drop(reader);
     let reader = UnixDatagram::bind(&inside).expect("bindable");
     gate.get(&["/inside"]);

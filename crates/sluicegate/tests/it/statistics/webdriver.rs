@@ -1,8 +1,9 @@
 //! A browser that a test drives: Chromium without a screen, through its driver's protocol (W3C WebDriver).
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use sluicegate_testkit::{Client, PATIENCE, Program, wait_for};
 
@@ -24,11 +25,21 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     rest.split_once(to).unwrap_or_else(|| panic!("no {to:?} in {text}")).0
 }
 
+/// A port for a driver. It takes one of IPv6 and then the same of IPv4, which a connection may have: so it is one that the
+/// system gives to no connection.
+fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut candidates = (0..100).map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed));
+    candidates.find(is_free).expect("a free port")
+}
+
 impl Browser {
     /// Starts one.
     pub fn start() -> Browser {
         let mut command = Command::new("chromedriver");
-        command.arg("--port=0");
+        command.arg(format!("--port={}", port()));
         let mut program = Program::start(command, &[]);
         program.wait_for_output("started successfully on port ");
         program.wait_for_output(".\n");
