@@ -270,7 +270,8 @@ that fails before `start_response` is answered with 500. Their run time is bound
 of fetches and converters by `tune.lua.session-timeout`. Header names keep the case that the script gives them.
 
 **Proxies and servers.** A listener has no counters of its own, so `get_stats` gives an empty table, as HAProxy's does
-without `option socket-stats`. `pause`, `resume` and `stop` are those of the stats socket; a backend's do nothing.
+without `option socket-stats`. `pause`, `resume` and `stop` are those of the stats socket; a backend's do nothing. `is_draining` is a boolean, as the
+manual says, where 2.6 gives 0 or 1; `agent_*` do nothing, and `tracking` and `get_trackers` know no `track` yet.
 `core.set_nice` checks its argument and changes nothing: workers take turns by what is ready.
 
 **Stick tables** may be written, which HAProxy's can't: `table:set(key, {gpc0 = 1})` makes the entry of a key, if it is not
@@ -282,6 +283,7 @@ tracked). Of an array of data it is the first element.
 for more of the request, within the inspect delay, and `txn.res:send` answers the client before any server is asked. In a
 response's rules nothing is waited for: what is there is given. The other side's channel gives nil, 0 or -1. In HTTP mode
 their contents are out of reach, as in HAProxy, and `txn.http_req` and `txn.http_res`, which belong to filters, are nil.
+`append` adds at the end, as the manual says; 2.6 puts it at the front.
 
 **Pattern references** (`core.get_patref`) are walked with `pairs` and asked with `reference[key]`. What follows a `prepare`
 is gathered, and `commit` puts it in the place of all entries at once.
@@ -289,7 +291,8 @@ is gathered, and `commit` puts it in the place of all entries at once.
 **`core.httpclient`** makes one request over HTTP/1.1 while the script waits; `https` comes later and is an error. Each
 request has a connection of its own; names are resolved by the system, and a name without an address is answered with 503,
 as a server that can't be reached after three more attempts. An answer's body may have 64 MiB. What would split a request,
-and fields that frame its body, are errors.
+and fields that frame its body, are errors. A request that timed out is not repeated; an interim answer (1xx) is skipped,
+where 2.6 gives its head.
 
 **`require \"socket\"`** gives LuaSocket's functions over the proxy's own sockets (`tcp`, `connect`, `gettime`, `sleep`,
 `dns.toip`, `dns.gethostname`, `try`, `newtry`, `protect`, `skip`; `socket.unix`), so that libraries written for
