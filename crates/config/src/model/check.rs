@@ -186,8 +186,6 @@ pub enum Expected {
     MysqlPacket,
     /// The answer of an LDAP server to an anonymous bind.
     LdapBind,
-    /// The line of an agent.
-    AgentLine,
 }
 
 /// `hdr`, `fhdr`.

@@ -287,6 +287,14 @@ impl ActionReader<'_, '_> {
         ExpressionReader { stores: self.reader.stores, place: self.place, acl: false }
     }
 
+    /// `NAME FORMAT` of a header field.
+    fn field(&mut self) -> Option<(String, LogFormat)> {
+        let name = header_name(self.reader, self.line, self.next)?;
+        let format = self.format(self.next + 1, "a value")?;
+        self.next += 2;
+        Some((name, format))
+    }
+
     /// The word at `index` as a format. A word that is `if` counts too, as in HAProxy, where it has its place.
     fn format(&mut self, index: usize, what: &str) -> Option<LogFormat> {
         if index >= self.line.len() {

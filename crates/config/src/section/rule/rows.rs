@@ -11,6 +11,9 @@ const TCP: Contexts = EARLY.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE)
 const ANY: Contexts = TCP.or(HTTP);
 const REQUEST: Contexts = Contexts::HTTP_REQUEST;
 const TO_SERVER: Contexts = Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST);
+/// What sees contents, of either protocol.
+const CONTENT: Contexts = MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE);
+const EVERYWHERE: Contexts = MESSAGE.or(TCP);
 const ADDRESS: Contexts = EARLY.or(TO_SERVER);
 
 const fn row(
@@ -29,9 +32,7 @@ const REPLY: &str = "[status N] [content-type T] [default-errorfiles | file F | 
 pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("accept", TCP, "", "Ends the rule set; the connection goes on.", |_| Some(Action::Accept)),
     row("add-header", MESSAGE, "NAME FORMAT", "Adds a header field.", |a| {
-        let name = header_name(a.reader, a.line, a.next)?;
-        let format = a.format(a.next + 1, "a value")?;
-        a.next += 2;
+        let (name, format) = a.field()?;
         Some(Action::AddHeader(name, format))
     }),
     row("add-acl", HTTP, "(FILE) FORMAT", "Adds a pattern to an ACL file, in memory, unless it is there.", |a| {
@@ -90,9 +91,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "Sends a 103 with this field to a client of HTTP/1.1 at once; rules that follow each other without a condition \
          make one.",
         |a| {
-            let name = header_name(a.reader, a.line, a.next)?;
-            let format = a.format(a.next + 1, "a value")?;
-            a.next += 2;
+            let (name, format) = a.field()?;
             Some(Action::EarlyHint(name, format))
         },
     ),
@@ -112,7 +111,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     ),
     row(
         "lua.NAME",
-        MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        CONTENT,
         "[ARG]…",
         "Runs an action that a script registered with core.register_action, with as many arguments as it declared.",
         |a| a.lua(),
@@ -168,28 +167,28 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("return", HTTP, REPLY, "Answers from here.", |a| a.reply(200, false).map(Action::Return)),
     row(
         "sc-add-gpc",
-        ANY.or(AFTER),
+        EVERYWHERE,
         "(ELEMENT,N) NUMBER|EXPRESSION",
         "Raises an element of a tracked counter's gpc.",
         |a| a.counter(DataKind::Gpc, true, None),
     ),
-    row("sc-inc-gpc", ANY.or(AFTER), "(ELEMENT,N)", "Raises an element of a tracked counter's gpc by 1.", |a| {
+    row("sc-inc-gpc", EVERYWHERE, "(ELEMENT,N)", "Raises an element of a tracked counter's gpc by 1.", |a| {
         a.counter(DataKind::Gpc, true, Some(1))
     }),
-    row("sc-inc-gpc0", ANY.or(AFTER), "(N)", "Raises a tracked counter's gpc0 by 1.", |a| {
+    row("sc-inc-gpc0", EVERYWHERE, "(N)", "Raises a tracked counter's gpc0 by 1.", |a| {
         a.counter(DataKind::Gpc0, false, Some(1))
     }),
-    row("sc-inc-gpc1", ANY.or(AFTER), "(N)", "Raises a tracked counter's gpc1 by 1.", |a| {
+    row("sc-inc-gpc1", EVERYWHERE, "(N)", "Raises a tracked counter's gpc1 by 1.", |a| {
         a.counter(DataKind::Gpc1, false, Some(1))
     }),
     row(
         "sc-set-gpt",
-        ANY.or(AFTER),
+        EVERYWHERE,
         "(ELEMENT,N) NUMBER|EXPRESSION",
         "Sets an element of a tracked counter's gpt.",
         |a| a.counter(DataKind::Gpt, true, None),
     ),
-    row("sc-set-gpt0", ANY.or(AFTER), "(N) NUMBER|EXPRESSION", "Sets a tracked counter's gpt0.", |a| {
+    row("sc-set-gpt0", EVERYWHERE, "(N) NUMBER|EXPRESSION", "Sets a tracked counter's gpt0.", |a| {
         a.counter(DataKind::Gpt0, false, None)
     }),
     row(
@@ -219,14 +218,12 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         a.socket(false, false)
     }),
     row("set-header", MESSAGE, "NAME FORMAT", "Adds a header field and removes all others of its name.", |a| {
-        let name = header_name(a.reader, a.line, a.next)?;
-        let format = a.format(a.next + 1, "a value")?;
-        a.next += 2;
+        let (name, format) = a.field()?;
         Some(Action::SetHeader(name, format))
     }),
     row(
         "set-log-level",
-        MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        CONTENT,
         "emerg|alert|crit|err|warning|notice|info|debug|silent",
         "The level of this stream's log line; silent: there is none.",
         |a| {
@@ -265,14 +262,14 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("set-pathq", REQUEST, "FORMAT", "The target's path and query.", |a| a.set_target(TargetPart::PathAndQuery)),
     row(
         "set-priority-class",
-        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        TO_SERVER,
         "EXPRESSION",
         "Whose turn it is in queues: lower classes go first, from -2047 to 2047; 0.",
         |a| Some(Action::SetPriorityClass(a.expression()?)),
     ),
     row(
         "set-priority-offset",
-        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        TO_SERVER,
         "EXPRESSION",
         "Milliseconds by which the request seems to have come later, or earlier if below 0, among those of its class.",
         |a| Some(Action::SetPriorityOffset(a.expression()?)),
@@ -309,11 +306,11 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("set-uri", REQUEST, "FORMAT", "The whole target; Host follows the authority of one that has one.", |a| {
         a.set_target(TargetPart::Whole)
     }),
-    row("set-var", MESSAGE.or(TCP), "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
+    row("set-var", EVERYWHERE, "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
         let name = a.variable()?;
         Some(Action::SetVar(name, a.expression()?))
     }),
-    row("set-var-fmt", MESSAGE.or(TCP), "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |a| {
+    row("set-var-fmt", EVERYWHERE, "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |a| {
         let name = a.variable()?;
         let format = a.format(a.next, "a format")?;
         a.next += 1;
@@ -329,7 +326,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     ),
     row(
         "store-call",
-        MESSAGE.or(Contexts::TCP_REQUEST).or(Contexts::TCP_RESPONSE),
+        CONTENT,
         "STORE COMMAND [FORMAT]… [set-var(SCOPE.NAME)] [on-error open|closed|value:V]",
         "Runs a command in a store; its arguments are formats, its reply may go to a variable.",
         |a| a.store_call().map(Action::StoreCall),
@@ -350,7 +347,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     ),
     row(
         "use-service",
-        Contexts::HTTP_REQUEST.or(Contexts::TCP_REQUEST),
+        TO_SERVER,
         "lua.NAME | prometheus-exporter",
         "Lets a service answer that a script registered with core.register_service, or, in http-request, the exporter \
          of all figures for Prometheus.",
@@ -364,7 +361,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
          number that tracks already stays as it is.",
         |a| a.track(),
     ),
-    row("unset-var", MESSAGE.or(TCP), "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
+    row("unset-var", EVERYWHERE, "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
     row(
         "wait-for-body",
         Contexts::HTTP_REQUEST,

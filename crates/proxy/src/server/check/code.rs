@@ -120,6 +120,23 @@ pub(super) struct ExpectCode {
     pub(super) status_code: Option<ExpressionCode>,
 }
 
+impl ExpectCode {
+    /// An expectation without any modifier.
+    fn new(what: ExpectedCode) -> ExpectCode {
+        ExpectCode {
+            what,
+            negated: false,
+            min_recv: None,
+            ok_status: None,
+            error_status: None,
+            timeout_status: None,
+            on_success: None,
+            on_error: None,
+            status_code: None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum ExpectedCode {
     String(BytesCode),
@@ -158,20 +175,7 @@ impl CheckCode {
         if !send.is_empty() {
             step(1, KindCode::Send(BytesCode::Plain(send.into())));
         }
-        step(
-            2,
-            KindCode::Expect(Box::new(ExpectCode {
-                what: ExpectedCode::AgentLine,
-                negated: false,
-                min_recv: None,
-                ok_status: None,
-                error_status: None,
-                timeout_status: None,
-                on_success: None,
-                on_error: None,
-                status_code: None,
-            })),
-        );
+        step(2, KindCode::Expect(Box::new(ExpectCode::new(ExpectedCode::AgentLine))));
         code
     }
 
@@ -241,7 +245,6 @@ impl Compiler<'_> {
             },
             Expected::MysqlPacket => ExpectedCode::MysqlPacket,
             Expected::LdapBind => ExpectedCode::LdapBind,
-            Expected::AgentLine => ExpectedCode::AgentLine,
         };
         let status_code = match &expect.status_code {
             Some(expr) => Some(self.expression(expr)?),

@@ -19,9 +19,10 @@ use crate::section::table::{self, MANY, Row, Table};
 use crate::suggest;
 use crate::word::Line;
 
-use super::{ProxyParser, ProxyReader};
+use super::{ProxyParser, ProxyReader, keywords};
 
-const fn row(
+/// A line of these checks.
+const fn step(
     name: &'static str,
     min: usize,
     max: usize,
@@ -29,23 +30,25 @@ const fn row(
     docs: &'static str,
     parser: fn(&mut ProxyReader<'_>, &Line),
 ) -> Row<ProxyParser> {
-    Row { name, contexts: Contexts::BACK, min, max, usage, docs, parser: ProxyParser(parser) }
+    keywords::row(name, Contexts::BACK, min, max, usage, docs, parser)
 }
+
+const HTTP_STEP: fn(&mut ProxyReader<'_>, &Line) = |r, line| r.check_step(line, CheckProtocol::Http);
+const TCP_STEP: fn(&mut ProxyReader<'_>, &Line) = |r, line| r.check_step(line, CheckProtocol::Tcp);
+
+const CONNECT: &str = "[default] [port PORT|EXPRESSION] [addr ADDRESS] [send-proxy] [linger] [comment TEXT]";
+const CONNECT_DOCS: &str = "Begins a new connection, closing the one before.";
+const COMMENT_DOCS: &str = "What is said of the next lines' step when it fails.";
+const VARIABLE: &str = "(SCOPE.NAME) EXPRESSION";
+const VARIABLE_DOCS: &str = "Sets a variable to a sample.";
+const VARIABLE_FORMAT: &str = "(SCOPE.NAME) FORMAT";
+const VARIABLE_FORMAT_DOCS: &str = "Sets a variable to a string.";
 
 /// `http-check` and `tcp-check`.
 pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
-    row("http-check comment", 1, 1, "TEXT", "What is said of the next lines' step when it fails.", |r, line| {
-        r.http_check(line)
-    }),
-    row(
-        "http-check connect",
-        0,
-        MANY,
-        "[default] [port PORT|EXPRESSION] [addr ADDRESS] [send-proxy] [linger] [comment TEXT]",
-        "Begins a new connection, closing the one before.",
-        |r, line| r.http_check(line),
-    ),
-    row(
+    step("http-check comment", 1, 1, "TEXT", COMMENT_DOCS, HTTP_STEP),
+    step("http-check connect", 0, MANY, CONNECT, CONNECT_DOCS, HTTP_STEP),
+    step(
         "http-check disable-on-404",
         0,
         0,
@@ -53,7 +56,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "A 404 says that the server is well but wants no new traffic.",
         |r, _| r.settings.proxy.health.disable_on_404 = true,
     ),
-    row(
+    step(
         "http-check expect",
         1,
         MANY,
@@ -61,18 +64,18 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
          FORMAT] [status-code EXPRESSION] [!] status CODES | rstatus REGEX | string TEXT | rstring REGEX | string-lf \
          FORMAT | hdr|fhdr name|name-lf [-m METHOD] NAME [value|value-lf [-m METHOD] VALUE]",
         "What a response must be, or must not be.",
-        |r, line| r.http_check(line),
+        HTTP_STEP,
     ),
-    row(
+    step(
         "http-check send",
         1,
         MANY,
         "[meth METHOD] [uri URI | uri-lf FORMAT] [ver VERSION] [hdr NAME FORMAT]… [body TEXT | body-lf FORMAT] \
          [comment TEXT]",
         "The request that is sent.",
-        |r, line| r.http_check(line),
+        HTTP_STEP,
     ),
-    row(
+    step(
         "http-check send-state",
         0,
         0,
@@ -80,25 +83,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Requests tell the server in X-Haproxy-Server-State how it is seen here.",
         |r, _| r.settings.proxy.health.send_state = true,
     ),
-    row("http-check set-var", 1, MANY, "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |r, line| {
-        r.http_check(line)
-    }),
-    row("http-check set-var-fmt", 1, 1, "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |r, line| {
-        r.http_check(line)
-    }),
-    row("http-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", |r, line| r.http_check(line)),
-    row("tcp-check comment", 1, 1, "TEXT", "What is said of the next lines' step when it fails.", |r, line| {
-        r.tcp_check(line)
-    }),
-    row(
-        "tcp-check connect",
-        0,
-        MANY,
-        "[default] [port PORT|EXPRESSION] [addr ADDRESS] [send-proxy] [linger] [comment TEXT]",
-        "Begins a new connection, closing the one before.",
-        |r, line| r.tcp_check(line),
-    ),
-    row(
+    step("http-check set-var", 1, MANY, VARIABLE, VARIABLE_DOCS, HTTP_STEP),
+    step("http-check set-var-fmt", 1, 1, VARIABLE_FORMAT, VARIABLE_FORMAT_DOCS, HTTP_STEP),
+    step("http-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", HTTP_STEP),
+    step("tcp-check comment", 1, 1, "TEXT", COMMENT_DOCS, TCP_STEP),
+    step("tcp-check connect", 0, MANY, CONNECT, CONNECT_DOCS, TCP_STEP),
+    step(
         "tcp-check expect",
         1,
         MANY,
@@ -106,28 +96,22 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
          FORMAT] [status-code EXPRESSION] [!] string TEXT | rstring REGEX | string-lf FORMAT | binary HEX | rbinary \
          REGEX | binary-lf FORMAT",
         "What must be, or must not be, in the bytes that came since the last 'send'.",
-        |r, line| r.tcp_check(line),
+        TCP_STEP,
     ),
-    row("tcp-check send", 1, 3, "TEXT [comment TEXT]", "Sends a text.", |r, line| r.tcp_check(line)),
-    row("tcp-check send-binary", 1, 3, "HEX [comment TEXT]", "Sends bytes.", |r, line| r.tcp_check(line)),
-    row(
+    step("tcp-check send", 1, 3, "TEXT [comment TEXT]", "Sends a text.", TCP_STEP),
+    step("tcp-check send-binary", 1, 3, "HEX [comment TEXT]", "Sends bytes.", TCP_STEP),
+    step(
         "tcp-check send-binary-lf",
         1,
         3,
         "FORMAT [comment TEXT]",
         "Sends the bytes that a log-format gives in hexadecimal.",
-        |r, line| r.tcp_check(line),
+        TCP_STEP,
     ),
-    row("tcp-check send-lf", 1, 3, "FORMAT [comment TEXT]", "Sends what a log-format gives.", |r, line| {
-        r.tcp_check(line)
-    }),
-    row("tcp-check set-var", 1, MANY, "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |r, line| {
-        r.tcp_check(line)
-    }),
-    row("tcp-check set-var-fmt", 1, 1, "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |r, line| {
-        r.tcp_check(line)
-    }),
-    row("tcp-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", |r, line| r.tcp_check(line)),
+    step("tcp-check send-lf", 1, 3, "FORMAT [comment TEXT]", "Sends what a log-format gives.", TCP_STEP),
+    step("tcp-check set-var", 1, MANY, VARIABLE, VARIABLE_DOCS, TCP_STEP),
+    step("tcp-check set-var-fmt", 1, 1, VARIABLE_FORMAT, VARIABLE_FORMAT_DOCS, TCP_STEP),
+    step("tcp-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", TCP_STEP),
 ]);
 
 /// What a section says about checks, as it was read.
@@ -391,24 +375,19 @@ impl ProxyReader<'_> {
         }
     }
 
-    fn http_check(&mut self, line: &Line) {
-        let Some((comment, kind)) = self.check_rule(line, CheckProtocol::Http) else { return };
-        let rules = &mut self.settings.checks.http;
+    fn check_step(&mut self, line: &Line, protocol: CheckProtocol) {
+        let Some((comment, kind)) = self.check_rule(line, protocol) else { return };
+        let http = protocol == CheckProtocol::Http;
+        let checks = &mut self.settings.checks;
+        let rules = if http { &mut checks.http } else { &mut checks.tcp };
         rules.own();
         rules.at.get_or_insert_with(|| line.at(0));
-        let index = rules.next_index();
-        if let Err(message) = rules.add_http(Rule { index, comment, kind }) {
+        let rule = Rule { index: rules.next_index(), comment, kind };
+        if !http {
+            rules.list.push(rule);
+        } else if let Err(message) = rules.add_http(rule) {
             self.diagnostics.error(line.at(1), message);
         }
-    }
-
-    fn tcp_check(&mut self, line: &Line) {
-        let Some((comment, kind)) = self.check_rule(line, CheckProtocol::Tcp) else { return };
-        let rules = &mut self.settings.checks.tcp;
-        rules.own();
-        rules.at.get_or_insert_with(|| line.at(0));
-        let index = rules.next_index();
-        rules.list.push(Rule { index, comment, kind });
     }
 
     /// No check's option can be taken back, another one replaces it.

@@ -273,33 +273,32 @@ impl ProxyReader<'_> {
             "status-code",
         ];
         let matches = if protocol == CheckProtocol::Http { HTTP_MATCHES } else { TCP_MATCHES };
-        let mut expect = CheckExpect::new(Expected::AgentLine);
-        let mut comment = None;
+        let (mut what, mut negated, mut min_recv, mut comment) = (None, false, None, None);
+        let (mut ok_status, mut error_status, mut timeout_status) = (None, None, None);
+        let (mut on_success, mut on_error, mut status_code) = (None, None, None);
         let mut next = 2;
-        let mut found = false;
         while next < line.len() {
             let word = line.text(next);
             if matches.contains(&word) {
-                if found {
+                if what.is_some() {
                     self.check_error(line, next, format!("only one pattern, but there is '{word}', too"));
                     return None;
                 }
-                found = true;
-                let (what, behind) = self.check_expected(line, next, protocol)?;
-                expect.what = what;
+                let (expected, behind) = self.check_expected(line, next, protocol)?;
+                what = Some(expected);
                 next = behind;
                 continue;
             }
-            if expect.negated && !found {
+            if negated && what.is_none() {
                 self.check_error(line, next, format!("'!' stands before the pattern, not before '{word}'"));
                 return None;
             }
             match word {
-                "!" => expect.negated = true,
+                "!" => negated = true,
                 "min-recv" => {
                     self.check_value(line, next, "a number")?;
                     match unit::integer(line.text(next + 1), -1, i64::from(i32::MAX)) {
-                        Ok(count) => expect.min_recv = u32::try_from(count).ok(),
+                        Ok(count) => min_recv = u32::try_from(count).ok(),
                         Err(message) => {
                             self.check_error(line, next + 1, format!("min-recv: {message}"));
                             return None;
@@ -313,31 +312,31 @@ impl ProxyReader<'_> {
                     comment = Some(line.text(next).into());
                 }
                 "ok-status" => {
-                    expect.ok_status = Some(self.check_status(line, next, OK)?);
+                    ok_status = Some(self.check_status(line, next, OK)?);
                     next += 1;
                 }
                 "error-status" => {
-                    expect.error_status = Some(self.check_status(line, next, ERROR)?);
+                    error_status = Some(self.check_status(line, next, ERROR)?);
                     next += 1;
                 }
                 "tout-status" => {
-                    expect.timeout_status = Some(self.check_status(line, next, TIMEOUT)?);
+                    timeout_status = Some(self.check_status(line, next, TIMEOUT)?);
                     next += 1;
                 }
                 "on-success" | "on-error" => {
                     self.check_value(line, next, "a format")?;
                     let format = Some(self.check_format(line, next + 1)?);
                     if word == "on-success" {
-                        expect.on_success = format;
+                        on_success = format;
                     } else {
-                        expect.on_error = format;
+                        on_error = format;
                     }
                     next += 1;
                 }
                 "status-code" => {
                     self.check_value(line, next, "an expression")?;
                     let (code, behind) = self.check_expression(line, next + 1)?;
-                    expect.status_code = Some(code);
+                    status_code = Some(code);
                     next = behind - 1;
                 }
                 "custom" => {
@@ -355,10 +354,21 @@ impl ProxyReader<'_> {
             }
             next += 1;
         }
-        if !found {
+        let Some(what) = what else {
             self.check_error(line, line.len(), format!("expects one of {}", table::list(matches)));
             return None;
-        }
+        };
+        let expect = CheckExpect {
+            what,
+            negated,
+            min_recv,
+            ok_status,
+            error_status,
+            timeout_status,
+            on_success,
+            on_error,
+            status_code,
+        };
         Some((comment, RuleKind::Step(CheckStepKind::Expect(Box::new(expect)))))
     }
 
