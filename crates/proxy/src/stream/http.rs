@@ -22,21 +22,22 @@ mod count;
 mod document;
 mod exporter;
 mod failure;
+mod motion;
 mod persist;
 mod service;
 mod stats;
 
 use std::future::poll_fn;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, ProxyId};
 use sluicegate_wire::http::{
-    BodyDecoder, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, parse_response, status,
-    write_chunk, write_last_chunk, write_request, write_response,
+    BodyDecoder, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, status, write_chunk,
+    write_last_chunk, write_request, write_response,
 };
 
-use super::flow::{Flow, FlowError, Moved, Wait};
+use self::motion::{Event, Finish};
+use super::flow::{Flow, Moved};
 use super::forwardfor;
 use super::inspect::{self, BodyCame, Peek};
 use super::relay::{Relay, RelayTimeouts};
@@ -149,34 +150,6 @@ fn stricter(one: ConnectionMode, other: ConnectionMode) -> ConnectionMode {
         (ConnectionMode::ServerClose, _) | (_, ConnectionMode::ServerClose) => ConnectionMode::ServerClose,
         _ => ConnectionMode::KeepAlive,
     }
-}
-
-/// What waiting for a response's head gave.
-enum Event {
-    Head(ResponseHead),
-    /// 100, 103 and their kin.
-    Interim(ResponseHead),
-    Invalid(Fault),
-    /// The server closed or broke the connection.
-    ServerGone,
-    /// The client broke the connection, or ended it under `option abortonclose`.
-    ClientGone,
-    /// The request's chunks are malformed.
-    BadBody,
-    ClientTimeout,
-    ServerTimeout,
-}
-
-/// How the two bodies ended.
-enum Finish {
-    /// The response is complete, and so is the request unless its server stopped taking it.
-    Complete,
-    ServerGone,
-    ClientGone,
-    BadBody,
-    BadResponse,
-    ClientTimeout,
-    ServerTimeout,
 }
 
 /// One request with everything it needs. An `Err` of its steps is an early end that was answered or can't be.
@@ -706,154 +679,6 @@ impl Exchange<'_> {
         self.stream.end(ending.who, ending.phase);
         Outcome::Done { after: After::Close, keep_server: false }
     }
-
-    /// Moves the request, and looks for the response's head.
-    fn poll_head(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut ServerConnection,
-        input: &mut Buffer,
-        abort_on_close: bool,
-    ) -> Poll<Event> {
-        let mut up = Moved::default();
-        let mut read = 0;
-        let waiting = match self.poll_up(cx, connection, &mut up) {
-            Ok(waiting) => waiting,
-            Err(FlowError::Malformed) => return Poll::Ready(Event::BadBody),
-            Err(_) => return Poll::Ready(Event::ClientGone),
-        };
-        let worker = self.stream.worker().clone();
-        let mut fresh = !input.is_empty();
-        loop {
-            if fresh {
-                let cx = &mut self.stream.cx;
-                match parse_response(input.data(), &worker.limits, self.sent_method, &mut cx.response) {
-                    // A tunnel that the client did not ask for would be read by it as a response.
-                    Ok(Some(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
-                        return Poll::Ready(Event::Invalid(Fault::Unexpected));
-                    }
-                    Ok(Some(head)) => {
-                        self.note(&up, read > 0, false);
-                        return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
-                    }
-                    Ok(None) => {}
-                    Err(error) => return Poll::Ready(Event::Invalid(Fault::Head(error))),
-                }
-            }
-            worker.buffers.equip(input);
-            if input.spare().is_empty() {
-                input.compact();
-            }
-            match connection.socket.poll_read(cx, input.spare()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    input.filled(count);
-                    read += count;
-                    fresh = true;
-                }
-                Poll::Ready(_) => return Poll::Ready(Event::ServerGone),
-                Poll::Pending => break,
-            }
-        }
-        worker.buffers.retire(input);
-        self.note(&up, read > 0, false);
-        if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {
-            return Poll::Ready(Event::ClientGone);
-        }
-        // The server's time runs even while the client is slow to send: HAProxy answers 504 then.
-        let side = ready!(self.poll_timeouts(cx, waiting == Wait::Source, true));
-        Poll::Ready(if side == Side::Client { Event::ClientTimeout } else { Event::ServerTimeout })
-    }
-
-    /// Moves both bodies.
-    fn poll_bodies(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut ServerConnection,
-        input: &mut Buffer,
-        down: &mut Flow,
-    ) -> Poll<Finish> {
-        let (mut up_moved, mut moved) = (Moved::default(), Moved::default());
-        let up = match self.poll_up(cx, connection, &mut up_moved) {
-            Ok(waiting) => waiting,
-            Err(FlowError::Malformed) => return Poll::Ready(Finish::BadBody),
-            Err(_) => return Poll::Ready(Finish::ClientGone),
-        };
-        let worker = self.stream.worker().clone();
-        let client = &mut self.session.socket;
-        let waiting = down.poll(cx, input, &mut connection.socket, client, &worker.buffers, &mut moved);
-        self.stream.count(0, moved.body);
-        self.stream.count_sent(moved.written);
-        self.count_encoded(down);
-        let waiting = match waiting {
-            Ok(Wait::Done) if up == Wait::Done => return Poll::Ready(Finish::Complete),
-            Ok(waiting) => waiting,
-            Err(FlowError::Sink) => return Poll::Ready(Finish::ClientGone),
-            Err(FlowError::Malformed) => return Poll::Ready(Finish::BadResponse),
-            Err(FlowError::Closed | FlowError::Source) => return Poll::Ready(Finish::ServerGone),
-        };
-        if waiting == Wait::Done && self.up_failed {
-            return Poll::Ready(Finish::Complete);
-        }
-        self.note(&up_moved, moved.read > 0, moved.written > 0);
-        let client = up == Wait::Source || waiting == Wait::Sink;
-        let server = up == Wait::Sink || (waiting == Wait::Source && up != Wait::Source);
-        let side = ready!(self.poll_timeouts(cx, client, server));
-        Poll::Ready(if side == Side::Client { Finish::ClientTimeout } else { Finish::ServerTimeout })
-    }
-
-    /// Moves the request. A server that takes no more of it may have answered already, so that is no error here.
-    fn poll_up(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut ServerConnection,
-        moved: &mut Moved,
-    ) -> Result<Wait, FlowError> {
-        if self.up_failed || self.up.is_done() {
-            return Ok(Wait::Done);
-        }
-        let session = &mut *self.session;
-        let buffers = &self.stream.worker().buffers;
-        let step = self.up.poll(cx, &mut session.input, &mut session.socket, &mut connection.socket, buffers, moved);
-        self.stream.count(moved.body, 0);
-        match step {
-            Err(FlowError::Sink) => {
-                self.up_failed = true;
-                Ok(Wait::Done)
-            }
-            step => step,
-        }
-    }
-
-    /// Notes who was active.
-    fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
-        // What the server took came from the client; with equal timeouts it is then the server's that passes first.
-        let client = up.read > 0 || up.written > 0 || client_took;
-        let server = up.written > 0 || server_sent;
-        if client || server {
-            let now = Instant::now();
-            if client {
-                self.client_active = now;
-            }
-            if server {
-                self.server_active = now;
-            }
-        }
-    }
-
-    fn poll_timeouts(&mut self, cx: &mut Context<'_>, client: bool, server: bool) -> Poll<Side> {
-        let deadline = |waited: bool, since: Instant, timeout: Option<Duration>| {
-            timeout.filter(|_| waited).map(|timeout| since + timeout)
-        };
-        let client = deadline(client, self.client_active, self.client_timeout);
-        let server = deadline(server, self.server_active, self.server_timeout);
-        let first = match (client, server) {
-            (Some(client), Some(server)) => Some(client.min(server)),
-            (one, other) => one.or(other),
-        };
-        self.session.timer.set(first);
-        ready!(self.session.timer.poll(cx));
-        Poll::Ready(if server.is_some() && server == first { Side::Server } else { Side::Client })
-    }
 }
 
 /// What became of one attempt.
@@ -866,12 +691,6 @@ enum Outcome {
     Repeat,
     /// `retry-on`: once more, as after a connection that could not be made.
     Retry,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Client,
-    Server,
 }
 
 /// What of a body came with its head, as bytes are counted; malformed chunks end it.

@@ -1,5 +1,7 @@
 //! Answers that come from here and not from a server: what rules ask for, error pages, refusals.
 
+use std::task::Poll;
+
 use sluicegate_config::model::HeaderNames;
 
 use super::*;
