@@ -498,6 +498,19 @@ pub enum ServerAddress {
     Abstract(String),
 }
 
+/// How a server's name gets its first address (`init-addr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitAddr {
+    /// `last`: the address of the state file. There is none, so the next one is tried.
+    Last,
+    /// `libc`: the system's resolver.
+    Libc,
+    /// `none`: no address; the server starts in maintenance and gets one by `set server … addr`.
+    None,
+    /// This address.
+    Ip(IpAddr),
+}
+
 /// The port of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerPort {
@@ -516,6 +529,8 @@ pub struct Server {
     pub sid: u32,
     /// Where it is.
     pub address: ServerAddress,
+    /// `init-addr`, in order.
+    pub init_addr: Vec<InitAddr>,
     /// `weight`, 0–256; 1.
     pub weight: u16,
     /// `maxconn`; `None` unlimited.

@@ -3,13 +3,15 @@
 mod send_proxy;
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::model::{
-    Agent, Check, InitialState, Observe, OnObserved, Pool, Server, ServerAddress, ServerHashKey, ServerHealth,
-    ServerPort, TrackedServer,
+    Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Server, ServerAddress, ServerHashKey,
+    ServerHealth, ServerPort, TrackedServer,
 };
 use crate::section::bad_name_byte;
 use crate::section::proxy::ProxyReader;
@@ -22,6 +24,7 @@ use crate::word::Line;
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
     sid: Option<u32>,
+    init_addr: Vec<InitAddr>,
     weight: u16,
     maxconn: Option<u32>,
     minconn: Option<u32>,
@@ -67,6 +70,7 @@ impl Default for ServerSettings {
     fn default() -> Self {
         ServerSettings {
             sid: None,
+            init_addr: vec![InitAddr::Last, InitAddr::Libc],
             weight: 1,
             maxconn: None,
             minconn: None,
@@ -210,6 +214,25 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.sid = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
+    option(
+        "init-addr",
+        1,
+        "last|libc|none|ADDRESS[,…]",
+        "How a name gets its first address: the ways are tried in turn. 'none' lets the server start in maintenance \
+         without one, for 'set server … addr'; 'last' is passed over; last,libc.",
+        |s, v| {
+            let way = |word: &str| match word {
+                "last" => Ok(InitAddr::Last),
+                "libc" => Ok(InitAddr::Libc),
+                "none" => Ok(InitAddr::None),
+                _ => word.parse().map(InitAddr::Ip).map_err(|_| {
+                    format!("expects last, libc, none or a numeric address, several with ',' between, not '{word}'")
+                }),
+            };
+            s.init_addr = v.split(',').map(way).collect::<Result<_, _>>()?;
+            Ok(())
+        },
+    ),
     option(
         "init-state",
         1,
@@ -517,12 +540,62 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         reader.diagnostics.error(line.within(1, offset), message);
         return;
     }
-    let name = reader.server_name(line, 1);
-    let address = match address::server(line.text(2)) {
+    let name = reader.server_name(line, 1, name.into());
+    declare(reader, line, 2, [name]);
+}
+
+/// The most servers of a template.
+const TEMPLATE_MAX: i64 = 100_000;
+
+/// Reads `server-template PREFIX N|LOW-HIGH ADDRESS OPTION…`.
+pub(crate) fn template(reader: &mut ProxyReader<'_>, line: &Line) {
+    let prefix = line.text(1);
+    if let Some(offset) = bad_name_byte(prefix) {
+        let bad = prefix[offset..].chars().next().unwrap_or('?');
+        let message = format!("character '{bad}' is not permitted in server name '{prefix}'");
+        reader.diagnostics.error(line.within(1, offset), message);
+        return;
+    }
+    let range = match range(line.text(2)) {
+        Ok(range) => range,
+        Err(message) => {
+            let error = reader.diagnostics.error(line.at(2), format!("'server-template': {message}"));
+            error.hint("a number of servers, or the first and the last number with '-' between");
+            return;
+        }
+    };
+    let names: Vec<_> = range.map(|number| reader.server_name(line, 1, format!("{prefix}{number}").into())).collect();
+    declare(reader, line, 3, names);
+}
+
+/// The numbers of a template's servers.
+fn range(text: &str) -> Result<RangeInclusive<i64>, String> {
+    let (low, high) = text.split_once('-').unwrap_or(("1", text));
+    let low = unit::integer(low, 1, i64::from(i32::MAX))?;
+    let high = unit::integer(high, low, i64::from(i32::MAX))?;
+    if high - low < TEMPLATE_MAX { Ok(low..=high) } else { Err(format!("{TEMPLATE_MAX} servers at most")) }
+}
+
+/// The names of the servers that a line declares; none where it declares none.
+pub(crate) fn names(line: &Line) -> Vec<String> {
+    match line.text(0) {
+        "server" => vec![line.text(1).to_owned()],
+        "server-template" => {
+            range(line.text(2)).into_iter().flatten().map(|number| format!("{}{number}", line.text(1))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Adds servers of one line: its address stands at a word, options behind it.
+fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl IntoIterator<Item = Arc<str>>) {
+    let mut names = names.into_iter();
+    let Some(name) = names.next() else { return };
+    let address = match address::server(line.text(at)) {
         Ok(address) => Some(address),
         Err(problem) => {
-            let message = format!("'server {name}': {}", problem.message);
-            let error = reader.diagnostics.error(line.within(2, problem.offset), message);
+            let message = format!("'{} {name}': {}", line.text(0), problem.message);
+            let error = reader.diagnostics.error(line.within(at, problem.offset), message);
             if let Some(hint) = problem.hint {
                 error.hint(hint);
             }
@@ -530,13 +603,13 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         }
     };
     let mut settings = reader.settings.default_server.clone();
-    let whole = options(reader, line, 3, &mut settings);
+    let whole = options(reader, line, at + 1, &mut settings);
     let Some(address) = address.filter(|_| whole) else {
         return;
     };
     if settings.check && settings.port.is_none() && portless(&address) {
         let message = format!("server '{name}' has neither service port nor check port");
-        reader.diagnostics.error(line.at(2), message).hint("give the address a port, or the check: 'port N'");
+        reader.diagnostics.error(line.at(at), message).hint("give the address a port, or the check: 'port N'");
     }
     if settings.agent.on && settings.agent.port.is_none() {
         let message = format!("server '{name}' does not have agent port");
@@ -554,11 +627,12 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         reader.diagnostics.error(line.at(1), message);
     }
     let health = settings.health(line);
-    servers.push(Server {
+    let server = Server {
         name,
         // 0 stands for "the next free one" until the whole backend is known.
         sid: settings.sid.unwrap_or(0),
         address,
+        init_addr: settings.init_addr.clone(),
         weight: settings.weight,
         maxconn: settings.limits().0,
         minconn: settings.limits().1,
@@ -583,7 +657,10 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
         }),
         health,
         at: line.at(0),
-    });
+    };
+    // Those behind the first differ by their names; an 'id' is that of the first.
+    servers.push(server.clone());
+    servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));
 }
 
 fn portless(address: &ServerAddress) -> bool {

@@ -338,7 +338,7 @@ fn set_server(call: &mut Call<'_>) {
         ("addr", "") => call.say("set server <b>/<s> addr requires an address and optionally a port."),
         ("addr", text) => {
             let text = text.to_owned();
-            set_address(call, &server, &text);
+            set_address(call, &proxy, &server, &text);
         }
         ("fqdn", "") => call.say("set server <b>/<s> fqdn requires a FQDN."),
         ("fqdn", _) => call.say("set server <b>/<s> fqdn failed because no resolution is configured."),
@@ -350,7 +350,7 @@ fn set_server(call: &mut Call<'_>) {
     }
 }
 
-fn set_address(call: &mut Call<'_>, server: &ServerRun, text: &str) {
+fn set_address(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, text: &str) {
     const BY: &str = "stats socket command";
     let Ok(ip) = text.parse() else {
         return call.say(format!("Invalid addr '{text}' by '{BY}'"));
@@ -364,6 +364,7 @@ fn set_address(call: &mut Call<'_>, server: &ServerRun, text: &str) {
         _ => None,
     };
     call.say(format!("{} by '{BY}'", server.move_to(ip, port)));
+    proxy.set_resolved(call.running, server, Ok(()));
 }
 
 /// A limit as HAProxy reads it: digits; anything else counts as 0.

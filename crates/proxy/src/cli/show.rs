@@ -300,7 +300,7 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
     let status = server.shared.status();
     let config = &server.config;
     let checked = config.check.is_some();
-    let maintenance = status.admin == Admin::Maintenance;
+    let maintenance = status.admin() == Admin::Maintenance;
     let operation = match status.operation {
         _ if !status.is_running() => 0,
         Operation::Running if status.starting => 1,
@@ -308,7 +308,10 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
         _ => 2,
     };
     // Forced maintenance, maintenance by the file, forced drain.
-    let admin = u32::from(maintenance) | u32::from(config.disabled) << 2 | u32::from(status.admin == Admin::Drain) << 3;
+    let admin = u32::from(status.unresolved) << 5
+        | u32::from(status.admin == Admin::Maintenance)
+        | u32::from(config.disabled) << 2
+        | u32::from(status.admin == Admin::Drain) << 3;
     let (check_status, result) = match status.check.as_ref().map(|check| check.status) {
         None => (1, 0),
         Some(status) => (status as u32, status.result() as u32),

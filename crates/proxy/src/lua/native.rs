@@ -288,7 +288,13 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
                 b"check_force_down" => direct(Directive::Health(HealthWord::Down)),
                 b"check_enable" if server.config.check.is_some() => direct(Directive::Checks(true)),
                 b"check_disable" => direct(Directive::Checks(false)),
-                b"addr" => Some(set_address(server, text, port)),
+                b"addr" => {
+                    let said = set_address(server, text, port);
+                    if server.shared.moved().ip.is_some() {
+                        proxy.set_resolved(running, server, Ok(()));
+                    }
+                    Some(said)
+                }
                 b"maxconn" => match text.parse::<u32>() {
                     Ok(maxconn) => {
                         proxy.backend.set_maxconn(server.shared.index, maxconn);

@@ -112,10 +112,26 @@ fn glimpse(status: &ServerStatus) -> Glimpse {
     (status.admin(), status.is_running(), status.operation)
 }
 
+/// Why a server enters or leaves maintenance or drain.
+#[derive(Clone, Copy)]
+enum Why<'a> {
+    /// Somebody decided so for this server.
+    Decided,
+    /// It came with the server that it tracks.
+    Tracked,
+    /// Its name lost its address for this reason, or has one again.
+    Name(&'a str),
+}
+
 /// Changes what was decided for a server, by itself or by what it tracks; `inherited` says which.
 fn decide(status: &mut ServerStatus, server: &ServerRun, to: Admin, inherited: bool) {
+    transit(status, server, |status| *(if inherited { &mut status.inherited } else { &mut status.admin }) = to);
+}
+
+/// Makes a change that may take a server into maintenance or out of it, and all that comes with that.
+fn transit(status: &mut ServerStatus, server: &ServerRun, change: impl FnOnce(&mut ServerStatus)) {
     let before = (status.admin(), status.is_running());
-    *(if inherited { &mut status.inherited } else { &mut status.admin }) = to;
+    change(status);
     let entered = status.admin() == Admin::Maintenance && before.0 != Admin::Maintenance;
     let left = before.0 == Admin::Maintenance && status.admin() != Admin::Maintenance;
     if entered {
@@ -182,7 +198,7 @@ impl ProxyRun {
         if let Some(turn) = turn {
             turned(running, self, server, turn, &format!(", changed from {by}"), state);
         } else if matches!(directive, Directive::State(_)) {
-            self.told(running, server, before, after, true, state);
+            self.told(running, server, before, after, Why::Decided, state);
         } else {
             // A weight of 0 may have been the last one's.
             state.notice(running, self, server).backend_down(state.backend_up());
@@ -196,11 +212,11 @@ impl ProxyRun {
         server: &ServerRun,
         before: Glimpse,
         after: Glimpse,
-        forced: bool,
+        why: Why<'_>,
         state: Before,
     ) {
         let notice = state.notice(running, self, server);
-        notice.state(before, after, forced);
+        notice.state(before, after, why);
         notice.backend_down(state.backend_up());
         if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
             shut_sessions(running, self.id, server.shared.index);
@@ -219,8 +235,26 @@ impl ProxyRun {
                 }
                 (before, glimpse(status))
             });
-            proxy.told(running, tracker, from, to, false, state);
+            proxy.told(running, tracker, from, to, Why::Tracked, state);
         }
+    }
+
+    /// The server's name has an address, or has none for this `reason`: without one it is in maintenance. Whether that
+    /// is new.
+    pub fn set_resolved(&self, running: &Arc<Running>, server: &ServerRun, resolved: Result<(), &str>) -> bool {
+        let unresolved = resolved.is_err();
+        if server.shared.status().unresolved == unresolved {
+            return false;
+        }
+        let now = Instant::now();
+        let state = Before::of(self, server, now);
+        let (before, after) = self.backend.update(server.shared.index, now, |status| {
+            let before = glimpse(status);
+            transit(status, server, |status| status.unresolved = unresolved);
+            (before, glimpse(status))
+        });
+        self.told(running, server, before, after, Why::Name(resolved.err().unwrap_or_default()), state);
+        true
     }
 }
 
@@ -312,13 +346,22 @@ impl Notice<'_> {
         format!("{kind}Server {}/{}", self.proxy.config.name, self.server.name())
     }
 
-    /// What a decision made of it. What is not `forced` came with the server that it tracks.
-    fn state(&self, before: Glimpse, after: Glimpse, forced: bool) {
+    /// What a decision made of it.
+    fn state(&self, before: Glimpse, after: Glimpse, why: Why<'_>) {
         let ((from, ran, _), (to, runs, _)) = (before, after);
         let subject = self.subject();
         let word = if runs { "UP" } else { "DOWN" };
-        let kind = if forced { "forced " } else { "" };
+        let kind = if matches!(why, Why::Decided) { "forced " } else { "" };
         let plain = |line: &str| say(self.proxy, self.logger, "WARNING", Severity::Notice, line);
+        if let (Admin::Maintenance, Why::Name(_), ServerAddress::Name(name, _)) =
+            (from, why, &self.server.config.address)
+        {
+            return plain(&match to {
+                Admin::Ready => format!("{subject} ('{name}') is {word}/READY (resolves again)."),
+                Admin::Drain => format!("{subject} ('{name}') is {word}/DRAIN (resolves again)."),
+                Admin::Maintenance => format!("{subject} ('{name}') resolves again but remains in maintenance."),
+            });
+        }
         match (from, to) {
             (Admin::Maintenance, Admin::Ready) => {
                 plain(&format!("{subject} is {word}/READY (leaving {kind}maintenance)."));
@@ -328,22 +371,23 @@ impl Notice<'_> {
                 plain(&format!("{subject} remains in {kind}drain mode."));
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) if ran => {
-                self.goes(&format!("is going DOWN for maintenance{}", self.via(forced)), Severity::Notice);
+                self.goes(&format!("is going DOWN for maintenance{}", self.cause(why)), Severity::Notice);
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) => {
-                plain(&format!("{subject} was DOWN and now enters maintenance."));
+                plain(&format!("{subject} was DOWN and now enters maintenance{}.", self.cause(why)));
             }
-            (Admin::Ready, Admin::Drain) => self.comes(&format!("enters drain state{}", self.via(forced))),
+            (Admin::Ready, Admin::Drain) => self.comes(&format!("enters drain state{}", self.cause(why))),
             // Whoever's decision it was, as in HAProxy.
             (Admin::Drain, Admin::Ready) => plain(&format!("{subject} is {word} (leaving forced drain).")),
             (Admin::Ready, Admin::Ready) | (Admin::Drain, Admin::Drain) | (Admin::Maintenance, Admin::Maintenance) => {}
         }
     }
 
-    /// Which server it is by.
-    fn via(&self, forced: bool) -> String {
-        match self.server.config.health.track.as_ref().and_then(|track| track.target) {
-            Some((proxy, index)) if !forced => {
+    /// Which server or what it is by.
+    fn cause(&self, why: Why<'_>) -> String {
+        match (why, self.server.config.health.track.as_ref().and_then(|track| track.target)) {
+            (Why::Name(reason), _) => format!(" ({reason})"),
+            (Why::Tracked, Some((proxy, index))) => {
                 let sides = &self.proxy.directory.proxies[proxy.0 as usize];
                 format!(" via {}/{}", sides.name, sides.servers[index].name())
             }

@@ -1,8 +1,8 @@
 //! Names of servers, resolved once at start, before any worker runs.
 //!
 //! The system's resolver may block for seconds, so this is called from the main thread while the process starts; all
-//! failures are reported together, each with the line it comes from. The first address is taken, as HAProxy does
-//! with `init-addr libc`.
+//! failures are reported together, each with the line it comes from. The ways of `init-addr` are tried in turn; of the
+//! resolver's answers the first address is taken, as HAProxy does.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Instant;
 
 use sluicegate_config::Config;
-use sluicegate_config::model::{Position, Proxy, Server, ServerAddress};
+use sluicegate_config::model::{InitAddr, Position, Proxy, Server, ServerAddress};
 
 use crate::running::Running;
-use crate::server::Admin;
+use crate::server::{Operation, ServerRun};
 
 /// A server's name that has no address.
 #[derive(Debug)]
@@ -54,12 +54,11 @@ pub fn resolve_names(running: &Running) -> Result<(), Vec<ResolveError>> {
         for server in &proxy.servers {
             match address(&proxy.config, &server.config) {
                 // A second start of the same snapshot keeps the first answer.
-                Ok(Some(address)) => drop(server.resolved.set(address)),
-                Ok(None) => {}
+                Ok(Found::Address(address)) => drop(server.resolved.set(address)),
+                Ok(Found::NoName) => {}
+                Ok(Found::Later) => wait(server),
                 Err(error) => {
-                    server
-                        .backend
-                        .update(server.shared.index, Instant::now(), |status| status.admin = Admin::Maintenance);
+                    wait(server);
                     errors.push(error);
                 }
             }
@@ -68,16 +67,17 @@ pub fn resolve_names(running: &Running) -> Result<(), Vec<ResolveError>> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// The addresses of all names of servers of a configuration, and the servers whose names have none. Blocks.
+/// The addresses of all names of servers of a configuration, by `backend/server`, and the servers whose names have
+/// none. Blocks.
 pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>) {
     let (mut known, mut errors) = (HashMap::new(), Vec::new());
     for (proxy, server) in
         config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)))
     {
-        match (&server.address, address(proxy, server)) {
-            (ServerAddress::Name(name, _), Ok(Some(address))) => drop(known.insert(name.clone(), address)),
-            (_, Ok(_)) => {}
-            (_, Err(error)) => errors.push(error),
+        match address(proxy, server) {
+            Ok(Found::Address(address)) => drop(known.insert(format!("{}/{}", proxy.name, server.name), address)),
+            Ok(Found::NoName | Found::Later) => {}
+            Err(error) => errors.push(error),
         }
     }
     (known, errors)
@@ -85,16 +85,27 @@ pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>
 
 /// What [`resolve_names`] does, with addresses that somebody else has looked up.
 pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
-    for server in running.proxies.iter().flat_map(|proxy| &proxy.servers) {
-        let ServerAddress::Name(name, _) = &server.config.address else { continue };
-        match known.get(name) {
-            Some(address) => drop(server.resolved.set(*address)),
-            None => {
-                let down = |status: &mut super::ServerStatus| status.admin = Admin::Maintenance;
-                server.backend.update(server.shared.index, Instant::now(), down);
+    for proxy in &running.proxies {
+        for server in proxy.servers.iter().filter(|server| matches!(server.config.address, ServerAddress::Name(..))) {
+            match known.get(&format!("{}/{}", proxy.config.name, server.config.name)) {
+                Some(address) => drop(server.resolved.set(*address)),
+                // One that was given an address at run time has it still.
+                None if server.shared.moved().ip.is_some() => {}
+                None => wait(server),
             }
         }
     }
+}
+
+/// A server without an address is in maintenance.
+fn wait(server: &ServerRun) {
+    server.backend.update(server.shared.index, Instant::now(), |status| {
+        status.unresolved = true;
+        status.times_down += u64::from(status.operation != Operation::Stopped);
+        status.operation = Operation::Stopped;
+        status.health.level = 0;
+        status.unchecked_level = 0;
+    });
 }
 
 /// The servers of a configuration whose names have no address, for a check. Blocks.
@@ -103,14 +114,31 @@ pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
     servers.filter_map(|(proxy, server)| address(proxy, server).err()).collect()
 }
 
-/// The first address of a server's name; `None` where it is no name.
-fn address(proxy: &Proxy, server: &Server) -> Result<Option<IpAddr>, ResolveError> {
-    let ServerAddress::Name(name, _) = &server.address else { return Ok(None) };
-    let source = match (name.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next()) {
-        Ok(Some(address)) => return Ok(Some(address.ip())),
-        Ok(None) => None,
-        Err(error) => Some(error),
-    };
+/// What a server's name gets for an address.
+enum Found {
+    /// It is no name.
+    NoName,
+    Address(IpAddr),
+    /// It starts without one (`init-addr none`).
+    Later,
+}
+
+/// The first address of a server's name, by the ways of `init-addr` in turn.
+fn address(proxy: &Proxy, server: &Server) -> Result<Found, ResolveError> {
+    let ServerAddress::Name(name, _) = &server.address else { return Ok(Found::NoName) };
+    let mut source = None;
+    for way in &server.init_addr {
+        match way {
+            InitAddr::Last => {}
+            InitAddr::None => return Ok(Found::Later),
+            InitAddr::Ip(address) => return Ok(Found::Address(*address)),
+            InitAddr::Libc => match (name.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next()) {
+                Ok(Some(address)) => return Ok(Found::Address(address.ip())),
+                Ok(None) => {}
+                Err(error) => source = Some(error),
+            },
+        }
+    }
     Err(ResolveError {
         at: server.at.clone(),
         server: format!("{}/{}", proxy.name, server.name),

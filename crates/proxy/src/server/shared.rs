@@ -95,6 +95,7 @@ impl ServerShared {
         let status = ServerStatus {
             admin: if config.disabled { Admin::Maintenance } else { Admin::Ready },
             inherited: Admin::Ready,
+            unresolved: false,
             operation,
             agent: AgentStatus {
                 enabled: config.health.agent.is_some(),
@@ -680,7 +681,7 @@ impl ServerRun {
     pub fn socket_addr(&self, destination: Option<SocketAddr>) -> Option<SocketAddr> {
         let (ip, port) = match &self.config.address {
             ServerAddress::Inet(ip, port) => (*ip, *port),
-            ServerAddress::Name(_, port) => (*self.resolved.get()?, *port),
+            ServerAddress::Name(_, port) => (self.resolved.get().copied().or(self.shared.moved().ip)?, *port),
             ServerAddress::Unix(_) | ServerAddress::Abstract(_) => return None,
         };
         let moved = self.shared.moved();

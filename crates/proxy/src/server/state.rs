@@ -70,6 +70,8 @@ pub struct ServerStatus {
     pub admin: Admin,
     /// The same of the server that it tracks.
     pub inherited: Admin,
+    /// Its name has no address: it is in maintenance until it gets one.
+    pub unresolved: bool,
     /// Whether it works.
     pub operation: Operation,
     /// What checks found.
@@ -144,9 +146,10 @@ impl ServerStatus {
         self.admin() != Admin::Maintenance && self.operation != Operation::Stopped
     }
 
-    /// What was decided for it or for the server that it tracks, whichever takes more away.
+    /// What was decided for it or for the server that it tracks, whichever takes more away; without an address it is in
+    /// maintenance, whatever was decided.
     pub fn admin(&self) -> Admin {
-        self.admin.max(self.inherited)
+        if self.unresolved { Admin::Maintenance } else { self.admin.max(self.inherited) }
     }
 
     /// Turns it, unless it is so already or in maintenance.

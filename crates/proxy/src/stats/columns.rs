@@ -381,6 +381,7 @@ fn server_status(status: &ServerStatus, first: &ServerStatus, configured: bool) 
     let partly = checked && health.level != 0 && health.level != health.top();
     let drained = status.admin() == Admin::Drain;
     let name = match status.operation {
+        _ if status.unresolved => return "MAINT (resolution)".into(),
         _ if status.admin() == Admin::Maintenance => return "MAINT".into(),
         Operation::Running if drained && asked => return "DRAIN (agent)".into(),
         Operation::Running if drained => "DRAIN",
@@ -664,6 +665,7 @@ mod tests {
         let status = |admin, level| ServerStatus {
             admin,
             inherited: Admin::Ready,
+            unresolved: false,
             operation: if level >= 2 { Operation::Running } else { Operation::Stopped },
             agent: AgentStatus { enabled: false, health: Health::new(1, 1), asking: false, report: None },
             checking: false,
@@ -695,6 +697,8 @@ mod tests {
         }
         assert_eq!(server_status(&status(Admin::Ready, 4), false), Cell::from("no check"));
         assert_eq!(server_status(&status(Admin::Drain, 4), false), Cell::from("DRAIN"));
+        let unresolved = ServerStatus { unresolved: true, ..status(Admin::Ready, 0) };
+        assert_eq!(server_status(&unresolved, false), Cell::from("MAINT (resolution)"));
         let stopping = ServerStatus { operation: Operation::Stopping, ..status(Admin::Ready, 4) };
         assert_eq!(server_status(&stopping, true), Cell::from("NOLB"));
         let unchecked = ServerStatus { checks: false, ..status(Admin::Ready, 3) };

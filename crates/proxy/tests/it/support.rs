@@ -41,6 +41,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         name: name.into(),
         sid: 1,
         address: ServerAddress::Inet(address.ip(), ServerPort::Fixed(address.port())),
+        init_addr: Vec::new(),
         weight: 1,
         maxconn: None,
         minconn: None,

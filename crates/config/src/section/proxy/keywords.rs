@@ -1,11 +1,11 @@
 //! The keywords of proxies, each with where it stands, its arguments, what it does and what reads it.
 
-use super::{ProxyParser, ProxyReader, connection, on, stats};
+use super::{ProxyParser, ProxyReader, connection, on, servers, stats};
 use crate::catalogue::{Contexts, Place};
 use crate::format::{HTTP_CLF_LOG, HTTP_LOG, HTTPS_LOG, TCP_CLF_LOG, TCP_LOG};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
 use crate::section::table::{MANY, Row, Table};
-use crate::section::{bind, rule, server};
+use crate::section::{bind, rule};
 use crate::word::Line;
 
 pub(super) const fn row(
@@ -206,9 +206,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Makes a slot that the 'capture' actions of this frontend and its backends fill.",
         |r, line| r.declare_capture(line),
     ),
-    row("default-server", BACK, 1, MANY, "OPTION…", "Options of all servers declared after it.", |r, line| {
-        server::default_server(r, line)
-    }),
+    servers::DEFAULTS,
     row("default_backend", FRONT, 1, 1, "NAME", "The backend where no use_backend applies.", |r, line| {
         r.settings.proxy.default_backend = r.backend(line, 1);
         r.settings.default_backend_at = Some(line.at(1));
@@ -715,15 +713,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
          0rtt-rejected changes nothing, as no early data is sent.",
         |r, line| r.retry_on(line),
     ),
-    row(
-        "server",
-        BACK.without(Contexts::DEFAULTS),
-        2,
-        MANY,
-        "NAME ADDRESS[:PORT] [OPTION]…",
-        "A server.",
-        server::server,
-    ),
+    servers::SERVER,
     connection::SERVER_COUNT,
     connection::SERVER_IDLE,
     connection::SERVER_INTERVAL,
@@ -740,6 +730,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     stats::SHOW_MODULES,
     stats::SHOW_NODE,
     stats::URI,
+    servers::TEMPLATE,
     row(
         "stick",
         BACK.without(Contexts::DEFAULTS),

@@ -8,6 +8,7 @@ mod forward;
 mod keywords;
 mod logging;
 mod persist;
+mod servers;
 mod stats;
 
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ use crate::model::{
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::{Section, SectionKind, error, stick, store};
+use crate::section::{Section, SectionKind, error, server, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -139,8 +140,7 @@ pub(crate) fn all(
     store_names.frontends.extend(names.frontends.keys().cloned());
     for section in sections.iter().filter(|section| names.backends.contains_key(&section.name)) {
         if matches!(section.kind, SectionKind::Backend | SectionKind::Listen) {
-            let servers =
-                section.lines.iter().filter(|line| line.text(0) == "server").map(|line| line.text(1).to_owned());
+            let servers = section.lines.iter().flat_map(server::names);
             store_names.backends.entry(section.name.clone()).or_default().extend(servers);
         }
     }
@@ -624,9 +624,8 @@ impl ProxyReader<'_> {
         }
     }
 
-    /// Whether a server of this name exists; notes it otherwise.
-    pub(crate) fn server_name(&mut self, line: &Line, index: usize) -> Arc<str> {
-        let name: Arc<str> = line.text(index).into();
+    /// Notes a server's name, which no other may have; it comes from this word.
+    pub(crate) fn server_name(&mut self, line: &Line, index: usize, name: Arc<str>) -> Arc<str> {
         if let Some(earlier) = self.settings.servers.insert(name.clone(), line.at(0)) {
             let message = format!(
                 "server '{name}' has the same name as another one declared at {}:{}",
