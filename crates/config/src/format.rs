@@ -1,12 +1,15 @@
 //! Log-format strings (HAProxy configuration manual 8.2.6): text, `%xx` aliases and `%[…]` expressions, each with
 //! flags `%{+Q,-X}…`.
 //!
+//! `%{+json}o` and `%{+cbor}o` make one object of the items that have names, `%(name)…` or `%(name:type)…`. As in
+//! HAProxy an encoding that is set stays: one for the whole wins over an item's, and an item's over a second one.
+//!
 //! Blanks stay as they are written, which is HAProxy's way in rules; in its log lines ([`Blanks::Merged`]) a run of
 //! them is one, also across an item that prints nothing.
 
 use crate::catalogue::Place;
 use crate::expression::{ExpressionReader, Problem, StoreNames};
-use crate::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Position};
+use crate::model::{Cast, Encoding, FormatFlags, FormatPart, LogAlias, LogFormat, Position};
 use crate::suggest;
 
 /// `option httplog`, as `HAPROXY_HTTP_LOG_FMT`.
@@ -56,6 +59,7 @@ const ALIASES: &[(&str, LogAlias)] = &[
     ("HU", LogAlias::HttpUri),
     ("HV", LogAlias::HttpVersion),
     ("ID", LogAlias::UniqueId),
+    ("OG", LogAlias::Origin),
     ("ST", LogAlias::Status),
     ("T", LogAlias::DateGmt),
     ("TR", LogAlias::TimerTR),
@@ -110,11 +114,42 @@ const ALIASES: &[(&str, LogAlias)] = &[
     ("tsc", LogAlias::Tsc),
 ];
 
-/// Aliases of HAProxy's that have no meaning here yet.
-const LATER: &[&str] = &["OG"];
+/// Flags by their names.
+const FLAGS: &[(&[u8], Flag)] = &[
+    (b"Q", Flag::Quote),
+    (b"X", Flag::Hex),
+    (b"E", Flag::Escape),
+    (b"bin", Flag::Binary),
+    (b"json", Flag::Encoding(Encoding::Json)),
+    (b"cbor", Flag::Encoding(Encoding::Cbor)),
+];
 
-/// Flags of HAProxy's that are not there yet.
-const LATER_FLAGS: &[&[u8]] = &[b"json", b"cbor", b"bin"];
+#[derive(Clone, Copy)]
+enum Flag {
+    Quote,
+    Hex,
+    Escape,
+    Binary,
+    Encoding(Encoding),
+}
+
+/// What `%{…}o` sets.
+#[derive(Default)]
+struct Whole {
+    /// For all items that follow.
+    lasting: FormatFlags,
+    /// What every `o` so far agrees on, which holds for the whole format; `None`: there was none.
+    common: Option<FormatFlags>,
+}
+
+impl Whole {
+    fn set(&mut self, flags: FormatFlags) {
+        self.lasting = flags;
+        let common = self.common.get_or_insert(flags);
+        common.binary &= flags.binary;
+        common.encoding = common.encoding.filter(|encoding| flags.encoding == Some(*encoding));
+    }
+}
 
 /// The names of all aliases, for the reference.
 pub(crate) fn alias_names() -> impl Iterator<Item = &'static str> {
@@ -130,8 +165,7 @@ pub(crate) fn read(
 ) -> Result<LogFormat, Problem> {
     let mut format = LogFormat::default();
     let mut text = Vec::new();
-    // The flags that `%{+Q}o` sets for all that follows.
-    let mut lasting = FormatFlags::default();
+    let mut whole = Whole::default();
     let mut i = 0;
     while i < bytes.len() {
         let byte = bytes[i];
@@ -155,11 +189,13 @@ pub(crate) fn read(
             i += 2;
             continue;
         }
-        let (part, used) = item(bytes, i, reader, place, &mut lasting)?;
+        let (name, head) = item_name(bytes, i)?;
+        let (part, used) = item(bytes, i, head, reader, place, &mut whole)?;
         if let Some(part) = part {
             if !text.is_empty() {
                 format.parts.push(FormatPart::Text(std::mem::take(&mut text)));
             }
+            format.parts.extend(name);
             format.parts.push(part);
         }
         i = used;
@@ -167,26 +203,71 @@ pub(crate) fn read(
     if !text.is_empty() {
         format.parts.push(FormatPart::Text(text));
     }
+    let common = whole.common.unwrap_or_default();
+    (format.encoding, format.binary) = (common.encoding, common.binary);
+    for part in &mut format.parts {
+        if let FormatPart::Expr(_, flags) | FormatPart::Alias(_, flags) = part {
+            flags.binary = common.binary;
+            flags.encoding = common.encoding.or(flags.encoding);
+        }
+    }
     Ok(format)
 }
 
-/// Reads what the `%` at `start` begins; returns the place behind it.
+/// What `(name:type)` says of an item.
+#[derive(Clone, Copy, Default)]
+struct Head {
+    cast: Option<Cast>,
+    /// Where the item goes on.
+    next: usize,
+}
+
+/// Reads the name behind the `%` at `start`, if there is one.
+fn item_name(bytes: &[u8], start: usize) -> Result<(Option<FormatPart>, Head), Problem> {
+    const TYPES: [(&str, Cast); 3] = [("str", Cast::Text), ("sint", Cast::Integer), ("bool", Cast::Boolean)];
+    let open = start + 1;
+    if bytes.get(open) != Some(&b'(') {
+        return Ok((None, Head { cast: None, next: open }));
+    }
+    let Some(length) = bytes[open..].iter().position(|byte| *byte == b')') else {
+        return Err(Problem::new(open, "missing ')' after the item's name"));
+    };
+    let inside = &bytes[open + 1..open + length];
+    let ends = inside.iter().position(|byte| *byte == b':').unwrap_or(inside.len());
+    let (name, kind) = inside.split_at(ends);
+    if let Some(at) = name.iter().position(|byte| !(byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))) {
+        let message = format!("an item's name is of letters, digits, '-' and '_', not '{}'", name[at].escape_ascii());
+        return Err(Problem::new(open + 1 + at, message));
+    }
+    let cast = match kind {
+        [] => None,
+        [_, kind @ ..] => {
+            let kind = String::from_utf8_lossy(kind);
+            let Some((_, cast)) = TYPES.iter().find(|(name, _)| *name == kind) else {
+                let near = suggest::nearest(&kind, TYPES.iter().map(|(name, _)| *name));
+                let hint = near.map(|near| format!("did you mean '{near}'?"));
+                let message = format!("an item's type is one of str, sint and bool, not '{kind}'");
+                return Err(Problem::new(open + 1 + ends + 1, message).hint(hint));
+            };
+            Some(*cast)
+        }
+    };
+    let name = String::from_utf8_lossy(name);
+    let part = (!name.is_empty()).then(|| FormatPart::Name(name.into()));
+    Ok((part, Head { cast, next: open + length + 1 }))
+}
+
+/// Reads what the `%` at `start` begins, behind its name; returns the place behind it.
 fn item(
     bytes: &[u8],
     start: usize,
+    head: Head,
     reader: &ExpressionReader<'_>,
     place: &dyn Fn(usize) -> Position,
-    lasting: &mut FormatFlags,
+    whole: &mut Whole,
 ) -> Result<(Option<FormatPart>, usize), Problem> {
-    let mut flags = *lasting;
-    let mut i = start + 1;
-    // A name in parentheses only matters to structured encodings, which don't exist here; it may be given.
-    if bytes.get(i) == Some(&b'(') {
-        let Some(length) = bytes[i..].iter().position(|b| *b == b')') else {
-            return Err(Problem::new(i, "missing ')' after the item's name"));
-        };
-        i += length + 1;
-    }
+    let mut flags = FormatFlags { cast: head.cast, ..whole.lasting };
+    let mut i = head.next;
     if bytes.get(i) == Some(&b'{') {
         let Some(length) = bytes[i..].iter().position(|b| *b == b'}') else {
             return Err(Problem::new(i, "missing '}' after the flags"));
@@ -207,14 +288,11 @@ fn item(
         return Err(Problem::new(start, message).hint(Some("write '%%' for a plain '%'".to_owned())));
     }
     if name == "o" {
-        *lasting = flags;
+        whole.set(FormatFlags { cast: None, ..flags });
         return Ok((None, i + length));
     }
     if let Some((_, alias)) = ALIASES.iter().find(|(alias, _)| *alias == name) {
         return Ok((Some(FormatPart::Alias(*alias, flags)), i + length));
-    }
-    if LATER.contains(&name) {
-        return Err(Problem::new(start, format!("format alias '%{name}' is not supported yet")));
     }
     let hint = match suggest::nearest(name, ALIASES.iter().map(|(n, _)| *n)).filter(|_| name.len() > 1) {
         Some(near) => format!("did you mean '%{near}'? A plain '%' is written '%%'"),
@@ -253,30 +331,24 @@ fn expression(
 fn read_flags(text: &[u8], offset: usize, flags: &mut FormatFlags) -> Result<(), Problem> {
     let mut at = offset;
     for flag in text.split(|b| *b == b',') {
-        let (on, letter) = match flag {
-            [b'+', letter] => (true, *letter),
-            [b'-', letter] => (false, *letter),
-            [b'+' | b'-', name @ ..] if LATER_FLAGS.contains(&name) => {
-                let message = format!("flag '{}' is not supported yet", String::from_utf8_lossy(name));
-                return Err(Problem::new(at, message));
+        let known = match flag {
+            [sign @ (b'+' | b'-'), name @ ..] => {
+                FLAGS.iter().find(|(known, _)| *known == name).map(|(_, flag)| (*sign == b'+', *flag))
             }
-            _ => {
-                let message = format!("unknown flag '{}'", String::from_utf8_lossy(flag));
-                return Err(
-                    Problem::new(at, message).hint(Some("flags are Q, X and E, each with '+' or '-'".to_owned()))
-                );
-            }
+            _ => None,
         };
-        match letter {
-            b'Q' => flags.quote = on,
-            b'X' => flags.hex = on,
-            b'E' => flags.escape = on,
-            other => {
-                let message = format!("flag '{}' is not supported", (other as char).escape_default());
-                return Err(
-                    Problem::new(at, message).hint(Some("flags are Q, X and E, each with '+' or '-'".to_owned()))
-                );
-            }
+        let Some((on, known)) = known else {
+            let message = format!("unknown flag '{}'", flag.escape_ascii());
+            let hint = "flags are Q, X, E, json, cbor and bin, each with '+' or '-'";
+            return Err(Problem::new(at, message).hint(Some(hint.to_owned())));
+        };
+        match known {
+            Flag::Quote => flags.quote = on,
+            Flag::Hex => flags.hex = on,
+            Flag::Escape => flags.escape = on,
+            Flag::Binary => flags.binary = on,
+            Flag::Encoding(encoding) if on => flags.encoding = flags.encoding.or(Some(encoding)),
+            Flag::Encoding(encoding) => flags.encoding = flags.encoding.filter(|set| *set != encoding),
         }
         at += flag.len() + 1;
     }
@@ -300,6 +372,7 @@ mod tests {
         let shown = format.parts.iter().map(|part| match part {
             FormatPart::Text(text) => format!("{:?}", String::from_utf8_lossy(text)),
             FormatPart::Blank => "_".to_owned(),
+            FormatPart::Name(name) => format!("({name})"),
             FormatPart::Alias(alias, flags) => format!("{alias:?}{}", shown_flags(flags)),
             FormatPart::Expr(expr, flags) => {
                 format!("{:?}{}@{}", expr.fetch, shown_flags(flags), expr.at.column)
@@ -310,7 +383,10 @@ mod tests {
 
     fn shown_flags(flags: &FormatFlags) -> String {
         let letter = |on, letter: &str| if on { letter.to_owned() } else { String::new() };
-        letter(flags.quote, "+Q") + &letter(flags.hex, "+X") + &letter(flags.escape, "+E")
+        let encoding = flags.encoding.map_or(String::new(), |encoding| format!("+{encoding:?}"));
+        let cast = flags.cast.map_or(String::new(), |cast| format!(":{cast:?}"));
+        let letters = letter(flags.quote, "+Q") + &letter(flags.hex, "+X") + &letter(flags.escape, "+E");
+        letters + &letter(flags.binary, "+bin") + &encoding + &cast
     }
 
     #[track_caller]
@@ -334,7 +410,21 @@ mod tests {
         check("%ci:%cp", "Ci \":\" Cp");
         check("%{+Q}r%{+Q,+X}[src]", "Request+Q Src+Q+X@16");
         check("%{+Q}o %ci %{-Q}cp", "\" \" Ci+Q \" \" Cp");
-        check("%(name)ci", "Ci");
+        check("%(name)ci", "(name) Ci");
+        check("%()ci%OG", "Ci Origin");
+    }
+
+    #[test]
+    fn encodings() {
+        check("%{+json}o %(a)ci %(b-1:sint)[src]", "\" \" (a) Ci+Json \" \" (b-1) Src+Json:Integer@30");
+        check("%(a:str)ST%(b:bool){+Q}B", "(a) Status:Text (b) BytesRead+Q:Boolean");
+        // What the first 'o' sets and a later one keeps is for the whole, whatever stands before it.
+        check("%ci%{+cbor,+bin}o%cp%{-cbor}s", "Ci+bin+Cbor Cp+bin+Cbor S+bin+Cbor");
+        check("%{+Q}o%ci%{+json,+bin}o%cp", "Ci+Q Cp+Q+Json");
+        check("%{+json}o%ci%{-json}o%cp", "Ci+Json Cp");
+        // One encoding is not replaced by another, and 'bin' is for the whole alone.
+        check("%{+json,+cbor}ci%{+bin}cp", "Ci+Json Cp");
+        assert_eq!(run("%{+json}o").as_deref(), Ok(""));
     }
 
     #[test]
@@ -356,13 +446,14 @@ mod tests {
         refused("50% off", "2: unexpected ' ' after '%'");
         refused("50%", "2: a '%' at the end of a format");
         refused("%zz", "0: no such format alias '%zz'");
-        refused("%OG", "0: format alias '%OG' is not supported yet");
-        refused("%{+json}o", "2: flag 'json' is not supported yet");
-        refused("%{+Q,+cbor}o", "5: flag 'cbor' is not supported yet");
+        refused("%(a b)ci", "3: an item's name is of letters, digits, '-' and '_', not ' '");
+        refused("%(a:int)ci", "4: an item's type is one of str, sint and bool, not 'int'");
+        refused("%(a", "1: missing ')' after the item's name");
+        refused("%{+Q,+yaml}o", "5: unknown flag '+yaml'");
         refused("%[src", "1: missing ']' after the expression");
         refused("%[src b]", "5: unexpected ' ' in the expression");
         refused("x%[srcc]", "3: unknown fetch method 'srcc'");
-        refused("%{+Z}ci", "2: flag 'Z' is not supported");
+        refused("%{+Z}ci", "2: unknown flag '+Z'");
         refused("%{Q}ci", "2: unknown flag 'Q'");
         refused("%{+Qci", "1: missing '}' after the flags");
     }

@@ -108,7 +108,13 @@ pub fn reference() -> String {
         out,
         "\n## Formats\n\n\
          A format is text with `%[expression]` and aliases; `%%` is a plain `%`, a run of blanks is one blank, and \
-         `%{{+Q}}`, `%{{+X}}`, `%{{+E}}` quote, print in hexadecimal and escape the item they precede. Aliases: {}.\n",
+         `%{{+Q}}`, `%{{+X}}`, `%{{+E}}` quote, print in hexadecimal and escape the item they precede. `%{{…}}o` sets flags \
+         for all items behind it. `%{{+json}}o` and `%{{+cbor}}o` make one object of all items with a name, `%(name)…` or, \
+         with a type, `%(name:str)…`, `%(name:sint)…`, `%(name:bool)…`; text and items without a name are left out. \
+         `%{{+json}}` encodes one item. CBOR is in hexadecimal, with `%{{+cbor,+bin}}o` in bytes; `%{{+bin}}o` alone lets \
+         binary samples be printed as they are. Control characters and what is no UTF-8 are escaped or replaced, so what is \
+         logged is always JSON. In headers, targets, redirections and answers to clients, encodings change nothing. \
+         Aliases: {}.\n",
         aliases.join(", ")
     );
     missing(&mut out);

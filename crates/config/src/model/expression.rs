@@ -165,6 +165,10 @@ pub enum Arg {
 pub struct LogFormat {
     /// Its parts in order.
     pub parts: Vec<FormatPart>,
+    /// `%{+json}o`, `%{+cbor}o`: the whole is one object of the items that have names, and texts are left out.
+    pub encoding: Option<Encoding>,
+    /// `%{+bin}o`.
+    pub binary: bool,
 }
 
 /// A part of a log-format.
@@ -174,13 +178,35 @@ pub enum FormatPart {
     Text(Vec<u8>),
     /// Blanks of a log line: one, unless a blank or nothing stands before it.
     Blank,
+    /// The name of the item that follows, `%(name)…`.
+    Name(Box<str>),
     /// `%[…]`.
     Expr(Box<Expr>, FormatFlags),
     /// `%xx`.
     Alias(LogAlias, FormatFlags),
 }
 
-/// `%{+Q,+E,+X}`.
+/// How an item, or a whole format, is written for machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// JSON (RFC 8259).
+    Json,
+    /// CBOR (RFC 8949), its bytes in hexadecimal but with `+bin`.
+    Cbor,
+}
+
+/// The type that `%(name:type)…` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cast {
+    /// `str`.
+    Text,
+    /// `sint`.
+    Integer,
+    /// `bool`.
+    Boolean,
+}
+
+/// `%{+Q,+E,+X,+bin,+json,+cbor}`, and the type behind an item's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatFlags {
     /// `+Q`.
@@ -189,6 +215,12 @@ pub struct FormatFlags {
     pub hex: bool,
     /// `+E`.
     pub escape: bool,
+    /// `+bin`, which counts in `%{…}o` alone: bytes stay as they are.
+    pub binary: bool,
+    /// `+json`, `+cbor`.
+    pub encoding: Option<Encoding>,
+    /// Only encodings ask for it.
+    pub cast: Option<Cast>,
 }
 
 /// Log-format aliases (HAProxy configuration manual 8.2.6), those of httplog and tcplog and their kin.
@@ -247,6 +279,7 @@ pub enum LogAlias {
     HostName,
     HttpPathOnly,
     UniqueId,
+    Origin,
     DateGmt,
     DateLocal,
     Timestamp,

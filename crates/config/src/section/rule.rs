@@ -303,7 +303,7 @@ impl ActionReader<'_, '_> {
         }
         if self.literal {
             let text = self.line.words[index].bytes().to_vec();
-            return Some(LogFormat { parts: vec![FormatPart::Text(text)] });
+            return Some(LogFormat { parts: vec![FormatPart::Text(text)], ..LogFormat::default() });
         }
         let reader = ExpressionReader { stores: self.reader.stores, place: self.place, acl: false };
         format(&reader, self.line, index, self.reader.diagnostics)

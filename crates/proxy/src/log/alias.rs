@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use sluicegate_config::model::{Capture, FormatFlags, LogAlias, Mode};
 
 use super::capture::Slots;
+use super::encode;
 use super::header::{self, Clock, append_date, host_name};
 use super::line::Timers;
 use crate::counters::Figures;
@@ -31,17 +32,48 @@ pub struct View<'a> {
     ended: Option<Instant>,
     /// Every time of a line is of one moment.
     timers: OnceCell<Timers>,
+    origin: Origin,
+}
+
+/// What had a line written (`%OG`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It is no log line.
+    Unspecific,
+    /// A connection that ended before its first byte was looked at.
+    Killed,
+    /// A session without a request.
+    Error,
+    /// `option logasap` of TCP.
+    Connect,
+    /// `option logasap` of HTTP.
+    Response,
+    /// The stream's end.
+    Close,
+}
+
+impl Origin {
+    fn word(self) -> &'static str {
+        match self {
+            Origin::Unspecific => "unspec",
+            Origin::Killed => "sess_killed",
+            Origin::Error => "sess_error",
+            Origin::Connect => "txn_connect",
+            Origin::Response => "txn_response",
+            Origin::Close => "txn_close",
+        }
+    }
 }
 
 impl<'a> View<'a> {
     /// A stream that goes on.
     pub fn running(cx: &'a StreamContext) -> View<'a> {
-        View { cx, ended: None, timers: OnceCell::new() }
+        View { cx, ended: None, timers: OnceCell::new(), origin: Origin::Unspecific }
     }
 
     /// A stream that ended, or whose line is written as if it did.
-    pub fn logged(cx: &'a StreamContext, ended: Instant) -> View<'a> {
-        View { cx, ended: Some(ended), timers: OnceCell::new() }
+    pub(super) fn logged(cx: &'a StreamContext, ended: Instant, origin: Origin) -> View<'a> {
+        View { cx, ended: Some(ended), timers: OnceCell::new(), origin }
     }
 
     fn log(&self) -> &'a LogRecord {
@@ -64,6 +96,11 @@ enum Escapes {
 
 /// Appends what `alias` prints.
 pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View<'_>, out: &mut Vec<u8>) {
+    if let Some(encoding) = flags.encoding
+        && mode != FormatMode::Http
+    {
+        return encode::append_alias(alias, encoding, flags, view, out);
+    }
     let (cx, log) = (view.cx, view.log());
     let frontend = &cx.frontend;
     let name = |name: &str, out: &mut Vec<u8>| append_text(name.as_bytes(), flags, mode, out);
@@ -145,6 +182,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::Rt => number(cx.id as i64, 4, flags, out),
         LogAlias::LogCounter => number(frontend.log.lines() as i64, 4, flags, out),
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
+        LogAlias::Origin => name(view.origin.word(), out),
         LogAlias::UniqueId => append_text(super::line::unique_id(cx).unwrap_or(b""), flags, mode, out),
         // No connection is one of TLS.
         LogAlias::SslCipher | LogAlias::SslVersion => append_text(b"", flags, mode, out),
@@ -153,13 +191,27 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
 
 /// A list of captures of a request that has slots.
 pub(super) fn has_slots(alias: LogAlias, view: &View<'_>) -> bool {
+    slots(alias, view) > 0
+}
+
+/// How many slots a list of captures has.
+pub(super) fn slots(alias: LogAlias, view: &View<'_>) -> usize {
     let logging = &view.cx.frontend.config.logging;
     match alias {
-        _ if view.log().no_request => false,
-        LogAlias::Hrl => !logging.request_captures.is_empty(),
-        LogAlias::Hsl => !logging.response_captures.is_empty(),
-        _ => false,
+        _ if view.log().no_request => 0,
+        LogAlias::Hrl => logging.request_captures.len(),
+        LogAlias::Hsl => logging.response_captures.len(),
+        _ => 0,
     }
+}
+
+/// Appends one slot of a list of captures; tells whether anything filled it.
+pub(super) fn append_slot(alias: LogAlias, slot: usize, view: &View<'_>, out: &mut Vec<u8>) -> bool {
+    let captures = &view.log().captures;
+    let slots = if alias == LogAlias::Hrl { &captures.request } else { &captures.response };
+    let value = slots.get(slot);
+    encode(value.unwrap_or(b""), FormatFlags::default(), Escapes::Capture, out);
+    value.is_some()
 }
 
 /// The aliases that need the addresses of the connection to the server.
@@ -181,6 +233,12 @@ fn growing(view: &View<'_>, number: i64, out: &mut Vec<u8>) {
         out.push(b'+');
     }
     append_int(out, number);
+}
+
+/// The numbers that `+X` changes.
+pub(super) fn in_hexadecimal(alias: LogAlias) -> bool {
+    use LogAlias::{Bp, Cp, Fp, LogCounter, Milliseconds, Pid, Rt, Sp, Timestamp};
+    matches!(alias, Cp | Fp | Bp | Sp | Timestamp | Milliseconds | Pid | Rt | LogCounter)
 }
 
 /// A number in decimal, or in upper-case hexadecimal of at least so many digits. Numbers are never quoted.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Logging, Mode, Position};
 
 use super::alias::{self, View};
+use super::encode;
 use crate::rule::CompileError;
 use crate::running::Engines;
 use crate::sample::{ExpressionCode, FetchScope, FormatMode, append_value};
@@ -99,8 +100,9 @@ impl LineCode {
     ) -> LineCode {
         let mut fail = |at: &Position, message: String| errors.push(CompileError { at: at.clone(), message });
         let mut parts = Vec::with_capacity(format.parts.len());
-        for part in &format.parts {
+        for part in &*encode::parts(format, mode) {
             parts.push(match part {
+                FormatPart::Name(_) => continue,
                 FormatPart::Text(text) => Part::Text(text.as_slice().into()),
                 FormatPart::Blank => Part::Blank,
                 FormatPart::Alias(alias, flags) => Part::Alias(*alias, *flags),

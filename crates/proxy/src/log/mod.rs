@@ -12,6 +12,7 @@
 pub mod alias;
 pub mod capture;
 mod datagram;
+mod encode;
 pub mod header;
 pub mod line;
 mod writer;
@@ -24,13 +25,15 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::Config;
-use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, Position};
+use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, Mode, Position};
 use tokio::sync::Notify;
 
 use crate::session::HandshakeError;
 use crate::stream::StreamContext;
+use alias::Origin;
 pub(crate) use alias::View;
 use datagram::Peer;
+pub(crate) use encode::{append_value as encode_value, parts as encoded_parts};
 pub use header::Identity;
 pub(crate) use line::LineCode;
 pub use line::{ProxyLog, unique_id};
@@ -252,7 +255,8 @@ impl Logger {
     /// Writes the line of a stream before its end (`option logasap`); what it says is so until `until`.
     pub fn so_far(&self, cx: &mut StreamContext, until: Instant) {
         if !std::mem::replace(&mut cx.log.written, true) {
-            self.line(cx, until);
+            let http = cx.frontend.config.mode == Mode::Http;
+            self.line(cx, until, if http { Origin::Response } else { Origin::Connect });
         }
     }
 
@@ -264,7 +268,7 @@ impl Logger {
         let log = &cx.log;
         let silent = log.request_line.is_empty() && log.bytes_uploaded == 0;
         if !(log.written || cx.frontend.config.options.dontlognull && silent) {
-            self.line(cx, ended);
+            self.line(cx, ended, if log.no_request { Origin::Error } else { Origin::Close });
         }
     }
 
@@ -276,13 +280,13 @@ impl Logger {
             return;
         }
         if cx.frontend.log.error_line.is_some() {
-            return self.line(cx, Instant::now());
+            return self.line(cx, Instant::now(), Origin::Killed);
         }
         let severity = if config.logging.separate_errors { Severity::Error } else { Severity::Info };
         self.render(&config.log, severity, cx, |_| {}, |out| alias::refused(cx, error, out));
     }
 
-    fn line(&self, cx: &StreamContext, ended: Instant) {
+    fn line(&self, cx: &StreamContext, ended: Instant, origin: Origin) {
         let (config, codes) = (&cx.frontend.config, &cx.frontend.log);
         let code = match &codes.error_line {
             Some(code) if cx.log.no_request => Some(code),
@@ -297,7 +301,7 @@ impl Logger {
             None if failed && config.logging.separate_errors => Severity::Error,
             None => Severity::Info,
         };
-        let view = View::logged(cx, ended);
+        let view = View::logged(cx, ended, origin);
         let structured = |out: &mut Vec<u8>| {
             if let Some(code) = &codes.structured {
                 code.render(&view, out);

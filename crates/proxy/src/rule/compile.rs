@@ -19,6 +19,7 @@ use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, lower};
 use super::store::{StoreCode, store_err};
 use super::{CompileError, Hook, Looks, ReplySource, RuleList};
+use crate::log;
 use crate::lua::{self, LuaStates};
 use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
@@ -474,8 +475,9 @@ impl Builder<'_> {
     }
 
     fn parts(&mut self, format: &LogFormat, mode: FormatMode) {
-        for part in &format.parts {
+        for part in &*log::encoded_parts(format, mode) {
             match part {
+                FormatPart::Name(_) => {}
                 FormatPart::Text(text) => self.ops.push(Op::Text(text.as_slice().into())),
                 FormatPart::Blank => self.ops.push(Op::Text((*b" ").into())),
                 FormatPart::Alias(alias, flags) => self.ops.push(Op::AppendAlias(*alias, *flags, mode)),

@@ -2,10 +2,10 @@
 //!
 //! There are three dialects. In HTTP rules ([`FormatMode::Http`]) an expression's control characters become `%XX`, so
 //! that no sample can break a header line, and `+Q` is ignored for it. Elsewhere ([`FormatMode::Plain`]) the bytes
-//! stay as they are and `+Q` puts them between quotes. A sample that is not there prints nothing, but `-` in a log line
+//! stay as they are and `+Q` puts them between quotes, or an encoding makes a value for machines of them. A sample that is not there prints nothing, but `-` in a log line
 //! ([`FormatMode::Log`]) where no quotes show that it is empty. What aliases print is in [`crate::log::alias`].
 
-use sluicegate_config::model::FormatFlags;
+use sluicegate_config::model::{Cast, FormatFlags};
 
 use super::value::{Value, append_hex};
 
@@ -22,6 +22,11 @@ pub enum FormatMode {
 
 /// Appends an expression's sample, or what stands for none.
 pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatMode, out: &mut Vec<u8>) {
+    if let Some(encoding) = flags.encoding
+        && mode != FormatMode::Http
+    {
+        return crate::log::encode_value(value, encoding, flags, out);
+    }
     let quote = flags.quote && mode != FormatMode::Http;
     let before = out.len();
     if quote {
@@ -29,7 +34,10 @@ pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatM
     }
     if let Some(value) = value {
         let start = out.len();
-        value.append_text(out);
+        match value {
+            Value::Bin(bytes) if flags.binary && flags.cast != Some(Cast::Text) => out.extend_from_slice(bytes),
+            value => value.append_text(out),
+        }
         encode_tail(out, start, flags.escape, mode);
     }
     if mode == FormatMode::Log && out.len() == before {

@@ -453,3 +453,82 @@ fn a_full_pipe_blocks_nobody() {
     }
     assert!(whole.running.logger.dropped() > 0);
 }
+
+/// A full disk takes nothing; requests go on, and every line that is lost is counted.
+#[test]
+fn a_full_disk_blocks_nobody() {
+    use std::os::fd::AsRawFd;
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let text = format!(
+        "global\n log fd@{} format raw local0\ndefaults\n log global\n mode http\n option httplog\n timeout client \
+         20s\nfrontend www\n bind 127.0.0.1:1\n http-request return status 200\n",
+        full.as_raw_fd()
+    );
+    let whole = Whole::start(&text, 1);
+    let mut client = Client::connect(&whole.address());
+    for round in 1..=20 {
+        assert_eq!(client.get("/").status, 200);
+        wait_for("the loss", || (whole.running.logger.dropped() == round).then_some(()));
+    }
+}
+
+/// What a format prints of one request, in this program alone: HAProxy 2.6 has no encodings.
+fn encoded(format: &str, request: &[u8]) -> String {
+    let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Cap: one\r\n\r\nhello");
+    let text = format!(
+        "{DEFAULTS} mode http\nlisten www\n bind 127.0.0.1:1\n log-format '{format}'\n capture request header X-h len \
+         30\n capture request header None len 9\n capture response header X-Cap len 9\n http-request return status 204 if \
+         {{ path /local }}\n http-request set-var-fmt(txn.j) '%{{+json}}o %(m)HM text %(n)[int(7)]'\n server s1 {good}\n"
+    );
+    let whole = Whole::start(&text, 1);
+    converse(&whole.address(), &[request], |count| whole.log_lines(count)).remove(0)
+}
+
+/// The manual's examples and one item of each kind.
+#[test]
+fn lines_are_json() {
+    let check = |format: &str, expected: &str| assert_eq!(encoded(format, ALIVE), expected, "{format}");
+    check(
+        "%{+json}o %(request)r text %ci %(custom_expr)[str(custom)]",
+        "{\"request\": \"GET /p/a?q=1 HTTP/1.1\", \"custom_expr\": \"custom\"}",
+    );
+    check("%{+json}o", "{}");
+    check("%{+json}o %(a)ST%(b:str)ST%(c:bool)ST %(d)B", "{\"a\": 200, \"b\": \"200\", \"c\": true, \"d\": 62}");
+    check(
+        "%{+json}o %(a)hr %(b)hrl %(c)hs %(d)hsl %(e)CC %(f)ts %(g)sslv %(h)ft %(i){+X}ST %(j){+X}HM",
+        "{\"a\": \"{second#7B#7C#7D#22#23\\\\]|}\", \"b\": [\"second#7B#7C#7D#22#23\\\\]\", \"-\"], \"c\": \"{one}\", \"d\": \
+         [\"one\"], \"e\": \"\", \"f\": \"--\", \"g\": \"\", \"h\": \"www\", \"i\": 200, \"j\": \"GET\"}",
+    );
+    check(
+        "%{+json}o %(a)[bool(false)] %(b:sint)[str(12x)] %(c:bool)[int(0)] %(d)[var(txn.none)] \
+         %(e)[bin(71225c0a)]",
+        "{\"a\": false, \"b\": 12, \"c\": false, \"d\": \"\", \"e\": \"q\\\"\\\\\\u000a\"}",
+    );
+    // An encoding that is no whole's is its item's alone, and rules have them, too.
+    check("%{+json}HM %{+json}ST %HV %[var(txn.j)]", "\"GET\" 200 HTTP/1.1 {\"m\": \"GET\", \"n\": 7}");
+    check("%OG %{+json}o", "{}");
+    check("%OG", "txn_close");
+    assert_eq!(
+        encoded("%{+json}o%(og)OG %(r)r %(h)hr %(hl)hrl %(t)TR", b"BROKEN\r\n\r\n"),
+        "{\"og\": \"sess_error\", \"r\": \"<BADREQ>\", \"h\": null, \"hl\": null, \"t\": -1}"
+    );
+}
+
+#[test]
+fn lines_are_cbor() {
+    let check = |format: &str, expected: &str| assert_eq!(encoded(format, ALIVE), expected, "{format}");
+    check("%{+cbor}o text %(test_name)[bin(00AABB)]", "BF69746573745F6E616D655F4300AABBFFFF");
+    check("%{+cbor}o", "BFFF");
+    check("%{+cbor}o %(s)ST %(m)HM %(t)ts", "BF617318C8616D7F63474554FF6174622D2DFF");
+    check("%{+cbor}o %(h)hsl %(n)[var(txn.none)]", "BF61689F7F636F6E65FFFF616EF6FF");
+    // What was encoded and what separates are chunks of their own.
+    let chunks = ["7B", "second", "#7B", "", "#7C", "", "#7D", "", "#22", "", "#23", "\\]", "|", "}"];
+    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
+    let chunks =
+        chunks.map(|text| if text == "7B" { "617B".to_owned() } else { format!("6{:X}{}", text.len(), hex(text)) });
+    check("%{+cbor}o %(h)hr", &format!("BF61687F{}FFFF", chunks.concat()));
+    // Bytes, and those of a sample without any encoding.
+    check("%{+cbor,+bin}o %(a)[bin(6162)] %(b)ST", "\u{fffd}aa_Bab\u{fffd}ab\u{18}\u{fffd}\u{fffd}");
+    check("%{+bin}o%[bin(610062)]|", "a\0b|");
+    check("%[bin(610062)]|", "a|");
+}
