@@ -198,7 +198,6 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
                 if active.row != u16::MAX {
                     host.counts.add(active.row, Came::Rejected);
                 }
-                host.counts.error(reply.get(1..).unwrap_or_default(), 1);
                 give(lua, host_of(lua), how)
             }
             Ran::Waits => wait(lua, host_of(lua), how),
@@ -276,26 +275,26 @@ unsafe fn answer(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     // SAFETY: as `give`.
     unsafe {
         if let Some(active) = &host.active {
-            let came = if let Some((b'-', line)) = host.reply.split_first() {
-                host.counts.error(line, 1);
-                Came::Failed
-            } else {
-                Came::Well
-            };
-            host.counts.add(active.row, came);
+            let failed = host.reply.first() == Some(&b'-');
+            host.counts.add(active.row, if failed { Came::Failed } else { Came::Well });
         }
         give(lua, host, how)
     }
 }
 
-/// Gives the reply to the script.
+/// Gives the reply to the script; here every error that a command gave it is counted.
 unsafe fn give(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     // SAFETY: the reply was just encoded, and belongs to the host.
     unsafe {
+        let is_error = if let Some((b'-', line)) = host.reply.split_first() {
+            host.counts.error(line, 1);
+            true
+        } else {
+            false
+        };
         if how == How::Hash {
             return dragonfly::push_hash(lua, host);
         }
-        let is_error = host.reply.first() == Some(&b'-');
         if !(how.wants_reply() || is_error && how.raises()) {
             return 0;
         }

@@ -251,8 +251,8 @@ unsafe fn say_table(
         if field(lua, host, index, Name::Err) == ffi::LUA_TSTRING {
             let text = to_bytes(lua, -1).unwrap_or_default();
             out.error_bytes(text);
-            let is_counted =
-                field(lua, host, index, Name::Counted) != ffi::LUA_TNIL && ffi::lua_toboolean(lua, -1) != 0;
+            field(lua, host, index, Name::Counted);
+            let is_counted = ffi::lua_toboolean(lua, -1) != 0;
             match depth {
                 // The reply as a whole is counted where it is sent.
                 0 if is_counted => host.counts.error(text, -1),
