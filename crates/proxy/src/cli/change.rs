@@ -1,5 +1,6 @@
 //! Commands that change servers, frontends and limits.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -221,18 +222,13 @@ fn set_agent(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun) {
             Ok(port) => server.check_elsewhere(|moved| moved.agent_port = Some(port)),
             Err(message) => call.out.push(message),
         },
-        (_, text) => {
-            let (host, port) = (text.parse::<IpAddr>(), call.arg(4));
-            let port = if call.arg(3) == "port" { Some(check_port(port)) } else { None };
-            match (host, port) {
-                (Err(_), _) => call.out.push(format!("invalid addr '{text}'")),
-                (Ok(_), Some(Err(message))) => call.out.push(message),
-                (Ok(host), port) => server.check_elsewhere(|moved| {
-                    moved.agent_addr = Some(host);
-                    moved.agent_port = port.and_then(Result::ok).or(moved.agent_port);
-                }),
-            }
-        }
+        _ => match address(call) {
+            Ok((host, port)) => server.check_elsewhere(|moved| {
+                moved.agent_addr = Some(host);
+                moved.agent_port = port.or(moved.agent_port);
+            }),
+            Err(message) => call.out.push(message.as_bytes()),
+        },
     }
 }
 
@@ -246,19 +242,22 @@ fn set_check(call: &mut Call<'_>, server: &ServerRun) {
             Ok(port) => server.check_elsewhere(|moved| moved.check_port = Some(port)),
             Err(message) => call.out.push(message),
         },
-        (_, text) => {
-            let (host, port) = (text.parse::<IpAddr>(), call.arg(4));
-            let port = if call.arg(3) == "port" { Some(check_port(port)) } else { None };
-            match (host, port) {
-                (Err(_), _) => call.out.push(format!("invalid addr '{text}'")),
-                (Ok(_), Some(Err(message))) => call.out.push(message),
-                (Ok(host), port) => server.check_elsewhere(|moved| {
-                    moved.check_addr = Some(host);
-                    moved.check_port = port.and_then(Result::ok).or(moved.check_port);
-                }),
-            }
-        }
+        _ => match address(call) {
+            Ok((host, port)) => server.check_elsewhere(|moved| {
+                moved.check_addr = Some(host);
+                moved.check_port = port.or(moved.check_port);
+            }),
+            Err(message) => call.out.push(message.as_bytes()),
+        },
     }
+}
+
+/// `ADDR [port PORT]`, from the third argument on.
+fn address(call: &Call<'_>) -> Result<(IpAddr, Option<u16>), Cow<'static, str>> {
+    let text = call.arg(2);
+    let host = text.parse().map_err(|_| format!("invalid addr '{text}'"))?;
+    let port = (call.arg(3) == "port").then(|| check_port(call.arg(4))).transpose()?;
+    Ok((host, port))
 }
 
 fn check_port(text: &str) -> Result<u16, &'static str> {
