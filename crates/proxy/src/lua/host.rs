@@ -18,6 +18,7 @@ use super::patterns::MapHandle;
 use super::states::{ActionCode, Shared, StateCell};
 use crate::rule::LocalReply;
 use crate::sample::Sample;
+use crate::stats::columns::Row;
 use crate::stream::StreamContext;
 
 /// When in the life of a state its code runs; it decides what the API allows.
@@ -138,6 +139,8 @@ pub(super) struct Host {
     pub(super) maps: Vec<MapHandle>,
     /// Owned values on their way into the state.
     pub(super) text: Vec<u8>,
+    /// A line of `show stat` on its way into the state.
+    pub(super) cells: Row,
     /// The answer of an HTTP server while it is pushed.
     pub(super) http: Option<Box<httpclient::Answer>>,
     /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle. Boxed,
@@ -166,6 +169,7 @@ impl Host {
             redis: Vec::new(),
             maps: Vec::new(),
             text: Vec::new(),
+            cells: Row::default(),
             http: None,
             answers: Vec::new(),
         }

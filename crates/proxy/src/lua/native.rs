@@ -20,7 +20,8 @@ use crate::listener::Gate;
 use crate::process::Process;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight};
-use crate::stats::{self, Object, columns::Cell};
+use crate::stats::columns::{self, Cell};
+use crate::stats::{Object, info};
 use crate::stream::Which;
 
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -186,23 +187,24 @@ unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &Pro
 /// `stats(proxy, server)`: the cells of a line of `show stat` that are not empty, by their column's name; a proxy's own
 /// line for server -1, its backend's if it has one.
 unsafe fn stats(lua: *mut lua_State) -> c_int {
-    // SAFETY: cells are parked in the host one by one; the snapshot is held by nobody while Lua is called.
+    // SAFETY: cells are parked in the host; the snapshot is held by nobody while Lua is called.
     unsafe {
         let server = ffi::luaL_checkinteger(lua, 2);
         ffi::lua_createtable(lua, 0, 64);
-        for column in stats::columns::COLUMNS {
-            let cell = with_proxy(lua, |running, proxy| {
-                let object = match usize::try_from(server) {
-                    Ok(index) => Object::Server(proxy, proxy.servers.get(index)?),
-                    Err(_) if proxy.config.kind == ProxyKind::Frontend => Object::Frontend(proxy),
-                    Err(_) => Object::Backend(proxy),
-                };
-                Some(stats::columns::cell(running, object, Instant::now(), column))
-            });
-            match cell.flatten() {
-                None | Some(Cell::Empty) => continue,
-                Some(Cell::Number(number)) => ffi::lua_pushinteger(lua, number),
-                Some(Cell::Text(text)) => push_text(lua, text.into_owned().into_bytes()),
+        let cells = with_proxy(lua, |running, proxy| {
+            let object = match usize::try_from(server) {
+                Ok(index) => Object::Server(proxy, proxy.servers.get(index)?),
+                Err(_) if proxy.config.kind == ProxyKind::Frontend => Object::Frontend(proxy),
+                Err(_) => Object::Backend(proxy),
+            };
+            Some(columns::row(running, object, Instant::now()))
+        });
+        host(lua).cells = cells.flatten().unwrap_or_default();
+        for column in columns::COLUMNS {
+            match host(lua).cells.take(column.name) {
+                Cell::Empty => continue,
+                Cell::Number(number) => ffi::lua_pushinteger(lua, number),
+                Cell::Text(text) => push_text(lua, text.into_owned().into_bytes()),
             }
             host(lua).text.clear();
             host(lua).text.extend_from_slice(column.name.as_bytes());
@@ -410,7 +412,7 @@ unsafe fn get_info(lua: *mut lua_State) -> c_int {
     unsafe {
         let mut text = String::new();
         if let Some(running) = running(lua) {
-            stats::info::lines(&stats::info::fields(&running, false), None, &mut text);
+            info::lines(&info::fields(&running, false), None, &mut text);
         }
         push_text(lua, text.into_bytes());
         ffi::lua_createtable(lua, 0, 64);
@@ -608,7 +610,7 @@ unsafe fn resolved(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
 unsafe fn hostname(lua: *mut lua_State) -> c_int {
     // SAFETY: the text is parked in the host.
     unsafe {
-        push_text(lua, stats::info::node_name().into_bytes());
+        push_text(lua, info::node_name().into_bytes());
         1
     }
 }

@@ -424,7 +424,38 @@ fn server_connections(proxy: &ProxyRun) -> u64 {
 }
 
 impl<'a> View<'a> {
-    fn proxy(&self) -> &'a ProxyRun {
+    /// What is asked about an object at `now`.
+    pub fn new(running: &'a Running, object: Object<'a>, now: Instant) -> View<'a> {
+        let status = match object {
+            Object::Server(_, server) => Some(server.shared.status()),
+            _ => None,
+        };
+        View { running, object, now, status }
+    }
+
+    /// One cell of the object's line.
+    pub fn cell(&self, column: &Column) -> Cell {
+        (column.cell)(self)
+    }
+
+    /// What is asked about.
+    pub fn object(&self) -> Object<'a> {
+        self.object
+    }
+
+    /// A server's status.
+    pub fn server_status(&self) -> Option<&ServerStatus> {
+        self.status.as_ref()
+    }
+
+    /// Of servers: checks of it run.
+    pub fn is_checked(&self) -> bool {
+        let configured = matches!(self.object, Object::Server(_, server) if server.config.check.is_some());
+        configured && self.status.as_ref().is_some_and(|status| status.checks)
+    }
+
+    /// The proxy that it is, or that it belongs to.
+    pub fn proxy(&self) -> &'a ProxyRun {
         match self.object {
             Object::Frontend(proxy) | Object::Backend(proxy) | Object::Server(proxy, _) => proxy,
         }
@@ -505,12 +536,7 @@ impl<'a> View<'a> {
 
     /// A cell of servers with `check`.
     fn checked(&self, cell: impl FnOnce(&ServerStatus) -> Cell) -> Cell {
-        match self.object {
-            Object::Server(_, server) if server.config.check.is_some() => {
-                self.status(|status| if status.checks { cell(status) } else { Empty })
-            }
-            _ => Empty,
-        }
+        if self.is_checked() { self.status(cell) } else { Empty }
     }
 
     /// A cell of the results of a server's checks, none while it is in maintenance.
@@ -550,34 +576,32 @@ pub fn header(out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// One cell of an object's line.
-pub fn cell(running: &Running, object: Object<'_>, now: Instant, column: &Column) -> Cell {
-    let status = match object {
-        Object::Server(_, server) => Some(server.shared.status()),
-        _ => None,
-    };
-    (column.cell)(&View { running, object, now, status })
-}
-
 /// One object's cells in the order of [`COLUMNS`].
 fn cells<'a>(running: &'a Running, object: Object<'a>, now: Instant) -> impl Iterator<Item = (&'static Column, Cell)> {
-    let status = match object {
-        Object::Server(_, server) => Some(server.shared.status()),
-        _ => None,
-    };
-    let view = View { running, object, now, status };
-    COLUMNS.iter().map(move |column| (column, (column.cell)(&view)))
+    let view = View::new(running, object, now);
+    COLUMNS.iter().map(move |column| (column, view.cell(column)))
+}
+
+/// Where a column stands.
+pub fn place(name: &str) -> Option<usize> {
+    static PLACES: LazyLock<HashMap<&str, usize>> =
+        LazyLock::new(|| COLUMNS.iter().enumerate().map(|(place, column)| (column.name, place)).collect());
+    PLACES.get(name).copied()
 }
 
 /// One object's cells by the names of their columns.
+#[derive(Default)]
 pub struct Row(Vec<Cell>);
 
 impl Row {
     /// The cell of a column; empty where there is no such column.
     pub fn get(&self, name: &str) -> &Cell {
-        static PLACES: LazyLock<HashMap<&str, usize>> =
-            LazyLock::new(|| COLUMNS.iter().enumerate().map(|(place, column)| (column.name, place)).collect());
-        PLACES.get(name).and_then(|place| self.0.get(*place)).unwrap_or(&Empty)
+        place(name).and_then(|place| self.0.get(place)).unwrap_or(&Empty)
+    }
+
+    /// The cell of a column, which is empty from then on.
+    pub fn take(&mut self, name: &str) -> Cell {
+        place(name).and_then(|place| self.0.get_mut(place)).map_or(Empty, |cell| std::mem::replace(cell, Empty))
     }
 }
 

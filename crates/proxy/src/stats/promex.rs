@@ -15,12 +15,12 @@ use std::time::Instant;
 use sluicegate_config::model::Mode;
 use sluicegate_wire::engine::Figures;
 
-use super::columns::{self, COLUMNS, Cell, Column};
+use super::columns::{self, COLUMNS, Cell, Column, View};
 use super::page::{Cursor, Document, PIECE};
 use super::{Filter, Object, describe, info};
-use crate::running::{ProxyRun, Running};
+use crate::running::Running;
 use crate::sample::url_decode;
-use crate::server::{Admin, Operation, ServerRun};
+use crate::server::{Admin, Operation, ServerStatus};
 
 const GLOBAL: u8 = 1;
 const FRONTEND: u8 = 2;
@@ -120,159 +120,91 @@ enum Shape {
     Http,
 }
 
-/// A metric: its name behind the scope, its kind, the column, and what is done to it.
-type Metric = (&'static str, &'static str, &'static str, Shape);
+/// A metric: its name behind the scope, the scopes that have it, its kind, the column, and what is done to it.
+type Metric = (&'static str, u8, &'static str, &'static str, Shape);
 
 const C: &str = "counter";
 const G: &str = "gauge";
 
 use Shape::{Check, Checked, Checks, Code, Http, Milliseconds, Plain, Servers, Status};
 
-const CLASSES: [(&str, &str); 6] = [
-    ("hrsp_1xx", "1xx"),
-    ("hrsp_2xx", "2xx"),
-    ("hrsp_3xx", "3xx"),
-    ("hrsp_4xx", "4xx"),
-    ("hrsp_5xx", "5xx"),
-    ("hrsp_other", "other"),
-];
+/// The classes of a status, each with a column: that of the metric and those behind it.
+const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 
-const FRONTENDS: &[Metric] = &[
-    ("current_sessions", G, "scur", Plain),
-    ("max_sessions", G, "smax", Plain),
-    ("limit_sessions", G, "slim", Plain),
-    ("sessions_total", C, "stot", Plain),
-    ("bytes_in_total", C, "bin", Plain),
-    ("bytes_out_total", C, "bout", Plain),
-    ("requests_denied_total", C, "dreq", Plain),
-    ("responses_denied_total", C, "dresp", Plain),
-    ("request_errors_total", C, "ereq", Plain),
-    ("status", G, "status", Status),
-    ("limit_session_rate", G, "rate_lim", Plain),
-    ("max_session_rate", G, "rate_max", Plain),
-    ("http_responses_total", C, "hrsp_1xx", Code),
-    ("http_requests_rate_max", G, "req_rate_max", Http),
-    ("http_requests_total", C, "req_tot", Http),
-    ("http_comp_bytes_in_total", C, "comp_in", Http),
-    ("http_comp_bytes_out_total", C, "comp_out", Http),
-    ("http_comp_bytes_bypassed_total", C, "comp_byp", Http),
-    ("http_comp_responses_total", C, "comp_rsp", Http),
-    ("connections_rate_max", G, "conn_rate_max", Plain),
-    ("connections_total", C, "conn_tot", Plain),
-    ("intercepted_requests_total", C, "intercepted", Http),
-    ("denied_connections_total", C, "dcon", Plain),
-    ("denied_sessions_total", C, "dses", Plain),
-    ("failed_header_rewriting_total", C, "wrew", Plain),
-    ("http_cache_lookups_total", C, "cache_lookups", Http),
-    ("http_cache_hits_total", C, "cache_hits", Http),
-    ("internal_errors_total", C, "eint", Plain),
-];
-
-const BACKENDS: &[Metric] = &[
-    ("current_queue", G, "qcur", Plain),
-    ("max_queue", G, "qmax", Plain),
-    ("current_sessions", G, "scur", Plain),
-    ("max_sessions", G, "smax", Plain),
-    ("limit_sessions", G, "slim", Plain),
-    ("sessions_total", C, "stot", Plain),
-    ("bytes_in_total", C, "bin", Plain),
-    ("bytes_out_total", C, "bout", Plain),
-    ("requests_denied_total", C, "dreq", Plain),
-    ("responses_denied_total", C, "dresp", Plain),
-    ("connection_errors_total", C, "econ", Plain),
-    ("response_errors_total", C, "eresp", Plain),
-    ("retry_warnings_total", C, "wretr", Plain),
-    ("redispatch_warnings_total", C, "wredis", Plain),
-    ("status", G, "status", Status),
-    ("weight", G, "weight", Plain),
-    ("active_servers", G, "act", Plain),
-    ("backup_servers", G, "bck", Plain),
-    ("check_up_down_total", C, "chkdown", Plain),
-    ("check_last_change_seconds", G, "lastchg", Plain),
-    ("downtime_seconds_total", C, "downtime", Plain),
-    ("loadbalanced_total", C, "lbtot", Plain),
-    ("max_session_rate", G, "rate_max", Plain),
-    ("http_responses_total", C, "hrsp_1xx", Code),
-    ("http_requests_total", C, "req_tot", Http),
-    ("client_aborts_total", C, "cli_abrt", Plain),
-    ("server_aborts_total", C, "srv_abrt", Plain),
-    ("http_comp_bytes_in_total", C, "comp_in", Http),
-    ("http_comp_bytes_out_total", C, "comp_out", Http),
-    ("http_comp_bytes_bypassed_total", C, "comp_byp", Http),
-    ("http_comp_responses_total", C, "comp_rsp", Http),
-    ("last_session_seconds", G, "lastsess", Plain),
-    ("queue_time_average_seconds", G, "qtime", Milliseconds),
-    ("connect_time_average_seconds", G, "ctime", Milliseconds),
-    ("response_time_average_seconds", G, "rtime", Milliseconds),
-    ("total_time_average_seconds", G, "ttime", Milliseconds),
-    ("failed_header_rewriting_total", C, "wrew", Plain),
-    ("connection_attempts_total", C, "connect", Plain),
-    ("connection_reuses_total", C, "reuse", Plain),
-    ("http_cache_lookups_total", C, "cache_lookups", Http),
-    ("http_cache_hits_total", C, "cache_hits", Http),
-    ("max_queue_time_seconds", G, "qtime_max", Milliseconds),
-    ("max_connect_time_seconds", G, "ctime_max", Milliseconds),
-    ("max_response_time_seconds", G, "rtime_max", Milliseconds),
-    ("max_total_time_seconds", G, "ttime_max", Milliseconds),
-    ("internal_errors_total", C, "eint", Plain),
-    ("uweight", G, "uweight", Plain),
-    ("agg_server_status", G, "agg_server_status", Servers),
-    ("agg_server_check_status", G, "agg_server_check_status", Servers),
-    ("agg_check_status", G, "agg_check_status", Checks),
-];
-
-const SERVERS: &[Metric] = &[
-    ("current_queue", G, "qcur", Plain),
-    ("max_queue", G, "qmax", Plain),
-    ("current_sessions", G, "scur", Plain),
-    ("max_sessions", G, "smax", Plain),
-    ("limit_sessions", G, "slim", Plain),
-    ("sessions_total", C, "stot", Plain),
-    ("bytes_in_total", C, "bin", Plain),
-    ("bytes_out_total", C, "bout", Plain),
-    ("responses_denied_total", C, "dresp", Plain),
-    ("connection_errors_total", C, "econ", Plain),
-    ("response_errors_total", C, "eresp", Plain),
-    ("retry_warnings_total", C, "wretr", Plain),
-    ("redispatch_warnings_total", C, "wredis", Plain),
-    ("status", G, "status", Status),
-    ("weight", G, "weight", Plain),
-    ("active", G, "act", Plain),
-    ("backup", G, "bck", Plain),
-    ("check_failures_total", C, "chkfail", Plain),
-    ("check_up_down_total", C, "chkdown", Plain),
-    ("check_last_change_seconds", G, "lastchg", Plain),
-    ("downtime_seconds_total", C, "downtime", Plain),
-    ("queue_limit", G, "qlimit", Plain),
-    ("current_throttle", G, "throttle", Plain),
-    ("loadbalanced_total", C, "lbtot", Plain),
-    ("max_session_rate", G, "rate_max", Plain),
-    ("check_status", G, "check_status", Check),
-    ("check_code", G, "check_code", Checked),
-    ("check_duration_seconds", G, "check_duration", Milliseconds),
-    ("http_responses_total", C, "hrsp_1xx", Code),
-    ("client_aborts_total", C, "cli_abrt", Plain),
-    ("server_aborts_total", C, "srv_abrt", Plain),
-    ("last_session_seconds", G, "lastsess", Plain),
-    ("queue_time_average_seconds", G, "qtime", Milliseconds),
-    ("connect_time_average_seconds", G, "ctime", Milliseconds),
-    ("response_time_average_seconds", G, "rtime", Milliseconds),
-    ("total_time_average_seconds", G, "ttime", Milliseconds),
-    ("failed_header_rewriting_total", C, "wrew", Plain),
-    ("connection_attempts_total", C, "connect", Plain),
-    ("connection_reuses_total", C, "reuse", Plain),
-    ("idle_connections_current", G, "srv_icur", Plain),
-    ("idle_connections_limit", G, "src_ilim", Plain),
-    ("max_queue_time_seconds", G, "qtime_max", Milliseconds),
-    ("max_connect_time_seconds", G, "ctime_max", Milliseconds),
-    ("max_response_time_seconds", G, "rtime_max", Milliseconds),
-    ("max_total_time_seconds", G, "ttime_max", Milliseconds),
-    ("internal_errors_total", C, "eint", Plain),
-    ("unsafe_idle_connections_current", G, "idle_conn_cur", Plain),
-    ("safe_idle_connections_current", G, "safe_conn_cur", Plain),
-    ("used_connections_current", G, "used_conn_cur", Plain),
-    ("need_connections_current", G, "need_conn_est", Plain),
-    ("uweight", G, "uweight", Plain),
+/// In the order of the columns, which is that of every scope.
+const METRICS: &[Metric] = &[
+    ("current_queue", BACKEND | SERVER, G, "qcur", Plain),
+    ("max_queue", BACKEND | SERVER, G, "qmax", Plain),
+    ("current_sessions", FRONTEND | BACKEND | SERVER, G, "scur", Plain),
+    ("max_sessions", FRONTEND | BACKEND | SERVER, G, "smax", Plain),
+    ("limit_sessions", FRONTEND | BACKEND | SERVER, G, "slim", Plain),
+    ("sessions_total", FRONTEND | BACKEND | SERVER, C, "stot", Plain),
+    ("bytes_in_total", FRONTEND | BACKEND | SERVER, C, "bin", Plain),
+    ("bytes_out_total", FRONTEND | BACKEND | SERVER, C, "bout", Plain),
+    ("requests_denied_total", FRONTEND | BACKEND, C, "dreq", Plain),
+    ("responses_denied_total", FRONTEND | BACKEND | SERVER, C, "dresp", Plain),
+    ("request_errors_total", FRONTEND, C, "ereq", Plain),
+    ("connection_errors_total", BACKEND | SERVER, C, "econ", Plain),
+    ("response_errors_total", BACKEND | SERVER, C, "eresp", Plain),
+    ("retry_warnings_total", BACKEND | SERVER, C, "wretr", Plain),
+    ("redispatch_warnings_total", BACKEND | SERVER, C, "wredis", Plain),
+    ("status", FRONTEND | BACKEND | SERVER, G, "status", Status),
+    ("weight", BACKEND | SERVER, G, "weight", Plain),
+    ("active_servers", BACKEND, G, "act", Plain),
+    ("active", SERVER, G, "act", Plain),
+    ("backup_servers", BACKEND, G, "bck", Plain),
+    ("backup", SERVER, G, "bck", Plain),
+    ("check_failures_total", SERVER, C, "chkfail", Plain),
+    ("check_up_down_total", BACKEND | SERVER, C, "chkdown", Plain),
+    ("check_last_change_seconds", BACKEND | SERVER, G, "lastchg", Plain),
+    ("downtime_seconds_total", BACKEND | SERVER, C, "downtime", Plain),
+    ("queue_limit", SERVER, G, "qlimit", Plain),
+    ("current_throttle", SERVER, G, "throttle", Plain),
+    ("loadbalanced_total", BACKEND | SERVER, C, "lbtot", Plain),
+    ("limit_session_rate", FRONTEND, G, "rate_lim", Plain),
+    ("max_session_rate", FRONTEND | BACKEND | SERVER, G, "rate_max", Plain),
+    ("check_status", SERVER, G, "check_status", Check),
+    ("check_code", SERVER, G, "check_code", Checked),
+    ("check_duration_seconds", SERVER, G, "check_duration", Milliseconds),
+    ("http_responses_total", FRONTEND | BACKEND | SERVER, C, "hrsp_1xx", Code),
+    ("http_requests_rate_max", FRONTEND, G, "req_rate_max", Http),
+    ("http_requests_total", FRONTEND | BACKEND, C, "req_tot", Http),
+    ("client_aborts_total", BACKEND | SERVER, C, "cli_abrt", Plain),
+    ("server_aborts_total", BACKEND | SERVER, C, "srv_abrt", Plain),
+    ("http_comp_bytes_in_total", FRONTEND | BACKEND, C, "comp_in", Http),
+    ("http_comp_bytes_out_total", FRONTEND | BACKEND, C, "comp_out", Http),
+    ("http_comp_bytes_bypassed_total", FRONTEND | BACKEND, C, "comp_byp", Http),
+    ("http_comp_responses_total", FRONTEND | BACKEND, C, "comp_rsp", Http),
+    ("last_session_seconds", BACKEND | SERVER, G, "lastsess", Plain),
+    ("queue_time_average_seconds", BACKEND | SERVER, G, "qtime", Milliseconds),
+    ("connect_time_average_seconds", BACKEND | SERVER, G, "ctime", Milliseconds),
+    ("response_time_average_seconds", BACKEND | SERVER, G, "rtime", Milliseconds),
+    ("total_time_average_seconds", BACKEND | SERVER, G, "ttime", Milliseconds),
+    ("connections_rate_max", FRONTEND, G, "conn_rate_max", Plain),
+    ("connections_total", FRONTEND, C, "conn_tot", Plain),
+    ("intercepted_requests_total", FRONTEND, C, "intercepted", Http),
+    ("denied_connections_total", FRONTEND, C, "dcon", Plain),
+    ("denied_sessions_total", FRONTEND, C, "dses", Plain),
+    ("failed_header_rewriting_total", FRONTEND | BACKEND | SERVER, C, "wrew", Plain),
+    ("connection_attempts_total", BACKEND | SERVER, C, "connect", Plain),
+    ("connection_reuses_total", BACKEND | SERVER, C, "reuse", Plain),
+    ("http_cache_lookups_total", FRONTEND | BACKEND, C, "cache_lookups", Http),
+    ("http_cache_hits_total", FRONTEND | BACKEND, C, "cache_hits", Http),
+    ("idle_connections_current", SERVER, G, "srv_icur", Plain),
+    ("idle_connections_limit", SERVER, G, "src_ilim", Plain),
+    ("max_queue_time_seconds", BACKEND | SERVER, G, "qtime_max", Milliseconds),
+    ("max_connect_time_seconds", BACKEND | SERVER, G, "ctime_max", Milliseconds),
+    ("max_response_time_seconds", BACKEND | SERVER, G, "rtime_max", Milliseconds),
+    ("max_total_time_seconds", BACKEND | SERVER, G, "ttime_max", Milliseconds),
+    ("internal_errors_total", FRONTEND | BACKEND | SERVER, C, "eint", Plain),
+    ("unsafe_idle_connections_current", SERVER, G, "idle_conn_cur", Plain),
+    ("safe_idle_connections_current", SERVER, G, "safe_conn_cur", Plain),
+    ("used_connections_current", SERVER, G, "used_conn_cur", Plain),
+    ("need_connections_current", SERVER, G, "need_conn_est", Plain),
+    ("uweight", BACKEND | SERVER, G, "uweight", Plain),
+    ("agg_server_status", BACKEND, G, "agg_server_status", Servers),
+    ("agg_server_check_status", BACKEND, G, "agg_server_check_status", Servers),
+    ("agg_check_status", BACKEND, G, "agg_check_status", Checks),
 ];
 
 /// A metric of the process: its name, its kind, the key of `show info`.
@@ -384,9 +316,8 @@ pub struct Scrape {
     begun: bool,
 }
 
-/// A section of metrics of objects: its scope, its metrics, the type of its objects as a mask.
-const OBJECTS: [(&str, u8, &[Metric], u32); 3] =
-    [("frontend", FRONTEND, FRONTENDS, 1), ("backend", BACKEND, BACKENDS, 2), ("server", SERVER, SERVERS, 4)];
+/// A section of metrics of objects: its scope, and the type of its objects as a mask.
+const OBJECTS: [(&str, u8, u32); 3] = [("frontend", FRONTEND, 1), ("backend", BACKEND, 2), ("server", SERVER, 4)];
 
 impl Scrape {
     /// The answer of `running` to what is wanted.
@@ -415,8 +346,8 @@ impl Scrape {
                 self.section = 1;
             }
             section @ 1..=3 => {
-                let (scope, bit, metrics, types) = OBJECTS[section - 1];
-                let more = scopes & bit != 0 && self.objects(scope, metrics, types, out);
+                let (scope, bit, types) = OBJECTS[section - 1];
+                let more = scopes & bit != 0 && self.objects(scope, bit, types, out);
                 if !more {
                     (self.section, self.metric, self.begun) = (section + 1, 0, false);
                     self.cursor = Cursor::default();
@@ -436,37 +367,36 @@ impl Scrape {
         true
     }
 
-    fn objects(&mut self, scope: &str, metrics: &[Metric], types: u32, out: &mut String) -> bool {
+    fn objects(&mut self, scope: &str, bit: u8, types: u32, out: &mut String) -> bool {
         let extra = if self.wanted.extra { modules() } else { &[] };
-        let (name, kind, column, shape) = match metrics.get(self.metric) {
-            Some((name, kind, column, shape)) => (*name, *kind, *column, *shape),
-            None => match extra.get(self.metric - metrics.len()) {
+        let (name, kind, column, shape) = match METRICS.get(self.metric) {
+            Some((name, scopes, kind, column, shape)) if scopes & bit != 0 => (*name, *kind, *column, *shape),
+            Some(_) => {
+                self.metric += 1;
+                return true;
+            }
+            None => match extra.get(self.metric - METRICS.len()) {
                 Some(column) => (column.name, if column.tags.contains('C') { C } else { G }, column.name, Plain),
                 None => return false,
             },
         };
-        let module = (self.metric >= metrics.len()).then(|| name.split('_').next().unwrap_or(name));
+        let module = (self.metric >= METRICS.len()).then(|| name.split('_').next().unwrap_or(name));
         let metric = format!("haproxy_{scope}_{name}");
-        let Some(column) = COLUMNS.iter().find(|known| known.name == column).filter(|_| self.wanted.has(&metric))
-        else {
+        let Some(place) = columns::place(column).filter(|_| self.wanted.has(&metric)) else {
             self.metric += 1;
             return true;
         };
         self.filter.types = Some(types);
-        while out.len() < PIECE {
+        let mut family = Family { metric: &metric, kind, columns: &COLUMNS[place..], module, begun: self.begun, out };
+        while family.out.len() < PIECE {
             let Some((object, _)) = self.cursor.next(&self.running, |_| true, &self.filter) else {
                 (self.metric, self.begun) = (self.metric + 1, false);
                 self.cursor = Cursor::default();
                 return true;
             };
-            let line = Line { running: &self.running, now: self.now, metric: &metric, object, column, module };
-            let mut lines = String::new();
-            line.write(shape, &mut lines);
-            if !lines.is_empty() && !std::mem::replace(&mut self.begun, true) {
-                head(&metric, kind, describe::column(column.name), out);
-            }
-            out.push_str(&lines);
+            family.tell(&View::new(&self.running, object, self.now), shape);
         }
+        self.begun = family.begun;
         true
     }
 }
@@ -487,8 +417,7 @@ impl Document for Scrape {
 
 /// The columns of modules.
 fn modules() -> &'static [Column] {
-    let at = COLUMNS.iter().position(|column| column.name == "-").map_or(COLUMNS.len(), |at| at + 1);
-    &COLUMNS[at..]
+    &COLUMNS[columns::place("-").map_or(COLUMNS.len(), |at| at + 1)..]
 }
 
 /// The value of a label.
@@ -509,110 +438,97 @@ fn head(metric: &str, kind: &str, help: &str, out: &mut String) {
     let _ = write!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
 }
 
-/// The lines of one metric of one object.
-struct Line<'a> {
-    running: &'a Running,
-    now: Instant,
+/// The lines of one metric.
+struct Family<'a> {
     metric: &'a str,
-    object: Object<'a>,
-    column: &'static Column,
+    kind: &'a str,
+    /// The metric's column and those behind it.
+    columns: &'static [Column],
     module: Option<&'a str>,
+    /// There is a line, and so there is a head.
+    begun: bool,
+    out: &'a mut String,
 }
 
-impl Line<'_> {
-    fn proxy(&self) -> &ProxyRun {
-        match self.object {
-            Object::Frontend(proxy) | Object::Backend(proxy) | Object::Server(proxy, _) => proxy,
-        }
-    }
-
-    fn cell(&self, column: &Column) -> Option<i64> {
-        match columns::cell(self.running, self.object, self.now, column) {
+impl Family<'_> {
+    /// The lines of one object.
+    fn tell(&mut self, view: &View<'_>, shape: Shape) {
+        let proxy = view.proxy();
+        let number = |column: &Column| match view.cell(column) {
             Cell::Number(number) => Some(number),
             _ => None,
-        }
-    }
-
-    fn put(&self, label: Option<(&str, &str)>, value: &str, out: &mut String) {
-        let _ = write!(out, "{}{{proxy=\"{}\"", self.metric, Label(&self.proxy().config.name));
-        if let Object::Server(_, server) = self.object {
-            let _ = write!(out, ",server=\"{}\"", Label(server.name()));
-        }
-        for (name, value) in label.into_iter().chain(self.module.map(|module| ("mod", module))) {
-            let _ = write!(out, ",{name}=\"{value}\"");
-        }
-        let _ = writeln!(out, "}} {value}");
-    }
-
-    fn states<'s>(&self, states: impl IntoIterator<Item = (&'s str, u64)>, out: &mut String) {
-        states.into_iter().for_each(|(state, count)| self.put(Some(("state", state)), &count.to_string(), out));
-    }
-
-    fn write(&self, shape: Shape, out: &mut String) {
-        let proxy = self.proxy();
-        let http = proxy.config.mode == Mode::Http;
-        let checked = match self.object {
-            Object::Server(_, server) => server.config.check.is_some() && server.shared.status().checks,
-            _ => true,
         };
+        let column = &self.columns[0];
         match shape {
-            Plain => {
-                let value = self.cell(self.column).map_or(NOTHING.to_owned(), |number| number.to_string());
-                self.put(None, &value, out);
-            }
-            Http | Checked if !(if shape == Http { http } else { checked }) => {}
-            Http | Checked => {
-                let value = self.cell(self.column).map_or(NOTHING.to_owned(), |number| number.to_string());
-                self.put(None, &value, out);
-            }
-            Milliseconds => match self.cell(self.column) {
-                Some(number) => self.put(None, &format!("{:.6}", number as f64 / 1000.0), out),
-                // A check that has not ended has taken no time.
-                None if self.column.name == "check_duration" => {}
-                None => self.put(None, NOTHING, out),
+            Http | Code if proxy.config.mode != Mode::Http => {}
+            Check | Checked if !view.is_checked() => {}
+            Plain | Http | Checked => match number(column) {
+                Some(number) => self.put(view, None, number),
+                None => self.put(view, None, NOTHING),
             },
-            Code if !http => {}
+            Milliseconds => match number(column) {
+                Some(number) => self.put(view, None, format_args!("{:.6}", number as f64 / 1000.0)),
+                // A check that has not ended has taken no time.
+                None if column.name == "check_duration" => {}
+                None => self.put(view, None, NOTHING),
+            },
             Code => {
-                for (name, class) in CLASSES {
-                    let column = COLUMNS.iter().find(|column| column.name == name);
-                    let value = column.and_then(|column| self.cell(column)).unwrap_or(0);
-                    self.put(Some(("code", class)), &value.to_string(), out);
+                for (class, column) in CLASSES.into_iter().zip(self.columns) {
+                    self.put(view, Some(("code", class)), number(column).unwrap_or(0));
                 }
             }
-            Status => match self.object {
-                Object::Server(_, server) => {
-                    let state = state(server);
-                    self.states(SERVER_STATES.map(|name| (name, u64::from(name == state))), out);
-                }
-                _ => {
-                    let up = match columns::cell(self.running, self.object, self.now, self.column) {
-                        Cell::Text(text) => !matches!(&*text, "DOWN" | "STOP"),
-                        _ => false,
-                    };
-                    self.states([("DOWN", u64::from(!up)), ("UP", u64::from(up))], out);
+            Status => match view.server_status() {
+                Some(status) => self.states(view, &SERVER_STATES, [state(status)]),
+                None => {
+                    let up = matches!(view.cell(column), Cell::Text(text) if !matches!(&*text, "DOWN" | "STOP"));
+                    self.states(view, &["DOWN", "UP"], [if up { "UP" } else { "DOWN" }]);
                 }
             },
             Servers => {
-                let count = |name| proxy.servers.iter().filter(|server| state(server) == name).count() as u64;
-                self.states(SERVER_STATES.map(|name| (name, count(name))), out);
+                self.states(view, &SERVER_STATES, proxy.servers.iter().map(|server| state(&server.shared.status())));
             }
             Checks => {
-                let results: Vec<&str> = proxy.servers.iter().filter_map(|server| result(server)).collect();
-                let count = |name| results.iter().filter(|result| **result == name).count() as u64;
-                self.states(CHECK_STATES.map(|name| (name, count(name))), out);
+                let checked = proxy.servers.iter().filter(|server| server.config.check.is_some());
+                self.states(view, &CHECK_STATES, checked.filter_map(|server| result(&server.shared.status())));
             }
-            Check if !checked => {}
-            Check => {
-                let Object::Server(_, server) = self.object else { return };
-                let result = result(server);
-                self.states(CHECK_STATES.map(|name| (name, u64::from(result == Some(name)))), out);
+            Check => self.states(view, &CHECK_STATES, view.server_status().and_then(result)),
+        }
+    }
+
+    /// A line for each state that there is, with how many are in it.
+    fn states<const N: usize>(
+        &mut self,
+        view: &View<'_>,
+        names: &[&str; N],
+        are: impl IntoIterator<Item = &'static str>,
+    ) {
+        let mut counts = [0u64; N];
+        for state in are {
+            if let Some(at) = names.iter().position(|name| *name == state) {
+                counts[at] += 1;
             }
         }
+        for (name, count) in names.iter().zip(counts) {
+            self.put(view, Some(("state", name)), count);
+        }
+    }
+
+    fn put(&mut self, view: &View<'_>, label: Option<(&str, &str)>, value: impl std::fmt::Display) {
+        if !std::mem::replace(&mut self.begun, true) {
+            head(self.metric, self.kind, describe::column(self.columns[0].name), self.out);
+        }
+        let _ = write!(self.out, "{}{{proxy=\"{}\"", self.metric, Label(&view.proxy().config.name));
+        if let Object::Server(_, server) = view.object() {
+            let _ = write!(self.out, ",server=\"{}\"", Label(server.name()));
+        }
+        for (name, value) in label.into_iter().chain(self.module.map(|module| ("mod", module))) {
+            let _ = write!(self.out, ",{name}=\"{value}\"");
+        }
+        let _ = writeln!(self.out, "}} {value}");
     }
 }
 
-fn state(server: &ServerRun) -> &'static str {
-    let status = server.shared.status();
+fn state(status: &ServerStatus) -> &'static str {
     match status.admin() {
         Admin::Maintenance => "MAINT",
         _ if !status.is_running() => "DOWN",
@@ -622,11 +538,9 @@ fn state(server: &ServerRun) -> &'static str {
     }
 }
 
-/// The result of the last check, of servers that are checked.
-fn result(server: &ServerRun) -> Option<&'static str> {
-    let status = server.shared.status();
-    server.config.check.as_ref().filter(|_| status.checks)?;
-    status.check.as_ref().map(|check| check.status.name())
+/// The result of the last check, of servers whose checks run.
+fn result(status: &ServerStatus) -> Option<&'static str> {
+    status.check.as_ref().filter(|_| status.checks).map(|check| check.status.name())
 }
 
 fn process(running: &Running, wanted: &Wanted, out: &mut String) {
@@ -706,8 +620,11 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_column() {
-        for (name, _, column, _) in FRONTENDS.iter().chain(BACKENDS).chain(SERVERS) {
-            assert!(COLUMNS.iter().any(|known| known.name == *column), "{name}: {column}");
+        for (name, _, _, column, shape) in METRICS {
+            let place = columns::place(column).unwrap_or_else(|| panic!("{name}: {column}"));
+            for class in CLASSES.iter().enumerate().filter(|_| *shape == Code) {
+                assert_eq!(COLUMNS[place + class.0].name, format!("hrsp_{}", class.1));
+            }
         }
         for (name, _, key) in PROCESS {
             assert!(info::ROWS.iter().any(|row| row.name == *key), "{name}: {key}");
