@@ -6,8 +6,7 @@
 //! lent to the rules all the time.
 //!
 //! In a request's rules `txn.res` can only be sent to, which answers the client before any server; in a response's rules
-//! `txn.req` is out of reach, and nothing is waited for: what is there is given. In HTTP mode contents are not for these
-//! functions, which HAProxy says with an error.
+//! `txn.req` is out of reach. In HTTP mode contents are not for these functions, which HAProxy says with an error.
 //!
 //! Limits: a channel holds `tune.bufsize` bytes, incoming and outgoing together; so much may wait for the client.
 
@@ -94,7 +93,8 @@ unsafe fn tcp_channel<'a>(lua: *mut lua_State) -> Option<(bool, &'a mut StreamCo
 /// Shows the script what came while it waited.
 fn take_more(cx: &mut StreamContext) {
     if let Some(io) = &cx.lua.channels {
-        cx.request_content.data.append(&mut io.came.borrow_mut());
+        let content = if cx.in_response { &mut cx.response_content } else { &mut cx.request_content };
+        content.data.append(&mut io.came.borrow_mut());
     }
 }
 
@@ -111,7 +111,7 @@ fn content(cx: &mut StreamContext, response: bool) -> Option<&mut Content> {
 unsafe fn may_wait(lua: *mut lua_State, cx: &StreamContext, response: bool) -> bool {
     // SAFETY: a C function's `lua_State`.
     unsafe {
-        let more = !response && !cx.in_response && cx.lua.channels.as_ref().is_some_and(|io| !io.over.get());
+        let more = response == cx.in_response && cx.lua.channels.as_ref().is_some_and(|io| !io.over.get());
         more && !host(lua).current.no_wait && can_wait(lua)
     }
 }

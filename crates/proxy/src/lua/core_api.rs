@@ -125,9 +125,15 @@ unsafe fn class_not_yet(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// `act.wake_time(milliseconds)`: when an action that returns `act.YIELD` is called again. It counts only in the burst
+/// that the action returns in, as in HAProxy.
 unsafe fn act_wake_time(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing is held.
-    unsafe { raise(lua, c"not available yet: act.wake_time") }
+    unsafe {
+        let milliseconds = ffi::luaL_checkinteger(lua, 1).max(0) as u64;
+        host(lua).current.wake = Some(Duration::from_millis(milliseconds));
+        0
+    }
 }
 
 unsafe fn register_action(lua: *mut lua_State) -> c_int {

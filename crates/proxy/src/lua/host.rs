@@ -5,6 +5,7 @@
 
 use std::ffi::{CString, c_int};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_KFunction, lua_State};
 use sluicegate_script::{can_wait, push_bytes, raise, wait};
@@ -83,6 +84,8 @@ pub(super) struct Current {
     pub(super) task: c_int,
     /// The response is what the action's hook is about.
     pub(super) response: bool,
+    /// `act.wake_time`.
+    pub(super) wake: Option<Duration>,
     /// `core.done` or `txn:done` ended the script.
     pub(super) done: bool,
     /// It was `txn:done`, which ends the stream with it.
@@ -103,6 +106,7 @@ impl Default for Current {
             action: std::ptr::null(),
             task: 0,
             response: false,
+            wake: None,
             done: false,
             stream_done: false,
             reply: None,

@@ -28,9 +28,10 @@ const PRELUDE: &str = include_str!("prelude.lua");
 
 /// Runs the prelude and keeps what publishes proxies.
 pub(super) unsafe fn open(lua: *mut lua_State) {
-    const NATIVE: [(&CStr, lua_CFunction); 14] = [
+    const NATIVE: [(&CStr, lua_CFunction); 15] = [
         (c"stats", function!(stats)),
         (c"server", function!(server)),
+        (c"tracking", function!(tracking)),
         (c"set_server", function!(set_server)),
         (c"proxy", function!(proxy)),
         (c"shut", function!(shut)),
@@ -263,6 +264,18 @@ unsafe fn server(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// `tracking(proxy, server)`: proxy and place of the server whose health is this one's; nil if it has its own.
+unsafe fn tracking(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_server`.
+    unsafe {
+        let target = with_server(lua, |_, _, server| server.config.health.track.as_ref()?.target);
+        let Some((proxy, server)) = target.flatten() else { return 0 };
+        ffi::lua_pushinteger(lua, i64::from(proxy.0));
+        ffi::lua_pushinteger(lua, server as i64);
+        2
+    }
+}
+
 /// Who changed a server, as lines and answers say it.
 const BY: &str = "Lua script";
 
@@ -285,6 +298,12 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
                 b"drain" => direct(Directive::State(Admin::Drain)),
                 b"maint" => direct(Directive::State(Admin::Maintenance)),
                 b"ready" => direct(Directive::State(Admin::Ready)),
+                // The health of a server that tracks another one is not its own.
+                b"check_force_up" | b"check_force_nolb" | b"check_force_down"
+                    if server.config.health.track.is_some() =>
+                {
+                    None
+                }
                 b"check_force_up" => direct(Directive::Health(HealthWord::Up)),
                 b"check_force_nolb" => direct(Directive::Health(HealthWord::Stopping)),
                 b"check_force_down" => direct(Directive::Health(HealthWord::Down)),
@@ -297,6 +316,11 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
                     }
                     Some(said)
                 }
+                b"agent_enable" if server.config.health.agent.is_some() => direct(Directive::AgentChecks(true)),
+                b"agent_disable" => direct(Directive::AgentChecks(false)),
+                b"agent_force_up" | b"agent_force_down" if !server.shared.status().agent.enabled => None,
+                b"agent_force_up" => direct(Directive::Agent(true)),
+                b"agent_force_down" => direct(Directive::Agent(false)),
                 b"maxconn" => match text.parse::<u32>() {
                     Ok(maxconn) => {
                         proxy.backend.set_maxconn(server.shared.index, maxconn);

@@ -24,19 +24,34 @@ function Server:get_rid() return 0 end
 function Server:set_addr(address, port)
     return native.set_server(self[1], self[2], "addr", address, port and tostring(port))
 end
--- What takes no argument and gives nothing. There are no agent checks, so what is done to them does nothing.
+-- What takes no argument and gives nothing.
 for name, what in pairs({
     set_drain = "drain", set_maint = "maint", set_ready = "ready", check_enable = "check_enable",
     check_disable = "check_disable", check_force_up = "check_force_up", check_force_nolb = "check_force_nolb",
-    check_force_down = "check_force_down", agent_enable = "agent", agent_disable = "agent", agent_force_up = "agent",
-    agent_force_down = "agent",
+    check_force_down = "check_force_down", agent_enable = "agent_enable", agent_disable = "agent_disable",
+    agent_force_up = "agent_force_up", agent_force_down = "agent_force_down",
 }) do
     Server[name] = function(self) native.set_server(self[1], self[2], what) end
 end
 function Server:shut_sess() native.shut(self[1], self[2]) end
--- No server follows another's checks.
-function Server:tracking() return nil end
-function Server:get_trackers() return {} end
+
+-- All proxies in the order of the file, and of each its servers by their place.
+local published, places = {}, {}
+
+function Server:tracking()
+    local proxy, place = native.tracking(self[1], self[2])
+    return proxy and places[proxy][place + 1]
+end
+
+function Server:get_trackers()
+    local trackers = {}
+    for _, proxy in ipairs(published) do
+        for _, server in ipairs(places[proxy[1]]) do
+            if server:tracking() == self then trackers[#trackers + 1] = server end
+        end
+    end
+    return trackers
+end
 
 local Proxy = {}
 Proxy.__index = Proxy
@@ -322,8 +337,10 @@ end
 -- Called once, when the configuration runs: `list` is an array of proxies.
 local function publish(list)
     core.proxies, core.backends, core.frontends = {}, {}, {}
+    published = list
     for _, proxy in ipairs(list) do
-        for _, server in pairs(proxy.servers) do setmetatable(server, Server) end
+        places[proxy[1]] = {}
+        for _, server in pairs(proxy.servers) do places[proxy[1]][server[2] + 1] = setmetatable(server, Server) end
         for _, listener in pairs(proxy.listeners) do setmetatable(listener, Listener) end
         if proxy.stktable then setmetatable(proxy.stktable, StickTable) end
         setmetatable(proxy, Proxy)

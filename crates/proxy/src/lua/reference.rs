@@ -261,6 +261,9 @@ may fetches and converters in rules (`tcp-request content`, `http-request`, `htt
 error is logged, the sample is missing, and the request goes on. In a log line the stream is only read: what would
 change it raises `the stream cannot be changed here`.
 
+**`act.YIELD`** ends an action that is called again after `act.wake_time(milliseconds)`, with the same arguments. Without a
+wake time nothing would wake it: the script's error is logged, and the next rule follows. In 2.6 such a request hangs.
+
 **Fetches and converters** give their last result: a number (whole, or 0), a string or a boolean; any other value is a
 false boolean, and no result is no sample.
 
@@ -271,7 +274,7 @@ of fetches and converters by `tune.lua.session-timeout`. Header names keep the c
 
 **Proxies and servers.** A listener has no counters of its own, so `get_stats` gives an empty table, as HAProxy's does
 without `option socket-stats`. `pause`, `resume` and `stop` are those of the stats socket; a backend's do nothing. `is_draining` is a boolean, as the
-manual says, where 2.6 gives 0 or 1; `agent_*` do nothing, and `tracking` and `get_trackers` know no `track` yet.
+manual says, where 2.6 gives 0 or 1.
 `core.set_nice` checks its argument and changes nothing: workers take turns by what is ready.
 
 **Stick tables** may be written, which HAProxy's can't: `table:set(key, {gpc0 = 1})` makes the entry of a key, if it is not
@@ -279,10 +282,11 @@ there, and sets data of it, all or nothing (`false` where a full table gives up 
 `table:clear(filter)` with a filter of `dump`, and `table:clear()` remove entries (`false` if one stays because it is
 tracked). Of an array of data it is the first element.
 
-**Channels.** In TCP content rules `txn.req` and `txn.res` read and change what came. In a request's rules a script may wait
-for more of the request, within the inspect delay, and `txn.res:send` answers the client before any server is asked. In a
-response's rules nothing is waited for: what is there is given. The other side's channel gives nil, 0 or -1. In HTTP mode
-their contents are out of reach, as in HAProxy, and `txn.http_req` and `txn.http_res`, which belong to filters, are nil.
+**Channels.** In TCP content rules `txn.req` and `txn.res` read and change what came. A script may wait for more of
+the side that its rules are about, within the inspect delay; in a request's rules `txn.res:send` answers the client before
+any server is asked. The other side's channel gives nil, 0 or -1. In HTTP mode
+their contents are out of reach, as in HAProxy. `txn.http_req` and `txn.http_res` (class HTTPMessage) are nil, as in HAProxy
+2.6 and 3.2 everywhere but in the callbacks of filters, which come later.
 `append` adds at the end, as the manual says; 2.6 puts it at the front.
 
 **Pattern references** (`core.get_patref`) are walked with `pairs` and asked with `reference[key]`. What follows a `prepare`

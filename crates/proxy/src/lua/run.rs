@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use sluicegate_script::ffi::{self, lua_KContext, lua_State};
-use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, continuation, function, push_bytes};
+use sluicegate_script::ffi::{self, lua_KContext, lua_KFunction, lua_State};
+use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, State, can_wait, continuation, function, push_bytes};
 use tokio::task::{AbortHandle, JoinHandle};
 
 pub use service::Service;
@@ -31,7 +31,7 @@ use task::run_task;
 pub use task::start_worker;
 
 use super::applet::AppletIo;
-use super::host::{Host, Phase, TaskReference, host};
+use super::host::{Host, Phase, TaskReference, host, wait_for};
 use super::operation::{AppletWait, Operation, Outcome};
 use super::sample::{LuaCall, result_sample};
 use super::states::{ActionCode, BoundAction, LuaStates, StateCell};
@@ -617,8 +617,9 @@ impl Script {
     fn burst(&mut self, state: &mut State, lent: Lent<'_>) -> Step {
         self.cell.do_chores(state);
         let Some(coroutine) = self.coroutine.take() else { return Step::Ended(Ended::Task) };
-        if let Kind::Task(reference) = self.kind {
-            state.host::<Host>().current.task = reference.0;
+        match &self.kind {
+            Kind::Task(reference) => state.host::<Host>().current.task = reference.0,
+            Kind::Function(_, code) => state.host::<Host>().current.action = Arc::as_ptr(code),
         }
         let outcome = self.outcome.take();
         let (burst, done) =
@@ -710,7 +711,7 @@ fn ended(
             Label::Function(Purpose::Action, _) => {
                 let code = if results > 0 { action_code(coroutine.thread()) } else { 0 };
                 if code == YIELD {
-                    let message = format!("{label}: not available yet: act.YIELD (core.yield and core.msleep wait).");
+                    let message = format!("{label}: yield not allowed: act.YIELD waits for act.wake_time.");
                     (state.host::<Host>().shared.sink)(ALERT, &message);
                 }
                 Ended::Action(action_outcome(code))
@@ -754,18 +755,50 @@ fn action_outcome(code: i64) -> ActionOutcome {
 /// The body of an action's coroutine: everything that may raise happens in here.
 unsafe fn enter_action(lua: *mut lua_State) -> c_int {
     // SAFETY: as `enter`.
-    unsafe { enter(lua, 1) }
+    unsafe {
+        enter(lua, 1, continuation!(leave_action));
+        leave_action(lua, 0, 0)
+    }
+}
+
+/// An action has returned. One that returned `act.YIELD` is called again when it said, unless its stream has gone.
+unsafe fn leave_action(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: the function's only result is on the stack.
+    unsafe {
+        let current = &host(lua).current;
+        if let Some(wake) = current.wake
+            && action_code(lua) == YIELD
+            && !current.stream.is_null()
+            && !current.no_wait
+            && can_wait(lua)
+        {
+            ffi::lua_settop(lua, 0);
+            return wait_for(lua, Operation::Sleep(wake), 0, continuation!(once_more));
+        }
+        ffi::lua_gettop(lua)
+    }
+}
+
+unsafe fn once_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
+    // SAFETY: as `enter_action`.
+    unsafe {
+        // Without its stream there is nobody to decide for.
+        if host(lua).current.stream.is_null() { 0 } else { enter_action(lua) }
+    }
 }
 
 /// The body of a fetch's coroutine; its last result counts, and whether there is any.
 unsafe fn enter_fetch(lua: *mut lua_State) -> c_int {
     // SAFETY: as `enter`.
-    unsafe { enter(lua, ffi::LUA_MULTRET) }
+    unsafe {
+        enter(lua, ffi::LUA_MULTRET, continuation!(leave));
+        ffi::lua_gettop(lua)
+    }
 }
 
 /// Calls the function that begins with a `txn` and its arguments.
-unsafe fn enter(lua: *mut lua_State, results: c_int) -> c_int {
-    // SAFETY: `begin_with` set the function, which its rule keeps alive.
+unsafe fn enter(lua: *mut lua_State, results: c_int, then: lua_KFunction) {
+    // SAFETY: who runs a burst set the function, which its rule or its script keeps alive.
     unsafe {
         let host = host(lua);
         let code: &ActionCode = &*host.current.action;
@@ -776,8 +809,7 @@ unsafe fn enter(lua: *mut lua_State, results: c_int) -> c_int {
         for arg in &code.args {
             push_bytes(lua, arg);
         }
-        ffi::lua_callk(lua, code.args.len() as c_int + 1, results, 0, Some(continuation!(leave)));
-        ffi::lua_gettop(lua)
+        ffi::lua_callk(lua, code.args.len() as c_int + 1, results, 0, Some(then));
     }
 }
 

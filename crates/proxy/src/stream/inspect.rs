@@ -6,6 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use crate::lua::ChannelIo;
 use crate::rule::{self, Hook, RuleList, Verdict};
 use crate::server::ServerConnection;
 use crate::session::Session;
+use crate::worker::Worker;
 
 /// How far a body that stays in its buffer has been looked at.
 #[derive(Debug)]
@@ -310,51 +312,127 @@ pub(super) async fn tcp_response(
     let deadline = delay.map(|delay| Instant::now() + delay);
     let mut over = deadline.is_none();
     if worker.lua.is_there() {
-        stream.cx.lua.channels.get_or_insert_default().over.set(true);
+        stream.cx.lua.channels.get_or_insert_default();
     }
-    let mut up = Flow::new(Vec::new(), Framing::UntilClose, Framing::UntilClose);
-    let mut up_open = true;
+    let up = Flow::new(Vec::new(), Framing::UntilClose, Framing::UntilClose);
+    let mut answer = Answer { session, connection, input, worker, up, up_open: true, sent: 0, deadline };
     loop {
         let known = stream.cx.response_content.known();
-        stream.cx.response_content.data.extend_from_slice(&input.data()[known..]);
-        over |= input.len() == worker.buffers.size();
-        let verdict = run(list, Hook::TcpResponseContent, stream, over).await;
-        if let Some(bytes) = stream.cx.lua.channels.as_ref().and_then(|io| io.edited.take()) {
-            worker.buffers.equip(input);
-            input.replace(&bytes);
-            worker.buffers.retire(input);
-        }
+        stream.cx.response_content.data.extend_from_slice(&answer.input.data()[known..]);
+        over |= answer.is_full();
+        let verdict = answer.run(stream, list, &mut over).await;
+        stream.count(std::mem::take(&mut answer.sent), 0);
         if !matches!(verdict, Verdict::Missing) {
             return verdict;
         }
-        session.timer.set(deadline);
-        let poll = |cx: &mut Context<'_>| {
-            let mut moved = Moved::default();
-            if up_open {
-                let socket = &mut connection.socket;
-                let result = up.poll(cx, &mut session.input, &mut session.socket, socket, &worker.buffers, &mut moved);
-                // The end of a side is the relay's to pass on; here it only means that nothing more goes up.
-                up_open = !matches!(result, Ok(super::flow::Wait::Done) | Err(FlowError::Source | FlowError::Sink));
-                stream.count(moved.body, 0);
-            }
-            worker.buffers.equip(input);
-            match connection.socket.poll_read(cx, input.spare()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    input.filled(count);
-                    Poll::Ready(Waited::Bytes)
-                }
-                Poll::Ready(_) => Poll::Ready(Waited::Gone),
-                Poll::Pending => {
-                    worker.buffers.retire(input);
-                    session.timer.poll(cx).map(|()| Waited::Deadline)
-                }
-            }
-        };
-        match poll_fn(poll).await {
+        match poll_fn(|cx| answer.poll_more(cx)).await {
             Waited::Bytes => {}
             Waited::Deadline | Waited::Gone => over = true,
         }
-        worker.buffers.retire(input);
+        answer.worker.buffers.retire(answer.input);
+        stream.count(std::mem::take(&mut answer.sent), 0);
+    }
+}
+
+/// Both sides of a TCP stream while a server's bytes are looked at.
+struct Answer<'a> {
+    session: &'a mut Session,
+    connection: &'a mut ServerConnection,
+    /// What the server sent.
+    input: &'a mut Buffer,
+    worker: Rc<Worker>,
+    /// From the client to the server.
+    up: Flow,
+    up_open: bool,
+    /// Bytes of the client's that are not counted yet.
+    sent: usize,
+    deadline: Option<Instant>,
+}
+
+impl Answer<'_> {
+    fn is_full(&self) -> bool {
+        self.input.len() == self.worker.buffers.size()
+    }
+
+    /// Waits for more of the server's bytes, within the inspect delay.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Waited> {
+        let Answer { session, connection, input, worker, up, .. } = self;
+        if self.up_open {
+            let mut moved = Moved::default();
+            let socket = &mut connection.socket;
+            let result = up.poll(cx, &mut session.input, &mut session.socket, socket, &worker.buffers, &mut moved);
+            // The end of a side is the relay's to pass on; here it only means that nothing more goes up.
+            self.up_open = !matches!(result, Ok(super::flow::Wait::Done) | Err(FlowError::Source | FlowError::Sink));
+            self.sent += moved.body;
+        }
+        worker.buffers.equip(input);
+        match connection.socket.poll_read(cx, input.spare()) {
+            Poll::Ready(Ok(count)) if count > 0 => {
+                input.filled(count);
+                Poll::Ready(Waited::Bytes)
+            }
+            Poll::Ready(_) => Poll::Ready(Waited::Gone),
+            Poll::Pending => {
+                worker.buffers.retire(input);
+                session.timer.set(self.deadline);
+                session.timer.poll(cx).map(|()| Waited::Deadline)
+            }
+        }
+    }
+
+    /// Runs the rules once. Their scripts may wait for more of the server's bytes, and change them.
+    async fn run(&mut self, stream: &mut Active, list: &RuleList, over: &mut bool) -> Verdict {
+        let Some(io) = stream.cx.lua.channels.clone() else {
+            return run(list, Hook::TcpResponseContent, stream, *over).await;
+        };
+        io.over.set(*over);
+        let verdict = {
+            let mut rules = pin!(run(list, Hook::TcpResponseContent, stream, *over));
+            poll_fn(|cx| {
+                loop {
+                    if let Poll::Ready(verdict) = rules.as_mut().poll(cx) {
+                        return Poll::Ready(verdict);
+                    }
+                    if !self.serve_script(&io, cx) {
+                        return Poll::Pending;
+                    }
+                }
+            })
+            .await
+        };
+        *over = io.over.get();
+        io.wants.set(false);
+        io.came.borrow_mut().clear();
+        self.take_edited(&io);
+        verdict
+    }
+
+    /// Reads for a script; whether it can go on.
+    fn serve_script(&mut self, io: &ChannelIo, cx: &mut Context<'_>) -> bool {
+        self.take_edited(io);
+        if !io.wants.get() {
+            return false;
+        }
+        let known = self.input.len();
+        if self.is_full() {
+            io.over.set(true);
+        } else {
+            match self.poll_more(cx) {
+                Poll::Ready(Waited::Bytes) => io.came.borrow_mut().extend_from_slice(&self.input.data()[known..]),
+                Poll::Ready(Waited::Deadline | Waited::Gone) => io.over.set(true),
+                Poll::Pending => return false,
+            }
+        }
+        io.wants.set(false);
+        ring(io, true)
+    }
+
+    fn take_edited(&mut self, io: &ChannelIo) {
+        if let Some(bytes) = io.edited.take() {
+            self.worker.buffers.equip(self.input);
+            self.input.replace(&bytes);
+            self.worker.buffers.retire(self.input);
+        }
     }
 }
 

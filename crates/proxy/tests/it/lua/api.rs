@@ -274,7 +274,7 @@ fn what_actions_return() {
             }
             assert_eq!(bench.logged(), []);
             bench.run("YIELD", &mut bench.stream("")).await;
-            assert!(bench.logged()[0].1.contains("not available yet: act.YIELD"));
+            assert!(bench.logged()[0].1.contains("yield not allowed: act.YIELD waits for act.wake_time"));
         })
     });
 }

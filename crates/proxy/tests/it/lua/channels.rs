@@ -35,8 +35,33 @@ fn echo(at_once: bool) -> String {
     address
 }
 
+/// A server that answers each connection with three bytes once it has five, and with three more for one more byte, or
+/// with its end.
+fn in_two(ends: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut text = [0; 5];
+            let _ = stream.read_exact(&mut text);
+            let _ = stream.write_all(b"abc");
+            if !ends {
+                let _ = stream.read_exact(&mut text[..1]);
+                let _ = stream.write_all(b"def");
+            }
+        }
+    });
+    address
+}
+
 /// Both with this action in `tcp-request content`, and one in `tcp-response content`; `talk` is had with each.
 fn both(action: &str, response: &str, talk: impl Fn(&mut Client) -> String) -> (String, String) {
+    both_before(&echo(!response.is_empty()), action, response, talk)
+}
+
+/// The same before this server.
+fn both_before(server: &str, action: &str, response: &str, talk: impl Fn(&mut Client) -> String) -> (String, String) {
     let script = format!(
         "core.register_action('run', {{'tcp-req'}}, function(txn) {action} end)
          core.register_action('answer', {{'tcp-res'}}, function(txn) {response} end)"
@@ -47,8 +72,7 @@ fn both(action: &str, response: &str, talk: impl Fn(&mut Client) -> String) -> (
         " tcp-response inspect-delay 9s\n tcp-response content lua.answer if { res.len gt 2 }\n"
     };
     let lines = format!(
-        " mode tcp\n tcp-request inspect-delay 9s\n tcp-request content lua.run\n{answers} server s {}\n",
-        echo(!response.is_empty())
+        " mode tcp\n tcp-request inspect-delay 9s\n tcp-request content lua.run\n{answers} server s {server}\n"
     );
     let gate = Gate::start(1, Scripts::new().with(&script, false), &lines);
     let ours = talk(&mut Client::connect(&gate.address.to_string()));
@@ -140,6 +164,23 @@ fn answers_of_a_server_are_changed() {
         String::from_utf8_lossy(&client.read_to_end()).into_owned()
     });
     assert_eq!((&*ours, &*haproxys), ("[<hello>]", "[<hello>]"));
+}
+
+#[test]
+fn a_script_waits_for_more_of_an_answer() {
+    let answer = "local first = txn.res:data(0, 5) txn.res:set('[' .. first .. ',' .. txn.res:data(0, 6) .. ']')";
+    let (ours, haproxys) = both_before(&in_two(false), "", answer, |client| {
+        client.send("hello");
+        // It goes to the server while the script waits for what comes of it.
+        client.send("x");
+        String::from_utf8_lossy(&client.read_to_end()).into_owned()
+    });
+    assert_eq!((&*ours, &*haproxys), ("[abcde,abcdef]", "[abcde,abcdef]"));
+    let (ours, haproxys) = both_before(&in_two(true), "", "txn.res:set('<' .. txn.res:data(0, 5))", |client| {
+        client.send("hello");
+        String::from_utf8_lossy(&client.read_to_end()).into_owned()
+    });
+    assert_eq!((&*ours, &*haproxys), ("<abc", "<abc"));
 }
 
 #[test]

@@ -1,7 +1,14 @@
 //! Proxies, servers, listeners and stick tables as scripts use them, in haproxy and here; and what only haproxy 3.2 or
 //! only this program has.
 
+use std::net::TcpStream;
+
+use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
+
 use super::compared::{compare, ours};
+use super::fixture::Scripts;
+use super::traffic::Gate;
+use crate::rules::fixture::DEFAULTS;
 
 /// A stick table, whose entry of each request is tracked, and servers that nobody asks.
 const TABLE: &str =
@@ -38,6 +45,69 @@ fn servers_and_proxies_do_what_haproxys_do() {
              return n, s",
         ],
     );
+}
+
+#[test]
+fn agents_and_servers_that_track_do_what_haproxys_do() {
+    // A first check changes nothing, whenever it comes.
+    let deaf = Listening::new();
+    let lines = format!(
+        " server one {} check inter 1h rise 1 fall 1
+ server two 127.0.0.1:2 agent-check agent-port 1 agent-inter 1h
+ server three 127.0.0.1:3 track one\n",
+        deaf.address()
+    );
+    let status = |body: &str| {
+        format!(
+            "local s, t = core.backends.gate.servers, nil
+             local function all()
+               return s.one:get_stats().status .. ',' .. s.two:get_stats().status .. ',' .. s.three:get_stats().status
+             end
+             {body}"
+        )
+    };
+    let cases = [
+        "s.two:agent_force_down() t = all() s.two:agent_force_up() return t, all()",
+        "s.two:agent_disable() s.two:agent_force_down() t = all() s.two:agent_enable() return t, all()",
+        "s.three:check_force_down() t = all() s.one:check_force_down() return t, all()",
+        "s.three:check_force_up() t = all() s.one:check_force_up() return t, all()",
+        "s.one:set_maint() t = all() s.three:set_ready() s.one:set_ready() return t, all()",
+        "s.one:agent_enable() s.one:agent_force_down() return all()",
+    ]
+    .map(status);
+    compare(&lines, &cases.iter().map(String::as_str).collect::<Vec<_>>());
+    // Of 3.x.
+    let answers = ours(
+        &lines.replace("server one", "server four 127.0.0.1:4 track three\n server one"),
+        &[
+            "local s, names = core.backends.gate.servers, {}
+           for number, tracker in ipairs(s.one:get_trackers()) do names[number] = tracker.name end
+           return s.three:tracking() == s.one, s.four:tracking().name, s.one:tracking(), names, #s.four:get_trackers()",
+        ],
+    );
+    assert_eq!(answers, ["true three nil {1=three} 0"]);
+}
+
+#[test]
+fn a_stopped_proxy_takes_no_more_connections() {
+    let action = "core.register_action('stop', {'http-req'}, function(txn)
+        core.proxies.gate:stop() txn:set_var('txn.r', 'done')
+    end)";
+    let lines = " http-request lua.stop\n http-request return status 200 hdr r %[var(txn.r)]\n";
+    let gate = Gate::start(1, Scripts::new().with(action, false), lines);
+    let listening = Listening::new();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), action).expect("written");
+    let load = format!("global\n lua-load {}\n", file.path().display());
+    let text = format!("{load}{DEFAULTS}listen gate\n bind {}\n{lines}", listening.word());
+    let _haproxy = Haproxy::start(&text, &[&listening]);
+    let address = listening.address();
+    drop(listening);
+    for address in [gate.address.to_string(), address] {
+        let answer = Client::connect(&address).get("/");
+        assert_eq!((answer.status, answer.header("r")), (200, Some("done")));
+        wait_for("a refused connection", || TcpStream::connect(&*address).is_err().then_some(()));
+    }
 }
 
 #[test]

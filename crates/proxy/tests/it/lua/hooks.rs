@@ -77,6 +77,37 @@ fn a_response_is_changed_replaced_or_refused() {
 }
 
 #[test]
+fn an_action_that_yields_is_called_again_when_it_says() {
+    let code = "local function again(txn, word)
+          local n = (txn:get_var('txn.n') or 0) + 1
+          txn:set_var('txn.n', n) txn:set_var('txn.word', word)
+          if n < 4 then
+            -- What was said before a wait counts no more.
+            if n == 2 then act.wake_time(3600000) core.msleep(1) end
+            act.wake_time(1) return act.YIELD
+          end
+          return n == 4 and act.STOP or act.CONTINUE
+        end
+        core.register_action('again', {'http-req', 'http-res'}, again, 1)
+        core.register_action('never', {'http-req'}, function() return act.YIELD end)";
+    let lines = " http-request lua.never if { path /never }\n \
+                 http-request return status 202 if { path /never }\n http-request lua.again w\n \
+                 http-request return status 500\n http-response lua.again r\n \
+                 http-response set-header n %[var(txn.n)]%[var(txn.word)]\n";
+    let server = Origin::new().serve(OK);
+    let gate = Gate::start(1, shared(code), &format!("{lines} server s {server}\n"));
+    let mut client = Client::connect(&gate.address.to_string());
+    // The request's STOP lets it go to the server; the response's call is the fifth.
+    let answer = client.get("/");
+    assert_eq!((answer.status, answer.header("n")), (200, Some("5r")));
+    assert_eq!(client.get("/never").status, 202);
+    assert_eq!(
+        gate.lines.lock().unwrap()[0].1,
+        "Lua function 'never': yield not allowed: act.YIELD waits for act.wake_time."
+    );
+}
+
+#[test]
 fn a_fault_in_one_request_ends_that_request_and_gives_everything_back() {
     let server = Origin::new().serve(OK);
     let gate = Gate::start(
