@@ -28,9 +28,7 @@ const NO_REQUEST: &[u8] = b"<BADREQ>";
 pub struct View<'a> {
     /// The stream.
     pub(super) cx: &'a StreamContext,
-    /// When it ended; `None` while it goes on.
-    ended: Option<Instant>,
-    /// Every time of a line is of one moment.
+    /// Every time of a line is of one moment: its end, or when it is first asked for.
     timers: OnceCell<Timers>,
     origin: Origin,
 }
@@ -68,12 +66,12 @@ impl Origin {
 impl<'a> View<'a> {
     /// A stream that goes on.
     pub fn running(cx: &'a StreamContext) -> View<'a> {
-        View { cx, ended: None, timers: OnceCell::new(), origin: Origin::Unspecific }
+        View { cx, timers: OnceCell::new(), origin: Origin::Unspecific }
     }
 
-    /// A stream that ended, or whose line is written as if it did.
-    pub(super) fn logged(cx: &'a StreamContext, ended: Instant, origin: Origin) -> View<'a> {
-        View { cx, ended: Some(ended), timers: OnceCell::new(), origin }
+    /// A stream that ended and took so long, or whose line is written as if it did.
+    pub(super) fn logged(cx: &'a StreamContext, times: Timers, origin: Origin) -> View<'a> {
+        View { cx, timers: OnceCell::from(times), origin }
     }
 
     fn log(&self) -> &'a LogRecord {
@@ -81,7 +79,7 @@ impl<'a> View<'a> {
     }
 
     fn timers(&self) -> &Timers {
-        self.timers.get_or_init(|| Timers::of(self.log(), self.ended.unwrap_or_else(Instant::now)))
+        self.timers.get_or_init(|| Timers::of(self.log(), Instant::now()))
     }
 }
 
@@ -294,17 +292,34 @@ fn encoded(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>)
     quoted(flags, out, |out| encode(text, flags, escapes, out));
 }
 
+/// Where a byte is encoded.
+const ALWAYS: u8 = 1;
+const IN_CAPTURES: u8 = 2;
+const ESCAPED: u8 = 4;
+
+/// For each byte where it is encoded.
+const ENCODED: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'"' | b'#' | 0..=31 | 127.. => ALWAYS,
+            b'{' | b'|' | b'}' => IN_CAPTURES,
+            b'\\' | b']' => ESCAPED,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    table
+};
+
 /// Appends a peer's text; what would end its place in the line is written as `#XX`.
 fn encode(text: &[u8], flags: FormatFlags, escapes: Escapes, out: &mut Vec<u8>) {
-    let bad = |byte: u8| match byte {
-        b'"' | b'#' | 0..=31 | 127.. => true,
-        b'{' | b'|' | b'}' => escapes == Escapes::Capture,
-        b'\\' | b']' => flags.escape,
-        _ => false,
-    };
+    let wanted =
+        ALWAYS | if escapes == Escapes::Capture { IN_CAPTURES } else { 0 } | if flags.escape { ESCAPED } else { 0 };
     let mut rest = text;
     // Runs that need nothing, nearly everything, are copied whole.
-    while let Some(at) = rest.iter().position(|byte| bad(*byte)) {
+    while let Some(at) = rest.iter().position(|byte| ENCODED[usize::from(*byte)] & wanted != 0) {
         out.extend_from_slice(&rest[..at]);
         match rest[at] {
             byte @ (b'\\' | b']') => out.extend_from_slice(&[b'\\', byte]),

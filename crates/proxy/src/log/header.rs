@@ -146,7 +146,7 @@ pub fn append_date(time: SystemTime, clock: Clock, out: &mut Vec<u8>) {
         Clock::LocalMilliseconds => {
             out.extend_from_slice(&second.log);
             out.push(b'.');
-            append_digits(out, micros / 1000, 3);
+            append_digits::<3>(out, micros / 1000);
         }
     });
 }
@@ -156,14 +156,19 @@ fn append_iso(time: SystemTime, out: &mut Vec<u8>) {
     with_second(time, |second, micros| {
         out.extend_from_slice(&second.iso);
         out.push(b'.');
-        append_digits(out, micros, 6);
+        append_digits::<6>(out, micros);
         out.extend_from_slice(&second.offset);
     });
 }
 
-/// `number` with exactly `digits` digits.
-fn append_digits(out: &mut Vec<u8>, number: u32, digits: u32) {
-    out.extend((0..digits).rev().map(|place| b'0' + (number / 10u32.pow(place) % 10) as u8));
+/// `number` with exactly `N` digits.
+fn append_digits<const N: usize>(out: &mut Vec<u8>, mut number: u32) {
+    let mut digits = [0; N];
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    out.extend_from_slice(&digits);
 }
 
 /// Appends what stands before a message of `level` on its way to `target`; `structured` is its structured data, which

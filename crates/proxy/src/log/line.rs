@@ -4,7 +4,7 @@
 //! flat list of texts, aliases and expressions; rendering it allocates nothing but what its expressions do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Logging, Mode, Position};
 
@@ -47,12 +47,13 @@ impl Timers {
     /// The times of a stream that ended at `ended`. Each mark is cut to milliseconds before they are subtracted, so the
     /// phases never add up to more than the whole.
     pub fn of(log: &LogRecord, ended: Instant) -> Timers {
-        let mark = |at: Instant| at.saturating_duration_since(log.request_started).as_millis() as i64;
+        let since = |at: Instant, start: Instant| whole_ms(at.saturating_duration_since(start));
+        let mark = |at: Instant| since(at, log.request_started);
         let between = |from: Option<i64>, to: Option<i64>| match (from, to) {
             (Some(from), Some(to)) => (to - from).max(0),
             _ => -1,
         };
-        let idle = log.request_started.saturating_duration_since(log.accepted).as_millis() as i64;
+        let idle = since(log.request_started, log.accepted);
         let request = log.request_done.map(mark);
         let queue = log.queue_done.map(mark);
         let connect = log.connect_done.map(mark);
@@ -70,9 +71,14 @@ impl Timers {
             data: between(if tcp { connect } else { response }, Some(active)),
             active,
             user: active,
-            total: ended.saturating_duration_since(log.accepted).as_millis() as i64,
+            total: since(ended, log.accepted),
         }
     }
+}
+
+/// Milliseconds without a division of 128 bits.
+fn whole_ms(duration: Duration) -> i64 {
+    duration.as_secs() as i64 * 1000 + i64::from(duration.subsec_millis())
 }
 
 /// A part of a compiled format.
@@ -135,7 +141,11 @@ impl LineCode {
                     }
                     continue;
                 }
-                Part::Text(text) => out.extend_from_slice(text),
+                // Most texts are one separator, which is not worth a call.
+                Part::Text(text) => match &**text {
+                    [byte] => out.push(*byte),
+                    text => out.extend_from_slice(text),
+                },
                 Part::Alias(alias, flags) => {
                     alias::append(*alias, *flags, self.mode, view, out);
                     // HAProxy takes a list with slots for something, even where all of them are empty.

@@ -36,6 +36,7 @@ use datagram::Peer;
 pub(crate) use encode::{append_value as encode_value, parts as encoded_parts};
 pub use header::Identity;
 pub(crate) use line::LineCode;
+use line::Timers;
 pub use line::{ProxyLog, unique_id};
 pub use writer::write_logs;
 
@@ -256,19 +257,19 @@ impl Logger {
     pub fn so_far(&self, cx: &mut StreamContext, until: Instant) {
         if !std::mem::replace(&mut cx.log.written, true) {
             let http = cx.frontend.config.mode == Mode::Http;
-            self.line(cx, until, if http { Origin::Response } else { Origin::Connect });
+            self.line(cx, Timers::of(&cx.log, until), if http { Origin::Response } else { Origin::Connect });
         }
     }
 
-    /// Writes the line of a stream that ended at `ended`; its server slot and backend stay are given back before, so
-    /// that they don't count themselves (`%bc`, `%sc`).
+    /// Writes the line of a stream that ended and took so long; its server slot and backend stay are given back before,
+    /// so that they don't count themselves (`%bc`, `%sc`).
     ///
     /// With `option dontlognull` a session that sent nothing leaves no line.
-    pub fn stream(&self, cx: &StreamContext, ended: Instant) {
+    pub fn stream(&self, cx: &StreamContext, times: Timers) {
         let log = &cx.log;
         let silent = log.request_line.is_empty() && log.bytes_uploaded == 0;
         if !(log.written || cx.frontend.config.options.dontlognull && silent) {
-            self.line(cx, ended, if log.no_request { Origin::Error } else { Origin::Close });
+            self.line(cx, times, if log.no_request { Origin::Error } else { Origin::Close });
         }
     }
 
@@ -280,13 +281,13 @@ impl Logger {
             return;
         }
         if cx.frontend.log.error_line.is_some() {
-            return self.line(cx, Instant::now(), Origin::Killed);
+            return self.line(cx, Timers::of(&cx.log, Instant::now()), Origin::Killed);
         }
         let severity = if config.logging.separate_errors { Severity::Error } else { Severity::Info };
         self.render(&config.log, severity, cx, |_| {}, |out| alias::refused(cx, error, out));
     }
 
-    fn line(&self, cx: &StreamContext, ended: Instant, origin: Origin) {
+    fn line(&self, cx: &StreamContext, times: Timers, origin: Origin) {
         let (config, codes) = (&cx.frontend.config, &cx.frontend.log);
         let code = match &codes.error_line {
             Some(code) if cx.log.no_request => Some(code),
@@ -301,7 +302,7 @@ impl Logger {
             None if failed && config.logging.separate_errors => Severity::Error,
             None => Severity::Info,
         };
-        let view = View::logged(cx, ended, origin);
+        let view = View::logged(cx, times, origin);
         let structured = |out: &mut Vec<u8>| {
             if let Some(code) = &codes.structured {
                 code.render(&view, out);

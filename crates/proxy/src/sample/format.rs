@@ -50,6 +50,9 @@ pub fn append_value(value: Option<&Value<'_>>, flags: FormatFlags, mode: FormatM
 
 /// Encodes what was appended since `start`; bytes that need nothing, nearly all, cost one scan.
 fn encode_tail(out: &mut Vec<u8>, start: usize, escape: bool, mode: FormatMode) {
+    if !escape && mode != FormatMode::Http {
+        return;
+    }
     let encodes = |byte: u8| mode == FormatMode::Http && (byte < 0x20 && byte != b'\t' || byte == 0x7f);
     let escapes = |byte: u8| escape && matches!(byte, b'\\' | b'"' | b']');
     if !out[start..].iter().any(|byte| encodes(*byte) || escapes(*byte)) {

@@ -193,7 +193,11 @@ fn text_of(bytes: &[u8]) -> &[u8] {
 /// Appends a number in decimal.
 #[inline]
 pub fn append_int(out: &mut Vec<u8>, number: i64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    match number {
+        // Most numbers of a log line; not worth two calls.
+        0..=9 => out.push(b'0' + number as u8),
+        _ => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+    }
 }
 
 /// Appends an address; IPv4 is written by hand because it is in nearly every key.
@@ -204,7 +208,7 @@ pub fn append_ip(out: &mut Vec<u8>, ip: IpAddr) {
                 if index > 0 {
                     out.push(b'.');
                 }
-                out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+                append_int(out, i64::from(octet));
             }
         }
         IpAddr::V6(ip) => {

@@ -123,8 +123,9 @@ impl Active {
         self.card.end();
         let ended = Instant::now();
         self.cx.log.ended = Some(ended);
-        self.count_end(&self.cx, ended);
-        self.worker.running.logger.stream(&self.cx, ended);
+        let times = Timers::of(&self.cx.log, ended);
+        self.count_end(&self.cx, times);
+        self.worker.running.logger.stream(&self.cx, times);
     }
 
     /// Counts bytes of the request and of the response, by [`head_size`](crate::counters::head_size) and the bodies.
@@ -230,7 +231,7 @@ impl Active {
     }
 
     /// Counts what is known only at the end: the response by its status, and the times.
-    fn count_end(&self, cx: &StreamContext, ended: Instant) {
+    fn count_end(&self, cx: &StreamContext, times: Timers) {
         let index = self.worker.index;
         let streams = &self.worker.figures().streams;
         streams.store(streams.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
@@ -247,7 +248,6 @@ impl Active {
             cx.frontend.frontend.figures.at(index).response(status);
         }
         let Some(backend) = &cx.backend else { return };
-        let times = Timers::of(&cx.log, ended);
         // A server is credited only with what it answered itself.
         let server = cx.log.server.as_ref().map(|server| (&*server.shared.figures, cx.log.response_started.is_some()));
         for (figures, answered) in std::iter::once((&*backend.backend.figures, true)).chain(server) {

@@ -4,14 +4,13 @@
 //! option, the backend names the field, either one's `except` spares an address, and `if-none` holds only if both say
 //! so. `forwarded` is the field of RFC 7239; the backend's wins.
 
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use sluicegate_config::model::{ForwardFor, Forwarded, ForwardedPart, ProxyOptions};
 
 use super::StreamContext;
 use crate::running::{Engines, ProxyRun};
-use crate::sample::{ExpressionCode, FetchScope};
+use crate::sample::{ExpressionCode, FetchScope, append_ip};
 
 /// Room for the longest address, an IPv6 one with an embedded IPv4 one.
 const ADDRESS_MAX: usize = 45;
@@ -42,12 +41,9 @@ fn add(
     if options().any(excepted) || (options().all(|option| option.if_none) && cx.request.first(name).is_some()) {
         return;
     }
-    let mut text = [0; ADDRESS_MAX];
-    let mut rest = &mut text[..];
-    if write!(rest, "{address}").is_ok() {
-        let len = ADDRESS_MAX - rest.len();
-        cx.request.add(name, &text[..len]);
-    }
+    let mut text = Vec::with_capacity(ADDRESS_MAX);
+    append_ip(&mut text, address);
+    cx.request.add(name, &text);
 }
 
 /// `option forwarded`, compiled.
