@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model::{ErrorPage, Mode};
-use sluicegate_wire::http::{HeadError, RequestHead, parse_request, status};
+use sluicegate_wire::http::{HeadError, Limits, RequestHead, parse_request, status};
 
 use crate::listener::{Accepted, Listener, Slots};
 use crate::process::Phase;
@@ -358,7 +358,8 @@ impl NextRequest {
                 Active::take(session)
             }
         };
-        let limits = &session.worker().limits;
+        let lenient = stream.cx.frontend.config.options.unsafe_requests;
+        let limits = &Limits { lenient, ..session.worker().limits };
         match parse_request(session.input.data(), limits, &mut stream.cx.request) {
             Ok(Some(head)) => {
                 note_start(session, &mut stream, self.started);

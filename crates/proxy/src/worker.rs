@@ -88,7 +88,11 @@ impl Worker {
         let tune = &running.config.global.tune;
         Rc::new(Worker {
             index,
-            limits: Limits { max_head: tune.bufsize.saturating_sub(tune.maxrewrite), max_fields: tune.http_maxhdr },
+            limits: Limits {
+                max_head: tune.bufsize.saturating_sub(tune.maxrewrite),
+                max_fields: tune.http_maxhdr,
+                lenient: false,
+            },
             streams: FreeList::default(),
             cards: Cards::default(),
             idle: running.idle[index].clone(),

@@ -113,7 +113,7 @@ impl HttpPlan {
 fn check(request: &Request, keys: &KeySpace) -> Result<(), String> {
     let mut bytes = Vec::new();
     write(request, &mut Keys::new(keys.clone(), 1, 0, 1), &mut Vec::new(), &mut bytes);
-    let limits = Limits { max_head: 1 << 20, max_fields: 1000 };
+    let limits = Limits { max_head: 1 << 20, max_fields: 1000, lenient: false };
     let mut message = Message::new();
     let head = match parse_request(&bytes, &limits, &mut message) {
         Ok(Some(head)) => head,
@@ -173,7 +173,7 @@ pub(super) struct Http {
 impl Http {
     pub(super) fn new(plan: HttpPlan, keys: Keys, thread: usize) -> Http {
         let next = thread % plan.requests.len();
-        let limits = Limits { max_head: MAX_HEAD, max_fields: 1000 };
+        let limits = Limits { max_head: MAX_HEAD, max_fields: 1000, lenient: false };
         Http { plan, keys, next, scratch: Vec::new(), limits, message: Message::new() }
     }
 }

@@ -14,7 +14,7 @@ pub const SECTIONS: &[&str] = &[
 pub const GLOBAL: &[&str] = &[
     "51degrees-data-file", "anonkey", "close-spread-time", "cluster-secret", "debug", "default-path",
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
-    "h1-accept-payload-with-any-method", "h1-case-adjust", "h1-case-adjust-file",
+    "h1-accept-payload-with-any-method",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
     "httpclient.resolvers.disabled", "httpclient.resolvers.id", "httpclient.resolvers.prefer",
     "httpclient.retries", "httpclient.ssl.ca-file", "httpclient.ssl.verify", "httpclient.timeout.connect",
@@ -40,11 +40,11 @@ pub const PROXY: &[&str] = &[
     "external-check", "force-be-switch", "grace", "guid",
     "load-server-state-from-file", "log-steps",
     "max-keep-alive-queue", "max-session-srv-conns", "monitor-net",
-    "option accept-invalid-http-request", "option accept-invalid-http-response",
-    "option accept-unsafe-violations-in-http-request", "option accept-unsafe-violations-in-http-response",
+   
+   
     "option assume-rfc6587-ntf", "option checkcache",
     "option disable-h2-upgrade", "option external-check",
-    "option h1-case-adjust-bogus-client", "option h1-case-adjust-bogus-server", "option http-drop-request-trailers", "option http-drop-response-trailers",
+   
     "option http_proxy", "option httpclog",
     "option independent-streams",
     "option prefer-last-server",

@@ -289,6 +289,18 @@ pub struct ProxyOptions {
     pub idle_close_on_response: bool,
     /// `option http-restrict-req-hdr-names`.
     pub header_names: HeaderNames,
+    /// `option accept-unsafe-violations-in-http-request`.
+    pub unsafe_requests: bool,
+    /// `option accept-unsafe-violations-in-http-response`.
+    pub unsafe_responses: bool,
+    /// `option h1-case-adjust-bogus-client`.
+    pub case_for_clients: bool,
+    /// `option h1-case-adjust-bogus-server`.
+    pub case_for_servers: bool,
+    /// `option http-drop-request-trailers`.
+    pub drop_request_trailers: bool,
+    /// `option http-drop-response-trailers`.
+    pub drop_response_trailers: bool,
     /// `option nolinger`.
     pub nolinger: bool,
     /// `option clitcpka` and `clitcpka-*`.

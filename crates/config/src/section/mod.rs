@@ -327,7 +327,8 @@ impl Draft {
         lua: &dyn LuaNames,
         check_rest: impl FnOnce(&Config, &mut Diagnostics),
     ) -> (Option<Config>, Diagnostics) {
-        let Draft { source, global, sections, mut diagnostics, lua_failed, patterns, environment, .. } = self;
+        let Draft { source, mut global, sections, mut diagnostics, lua_failed, patterns, environment, .. } = self;
+        global::read_name_cases(&mut global, files, &mut diagnostics);
         let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &patterns, &mut diagnostics);

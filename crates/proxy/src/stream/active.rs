@@ -16,6 +16,7 @@ use crate::server::ServerConnection;
 use crate::session::Session;
 use crate::stick::{Counted, Tracked, now_ms};
 use crate::worker::Worker;
+use sluicegate_wire::http::adjust_names;
 
 /// Streams that a worker keeps for the next request.
 const KEPT: usize = 256;
@@ -211,6 +212,18 @@ impl Active {
     pub(crate) fn server_gone(&mut self) {
         let keep = self.cx.frontend.log.wants_server_connection;
         self.cx.sockets.clear_server(keep);
+    }
+
+    /// Gives the names of a head that was written for the client the case that it needs.
+    pub(crate) fn adjust_client_names(&self, head: &mut [u8]) {
+        self.adjust_names(self.cx.frontend.config.options.case_for_clients, head);
+    }
+
+    /// Gives the names of a written head the case of `h1-case-adjust`, where an option asks for it.
+    pub(crate) fn adjust_names(&self, wanted: bool, head: &mut [u8]) {
+        if wanted {
+            adjust_names(&self.worker.running.config.global.name_cases, head);
+        }
     }
 
     /// Writes the log line before the stream's end (`option logasap`).

@@ -95,6 +95,7 @@ pub(crate) struct Flow {
     direct: usize,
     decoder: BodyDecoder,
     rechunk: bool,
+    no_trailers: bool,
     /// What the body is compressed with, into chunks.
     encoder: Option<Box<Encoder>>,
     complete: bool,
@@ -117,6 +118,7 @@ impl Flow {
             direct: 0,
             decoder,
             rechunk: sink == Framing::Chunked,
+            no_trailers: false,
             encoder: None,
             replayable: true,
             streams: false,
@@ -133,6 +135,11 @@ impl Flow {
     pub(crate) fn start(&mut self, out: Vec<u8>) {
         debug_assert!(self.is_fresh());
         self.out = out;
+    }
+
+    /// Leaves out what stands behind the last chunk.
+    pub(crate) fn drop_trailers(&mut self) {
+        self.no_trailers = true;
     }
 
     /// Compresses the body from here on; the sink's framing is chunks.
@@ -462,7 +469,7 @@ impl Flow {
             encoder.finish(&mut self.out);
         }
         match &self.decoder {
-            BodyDecoder::Chunked(decoder) => write_last_chunk(decoder.trailers(), &mut self.out),
+            BodyDecoder::Chunked(decoder) if !self.no_trailers => write_last_chunk(decoder.trailers(), &mut self.out),
             _ => write_last_chunk(std::iter::empty(), &mut self.out),
         }
     }

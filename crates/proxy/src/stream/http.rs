@@ -489,7 +489,11 @@ impl Exchange<'_> {
                     out.extend_from_slice(part);
                 }
             }
+            self.stream.adjust_names(backend.config.options.case_for_servers, &mut out);
             self.up.start(out);
+        }
+        if backend.config.options.drop_request_trailers {
+            self.up.drop_trailers();
         }
         self.server_active = self.stream.cx.log.connect_done.unwrap_or_else(Instant::now);
         self.client_active = self.server_active;
@@ -597,8 +601,12 @@ impl Exchange<'_> {
         let response = &self.stream.cx.response;
         let field = ConnectionField::for_response(self.version, response.version(), keep);
         write_response(response, framing, field, &mut out);
+        self.stream.adjust_client_names(&mut out);
         self.answered = true;
         let mut down = Flow::new(out, source, framing);
+        if self.stream.cx.frontend.config.options.drop_response_trailers {
+            down.drop_trailers();
+        }
         if let Some(encoder) = encoder {
             down.encode(encoder);
         }
@@ -671,6 +679,7 @@ impl Exchange<'_> {
     ) -> Outcome {
         let mut out = std::mem::take(&mut self.stream.response_out);
         write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
+        self.stream.adjust_client_names(&mut out);
         self.answered = true;
         let timeouts =
             RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts, &self.stream.cx.overrides);

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, HeadError, parse_request};
+use sluicegate_wire::http::{BodyDecoder, BodyEvent, Framing, HeadError, Limits, parse_request};
 
 use super::flow::{Flow, FlowError, Moved};
 use super::{Active, Buffer, Content};
@@ -279,7 +279,8 @@ fn write_for(io: &ChannelIo, cx: &mut Context<'_>, session: &mut Session) -> Pol
 /// Shows rules what a TCP client has sent, and where they look at an HTTP request's head, that head.
 pub(super) fn see_request(session: &Session, stream: &mut Active, head: bool) {
     let input = session.input.data();
-    let limits = stream.worker().limits;
+    let lenient = stream.cx.frontend.config.options.unsafe_requests;
+    let limits = Limits { lenient, ..stream.worker().limits };
     let cx = &mut stream.cx;
     let known = cx.request_content.known();
     if let Some(more) = input.get(known..) {

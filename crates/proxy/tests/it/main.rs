@@ -1,6 +1,7 @@
 //! The proxy crate's integration tests: one binary, a module per area.
 
 mod compression;
+mod forms;
 mod health;
 mod http;
 mod limits;

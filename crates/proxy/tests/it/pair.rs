@@ -23,9 +23,14 @@ pub fn ours<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
 
 /// Only haproxy.
 pub fn theirs<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
+    theirs_after("global\n", text, talk)
+}
+
+/// Only haproxy, behind a `global` section.
+pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
     let listening = Listening::new();
     let text = text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout");
-    let haproxy = Haproxy::start(&format!("global\n nbthread 1\n{text}"), &[&listening]);
+    let haproxy = Haproxy::start(&format!("{global} nbthread 1\n{text}"), &[&listening]);
     let logged = |count| {
         wait_for("haproxy's log", || {
             let output = haproxy.program.output();

@@ -30,12 +30,14 @@ pub struct Limits {
     pub max_head: usize,
     /// `tune.http.maxhdr`: fields of a head, the end of the head counted as one.
     pub max_fields: usize,
+    /// Some malformed heads are taken as well (`option accept-unsafe-violations-in-http-request` and its kin).
+    pub lenient: bool,
 }
 
 impl Default for Limits {
     /// HAProxy's defaults: a buffer of 16,384 with 1,024 reserved, and 101 fields.
     fn default() -> Self {
-        Limits { max_head: 16_384 - 1_024, max_fields: 101 }
+        Limits { max_head: 16_384 - 1_024, max_fields: 101, lenient: false }
     }
 }
 
@@ -197,10 +199,11 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
     out.clear();
     let Some(skipped) = skip_empty_lines(buf)? else { return too_large_or(None, buf, limits) };
     let input = &buf[skipped..];
-    let Some(line) = request_line(input, out)? else { return too_large_or(None, buf, limits) };
+    let Some(line) = request_line(input, limits.lenient, out)? else { return too_large_or(None, buf, limits) };
     let version = line.version;
     let mut fields = Fields::new(true);
-    let Some(end) = fields.parse(input, line.end, limits, out)? else { return too_large_or(None, buf, limits) };
+    let end = if line.bare { Some(line.end) } else { fields.parse(input, line.end, limits, out)? };
+    let Some(end) = end else { return too_large_or(None, buf, limits) };
     if !limits.admit(end, out.entry_count()) {
         return Err(HeadError::TooLarge);
     }
@@ -212,7 +215,7 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
     let plain_target = input[line.target.start] == b'/' && method != Method::Connect;
     if !plain_target {
         let target = &input[line.target];
-        if !field::target_fits_host(method, target, host) {
+        if !limits.lenient && !field::target_fits_host(method, target, host) {
             return Err(HeadError::Host);
         }
         let (target, host_len) = field::without_default_port(target, host);
@@ -272,7 +275,7 @@ pub fn parse_response(
     out.clear();
     let Some(skipped) = skip_empty_lines(buf)? else { return too_large_or(None, buf, limits) };
     let input = &buf[skipped..];
-    let Some(line) = status_line(input, out)? else { return too_large_or(None, buf, limits) };
+    let Some(line) = status_line(input, limits.lenient, out)? else { return too_large_or(None, buf, limits) };
     let mut fields = Fields::new(false);
     let Some(end) = fields.parse(input, line.end, limits, out)? else { return too_large_or(None, buf, limits) };
     if !limits.admit(end, out.entry_count()) {
@@ -313,7 +316,12 @@ fn too_large_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Result
 
 /// Fuzz target: any bytes as a request. Panics where an invariant breaks.
 pub fn fuzz_request(data: &[u8]) {
-    let limits = Limits { max_head: 4096, max_fields: 32 };
+    for lenient in [false, true] {
+        fuzz_request_of(data, Limits { max_head: 4096, max_fields: 32, lenient });
+    }
+}
+
+fn fuzz_request_of(data: &[u8], limits: Limits) {
     let mut message = Message::new();
     if let Ok(Some(head)) = parse_request(data, &limits, &mut message) {
         assert!(head.head_len <= data.len() && head.head_len <= limits.max_head);
@@ -322,7 +330,7 @@ pub fn fuzz_request(data: &[u8]) {
         // What is written again reads again as the same message.
         let mut wire = Vec::new();
         super::write_request(&message, head.body, super::ConnectionField::None, &mut wire);
-        let roomy = Limits { max_head: 1 << 16, max_fields: 64 };
+        let roomy = Limits { max_head: 1 << 16, max_fields: 64, ..limits };
         let mut again = Message::new();
         let second = parse_request(&wire, &roomy, &mut again).expect("own output is valid").expect("and complete");
         assert_eq!((second.head_len, second.method), (wire.len(), head.method));
@@ -335,7 +343,7 @@ pub fn fuzz_request(data: &[u8]) {
 
 /// Fuzz target: any bytes as a response. Panics where an invariant breaks.
 pub fn fuzz_response(data: &[u8]) {
-    let limits = Limits { max_head: 4096, max_fields: 32 };
+    let limits = Limits { max_head: 4096, max_fields: 32, lenient: false };
     let mut message = Message::new();
     for method in [Method::Get, Method::Head, Method::Connect] {
         if let Ok(Some(head)) = parse_response(data, &limits, method, &mut message) {
@@ -349,11 +357,13 @@ pub fn fuzz_response(data: &[u8]) {
 fn check_fields(message: &Message, limits: &Limits) {
     assert!(message.fields().count() < limits.max_fields);
     for (_, name, value) in message.fields() {
-        assert!(!name.is_empty() && is_token(name));
-        assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
+        let odd = limits.lenient && !name.iter().any(|byte| matches!(byte, b':' | b'\r' | b'\n' | 0));
+        assert!(!name.is_empty() && (odd || is_token(name)));
+        assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n') || *byte == 0 && !limits.lenient));
     }
     if let StartLine::Request { target, .. } = message.start_line() {
-        assert!(line::skip_target(target, 0) == target.len());
+        let odd = |byte: &u8| limits.lenient && matches!(byte, b'#' | 0x80..);
+        assert!(target.iter().all(|byte| odd(byte) || line::skip_target(&[*byte], 0) == 1));
     }
 }
 
@@ -504,7 +514,7 @@ mod tests {
     #[test]
     fn limits_hold() {
         let mut message = Message::new();
-        let limits = Limits { max_head: 128, max_fields: 3 };
+        let limits = Limits { max_head: 128, max_fields: 3, lenient: false };
         let fields = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
         assert!(parse_request(fields(2).as_bytes(), &limits, &mut message).unwrap().is_some());
         assert_eq!(parse_request(fields(3).as_bytes(), &limits, &mut message), Err(HeadError::TooManyFields));

@@ -9,6 +9,7 @@
 //! describe it, and a differential test compares with a real one), because a proxy that reads a message differently
 //! from its neighbours is how requests are smuggled. A message that leaves through the writers has exactly one framing.
 
+mod case;
 mod chunked;
 mod field;
 mod head;
@@ -16,6 +17,7 @@ mod message;
 pub mod status;
 mod write;
 
+pub use case::{NameCases, adjust_names};
 pub use chunked::{
     BodyDecoder, BodyEvent, ChunkError, ChunkEvent, ChunkedDecoder, fuzz_chunked, write_chunk, write_chunk_end,
     write_chunk_start, write_last_chunk,

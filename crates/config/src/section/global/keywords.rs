@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{GlobalRow, INT, Parser, Reading, flag, line, one, stats_socket, unix_bind};
+use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::model::{LogHost, LuaLoad, LuaLogStderr, LuaPath};
 use crate::section::log;
 use crate::section::table::{MANY, Table};
@@ -35,6 +35,22 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "N",
         "The most descriptors from which a 'maxconn' is derived where the system's own limit is higher.",
         Parser::Integer(1, INT, |g, n| g.fd_hard_limit = Some(n as u64)),
+    ),
+    line(
+        "h1-case-adjust",
+        2,
+        2,
+        "FROM TO",
+        "The case in which a field's name is written to peers of proxies with an 'option h1-case-adjust-bogus-…'.",
+        name_case::pair,
+    ),
+    line(
+        "h1-case-adjust-file",
+        1,
+        1,
+        "PATH",
+        "A file of such pairs, a line each; '#' begins a comment.",
+        name_case::file,
     ),
     one("group", "NAME", "The group the process runs as.", Parser::Text(|g| &mut g.group)),
     one(

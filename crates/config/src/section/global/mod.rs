@@ -4,6 +4,7 @@
 //! those with a grammar of their own have a function.
 
 mod keywords;
+mod name_case;
 mod stats_socket;
 mod unix_bind;
 pub(super) mod without_effect;
@@ -22,6 +23,7 @@ use crate::unit::{self, SIZE_HINT, TIME_HINT, TimeUnit};
 use crate::word::Line;
 
 pub(crate) use keywords::KEYWORDS;
+pub(crate) use name_case::read_file as read_name_cases;
 pub use stats_socket::master_socket;
 
 /// Reads the section line by line; several `global` sections add up, as in HAProxy.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::ProxyReader;
+use super::keywords::row;
+use super::{ProxyParser, ProxyReader};
 use crate::catalogue::Contexts;
 use crate::model::{Compression, CompressionAlgorithm};
-use crate::section::table;
+use crate::section::table::{self, MANY, Row};
 use crate::word::Line;
 use crate::{suggest, unit};
 
@@ -14,6 +15,124 @@ const ALGORITHMS: [&str; 4] = ["gzip", "deflate", "raw-deflate", "identity"];
 /// HAProxy's other filters.
 const FILTERS: [&str; 8] =
     ["bwlim-in", "bwlim-out", "cache", "fcgi-app", "opentracing", "opentelemetry", "spoe", "trace"];
+
+const PROXY: Contexts = Contexts::PROXY;
+
+/// `compression algo`.
+pub(super) const ALGO: Row<ProxyParser> = row(
+    "compression algo",
+    PROXY,
+    1,
+    MANY,
+    "gzip|deflate|raw-deflate|identity…",
+    "Responses are compressed, where the client's Accept-Encoding takes one of these; identity: framed as if they were.",
+    |r, line| r.compression_algorithms(line),
+);
+
+/// `compression algo-req`.
+pub(super) const ALGO_REQ: Row<ProxyParser> = row(
+    "compression algo-req",
+    PROXY,
+    1,
+    1,
+    "gzip|deflate|raw-deflate|identity",
+    "How requests are compressed, where 'compression direction' says so.",
+    |r, line| r.compression_algorithm_of_requests(line),
+);
+
+/// `compression algo-res`.
+pub(super) const ALGO_RES: Row<ProxyParser> = row(
+    "compression algo-res",
+    PROXY,
+    1,
+    MANY,
+    "gzip|deflate|raw-deflate|identity…",
+    "The same as 'compression algo'.",
+    |r, line| r.compression_algorithms(line),
+);
+
+/// `compression direction`.
+pub(super) const DIRECTION: Row<ProxyParser> = row(
+    "compression direction",
+    PROXY,
+    1,
+    1,
+    "request|response|both",
+    "Which bodies are compressed; response.",
+    |r, line| r.compression_direction(line),
+);
+
+/// `compression minsize-req`.
+pub(super) const MINSIZE_REQ: Row<ProxyParser> = row(
+    "compression minsize-req",
+    PROXY,
+    1,
+    1,
+    "SIZE",
+    "Requests whose length is known and less are not compressed; 0.",
+    |r, line| r.compression_size(line, |c| &mut c.request_min),
+);
+
+/// `compression minsize-res`.
+pub(super) const MINSIZE_RES: Row<ProxyParser> = row(
+    "compression minsize-res",
+    PROXY,
+    1,
+    1,
+    "SIZE",
+    "Responses whose length is known and less are not compressed; 0.",
+    |r, line| r.compression_size(line, |c| &mut c.min),
+);
+
+/// `compression offload`.
+pub(super) const OFFLOAD: Row<ProxyParser> = row(
+    "compression offload",
+    PROXY,
+    0,
+    0,
+    "",
+    "Servers are not told that the client takes compressed responses.",
+    |r, line| r.compression_offload(line),
+);
+
+/// `compression type`.
+pub(super) const TYPE: Row<ProxyParser> = row(
+    "compression type",
+    PROXY,
+    1,
+    MANY,
+    "TYPE…",
+    "Only responses whose Content-Type begins so are compressed; any but multipart.",
+    |r, line| r.compression_types(line, |c| &mut c.types),
+);
+
+/// `compression type-req`.
+pub(super) const TYPE_REQ: Row<ProxyParser> = row(
+    "compression type-req",
+    PROXY,
+    1,
+    MANY,
+    "TYPE…",
+    "Only requests whose Content-Type begins so are compressed.",
+    |r, line| r.compression_types(line, |c| &mut c.request_types),
+);
+
+/// `compression type-res`.
+pub(super) const TYPE_RES: Row<ProxyParser> =
+    row("compression type-res", PROXY, 1, MANY, "TYPE…", "The same as 'compression type'.", |r, line| {
+        r.compression_types(line, |c| &mut c.types)
+    });
+
+/// `filter`.
+pub(super) const FILTER: Row<ProxyParser> = row(
+    "filter",
+    PROXY.without(Contexts::DEFAULTS),
+    1,
+    MANY,
+    "compression",
+    "Where compression stands among filters: there is no other one.",
+    |r, line| r.filter(line),
+);
 
 impl ProxyReader<'_> {
     fn compression(&mut self) -> &mut Compression {

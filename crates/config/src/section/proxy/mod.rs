@@ -10,6 +10,7 @@ mod logging;
 mod persist;
 mod servers;
 mod stats;
+mod wire;
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -229,6 +229,7 @@ impl Exchange<'_> {
             (false, false) => Framing::UntilClose,
         };
         write_response(&cx.response, framing, connection, &mut out);
+        self.stream.adjust_client_names(&mut out);
         if !silent {
             out.extend_from_slice(body);
         }
@@ -255,6 +256,7 @@ impl Exchange<'_> {
         self.stream.count(0, head_size(head));
         let mut out = std::mem::take(&mut self.stream.response_out);
         write_response(head, Framing::None, ConnectionField::None, &mut out);
+        self.stream.adjust_client_names(&mut out);
         let sent = self.send(&out).await;
         out.clear();
         self.stream.response_out = out;

@@ -80,6 +80,7 @@ impl Exchange<'_> {
         let response = &self.stream.cx.response;
         let field = ConnectionField::for_response(self.version, response.version(), keep);
         write_response(response, if silent { Framing::None } else { framing }, field, out);
+        self.stream.adjust_client_names(out);
         self.answered = true;
         Ok(silent)
     }

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use sluicegate_wire::http::parse_response;
+use sluicegate_wire::http::{Limits, parse_response};
 
 use super::super::flow::{FlowError, Wait};
 use super::*;
@@ -56,7 +56,9 @@ impl Exchange<'_> {
         loop {
             if fresh {
                 let cx = &mut self.stream.cx;
-                match parse_response(input.data(), &worker.limits, self.sent_method, &mut cx.response) {
+                let proxy = cx.backend.as_ref().unwrap_or(&cx.frontend);
+                let limits = Limits { lenient: proxy.config.options.unsafe_responses, ..worker.limits };
+                match parse_response(input.data(), &limits, self.sent_method, &mut cx.response) {
                     // A tunnel that the client did not ask for would be read by it as a response.
                     Ok(Some(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
                         return Poll::Ready(Event::Invalid(Fault::Unexpected));

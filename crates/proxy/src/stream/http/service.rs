@@ -195,6 +195,7 @@ impl Exchange<'_> {
         let field = ConnectionField::for_response(self.version, response.version(), keep);
         let written = if silent { Framing::None } else { framing };
         write_response(response, written, field, &mut out.bytes);
+        self.stream.adjust_client_names(&mut out.bytes);
         out.silent = silent;
         out.left = length.unwrap_or(0);
         out.framing = Some(framing);

@@ -36,7 +36,7 @@ pub fn verdict(text: &str) -> Result<(), String> {
 }
 
 /// The file under test from memory, maps and ACL files from the disk.
-struct TestFiles(MemoryFiles);
+pub struct TestFiles(pub MemoryFiles);
 
 impl Files for TestFiles {
     fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {

@@ -20,6 +20,8 @@ use sluicegate_proxy::worker;
 use sluicegate_proxy::{cli, server};
 use sluicegate_testkit::wait_for;
 
+use crate::rules::fixture::TestFiles;
+
 /// Workers, control thread, log and stats socket.
 pub struct Whole {
     pub running: Arc<Running>,
@@ -39,7 +41,7 @@ impl Whole {
     pub fn start(text: &str, workers: usize) -> Whole {
         let (read, write) = std::io::pipe().expect("a pipe");
         let text = text.replace("@LOG@", &format!("fd@{}", write.as_raw_fd()));
-        let files = MemoryFiles::new().with("test.cfg", text.as_str());
+        let files = TestFiles(MemoryFiles::new().with("test.cfg", text.as_str()));
         let (config, diagnostics) = load(&files, &[PathBuf::from("test.cfg")], &mut Environment::new(), &NoLua);
         let mut config = config.unwrap_or_else(|| {
             panic!("{text}\n{}", diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))

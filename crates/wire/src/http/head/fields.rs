@@ -54,7 +54,12 @@ impl Fields {
                 Some(b'\r' | b'\n') => return line_end(input, at, HeadError::FieldName),
                 Some(_) => {}
             }
-            let name_end = skip_class(input, at, TOKEN);
+            let mut name_end = skip_class(input, at, TOKEN);
+            // A name that began with a blank would be a fold to the next reader, and one with a line end two lines.
+            if limits.lenient && !matches!(input[at], b' ' | b'\t') {
+                let odd = |byte: &u8| matches!(byte, b':' | b'\r' | b'\n' | 0);
+                name_end = input[name_end..].iter().position(odd).map_or(input.len(), |more| name_end + more);
+            }
             match input.get(name_end) {
                 None => return Ok(None),
                 Some(b':') if name_end > at => {}
@@ -65,7 +70,11 @@ impl Fields {
             let mut next = value_start;
             // One turn a line; a second one only where the value is folded.
             loop {
-                let Some(len) = memchr::memchr3(b'\n', b'\r', 0, &input[next..]) else { return Ok(None) };
+                let ends = match limits.lenient {
+                    false => memchr::memchr3(b'\n', b'\r', 0, &input[next..]),
+                    true => memchr::memchr2(b'\n', b'\r', &input[next..]),
+                };
+                let Some(len) = ends else { return Ok(None) };
                 let Some(end) = line_end(input, next + len, HeadError::FieldValue)? else { return Ok(None) };
                 value_end = if len > 0 { next + len } else { value_end };
                 next = end;

@@ -76,10 +76,12 @@ pub(super) struct RequestLine {
     pub(super) target: Range<usize>,
     /// `None`: well-formed as far as a line goes, yet not a version.
     pub(super) version: Option<Version>,
+    /// HTTP/0.9: no field follows.
+    pub(super) bare: bool,
     pub(super) end: usize,
 }
 
-pub(super) fn request_line(input: &[u8], out: &mut Message) -> Result<Option<RequestLine>, HeadError> {
+pub(super) fn request_line(input: &[u8], lenient: bool, out: &mut Message) -> Result<Option<RequestLine>, HeadError> {
     let method_end = skip_class(input, 0, TOKEN);
     match input.get(method_end) {
         None => return Ok(None),
@@ -87,25 +89,32 @@ pub(super) fn request_line(input: &[u8], out: &mut Message) -> Result<Option<Req
         Some(_) => return Err(HeadError::StartLine),
     }
     let target_start = skip_blanks(input, method_end);
-    let target_end = skip_target(input, target_start);
+    let mut target_end = skip_target(input, target_start);
+    while lenient && matches!(input.get(target_end), Some(b'#' | 0x80..)) {
+        target_end = skip_target(input, target_end + 1);
+    }
+    let method = Method::of(&input[..method_end]);
+    let get = lenient && method == Method::Get;
     match input.get(target_end) {
         None => return Ok(None),
         Some(b' ' | b'\t') if target_end > target_start => {}
+        Some(b'\r' | b'\n') if target_end > target_start && get => {}
         Some(_) => return Err(HeadError::StartLine),
     }
     let version_start = skip_blanks(input, target_end);
     let rest = &input[version_start..];
-    let version_len = rest
-        .iter()
-        .position(|byte| !matches!(byte, b'H' | b'T' | b'P' | b'R' | b'S' | b'/' | b'.' | b'0'..=b'9'))
-        .unwrap_or(rest.len());
-    let version = version(&rest[..version_len]);
+    let version_len = rest.iter().position(|byte| !is_version_byte(byte)).unwrap_or(rest.len());
+    let bare = get && version_len == 0;
+    let version = match version(&rest[..version_len]) {
+        None if bare => Some(Version::Http10),
+        None if lenient && version_len > 0 => Some(other_version(&rest[..version_len])),
+        version => version,
+    };
     let Some(end) = line_end(input, version_start + version_len, HeadError::StartLine)? else { return Ok(None) };
-    let method = Method::of(&input[..method_end]);
     // The preface of HTTP/2 is two such lines; nothing but HTTP/2 can answer it.
     let version = version.filter(|_| &input[..method_end] != b"PRI");
     out.load_request(0..method_end, target_start..target_end, version.unwrap_or_default());
-    Ok(Some(RequestLine { method, target: target_start..target_end, version, end }))
+    Ok(Some(RequestLine { method, target: target_start..target_end, version, bare, end }))
 }
 
 pub(super) struct StatusLine {
@@ -114,17 +123,25 @@ pub(super) struct StatusLine {
     pub(super) end: usize,
 }
 
-pub(super) fn status_line(input: &[u8], out: &mut Message) -> Result<Option<StatusLine>, HeadError> {
+pub(super) fn status_line(input: &[u8], lenient: bool, out: &mut Message) -> Result<Option<StatusLine>, HeadError> {
     const SHAPE: &[u8] = b"HTTP/";
     let shared = input.len().min(SHAPE.len());
-    if input[..shared] != SHAPE[..shared] {
+    if !lenient && input[..shared] != SHAPE[..shared] {
         return Err(HeadError::StartLine);
     }
     let version_end = input.iter().position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+    let token = &input[..version_end.unwrap_or(input.len())];
+    if lenient && !token.iter().all(is_version_byte) {
+        return Err(HeadError::StartLine);
+    }
     let Some(version_end) = version_end else {
-        return if input.len() > 8 { Err(HeadError::Version) } else { Ok(None) };
+        return if !lenient && input.len() > 8 { Err(HeadError::Version) } else { Ok(None) };
     };
-    let version = version(&input[..version_end]).ok_or(HeadError::Version)?;
+    let version = match version(token) {
+        Some(version) => version,
+        None if lenient && version_end > 0 => other_version(token),
+        None => return Err(HeadError::Version),
+    };
     let code_start = skip_blanks(input, version_end);
     let rest = &input[code_start..];
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -143,6 +160,19 @@ pub(super) fn status_line(input: &[u8], out: &mut Message) -> Result<Option<Stat
     let Some(end) = line_end(input, reason.end, HeadError::StartLine)? else { return Ok(None) };
     out.load_response(version, status, reason);
     Ok(Some(StatusLine { version, status, end }))
+}
+
+/// What HAProxy takes for part of a version, RTSP's among them.
+fn is_version_byte(byte: &u8) -> bool {
+    matches!(byte, b'H' | b'T' | b'P' | b'R' | b'S' | b'/' | b'.' | b'0'..=b'9')
+}
+
+/// What a version that is not HTTP's is spoken to as; HAProxy looks at two places of eight bytes.
+fn other_version(token: &[u8]) -> Version {
+    match token {
+        [_, _, _, _, _, major, _, minor] if *major > b'1' || *major == b'1' && *minor >= b'1' => Version::Http11,
+        _ => Version::Http10,
+    }
 }
 
 /// 1.1 and everything above it is spoken to as 1.1.

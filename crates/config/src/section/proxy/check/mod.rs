@@ -114,6 +114,89 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     step("tcp-check unset-var", 0, 0, "(SCOPE.NAME)", "Removes a variable.", TCP_STEP),
 ]);
 
+/// `option httpchk`.
+pub(super) const HTTPCHK: Row<ProxyParser> = keywords::row(
+    "option httpchk",
+    Contexts::BACK,
+    0,
+    4,
+    "[[METHOD] URI [VERSION [HOST]]]",
+    "Checks send an HTTP request, OPTIONS / HTTP/1.0, and expect 2xx or 3xx; 'http-check' lines say more.",
+    |r, line| r.httpchk(line),
+);
+
+/// `option ldap-check`.
+pub(super) const LDAP: Row<ProxyParser> = keywords::row(
+    "option ldap-check",
+    Contexts::BACK,
+    0,
+    0,
+    "",
+    "Checks bind to an LDAP server as nobody.",
+    |r, line| r.fixed_check(line),
+);
+
+/// `option mysql-check`.
+pub(super) const MYSQL: Row<ProxyParser> = keywords::row(
+    "option mysql-check",
+    Contexts::BACK,
+    0,
+    3,
+    "[user NAME [post-41|pre-41]]",
+    "Checks wait for a MySQL server's greeting, and log in as this user.",
+    |r, line| r.fixed_check(line),
+);
+
+/// `option pgsql-check`.
+pub(super) const PGSQL: Row<ProxyParser> = keywords::row(
+    "option pgsql-check",
+    Contexts::BACK,
+    2,
+    2,
+    "user NAME",
+    "Checks ask a PostgreSQL server for this user's way to log in.",
+    |r, line| r.fixed_check(line),
+);
+
+/// `option redis-check`.
+pub(super) const REDIS: Row<ProxyParser> =
+    keywords::row("option redis-check", Contexts::BACK, 0, 0, "", "Checks send PING to a Redis server.", |r, line| {
+        r.fixed_check(line)
+    });
+
+/// `option smtpchk`.
+pub(super) const SMTP: Row<ProxyParser> = keywords::row(
+    "option smtpchk",
+    Contexts::BACK,
+    0,
+    2,
+    "[HELO|EHLO DOMAIN]",
+    "Checks greet an SMTP server and leave; HELO localhost.",
+    |r, line| r.fixed_check(line),
+);
+
+/// `option ssl-hello-chk`.
+pub(super) const SSL_HELLO: Row<ProxyParser> = keywords::row(
+    "option ssl-hello-chk",
+    Contexts::BACK,
+    0,
+    0,
+    "",
+    "Checks send a ClientHello of SSLv3.",
+    |r, line| r.fixed_check(line),
+);
+
+/// `option tcp-check`.
+pub(super) const TCP: Row<ProxyParser> = keywords::row(
+    "option tcp-check",
+    Contexts::BACK,
+    0,
+    0,
+    "",
+    "Checks do what 'tcp-check' lines say; without any, they connect.",
+    |r, line| r.tcp_check_option(line),
+);
+
 /// What a section says about checks, as it was read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CheckSettings {

@@ -1,0 +1,76 @@
+//! Options about the form that messages have on the wire.
+
+use super::keywords::option;
+use super::{ProxyParser, on};
+use crate::catalogue::Contexts;
+use crate::section::table::Row;
+
+const FRONT: Contexts = Contexts::FRONT;
+const BACK: Contexts = Contexts::BACK;
+
+/// `option accept-invalid-http-request`.
+pub(super) const INVALID_REQUEST: Row<ProxyParser> = option(
+    "option accept-invalid-http-request",
+    FRONT,
+    "The former name of 'option accept-unsafe-violations-in-http-request'.",
+    |r, line| r.settings.proxy.options.unsafe_requests = on(line),
+);
+
+/// `option accept-invalid-http-response`.
+pub(super) const INVALID_RESPONSE: Row<ProxyParser> = option(
+    "option accept-invalid-http-response",
+    BACK,
+    "The former name of 'option accept-unsafe-violations-in-http-response'.",
+    |r, line| r.settings.proxy.options.unsafe_responses = on(line),
+);
+
+/// `option accept-unsafe-violations-in-http-request`.
+pub(super) const UNSAFE_REQUEST: Row<ProxyParser> = option(
+    "option accept-unsafe-violations-in-http-request",
+    FRONT,
+    "Requests pass that are malformed in these ways: '#' or bytes beyond ASCII in the target, other bytes than a token's \
+     in a field's name, zeros in a value, a Host that is not the target's, a version that is not HTTP's. Who reads them \
+     otherwise may be deceived.",
+    |r, line| r.settings.proxy.options.unsafe_requests = on(line),
+);
+
+/// `option accept-unsafe-violations-in-http-response`.
+pub(super) const UNSAFE_RESPONSE: Row<ProxyParser> = option(
+    "option accept-unsafe-violations-in-http-response",
+    BACK,
+    "Responses pass that are malformed in these ways: other bytes than a token's in a field's name, zeros in a value, a \
+     version that is not HTTP's.",
+    |r, line| r.settings.proxy.options.unsafe_responses = on(line),
+);
+
+/// `option h1-case-adjust-bogus-client`.
+pub(super) const CASE_CLIENT: Row<ProxyParser> = option(
+    "option h1-case-adjust-bogus-client",
+    FRONT,
+    "Names of fields that go to clients have the case that 'h1-case-adjust' gives them.",
+    |r, line| r.settings.proxy.options.case_for_clients = on(line),
+);
+
+/// `option h1-case-adjust-bogus-server`.
+pub(super) const CASE_SERVER: Row<ProxyParser> = option(
+    "option h1-case-adjust-bogus-server",
+    BACK,
+    "Names of fields that go to servers have the case that 'h1-case-adjust' gives them.",
+    |r, line| r.settings.proxy.options.case_for_servers = on(line),
+);
+
+/// `option http-drop-request-trailers`.
+pub(super) const REQUEST_TRAILERS: Row<ProxyParser> = option(
+    "option http-drop-request-trailers",
+    BACK,
+    "Fields behind a request's chunks are not passed on.",
+    |r, line| r.settings.proxy.options.drop_request_trailers = on(line),
+);
+
+/// `option http-drop-response-trailers`.
+pub(super) const RESPONSE_TRAILERS: Row<ProxyParser> = option(
+    "option http-drop-response-trailers",
+    FRONT,
+    "Fields behind a response's chunks are not passed on.",
+    |r, line| r.settings.proxy.options.drop_response_trailers = on(line),
+);
