@@ -1,0 +1,62 @@
+//! Why a command was not answered by its engine.
+
+use std::time::Duration;
+
+use sluicegate_wire::reply::Reply;
+
+/// A command that the engine did not answer. The texts begin with a code, as Redis's errors do, so that rules and
+/// scripts can tell them apart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// `maxqueue` commands wait already.
+    #[error("QUEUEFULL {0} commands wait for a connection (maxqueue)")]
+    QueueFull(usize),
+    /// No connection became free within `timeout queue`.
+    #[error("QUEUETIMEOUT no connection within {} ms (timeout queue)", .0.as_millis())]
+    QueueTimeout(Duration),
+    /// The engine could not be reached within `timeout queue`, for this reason.
+    #[error("CONNECT {0}")]
+    Connect(String),
+    /// It failed so often in a row that it is not asked for a while; why it failed last.
+    #[error("BREAKER the engine is not asked after {0} failures in a row: {1}")]
+    Breaker(u32, String),
+    /// The command was sent, and no reply came within `timeout server`.
+    #[error("TIMEOUT no reply within {} ms (timeout server)", .0.as_millis())]
+    Timeout(Duration),
+    /// The command may have been sent, and the connection ended before its reply.
+    #[error("CONNLOST {0}")]
+    Lost(String),
+    /// The command can't be sent over a connection that is shared, and what to do instead.
+    #[error("ERR {0}")]
+    Refused(String),
+    /// The section is not in the files any more, or the process ends.
+    #[error("CLOSED the engine is not used any more")]
+    Closed,
+}
+
+impl Failure {
+    /// Their number.
+    pub(crate) const KINDS: usize = 8;
+
+    /// Names of the kinds, by [`kind`](Failure::kind), for statistics.
+    pub(crate) const NAMES: [&'static str; Failure::KINDS] =
+        ["queue_full", "queue_timeout", "connect", "breaker", "timeout", "lost", "refused", "closed"];
+
+    pub(crate) fn kind(&self) -> usize {
+        match self {
+            Failure::QueueFull(_) => 0,
+            Failure::QueueTimeout(_) => 1,
+            Failure::Connect(_) => 2,
+            Failure::Breaker(..) => 3,
+            Failure::Timeout(_) => 4,
+            Failure::Lost(_) => 5,
+            Failure::Refused(_) => 6,
+            Failure::Closed => 7,
+        }
+    }
+
+    /// The reply that a rule or script gets.
+    pub fn into_reply(self) -> Reply {
+        Reply::Error(self.to_string())
+    }
+}

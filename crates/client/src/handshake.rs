@@ -1,0 +1,93 @@
+//! How a connection begins: RESP3 where the engine has it, who asks, the connection's name, the database.
+
+use std::future::poll_fn;
+use std::io;
+
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
+
+use crate::Options;
+use crate::command::encode;
+use crate::stream::Stream;
+
+/// Longest reply to a greeting, bytes: it lists modules.
+const GREETING_MAX: usize = 1 << 20;
+
+/// Connects, and greets the engine. The error says what failed, without passwords.
+pub(crate) async fn connect(options: &Options, db: u32) -> Result<Stream, String> {
+    let at = |error: &dyn std::fmt::Display| format!("{}: {error}", options.address);
+    let mut stream = Stream::connect(&options.address).await.map_err(|error| at(&error))?;
+    greet(&mut stream, options, db).await.map_err(|error| at(&error))?;
+    Ok(stream)
+}
+
+async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Result<(), String> {
+    let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
+    if let Some(auth) = &options.auth {
+        let user = auth.user.as_deref().unwrap_or("default");
+        hello.extend([b"AUTH", user.as_bytes(), auth.password.as_bytes()]);
+    }
+    let name = options.name.as_bytes();
+    hello.extend([&b"SETNAME"[..], name]);
+    match ask(stream, &hello).await? {
+        Reply::Error(text) if is_unknown(&text) => {
+            // Before Redis 6: two protocols' worth of greeting in single steps.
+            if let Some(auth) = &options.auth {
+                let mut words: Vec<&[u8]> = vec![b"AUTH"];
+                words.extend(auth.user.as_deref().map(str::as_bytes));
+                words.push(auth.password.as_bytes());
+                must(ask(stream, &words).await?)?;
+            }
+            must(ask(stream, &[b"CLIENT", b"SETNAME", name]).await?)?;
+        }
+        reply => must(reply)?,
+    }
+    if db != 0 {
+        must(ask(stream, &[b"SELECT", db.to_string().as_bytes()]).await?)?;
+    }
+    Ok(())
+}
+
+fn is_unknown(text: &str) -> bool {
+    text.starts_with("NOPROTO") || text.to_ascii_lowercase().starts_with("err unknown command")
+}
+
+fn must(reply: Reply) -> Result<(), String> {
+    match reply {
+        Reply::Error(text) => Err(text),
+        _ => Ok(()),
+    }
+}
+
+/// One command and its reply, on a connection that has nothing else to do.
+async fn ask(stream: &mut Stream, words: &[&[u8]]) -> Result<Reply, String> {
+    let mut out = Vec::new();
+    encode(words, &mut out);
+    let mut written = 0;
+    while written < out.len() {
+        let count = poll_fn(|cx| stream.poll_write(cx, &out[written..])).await.map_err(|error| error.to_string())?;
+        written += count;
+    }
+    let mut parser = ReplyParser::new(ReplyLimits { max_bulk: GREETING_MAX as u64, ..ReplyLimits::default() });
+    let (mut buf, mut filled) = (vec![0; 4096], 0);
+    loop {
+        let count = poll_fn(|cx| stream.poll_read(cx, &mut buf[filled..])).await.map_err(|error| error.to_string())?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).to_string());
+        }
+        filled += count;
+        let progress = parser.parse(&buf[..filled]).map_err(|error| error.to_string())?;
+        buf.copy_within(progress.consumed..filled, 0);
+        filled -= progress.consumed;
+        if let Some(reply) = progress.reply {
+            // More of it would be taken for the reply of the next command.
+            return if filled == 0 { Ok(reply) } else { Err("a reply that nobody asked for".to_owned()) };
+        }
+        if filled == buf.len() {
+            if filled >= GREETING_MAX {
+                return Err("the greeting's reply is too long".to_owned());
+            }
+            buf.resize(2 * filled, 0);
+        }
+    }
+}

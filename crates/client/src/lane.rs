@@ -1,0 +1,300 @@
+//! A lane: the queue of commands of one worker and one database, and the task that brings them to the engine.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sluicegate_wire::reply::Reply;
+use tokio::sync::oneshot;
+use tokio::time::{Instant as TokioInstant, sleep_until};
+
+use crate::command::{Kind, encode};
+use crate::figures::{add, take};
+use crate::node::Node;
+use crate::running::{self, Running};
+use crate::stream::Stream;
+use crate::{Failure, handshake};
+
+/// Bytes of commands that one lane keeps for a connection.
+const QUEUED_MAX: usize = 64 << 20;
+
+/// A worker's way to an engine's database.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) node: Arc<Node>,
+    pub(crate) db: u32,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    commands: Commands,
+    /// The lane's task, if it sleeps.
+    waker: Option<Waker>,
+    /// Nobody serves the lane any more.
+    closed: bool,
+}
+
+/// Commands in order: their bytes one behind the other, and what is to be done with each.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes at their start whose commands are gone.
+    pub(crate) answered: usize,
+    pub(crate) entries: VecDeque<Entry>,
+}
+
+/// A command on its way.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Bytes.
+    pub(crate) len: usize,
+    /// When it was queued; once it is on a connection, when it was taken for that.
+    pub(crate) since: Instant,
+    /// It reads, and was not sent twice yet.
+    pub(crate) repeatable: bool,
+    pub(crate) reply: oneshot::Sender<Reply>,
+}
+
+impl Entry {
+    pub(crate) fn fail(self, node: &Node, failure: Failure) {
+        node.counters.failed(&failure);
+        // Nobody may wait for it any more.
+        let _ = self.reply.send(failure.into_reply());
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(node: Arc<Node>, db: u32) -> Lane {
+        Lane { node, db, queue: Mutex::default() }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.lock().closed
+    }
+
+    /// Queues a command; its reply, or a failure's, comes in any case.
+    pub(crate) fn push(&self, args: &[&[u8]], kind: Kind) -> Result<oneshot::Receiver<Reply>, Failure> {
+        let node = &*self.node;
+        let most = node.options.maxqueue as u64;
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(Failure::Closed);
+        }
+        if node.counters.queued.load(std::sync::atomic::Ordering::Relaxed) >= most
+            || queue.commands.bytes.len() > QUEUED_MAX
+        {
+            return Err(Failure::QueueFull(queue.commands.entries.len()));
+        }
+        add(&node.counters.queued, 1);
+        let (reply, receiver) = oneshot::channel();
+        let before = queue.commands.bytes.len();
+        encode(args, &mut queue.commands.bytes);
+        let len = queue.commands.bytes.len() - before;
+        queue.commands.entries.push_back(Entry { len, since: Instant::now(), repeatable: kind == Kind::Reads, reply });
+        let waker = queue.waker.take();
+        drop(queue);
+        // One wake for all that is queued before the task's turn comes.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(receiver)
+    }
+
+    /// Moves up to `most` commands behind those in `to`. `None`: there are none, and the task is woken when one comes.
+    pub(crate) fn poll_take(&self, cx: &mut Context<'_>, most: usize, to: &mut Commands) -> Poll<usize> {
+        let mut queue = self.queue.lock();
+        let count = queue.commands.entries.len().min(most);
+        if count == 0 {
+            let waker = cx.waker();
+            if queue.waker.as_ref().is_none_or(|known| !known.will_wake(waker)) {
+                queue.waker = Some(waker.clone());
+            }
+            return if queue.closed { Poll::Ready(0) } else { Poll::Pending };
+        }
+        let all = count == queue.commands.entries.len();
+        if all && to.entries.is_empty() && to.bytes.is_empty() {
+            std::mem::swap(&mut queue.commands, to);
+        } else {
+            let bytes: usize = queue.commands.entries.iter().take(count).map(|entry| entry.len).sum();
+            to.bytes.extend(queue.commands.bytes.drain(..bytes));
+            to.entries.extend(queue.commands.entries.drain(..count));
+        }
+        drop(queue);
+        take(&self.node.counters.queued, count as u64);
+        Poll::Ready(count)
+    }
+
+    /// Puts commands that were not answered back before all others.
+    pub(crate) fn put_back(&self, mut commands: Commands) {
+        if commands.entries.is_empty() {
+            return;
+        }
+        add(&self.node.counters.queued, commands.entries.len() as u64);
+        let mut queue = self.queue.lock();
+        commands.bytes.extend_from_slice(&queue.commands.bytes);
+        commands.entries.extend(queue.commands.entries.drain(..));
+        queue.commands = commands;
+    }
+
+    /// Ends the lane; its task fails what waits.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        if let Some(waker) = queue.waker.take() {
+            drop(queue);
+            waker.wake();
+        }
+    }
+
+    /// When the first command has waited for too long.
+    pub(crate) fn first_deadline(&self) -> Option<Instant> {
+        let timeout = self.node.options.timeout_queue;
+        self.queue.lock().commands.entries.front().map(|entry| entry.since + timeout)
+    }
+
+    /// Fails the commands that `failure` says, from the first on, until it says none.
+    fn fail_while(&self, failure: impl Fn(&Entry) -> Option<Failure>) {
+        loop {
+            let mut queue = self.queue.lock();
+            let Some(found) = queue.commands.entries.front().and_then(&failure) else { return };
+            let entry = queue.commands.entries.pop_front().expect("just seen");
+            queue.commands.bytes.drain(..entry.len);
+            drop(queue);
+            take(&self.node.counters.queued, 1);
+            entry.fail(&self.node, found);
+        }
+    }
+
+    /// Fails what has waited for too long.
+    pub(crate) fn expire(&self) {
+        let now = Instant::now();
+        let timeout = self.node.options.timeout_queue;
+        self.fail_while(|entry| {
+            (entry.since + timeout <= now).then(|| match self.node.last_failure() {
+                Some(reason) => Failure::Connect(reason),
+                None => Failure::QueueTimeout(timeout),
+            })
+        });
+    }
+
+    /// Waits until there is something to do. False: the lane is closed.
+    async fn wait_for_work(&self) -> bool {
+        poll_fn(|cx| {
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                return Poll::Ready(false);
+            }
+            if !queue.commands.entries.is_empty() {
+                return Poll::Ready(true);
+            }
+            queue.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Fails whatever waits too long, for ever.
+    async fn expire_always(&self) {
+        loop {
+            self.expire();
+            let next = self.first_deadline().unwrap_or_else(|| Instant::now() + self.node.options.timeout_queue);
+            sleep_until(TokioInstant::from_std(next)).await;
+        }
+    }
+
+    /// A connection for the commands that wait; `None`: nothing waits any more.
+    async fn connect(&self) -> Option<(Stream, tokio::sync::OwnedSemaphorePermit)> {
+        let node = &*self.node;
+        let connecting = async {
+            loop {
+                self.first_deadline()?;
+                let permit = node.permits.clone().acquire_owned().await.ok()?;
+                if let Err(at) = node.try_connect() {
+                    drop(permit);
+                    sleep_until(TokioInstant::from_std(at)).await;
+                    continue;
+                }
+                // What waits may have given up meanwhile.
+                self.first_deadline()?;
+                add(&node.counters.connects, 1);
+                let gauge = Gauge::of(&node.counters.connecting);
+                let timeout = node.options.timeout_connect;
+                let result = tokio::time::timeout(timeout, handshake::connect(&node.options, self.db)).await;
+                drop(gauge);
+                match result {
+                    Ok(Ok(stream)) => {
+                        node.succeeded();
+                        return Some((stream, permit));
+                    }
+                    Ok(Err(reason)) => node.failed(&reason),
+                    Err(_) => {
+                        let ms = timeout.as_millis();
+                        node.failed(&format!("{}: not connected within {ms} ms", node.options.address));
+                    }
+                }
+                drop(permit);
+                if let Some(failure) = node.open_failure() {
+                    self.fail_while(|_| Some(failure.clone()));
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            connected = connecting => connected,
+            () = self.expire_always() => None,
+        }
+    }
+}
+
+/// Counts one for as long as it lives.
+pub(crate) struct Gauge<'a>(&'a std::sync::atomic::AtomicU64);
+
+impl Gauge<'_> {
+    pub(crate) fn of(counter: &std::sync::atomic::AtomicU64) -> Gauge<'_> {
+        add(counter, 1);
+        Gauge(counter)
+    }
+}
+
+impl Drop for Gauge<'_> {
+    fn drop(&mut self) {
+        take(self.0, 1);
+    }
+}
+
+/// Closes the lane and fails what waits, also when its task is dropped with its runtime.
+struct Closing(Arc<Lane>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.fail_while(|_| Some(Failure::Closed));
+    }
+}
+
+/// Serves a lane until it is closed.
+pub(crate) async fn serve(lane: Arc<Lane>) {
+    let lane = Closing(lane);
+    let lane = &*lane.0;
+    while lane.wait_for_work().await {
+        let Some((stream, permit)) = lane.connect().await else { continue };
+        let gauge = Gauge::of(&lane.node.counters.connected);
+        let lifetime = lane.node.options.max_lifetime.map(jittered);
+        let mut running = Running::new(lane, stream, lifetime);
+        let end = running.run().await;
+        running.finish(&end);
+        drop((gauge, permit));
+        if let running::End::Lost(reason) | running::End::Dead(reason) = &end {
+            lane.node.failed(reason);
+        }
+    }
+}
+
+/// A tenth more or less, so that connections that were made together don't end together.
+fn jittered(lifetime: Duration) -> Duration {
+    lifetime.mul_f64(0.9 + 0.2 * fastrand::f64())
+}

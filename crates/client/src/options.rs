@@ -1,0 +1,103 @@
+//! What a section says of its engine.
+
+use std::fmt;
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where an engine listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A name or address, and a port.
+    Tcp(String, u16),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// The addresses that the name has now; a unix socket has none.
+    pub(crate) fn resolve(&self) -> std::io::Result<Vec<std::net::SocketAddr>> {
+        match self {
+            Address::Tcp(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
+            Address::Unix(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix@{}", path.display()),
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Auth {
+    /// `None`: the default user.
+    pub user: Option<String>,
+    /// Never printed.
+    pub password: String,
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auth").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// An engine and the bounds of its use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The section's name; also that of the connections in `CLIENT LIST`.
+    pub name: Arc<str>,
+    /// Where it is.
+    pub address: Address,
+    /// Who asks; `None`: an engine without passwords.
+    pub auth: Option<Auth>,
+    /// The database of those who name none.
+    pub db: u32,
+    /// Most connections of the whole process.
+    pub maxconn: usize,
+    /// Most commands that wait for a connection.
+    pub maxqueue: usize,
+    /// For connecting and the greeting.
+    pub timeout_connect: Duration,
+    /// How long a command waits for a connection.
+    pub timeout_queue: Duration,
+    /// How long a command that was sent waits for its reply.
+    pub timeout_server: Duration,
+    /// A connection that nobody used for so long is closed; `None`: it stays.
+    pub timeout_idle: Option<Duration>,
+    /// A connection is renewed at about this age, a tenth more or less; `None`: never.
+    pub max_lifetime: Option<Duration>,
+    /// Most attempts to connect in a second.
+    pub connect_rate: u32,
+    /// Failures in a row that open the breaker.
+    pub breaker: u32,
+}
+
+impl Options {
+    /// An engine with the bounds that a section without further keywords has.
+    pub fn new(name: &str, address: Address) -> Options {
+        Options {
+            name: name.into(),
+            address,
+            auth: None,
+            db: 0,
+            maxconn: 20,
+            maxqueue: 1000,
+            timeout_connect: Duration::from_secs(1),
+            timeout_queue: Duration::from_secs(1),
+            timeout_server: Duration::from_secs(1),
+            timeout_idle: Some(Duration::from_secs(300)),
+            max_lifetime: Some(Duration::from_secs(1800)),
+            connect_rate: 20,
+            breaker: 5,
+        }
+    }
+}

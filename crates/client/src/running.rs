@@ -1,0 +1,333 @@
+//! A connection at work: commands out, replies in, in order.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::reply::Reply;
+use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
+use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
+
+use crate::Failure;
+use crate::figures::{add, take};
+use crate::lane::{Commands, Lane};
+use crate::stream::Stream;
+
+/// Commands that are sent before the first of them is answered.
+const PIPELINE_MAX: usize = 1024;
+/// Longest string of a reply, bytes.
+const BULK_MAX: u64 = 64 << 20;
+/// Room for what is read at once.
+const READ: usize = 16 * 1024;
+/// A connection that was idle for so long is asked for a sign of life before it gets a command.
+const VALIDATE_AFTER: Duration = Duration::from_secs(30);
+
+/// Why a connection ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nobody needed it, or it is to be renewed.
+    Quiet,
+    /// The lane is closed.
+    Closed,
+    /// The engine ended it, or speaks no RESP.
+    Lost(String),
+    /// The engine did not answer in time.
+    Dead(String),
+}
+
+/// A connection and the commands that are on it.
+pub(crate) struct Running<'a> {
+    lane: &'a Lane,
+    stream: Stream,
+    /// What was taken and is not answered; the bytes of the first entry begin at 0.
+    commands: Commands,
+    /// Bytes of these that the kernel has.
+    written: usize,
+    /// When the last reply came, or the question for a sign of life went.
+    active: Instant,
+    input: Vec<u8>,
+    filled: usize,
+    parser: ReplyParser,
+    generation: u64,
+    renew_at: Option<Instant>,
+    /// A sign of life is waited for.
+    validating: bool,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<'a> Running<'a> {
+    pub(crate) fn new(lane: &'a Lane, stream: Stream, lifetime: Option<Duration>) -> Running<'a> {
+        let now = Instant::now();
+        Running {
+            lane,
+            stream,
+            commands: Commands::default(),
+            written: 0,
+            active: now,
+            input: vec![0; READ],
+            filled: 0,
+            parser: ReplyParser::new(ReplyLimits { max_bulk: BULK_MAX, ..ReplyLimits::default() }),
+            generation: lane.node.generation(),
+            renew_at: lifetime.map(|lifetime| now + lifetime),
+            validating: false,
+            timer: Box::pin(sleep_until(TokioInstant::from_std(now))),
+        }
+    }
+
+    pub(crate) async fn run(&mut self) -> End {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            if let Some(end) = self.take(cx) {
+                return Poll::Ready(end);
+            }
+            if let Err(end) = self.write(cx) {
+                return Poll::Ready(end);
+            }
+            match self.read(cx) {
+                Err(end) => return Poll::Ready(end),
+                // Room for more commands, or an end that was waited for.
+                Ok(true) => continue,
+                Ok(false) => {}
+            }
+            match self.next_deadline() {
+                None => return Poll::Pending,
+                Some(at) => {
+                    let at = TokioInstant::from_std(at);
+                    if self.timer.deadline() != at {
+                        self.timer.as_mut().reset(at);
+                    }
+                    if self.timer.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    if let Some(end) = self.overdue() {
+                        return Poll::Ready(end);
+                    }
+                }
+            }
+        }
+    }
+
+    /// It should end before it gets another command.
+    fn is_stale(&self, now: Instant) -> bool {
+        self.generation != self.lane.node.generation() || self.renew_at.is_some_and(|at| at <= now)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.commands.entries.is_empty() && !self.validating
+    }
+
+    /// Takes commands from the lane, unless the connection is to end first.
+    fn take(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        if self.validating {
+            return None;
+        }
+        let now = Instant::now();
+        if self.is_stale(now) {
+            return self.is_idle().then_some(End::Quiet);
+        }
+        let idle = self.is_idle();
+        if idle && now.duration_since(self.active) >= VALIDATE_AFTER && self.lane.first_deadline().is_some() {
+            self.commands.bytes.extend_from_slice(b"*1\r\n$4\r\nPING\r\n");
+            self.validating = true;
+            self.active = now;
+            return None;
+        }
+        let room = PIPELINE_MAX.saturating_sub(self.commands.entries.len());
+        if room == 0 {
+            return None;
+        }
+        let before = self.commands.entries.len();
+        match self.lane.poll_take(cx, room, &mut self.commands) {
+            Poll::Pending => None,
+            Poll::Ready(0) => idle.then_some(End::Closed),
+            Poll::Ready(count) => {
+                let counters = &self.lane.node.counters;
+                add(&counters.in_flight, count as u64);
+                for entry in self.commands.entries.iter_mut().skip(before) {
+                    let queued = std::mem::replace(&mut entry.since, now);
+                    counters.waited(now.saturating_duration_since(queued));
+                }
+                None
+            }
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        while self.written < self.commands.bytes.len() {
+            match self.stream.poll_write(cx, &self.commands.bytes[self.written..]) {
+                Poll::Ready(Ok(0)) => return Err(self.lost("the connection takes no more")),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => return Err(self.lost(error)),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads and delivers replies. True: some came.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let mut some = false;
+        loop {
+            if self.filled == self.input.len() {
+                let larger = 2 * self.input.len();
+                self.input.resize(larger, 0);
+            }
+            match self.stream.poll_read(cx, &mut self.input[self.filled..]) {
+                Poll::Ready(Ok(0)) if self.is_idle() => return Err(End::Quiet),
+                Poll::Ready(Ok(0)) => return Err(self.lost("the engine ended the connection")),
+                Poll::Ready(Ok(count)) => self.filled += count,
+                Poll::Ready(Err(_)) if self.is_idle() => return Err(End::Quiet),
+                Poll::Ready(Err(error)) => return Err(self.lost(error)),
+                Poll::Pending => return Ok(some),
+            }
+            let full = self.filled == self.input.len();
+            some |= self.deliver()?;
+            if !full {
+                // What came was taken whole: the next look would find nothing.
+                if some {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self) -> Result<bool, End> {
+        let mut at = 0;
+        let mut some = false;
+        loop {
+            let progress = match self.parser.parse(&self.input[at..self.filled]) {
+                Ok(progress) => progress,
+                Err(error) => return Err(self.lost(format_args!("the engine speaks no RESP: {error}"))),
+            };
+            at += progress.consumed;
+            let Some(reply) = progress.reply else { break };
+            some = true;
+            self.answer(reply)?;
+        }
+        self.input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        if self.filled == 0 && self.input.len() > 4 * READ {
+            self.input = vec![0; READ];
+        }
+        Ok(some)
+    }
+
+    fn answer(&mut self, reply: Reply) -> Result<(), End> {
+        self.active = Instant::now();
+        if matches!(reply, Reply::Push(_)) {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.validating) {
+            self.commands.bytes.clear();
+            self.written = 0;
+            return Ok(());
+        }
+        let node = &*self.lane.node;
+        let Some(entry) = self.commands.entries.pop_front() else {
+            return Err(self.lost("a reply that nobody asked for"));
+        };
+        self.acknowledge(entry.len);
+        add(&node.counters.replies, 1);
+        take(&node.counters.in_flight, 1);
+        match &reply {
+            Reply::Error(text) => {
+                add(&node.counters.engine_errors, 1);
+                // It is not what it was: whatever is connected to it is to look again.
+                match text.split(' ').next() {
+                    Some("READONLY" | "MASTERDOWN") => node.flush(),
+                    Some("LOADING") => node.failed(text),
+                    _ => node.succeeded(),
+                }
+            }
+            _ => node.succeeded(),
+        }
+        // Whoever asked may have gone.
+        let _ = entry.reply.send(reply);
+        Ok(())
+    }
+
+    /// Forgets the bytes of an answered command; in pieces, since most replies come many at once.
+    fn acknowledge(&mut self, len: usize) {
+        self.commands.answered += len;
+        let answered = self.commands.answered;
+        if self.commands.entries.is_empty() && answered == self.commands.bytes.len() {
+            self.commands.bytes.clear();
+            self.commands.bytes.shrink_to(4 * READ);
+            (self.written, self.commands.answered) = (0, 0);
+        } else if answered >= 4 * READ {
+            self.commands.bytes.drain(..answered);
+            self.written -= answered;
+            self.commands.answered = 0;
+        }
+    }
+
+    fn lost(&self, reason: impl std::fmt::Display) -> End {
+        End::Lost(format!("{}: {reason}", self.lane.node.options.address))
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let options = &self.lane.node.options;
+        let queued = self.lane.first_deadline();
+        let own = if self.is_idle() {
+            let idle = options.timeout_idle.map(|idle| self.active + idle);
+            [idle, self.renew_at].into_iter().flatten().min()
+        } else {
+            match self.commands.entries.front() {
+                Some(first) => Some(first.since + options.timeout_server),
+                None => Some(self.active + options.timeout_connect),
+            }
+        };
+        [queued, own].into_iter().flatten().min()
+    }
+
+    /// What a passed deadline means.
+    fn overdue(&mut self) -> Option<End> {
+        self.lane.expire();
+        let now = Instant::now();
+        let options = &self.lane.node.options;
+        if self.is_idle() {
+            let idle = options.timeout_idle.is_some_and(|idle| self.active + idle <= now);
+            return (idle || self.is_stale(now)).then_some(End::Quiet);
+        }
+        let Some(first) = self.commands.entries.front() else {
+            return (self.active + options.timeout_connect <= now).then_some(End::Quiet);
+        };
+        let timeout = options.timeout_server;
+        (first.since + timeout <= now)
+            .then(|| End::Dead(format!("{}: no reply within {} ms", options.address, timeout.as_millis())))
+    }
+
+    /// Gives every command that is left its end: those that never left, and those that may be repeated, go back.
+    pub(crate) fn finish(&mut self, end: &End) {
+        let node = &*self.lane.node;
+        let mut back = Commands::default();
+        let mut start = self.commands.answered;
+        let mut first = true;
+        for mut entry in std::mem::take(&mut self.commands.entries) {
+            take(&node.counters.in_flight, 1);
+            let bytes = start..start + entry.len;
+            start = bytes.end;
+            let sent = bytes.start < self.written;
+            // The first of a connection that is overdue is what the engine is busy with.
+            let overdue = std::mem::take(&mut first) && matches!(end, End::Dead(_));
+            if sent && (overdue || !entry.repeatable) {
+                let failure = match end {
+                    End::Dead(_) if overdue => Failure::Timeout(node.options.timeout_server),
+                    End::Dead(reason) | End::Lost(reason) => Failure::Lost(reason.clone()),
+                    End::Quiet | End::Closed => Failure::Closed,
+                };
+                entry.fail(node, failure);
+                continue;
+            }
+            entry.repeatable &= !sent;
+            add(&node.counters.resent, u64::from(sent));
+            back.bytes.extend_from_slice(&self.commands.bytes[bytes]);
+            back.entries.push_back(entry);
+        }
+        self.lane.put_back(back);
+    }
+}

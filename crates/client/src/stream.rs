@@ -1,0 +1,59 @@
+//! A connection's socket, of either kind.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::Address;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Connects; names are looked up aside, since that may block.
+    pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
+        if let Address::Unix(path) = address {
+            return UnixStream::connect(path).await.map(Stream::Unix);
+        }
+        let name = address.clone();
+        let addresses = match address {
+            Address::Tcp(host, port) if let Ok(ip) = host.parse() => vec![std::net::SocketAddr::new(ip, *port)],
+            _ => tokio::task::spawn_blocking(move || name.resolve()).await.map_err(io::Error::other)??,
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(Stream::Tcp(stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Reads what is there into a part of a buffer; 0 at the end.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(out);
+        let polled = match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+        };
+        polled.map_ok(|()| buf.filled().len())
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+}

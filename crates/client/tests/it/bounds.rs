@@ -1,0 +1,142 @@
+//! The cap, the queue, the times: what is bounded stays so, and says why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_client::{Client, Options};
+use sluicegate_testkit::{RedisServer, wait_for};
+use sluicegate_wire::reply::Reply;
+use tokio::task::JoinSet;
+
+use crate::support::{ask, error, info, options, patient, worker};
+
+#[test]
+fn workers_without_a_lane_use_anothers() {
+    let server = RedisServer::start(&[]);
+    let before = info(&server, "total_connections_received");
+    let client = Arc::new(Client::new(Options { maxconn: 1, ..patient(server.port) }));
+    // The lane's worker stays for as long as another one needs it.
+    let (asked, when_asked) = std::sync::mpsc::channel();
+    let (done, when_done) = tokio::sync::oneshot::channel::<()>();
+    std::thread::scope(|scope| {
+        let client = &client;
+        scope.spawn(move || {
+            worker(async {
+                assert_eq!(ask(client, "INCR k").await, Reply::Integer(1));
+                asked.send(()).expect("the test waits");
+                when_done.await.expect("the test ends");
+            });
+        });
+        when_asked.recv().expect("an answer");
+        for count in 2..5 {
+            worker(async { assert_eq!(ask(client, "INCR k").await, Reply::Integer(count)) });
+        }
+        done.send(()).expect("the worker waits");
+    });
+    // The last one is that of the question itself.
+    assert_eq!(info(&server, "total_connections_received") - before, 2);
+}
+
+#[test]
+fn a_lane_whose_worker_is_gone_is_replaced() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(Options { maxconn: 1, ..patient(server.port) });
+    for count in 1..4 {
+        worker(async { assert_eq!(ask(&client, "INCR k").await, Reply::Integer(count)) });
+    }
+}
+
+#[test]
+fn the_queue_is_bounded_in_number_and_time() {
+    let server = RedisServer::start(&[]);
+    server.program.signal(libc::SIGSTOP);
+    let client = Arc::new(Client::new(Options { maxqueue: 3, ..options(server.port) }));
+    worker(async {
+        let mut tasks = JoinSet::new();
+        for _ in 0..5 {
+            let client = client.clone();
+            tasks.spawn(async move { error(ask(&client, "INCR k").await) });
+        }
+        let mut errors = tasks.join_all().await;
+        errors.sort();
+        let code = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+        let codes: Vec<String> = errors.iter().map(|text| code(text)).collect();
+        assert_eq!(codes[3..], ["QUEUEFULL", "QUEUEFULL"], "{errors:?}");
+        // Whether connecting or waiting took too long first is chance.
+        assert!(codes[..3].iter().all(|code| ["CONNECT", "QUEUETIMEOUT"].contains(&code.as_str())), "{errors:?}");
+        let figures = client.engine_figures();
+        assert_eq!((figures.queued, figures.in_flight), (0, 0));
+    });
+    server.program.signal(libc::SIGCONT);
+    worker(async {
+        while !matches!(ask(&client, "INCR k").await, Reply::Integer(_)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn a_reply_that_takes_too_long_ends_its_connection_and_reads_go_on() {
+    let server = RedisServer::start(&["--enable-debug-command", "yes"]);
+    let client = Arc::new(Client::new(Options {
+        timeout_queue: Duration::from_secs(30),
+        timeout_server: Duration::from_millis(200),
+        timeout_connect: Duration::from_secs(30),
+        breaker: 1000,
+        ..options(server.port)
+    }));
+    worker(async {
+        assert_eq!(ask(&client, "SET k v").await, Reply::Simple("OK".into()));
+        let slow = ask(&client, "DEBUG SLEEP 1");
+        let (write, read) = (ask(&client, "INCR n"), ask(&client, "STRLEN k"));
+        let (slow, write, read) = tokio::join!(slow, write, read);
+        assert_eq!(error(slow), "TIMEOUT no reply within 200 ms (timeout server)");
+        // Nobody knows whether the write was done, so it is not repeated; the read is.
+        assert!(error(write).starts_with("CONNLOST 127.0.0.1:"));
+        assert_eq!(read, Reply::Integer(1));
+        let figures = client.engine_figures();
+        assert!(figures.resent >= 1, "{figures:?}");
+    });
+}
+
+#[test]
+fn idle_and_old_connections_are_renewed() {
+    let server = RedisServer::start(&[]);
+    let clients = || info(&server, "connected_clients");
+    let client = Client::new(Options { timeout_idle: Some(Duration::from_millis(50)), ..patient(server.port) });
+    worker(async {
+        ask(&client, "PING").await;
+        while client.engine_figures().connected > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        ask(&client, "PING").await;
+        assert_eq!(client.engine_figures().connects, 2);
+    });
+    drop(client);
+    wait_for("the connection to be closed", || (clients() == 1).then_some(()));
+    let client = Client::new(Options { max_lifetime: Some(Duration::from_millis(50)), ..patient(server.port) });
+    worker(async {
+        while client.engine_figures().connects < 3 {
+            assert_eq!(ask(&client, "PING").await, Reply::Simple("PONG".into()));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(client.engine_figures().failures.iter().map(|(_, count)| count).sum::<u64>(), 0);
+    });
+}
+
+#[test]
+fn a_client_that_is_dropped_answers_everybody() {
+    let server = RedisServer::start(&[]);
+    server.program.signal(libc::SIGSTOP);
+    let client = Client::new(patient(server.port));
+    worker(async {
+        let waiting = ask(&client, "INCR k");
+        tokio::pin!(waiting);
+        // Begun, so that it is queued.
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err());
+    });
+    // Its worker is gone with the lane, and a next one gets another.
+    assert_eq!(client.engine_figures().queued, 0);
+    server.program.signal(libc::SIGCONT);
+    worker(async { assert!(matches!(ask(&client, "INCR k").await, Reply::Integer(_))) });
+}

@@ -1,0 +1,126 @@
+//! What goes well: replies, sharing, databases, sockets, passwords.
+
+use std::sync::Arc;
+
+use sluicegate_client::{Address, Auth, Client, Options};
+use sluicegate_testkit::RedisServer;
+use sluicegate_wire::reply::Reply;
+use tokio::task::JoinSet;
+
+use crate::support::{ask, ask_in, bulk, error, info, patient, worker};
+
+#[test]
+fn replies_are_those_of_resp3() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(patient(server.port));
+    worker(async {
+        assert_eq!(ask(&client, "SET k v").await, Reply::Simple("OK".into()));
+        assert_eq!(ask(&client, "GET k").await, bulk("v"));
+        assert_eq!(ask(&client, "GET none").await, Reply::Null);
+        assert_eq!(ask(&client, "HSET h f 1").await, Reply::Integer(1));
+        assert_eq!(ask(&client, "HGETALL h").await, Reply::Map(vec![(bulk("f"), bulk("1"))]));
+        assert_eq!(ask(&client, "ZADD z 1.5 m").await, Reply::Integer(1));
+        assert_eq!(ask(&client, "ZSCORE z m").await, Reply::Double(1.5));
+        assert_eq!(error(ask(&client, "INCR k").await), "ERR value is not an integer or out of range");
+        let refused = error(ask(&client, "MULTI").await);
+        assert!(refused.starts_with("ERR MULTI is not allowed here"), "{refused}");
+        assert_eq!(ask(&client, "CLIENT GETNAME").await, bulk("sessions"));
+        assert_eq!(client.engine_figures().connects, 1);
+    });
+}
+
+#[test]
+fn an_engine_without_hello_is_spoken_to_in_resp2() {
+    let server = RedisServer::start(&["--rename-command", "HELLO", "", "--requirepass", "secret"]);
+    let auth = Auth { user: None, password: "secret".into() };
+    let client = Client::new(Options { auth: Some(auth), ..patient(server.port) });
+    worker(async {
+        assert_eq!(ask(&client, "HSET h f 1").await, Reply::Integer(1));
+        assert_eq!(ask(&client, "HGETALL h").await, Reply::Array(vec![bulk("f"), bulk("1")]));
+        assert_eq!(ask(&client, "CLIENT GETNAME").await, bulk("sessions"));
+    });
+}
+
+#[test]
+fn commands_of_a_worker_share_a_connection_and_its_writes() {
+    const TASKS: u64 = 200;
+    const EACH: u64 = 50;
+    let server = RedisServer::start(&[]);
+    let client = Arc::new(Client::new(patient(server.port)));
+    let before = info(&server, "total_reads_processed");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                worker(async {
+                    let mut tasks = JoinSet::new();
+                    for _ in 0..TASKS {
+                        let client = client.clone();
+                        tasks.spawn(async move {
+                            for _ in 0..EACH {
+                                assert!(matches!(ask(&client, "INCR hits").await, Reply::Integer(_)));
+                            }
+                        });
+                    }
+                    while let Some(result) = tasks.join_next().await {
+                        result.expect("no panic");
+                    }
+                });
+            });
+        }
+    });
+    let figures = client.engine_figures();
+    assert_eq!((figures.connects, figures.replies), (2, 2 * TASKS * EACH));
+    assert_eq!((figures.queued, figures.in_flight), (0, 0));
+    // One read of the server for many commands: the tasks of a worker write together.
+    let reads = info(&server, "total_reads_processed") - before;
+    assert!(reads * 10 < 2 * TASKS * EACH, "{reads} reads for {} commands", 2 * TASKS * EACH);
+    let own = Client::new(patient(server.port));
+    worker(async { assert_eq!(ask(&own, "GET hits").await, bulk(&(2 * TASKS * EACH).to_string())) });
+}
+
+#[test]
+fn databases_have_connections_of_their_own() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(Options { db: 2, maxconn: 2, ..patient(server.port) });
+    worker(async {
+        ask(&client, "SET k two").await;
+        ask_in(&client, 3, "SET k three").await;
+        assert_eq!(ask(&client, "GET k").await, bulk("two"));
+        assert_eq!(ask_in(&client, 3, "GET k").await, bulk("three"));
+        let refused = error(ask_in(&client, 4, "GET k").await);
+        assert_eq!(refused, "ERR maxconn 2 leaves no connection for database 4");
+        assert_eq!(client.engine_figures().connected, 2);
+    });
+}
+
+#[test]
+fn a_unix_socket_serves_as_well() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("redis.sock");
+    let _server = RedisServer::start(&["--unixsocket", path.to_str().expect("ASCII")]);
+    let client = Client::new(Options { address: Address::Unix(path), ..patient(0) });
+    worker(async { assert_eq!(ask(&client, "INCR k").await, Reply::Integer(1)) });
+}
+
+#[test]
+fn passwords_and_users_are_sent_and_never_shown() {
+    let server = RedisServer::start(&["--requirepass", "secret", "--user", "bob", "on", ">hidden", "~b:*", "+@all"]);
+    let with = |user: Option<&str>, password: &str| {
+        let auth = Auth { user: user.map(str::to_owned), password: password.into() };
+        Client::new(Options { auth: Some(auth), ..patient(server.port) })
+    };
+    worker(async {
+        assert_eq!(ask(&with(None, "secret"), "INCR k").await, Reply::Integer(1));
+        let bob = with(Some("bob"), "hidden");
+        assert_eq!(ask(&bob, "INCR b:k").await, Reply::Integer(1));
+        assert!(error(ask(&bob, "INCR k").await).starts_with("NOPERM"));
+        assert!(!format!("{:?}", bob.options()).contains("hidden"));
+    });
+}
+
+#[test]
+fn names_are_looked_up() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(Options { address: Address::Tcp("localhost".into(), server.port), ..patient(0) });
+    worker(async { assert_eq!(ask(&client, "PING").await, Reply::Simple("PONG".into())) });
+}

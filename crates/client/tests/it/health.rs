@@ -1,0 +1,199 @@
+//! Engines that die, come back, change their role or speak nonsense.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use sluicegate_client::{Client, Options};
+use sluicegate_testkit::RedisServer;
+use sluicegate_wire::reply::Reply;
+
+use crate::support::{ask, error, options, patient, worker};
+
+/// A port that nobody listens on for now.
+fn closed_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
+#[test]
+fn the_breaker_opens_and_closes() {
+    let port = closed_port();
+    let client = Client::new(Options { breaker: 3, timeout_queue: Duration::from_secs(30), ..options(port) });
+    worker(async {
+        let text = error(ask(&client, "GET k").await);
+        let expected = format!("BREAKER the engine is not asked after 3 failures in a row: 127.0.0.1:{port}: ");
+        assert!(text.starts_with(&expected), "{text}");
+        // At once, and without another attempt until the pause is over.
+        let connects = client.engine_figures().connects;
+        assert_eq!(connects, 3);
+        assert!(client.engine_figures().is_open);
+        let mut asked = 0;
+        while client.engine_figures().connects == connects {
+            assert!(error(ask(&client, "GET k").await).starts_with("BREAKER"));
+            asked += 1;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(asked > 0);
+    });
+    let mut command = std::process::Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+    let mut server = sluicegate_testkit::Program::start(command, &[]);
+    server.wait_for_output("Ready to accept connections");
+    worker(async {
+        while ask(&client, "GET k").await != Reply::Null {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(!client.engine_figures().is_open);
+    });
+}
+
+#[test]
+fn connects_keep_to_their_rate() {
+    let port = closed_port();
+    let client = Client::new(Options { connect_rate: 2, breaker: 1_000_000, ..options(port) });
+    let begun = std::time::Instant::now();
+    worker(async {
+        for _ in 0..4 {
+            let text = error(ask(&client, "GET k").await);
+            assert!(text.starts_with("CONNECT 127.0.0.1:"), "{text}");
+        }
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    let connects = client.engine_figures().connects as f64;
+    assert!(connects <= 2.0 + 2.0 * seconds + 1.0, "{connects} in {seconds} s");
+}
+
+/// Every INCR that was acknowledged is there, and no other but those whose fate was unknown; a read that is interrupted
+/// once does not fail.
+#[test]
+fn connections_that_are_killed_lose_no_count() {
+    let reads = [AtomicU64::new(0), AtomicU64::new(0)];
+    let server = RedisServer::start(&[]);
+    let client = Arc::new(Client::new(Options { breaker: 1_000_000, connect_rate: 1000, ..patient(server.port) }));
+    let killer = Client::new(Options { name: "killer".into(), breaker: 1_000_000, ..patient(server.port) });
+    let (acknowledged, unknown, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for reads in &reads {
+            let (client, acknowledged, unknown, stop) = (&client, &acknowledged, &unknown, &stop);
+            scope.spawn(move || {
+                worker(async {
+                    let one = async || {
+                        while !stop.load(Ordering::Relaxed) {
+                            match ask(client, "INCR hits").await {
+                                Reply::Integer(_) => acknowledged.fetch_add(1, Ordering::Relaxed),
+                                Reply::Error(text) if text.starts_with("CONNLOST") => {
+                                    unknown.fetch_add(1, Ordering::Relaxed)
+                                }
+                                reply => panic!("{reply:?}"),
+                            };
+                            let read = ask(client, "STRLEN hits").await;
+                            assert!(matches!(read, Reply::Integer(_)), "{read:?}");
+                            reads.fetch_add(1, Ordering::Relaxed);
+                        }
+                    };
+                    tokio::join!(one(), one(), one(), one(), one(), one(), one(), one());
+                });
+            });
+        }
+        worker(async {
+            for _ in 0..30 {
+                // Replies come in order, so behind these no read waits that the last kill interrupted.
+                let before = reads.each_ref().map(|reads| reads.load(Ordering::Relaxed));
+                while reads.iter().zip(before).any(|(reads, before)| reads.load(Ordering::Relaxed) < before + 9) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert!(matches!(ask(&killer, "CLIENT KILL TYPE normal SKIPME yes").await, Reply::Integer(_)));
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    let (acknowledged, unknown) = (acknowledged.into_inner(), unknown.into_inner());
+    let Reply::Bulk(text) = worker(async { ask(&client, "GET hits").await }) else { panic!("no count") };
+    let there: u64 = String::from_utf8(text).expect("digits").parse().expect("a number");
+    assert!((acknowledged..=acknowledged + unknown).contains(&there), "{acknowledged} + {unknown}, there are {there}");
+    assert!(client.engine_figures().connects > 10, "{:?}", client.engine_figures());
+}
+
+#[test]
+fn a_read_only_engine_is_looked_at_again() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(patient(server.port));
+    worker(async {
+        assert_eq!(ask(&client, "INCR k").await, Reply::Integer(1));
+        let nowhere = format!("REPLICAOF 127.0.0.1 {}", closed_port());
+        ask(&client, &nowhere).await;
+        assert!(error(ask(&client, "INCR k").await).starts_with("READONLY"));
+        ask(&client, "REPLICAOF NO ONE").await;
+        assert_eq!(ask(&client, "INCR k").await, Reply::Integer(2));
+        assert!(client.engine_figures().connects >= 2);
+    });
+}
+
+/// A peer that answers every connection's first bytes with these, and then ends or waits.
+fn peer(answer: &'static [u8], ends: bool) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            // A greeting is short and comes at once.
+            let _ = stream.read(&mut [0; 4096]).map(|_| stream.write_all(answer));
+            if !ends {
+                kept.push(stream);
+            }
+        }
+    });
+    port
+}
+
+#[track_caller]
+fn check_peer(answer: &'static [u8], ends: bool, expected: &str) {
+    let port = peer(answer, ends);
+    let client = Client::new(Options { breaker: 1, timeout_queue: Duration::from_secs(30), ..options(port) });
+    let text = worker(async { error(ask(&client, "GET k").await) });
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn peers_that_are_no_engine_are_errors() {
+    check_peer(b"HTTP/1.1 400 Bad Request\r\n\r\n", false, "unknown reply type 'H'");
+    check_peer(b"", true, "unexpected end of file");
+    check_peer(b"", false, "not connected within 300 ms");
+    check_peer(b"%1\r\n$5\r\nser", true, "unexpected end of file");
+    check_peer(b"%1\r\n$5\r\nser", false, "not connected within 300 ms");
+    check_peer(b"$99999999999\r\n", false, "a string longer than allowed");
+    check_peer(b"-LOADING Redis is loading the dataset in memory\r\n", false, "LOADING Redis is loading");
+    check_peer(b"-NOAUTH HELLO must be called with the client already authenticated\r\n", false, "NOAUTH");
+    check_peer(b"-WRONGPASS invalid username-password pair or user is disabled.\r\n", false, "WRONGPASS");
+}
+
+#[test]
+fn a_reply_that_nobody_asked_for_ends_the_connection() {
+    // With the greeting's, or with a command's.
+    check_peer(b"+OK\r\n+OK\r\n", false, "a reply that nobody asked for");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = Client::new(options(listener.local_addr().expect("bound").port()));
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        for answer in [&b"+OK\r\n"[..], b":1\r\n:2\r\n"] {
+            assert!(stream.read(&mut [0; 4096]).expect("a command") > 0);
+            stream.write_all(answer).expect("it is read");
+        }
+        // The client closes it.
+        assert_eq!(stream.read(&mut [0; 16]).expect("an end"), 0);
+        listener
+    });
+    worker(async {
+        assert_eq!(ask(&client, "INCR k").await, Reply::Integer(1));
+        while client.engine_figures().connected > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let last = client.engine_figures().last_failure.unwrap_or_default();
+        assert!(last.contains("a reply that nobody asked for"), "{last}");
+    });
+    peer.join().expect("no panic");
+}

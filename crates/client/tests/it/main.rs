@@ -1,0 +1,6 @@
+//! The client against Debian's redis-server, and against peers that misbehave.
+
+mod bounds;
+mod everyday;
+mod health;
+mod support;

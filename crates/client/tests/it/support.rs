@@ -1,0 +1,70 @@
+//! Engines, runtimes and questions.
+
+use std::future::Future;
+use std::time::Duration;
+
+use sluicegate_client::{Address, Client, Options};
+use sluicegate_testkit::RedisServer;
+use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::reply::Reply;
+
+/// The bounds of the tests: short waits, so that what fails fails soon.
+pub fn options(port: u16) -> Options {
+    Options {
+        timeout_connect: Duration::from_millis(300),
+        timeout_queue: Duration::from_millis(300),
+        timeout_server: Duration::from_millis(300),
+        ..Options::new("sessions", Address::Tcp("127.0.0.1".into(), port))
+    }
+}
+
+/// Bounds for tests in which nothing may fail, however slow the machine.
+pub fn patient(port: u16) -> Options {
+    Options {
+        timeout_connect: Duration::from_secs(30),
+        timeout_queue: Duration::from_secs(30),
+        timeout_server: Duration::from_secs(30),
+        maxqueue: 1_000_000,
+        ..options(port)
+    }
+}
+
+/// A worker's runtime.
+pub fn worker<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+}
+
+/// One command in the section's database.
+pub async fn ask(client: &Client, command: &str) -> Reply {
+    ask_in(client, 0, command).await
+}
+
+pub async fn ask_in(client: &Client, db: u32, command: &str) -> Reply {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    match client.start(db, &words) {
+        Started::Done(reply) => reply,
+        Started::Pending(reply) => reply.await,
+    }
+}
+
+/// The text of an error reply.
+pub fn error(reply: Reply) -> String {
+    match reply {
+        Reply::Error(text) => text,
+        reply => panic!("an error was expected: {reply:?}"),
+    }
+}
+
+pub fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
+}
+
+/// A number from `INFO`, asked over a connection of the test's own.
+pub fn info(server: &RedisServer, field: &str) -> u64 {
+    let own = Client::new(Options { name: "observer".into(), ..patient(server.port) });
+    let reply = worker(async { ask(&own, "INFO").await });
+    let (Reply::Bulk(text) | Reply::Verbatim(_, text)) = reply else { panic!("{reply:?}") };
+    let text = String::from_utf8(text).expect("INFO is text");
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("no {field} in {text}"))
+}
