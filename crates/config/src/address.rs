@@ -1,6 +1,6 @@
 //! Addresses: what is listened on and what is connected to (HAProxy configuration manual 4, "bind" and "server").
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::limits;
@@ -226,6 +226,31 @@ pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
         return fail(0, format!("invalid address: '{host}' in '{text}'"), hint);
     }
     Ok(ServerAddress::Name(host.to_owned(), port))
+}
+
+/// Where a name server is, and whether it is asked over TCP.
+pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError> {
+    let (family, tcp, rest) = match text.split_once('@') {
+        None => (Family::Any, false, text),
+        Some(("udp", rest)) => (Family::Any, false, rest),
+        Some(("udp4" | "ipv4", rest)) => (Family::V4, false, rest),
+        Some(("udp6" | "ipv6", rest)) => (Family::V6, false, rest),
+        Some(("tcp", rest)) => (Family::Any, true, rest),
+        Some(("tcp4", rest)) => (Family::V4, true, rest),
+        Some(("tcp6", rest)) => (Family::V6, true, rest),
+        Some((name, _)) => {
+            let hint = Some("name servers are asked over udp@ or tcp@");
+            return fail(0, format!("unknown address family '{name}@' of a name server"), hint);
+        }
+    };
+    let (host, port) = host_port(rest);
+    let Some(port) = port else {
+        return fail(0, format!("missing port number: '{text}'"), Some("name servers listen on port 53"));
+    };
+    let Some(ip) = ip(host, family) else {
+        return fail(0, format!("invalid address: '{host}' in '{text}'"), Some("write ADDRESS:PORT, without a name"));
+    };
+    Ok((SocketAddr::new(ip, port_number(port, text.len() - port.len())?), tcp))
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) tables: HashMap<Arc<str>, TableKey>,
     /// User lists.
     pub(crate) user_lists: HashSet<Arc<str>>,
+    /// `resolvers` sections.
+    pub(crate) resolvers: HashSet<Arc<str>>,
     /// The environment, for `env`.
     pub(crate) environment: HashMap<String, String>,
 }

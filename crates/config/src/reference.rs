@@ -68,6 +68,15 @@ pub fn reference() -> String {
     table(&mut out, &of(ItemKind::Keyword, "http-errors"), false);
     let _ = write!(
         out,
+        "\n## Section `resolvers`\n\n\
+         `resolvers NAME` are name servers that resolve names while the process runs, for `server … resolvers NAME` and \
+         `do-resolve`. A section `default` with the name servers of the system is there without a line.\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "resolvers"), false);
+    let _ = write!(out, "\n## Section `userlist`\n\n`userlist NAME` are users, for `http_auth(NAME)` and its kin.\n\n");
+    table(&mut out, &of(ItemKind::Keyword, "userlist"), false);
+    let _ = write!(
+        out,
         "\n## Section `store`\n\n\
          `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
          listed here is a parameter as `CONFIG SET` knows it.\n\n"

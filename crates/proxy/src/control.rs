@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::cli;
 use crate::log::write_logs;
 use crate::reload::Current;
+use crate::resolve;
 use crate::server::run_health_checks;
 use crate::stats;
 
@@ -44,6 +45,7 @@ async fn take_care(current: Arc<Current>) {
         let mut tasks = JoinSet::new();
         tasks.spawn(run_health_checks(running.clone()));
         tasks.spawn(stats::tick(running.clone()));
+        tasks.spawn(resolve::run::run(running.clone()));
         drop(running);
         if changes.changed().await.is_err() {
             return;

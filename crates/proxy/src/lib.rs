@@ -17,6 +17,7 @@ pub mod pace;
 pub mod persist;
 pub mod process;
 pub mod reload;
+pub mod resolve;
 pub mod rule;
 pub mod running;
 pub mod sample;

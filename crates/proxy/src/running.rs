@@ -17,6 +17,7 @@ use crate::listener::{FrontendShared, Gate, Listener};
 use crate::log::{Logger, ProxyLog};
 use crate::lua::LuaStates;
 use crate::process::Process;
+use crate::resolve::Resolver;
 use crate::rule::{CompileError, ProxyRules};
 use crate::sample::FetchScope;
 use crate::server::{Admin, BackendShared, CheckCode, Headers, IdleConnections, ServerRun, build_backend};
@@ -113,7 +114,9 @@ pub fn build_after(
     };
     let tables = tables.map(table).collect();
     let user_lists = crate::auth::lists(&config)?;
-    let directory = Arc::new(Directory { process: parts.process.clone(), proxies: sides, tables, user_lists });
+    let resolvers = Resolver::all(&config.resolvers, before.map_or(&[], |before| &before.directory.resolvers));
+    let directory = Directory { process: parts.process.clone(), proxies: sides, tables, user_lists, resolvers };
+    let directory = Arc::new(directory);
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     for (index, proxy) in config.proxies.iter().enumerate() {
@@ -272,6 +275,8 @@ pub struct Directory {
     pub tables: Vec<Arc<Table>>,
     /// User lists by name.
     pub user_lists: HashMap<Arc<str>, Arc<crate::auth::UserList>>,
+    /// `resolvers` sections, in the order of the file.
+    pub resolvers: Vec<Arc<Resolver>>,
 }
 
 /// The two sides of a proxy and its servers: all of it that is counted and changes.
@@ -326,6 +331,11 @@ impl Directory {
     /// The stick table of this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.iter().find(|table| &*table.name == name)
+    }
+
+    /// The `resolvers` section of this name.
+    pub fn resolver(&self, name: &str) -> Option<&Arc<Resolver>> {
+        self.resolvers.iter().find(|resolver| &*resolver.config.name == name)
     }
 
     /// The backend or listen of this name.

@@ -41,6 +41,8 @@ impl Contexts {
     pub const HTTP_AFTER_RESPONSE: Contexts = Contexts(1 << 16);
     /// `userlist`.
     pub const USERLIST: Contexts = Contexts(1 << 17);
+    /// `resolvers`.
+    pub const RESOLVERS: Contexts = Contexts(1 << 18);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -68,7 +70,7 @@ impl Contexts {
 
     /// The names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 19] = [
+        const NAMES: [(Contexts, &str); 20] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -79,6 +81,7 @@ impl Contexts {
             (Contexts::ORIGIN, "origin"),
             (Contexts::HTTP_ERRORS, "http-errors"),
             (Contexts::USERLIST, "userlist"),
+            (Contexts::RESOLVERS, "resolvers"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

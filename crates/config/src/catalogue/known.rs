@@ -6,7 +6,7 @@
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
     "acme", "cache", "crt-list", "crt-store", "fcgi-app", "log-forward", "log-profile",
-    "log-steps", "mailers", "peers", "program", "resolvers", "ring", "traces",
+    "log-steps", "mailers", "peers", "program", "ring", "traces",
 ];
 
 /// Keywords of `global`.
@@ -93,7 +93,7 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "no-sni-auto", "no-ssl", "no-ssl-reuse", "no-sslv3", "no-tfo", "no-tls-tickets", "no-tlsv10", "no-tlsv11",
     "no-tlsv12", "no-tlsv13", "npn",
     "pool-conn-name", "proto", "redir",
-    "renegotiate", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers",
+    "renegotiate", 
     "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
     "sni-auto", "socks4", "source", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick", "strict-maxconn",
     "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost", "ws",
@@ -111,11 +111,11 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
     ("tcp-request connection", &["do-log", "expect-netscaler-cip"]),
     ("tcp-request session", &["attach-srv"]),
     ("tcp-request content", &[
-        "close", "do-log", "do-resolve*", "ot-group", "send-spoe-group", "set-bandwidth-limit", "switch-mode",
+        "close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit", "switch-mode",
     ]),
     ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit"]),
     ("http-request", &[
-        "add-headers-bin", "cache-use", "del-headers-bin", "do-log", "do-resolve*", "ot-group",
+        "add-headers-bin", "cache-use", "del-headers-bin", "do-log", "ot-group",
         "send-spoe-group", "set-bandwidth-limit", "set-headers-bin",
     ]),
     ("http-response", &[

@@ -20,6 +20,7 @@ mod expression;
 mod log;
 mod persist;
 mod proxy;
+mod resolvers;
 mod rule;
 mod stats;
 mod stick;
@@ -34,6 +35,7 @@ pub use expression::*;
 pub use log::*;
 pub use persist::*;
 pub use proxy::*;
+pub use resolvers::*;
 pub use rule::*;
 pub use stats::*;
 pub use stick::*;
@@ -65,6 +67,8 @@ pub struct Config {
     pub origins: Vec<OriginSection>,
     /// `userlist` sections.
     pub user_lists: Vec<UserList>,
+    /// `resolvers` sections; one of them is called `default`.
+    pub resolvers: Vec<Resolvers>,
     /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
     pub patterns: Arc<PatternFiles>,
 }

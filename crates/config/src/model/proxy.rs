@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{
     Acl, Affinity, Balance, Condition, ErrorPages, Expr, HashType, LogTarget, Logging, PersistRule, PersistenceCookie,
-    Position, ProxyHealth, ProxyId, Return, Rule, ServerHashKey, ServerHealth, StatsPage, StatsSocket, StickRule,
-    StickTable, UseBackend, UseServer,
+    Position, ProxyHealth, ProxyId, Return, Rule, ServerHashKey, ServerHealth, ServerResolve, StatsPage, StatsSocket,
+    StickRule, StickTable, UseBackend, UseServer,
 };
 
 /// What a proxy section is.
@@ -543,6 +543,8 @@ pub struct Server {
     pub address: ServerAddress,
     /// `init-addr`, in order.
     pub init_addr: Vec<InitAddr>,
+    /// How its name is resolved while it runs.
+    pub resolve: Option<ServerResolve>,
     /// `weight`, 0–256; 1.
     pub weight: u16,
     /// `maxconn`; `None` unlimited.

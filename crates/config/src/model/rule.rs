@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Carrier, Condition, CounterChange, Edit, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId, Track};
+use super::{
+    Carrier, Condition, CounterChange, DoResolve, Edit, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId, Track,
+};
 
 /// `use_backend NAME|FORMAT [if …]`.
 #[derive(Clone, Debug)]
@@ -92,6 +94,8 @@ pub enum Action {
     StrictMode(bool),
     /// Read for compatibility: it changes nothing.
     Nothing,
+    /// `do-resolve(scope.name,SECTION[,ipv4|ipv6]) EXPR`.
+    DoResolve(DoResolve, Expr),
     /// `set-var(scope.name) EXPR`.
     SetVar(VarName, Expr),
     /// `set-var-fmt(scope.name) FORMAT`.

@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod global;
 mod log;
 pub(crate) mod proxy;
+mod resolvers;
 pub(crate) mod rule;
 mod server;
 mod stick;
@@ -39,6 +40,7 @@ pub(crate) enum SectionKind {
     Origin,
     HttpErrors,
     Userlist,
+    Resolvers,
     /// One that can't be read; its lines are skipped, the error was given at its head.
     Refused,
 }
@@ -55,6 +57,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("origin", SectionKind::Origin),
     ("http-errors", SectionKind::HttpErrors),
     ("userlist", SectionKind::Userlist),
+    ("resolvers", SectionKind::Resolvers),
 ];
 
 /// A section's lines, with `.if` already followed.
@@ -331,6 +334,7 @@ impl Draft {
         global::read_name_cases(&mut global, files, &mut diagnostics);
         let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
+        let resolvers = resolvers::all(&sections, files, &mut diagnostics);
         let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &patterns, &mut diagnostics);
         let mut config = Config {
             global,
@@ -339,6 +343,7 @@ impl Draft {
             engines: store::engines(&sections, &mut diagnostics),
             origins: store::origins(&sections, &mut diagnostics),
             user_lists,
+            resolvers,
             patterns,
         };
         config.patterns.complete();
@@ -393,6 +398,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::BindOption, &bind::OPTIONS));
     rows.extend(list(ItemKind::ServerOption, &server::OPTIONS));
     rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));
     rows
 }

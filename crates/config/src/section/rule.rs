@@ -13,9 +13,10 @@ use crate::diagnostic::Diagnostics;
 use crate::expression::{ExpressionReader, Problem, variable};
 use crate::format::Blanks;
 use crate::model::{
-    AclRef, Action, AddressPart, BodyWait, Capture, Carrier, Condition, CounterChange, CounterValue, DataKind, Edit,
-    EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr, OnError, PatternEdit, Proxy,
-    Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, TargetPart, TimeOr, TimeoutSide, Track, VarName,
+    AclRef, Action, AddressPart, BodyWait, Capture, Carrier, Condition, CounterChange, CounterValue, DataKind,
+    DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr, OnError,
+    PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, TargetPart, TimeOr, TimeoutSide,
+    Track, VarName,
 };
 use crate::section::error;
 use crate::section::log;
@@ -329,6 +330,33 @@ impl ActionReader<'_, '_> {
             return None;
         };
         Some(Action::WaitForBody(BodyWait { time, at_least }))
+    }
+
+    fn do_resolve(&mut self) -> Option<Action> {
+        let inside = self.inside.unwrap_or_default();
+        let mut words = inside.split(',');
+        let (name, section) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let variable = self.variable_named(self.name_at, name)?;
+        let mut prefer_v4 = false;
+        for word in words {
+            match word {
+                "ipv4" => prefer_v4 = true,
+                "ipv6" => prefer_v4 = false,
+                _ => {
+                    let message = format!("'do-resolve' knows ipv4 and ipv6, not '{word}'");
+                    self.reader.diagnostics.error(self.line.at(self.name_at), message);
+                    return None;
+                }
+            }
+        }
+        if !self.reader.stores.resolvers.contains(section) {
+            let message = format!("can't find resolvers section '{section}' for do-resolve action");
+            let near = suggest::nearest(section, self.reader.stores.resolvers.iter().map(|known| &**known));
+            self.reader.diagnostics.error(self.line.at(self.name_at), message).did_you_mean(near);
+            return None;
+        }
+        let at = self.line.at(self.name_at);
+        Some(Action::DoResolve(DoResolve { variable, section: section.into(), prefer_v4, at }, self.expression()?))
     }
 
     fn variable(&mut self) -> Option<VarName> {

@@ -11,7 +11,7 @@ use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::model::{
     Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Server, ServerAddress, ServerHashKey,
-    ServerHealth, ServerPort, TrackedServer,
+    ServerHealth, ServerPort, ServerResolve, TrackedServer,
 };
 use crate::section::bad_name_byte;
 use crate::section::proxy::ProxyReader;
@@ -24,7 +24,12 @@ use crate::word::Line;
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSettings {
     sid: Option<u32>,
-    init_addr: Vec<InitAddr>,
+    init_addr: Option<Vec<InitAddr>>,
+    resolvers: Option<String>,
+    prefer_v4: bool,
+    networks: Vec<(IpAddr, u8)>,
+    duplicates: bool,
+    ignore_weight: bool,
     weight: u16,
     maxconn: Option<u32>,
     minconn: Option<u32>,
@@ -70,7 +75,12 @@ impl Default for ServerSettings {
     fn default() -> Self {
         ServerSettings {
             sid: None,
-            init_addr: vec![InitAddr::Last, InitAddr::Libc],
+            init_addr: None,
+            resolvers: None,
+            prefer_v4: false,
+            networks: Vec::new(),
+            duplicates: false,
+            ignore_weight: false,
             weight: 1,
             maxconn: None,
             minconn: None,
@@ -219,7 +229,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         1,
         "last|libc|none|ADDRESS[,…]",
         "How a name gets its first address: the ways are tried in turn. 'none' lets the server start in maintenance \
-         without one, for 'set server … addr'; 'last' is passed over; last,libc.",
+         without one, for 'resolvers' or 'set server … addr'; 'last' is passed over; last,libc, and with 'resolvers' \
+         last,libc,none.",
         |s, v| {
             let way = |word: &str| match word {
                 "last" => Ok(InitAddr::Last),
@@ -229,7 +240,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
                     format!("expects last, libc, none or a numeric address, several with ',' between, not '{word}'")
                 }),
             };
-            s.init_addr = v.split(',').map(way).collect::<Result<_, _>>()?;
+            s.init_addr = Some(v.split(',').map(way).collect::<Result<_, _>>()?);
             Ok(())
         },
     ),
@@ -393,6 +404,61 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
          'authority' what the client's own header said of it.",
         |s, v| s.send_proxy.options(v),
     ),
+    option(
+        "resolve-net",
+        1,
+        "NETWORK[,…]",
+        "Addresses in these networks are preferred over others of a name.",
+        |s, v| {
+            let read = |word| sluicegate_pattern::network(word).ok_or_else(|| format!("'{word}' is no network"));
+            s.networks = v.split(',').map(read).collect::<Result<_, _>>()?;
+            if s.networks.len() > NETWORKS {
+                return Err(format!("{NETWORKS} networks at most"));
+            }
+            Ok(())
+        },
+    ),
+    option(
+        "resolve-opts",
+        1,
+        "OPTION[,…]",
+        "'allow-dup-ip': several servers of a backend may have one address of a name, 'prevent-dup-ip': they may not, the \
+         default; 'ignore-weight': weights of SRV records are passed over.",
+        |s, v| {
+            for word in v.split(',') {
+                match word {
+                    "allow-dup-ip" => s.duplicates = true,
+                    "prevent-dup-ip" => s.duplicates = false,
+                    "ignore-weight" => s.ignore_weight = true,
+                    _ => {
+                        return Err(format!(
+                            "expects some of allow-dup-ip, ignore-weight, prevent-dup-ip, not '{word}'"
+                        ));
+                    }
+                }
+            }
+            Ok(())
+        },
+    ),
+    option("resolve-prefer", 1, "ipv4|ipv6", "The addresses that are asked for first, and preferred; ipv6.", |s, v| {
+        s.prefer_v4 = match v {
+            "ipv4" => true,
+            "ipv6" => false,
+            _ => return Err(format!("expects ipv4 or ipv6, not '{v}'")),
+        };
+        Ok(())
+    }),
+    option(
+        "resolvers",
+        1,
+        "SECTION",
+        "The server's name is resolved again and again by this 'resolvers' section, and the server follows. A name that \
+         begins with '_' is one of SRV records, each of which is a server: its target, port and weight.",
+        |s, v| {
+            s.resolvers = Some(v.to_owned());
+            Ok(())
+        },
+    ),
     option("rise", 1, "N", "Good checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::integer(v, 1, 1_000_000)? as u32;
         Ok(())
@@ -440,6 +506,9 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     }),
 ]);
 
+/// Networks of one 'resolve-net', as in HAProxy.
+const NETWORKS: usize = 5;
+
 fn numeric(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("'{text}' is no numeric address"))
 }
@@ -451,6 +520,25 @@ fn at_most(text: &str) -> Result<Option<u32>, String> {
 }
 
 impl ServerSettings {
+    fn resolve(&self) -> Option<ServerResolve> {
+        self.resolvers.as_ref().map(|section| ServerResolve {
+            section: section.as_str().into(),
+            prefer_v4: self.prefer_v4,
+            networks: self.networks.clone(),
+            duplicates: self.duplicates,
+            ignore_weight: self.ignore_weight,
+        })
+    }
+
+    /// `init-addr`; a server whose name is resolved again may begin without an address.
+    fn ways(&self, resolved: bool) -> Vec<InitAddr> {
+        match &self.init_addr {
+            Some(ways) => ways.clone(),
+            None if resolved => vec![InitAddr::Last, InitAddr::Libc, InitAddr::None],
+            None => vec![InitAddr::Last, InitAddr::Libc],
+        }
+    }
+
     fn health(&self, line: &Line) -> ServerHealth {
         let agent = self.agent.port.filter(|_| self.agent.on).map(|port| Agent {
             inter: self.agent.inter.unwrap_or(self.inter),
@@ -627,12 +715,28 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
         reader.diagnostics.error(line.at(1), message);
     }
     let health = settings.health(line);
+    let resolve = settings.resolve();
+    if let Some(resolve) = &resolve
+        && !reader.stores.resolvers.contains(&resolve.section)
+    {
+        let message = format!("server '{name}': unable to find required resolvers '{}'", resolve.section);
+        let near = suggest::nearest(&resolve.section, reader.stores.resolvers.iter().map(|known| &**known));
+        reader.diagnostics.error(line.at(0), message).did_you_mean(near);
+    }
+    if let (ServerAddress::Name(host, _), None) = (&address, &resolve)
+        && host.starts_with('_')
+    {
+        let message = format!("server '{name}': no method found to resolve address '{host}'");
+        reader.diagnostics.error(line.at(at), message).hint("SRV records need 'resolvers SECTION'");
+    }
+    let servers = &mut reader.settings.proxy.servers;
     let server = Server {
         name,
         // 0 stands for "the next free one" until the whole backend is known.
         sid: settings.sid.unwrap_or(0),
         address,
-        init_addr: settings.init_addr.clone(),
+        init_addr: settings.ways(resolve.is_some()),
+        resolve,
         weight: settings.weight,
         maxconn: settings.limits().0,
         minconn: settings.limits().1,

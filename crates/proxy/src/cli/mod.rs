@@ -12,6 +12,7 @@ mod errors;
 mod general;
 mod maps;
 pub mod protocol;
+mod resolvers;
 pub(crate) mod session;
 mod show;
 mod tables;
@@ -269,6 +270,7 @@ mod tests {
             origins: Vec::new(),
             patterns: Default::default(),
             user_lists: Vec::new(),
+            resolvers: Vec::new(),
         };
         let process = crate::process::Process::new(1, None);
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };

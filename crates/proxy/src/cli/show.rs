@@ -322,9 +322,14 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
         true => 2 | u32::from(status.checks) << 2 | u32::from(maintenance) << 3,
         false => u32::from(config.disabled) << 3,
     };
-    let name = match &config.address {
-        ServerAddress::Name(name, _) => name.to_string(),
-        _ => "-".to_owned(),
+    let (name, service) = match &config.address {
+        ServerAddress::Name(name, _) if config.resolve.is_some() && name.starts_with('_') => {
+            let section = config.resolve.as_ref().and_then(|own| proxy.directory.resolver(&own.section));
+            let target = section.and_then(|section| section.name_of(&proxy.config.name, server.name()));
+            (target.unwrap_or_else(|| "-".to_owned()), name.as_str())
+        }
+        ServerAddress::Name(name, _) => (name.clone(), "-"),
+        _ => ("-".to_owned(), "-"),
     };
     let (address, port) = place(server);
     let check = config.check.as_ref();
@@ -339,7 +344,7 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
     let agent_state = agent.map_or(0, |_| 2 | u32::from(status.agent.enabled) << 2 | 16);
     format!(
         "{} {} {} {} {address} {operation} {admin} {} {} {} {check_status} {result} {level} {check_state} \
-         {agent_state} 0 0 {name} {port} - 0 {check_port} {check_addr} {agent_addr} {agent_port}",
+         {agent_state} 0 0 {name} {port} {service} 0 {check_port} {check_addr} {agent_addr} {agent_port}",
         proxy.config.uid,
         proxy.config.name,
         config.sid,

@@ -1,5 +1,6 @@
 //! What a rule does once its condition holds.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::store::StoreCode;
 use super::{Hook, ReplySource, Verdict};
 use crate::lua::{self, BoundAction, BoundService};
 use crate::persist::{self, StickCode};
+use crate::resolve::{Asked, Resolver};
 use crate::sample::{Sample, VarRef};
 use crate::stick::{Change, Counted, Table};
 use crate::stream::StreamContext;
@@ -49,6 +51,8 @@ pub(super) enum ActionCode {
     StrictMode(bool),
     /// What changes nothing.
     Nothing,
+    /// `do-resolve`: the accumulator is the name.
+    DoResolve(Resolve),
     /// `set-var`: the accumulator; no sample leaves the variable alone.
     SetVar(VarRef),
     /// `set-var-fmt`: the text.
@@ -111,16 +115,64 @@ pub(super) enum Done {
     Pause(Duration),
     /// An interim response is sent.
     Hints,
+    /// A name server answers later.
+    Resolve(Resolving),
+}
+
+/// `do-resolve`, compiled.
+pub(super) struct Resolve {
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) prefer_v4: bool,
+    pub(super) variable: VarRef,
+}
+
+/// A name that a rule waits for.
+pub(super) struct Resolving {
+    answer: tokio::sync::oneshot::Receiver<Option<IpAddr>>,
+    variable: VarRef,
+    most: Duration,
+}
+
+impl Resolve {
+    fn act(&self, sample: Option<Sample>, cx: &mut StreamContext) -> Done {
+        let Some(sample) = sample else { return Done::Next };
+        match self.resolver.ask(&sample.as_value().into_text(), self.prefer_v4) {
+            Asked::Known(found) => {
+                if let Some(ip) = found {
+                    cx.variables.set(&self.variable, Sample::Ip(ip));
+                }
+                Done::Next
+            }
+            Asked::Later(answer) => {
+                let config = &self.resolver.config;
+                // Both families in turn; a section that a reload has ended says nothing any more.
+                let most = config.retry * config.retries * 2 + config.retry;
+                Done::Resolve(Resolving { answer, variable: self.variable.clone(), most })
+            }
+        }
+    }
+}
+
+impl Resolving {
+    /// Waits for the answer and sets the variable, if there is one.
+    pub(super) async fn finish(self, cx: &mut StreamContext) {
+        if let Ok(Ok(Some(ip))) = tokio::time::timeout(self.most, self.answer).await {
+            cx.variables.set(&self.variable, Sample::Ip(ip));
+        }
+    }
 }
 
 impl ActionCode {
     /// The accumulator is its input.
     #[inline]
     pub(super) fn takes_sample(&self) -> bool {
-        use ActionCode::{Capture, ChangeCounter, SetPriorityClass, SetPriorityOffset, SetVar, Stick, Track};
+        use ActionCode::{
+            Capture, ChangeCounter, DoResolve, SetPriorityClass, SetPriorityOffset, SetVar, Stick, Track,
+        };
         matches!(
             self,
             SetVar(_)
+                | DoResolve(_)
                 | Capture { .. }
                 | Stick(..)
                 | Track(..)
@@ -181,6 +233,7 @@ impl ActionCode {
                 message(hook, cx).delete_all(name);
             }
             // A value that does not fit into the stream's limit is not set, as in HAProxy.
+            ActionCode::DoResolve(resolve) => return resolve.act(sample, cx),
             ActionCode::SetVar(variable) => {
                 if let Some(sample) = sample {
                     cx.variables.set(variable, sample);

@@ -11,7 +11,7 @@ use sluicegate_config::model::{
 };
 use sluicegate_pattern::PatternFiles;
 
-use super::action::ActionCode;
+use super::action::{ActionCode, Resolve};
 use super::carrier::CarrierCode;
 use super::code::{Op, Program};
 use super::edit::EditCode;
@@ -576,6 +576,15 @@ impl Builder<'_> {
                 return;
             }
             Action::DelHeader(name) => ActionCode::DeleteHeader(name.as_bytes().into()),
+            Action::DoResolve(resolve, expr) => {
+                let Some(variable) = self.variable(&resolve.variable, at) else { return };
+                let found = self.scope.directory.and_then(|directory| directory.resolver(&resolve.section));
+                let Some(resolver) = found.cloned() else {
+                    return self.error(at, format!("there is no resolvers section '{}'", resolve.section));
+                };
+                self.expr(expr);
+                ActionCode::DoResolve(Resolve { resolver, prefer_v4: resolve.prefer_v4, variable })
+            }
             Action::SetVar(name, expr) => {
                 let Some(variable) = self.variable(name, at) else { return };
                 self.expr(expr);

@@ -8,7 +8,7 @@ use sluicegate_config::model::{BodyWait, ProxyId};
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 
-use super::action::{ActionCode, Done};
+use super::action::{ActionCode, Done, Resolving};
 use super::code::{Machine, Program, Step, step};
 use super::reply::page_reply;
 use super::{Hook, ReplySource, RuleList, Verdict};
@@ -76,6 +76,8 @@ enum Wait {
     Auth(auth::Check),
     /// Time.
     Pause(Duration),
+    /// A name server.
+    Resolve(Resolving),
     /// An interim response: whoever has the connection sends it.
     Hints,
 }
@@ -126,6 +128,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 Done::Body(wait) => return Progress::Wait(Wait::Body(wait)),
                 Done::Pause(time) => return Progress::Wait(Wait::Pause(time)),
                 Done::Hints => return Progress::Wait(Wait::Hints),
+                Done::Resolve(resolving) => return Progress::Wait(Wait::Resolve(resolving)),
             },
             Step::Assign(variable, set, sample) => {
                 if set {
@@ -265,6 +268,10 @@ pub async fn resume_once(
             tokio::time::sleep(time).await;
             None
         }
+        Wait::Resolve(resolving) => {
+            resolving.finish(cx).await;
+            None
+        }
         Wait::Body(_) | Wait::Hints => None,
     };
     if let Some(verdict) = ended {
@@ -382,7 +389,7 @@ pub async fn resume_backend(
             Wait::Sample(reply) => answer(&mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
             Wait::Auth(check) => cx.auth = Some(check.finish().await),
-            Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) | Wait::Pause(_) | Wait::Hints => {
+            Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) | Wait::Pause(_) | Wait::Resolve(_) | Wait::Hints => {
                 debug_assert!(false, "use_backend acts on nothing")
             }
         }

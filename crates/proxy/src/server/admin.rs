@@ -271,11 +271,7 @@ impl ServerRun {
 
     /// Its address where it has one and no port of its own.
     pub(super) fn host_only(&self) -> Option<SocketAddr> {
-        match &self.config.address {
-            ServerAddress::Inet(ip, _) => Some(SocketAddr::new(self.shared.moved().ip.unwrap_or(*ip), 0)),
-            ServerAddress::Name(..) => self.resolved.get().map(|ip| SocketAddr::new(*ip, 0)),
-            ServerAddress::Unix(_) | ServerAddress::Abstract(_) => None,
-        }
+        self.address().map(|ip| SocketAddr::new(ip, 0))
     }
 
     /// Moves it to another address and port; gives HAProxy's answer, to which who asked is added. Idle connections to
@@ -290,11 +286,7 @@ impl ServerRun {
             (Some(port), _) | (None, ServerPort::Fixed(port)) => Some(port),
             (None, ServerPort::Offset(_)) => None,
         };
-        let current = match (&self.config.address, moved.ip) {
-            (_, Some(ip)) => Some(ip),
-            (ServerAddress::Inet(ip, _), None) => Some(*ip),
-            _ => self.resolved.get().copied(),
-        };
+        let current = self.address();
         let mut said = match current {
             Some(old) if old == ip => "no need to change the addr".to_owned(),
             Some(old) => format!("IP changed from '{old}' to '{ip}'"),

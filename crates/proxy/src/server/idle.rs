@@ -231,7 +231,7 @@ pub(super) fn shed(server: &ServerRun) -> usize {
 }
 
 /// Closes every idle connection to `server`: it is somewhere else now.
-pub(super) fn clear(server: &ServerRun) {
+pub(crate) fn clear(server: &ServerRun) {
     for list in &server.shared.idle {
         while list.shed() > 0 {}
     }

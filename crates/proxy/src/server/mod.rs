@@ -40,6 +40,7 @@ pub(crate) use connection::{abstract_address, connect_unix};
 pub use header::Headers;
 pub use health::{CheckReport, Health};
 pub use idle::IdleConnections;
+pub(crate) use idle::clear as clear_idle;
 pub use key::KeyCode;
 pub use queue::{Priority, Queue};
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};

@@ -126,6 +126,10 @@ enum Found {
 /// The first address of a server's name, by the ways of `init-addr` in turn.
 fn address(proxy: &Proxy, server: &Server) -> Result<Found, ResolveError> {
     let ServerAddress::Name(name, _) = &server.address else { return Ok(Found::NoName) };
+    // Services have no address; their records' targets do.
+    if name.starts_with('_') && server.resolve.is_some() {
+        return Ok(Found::Later);
+    }
     let mut source = None;
     for way in &server.init_addr {
         match way {

@@ -153,7 +153,7 @@ impl ServerShared {
     }
 
     /// Moves it; idle connections to where it was are closed by the caller.
-    pub(super) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
+    pub(crate) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
         change(&mut self.moved.lock());
         self.has_moved.store(true, Ordering::Release);
     }
@@ -676,12 +676,23 @@ impl ServerRun {
         &self.shared.name
     }
 
+    /// Its address, unless it is a unix socket or a name without one.
+    pub fn address(&self) -> Option<IpAddr> {
+        let moved = self.shared.moved();
+        let first = match &self.config.address {
+            ServerAddress::Inet(ip, _) => Some(*ip),
+            ServerAddress::Name(..) if !moved.lost => self.resolved.get().copied(),
+            _ => None,
+        };
+        moved.ip.or(first)
+    }
+
     /// Where a connection for a client that connected to `destination` goes; `None` for unix sockets and for a name
     /// that was not resolved.
     pub fn socket_addr(&self, destination: Option<SocketAddr>) -> Option<SocketAddr> {
         let (ip, port) = match &self.config.address {
             ServerAddress::Inet(ip, port) => (*ip, *port),
-            ServerAddress::Name(_, port) => (self.resolved.get().copied().or(self.shared.moved().ip)?, *port),
+            ServerAddress::Name(_, port) => (self.address()?, *port),
             ServerAddress::Unix(_) | ServerAddress::Abstract(_) => return None,
         };
         let moved = self.shared.moved();

@@ -179,7 +179,9 @@ impl ServerStatus {
 pub struct Moved {
     /// `set server … addr`.
     pub ip: Option<IpAddr>,
-    /// `set server … addr … port`.
+    /// Its name lost its first address.
+    pub lost: bool,
+    /// `set server … addr … port`, or what a service's record says.
     pub port: Option<u16>,
     /// `set server … check-port`.
     pub check_port: Option<u16>,

@@ -112,7 +112,7 @@ rows! {
     57 "ConnectedPeers" MGP u32 => zero,
     58 "DroppedLogs" MGP u32 => |v| v.running.logger.dropped().to_string(),
     59 "BusyPolling" MGP u32 => zero,
-    60 "FailedResolutions" MGP u32 => zero,
+    60 "FailedResolutions" MGP u32 => |v| v.failed_resolutions().to_string(),
     61 "TotalBytesOut" MGP u64 => |v| v.sum(|w| w.bytes_out.get()),
     62 "TotalSplicedBytesOut" MGP u64 => |v| v.sum(|w| w.spliced.get()),
     63 "BytesOutRate" MRP u64 => |v| v.running.process.bytes_out_rate().to_string(),
@@ -176,6 +176,10 @@ impl View<'_> {
     /// Highest of the frontends' highest rates, a lower bound of the process's.
     fn highest(&self, rate: impl Fn(&Figures) -> u32) -> String {
         self.running.proxies.iter().map(|proxy| rate(&proxy.frontend.figures)).max().unwrap_or(0).to_string()
+    }
+
+    fn failed_resolutions(&self) -> u64 {
+        self.running.directory.resolvers.iter().map(|resolver| resolver.failed.load(Ordering::Relaxed)).sum()
     }
 
     fn listeners(&self) -> u64 {

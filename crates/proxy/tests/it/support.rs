@@ -42,6 +42,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         sid: 1,
         address: ServerAddress::Inet(address.ip(), ServerPort::Fixed(address.port())),
         init_addr: Vec::new(),
+        resolve: None,
         weight: 1,
         maxconn: None,
         minconn: None,
@@ -97,6 +98,7 @@ impl Gate {
             origins: Vec::new(),
             patterns: Arc::default(),
             user_lists: Vec::new(),
+            resolvers: Vec::new(),
         };
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };
         let running = running::build(Arc::new(config), parts).expect("rules compile");

@@ -5,6 +5,7 @@ mod alone;
 mod as_haproxy;
 mod bench;
 mod command_line;
+mod dns;
 mod fetches;
 mod hatop;
 mod http;

@@ -134,6 +134,8 @@ pub(crate) fn all(
     stick::names(sections, &mut store_names);
     let lists = sections.iter().filter(|section| section.kind == SectionKind::Userlist);
     store_names.user_lists.extend(lists.map(|section| section.name.clone()));
+    let resolvers = sections.iter().filter(|section| section.kind == SectionKind::Resolvers);
+    store_names.resolvers.extend(resolvers.map(|section| section.name.clone()).chain(["default".into()]));
 
     let pages = || error::PageReader { files: loaded.files, bufsize: global.tune.bufsize };
     let errors = error::groups(sections, &pages(), diagnostics);

@@ -85,6 +85,14 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         },
     ),
     row(
+        "do-resolve",
+        TO_SERVER,
+        "(SCOPE.NAME,SECTION[,ipv4|ipv6]) EXPRESSION",
+        "Asks the name servers of a 'resolvers' section for the address of a name, and sets a variable to it if there is \
+         one. The rule waits for the answer.",
+        |a| a.do_resolve(),
+    ),
+    row(
         "early-hint",
         REQUEST,
         "NAME FORMAT",

@@ -1,0 +1,84 @@
+//! `resolvers` sections, and what servers and rules ask of them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::{Position, VarName};
+
+/// A `resolvers` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolvers {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The name servers; each is asked every question.
+    pub nameservers: Vec<Nameserver>,
+    /// `resolve_retries`: how often a question is sent.
+    pub retries: u32,
+    /// `timeout resolve`: the interval of questions about a name.
+    pub resolve: Duration,
+    /// `timeout retry`: how long an answer is waited for.
+    pub retry: Duration,
+    /// `hold`.
+    pub hold: Hold,
+    /// `accepted_payload_size`: the longest answer over UDP.
+    pub payload: u16,
+    /// Where it stands; `None` for the section `default` that is there without a line.
+    pub at: Option<Position>,
+}
+
+/// A `nameserver`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nameserver {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Asked over TCP.
+    pub tcp: bool,
+}
+
+/// For how long what was known stays good after an answer of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// A rule takes an answer that is so old.
+    pub valid: Duration,
+    /// A record that answers no longer hold is used for so long.
+    pub obsolete: Duration,
+    /// The name does not exist.
+    pub nx: Duration,
+    /// The name servers refuse.
+    pub refused: Duration,
+    /// No answer.
+    pub timeout: Duration,
+    /// All else that is no good answer.
+    pub other: Duration,
+}
+
+/// How a server's name is resolved at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerResolve {
+    /// `resolvers`: the section's name.
+    pub section: Arc<str>,
+    /// `resolve-prefer ipv4`; IPv6 is preferred otherwise.
+    pub prefer_v4: bool,
+    /// `resolve-net`: preferred networks, as address and prefix length.
+    pub networks: Vec<(IpAddr, u8)>,
+    /// `resolve-opts allow-dup-ip`: servers of a backend may have one address.
+    pub duplicates: bool,
+    /// `resolve-opts ignore-weight`: weights of SRV records are passed over.
+    pub ignore_weight: bool,
+}
+
+/// `do-resolve`.
+#[derive(Clone, Debug)]
+pub struct DoResolve {
+    /// The variable that gets the address.
+    pub variable: VarName,
+    /// The section's name.
+    pub section: Arc<str>,
+    /// `ipv4`.
+    pub prefer_v4: bool,
+    /// Where the action stands.
+    pub at: Position,
+}

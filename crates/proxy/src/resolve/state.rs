@@ -1,0 +1,727 @@
+//! What is known of names, and what is asked next: without sockets, and with the time as its callers say.
+//!
+//! A [`Resolution`] is one name of one kind, for whoever needs it: servers that follow the name, backends whose servers
+//! are made of its SRV records, rules that wait. It is asked for every `timeout resolve`; a question is sent to all name
+//! servers, `resolve_retries` times `timeout retry` apart, and the first good answer counts. Where all of them answer
+//! badly, the other family of addresses is asked for.
+//!
+//! The records of a name are kept in the order of a hash, as HAProxy keeps them, so that both choose the same address
+//! among equals. A record is given up once no answer had it for `hold obsolete`. A server stays at its record as long as
+//! there is one, and by default no two servers of a backend are at the same.
+//!
+//! Invariant: each resolution has exactly one entry in `timers`, and one in `ids` while it is asked for.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model::{self, ServerAddress};
+use sluicegate_pattern::in_network;
+use tokio::sync::oneshot;
+use xxhash_rust::xxh32::xxh32;
+
+use super::message::{self, Answer, Fault, Found, Kind, Name};
+use super::servers::Target;
+use super::{Asked, Counters};
+use crate::running::Running;
+
+/// Records that are kept of a name.
+pub(super) const RECORDS: usize = 8_192;
+/// Rules that wait for names.
+pub(super) const WAITING: usize = 8_192;
+/// The shortest record: a root name, type, class, time to live and length.
+const RECORD_MIN: usize = 11;
+const HEADER: usize = 12;
+
+/// Sends a question to all name servers; gives how many it went to.
+pub(super) type Send<'a> = dyn FnMut(&[u8]) -> u32 + 'a;
+
+/// A server by the names that outlive a snapshot.
+type ServerKey = (Arc<str>, Arc<str>);
+
+/// What the last question came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// Nothing yet.
+    None,
+    Valid,
+    Nx,
+    Timeout,
+    Refused,
+    Other,
+}
+
+#[derive(Debug)]
+enum Datum {
+    Address(IpAddr),
+    Service { target: Name, port: u16, weight: u16, additional: Option<(IpAddr, Instant)> },
+}
+
+/// A record, and who is at it.
+#[derive(Debug)]
+struct Record {
+    order: u32,
+    datum: Datum,
+    seen: Instant,
+    /// Servers that have this address, or are this service.
+    users: Vec<ServerKey>,
+}
+
+/// A backend's servers that are made of SRV records.
+#[derive(Debug)]
+struct Service {
+    backend: Arc<str>,
+    free: VecDeque<ServerKey>,
+}
+
+#[derive(Debug)]
+struct Resolution {
+    name: Name,
+    kind: Kind,
+    /// The kind that is asked for: the other family's after bad answers.
+    asked: Kind,
+    /// The number of the question under way.
+    id: Option<u16>,
+    /// How often it may be sent again.
+    tries: u32,
+    questions: u32,
+    answers: u32,
+    status: Status,
+    last_valid: Instant,
+    last: Option<Instant>,
+    due: Instant,
+    records: Vec<Record>,
+    servers: Vec<ServerKey>,
+    services: Vec<Service>,
+    rules: Vec<oneshot::Sender<Option<IpAddr>>>,
+}
+
+impl Resolution {
+    /// Notes that a backend asks for services, and a server that is free for one.
+    fn service(&mut self, backend: &Arc<str>, free: Option<ServerKey>) {
+        match self.services.iter_mut().find(|service| service.backend == *backend) {
+            Some(service) => service.free.extend(free),
+            None => self.services.push(Service { backend: backend.clone(), free: free.into_iter().collect() }),
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.servers.is_empty() || !self.services.is_empty() || self.rules.iter().any(|rule| !rule.is_closed())
+    }
+}
+
+/// A server that follows a name.
+#[derive(Debug, Default)]
+struct Follower {
+    /// The name that it follows, where that is a service's target.
+    target: Option<Name>,
+    /// The resolution of its address.
+    resolution: Option<u64>,
+}
+
+/// A section's names.
+#[derive(Debug)]
+pub(super) struct State {
+    config: model::Resolvers,
+    resolutions: HashMap<u64, Resolution>,
+    numbers: HashMap<(Name, Kind), u64>,
+    ids: HashMap<u16, u64>,
+    timers: BTreeSet<(Instant, u64)>,
+    next: u64,
+    waiting: usize,
+    followers: HashMap<ServerKey, Follower>,
+    /// Where the servers stand in the snapshot that is served.
+    places: HashMap<ServerKey, (usize, usize)>,
+}
+
+fn random_id() -> u16 {
+    // A hasher's keys come from the system's source of randomness, and what it makes of them tells nothing of them.
+    RandomState::new().build_hasher().finish() as u16
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl State {
+    pub(super) fn new(config: &model::Resolvers) -> State {
+        State {
+            config: config.clone(),
+            resolutions: HashMap::new(),
+            numbers: HashMap::new(),
+            ids: HashMap::new(),
+            timers: BTreeSet::new(),
+            next: 0,
+            waiting: 0,
+            followers: HashMap::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    /// Takes the servers of a snapshot on. Those that were there before and follow the same name go on as they were.
+    pub(super) fn attach(&mut self, running: &Running, now: Instant) {
+        self.places.clear();
+        let mut wanted: Vec<(ServerKey, Name, Kind)> = Vec::new();
+        for (place, proxy) in running.proxies.iter().enumerate().filter(|(_, proxy)| !proxy.config.disabled) {
+            for (index, server) in proxy.servers.iter().enumerate() {
+                let Some(resolve) = &server.config.resolve else { continue };
+                let ServerAddress::Name(host, _) = &server.config.address else { continue };
+                let Some(name) = message::name(host.as_bytes()).filter(|_| resolve.section == self.config.name) else {
+                    continue;
+                };
+                let kind = match (host.starts_with('_'), resolve.prefer_v4) {
+                    (true, _) => Kind::Service,
+                    (false, true) => Kind::V4,
+                    (false, false) => Kind::V6,
+                };
+                let key = (proxy.config.name.clone(), server.config.name.clone());
+                self.places.insert(key.clone(), (place, index));
+                wanted.push((key, name, kind));
+            }
+        }
+        let mut followers = std::mem::take(&mut self.followers);
+        self.resolutions.values_mut().for_each(|resolution| {
+            resolution.servers.clear();
+            resolution.services.clear();
+        });
+        let mut services = HashMap::new();
+        for (key, name, kind) in wanted {
+            let number = self.number(&name, kind, now);
+            let before = followers.remove(&key).unwrap_or_default();
+            let Some(resolution) = self.resolutions.get_mut(&number) else { continue };
+            let follower = if kind != Kind::Service {
+                resolution.servers.push(key.clone());
+                Follower { target: None, resolution: Some(number) }
+            } else {
+                services.insert(key.clone(), number);
+                let taken = resolution.records.iter().any(|record| record.users.contains(&key));
+                resolution.service(&key.0, (!taken).then(|| key.clone()));
+                let own = before.resolution.and_then(|number| self.resolutions.get_mut(&number));
+                if let Some(own) = own.filter(|_| taken) {
+                    own.servers.push(key.clone());
+                }
+                if taken { before } else { Follower::default() }
+            };
+            self.followers.insert(key, follower);
+        }
+        // Who is gone is at no record, and neither is one that follows another name now.
+        let followers = &self.followers;
+        for (number, resolution) in &mut self.resolutions {
+            let here = |key: &ServerKey| match resolution.kind {
+                Kind::Service => services.get(key) == Some(number),
+                _ => followers.get(key).is_some_and(|own| own.resolution == Some(*number)),
+            };
+            resolution.records.iter_mut().for_each(|record| record.users.retain(here));
+        }
+    }
+
+    /// The resolution of a name, made if there is none.
+    fn number(&mut self, name: &Name, kind: Kind, now: Instant) -> u64 {
+        if let Some(number) = self.numbers.get(&(name.clone(), kind)) {
+            return *number;
+        }
+        let number = self.next;
+        self.next += 1;
+        let resolution = Resolution {
+            name: name.clone(),
+            kind,
+            asked: kind,
+            id: None,
+            tries: 0,
+            questions: 0,
+            answers: 0,
+            status: Status::None,
+            last_valid: now,
+            last: None,
+            due: now,
+            records: Vec::new(),
+            servers: Vec::new(),
+            services: Vec::new(),
+            rules: Vec::new(),
+        };
+        self.numbers.insert((name.clone(), kind), number);
+        self.timers.insert((now, number));
+        self.resolutions.insert(number, resolution);
+        number
+    }
+
+    fn schedule(&mut self, number: u64, due: Instant) {
+        if let Some(resolution) = self.resolutions.get_mut(&number) {
+            self.timers.remove(&(resolution.due, number));
+            resolution.due = due;
+            self.timers.insert((due, number));
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(resolution) = self.resolutions.remove(&number) {
+            self.timers.remove(&(resolution.due, number));
+            self.numbers.remove(&(resolution.name, resolution.kind));
+            self.waiting -= resolution.rules.len();
+            if let Some(id) = resolution.id {
+                self.ids.remove(&id);
+            }
+        }
+    }
+
+    /// A rule asks for a name.
+    pub(super) fn ask(&mut self, name: Name, kind: Kind, now: Instant) -> Asked {
+        if self.waiting >= WAITING {
+            return Asked::Known(None);
+        }
+        let number = self.number(&name, kind, now);
+        let hold = self.config.hold.valid;
+        let Some(resolution) = self.resolutions.get_mut(&number) else { return Asked::Known(None) };
+        let fresh = resolution.last.is_some_and(|last| last + hold > now);
+        if resolution.id.is_none() && resolution.status == Status::Valid && fresh {
+            return Asked::Known(choose(&resolution.records, kind, None));
+        }
+        let (sender, receiver) = oneshot::channel();
+        resolution.rules.push(sender);
+        self.waiting += 1;
+        if resolution.id.is_none() {
+            self.schedule(number, now);
+        }
+        Asked::Later(receiver)
+    }
+
+    /// When there is something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// Does what is due.
+    pub(super) fn turn(&mut self, now: Instant, running: &Arc<Running>, send: &mut Send<'_>) {
+        while let Some((due, number)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
+            debug_assert!(self.resolutions.get(&number).is_some_and(|resolution| resolution.due == due));
+            let Some(resolution) = self.resolutions.get_mut(&number) else {
+                self.timers.remove(&(due, number));
+                continue;
+            };
+            if !resolution.is_wanted() {
+                self.remove(number);
+                continue;
+            }
+            if resolution.id.is_none() {
+                self.begin(number, now, send);
+                continue;
+            }
+            if resolution.tries == 0 {
+                if resolution.answers == 0 {
+                    resolution.status = Status::Timeout;
+                }
+                self.fail(number, now, running);
+                continue;
+            }
+            let fallen_back = resolution.asked != resolution.kind;
+            match resolution.kind.other().filter(|_| resolution.answers > 0 && !fallen_back) {
+                // Some answered, badly.
+                Some(other) => resolution.asked = other,
+                None => {
+                    resolution.asked = resolution.kind;
+                    resolution.tries -= 1;
+                }
+            }
+            self.question(number, now, send);
+        }
+    }
+
+    fn begin(&mut self, number: u64, now: Instant, send: &mut Send<'_>) {
+        let free = (0..100).map(|_| random_id()).find(|id| !self.ids.contains_key(id));
+        let Some(id) = free else {
+            // Sixty thousand questions are under way.
+            return self.schedule(number, now + self.config.retry);
+        };
+        self.ids.insert(id, number);
+        if let Some(resolution) = self.resolutions.get_mut(&number) {
+            (resolution.id, resolution.asked) = (Some(id), resolution.kind);
+            resolution.tries = self.config.retries.saturating_sub(1);
+        }
+        self.question(number, now, send);
+    }
+
+    /// Sends the question.
+    fn question(&mut self, number: u64, now: Instant, send: &mut Send<'_>) {
+        let (payload, retry) = (self.config.payload, self.config.retry);
+        if let Some(resolution) = self.resolutions.get_mut(&number) {
+            let bytes = message::question(resolution.id.unwrap_or(0), &resolution.name, resolution.asked, payload);
+            resolution.answers = 0;
+            resolution.questions = send(&bytes);
+        }
+        self.schedule(number, now + retry);
+    }
+
+    /// A name server's message.
+    pub(super) fn hear(
+        &mut self,
+        bytes: &[u8],
+        (nameserver, counters): (&str, &Counters),
+        now: Instant,
+        running: &Arc<Running>,
+        send: &mut Send<'_>,
+    ) {
+        let payload = usize::from(self.config.payload);
+        if bytes.len() > payload {
+            return count(&counters.too_big);
+        }
+        let Some(id) = message::id(bytes) else { return count(&counters.invalid) };
+        let number = self.ids.get(&id).copied();
+        let Some((number, resolution)) = number.and_then(|n| Some((n, self.resolutions.get_mut(&n)?))) else {
+            return count(&counters.outdated);
+        };
+        let most = payload.saturating_sub(HEADER) / RECORD_MIN;
+        match message::read(bytes, &resolution.name, resolution.asked, most) {
+            Ok(answer) => {
+                count(&counters.valid);
+                (resolution.status, resolution.last_valid) = (Status::Valid, now);
+                self.succeed(number, answer, (nameserver, counters), now, running);
+            }
+            Err(fault) => {
+                let (status, counter) = match fault {
+                    Fault::Invalid => (Status::Other, &counters.invalid),
+                    Fault::OtherQuestion | Fault::Other => (Status::Other, &counters.other),
+                    Fault::Nx => (Status::Nx, &counters.nx),
+                    Fault::Refused => (Status::Refused, &counters.refused),
+                    Fault::Empty => (Status::Other, &counters.any_err),
+                    Fault::Alias => (Status::Other, &counters.cname_error),
+                    Fault::Truncated => (Status::Other, &counters.truncated),
+                };
+                count(counter);
+                resolution.status = status;
+                resolution.answers += 1;
+                // Another one may know better.
+                if resolution.answers < resolution.questions {
+                    return;
+                }
+                if resolution.asked != resolution.kind {
+                    if resolution.tries == 0 {
+                        self.fail(number, now, running);
+                    }
+                } else if let Some(other) = resolution.kind.other() {
+                    resolution.asked = other;
+                    self.question(number, now, send);
+                }
+            }
+        }
+    }
+
+    /// The question is over.
+    fn rest(&mut self, number: u64, now: Instant) {
+        if let Some(resolution) = self.resolutions.get_mut(&number) {
+            if let Some(id) = resolution.id.take() {
+                self.ids.remove(&id);
+            }
+            resolution.last = Some(now);
+            (resolution.answers, resolution.questions) = (0, 0);
+            let rules = std::mem::take(&mut resolution.rules);
+            self.waiting -= rules.len();
+            let ip = match resolution.status {
+                Status::Valid => choose(&resolution.records, resolution.kind, None),
+                _ => None,
+            };
+            // A rule whose client has gone does not listen any more.
+            for rule in rules {
+                let _ = rule.send(ip);
+            }
+            if !resolution.is_wanted() {
+                return self.remove(number);
+            }
+        }
+        self.schedule(number, now + self.config.resolve);
+    }
+
+    fn succeed(
+        &mut self,
+        number: u64,
+        answer: Answer,
+        (nameserver, counters): (&str, &Counters),
+        now: Instant,
+        running: &Arc<Running>,
+    ) {
+        let obsolete = self.config.hold.obsolete;
+        let Some(resolution) = self.resolutions.get_mut(&number) else { return };
+        merge(&mut resolution.records, answer, now);
+        let old = |seen: Instant| seen + obsolete < now;
+        let mut freed = Vec::new();
+        for record in &mut resolution.records {
+            if let Datum::Service { additional, .. } = &mut record.datum {
+                additional.take_if(|(_, seen)| old(*seen));
+            }
+        }
+        resolution.records.retain_mut(|record| {
+            let old = old(record.seen);
+            if old {
+                freed.append(&mut record.users);
+            }
+            !old
+        });
+        if resolution.kind == Kind::Service {
+            for key in freed {
+                self.release(number, key, running);
+            }
+            self.serve(number, now, running);
+        } else {
+            let servers = std::mem::take(&mut resolution.servers);
+            let mut by = Some((format!("{}/{nameserver}", self.config.name), counters));
+            for key in &servers {
+                self.follow(number, key, by.take(), running);
+            }
+            if let Some(resolution) = self.resolutions.get_mut(&number) {
+                resolution.servers = servers;
+            }
+        }
+        self.rest(number, now);
+    }
+
+    fn target<'r>(&self, key: &ServerKey, running: &'r Arc<Running>) -> Option<Target<'r>> {
+        let (proxy, server) = *self.places.get(key)?;
+        let proxy = &running.proxies[proxy];
+        Some(Target { running, proxy, server: &proxy.servers[server] })
+    }
+
+    /// A server does what a good answer to its name says. The first of several is told by which name server, the others
+    /// that it was known.
+    fn follow(&mut self, number: u64, key: &ServerKey, by: Option<(String, &Counters)>, running: &Arc<Running>) {
+        let Some(target) = self.target(key, running) else { return };
+        let Some(resolution) = self.resolutions.get_mut(&number) else { return };
+        if !resolution.records.iter().any(|record| record.users.contains(key)) {
+            let resolve = target.server.config.resolve.as_ref();
+            let current = target.server.address().filter(|_| !target.is_unresolved());
+            let wish = resolve.map(|resolve| Wish { resolve, key, current });
+            match choose_record(&resolution.records, resolution.kind, wish) {
+                Some(index) => {
+                    resolution.records[index].users.push(key.clone());
+                    if let Datum::Address(ip) = resolution.records[index].datum {
+                        let name = by.as_ref().map_or("DNS cache", |(name, _)| name);
+                        if target.set_address(ip, name)
+                            && let Some((_, counters)) = &by
+                        {
+                            count(&counters.update);
+                        }
+                    }
+                }
+                None => {
+                    if target.set_resolved(Err("No IP for server ")) {
+                        target.lose_address();
+                    }
+                    return;
+                }
+            }
+        }
+        if target.set_resolved(Ok(())) {
+            target.tell_ready();
+        }
+    }
+
+    /// A question came to nothing: its servers go out of service once what was known is too old.
+    fn fail(&mut self, number: u64, now: Instant, running: &Arc<Running>) {
+        let hold = self.config.hold;
+        let Some(resolution) = self.resolutions.get_mut(&number) else { return };
+        let (patience, reason): (Duration, &str) = match resolution.status {
+            Status::Nx => (hold.nx, "DNS NX status"),
+            Status::Timeout => (hold.timeout, "DNS timeout status"),
+            Status::Refused => (hold.refused, "DNS refused status"),
+            Status::None | Status::Valid | Status::Other => (hold.other, "unspecified DNS error"),
+        };
+        if resolution.last_valid + patience <= now {
+            let records = std::mem::take(&mut resolution.records);
+            let servers = resolution.servers.clone();
+            for key in &servers {
+                if let Some(target) = self.target(key, running)
+                    && target.set_resolved(Err(reason))
+                {
+                    target.lose_address();
+                }
+            }
+            if self.resolutions.get(&number).is_some_and(|resolution| resolution.kind == Kind::Service) {
+                for key in records.into_iter().flat_map(|record| record.users) {
+                    self.release(number, key, running);
+                }
+            }
+        }
+        self.rest(number, now);
+    }
+
+    /// A server's service is gone: it is free for another one.
+    fn release(&mut self, number: u64, key: ServerKey, running: &Arc<Running>) {
+        self.unfollow(&key);
+        if let Some(target) = self.target(&key, running) {
+            target.set_resolved(Err("entry removed from SRV record"));
+            target.lose_address();
+            target.forget_port();
+        }
+        if let Some(follower) = self.followers.get_mut(&key) {
+            follower.target = None;
+        }
+        let resolution = self.resolutions.get_mut(&number);
+        let service = resolution.and_then(|own| own.services.iter_mut().find(|service| service.backend == key.0));
+        if let Some(service) = service {
+            service.free.push_back(key);
+        }
+    }
+
+    /// A server's address comes from no resolution of its own any more.
+    fn unfollow(&mut self, key: &ServerKey) {
+        let number = self.followers.get_mut(key).and_then(|follower| follower.resolution.take());
+        if let Some(resolution) = number.and_then(|number| self.resolutions.get_mut(&number)) {
+            resolution.servers.retain(|other| other != key);
+            resolution.records.iter_mut().for_each(|record| record.users.retain(|other| other != key));
+        }
+    }
+
+    /// Gives each service that answers a server in each backend that asks, and the server what the record says.
+    fn serve(&mut self, number: u64, now: Instant, running: &Arc<Running>) {
+        let Some(resolution) = self.resolutions.get_mut(&number) else { return };
+        let mut given = Vec::new();
+        for record in &mut resolution.records {
+            let Datum::Service { target, port, weight, additional } = &record.datum else { continue };
+            for service in &mut resolution.services {
+                let user = record.users.iter().find(|user| user.0 == service.backend).cloned();
+                let Some(key) = user.or_else(|| {
+                    let key = service.free.pop_front()?;
+                    record.users.push(key.clone());
+                    Some(key)
+                }) else {
+                    continue;
+                };
+                given.push((key, target.clone(), *port, *weight, additional.map(|(ip, _)| ip)));
+            }
+        }
+        for (key, name, port, weight, additional) in given {
+            let Some(target) = self.target(&key, running) else { continue };
+            if let Some(ip) = additional {
+                // It needs no questions of its own.
+                self.unfollow(&key);
+                target.set_address(ip, "DNS additional record");
+            }
+            let follower = self.followers.entry(key.clone()).or_default();
+            if follower.target.as_ref() != Some(&name) {
+                let before = follower.target.replace(name.clone()).as_ref().map(message::text);
+                target.tell_name(before.as_deref(), &message::text(&name), "SRV record");
+            }
+            let resolve = target.server.config.resolve.as_ref();
+            if additional.is_none() && follower.resolution.is_none() {
+                let kind = if resolve.is_some_and(|resolve| resolve.prefer_v4) { Kind::V4 } else { Kind::V6 };
+                let own = self.number(&name, kind, now);
+                if let Some(resolution) = self.resolutions.get_mut(&own) {
+                    resolution.servers.push(key.clone());
+                }
+                self.followers.entry(key).or_default().resolution = Some(own);
+            }
+            let has_address = target.server.address().is_some();
+            target.set_resolved(if has_address { Ok(()) } else { Err("entry removed from SRV record") });
+            target.set_port(port);
+            if !resolve.is_some_and(|resolve| resolve.ignore_weight) {
+                target.set_weight(weight);
+            }
+        }
+    }
+
+    /// The name that a server follows, where it is a service's.
+    pub(super) fn name_of(&self, backend: &str, server: &str) -> Option<String> {
+        let key = (backend.into(), server.into());
+        self.followers.get(&key).and_then(|follower| follower.target.as_ref()).map(message::text)
+    }
+}
+
+/// Adds an answer's records to those that are known.
+fn merge(records: &mut Vec<Record>, answer: Answer, now: Instant) {
+    for found in answer.records {
+        let (order, datum) = match found {
+            Found::Address(ip) => {
+                let order = match ip {
+                    IpAddr::V4(ip) => xxh32(&ip.octets(), 1),
+                    IpAddr::V6(ip) => xxh32(&ip.octets(), 28),
+                };
+                (order, Datum::Address(ip))
+            }
+            Found::Service { target, port, weight } => {
+                let wire = target.as_octets();
+                let order = xxh32(&wire[..wire.len() - 1], 33);
+                (order, Datum::Service { target, port, weight, additional: None })
+            }
+        };
+        let begin = records.partition_point(|record| record.order < order);
+        let mut end = begin;
+        let mut known = false;
+        while let Some(record) = records.get_mut(end).filter(|record| record.order == order) {
+            let same = match (&mut record.datum, &datum) {
+                (Datum::Address(one), Datum::Address(other)) => one == other,
+                (
+                    Datum::Service { target, port, weight, .. },
+                    Datum::Service { target: other, port: its, weight: new, .. },
+                ) if target == other && port == its => {
+                    *weight = *new;
+                    true
+                }
+                _ => false,
+            };
+            if same {
+                record.seen = now;
+                known = true;
+                break;
+            }
+            end += 1;
+        }
+        if !known && records.len() < RECORDS {
+            records.insert(end, Record { order, datum, seen: now, users: Vec::new() });
+        }
+    }
+    let mut additional: HashMap<Name, IpAddr> = HashMap::new();
+    for (name, ip) in answer.additional {
+        additional.entry(name).or_insert(ip);
+    }
+    if additional.is_empty() {
+        return;
+    }
+    for record in records {
+        if let Datum::Service { target, additional: place, .. } = &mut record.datum
+            && let Some(ip) = additional.get(target)
+        {
+            *place = Some((*ip, now));
+        }
+    }
+}
+
+/// What a server would like.
+struct Wish<'a> {
+    resolve: &'a model::ServerResolve,
+    key: &'a ServerKey,
+    current: Option<IpAddr>,
+}
+
+fn choose(records: &[Record], kind: Kind, wish: Option<Wish<'_>>) -> Option<IpAddr> {
+    match records[choose_record(records, kind, wish)?].datum {
+        Datum::Address(ip) => Some(ip),
+        Datum::Service { .. } => None,
+    }
+}
+
+/// The best address: of the preferred family, in a preferred network, at no other server, the current one, in this
+/// order; the first among equals.
+fn choose_record(records: &[Record], kind: Kind, wish: Option<Wish<'_>>) -> Option<usize> {
+    let mut best: Option<(u32, usize)> = None;
+    for (index, record) in records.iter().enumerate() {
+        let Datum::Address(ip) = record.datum else { continue };
+        let mut score = if ip.is_ipv4() == (kind == Kind::V4) { 8 } else { 0 };
+        if let Some(wish) = &wish {
+            let near = |(network, length): &(IpAddr, u8)| {
+                network.is_ipv4() == ip.is_ipv4() && in_network(ip, *network, *length)
+            };
+            let taken = record.users.iter().any(|user| user.0 == wish.key.0 && user != wish.key);
+            if taken && !wish.resolve.duplicates {
+                continue;
+            }
+            score += if wish.resolve.networks.iter().any(near) { 4 } else { 0 };
+            score += if taken { 0 } else { 2 };
+            score += u32::from(wish.current == Some(ip));
+        }
+        if best.is_none_or(|(most, _)| score > most) {
+            best = Some((score, index));
+        }
+    }
+    best.map(|(_, index)| index)
+}

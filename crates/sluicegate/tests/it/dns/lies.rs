@@ -1,0 +1,158 @@
+//! Name servers that lie: nothing that they say ends the process, fills its memory or takes a server where it should
+//! not go; and once one of them speaks well, all is as it should be.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sluicegate_testkit::{rss_bytes, wait_for};
+
+use super::nameserver::{A, CNAME, Question, address, answer, answer_with, service, wire};
+use super::{TIMES, both};
+
+const WRONG: &str = "127.6.6.6";
+
+fn bad() -> Vec<u8> {
+    address("web.example", WRONG).2
+}
+
+/// Messages that nobody should believe, each a sort of its own.
+fn lies(question: &Question) -> Vec<Vec<u8>> {
+    let wrong = [address("web.example", WRONG)];
+    let mut lies: Vec<Vec<u8>> = Vec::new();
+    // No message, half of one, one with a byte more than its records say, and one of zeros.
+    let whole = answer(question, 0, &wrong);
+    lies.extend((0..whole.len()).map(|length| whole[..length].to_vec()));
+    lies.push(vec![0; 512]);
+    lies.push(vec![0xff; 512]);
+    // Another number.
+    let mut other = whole.clone();
+    other[0] ^= 0x55;
+    lies.push(other);
+    // Another question, another owner, another class.
+    lies.push(answer(&Question { bytes: rename(question, "bad.example"), ..question.clone() }, 0, &wrong));
+    lies.push(answer(question, 0, &[address("bad.example", WRONG)]));
+    // A question instead of an answer, and errors with records.
+    lies.push(answer_with(question, 0x0100, &wrong, &[]));
+    lies.extend((1..16).map(|code| answer(question, code, &wrong)));
+    lies.push(answer_with(question, 0x8380, &wrong, &[]));
+    // Aliases in a circle, to nowhere, and to somebody else.
+    let alias = |from: &str, to: &str| (from.to_owned(), CNAME, wire(to));
+    lies.push(answer(question, 0, &[alias("web.example", "web.example"), alias("web.example", "web.example")]));
+    lies.push(answer(question, 0, &[alias("web.example", "a.example")]));
+    lies.push(answer(question, 0, &[alias("web.example", "a.example"), address("b.example", WRONG)]));
+    // Names that point at themselves, forwards, at each other, behind the end, and labels without end.
+    for pointer in [&[0xc0, 29][..], &[0xc0, 200], &[0xc0, 31, 0xc0, 29], &[0xff, 0xff], &[0x40; 40], &[63; 500]] {
+        let mut message = answer(question, 0, &[]);
+        message[7] = 1;
+        message.extend_from_slice(pointer);
+        message.extend_from_slice(&[0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
+        message.extend(bad());
+        lies.push(message);
+    }
+    // Lengths that lie, and more records than there are.
+    let mut long = whole.clone();
+    let end = long.len() - 6;
+    long[end..end + 2].copy_from_slice(&[0xff, 0xff]);
+    lies.push(long);
+    let mut many = whole.clone();
+    many[6..8].copy_from_slice(&[0xff, 0xff]);
+    lies.push(many);
+    // An address of three bytes, and a service as an address.
+    lies.push(answer(question, 0, &[("web.example".to_owned(), A, vec![127, 6, 6])]));
+    lies.push(answer(question, 0, &[service("web.example", 1, 1, "bad.example")]));
+    // Longer than what was asked for.
+    lies.push([whole, vec![0; 9_000]].concat());
+    lies
+}
+
+/// The question's bytes with another name of the same length.
+fn rename(question: &Question, name: &str) -> Vec<u8> {
+    let mut bytes = question.bytes.clone();
+    let name = wire(name);
+    bytes[12..12 + name.len()].copy_from_slice(&name);
+    bytes
+}
+
+#[test]
+fn lies_are_not_believed() {
+    let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
+    let mut sides = both(TIMES, backend, |names| names.know(vec![address("web.example", "127.0.0.2")]));
+    // Where haproxy errs is not asked: the state at the end is compared, and the way there is this program's.
+    for side in &mut sides {
+        side.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
+    }
+    let own = &mut sides[1];
+    let count = lies(&Question { name: String::new(), kind: A, bytes: answer_bytes() }).len();
+    let told = Arc::new(AtomicUsize::new(0));
+    let seen = told.clone();
+    // One lie for each question, then all of them at once.
+    own.names.say(move |question| {
+        let number = seen.fetch_add(1, Ordering::SeqCst);
+        let all = lies(question);
+        if number < all.len() { vec![all[number].clone()] } else { all }
+    });
+    wait_for("all lies", || (told.load(Ordering::SeqCst) > count + 10).then_some(()));
+    own.wait_for_servers("t", &["s MAINT (resolution) 1 "]);
+    for side in &mut sides {
+        side.names.know(vec![address("web.example", "127.0.0.3")]);
+        side.wait_for_servers("t", &["s no check 1 127.0.0.3:80"]);
+        assert!(side.program().is_running());
+    }
+    assert!(!sides[1].program().output().contains(WRONG), "{}", sides[1].program().output());
+}
+
+fn answer_bytes() -> Vec<u8> {
+    [&[0; 12][..], &wire("web.example"), &[0, 1, 0, 1]].concat()
+}
+
+#[test]
+fn thousands_of_records_take_bounded_memory() {
+    let backend = "backend t\n server-template s 3 web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
+    let settings = "accepted_payload_size 65535\n timeout resolve 5ms\n timeout retry 1s\n hold obsolete 1h\n";
+    let [_, mut own] = both(settings, backend, |_| ());
+    let pid = own.program().pid();
+    let before = rss_bytes(pid);
+    let told = Arc::new(AtomicUsize::new(0));
+    let seen = told.clone();
+    // Each answer has two thousand addresses that none had before.
+    own.names.say(move |question| {
+        let number = seen.fetch_add(1, Ordering::SeqCst);
+        let ip = |index: usize| format!("127.{}.{}.{}", number % 250 + 1, index / 250, index % 250 + 1);
+        let found: Vec<_> = (0..2_000).map(|index| address("web.example", &ip(index))).collect();
+        vec![answer(question, 0, &found)]
+    });
+    wait_for("answers", || (told.load(Ordering::SeqCst) > 60).then_some(()));
+    let grown = rss_bytes(pid).saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown}");
+    assert_eq!(super::servers(&own.place, "t").iter().filter(|line| line.contains("no check")).count(), 3);
+}
+
+#[test]
+fn only_the_name_server_is_heard() {
+    let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
+    let [_, mut own] = both(TIMES, backend, |_| ());
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let pid = own.program().pid();
+    let told = Arc::new(AtomicUsize::new(0));
+    let seen = told.clone();
+    own.names.say(move |question| {
+        // Answers from elsewhere come first, to every socket that the process has.
+        for port in udp_ports(pid) {
+            let wrong = answer(question, 0, &[address("web.example", WRONG)]);
+            let _ = stranger.send_to(&wrong, ("127.0.0.1", port));
+        }
+        seen.fetch_add(1, Ordering::SeqCst);
+        vec![answer(question, 0, &[address("web.example", "127.0.0.2")])]
+    });
+    own.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
+    wait_for("questions", || (told.load(Ordering::SeqCst) > 5).then_some(()));
+    assert!(!own.program().output().contains(WRONG));
+}
+
+/// The ports of a process's UDP sockets.
+fn udp_ports(pid: u32) -> Vec<u16> {
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/udp")).unwrap_or_default();
+    let local = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+    local.filter_map(|place| u16::from_str_radix(place.split_once(':')?.1, 16).ok()).collect()
+}

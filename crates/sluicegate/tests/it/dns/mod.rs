@@ -1,0 +1,284 @@
+//! Names that are resolved at run time: `resolvers`, servers that follow them and rules that ask, beside Debian's
+//! haproxy. Each program has a name server of its own, and both are told the same.
+
+mod lies;
+mod nameserver;
+mod rules;
+mod services;
+
+use std::path::{Path, PathBuf};
+
+use sluicegate_testkit::{Haproxy, Listening, Program, Sluicegate, wait_for};
+
+use self::nameserver::{A, AAAA, NX, Nameserver, REFUSED, Record, address, answer};
+use crate::start;
+
+/// One of the two programs with its name server.
+struct Side {
+    names: Nameserver,
+    place: PathBuf,
+    gate: Listening,
+    program: Running,
+    _directory: Option<tempfile::TempDir>,
+}
+
+enum Running {
+    Haproxy(Haproxy),
+    Own(Sluicegate),
+}
+
+impl Side {
+    fn program(&mut self) -> &mut Program {
+        match &mut self.program {
+            Running::Haproxy(haproxy) => &mut haproxy.program,
+            Running::Own(own) => &mut own.program,
+        }
+    }
+
+    fn ask(&self, command: &str) -> String {
+        Sluicegate::stats(&self.place, command)
+    }
+
+    /// Waits until the servers of a backend are so: name, state, weight and address of each.
+    #[track_caller]
+    fn wait_for_servers(&self, backend: &str, expected: &[&str]) {
+        let mut found = Vec::new();
+        let mut polls = 0;
+        wait_for("servers", || {
+            found = servers(&self.place, backend);
+            polls += 1;
+            (found == expected || polls == 2_000).then_some(())
+        });
+        assert_eq!(found, expected);
+    }
+
+    /// What was said about servers, without process numbers.
+    fn said(&mut self) -> Vec<String> {
+        let output = self.program().output();
+        let lines = output.lines().filter(|line| line.starts_with("[WARNING]") || line.starts_with("[ALERT]"));
+        let about = lines.filter_map(|line| line.split_once(") : ")).map(|(_, said)| said.to_owned());
+        about.filter(|line| !line.starts_with("config")).collect()
+    }
+}
+
+fn servers(place: &Path, backend: &str) -> Vec<String> {
+    let text = Sluicegate::stats(place, &format!("show stat {backend} 4 -1"));
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let cells = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        [1, 17, 18, 73].map(|index| cells[index]).join(" ")
+    };
+    lines.map(cells).collect()
+}
+
+const TIMES: &str = "accepted_payload_size 8192\n resolve_retries 2\n timeout resolve 50ms\n timeout retry 50ms\n \
+                     hold nx 100ms\n hold refused 100ms\n hold timeout 100ms\n hold other 100ms\n hold valid 100ms\n";
+
+/// Both programs with a section `dns` of these settings and a frontend; the rest begins with rules of the frontend.
+fn both(settings: &str, rest: &str, before: impl Fn(&Nameserver)) -> [Side; 2] {
+    let gates = [(); 2].map(|()| Listening::new());
+    let text = |names: &Nameserver, place: &str, gate: &Listening| {
+        format!(
+            "global\n stats socket {place} level admin\nresolvers dns\n nameserver one {}\n {settings}\ndefaults\n \
+             mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend gate\n bind {}\n\
+             {rest}",
+            names.address,
+            gate.word()
+        )
+    };
+    let [one, other] = [(); 2].map(|()| Nameserver::start());
+    before(&one);
+    before(&other);
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("stats");
+    let haproxy = Haproxy::start(&text(&one, &place.display().to_string(), &gates[0]), &[&gates[0]]);
+    let own = start(&text(&other, "@DIR@/stats", &gates[1]), &[&gates[1]]);
+    let own_place = own.directory().join("stats");
+    let [first, second] = gates;
+    let (haproxy, own) = (Running::Haproxy(haproxy), Running::Own(own));
+    [
+        Side { names: one, place, gate: first, program: haproxy, _directory: Some(directory) },
+        Side { names: other, place: own_place, gate: second, program: own, _directory: None },
+    ]
+}
+
+#[test]
+fn a_server_follows_its_name() {
+    let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
+    let mut sides = both(TIMES, backend, |_| ());
+    for side in &mut sides {
+        side.wait_for_servers("t", &["s MAINT (resolution) 1 "]);
+        let know = |ip: &str| side.names.know(vec![address("web.example", ip)]);
+        know("127.0.0.2");
+        side.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
+        know("127.0.0.3");
+        side.wait_for_servers("t", &["s no check 1 127.0.0.3:80"]);
+        let gone = || side.wait_for_servers("t", &["s MAINT (resolution) 1 "]);
+        for code in [NX, REFUSED, 2] {
+            side.names.refuse(code);
+            gone();
+            know("127.0.0.3");
+            side.wait_for_servers("t", &["s no check 1 127.0.0.3:80"]);
+        }
+        side.names.say(|_| Vec::new());
+        gone();
+        // The name has addresses of the other family only.
+        know("::1");
+        side.wait_for_servers("t", &["s no check 1 [::1]:80"]);
+        // A name without addresses is none.
+        side.names.say(|question| vec![answer(question, 0, &[])]);
+        gone();
+    }
+    let [haproxy, own] = &mut sides;
+    let said = own.said();
+    assert_eq!(said, haproxy.said());
+    assert_eq!(said[0], "t/s changed its IP from (none) to 127.0.0.2 by dns/one.");
+    assert!(said.iter().any(|line| line == "Server t/s administratively READY thanks to valid DNS answer."));
+    for reason in ["DNS NX status", "DNS refused status", "unspecified DNS error", "DNS timeout status"] {
+        let line = format!("is going DOWN for maintenance ({reason})");
+        assert!(said.iter().any(|said| said.contains(&line)), "{reason}: {said:?}");
+    }
+}
+
+#[test]
+fn an_address_is_held_for_its_time() {
+    // Long holds: what was known stays.
+    let settings = "timeout resolve 20ms\n timeout retry 20ms\n hold obsolete 1h\n";
+    let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
+    let sides = both(settings, backend, |names| names.know(vec![address("web.example", "127.0.0.2")]));
+    for side in &sides {
+        side.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
+        // Another address does not replace one that is held, and errors take nothing away.
+        for answers in [Some("127.0.0.9"), None] {
+            let asked = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+            let seen = asked.clone();
+            side.names.say(move |question| {
+                seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let found = answers.filter(|_| question.kind == A).map(|ip| address("web.example", ip));
+                vec![answer(question, if answers.is_some() { 0 } else { NX }, found.as_slice())]
+            });
+            wait_for("questions", || (asked.load(std::sync::atomic::Ordering::SeqCst) > 8).then_some(()));
+            side.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
+        }
+    }
+}
+
+#[test]
+fn servers_share_the_addresses_of_a_name() {
+    let backends = "backend t\n server-template s 4 web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n\
+                    backend dup\n server-template s 4 web.example:80 resolvers dns resolve-prefer ipv4 init-addr none \
+                    resolve-opts allow-dup-ip\n\
+                    backend near\n server s web.example:80 resolvers dns resolve-net 10.0.0.0/8,192.168.7.0/24 \
+                    resolve-prefer ipv4 init-addr none\n\
+                    backend six\n server s web.example:80 resolvers dns resolve-prefer ipv6 init-addr none\n\
+                    backend usual\n server s web.example:80 resolvers dns init-addr none\n";
+    let zone = || -> Vec<Record> {
+        let four = ["127.0.0.2", "127.0.0.3", "192.168.7.9"].map(|ip| address("web.example", ip));
+        four.into_iter().chain(["::2", "::3"].map(|ip| address("web.example", ip))).collect()
+    };
+    let sides = both(TIMES, backends, |names| names.know(zone()));
+    let found: Vec<Vec<String>> = sides
+        .iter()
+        .map(|side| {
+            let up = |backend: &str, count: usize| {
+                wait_for("servers", || {
+                    let found = servers(&side.place, backend);
+                    (found.iter().filter(|line| line.contains("no check")).count() == count).then_some(found)
+                })
+            };
+            [("t", 3), ("dup", 4), ("near", 1), ("six", 1), ("usual", 1)]
+                .into_iter()
+                .flat_map(|(backend, count)| up(backend, count))
+                .collect()
+        })
+        .collect();
+    assert_eq!(found[1], found[0]);
+    assert!(found[1].contains(&"s no check 1 192.168.7.9:80".to_owned()), "{found:?}");
+    // One goes, and another server takes what the next one brings.
+    for side in &sides {
+        side.names.know(["127.0.0.3", "192.168.7.9", "127.0.0.8"].map(|ip| address("web.example", ip)).to_vec());
+        wait_for("the new address", || {
+            let found = servers(&side.place, "t");
+            let has = |ip: &str| found.iter().any(|line| line.ends_with(&format!(" {ip}:80")));
+            (has("127.0.0.8") && !has("127.0.0.2")).then_some(())
+        });
+    }
+}
+
+#[test]
+fn figures_of_name_servers_are_haproxys() {
+    // One question, or one and its other family's, and none for a long time.
+    let settings = "timeout resolve 1h\n timeout retry 1h\n resolve_retries 1\n accepted_payload_size 100\n";
+    type Says = fn(&nameserver::Question) -> Vec<Vec<u8>>;
+    let cases: [(&str, Says); 8] = [
+        ("valid", |q| vec![answer(q, 0, &[address("web.example", "127.0.0.2")])]),
+        ("nx", |q| vec![answer(q, NX, &[])]),
+        ("refused", |q| vec![answer(q, REFUSED, &[])]),
+        ("other", |q| vec![answer(q, 2, &[])]),
+        ("any_err", |q| vec![answer(q, 0, &[])]),
+        ("too_big", |_| vec![vec![0; 300]]),
+        ("truncated", |q| vec![nameserver::answer_with(q, 0x8380, &[address("web.example", "127.0.0.2")], &[])]),
+        ("cname_error", |q| {
+            vec![answer(q, 0, &[("web.example".to_owned(), nameserver::CNAME, nameserver::wire("x"))])]
+        }),
+    ];
+    for (figure, answers) in cases {
+        let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
+        let sides = both(settings, backend, |names| names.say(answers));
+        let figures = sides.each_ref().map(|side| {
+            let value = |text: &str| -> u32 {
+                let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{figure}:")));
+                line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+            };
+            // Errors are asked about twice, in both families.
+            let most = if matches!(figure, "valid" | "too_big") { 1 } else { 2 };
+            wait_for(figure, || Some(side.ask("show resolvers dns")).filter(|text| value(text) == most))
+        });
+        assert_eq!(figures[1], figures[0], "{figure}");
+    }
+}
+
+#[test]
+fn sections_are_listed_as_in_haproxy() {
+    let sides = both("timeout resolve 1h\n", "backend t\n server s 127.0.0.1:80\n", |_| ());
+    let [haproxy, own] = sides.each_ref();
+    for command in ["show resolvers", "show resolvers dns", "show resolvers default", "show resolvers x"] {
+        assert_eq!(own.ask(command), haproxy.ask(command), "{command}");
+    }
+    assert!(own.ask("show resolvers").contains("Resolvers section default\n"));
+}
+
+#[test]
+fn a_name_server_is_asked_over_tcp() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let place = listener.local_addr().expect("bound");
+    let gate = Listening::new();
+    let names = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut length = [0; 2];
+        while stream.read_exact(&mut length).is_ok() {
+            let mut bytes = vec![0; usize::from(u16::from_be_bytes(length))];
+            stream.read_exact(&mut bytes).expect("a question");
+            let question = nameserver::read(&bytes);
+            let kind = question.kind;
+            let found = [address("web.example", "127.0.0.7")];
+            let said = answer(&question, 0, if kind == AAAA { &[] } else { &found });
+            let framed = [&(said.len() as u16).to_be_bytes()[..], &said].concat();
+            if stream.write_all(&framed).is_err() {
+                return;
+            }
+        }
+    });
+    let text = format!(
+        "global\n stats socket @DIR@/stats level admin\nresolvers dns\n nameserver one tcp@{place}\n {TIMES}\ndefaults\n \
+         mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\nbackend t\n server s web.example:80 \
+         resolvers dns init-addr none\nfrontend f\n bind {}\n",
+        gate.word()
+    );
+    let own = start(&text, &[&gate]);
+    let place = own.directory().join("stats");
+    wait_for("the address", || (servers(&place, "t") == ["s no check 1 127.0.0.7:80"]).then_some(()));
+    drop(own);
+    names.join().expect("a quiet end");
+}

@@ -1,0 +1,101 @@
+//! `do-resolve`, in `http-request` and `tcp-request content`.
+
+use sluicegate_testkit::{Client, wait_for};
+
+use super::nameserver::{A, NX, address, answer};
+use super::{TIMES, both};
+
+#[test]
+fn a_request_asks_for_a_name() {
+    let rules = " http-request do-resolve(txn.ip,dns,ipv4) hdr(host),lower\n\
+                 http-request do-resolve(txn.six,dns) str(six.example)\n\
+                 http-request do-resolve(txn.none,dns,ipv4) str(none.example)\n\
+                 http-request do-resolve(txn.bad,dns,ipv4) str(a..b)\n\
+                 http-request return content-type text/plain lf-string \
+                 %[var(txn.ip)],%[var(txn.six)],%[var(txn.none)],%[var(txn.bad)]\n";
+    let zone = || vec![address("web.example", "10.1.2.3"), address("six.example", "2001:db8::1")];
+    let sides = both(TIMES, rules, |names| names.know(zone()));
+    for side in &sides {
+        for host in ["web.example", "WEB.Example", "web.example."] {
+            let mut client = Client::connect(&side.gate.address());
+            client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert_eq!(client.read_response().text(), "10.1.2.3,2001:db8::1,,", "{host}");
+        }
+    }
+    let failed = sides.each_ref().map(|side| {
+        let text = side.ask("show info");
+        text.lines().find(|line| line.starts_with("FailedResolutions")).map(str::to_owned)
+    });
+    assert_eq!(failed[1], failed[0]);
+}
+
+#[test]
+fn a_connection_goes_where_the_name_is() {
+    let origin = sluicegate_testkit::Listening::new();
+    let port = origin.port();
+    let served = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = origin.listener.accept().expect("a connection");
+            std::io::Write::write_all(&mut stream, b"hello").expect("it reads");
+        }
+    });
+    let rules = format!(
+        " mode tcp\n tcp-request inspect-delay 10s\n tcp-request content do-resolve(sess.ip,dns,ipv4) str(web.example)\n \
+         tcp-request content set-dst var(sess.ip)\n tcp-request content accept\n default_backend t\nbackend t\n mode \
+         tcp\n server s 0.0.0.0:{port}\n"
+    );
+    let sides = both(TIMES, &rules, |names| names.know(vec![address("web.example", "127.0.0.1")]));
+    for side in &sides {
+        let mut client = Client::connect(&side.gate.address());
+        client.send("x");
+        assert_eq!(client.read_exact(5), b"hello");
+    }
+    served.join().expect("both came");
+}
+
+#[test]
+fn rules_that_ask_at_once_share_a_question() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let rules = " http-request do-resolve(txn.ip,dns,ipv4) str(web.example)\n http-request return lf-string \
+                 %[var(txn.ip)] content-type text/plain\n";
+    let [_, own] = both("timeout resolve 1s\n timeout retry 20s\n", rules, |_| ());
+    let asked = Arc::new(AtomicU32::new(0));
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let seen = asked.clone();
+    own.names.say(move |question| {
+        seen.fetch_add(u32::from(question.kind == A), Ordering::SeqCst);
+        released.recv().expect("released");
+        vec![answer(question, 0, &[address("web.example", "10.1.2.3")])]
+    });
+    let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(&own.gate.address())).collect();
+    clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+    wait_for("streams", || {
+        let info = own.ask("show info");
+        info.lines().any(|line| line == "CurrConns: 20").then_some(())
+    });
+    release.send(()).expect("it listens");
+    // Who came after the answer asks again.
+    let rest = std::thread::spawn(move || while release.send(()).is_ok() {});
+    for client in &mut clients {
+        assert_eq!(client.read_response().text(), "10.1.2.3");
+    }
+    assert!(asked.load(Ordering::SeqCst) <= 20);
+    drop(own);
+    rest.join().expect("a quiet end");
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_not_waited_for_without_end() {
+    let rules = " http-request do-resolve(txn.ip,dns,ipv4) str(web.example)\n http-request return lf-string \
+                 <%[var(txn.ip)]> content-type text/plain\n";
+    let sides = both(TIMES, rules, |_| ());
+    for side in &sides {
+        // No answer at all, then errors.
+        assert_eq!(Client::connect(&side.gate.address()).get("/").text(), "<>");
+        side.names.refuse(NX);
+        assert_eq!(Client::connect(&side.gate.address()).get("/").text(), "<>");
+        side.names.know(vec![address("web.example", "10.9.9.9")]);
+        assert_eq!(Client::connect(&side.gate.address()).get("/").text(), "<10.9.9.9>");
+    }
+}
