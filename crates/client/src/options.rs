@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Most connections of the process where a section says nothing.
+pub const MAXCONN_DEFAULT: usize = 20;
+
 /// Where an engine listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -89,7 +92,7 @@ impl Options {
             address,
             auth: None,
             db: 0,
-            maxconn: 20,
+            maxconn: MAXCONN_DEFAULT,
             maxqueue: 1000,
             timeout_connect: Duration::from_secs(1),
             timeout_queue: Duration::from_secs(1),

@@ -9,7 +9,7 @@ use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
 use crate::converter;
 use crate::limits;
-use crate::model::{Arg, ConverterCall, Expr, Position, TableKey, VarName, VarScope};
+use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarName, VarScope};
 use crate::section::table::is_known;
 use crate::unit;
 use crate::{Files, load_patterns, pattern, suggest};
@@ -19,8 +19,8 @@ use crate::{Files, load_patterns, pattern, suggest};
 pub(crate) struct StoreNames<'f> {
     /// Embedded stores.
     pub(crate) stores: HashSet<Arc<str>>,
-    /// External engines.
-    pub(crate) engines: HashSet<Arc<str>>,
+    /// What a call of an engine gives that says nothing itself of errors.
+    pub(crate) on_error: HashMap<Arc<str>, OnError>,
     /// Map and ACL files that were read already.
     pub(crate) patterns: Arc<PatternFiles>,
     /// How others are read; none in tests of words.
@@ -91,9 +91,6 @@ impl StoreNames<'_> {
         }
         if let Some(store) = self.stores.get(name) {
             return Ok(store.clone());
-        }
-        if self.engines.contains(name) {
-            return Err((format!("'{name}' is a redis section: redis sections are not available yet"), None));
         }
         let near =
             suggest::nearest(name, self.stores.iter().map(|s| &**s)).map(|near| format!("did you mean '{near}'?"));
@@ -634,7 +631,6 @@ mod tests {
     fn run(place: Place, acl: bool, text: &str) -> Result<String, String> {
         let mut stores = StoreNames::default();
         stores.stores.insert("main".into());
-        stores.engines.insert("far".into());
         stores.lua.fetches.push("pick".into());
         stores.lua.converters.push("twice".into());
         let reader = ExpressionReader { stores: &stores, place, acl };
@@ -737,7 +733,6 @@ mod tests {
         refused(place, "src,", "a converter is missing");
         refused(place, "rand(0)", "at least 1");
         refused(place, "src,store_get(mian)", "did you mean 'main'?");
-        refused(place, "src,store_get(far)", "redis sections are not available yet");
         refused(
             place,
             "lua.x",

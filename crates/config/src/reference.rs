@@ -82,7 +82,13 @@ pub fn reference() -> String {
          listed here is a parameter as `CONFIG SET` knows it.\n\n"
     );
     table(&mut out, &of(ItemKind::Keyword, "store"), false);
-    let _ = write!(out, "\n## Section `redis`\n\nRead, and refused with `not available yet`.\n");
+    let _ = write!(
+        out,
+        "\n## Section `redis`\n\n\
+         `redis NAME` is an engine in another process, Redis or Valkey, which rules and scripts call as they call a \
+         store. Numbers in brackets hold where a keyword is not given.\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "redis"), false);
     let _ = write!(out, "\n## Section `origin`\n\n`origin NAME` is a demo server in the same process.\n\n");
     table(&mut out, &of(ItemKind::Keyword, "origin"), false);
 

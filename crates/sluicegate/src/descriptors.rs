@@ -26,6 +26,9 @@ const PIPES_SHARE: u64 = 16;
 /// What a store keeps at least of its `maxclients`.
 const CLIENTS_MIN: u64 = 16;
 
+/// Connections to an engine whose section has no `maxconn`.
+const ENGINE_CONNECTIONS: u32 = sluicegate_client::MAXCONN_DEFAULT as u32;
+
 /// What a configuration needs, apart from sessions.
 struct Needs {
     /// Whatever the load.
@@ -46,9 +49,10 @@ impl Needs {
         // A socket for each worker; unix sockets, which share one, are duplicated for each.
         let sockets: usize = proxies.chain(others).map(|bind| bind.addresses.len() * workers).sum();
         let checks: usize = config.proxies.iter().map(|proxy| proxy.servers.len()).sum();
+        let engines: u32 = config.engines.iter().map(|engine| engine.maxconn.unwrap_or(ENGINE_CONNECTIONS)).sum();
         let listening = config.stores.iter().zip(stores).filter(|(section, _)| !section.binds.is_empty());
         Needs {
-            fixed: BASE + (sockets + 2 * checks) as u64,
+            fixed: BASE + (sockets + 2 * checks) as u64 + u64::from(engines),
             pipes: 2 * u64::from(config.global.tune.pipes(workers)),
             clients: listening.clone().map(|(_, options)| u64::from(options.maxclients)).sum(),
             stores: listening.count() as u64,

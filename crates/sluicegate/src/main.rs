@@ -6,6 +6,7 @@
 mod alone;
 mod arguments;
 mod check;
+mod clients;
 mod demo;
 mod descriptors;
 mod files;

@@ -21,6 +21,7 @@ use sluicegate_proxy::worker::{self, WorkerTask};
 use sluicegate_proxy::{cli, control, server};
 
 use crate::arguments::Service;
+use crate::clients::Clients;
 use crate::handover;
 use crate::handover::errand::Origin;
 use crate::handover::instead::Retiring;
@@ -98,8 +99,10 @@ fn start(
     let warnings = logger.open(config.global.chroot.as_deref())?;
     warnings.iter().for_each(|warning| report.warning(warning));
     let stores = Stores::new(&config, options, &logger);
-    let running =
-        build(config, Parts { engines: stores.engines(), lua, logger, process }).map_err(|errors| texts(&errors))?;
+    let clients = Clients::default().after(&config);
+    let mut engines = stores.engines();
+    engines.extend(clients.engines());
+    let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;
     match server::resolve_names(&running) {
         Err(errors) if service.ignore_unresolvable => {
             errors.iter().for_each(|error| report.warning(&format!("{error}, disabling server")));
@@ -132,6 +135,7 @@ fn start(
     let living = Arc::new(Living {
         current: Current::new(running, stats),
         stores,
+        clients,
         report,
         origin: Mutex::new(origin),
         posts: Mutex::new(posts),

@@ -335,15 +335,59 @@ pub struct StoreSection {
     pub at: Position,
 }
 
-/// A `redis NAME` section: read and kept as words until engines are supported.
+/// A `redis NAME` section: an engine in another process.
 #[derive(Clone, Debug)]
 pub struct RedisSection {
     /// Its name.
     pub name: Arc<str>,
-    /// Keyword lines as words.
-    pub lines: Vec<(Vec<String>, Position)>,
+    /// The one server.
+    pub server: EngineServer,
+    /// `auth [USER] PASSWORD`.
+    pub auth: Option<(Option<String>, String)>,
+    /// `db N`: the database of those who name none.
+    pub db: u32,
+    /// `maxconn N`: most connections of the process; `None`: the default.
+    pub maxconn: Option<u32>,
+    /// `maxqueue N`: most commands that wait for a connection.
+    pub maxqueue: Option<u32>,
+    /// `timeout connect`.
+    pub timeout_connect: Option<Duration>,
+    /// `timeout queue`.
+    pub timeout_queue: Option<Duration>,
+    /// `timeout server`.
+    pub timeout_server: Option<Duration>,
+    /// `timeout idle`; zero: idle connections stay.
+    pub timeout_idle: Option<Duration>,
+    /// `max-lifetime TIME`; zero: connections are not renewed.
+    pub max_lifetime: Option<Duration>,
+    /// `connect-rate N`: most attempts to connect in a second.
+    pub connect_rate: Option<u32>,
+    /// `breaker N`: failures in a row after which the engine is not asked for a while.
+    pub breaker: Option<u32>,
+    /// `on-error`: what rules get that say nothing themselves.
+    pub on_error: OnError,
     /// Where it stands.
     pub at: Position,
+}
+
+/// `server NAME ADDRESS` of a `redis` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineServer {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub address: EngineAddress,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// Where an engine listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineAddress {
+    /// A name or address, and a port; names are looked up at each connect.
+    Tcp(String, u16),
+    /// A unix socket's path.
+    Unix(PathBuf),
 }
 
 /// An `origin NAME` section: a demo server.

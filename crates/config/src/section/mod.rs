@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod global;
 mod log;
 pub(crate) mod proxy;
+pub(crate) mod redis;
 mod resolvers;
 pub(crate) mod rule;
 mod server;
@@ -335,12 +336,14 @@ impl Draft {
         let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
-        let (proxies, defaults, stores) = proxy::all(&sections, &global, &loaded, &patterns, &mut diagnostics);
+        let engines = redis::engines(&sections, &mut diagnostics);
+        let (proxies, defaults, stores) =
+            proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         let mut config = Config {
             global,
             proxies,
             stores,
-            engines: store::engines(&sections, &mut diagnostics),
+            engines,
             origins: store::origins(&sections, &mut diagnostics),
             user_lists,
             resolvers,
@@ -368,7 +371,8 @@ pub(crate) use server::number as number_servers;
 fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {
     let global = global::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
     let proxy = || proxy::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
-    global.or_else(proxy).or_else(|| store::KEYWORDS.find(first, second).map(|(row, _)| row.contexts))
+    let store = || store::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
+    global.or_else(proxy).or_else(store).or_else(|| redis::KEYWORDS.find(first, second).map(|(row, _)| row.contexts))
 }
 
 /// A row as the catalogue lists it.
@@ -394,6 +398,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &proxy::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::CHECK_KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &store::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &redis::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &error::KEYWORDS));
     rows.extend(list(ItemKind::BindOption, &bind::OPTIONS));
     rows.extend(list(ItemKind::ServerOption, &server::OPTIONS));

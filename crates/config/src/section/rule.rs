@@ -14,9 +14,9 @@ use crate::expression::{ExpressionReader, Problem, variable};
 use crate::format::Blanks;
 use crate::model::{
     AclRef, Action, AddressPart, BodyWait, Capture, Carrier, Condition, CounterChange, CounterValue, DataKind,
-    DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr, OnError,
-    PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, TargetPart, TimeOr, TimeoutSide,
-    Track, VarName,
+    DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr, PatternEdit,
+    Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, TargetPart, TimeOr, TimeoutSide, Track,
+    VarName,
 };
 use crate::section::error;
 use crate::section::log;
@@ -559,7 +559,9 @@ impl ActionReader<'_, '_> {
                 return None;
             }
         };
-        let mut call = StoreCall { store, args: Vec::new(), set_var: None, on_error: OnError::default() };
+        let on_error = self.reader.stores.on_error.get(&store).cloned().unwrap_or_default();
+        let mut call = StoreCall { store, args: Vec::new(), set_var: None, on_error };
+        let mut says_value = false;
         self.next += 1;
         while self.has(self.next) {
             let word = self.line.text(self.next);
@@ -580,19 +582,8 @@ impl ActionReader<'_, '_> {
                 self.next += 1;
             } else if word == "on-error" {
                 let index = self.value(word)?;
-                call.on_error = match self.line.text(index) {
-                    "open" => OnError::Open,
-                    "closed" => OnError::Closed,
-                    other => match other.strip_prefix("value:") {
-                        Some(value) => OnError::Value(value.to_owned()),
-                        None => {
-                            let message = format!("'on-error' expects 'open', 'closed' or 'value:V', not '{other}'");
-                            let near = suggest::nearest(other, ["open", "closed"]);
-                            self.reader.diagnostics.error(self.line.at(index), message).did_you_mean(near);
-                            return None;
-                        }
-                    },
-                };
+                says_value = self.line.text(index).starts_with("value:");
+                call.on_error = super::redis::on_error(self.line, index, self.reader.diagnostics)?;
                 self.next += 2;
             } else {
                 let message = format!("'{word}' stands behind the command's arguments");
@@ -601,7 +592,7 @@ impl ActionReader<'_, '_> {
                 return None;
             }
         }
-        if call.set_var.is_none() && matches!(call.on_error, OnError::Value(_)) {
+        if call.set_var.is_none() && says_value {
             let message = "'on-error value:…' without 'set-var(…)' has nothing to set";
             self.reader.diagnostics.warning(self.line.at(self.name_at), message);
         }

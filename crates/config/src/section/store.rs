@@ -1,11 +1,11 @@
-//! `store`, `redis` and `origin`: the sections that HAProxy doesn't have.
+//! `store` and `origin`: sections that HAProxy doesn't have; `redis` has a file of its own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Bind, OriginSection, Position, RedisSection, StoreSection};
+use crate::model::{Bind, OriginSection, Position, StoreSection};
 use crate::section::table::{self, MANY, Row, Table};
 use crate::section::{Section, SectionKind, bind};
 use crate::word::Line;
@@ -67,22 +67,6 @@ pub(crate) fn stores(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec
         stores.push(StoreSection { name: "default".into(), binds: Vec::new(), parameters: Vec::new(), at });
     }
     stores
-}
-
-/// Reads the `redis` sections; having one is an error until engines are there.
-pub(crate) fn engines(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec<RedisSection> {
-    let mut engines = Vec::new();
-    for section in sections.iter().filter(|s| s.kind == SectionKind::Redis) {
-        let error = diagnostics.error(section.at.clone(), "redis sections are not available yet");
-        error.hint("a 'store' section is there: the same commands, in this process");
-        let line = |line: &Line| (line.words.iter().map(|w| w.text().to_owned()).collect(), line.at(0));
-        engines.push(RedisSection {
-            name: section.name.clone(),
-            lines: section.lines.iter().map(line).collect(),
-            at: section.at.clone(),
-        });
-    }
-    engines
 }
 
 /// Types the `origin` sections.

@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use super::errand::Origin;
 use super::offer::{Offer, WantedSocket};
 use super::{Kind, receive, send};
+use crate::clients::Clients;
 use crate::descriptors;
 use crate::load::{self, Living as Kept, Loaded, Reading};
 use crate::posts::{self, Post, Posts};
@@ -38,6 +39,8 @@ pub struct Living {
     pub current: Arc<Current>,
     /// Its stores.
     pub stores: Stores,
+    /// Its engines.
+    pub clients: Clients,
     /// What the process says itself.
     pub report: Report,
     /// How it was started, or what took over last.
@@ -55,6 +58,7 @@ struct Prepared {
     stats: Vec<cli::Socket>,
     posts: Posts,
     stores: Stores,
+    clients: Clients,
     parameters: Changes,
     origin: Origin,
     maxconn: Option<u32>,
@@ -162,7 +166,10 @@ impl Living {
         let mut notes = logger.open(None).map_err(|errors| errors.join("\n"))?;
         notes.extend(fixed(&before.config.global, &config.global, workers));
         let (stores, parameters) = self.stores.after(&before.config, &config, options, &logger)?;
-        let parts = Parts { engines: stores.engines(), lua, logger, process: before.process.clone() };
+        let clients = self.clients.after(&config);
+        let mut engines = stores.engines();
+        engines.extend(clients.engines());
+        let parts = Parts { engines, lua, logger, process: before.process.clone() };
         let running = build_after(config.clone(), parts, Some(&before))
             .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
         server::take_addresses(&running, &names);
@@ -183,12 +190,12 @@ impl Living {
         }
         let _ = lua_logger.set(running.logger.clone());
         let maxconn = (before.config.global.maxconn != config.global.maxconn).then_some(maxconn);
-        Ok(Prepared { running, listeners, stats, posts, stores, parameters, origin, maxconn, notes })
+        Ok(Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, notes })
     }
 
     /// Serves what was prepared. On the control thread.
     async fn change_over(&self, prepared: Prepared) -> Result<(), String> {
-        let Prepared { running, listeners, stats, posts, stores, parameters, origin, maxconn, .. } = prepared;
+        let Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, .. } = prepared;
         let process = running.process.clone();
         if process.phase() != Phase::Serving {
             return Err(String::from("the process is stopping"));
@@ -201,6 +208,7 @@ impl Living {
         let mut served = std::mem::take(&mut *self.posts.lock());
         posts.replace(&mut served, &process).await;
         *self.posts.lock() = served;
+        self.clients.replace(clients);
         let failed = self.stores.replace(stores, &parameters);
         failed.iter().for_each(|error| self.report.warning(error));
         for said in said {

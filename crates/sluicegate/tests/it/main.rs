@@ -6,6 +6,7 @@ mod as_haproxy;
 mod bench;
 mod command_line;
 mod dns;
+mod engines;
 mod fetches;
 mod hatop;
 mod http;

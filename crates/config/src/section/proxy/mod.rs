@@ -24,7 +24,8 @@ use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Global, Position, Proxy, ProxyId, ProxyKind, Rule, StoreSection, Timeouts, UseBackend,
+    BackendName, ConnectionMode, Global, Position, Proxy, ProxyId, ProxyKind, RedisSection, Rule, StoreSection,
+    Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -119,14 +120,17 @@ pub(crate) fn all(
     global: &Global,
     loaded: &Loaded<'_>,
     patterns: &Arc<PatternFiles>,
+    engines: &[RedisSection],
     diagnostics: &mut Diagnostics,
 ) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>) {
     let names = proxy_names(sections, diagnostics);
     let stores = store::stores(sections, diagnostics);
     let mut store_names = StoreNames { patterns: patterns.clone(), files: Some(loaded.files), ..StoreNames::default() };
     store_names.stores.extend(stores.iter().map(|s| s.name.clone()));
-    let engines = sections.iter().filter(|s| s.kind == SectionKind::Redis);
-    store_names.engines.extend(engines.map(|s| s.name.clone()));
+    for engine in engines {
+        store_names.stores.insert(engine.name.clone());
+        store_names.on_error.insert(engine.name.clone(), engine.on_error.clone());
+    }
     store_names.lua.fetches = loaded.lua.fetches();
     store_names.lua.converters = loaded.lua.converters();
     store_names.lua.failed = loaded.lua_failed;

@@ -1,0 +1,69 @@
+//! The engines of a service: clients of Redis in other processes, by the name of their sections.
+//!
+//! A client outlives a reload that leaves its section as it is, with its connections and counts; a section that changed
+//! gets a new one, and the old one's connections end once nobody waits for a reply any more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluicegate_client::{Address, Auth, Client, Options};
+use sluicegate_config::Config;
+use sluicegate_config::model::{EngineAddress, RedisSection};
+use sluicegate_proxy::running::Engines;
+use sluicegate_wire::engine::Engine;
+
+type ByName = HashMap<Arc<str>, Arc<Client>>;
+
+/// Every engine, by the name of its section.
+#[derive(Default)]
+pub struct Clients(Mutex<ByName>);
+
+impl Clients {
+    /// The engines of a configuration; those that it leaves as they are in `self` are the same ones.
+    pub fn after(&self, config: &Config) -> Clients {
+        let known = self.0.lock();
+        let client = |section: &RedisSection| {
+            let options = options(section);
+            let same = known.get(&section.name).filter(|client| *client.options() == options);
+            same.cloned().unwrap_or_else(|| Arc::new(Client::new(options)))
+        };
+        Clients(Mutex::new(config.engines.iter().map(|section| (section.name.clone(), client(section))).collect()))
+    }
+
+    /// `next` takes the place of these.
+    pub fn replace(&self, next: Clients) {
+        *self.0.lock() = next.0.into_inner();
+    }
+
+    /// For rules and scripts.
+    pub fn engines(&self) -> Engines {
+        self.0.lock().iter().map(|(name, client)| (name.clone(), client.clone() as Arc<dyn Engine>)).collect()
+    }
+}
+
+fn options(section: &RedisSection) -> Options {
+    let address = match &section.server.address {
+        EngineAddress::Tcp(host, port) => Address::Tcp(host.clone(), *port),
+        EngineAddress::Unix(path) => Address::Unix(path.clone()),
+    };
+    let of = Options::new(&section.name, address);
+    let some = |time: Option<std::time::Duration>, default: Option<std::time::Duration>| match time {
+        Some(time) => Some(time).filter(|time| !time.is_zero()),
+        None => default,
+    };
+    Options {
+        auth: section.auth.clone().map(|(user, password)| Auth { user, password }),
+        db: section.db,
+        maxconn: section.maxconn.map_or(of.maxconn, |count| count as usize),
+        maxqueue: section.maxqueue.map_or(of.maxqueue, |count| count as usize),
+        timeout_connect: section.timeout_connect.unwrap_or(of.timeout_connect),
+        timeout_queue: section.timeout_queue.unwrap_or(of.timeout_queue),
+        timeout_server: section.timeout_server.unwrap_or(of.timeout_server),
+        timeout_idle: some(section.timeout_idle, of.timeout_idle),
+        max_lifetime: some(section.max_lifetime, of.max_lifetime),
+        connect_rate: section.connect_rate.unwrap_or(of.connect_rate),
+        breaker: section.breaker.unwrap_or(of.breaker),
+        ..of
+    }
+}

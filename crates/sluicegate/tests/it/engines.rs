@@ -1,0 +1,185 @@
+//! `redis` sections: rules and scripts ask an engine in another process as they ask a store.
+
+use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port, wait_for};
+
+use crate::BINARY;
+
+/// The same questions to whatever section is called `data`, in every kind of function that may ask.
+const LUA: &str = r##"
+local data = core.redis('data')
+
+core.register_action('count', {'http-req'}, function(txn)
+  txn:set_var('txn.said', 'action ' .. data:incr('hits'))
+end)
+
+core.register_action('types', {'http-req'}, function(txn)
+  data:hset('h', 'f', 'v')
+  data:rpush('l', 'a', 'b')
+  local nothing, problem = data:pcall('INCR', 'l')
+  local ok, raised = pcall(data.multi, data)
+  txn:set_var('txn.said', table.concat({
+    data:hgetall('h').f, #data:lrange('l', 0, -1), tostring(data:get('none')), tostring(nothing), problem,
+    tostring(ok), math.type(data:strlen('none')),
+  }, ';'))
+end)
+
+core.register_fetches('hits', function(txn)
+  return 'fetch ' .. data:get('hits')
+end)
+
+core.register_converters('look', function(key)
+  return 'converter ' .. (data:get(key) or 'none')
+end)
+
+core.register_service('say', 'http', function(applet)
+  local body = 'service ' .. data:incrby('served', 5)
+  applet:set_status(200)
+  applet:add_header('content-length', #body)
+  applet:start_response()
+  applet:send(body)
+end)
+
+core.register_task(function()
+  while not pcall(data.set, data, 'task', 'was here') do core.msleep(10) end
+end)
+"##;
+
+const FRONT: &str = "defaults
+    mode http
+    timeout client 30s
+    timeout server 30s
+    timeout connect 5s
+frontend front
+    bind \"GATE\"
+    http-request lua.count if { path /action }
+    http-request lua.types if { path /types }
+    http-request set-var(txn.said) lua.hits if { path /fetch }
+    http-request set-var(txn.said) str(hits),lua.look if { path /converter }
+    http-request set-var(txn.said) str(task),store_get(data) if { path /task }
+    http-request use-service lua.say if { path /service }
+    http-request store-call data INCRBY \"rule:%[path]\" 2 set-var(txn.said) if { path /rule }
+    http-request set-var(txn.said) str(sid),store_get(data) if { path /converter-of-rules }
+    http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n";
+
+/// What every path says, asked in order.
+fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("ask.lua"), LUA).unwrap();
+    let gate = Listening::new();
+    let front = FRONT.replace("GATE", &gate.word());
+    let text = format!("global\n    nbthread {workers}\n    {keyword} @DIR@/ask.lua\n{section}\n{front}");
+    let _server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+    let mut client = Client::connect(&gate.address());
+    let mut ask = |path: &str| client.get(path).text();
+    wait_for("the task", || (ask("/task") == "was here").then_some(()));
+    ["/action", "/action", "/fetch", "/converter", "/service", "/service", "/rule", "/rule", "/types"].map(ask).to_vec()
+}
+
+#[test]
+fn an_engine_answers_what_a_store_answers() {
+    for (keyword, workers) in [("lua-load", 1), ("lua-load", 2), ("lua-load-per-thread", 2)] {
+        let engine = RedisServer::start(&["--requirepass", "secret"]);
+        let section = format!("redis data\n    server one {}\n    auth secret\n    db 1", engine.address());
+        let here = answers("store data", keyword, workers);
+        assert_eq!(here[..2], ["action 1", "action 2"]);
+        assert_eq!(here[6..8], ["2", "4"]);
+        assert_eq!(answers(&section, keyword, workers), here, "{keyword}, {workers} workers");
+    }
+}
+
+#[test]
+fn a_connection_is_shared_by_the_streams_of_a_worker() {
+    let engine = RedisServer::start(&[]);
+    let gate = Listening::new();
+    let text = format!(
+        "global\n    nbthread 1\nredis data\n    server one {}\n{}    \
+         http-request store-call data INCR hits set-var(txn.n)\n    \
+         http-request return status 200 content-type text/plain lf-string %[var(txn.n)]\n",
+        engine.address(),
+        front(&gate)
+    );
+    let _server = Sluicegate::start(BINARY, &text, &[&gate]);
+    let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(&gate.address())).collect();
+    for _ in 0..10 {
+        clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+        clients.iter_mut().for_each(|client| assert_eq!(client.read_response().status, 200));
+    }
+    let mut own = Client::connect(&engine.address());
+    assert!(own.ask(&["GET", "hits"]).contains("500"));
+    let list = own.ask(&["CLIENT", "LIST"]);
+    assert_eq!(list.matches("name=data").count(), 1, "{list}");
+}
+
+fn front(gate: &Listening) -> String {
+    format!(
+        "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+         frontend front\n    bind \"{}\"\n",
+        gate.word()
+    )
+}
+
+#[test]
+fn an_engine_that_is_away_opens_closes_or_gives_a_value() {
+    let port = free_port();
+    let gate = Listening::new();
+    let text = format!(
+        "redis data\n    server one 127.0.0.1:{port}\n    breaker 2\n    on-error closed\n{}    \
+         http-request store-call data INCR hits if {{ path /section }}\n    \
+         http-request store-call data INCR hits on-error open if {{ path /open }}\n    \
+         http-request store-call data GET v set-var(txn.v) on-error value:7 if {{ path /value }}\n    \
+         http-request set-var(txn.v) str(k),store_get(data) if {{ path /fetch }}\n    \
+         http-request return status 200 content-type text/plain lf-string \
+         \"%[var(txn.v)] %[var(txn.store_err),word(1,' ')]\"\n",
+        front(&gate)
+    );
+    let server = Sluicegate::start(BINARY, &text, &[&gate]);
+    let mut client = Client::connect(&gate.address());
+    assert_eq!(client.get("/section").status, 503, "{}", server.program.output());
+    let mut client = Client::connect(&gate.address());
+    assert_eq!(client.get("/open").text(), " BREAKER");
+    assert_eq!(client.get("/value").text(), "7 BREAKER");
+    assert_eq!(client.get("/fetch").text(), " BREAKER");
+    // It comes up, and the next that may look finds it.
+    let mut command = std::process::Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+    let mut engine = sluicegate_testkit::Program::start(command, &[]);
+    engine.wait_for_output("Ready to accept connections");
+    wait_for("the engine to be used", || (client.get("/open").text() == " ").then_some(()));
+}
+
+#[test]
+fn a_reload_keeps_the_connections_of_sections_that_stay() {
+    let engine = RedisServer::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let gate = Listening::new();
+    let text = |maxqueue: u32| {
+        format!(
+            "global\n    nbthread 1\nredis data\n    server one {}\n    maxqueue {maxqueue}\n{}    \
+             http-request store-call data CLIENT ID set-var(txn.id)\n    \
+             http-request return status 200 content-type text/plain lf-string %[var(txn.id)]\n",
+            engine.address(),
+            front(&gate)
+        )
+    };
+    let path = directory.path().join("a.cfg");
+    std::fs::write(&path, text(100)).unwrap();
+    let mut command = std::process::Command::new(BINARY);
+    command.arg("run").arg(&path);
+    let mut program = sluicegate_testkit::Program::start(command, &[gate.fd()]);
+    let ask = || Client::connect(&gate.address()).get("/").text();
+    let first = ask();
+    let mut reload = |maxqueue: u32| {
+        std::fs::write(&path, text(maxqueue)).unwrap();
+        let done = std::process::Command::new(BINARY).args(["reload", &program.pid().to_string()]).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        assert!(program.is_running());
+    };
+    reload(100);
+    assert_eq!(ask(), first);
+    reload(200);
+    assert_ne!(ask(), first);
+    let mut own = Client::connect(&engine.address());
+    wait_for("the old connection to end", || {
+        (own.ask(&["CLIENT", "LIST"]).matches("name=data").count() == 1).then_some(())
+    });
+}
