@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_config::model::{Bind, BindAddress, BindTcp, Position};
+use smallvec::SmallVec;
 use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -684,15 +685,17 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> 
                     continue;
                 }
             };
-            let pace = listener.proxy.frontend.pace();
-            if let Some(Err(pause)) = pace.as_ref().map(|pace| pace.take(Instant::now())) {
+            let (process, own) = (&listener.process, listener.proxy.frontend.pace());
+            let mut paces = SmallVec::<[&Pace; 3]>::from_slice(&[&process.connection_pace, &process.session_pace]);
+            paces.extend(own.as_deref());
+            if let Err(pause) = Pace::take_all(&paces, Instant::now()) {
                 drop(slots);
                 tokio::time::sleep(pause).await;
                 continue;
             }
             let accepted = ready.try_io(|socket| accept(socket.get_ref()));
-            if let (Some(pace), false) = (&pace, matches!(accepted, Ok(Ok(_)))) {
-                pace.give();
+            if !matches!(accepted, Ok(Ok(_))) {
+                paces.iter().for_each(|pace| pace.give());
             }
             match accepted {
                 Err(_would_block) => break,

@@ -1,9 +1,11 @@
-//! `rate-limit sessions`: so many connections a second, measured as HAProxy measures a rate.
+//! `rate-limit sessions` of a frontend, `maxconnrate` and `maxsessrate` of the process: so many connections a second,
+//! measured as HAProxy measures a rate.
 //!
 //! The rate is what came in this second and the part of the second before that still lies within the last 1,000 ms, as
 //! if its connections had been spread evenly. Who exceeds it is told how long to wait; the connection stays in the
 //! kernel's queue meanwhile. The lock is taken once per connection, and only where a limit is.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -11,7 +13,8 @@ use parking_lot::Mutex;
 /// A limit of events a second.
 #[derive(Debug)]
 pub struct Pace {
-    limit: u32,
+    /// 0: none.
+    limit: AtomicU32,
     made: Instant,
     counts: Mutex<Counts>,
 }
@@ -24,18 +27,27 @@ struct Counts {
 }
 
 impl Pace {
-    /// `limit` events a second, at least 1.
+    /// `limit` events a second; 0: without a limit.
     pub fn new(limit: u32) -> Pace {
-        Pace { limit: limit.max(1), made: Instant::now(), counts: Mutex::default() }
+        Pace { limit: AtomicU32::new(limit), made: Instant::now(), counts: Mutex::default() }
     }
 
     /// The limit.
     pub fn limit(&self) -> u32 {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit, for whoever asks from now on.
+    pub fn set_limit(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Counts an event, or says how long to wait before it is asked for again.
     pub fn take(&self, now: Instant) -> Result<(), Duration> {
+        let limit = u64::from(self.limit());
+        if limit == 0 {
+            return Ok(());
+        }
         let since = now.saturating_duration_since(self.made).as_millis() as u64;
         let (second, left) = (since / 1000, 1000 - since % 1000);
         let mut counts = self.counts.lock();
@@ -44,7 +56,6 @@ impl Pace {
             *counts = Counts { second, current: 0, previous };
         }
         let (current, previous) = (u64::from(counts.current), u64::from(counts.previous));
-        let limit = u64::from(self.limit);
         if current + previous * left / 1000 < limit {
             counts.current += 1;
             return Ok(());
@@ -55,10 +66,23 @@ impl Pace {
         Err(Duration::from_millis(wait.max(1)))
     }
 
+    /// Counts an event at all of them, or at none and says how long to wait.
+    pub fn take_all(paces: &[&Pace], now: Instant) -> Result<(), Duration> {
+        for (index, pace) in paces.iter().enumerate() {
+            if let Err(pause) = pace.take(now) {
+                paces[..index].iter().for_each(|taken| taken.give());
+                return Err(pause);
+            }
+        }
+        Ok(())
+    }
+
     /// An event that was counted did not take place.
     pub fn give(&self) {
-        let mut counts = self.counts.lock();
-        counts.current = counts.current.saturating_sub(1);
+        if self.limit() > 0 {
+            let mut counts = self.counts.lock();
+            counts.current = counts.current.saturating_sub(1);
+        }
     }
 }
 
@@ -81,6 +105,19 @@ mod tests {
         pace.give();
         assert_eq!(pace.take(at(1_500)), Ok(()));
         assert_eq!(pace.take(at(9_000)), Ok(()));
+    }
+
+    #[test]
+    fn several_are_asked_together() {
+        let (one, other, free) = (Pace::new(3), Pace::new(2), Pace::new(0));
+        let now = one.made + Duration::from_millis(300);
+        let passed = (0..9).filter(|_| Pace::take_all(&[&free, &one, &other], now).is_ok()).count();
+        assert_eq!(passed, 2);
+        // What the second one refused is not counted by the first.
+        assert_eq!(one.take(now), Ok(()));
+        assert!(one.take(now).is_err());
+        other.set_limit(0);
+        assert_eq!(other.take(now), Ok(()));
     }
 
     #[test]

@@ -13,11 +13,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
+use sluicegate_config::model::Global;
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::compress::{Cost, Memory};
 use crate::counters::Count;
+use crate::pace::Pace;
 use crate::running::Running;
 use crate::stream::Job;
 use crate::worker::{Adoption, Worker};
@@ -44,6 +46,14 @@ pub struct Process {
     pub sessions: Limit,
     /// The `maxconn` that the process was started with, which `set maxconn global` can't exceed.
     pub hard_maxconn: Option<u32>,
+    /// Connections a second of all frontends (`maxconnrate`, `set rate-limit connections`).
+    pub connection_pace: Pace,
+    /// Sessions a second of all frontends (`maxsessrate`, `set rate-limit sessions`).
+    pub session_pace: Pace,
+    /// Sessions of TLS a second, of which there are none (`set rate-limit ssl-sessions`).
+    pub tls_pace: Pace,
+    /// Bytes a second below which responses begin compressed; 0: no limit (`maxcomprate`).
+    pub compression_rate: AtomicU64,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
     /// Told when a session of a process that had run out of descriptors ends.
@@ -132,6 +142,10 @@ impl Process {
             started_at: SystemTime::now(),
             sessions: Limit::new(maxconn),
             hard_maxconn: maxconn,
+            connection_pace: Pace::new(0),
+            session_pace: Pace::new(0),
+            tls_pace: Pace::new(0),
+            compression_rate: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),
             boot: OnceLock::new(),
@@ -192,6 +206,13 @@ impl Process {
             // It is never sent to: it closes.
             let _ = answer.await;
         }
+    }
+
+    /// Sets the rates of the process as a file says.
+    pub(crate) fn set_rates(&self, global: &Global) {
+        self.connection_pace.set_limit(global.maxconnrate);
+        self.session_pace.set_limit(global.maxsessrate);
+        self.compression_rate.store(global.compression.rate, Ordering::Relaxed);
     }
 
     /// Has a worker do something and waits for what it gives; `None` if the worker does not run.

@@ -106,6 +106,10 @@ fn commit(old: &Running, next: &Running) -> Vec<Said> {
     if old.config.global.maxconn != next.config.global.maxconn && next.config.global.maxconn.is_some() {
         next.process.sessions.set_max(next.config.global.maxconn);
     }
+    let rates = |global: &model::Global| (global.maxconnrate, global.maxsessrate, global.compression.rate);
+    if rates(&old.config.global) != rates(&next.config.global) {
+        next.process.set_rates(&next.config.global);
+    }
     let gone = status_lines::stopped(old).into_iter().filter(|(proxy, _)| {
         next.proxy(&proxy.config.name, proxy.config.kind).is_none_or(|proxy| proxy.config.disabled)
     });

@@ -97,6 +97,9 @@ pub fn build_after(
     parts: Parts,
     before: Option<&Running>,
 ) -> Result<Arc<Running>, Vec<CompileError>> {
+    if before.is_none() {
+        parts.process.set_rates(&config.global);
+    }
     if let Some(lua) = &parts.lua {
         lua.attach(parts.engines.clone());
     }

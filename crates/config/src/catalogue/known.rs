@@ -18,7 +18,7 @@ pub const GLOBAL: &[&str] = &[
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
     "httpclient.resolvers.disabled", "httpclient.resolvers.id", "httpclient.resolvers.prefer",
     "httpclient.retries", "httpclient.ssl.ca-file", "httpclient.ssl.verify", "httpclient.timeout.connect",
-    "limits", "load-server-state-from-file", "maxconnrate", "maxsessrate", "mworker-max-reloads", "noreuseport",
+    "limits", "load-server-state-from-file", "mworker-max-reloads", "noreuseport",
     "ocsp-update.disable", "ocsp-update.httpproxy", "ocsp-update.maxdelay", "ocsp-update.mindelay",
     "ocsp-update.mode", "oqs", "pp2-never-send-local", "server-state-base", "server-state-file", "set-var",
     "set-var-fmt", "setcap", "shm-stats-file", "ssl-engine", "ssl-propquery", "ssl-provider",

@@ -84,6 +84,10 @@ pub struct Global {
     pub nbthread: Option<u16>,
     /// `maxconn`: sessions of the whole process; `None` means derived from the descriptor limit.
     pub maxconn: Option<u32>,
+    /// `maxconnrate`: connections a second of all frontends; 0: without a limit.
+    pub maxconnrate: u32,
+    /// `maxsessrate`: sessions a second of all frontends; 0: without a limit.
+    pub maxsessrate: u32,
     /// `h1-case-adjust` and its file: field names in lower case, and what they are written as for peers that need it.
     pub name_cases: BTreeMap<Vec<u8>, Vec<u8>>,
     /// `h1-case-adjust-file` and where it stands.

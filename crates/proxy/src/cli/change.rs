@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sluicegate_config::model::{ProxyKind, StatsLevel};
 
@@ -110,7 +111,7 @@ pub const COMMANDS: &[Command] = &[
         arguments: "<setting> <value>",
         help: "change a rate limiting value",
         level: StatsLevel::Admin,
-        run: Run::Now(|call| call.say("'set rate-limit' is not supported: this process has no global rate limits.")),
+        run: Run::Now(set_rate_limit),
     },
     Command {
         name: &["set", "server"],
@@ -397,6 +398,32 @@ fn set_maxconn_global(call: &mut Call<'_>) {
             (Some(max), None) => sessions.set_max(Some(max)),
             _ => call.say("Value out of range."),
         },
+    }
+}
+
+fn set_rate_limit(call: &mut Call<'_>) {
+    let process = call.running.process.clone();
+    let (text, global) = (call.arg(2), call.arg(1) == "global");
+    let set: &dyn Fn(u32) = match call.arg(0) {
+        "connections" if global => &|limit| process.connection_pace.set_limit(limit),
+        "sessions" if global => &|limit| process.session_pace.set_limit(limit),
+        "ssl-sessions" if global => &|limit| process.tls_pace.set_limit(limit),
+        "http-compression" if global => {
+            &|limit| process.compression_rate.store(u64::from(limit) * 1024, Ordering::Relaxed)
+        }
+        _ => {
+            return call.say(
+                "'set rate-limit' only supports :\n   - 'connections global' to set the per-process maximum connection \
+                 rate\n   - 'sessions global' to set the per-process maximum session rate\n   - 'ssl-sessions global' to \
+                 set the per-process maximum SSL session rate\n   - 'http-compression global' to set the per-process \
+                 maximum compression speed in kB/s",
+            );
+        }
+    };
+    match (text, limit(text)) {
+        ("", _) => call.say("Expects an integer value."),
+        (_, Some(limit)) => set(limit),
+        (_, None) => call.say("Value out of range."),
     }
 }
 

@@ -9,7 +9,7 @@
 mod encoder;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sluicegate_config::model::{Compression, CompressionAlgorithm};
@@ -114,7 +114,8 @@ fn quality(parameters: &[u8]) -> u32 {
 fn is_exhausted(worker: &Worker) -> bool {
     let limits = &worker.running.config.global.compression;
     let process = &worker.running.process;
-    let fast = || limits.rate > 0 && rate(worker, |cost| &cost.read) > limits.rate;
+    let most = process.compression_rate.load(Ordering::Relaxed);
+    let fast = || most > 0 && rate(worker, |cost| &cost.read) > most;
     let busy = || limits.idle > 0 && process.idle_percent() < limits.idle;
     fast() || busy()
 }

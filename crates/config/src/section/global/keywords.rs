@@ -195,6 +195,18 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Integer(0, INT, |g, n| g.tune.maxpipes = (n > 0).then_some(n as u32)),
     ),
     one(
+        "maxconnrate",
+        "N",
+        "Connections that all frontends accept in a second; more wait in the kernel. 0: without a limit.",
+        Parser::Integer(0, INT, |g, n| g.maxconnrate = n as u32),
+    ),
+    one(
+        "maxsessrate",
+        "N",
+        "Sessions of all frontends in a second; a connection becomes one as it is accepted. 0: without a limit.",
+        Parser::Integer(0, INT, |g, n| g.maxsessrate = n as u32),
+    ),
+    one(
         "nbthread",
         "N",
         "Workers; one per available core by default.",

@@ -5,6 +5,7 @@ mod files;
 mod global;
 mod lua;
 mod proxy;
+mod rates;
 mod templates;
 
 use sluicegate_testkit::{Listening, Sluicegate};
