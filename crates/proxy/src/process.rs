@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use crate::compress::{Cost, Memory};
 use crate::counters::Count;
 use crate::pace::Pace;
+use crate::reload::Current;
 use crate::running::Running;
 use crate::stream::Job;
 use crate::worker::{Adoption, Worker};
@@ -54,6 +55,8 @@ pub struct Process {
     pub tls_pace: Pace,
     /// Bytes a second below which responses begin compressed; 0: no limit (`maxcomprate`).
     pub compression_rate: AtomicU64,
+    /// What is served, and how it is changed.
+    current: OnceLock<Weak<Current>>,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
     /// Told when a session of a process that had run out of descriptors ends.
@@ -142,6 +145,7 @@ impl Process {
             started_at: SystemTime::now(),
             sessions: Limit::new(maxconn),
             hard_maxconn: maxconn,
+            current: OnceLock::new(),
             connection_pace: Pace::new(0),
             session_pace: Pace::new(0),
             tls_pace: Pace::new(0),
@@ -206,6 +210,17 @@ impl Process {
             // It is never sent to: it closes.
             let _ = answer.await;
         }
+    }
+
+    /// What is served, and how it is changed; `None` before anything is served.
+    pub(crate) fn current(&self) -> Option<Arc<Current>> {
+        self.current.get().and_then(Weak::upgrade)
+    }
+
+    /// Says what is served, once.
+    pub(crate) fn set_current(&self, current: &Arc<Current>) {
+        let set = self.current.set(Arc::downgrade(current));
+        debug_assert!(set.is_ok(), "a process serves one configuration after the other");
     }
 
     /// Sets the rates of the process as a file says.

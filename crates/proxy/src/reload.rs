@@ -1,6 +1,6 @@
 //! One configuration takes over from another in a living process.
 //!
-//! A [`Running`] that was built after another one ([`build_after`](crate::running::build_after)) shares its counters,
+//! A [`Running`] that was built after another one ([`build_after`]) shares its counters,
 //! queues, states and tables. [`Current::replace`] makes it the one that is served: what the file now says otherwise is
 //! applied to what is shared, the workers change over, and the old snapshot goes with its last stream. Nothing here can
 //! fail: whatever can was done before.
@@ -8,15 +8,20 @@
 //! What counts where file and run time differ: a definition that the new file changes wins, and a line says so; one
 //! that it leaves alone stays as it was changed at run time.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluicegate_config::model;
+use sluicegate_config::Config;
+use sluicegate_config::model::{self, ProxyId};
 use tokio::sync::watch;
 
 use crate::cli;
-use crate::log::Severity;
-use crate::running::{ProxyRun, Running};
+use crate::listener::{Sockets, Wanted, bind_after};
+use crate::log::{Identity, Logger, Severity};
+use crate::process::Phase;
+use crate::running::{Parts, ProxyRun, Running, build_after};
 use crate::server;
 use crate::stats::status_lines;
 
@@ -24,12 +29,34 @@ use crate::stats::status_lines;
 pub struct Current {
     running: watch::Sender<Arc<Running>>,
     stats: watch::Sender<Vec<cli::Socket>>,
+    /// Held by who makes the next snapshot out of this one.
+    amending: tokio::sync::Mutex<()>,
+}
+
+/// The configuration that is served, changed at run time.
+pub(crate) struct Amended {
+    pub(crate) config: Config,
+    /// The backend that has one more server at its end, and whether that is in service at once.
+    pub(crate) added: Option<(ProxyId, bool)>,
+}
+
+/// No sockets: all that is listened on is there.
+struct NoSockets;
+
+impl Sockets for NoSockets {
+    fn listen(&self, _: Wanted<'_>) -> io::Result<OwnedFd> {
+        Err(io::Error::other("a frontend was shut down, and only a reload opens it"))
+    }
 }
 
 impl Current {
     /// The first one.
     pub fn new(running: Arc<Running>, stats: Vec<cli::Socket>) -> Arc<Current> {
-        Arc::new(Current { running: watch::Sender::new(running), stats: watch::Sender::new(stats) })
+        let process = running.process.clone();
+        let (running, stats) = (watch::Sender::new(running), watch::Sender::new(stats));
+        let current = Arc::new(Current { running, stats, amending: tokio::sync::Mutex::default() });
+        process.set_current(&current);
+        current
     }
 
     /// What is served now.
@@ -50,6 +77,49 @@ impl Current {
     /// The sockets of `stats socket` lines, and their changes.
     pub(crate) fn watch_stats(&self) -> watch::Receiver<Vec<cli::Socket>> {
         self.stats.subscribe()
+    }
+
+    /// Serves the same with another configuration, which `change` makes of the one that is served, or says why it can't
+    /// be. Scripts belong to the snapshot that loaded them, so there must be none.
+    pub(crate) async fn amend(
+        &self,
+        change: impl FnOnce(&Arc<Running>) -> Result<Amended, String>,
+    ) -> Result<(), String> {
+        let _turn = self.amending.lock().await;
+        let old = self.running();
+        if old.lua.is_some() {
+            return Err("Servers can't be added or deleted while scripts are loaded.".to_owned());
+        }
+        let Amended { config, added } = change(&old)?;
+        let process = old.process.clone();
+        if process.phase() != Phase::Serving {
+            return Err("The process is stopping.".to_owned());
+        }
+        let config = Arc::new(config);
+        let logger = Logger::after(&config, Identity::default(), Some(&old.logger));
+        logger.open(None).map_err(|errors| errors.join("\n"))?;
+        let parts = Parts { engines: old.engines.clone(), lua: None, logger, process };
+        let lines = |errors: Vec<String>| errors.join("\n");
+        let next = build_after(config, parts, Some(&old))
+            .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;
+        server::keep_addresses(&next, &old);
+        if let Some((backend, enabled)) = added {
+            let backend = &next.proxies[backend.0 as usize].backend;
+            let index = backend.servers.len() - 1;
+            backend.update(index, Instant::now(), |status| {
+                (status.checks, status.agent.enabled) = (false, false);
+                if !enabled {
+                    status.admin = server::Admin::Maintenance;
+                    status.operation = server::Operation::Stopped;
+                    (status.health.level, status.unchecked_level) = (0, 0);
+                }
+            });
+        }
+        let listeners = bind_after(&next, old.listeners(), &NoSockets)
+            .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;
+        // The file is the same: there is nothing to be said.
+        self.replace(next, listeners, self.stats_sockets()).await;
+        Ok(())
     }
 
     /// Serves `next`, which was built after what is served now and bound its addresses. Gives what is to be said: where

@@ -365,6 +365,7 @@ impl Draft {
 }
 
 pub use global::master_socket;
+pub use server::dynamic::add_server;
 pub(crate) use server::number as number_servers;
 
 /// Where a keyword belongs, whichever section's table has it.

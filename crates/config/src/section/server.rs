@@ -1,5 +1,6 @@
 //! `server` and `default-server` lines (HAProxy configuration manual 5.2).
 
+pub mod dynamic;
 mod send_proxy;
 
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::model::{
-    Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Server, ServerAddress, ServerHashKey,
+    Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Server, ServerAddress, ServerHashKey,
     ServerHealth, ServerPort, ServerResolve, TrackedServer,
 };
 use crate::section::bad_name_byte;
@@ -539,7 +540,44 @@ impl ServerSettings {
         }
     }
 
-    fn health(&self, line: &Line) -> ServerHealth {
+    /// The server that they make.
+    pub(super) fn server(self, name: Arc<str>, address: ServerAddress, at: Position) -> Server {
+        let (resolve, health, (maxconn, minconn)) = (self.resolve(), self.health(&at), self.limits());
+        Server {
+            name,
+            // 0 stands for "the next free one" until the whole backend is known.
+            sid: self.sid.unwrap_or(0),
+            address,
+            init_addr: self.ways(resolve.is_some()),
+            resolve,
+            weight: self.weight,
+            maxconn,
+            minconn,
+            maxqueue: self.maxqueue,
+            slowstart: self.slowstart,
+            hash_key: self.hash_key,
+            pool: self.pool,
+            backup: self.backup,
+            disabled: self.disabled,
+            cookie: self.cookie,
+            non_stick: self.non_stick,
+            send_proxy: self.send_proxy.finish(),
+            check: self.check.then_some(Check {
+                inter: self.inter,
+                fastinter: self.fastinter,
+                downinter: self.downinter,
+                rise: self.rise,
+                fall: self.fall,
+                port: self.port,
+                addr: self.addr,
+                send_proxy: self.check_send_proxy,
+            }),
+            health,
+            at,
+        }
+    }
+
+    fn health(&self, at: &Position) -> ServerHealth {
         let agent = self.agent.port.filter(|_| self.agent.on).map(|port| Agent {
             inter: self.agent.inter.unwrap_or(self.inter),
             port,
@@ -551,7 +589,7 @@ impl ServerSettings {
             observe: self.observe.map(|layer7| Observe { layer7, on_error: self.on_observed, limit: self.error_limit }),
             shut_sessions_when_down: self.shut_sessions_when_down,
             shut_backups_when_up: self.shut_backups_when_up,
-            track: self.track.as_deref().map(|word| TrackedServer { word: word.into(), target: None, at: line.at(0) }),
+            track: self.track.as_deref().map(|word| TrackedServer { word: word.into(), target: None, at: at.clone() }),
             initial: self.initial,
         }
     }
@@ -714,7 +752,6 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
         let message = format!("the id {sid} of server '{name}' is already used by '{}'", other.name);
         reader.diagnostics.error(line.at(1), message);
     }
-    let health = settings.health(line);
     let resolve = settings.resolve();
     if let Some(resolve) = &resolve
         && !reader.stores.resolvers.contains(&resolve.section)
@@ -730,38 +767,7 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
         reader.diagnostics.error(line.at(at), message).hint("SRV records need 'resolvers SECTION'");
     }
     let servers = &mut reader.settings.proxy.servers;
-    let server = Server {
-        name,
-        // 0 stands for "the next free one" until the whole backend is known.
-        sid: settings.sid.unwrap_or(0),
-        address,
-        init_addr: settings.ways(resolve.is_some()),
-        resolve,
-        weight: settings.weight,
-        maxconn: settings.limits().0,
-        minconn: settings.limits().1,
-        maxqueue: settings.maxqueue,
-        slowstart: settings.slowstart,
-        hash_key: settings.hash_key,
-        pool: settings.pool,
-        backup: settings.backup,
-        disabled: settings.disabled,
-        cookie: settings.cookie,
-        non_stick: settings.non_stick,
-        send_proxy: settings.send_proxy.finish(),
-        check: settings.check.then_some(Check {
-            inter: settings.inter,
-            fastinter: settings.fastinter,
-            downinter: settings.downinter,
-            rise: settings.rise,
-            fall: settings.fall,
-            port: settings.port,
-            addr: settings.addr,
-            send_proxy: settings.check_send_proxy,
-        }),
-        health,
-        at: line.at(0),
-    };
+    let server = settings.server(name, address, line.at(0));
     // Those behind the first differ by their names; an 'id' is that of the first.
     servers.push(server.clone());
     servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));

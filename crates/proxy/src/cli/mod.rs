@@ -13,6 +13,7 @@ mod general;
 mod maps;
 pub mod protocol;
 mod resolvers;
+mod servers;
 pub(crate) mod session;
 mod show;
 mod tables;

@@ -43,6 +43,7 @@ pub use idle::IdleConnections;
 pub(crate) use idle::clear as clear_idle;
 pub use key::KeyCode;
 pub use queue::{Priority, Queue};
+pub(crate) use resolve::keep_addresses;
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
 pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerRun, ServerShared,

@@ -97,6 +97,21 @@ pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
     }
 }
 
+/// Gives the servers of a snapshot the addresses that those of the same name have in another one, whose names are the same.
+pub(crate) fn keep_addresses(next: &Running, old: &Running) {
+    for proxy in &next.proxies {
+        let Some(before) = old.proxy(&proxy.config.name, proxy.config.kind) else { continue };
+        let known: HashMap<_, _> =
+            before.servers.iter().filter_map(|server| Some((server.name(), *server.resolved.get()?))).collect();
+        for server in &proxy.servers {
+            if let Some(address) = known.get(server.name()) {
+                // It is new, so nothing is set.
+                let _ = server.resolved.set(*address);
+            }
+        }
+    }
+}
+
 /// A server without an address is in maintenance.
 fn wait(server: &ServerRun) {
     server.backend.update(server.shared.index, Instant::now(), |status| {

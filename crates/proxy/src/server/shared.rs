@@ -234,6 +234,11 @@ impl ServerShared {
         self.figures.scur.load(Ordering::Relaxed).saturating_sub(self.granted.load(Ordering::Relaxed))
     }
 
+    /// Requests are being served by it, or wait for it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight() > 0
+    }
+
     /// Takes a slot if one is free.
     pub(super) fn take_slot(&self) -> bool {
         // SeqCst pairs with the queue's count of waiters: a request that finds no slot publishes itself and looks

@@ -17,6 +17,7 @@ mod lua_samples_and_services;
 mod maps;
 mod reload;
 mod robust;
+mod servers;
 mod shape;
 mod states;
 mod statistics;

@@ -1,0 +1,98 @@
+//! Servers that come while the process runs (`add server` of the stats socket; management guide 9.3).
+
+use crate::address;
+use crate::catalogue::{Contexts, known};
+use crate::diagnostic::Diagnostics;
+use crate::model::{Config, Position, ProxyId};
+use crate::section::bad_name_byte;
+use crate::section::table::is_known;
+use crate::{suggest, track};
+
+use super::{OPTIONS, ServerSettings, portless, send_proxy};
+
+/// Options that need what only a file has, or what HAProxy refuses.
+const REFUSED: &[&str] =
+    &["cookie", "init-addr", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", send_proxy::TLV];
+
+/// The configuration with one more server at the end of a backend, and whether the server is in service at once; or
+/// what is wrong, in HAProxy's words where it has them. `words` are the address and options, as on a `server` line.
+pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str]) -> Result<(Config, bool), String> {
+    if let Some(offset) = bad_name_byte(name) {
+        let bad = name[offset..].chars().next().unwrap_or('?');
+        return Err(format!("character '{bad}' is not permitted in server name '{name}'."));
+    }
+    let [place, options @ ..] = words else {
+        return Err("'server' expects <name> and <addr>[:<port>] as arguments.".to_owned());
+    };
+    let proxy = &config.proxies[backend.0 as usize];
+    if proxy.servers.iter().any(|server| &*server.name == name) {
+        return Err("Already exists a server with the same name in backend.".to_owned());
+    }
+    let address = address::server(place).map_err(|problem| problem.message)?;
+    let mut settings = ServerSettings::default();
+    let enabled = read(&mut settings, options)?;
+    if settings.check && settings.port.is_none() && portless(&address) {
+        return Err(format!("server '{name}' has neither service port nor check port"));
+    }
+    if settings.agent.on && settings.agent.port.is_none() {
+        return Err(format!("server '{name}' does not have agent port"));
+    }
+    if settings.check && settings.track.is_some() {
+        return Err(format!("server '{name}' cannot have checks and track another server at the same time"));
+    }
+    let same = settings.sid.and_then(|id| proxy.servers.iter().find(|server| server.sid == id));
+    if let Some(other) = same {
+        let Position { file, line, .. } = &other.at;
+        let id = other.sid;
+        return Err(format!("'id' : custom id {id} already used at {file}:{line} ('server {}').", other.name));
+    }
+    let free = || (1..).find(|id| proxy.servers.iter().all(|server| server.sid != *id)).unwrap_or(0);
+    let sid = settings.sid.unwrap_or_else(free);
+    let tracks = settings.track.is_some();
+    let at = Position { file: "stats socket".into(), line: 1, column: 1 };
+    let mut server = settings.server(name.into(), address, at);
+    server.sid = sid;
+    let mut config = config.clone();
+    config.proxies[backend.0 as usize].servers.push(server);
+    if tracks {
+        let mut diagnostics = Diagnostics::new();
+        track::resolve(&mut config, &mut diagnostics);
+        if diagnostics.has_errors() {
+            let text = diagnostics.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            return Err(format!("{}.", first.split_once("error: ").map_or(first, |(_, message)| message)));
+        }
+    }
+    Ok((config, enabled))
+}
+
+/// Reads options; gives whether the last of `enabled` and `disabled` is the former.
+fn read(settings: &mut ServerSettings, options: &[&str]) -> Result<bool, String> {
+    let mut enabled = false;
+    let mut words = options.iter();
+    while let Some(word) = words.next() {
+        let name = word.split('(').next().unwrap_or(word);
+        if REFUSED.contains(&name) {
+            return Err(format!("'{name}' option is not accepted for dynamic server"));
+        }
+        let Some((row, _)) = OPTIONS.find(word, "") else {
+            if is_known(known::SERVER_OPTIONS, word) {
+                return Err(format!("'{word}' is not supported yet"));
+            }
+            let near = suggest::nearest(word, OPTIONS.names(Contexts::SERVER_OPTION));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}' maybe ?"));
+            return Err(format!("unknown keyword '{word}'{near}"));
+        };
+        let value = match row.max {
+            0 => "",
+            _ => words.next().ok_or_else(|| format!("'{word}' expects {}", row.usage))?,
+        };
+        (row.parser)(settings, value).map_err(|message| format!("'{word}': {message}"))?;
+        match *word {
+            "enabled" => enabled = true,
+            "disabled" => enabled = false,
+            _ => {}
+        }
+    }
+    Ok(enabled)
+}

@@ -1,0 +1,129 @@
+//! Commands that add and delete servers.
+//!
+//! A snapshot never changes, so the one with another server is built beside what is served and takes its place as after
+//! a reload ([`Current::amend`](crate::reload::Current::amend)): requests that are under way end where they began, and
+//! what is counted, decided and found of the other servers goes on. A reload knows the file only: it ends such servers and
+//! brings deleted ones back.
+
+use std::sync::Arc;
+
+use sluicegate_config::add_server;
+use sluicegate_config::model::{Config, ServerChoice, StatsLevel};
+
+use super::catalogue::{Call, Command, Run};
+use super::change::backend_named;
+use super::protocol::Answer;
+use crate::reload::{Amended, Current};
+use crate::running::{ProxyRun, Running};
+use crate::server::{Admin, ServerRun, clear_idle};
+
+/// The theme's rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: &["add", "server"],
+        arguments: "<bk>/<srv>",
+        help: "create a new server",
+        level: StatsLevel::Admin,
+        run: Run::Long(add),
+    },
+    Command {
+        name: &["del", "server"],
+        arguments: "<bk>/<srv>",
+        help: "remove a dynamically added server",
+        level: StatsLevel::Admin,
+        run: Run::Long(delete),
+    },
+];
+
+fn current(call: &Call<'_>) -> Option<Arc<Current>> {
+    call.running.process.current()
+}
+
+const NOT_SERVED: &str = "The process serves nothing that could be changed.";
+
+fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
+    Box::pin(async move {
+        let place = call.arg(0).to_owned();
+        let Some((backend, name)) = place.split_once('/').filter(|(_, name)| !name.is_empty()) else {
+            call.out.push("Require 'backend/server'.");
+            return Ok(());
+        };
+        let words: Vec<String> = (1..call.args.len()).map(|index| call.arg(index).to_owned()).collect();
+        let change = |running: &Arc<Running>| {
+            let proxy = backend_named(running, backend).ok_or("No such backend.")?;
+            if !proxy.backend.dynamic {
+                return Err("Backend must use a dynamic load balancing to support dynamic servers.".to_owned());
+            }
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            // A line feed tells the last of HAProxy's messages from the first two.
+            let (config, enabled) =
+                add_server(&running.config, proxy.id, name, &words).map_err(|message| message + "\n")?;
+            Ok(Amended { config, added: Some((proxy.id, enabled)) })
+        };
+        match current(&call) {
+            None => call.say(NOT_SERVED),
+            Some(current) => match current.amend(change).await {
+                Ok(()) => call.say("New server registered."),
+                Err(message) => call.out.push(message),
+            },
+        }
+        Ok(())
+    })
+}
+
+fn delete<'a>(call: Call<'a>) -> Answer<'a> {
+    Box::pin(async move {
+        let place = call.arg(0).to_owned();
+        let Some((backend, name)) = place.split_once('/') else {
+            call.out.push("Require 'backend/server'.");
+            return Ok(());
+        };
+        let change = |running: &Arc<Running>| {
+            let proxy = backend_named(running, backend).ok_or("No such backend.")?;
+            let server = proxy.server(name).ok_or("No such server.")?;
+            may_go(running, proxy, server)?;
+            clear_idle(server);
+            Ok(Amended { config: without(&running.config, proxy, server), added: None })
+        };
+        let answer = match current(&call) {
+            None => Err(NOT_SERVED.to_owned()),
+            Some(current) => current.amend(change).await,
+        };
+        call.out.push(answer.err().unwrap_or_else(|| "Server deleted.".to_owned()));
+        Ok(())
+    })
+}
+
+/// Whether a server may be deleted, or what HAProxy says.
+fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) -> Result<(), &'static str> {
+    let named = |choice: &ServerChoice| matches!(choice, ServerChoice::Named(name) if name == server.name());
+    let config = &proxy.config;
+    if config.use_server.iter().any(|rule| named(&rule.server))
+        || running.trackers(proxy.id, server.shared.index).next().is_some()
+        || server.config.resolve.is_some()
+    {
+        return Err("This server cannot be removed at runtime due to other configuration elements pointing to it.");
+    }
+    if server.shared.status().admin() != Admin::Maintenance {
+        return Err("Only servers in maintenance mode can be deleted.");
+    }
+    if server.shared.is_busy() {
+        return Err("Server still has connections attached to it, cannot remove it.");
+    }
+    Ok(())
+}
+
+/// The configuration without a server.
+fn without(config: &Config, proxy: &ProxyRun, server: &ServerRun) -> Config {
+    let (id, gone) = (proxy.id, server.shared.index);
+    let mut config = config.clone();
+    config.proxies[id.0 as usize].servers.remove(gone);
+    // Who is tracked behind it has moved up.
+    let targets = config.proxies.iter_mut().flat_map(|proxy| &mut proxy.servers);
+    for target in targets.filter_map(|server| server.health.track.as_mut()?.target.as_mut()) {
+        if target.0 == id && target.1 > gone {
+            target.1 -= 1;
+        }
+    }
+    config
+}
