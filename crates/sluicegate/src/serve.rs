@@ -26,6 +26,7 @@ use crate::handover;
 use crate::handover::errand::Origin;
 use crate::handover::instead::Retiring;
 use crate::handover::living::Living;
+use crate::handover::taken::Taken;
 use crate::load::{Loaded, Reading, begin};
 use crate::posts;
 use crate::report::Report;
@@ -110,8 +111,10 @@ fn start(
         resolved => resolved.map_err(|errors| texts(&errors))?,
     }
     let retiring = Retiring::new(service);
+    let has_master = service.mode(&running.config.global).has_master();
+    let taken = Taken::by(service, has_master, report).map_err(|error| vec![error])?;
     let (bound, posts, stats) = retiring.bind(|| {
-        let maker = retiring.sockets();
+        let maker = &taken.or(retiring.sockets());
         let bound = listener::bind(&running, maker).map_err(|errors| texts(&errors));
         let posts = posts::bind(&running.config, &stores.servers(), workers, &[], maker);
         let stats = stats_sockets(&running, maker);
@@ -123,6 +126,7 @@ fn start(
             }
         }
     })?;
+    drop(taken);
     if let Some(lua) = &running.lua {
         lua.run_init().map_err(|error| vec![error.message])?;
     }
@@ -181,9 +185,11 @@ fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Sock
     let mut sockets = Vec::new();
     for socket in &running.config.global.stats_sockets {
         let bind = Bind::of_stats_socket(socket);
-        let level = socket.level;
+        let (level, exposes) = (socket.level, socket.expose);
         match listener::listen(&bind, &socket.address, 1, maker) {
-            Ok(made) => sockets.extend(made.into_iter().map(|made| cli::Socket { listener: Arc::new(made), level })),
+            Ok(made) => {
+                sockets.extend(made.into_iter().map(|made| cli::Socket { listener: Arc::new(made), level, exposes }))
+            }
             Err(error) => {
                 errors.push(listener::BindError::new(&bind, "stats socket", &socket.address, error).to_string());
             }

@@ -310,6 +310,8 @@ pub struct StatsSocket {
     pub user: Option<String>,
     /// `group` or `gid`, as written.
     pub group: Option<String>,
+    /// `expose-fd listeners`: whoever asks gets the listening sockets.
+    pub expose: bool,
     /// Where it stands.
     pub at: Position,
 }

@@ -9,6 +9,7 @@
 pub mod catalogue;
 mod change;
 mod errors;
+pub mod expose;
 mod general;
 mod maps;
 pub mod protocol;
@@ -49,6 +50,8 @@ pub struct Socket {
     pub listener: Arc<OwnedFd>,
     /// What its clients may do.
     pub level: StatsLevel,
+    /// Who asks gets the listening sockets (`expose-fd listeners`).
+    pub exposes: bool,
 }
 
 /// A client's connection.
@@ -164,7 +167,7 @@ pub async fn serve(current: Arc<Current>) -> io::Result<()> {
             let listener = Listener::new(&socket.listener)?;
             accepting.spawn(accept(
                 listener,
-                socket.level,
+                (socket.level, socket.exposes),
                 settings,
                 current.clone(),
                 limit.clone(),
@@ -191,6 +194,12 @@ impl protocol::Commands for Current {
         let running = self.running();
         Box::pin(async move { running.run(request, session, out).await })
     }
+
+    fn listening(&self) -> Vec<Arc<OwnedFd>> {
+        let mut sockets: Vec<_> = self.running().listeners().iter().flat_map(|listener| listener.sockets()).collect();
+        sockets.extend(self.stats_sockets().into_iter().map(|socket| socket.listener));
+        sockets
+    }
 }
 
 /// Answers one client that came another way than by a stats socket: over a connection that the master made. One line is
@@ -215,10 +224,10 @@ where
 {
     let limit = Arc::new(Semaphore::new(serving.connections));
     let mut listeners = JoinSet::new();
-    for Socket { listener, level } in sockets {
+    for Socket { listener, level, exposes } in sockets {
         let connections = Connections::default();
         let listener = Listener::new(&listener)?;
-        listeners.spawn(accept(listener, level, serving, commands.clone(), limit.clone(), connections));
+        listeners.spawn(accept(listener, (level, exposes), serving, commands.clone(), limit.clone(), connections));
     }
     while listeners.join_next().await.is_some() {}
     // Without sockets there is nobody to serve, which is no reason to end.
@@ -227,7 +236,7 @@ where
 
 async fn accept<C>(
     listener: Listener,
-    level: StatsLevel,
+    (level, exposes): (StatsLevel, bool),
     serving: Serving,
     commands: Arc<C>,
     limit: Arc<Semaphore>,
@@ -242,6 +251,17 @@ async fn accept<C>(
             Ok(stream) => {
                 let commands = commands.clone();
                 connections.lock().spawn(async move {
+                    if let Stream::Unix(stream) = &stream
+                        && exposes
+                    {
+                        // A client that says nothing is for the conversation to give up.
+                        let asked = tokio::time::timeout(serving.timeout, expose::is_asked(stream)).await;
+                        if asked.unwrap_or(false) {
+                            let sockets = commands.listening();
+                            let _ = tokio::time::timeout(serving.timeout, expose::give(stream, &sockets)).await;
+                            return;
+                        }
+                    }
                     // A client that goes away in the middle of an answer needs no report.
                     let mut session = protocol::Session::new(level, serving.timeout, serving.started);
                     session.name = serving.name.to_owned();

@@ -13,7 +13,9 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::StatsLevel;
@@ -166,6 +168,11 @@ pub type Answer<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
 pub trait Commands: Send + Sync {
     /// Answers one command. The empty line after an answer is not part of it.
     fn run<'a>(&'a self, request: Request, session: &'a mut Session, out: &'a mut Output) -> Answer<'a>;
+
+    /// The listening sockets that may be given away.
+    fn listening(&self) -> Vec<Arc<OwnedFd>> {
+        Vec::new()
+    }
 }
 
 /// Serves one client until it leaves, quits or is silent for too long.

@@ -64,9 +64,10 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -dr          starts even if the name of a server can't be resolved
   -sf PID…     a running service goes on with these files; other processes finish what they do and end
   -st PID…     these processes end once this one has its sockets
+  -x SOCKET    takes the listening sockets over from the process with this stats socket ('expose-fd listeners')
 
 Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dR -dI -dF -dZ -dV
--dM[BYTE]. Not supported yet: -x.
+-dM[BYTE].
 ";
 
 /// The longest name of a machine (Linux).
@@ -78,7 +79,6 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
     let mut service = Service { name: name.to_owned(), as_haproxy: true, ..Service::default() };
     let mut check = false;
     // Refused at the end: `-c` beside it only checks.
-    let mut take_over = false;
     while let Some(word) = words.next() {
         let Some(flag) = word.as_bytes().strip_prefix(b"-") else { return Err(Refused::Usage(None)) };
         let (first, second) = (flag.first().copied().unwrap_or(0), flag.get(1).copied().unwrap_or(0));
@@ -105,10 +105,7 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
                     pids.push(process_number(&word, &pid)?);
                 }
             }
-            (b'x', _) => {
-                argument(&mut words)?;
-                take_over = true;
-            }
+            (b'x', _) => service.take_over = Some(argument(&mut words)?.into()),
             (b'-', 0) => service.files.extend(words.by_ref().map(PathBuf::from)),
             _ => with_argument(first, argument(&mut words)?, &mut service)?,
         }
@@ -117,14 +114,8 @@ pub fn parse(name: &str, words: impl IntoIterator<Item = OsString>) -> Result<Re
         return Err(Refused::Usage(None));
     }
     // `-c` beside an option that replaces a running process only checks.
-    match (check, take_over) {
-        (true, _) => Ok(Request::Check(Box::new(service))),
-        (false, true) => Err(Refused::Message(String::from(
-            "'-x' is not supported yet: '-sf' has a running service of this program take the files over, and two \
-             programs may listen on the same port while one replaces the other",
-        ))),
-        (false, false) => Ok(Request::Run(Box::new(service))),
-    }
+    let service = Box::new(service);
+    Ok(if check { Request::Check(service) } else { Request::Run(service) })
 }
 
 /// The words that start with `-d`. HAProxy takes every one it does not know for `-d` itself; a slip is refused here.
@@ -246,6 +237,7 @@ mod tests {
         for (name, value) in [
             ("C", service.directory.as_ref().map(|path| path.display().to_string())),
             ("p", service.pidfile.as_ref().map(|path| path.display().to_string())),
+            ("x", service.take_over.as_ref().map(|path| path.display().to_string())),
             ("n", service.maxconn.map(|n| n.to_string())),
             ("N", service.proxy_maxconn.map(|n| n.to_string())),
             ("m", service.memory_mib.map(|n| n.to_string())),
@@ -284,7 +276,7 @@ mod tests {
         check("-f a -d", "run a debug");
         check("-sf -f a", "run a");
         check("-f a -sf", "run a");
-        check("-f a -c -sf 1 2 -x /run/s", "check a finish=[1, 2]");
+        check("-f a -c -sf 1 2 -x /run/s", "check a x=/run/s finish=[1, 2]");
         check("-st 1 -f a -sf 2 -st 3", "run a finish=[2] terminate=[1, 3]");
         // HAProxy's letters decide, whatever follows them.
         check("-foo a -check -quiet", "check a quiet");
@@ -305,7 +297,7 @@ mod tests {
         refused("-f a -sf 1x", "-sf expects process numbers, not '1x'");
         refused("-f a -sf 0", "");
         refused("-f a -x", "");
-        refused("-x /run/s -f a", "'-x' is not supported yet");
+        check("-x /run/s -f a", "run a x=/run/s");
         refused("-f a -dKall", "'-dKall' is not supported");
         refused("-f a -S /run/s,frob", "unknown keyword 'frob'");
         refused("-f a -S 127.0.0.1:notaport", "-S: ");

@@ -33,6 +33,8 @@ pub struct Service {
     pub finish: Vec<u32>,
     /// `-st`: processes that are to end once this one serves.
     pub terminate: Vec<u32>,
+    /// `-x`: the stats socket of the process whose listening sockets this one takes over.
+    pub take_over: Option<PathBuf>,
     /// `-n`: wins over `maxconn` of `global`.
     pub maxconn: Option<u32>,
     /// `-N`: `maxconn` of frontends that set none.

@@ -256,15 +256,17 @@ fn stats_sockets(
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
     for socket in &config.global.stats_sockets {
-        let level = socket.level;
+        let (level, exposes) = (socket.level, socket.expose);
         if let Some(at) = free.iter().position(|(address, _)| **address == socket.address) {
             let (_, known) = free.remove(at);
-            sockets.push(cli::Socket { listener: known.listener.clone(), level });
+            sockets.push(cli::Socket { listener: known.listener.clone(), level, exposes });
             continue;
         }
         let bind = Bind::of_stats_socket(socket);
         match listener::listen(&bind, &socket.address, 1, maker) {
-            Ok(made) => sockets.extend(made.into_iter().map(|made| cli::Socket { listener: Arc::new(made), level })),
+            Ok(made) => {
+                sockets.extend(made.into_iter().map(|made| cli::Socket { listener: Arc::new(made), level, exposes }))
+            }
             Err(error) => {
                 errors.push(BindError::new(&bind, "stats socket", &socket.address, error).to_string());
             }

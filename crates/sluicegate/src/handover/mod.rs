@@ -15,6 +15,7 @@ pub mod errand;
 pub mod instead;
 pub mod living;
 mod offer;
+pub mod taken;
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

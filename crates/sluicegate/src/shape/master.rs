@@ -106,10 +106,11 @@ fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
         let bind = Bind::of_stats_socket(socket);
         match listener::listen(&bind, &socket.address, 1, &SystemSockets) {
             Ok(made) => {
-                bound.extend(
-                    made.into_iter()
-                        .map(|listener: OwnedFd| cli::Socket { listener: Arc::new(listener), level: socket.level }),
-                );
+                bound.extend(made.into_iter().map(|listener: OwnedFd| cli::Socket {
+                    listener: Arc::new(listener),
+                    level: socket.level,
+                    exposes: false,
+                }));
             }
             Err(error) => errors.push(BindError::new(&bind, "MASTER", &socket.address, error).to_string()),
         }

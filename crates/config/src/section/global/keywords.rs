@@ -262,7 +262,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         MANY,
         "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N] [expose-fd listeners]",
         "Listens for commands such as 'show stat'; the lines behind see its address in HAPROXY_CLI. 'expose-fd \
-         listeners' is read and changes nothing: no descriptors are handed out.",
+         listeners' gives the listening sockets to the process that takes this one's place ('-x').",
         |r, line| {
             if let Some(socket) = stats_socket::stats_socket(line, r.diagnostics) {
                 r.env.append("HAPROXY_CLI", &socket.address.with_family());

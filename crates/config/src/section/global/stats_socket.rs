@@ -64,8 +64,8 @@ fn socket(
         diagnostics.error(line.at(first), format!("'{what}' takes one address")).hint("write a line for each");
         return None;
     }
-    let mut socket =
-        StatsSocket { address: addresses.remove(0), mode: None, level, user: None, group: None, at: line.at(0) };
+    let address = addresses.remove(0);
+    let mut socket = StatsSocket { address, mode: None, level, user: None, group: None, expose: false, at: line.at(0) };
     let mut next = first + 1;
     while next < line.len() {
         let (name, value) = (line.text(next), line.text(next + 1));
@@ -104,8 +104,7 @@ fn socket(
                     diagnostics.error(line.at(next + 1), format!("'mode' of '{what}': {message}"));
                 }
             },
-            // Nobody can take descriptors over this socket, so there is nothing to note.
-            "expose-fd" if value == "listeners" => {}
+            "expose-fd" if value == "listeners" => socket.expose = true,
             "expose-fd" => {
                 let message = format!("'expose-fd' of '{what}' only supports 'listeners' (got '{value}')");
                 diagnostics.error(line.at(next + 1), message);

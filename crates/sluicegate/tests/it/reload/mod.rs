@@ -3,6 +3,7 @@
 mod changes;
 mod instead;
 mod load;
+mod taken;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,0 +1,219 @@
+//! `_getsocks`: the listening sockets as descriptors, for a process that takes the place of another one (`-x`).
+//!
+//! The conversation is that of HAProxy 2.3 and later, so it goes both ways between HAProxy and this program. The process
+//! that comes sends a line; the one that goes answers with the number of its sockets as a native integer, and then with
+//! messages of at most 252 descriptors. Such a message has for each of them the name of a network namespace, the
+//! name of an interface (each with its length in a byte before it), and four bytes of zeroes. The process that comes
+//! acknowledges each message with four bytes, and a full one is waited for.
+//!
+//! Only a socket with `expose-fd listeners` gives anything. Limits: 65,536 sockets are taken, and their process
+//! may be silent for a second.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
+    recvmsg, sendmsg,
+};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+const LINE: &[u8] = b"_getsocks\n";
+
+/// Descriptors of a message.
+const BATCH: usize = 252;
+
+/// Bytes that tell of a descriptor without names.
+const PLAIN: [u8; 6] = [0; 6];
+
+/// The most sockets that are taken over.
+const SOCKETS_MAX: usize = 1 << 16;
+
+/// How long the other process may be silent.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether a client's first words ask for sockets; they stay where they are otherwise. Who asks sends the line at once.
+pub(super) async fn is_asked(stream: &UnixStream) -> bool {
+    let mut line = [0; LINE.len()];
+    loop {
+        if stream.readable().await.is_err() {
+            return false;
+        }
+        match stream.try_io(Interest::READABLE, || Ok(recv(stream, &mut line, RecvFlags::PEEK)?)) {
+            Ok((length, _)) => {
+                let asked = line[..length] == *LINE;
+                if asked {
+                    let _ = stream.try_read(&mut line);
+                }
+                return asked;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Gives sockets to a client that asked for them.
+pub(super) async fn give(stream: &UnixStream, sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
+    let count = i32::try_from(sockets.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    send(stream, &count.to_ne_bytes(), &[]).await?;
+    for batch in sockets.chunks(BATCH) {
+        send(stream, &PLAIN.repeat(batch.len()), batch).await?;
+        let mut seen = 0;
+        while batch.len() == BATCH && seen < 4 {
+            stream.readable().await?;
+            match stream.try_read(&mut [0; 4]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => seen += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn send(stream: &UnixStream, bytes: &[u8], sockets: &[Arc<OwnedFd>]) -> io::Result<()> {
+    let descriptors: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
+    let mut sent = 0;
+    while sent < bytes.len() {
+        stream.writable().await?;
+        let step = stream.try_io(Interest::WRITABLE, || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if sent == 0 && !descriptors.is_empty() {
+                control.push(SendAncillaryMessage::ScmRights(&descriptors));
+            }
+            Ok(sendmsg(stream, &[IoSlice::new(&bytes[sent..])], &mut control, SendFlags::NOSIGNAL)?)
+        });
+        match step {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Takes the listening sockets of the process whose stats socket is `path`. Those of another network namespace, or bound
+/// to an interface, are left out.
+pub fn take(path: &Path) -> io::Result<Vec<OwnedFd>> {
+    take_from(std::os::unix::net::UnixStream::connect(path)?)
+}
+
+fn take_from(mut stream: std::os::unix::net::UnixStream) -> io::Result<Vec<OwnedFd>> {
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(LINE)?;
+    let mut count = [0; 4];
+    // Who gives none says nothing, or what it says of an unknown command, which is no number of sockets.
+    let none = || invalid("it gives no sockets away ('expose-fd listeners')");
+    stream.read_exact(&mut count).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => none(),
+        _ => error,
+    })?;
+    let count = usize::try_from(i32::from_ne_bytes(count)).ok().filter(|count| *count <= SOCKETS_MAX);
+    let count = count.ok_or_else(none)?;
+    let (mut sockets, mut told) = (Vec::new(), Vec::new());
+    while sockets.len() < count {
+        // Names of 4096 and 16 bytes at most, of each descriptor.
+        let mut bytes = vec![0; BATCH * 4128];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(&stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                sockets.extend(descriptors);
+            }
+        }
+        if received.bytes == 0 || sockets.len() > count {
+            return Err(invalid("it gave another number of sockets than it said"));
+        }
+        told.extend_from_slice(&bytes[..received.bytes]);
+        let acknowledged = stream.write_all(&(sockets.len() as i32).to_ne_bytes());
+        // Behind its last message it may be gone already.
+        if sockets.len() < count {
+            acknowledged?;
+        }
+    }
+    let mut told = &told[..];
+    let mut plain = Vec::with_capacity(sockets.len());
+    for socket in sockets {
+        let mut named = false;
+        for _ in 0..2 {
+            let (length, rest) =
+                told.split_first().ok_or_else(|| invalid("what it tells of its sockets ends early"))?;
+            named |= *length > 0;
+            told = rest.get(usize::from(*length)..).unwrap_or_default();
+        }
+        told = told.get(4..).unwrap_or_default();
+        if !named {
+            plain.push(socket);
+        }
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream as Blocking;
+    use std::thread;
+
+    use super::*;
+
+    /// What [`take_from`] makes of `count` sockets that [`give`] gives.
+    fn through(count: usize) -> usize {
+        let (one, other) = Blocking::pair().unwrap();
+        let taking = thread::spawn(move || take_from(other).unwrap().len());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            one.set_nonblocking(true).unwrap();
+            let stream = UnixStream::from_std(one).unwrap();
+            assert!(is_asked(&stream).await);
+            let socket = Arc::new(OwnedFd::from(std::net::TcpListener::bind("127.0.0.1:0").unwrap()));
+            give(&stream, &vec![socket; count]).await.unwrap();
+        });
+        taking.join().unwrap()
+    }
+
+    #[test]
+    fn sockets_come_through() {
+        for count in [0, 1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH] {
+            assert_eq!(through(count), count);
+        }
+    }
+
+    #[test]
+    fn other_first_words_stay_where_they_are() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for words in ["show stat\n", "_getsocks", "_getsocks x\n"] {
+                let (mut one, other) = Blocking::pair().unwrap();
+                other.set_nonblocking(true).unwrap();
+                let stream = UnixStream::from_std(other).unwrap();
+                one.write_all(words.as_bytes()).unwrap();
+                assert!(!is_asked(&stream).await, "{words}");
+                let mut bytes = [0; 32];
+                let length = stream.try_read(&mut bytes).unwrap();
+                assert_eq!(bytes[..length], *words.as_bytes());
+            }
+        });
+    }
+
+    #[test]
+    fn answers_that_are_none_are_errors() {
+        let answers: [&[u8]; 5] = [b"", b"\x01", b"\xff\xff\xff\xff", b"\0\0\x02\0", b"\x01\0\0\0\0\0\0\0\0\0"];
+        for answer in answers {
+            let (mut one, other) = Blocking::pair().unwrap();
+            one.write_all(answer).unwrap();
+            one.shutdown(std::net::Shutdown::Write).unwrap();
+            assert!(take_from(other).is_err(), "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `-x SOCKET`: the listening sockets of the process whose place this one takes, a real HAProxy or another version of
+//! this program.
+//!
+//! A connection that waits in a socket is lost when the socket is closed; one that was taken over stays open. Each
+//! address takes what it finds by the address that the system knows; what is missing (a socket for each worker) is made.
+//! What no address of the files wants is closed.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use sluicegate_config::model::BindAddress;
+use sluicegate_proxy::cli::expose;
+use sluicegate_proxy::listener::{Sockets, Wanted};
+use socket2::{SockAddr, SockRef, Type};
+
+use crate::arguments::Service;
+use crate::report::Report;
+
+/// The sockets that were taken over, if any.
+#[derive(Debug, Default)]
+pub struct Taken(Vec<OwnedFd>);
+
+impl Taken {
+    /// Asks who is named by `-x`. A worker of a master starts without, as in HAProxy.
+    pub fn by(service: &Service, has_master: bool, report: Report) -> Result<Taken, String> {
+        let Some(path) = service.take_over.as_deref().filter(|path| *path != Path::new("/dev/null")) else {
+            return Ok(Taken::default());
+        };
+        match expose::take(path) {
+            Ok(sockets) => Ok(Taken(sockets)),
+            Err(error) => {
+                let text = format!("Failed to get the sockets from the old process! (-x {}: {error})", path.display());
+                if !has_master {
+                    return Err(text);
+                }
+                report.warning(&text);
+                Ok(Taken::default())
+            }
+        }
+    }
+
+    /// What one attempt to bind all addresses takes from; what is missing is made by `maker`.
+    pub fn or<'a>(&'a self, maker: &'a dyn Sockets) -> impl Sockets + 'a {
+        Attempt { free: RefCell::new(self.0.iter().collect()), maker }
+    }
+}
+
+struct Attempt<'a> {
+    free: RefCell<Vec<&'a OwnedFd>>,
+    maker: &'a dyn Sockets,
+}
+
+impl Sockets for Attempt<'_> {
+    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
+        let mut free = self.free.borrow_mut();
+        let Some(at) = free.iter().position(|socket| is_for(socket, wanted)) else {
+            return self.maker.listen(wanted);
+        };
+        let socket = free.remove(at).try_clone()?;
+        let raw = SockRef::from(&socket);
+        raw.listen(wanted.backlog.min(i32::MAX as u32) as i32)?;
+        // Accepted connections inherit it; what is not TCP refuses it.
+        let _ = raw.set_tcp_nodelay(true);
+        raw.set_nonblocking(true)?;
+        Ok(socket)
+    }
+}
+
+/// Whether a socket is one that is wanted.
+fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
+    let raw = SockRef::from(socket);
+    let Ok(local) = raw.local_addr() else { return false };
+    if !matches!(raw.r#type(), Ok(Type::STREAM)) {
+        return false;
+    }
+    match wanted.address {
+        BindAddress::Inet(host, port) => {
+            let same = local.as_socket().is_some_and(|local| (local.ip(), local.port()) == (*host, *port));
+            same && (!host.is_ipv6() || wanted.v6only.is_none_or(|only| raw.only_v6().is_ok_and(|is| is == only)))
+        }
+        BindAddress::Unix(path) => is_at(&local, path),
+        BindAddress::Abstract(name) => local.as_abstract_namespace() == Some(name.as_bytes()),
+        BindAddress::Fd(_) => false,
+    }
+}
+
+/// Whether a socket's file is `path`. The system knows it by the name that it had before it was moved there:
+/// `PATH.NUMBER.tmp`, with HAProxy as here.
+fn is_at(local: &SockAddr, path: &Path) -> bool {
+    let Some(known) = local.as_pathname() else { return false };
+    let behind = known.as_os_str().as_bytes().strip_prefix(path.as_os_str().as_bytes());
+    behind.is_some_and(|behind| {
+        let number = behind.strip_prefix(b".").and_then(|behind| behind.strip_suffix(b".tmp"));
+        behind.is_empty() || number.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_is_known_by_its_name_before() {
+        let is_at = |known: &str, path: &str| is_at(&SockAddr::unix(known).unwrap(), Path::new(path));
+        assert!(is_at("/run/s", "/run/s") && is_at("/run/s.17.tmp", "/run/s"));
+        for known in ["/run/s.tmp", "/run/s..tmp", "/run/s.x.tmp", "/run/sx", "/run/s.1.tmpx"] {
+            assert!(!is_at(known, "/run/s"), "{known}");
+        }
+    }
+}
