@@ -194,7 +194,45 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Reads any bytes as what a process of root's and the one that serves say to each other.
+    fn fuzz_handover(data: &[u8]) {
+        // Nothing is taken that is not there, and what is taken is said again as it was understood.
+        if let Ok(offer) = Offer::decode(data) {
+            let taken: usize = offer.files.iter().map(|(path, bytes)| path.as_os_str().len() + bytes.len()).sum();
+            assert!(taken + offer.words.len() * 4 + offer.environment.len() * 8 <= data.len());
+            assert_eq!(Offer::decode(&offer.encode()), Ok(offer));
+        }
+        if let Ok(wanted) = WantedSocket::decode(data) {
+            assert_eq!(WantedSocket::decode(&wanted.encode()), Ok(wanted));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(data in proptest::collection::vec(any::<u8>(), 0..200)) {
+            fuzz_handover(&data);
+        }
+
+        #[test]
+        fn numbers_that_lie_are_survived(
+            numbers in proptest::collection::vec(prop_oneof![0u32..9, Just(u32::MAX), Just(1 << 30)], 0..40),
+        ) {
+            fuzz_handover(&numbers.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn broken_offers_are_survived(at in 0usize..400, bytes in proptest::collection::vec(any::<u8>(), 0..8), cut in 0usize..400) {
+            let mut data = offer().encode();
+            let at = at % data.len();
+            data.splice(at..(at + bytes.len()).min(data.len()), bytes);
+            data.truncate(data.len() - cut % data.len());
+            fuzz_handover(&data);
+        }
+    }
 
     fn offer() -> Offer {
         Offer {
