@@ -4,6 +4,7 @@ mod changes;
 mod instead;
 mod load;
 mod taken;
+mod tunnels;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
