@@ -1,6 +1,8 @@
 //! The exporter for Prometheus: the metrics, types and labels of Debian's haproxy, read by Prometheus' own rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
 
@@ -99,6 +101,59 @@ fn metrics_are_haproxys() {
     assert_eq!(ours.value("haproxy_sticktable_size", "name=\"b\",type=\"ip\"}"), "100");
     assert_eq!(ours.value("haproxy_server_active", "proxy=\"b\",server=\"up\"}"), "1");
     assert_eq!(ours.value("sluicegate_store_keys", "store=\"default\"}"), "0");
+}
+
+/// Prometheus' own reader of the format, of its library for Python: each sample with its labels in order.
+const READER: &str = "
+import sys
+from prometheus_client.parser import text_string_to_metric_families
+for family in text_string_to_metric_families(sys.stdin.read()):
+    assert family.documentation and family.type in ('counter', 'gauge'), family
+    for sample in family.samples:
+        labels = sorted(sample.labels.items())
+        print(family.type, sample.name, repr(labels), float(sample.value), sep='\\t')
+";
+
+/// What it understands of a scrape.
+fn samples(text: &str) -> Vec<String> {
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/python/bin/python");
+    let mut command = Command::new(python);
+    command.args(["-c", READER]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("`cargo xtask test --install` brings the reader");
+    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{text}");
+    String::from_utf8(output.stdout).expect("UTF-8").lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn prometheus_own_reader_understands_it() {
+    let deaf = Listening::new();
+    let both = Both::start(2, |words| file(words, &deaf));
+    let [theirs, ours] = wait_for("the first checks", || {
+        let answers = both.ask(0, &get("/metrics", ""));
+        answers.iter().all(|answer| answer.text().contains("check_duration_seconds{")).then_some(answers)
+    });
+    // All of haproxy's samples but those of its compression's memory are here, by name, labels and type.
+    let named = |samples: &[String]| -> BTreeSet<String> {
+        samples.iter().map(|sample| sample.rsplit_once('\t').expect("a value").0.to_owned()).collect()
+    };
+    let (ours, theirs) = (samples(&ours.text()), samples(&theirs.text()));
+    let told = named(&ours);
+    assert_eq!(told.len(), ours.len(), "a sample twice");
+    let version = |sample: &str| sample.contains("build_info") || sample.contains("zlib");
+    let missing: Vec<_> = named(&theirs)
+        .into_iter()
+        .filter(|sample| !version(sample) && !sample.contains("failed_resolutions") && !told.contains(sample))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+    for sample in [
+        "gauge\thaproxy_process_description\t[('desc', 'a \"b\\\\c')]\t1.0",
+        "gauge\thaproxy_server_weight\t[('proxy', 'b'), ('server', 'plain')]\t7.0",
+        "gauge\tsluicegate_store_keys\t[('store', 'default')]\t0.0",
+    ] {
+        assert!(ours.iter().any(|known| known == sample), "no {sample}: {ours:#?}");
+    }
 }
 
 #[test]
