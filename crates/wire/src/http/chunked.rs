@@ -2,7 +2,8 @@
 //!
 //! The decoder keeps no data: it says which ranges of the bytes it is shown are body. Chunk extensions are skipped,
 //! trailers are collected. It is strict where leniency would let two readers of the same bytes disagree: a size is
-//! hexadecimal digits only, a line ends in CRLF or LF, a chunk's data ends in CRLF or LF.
+//! hexadecimal digits only, a size line and a chunk's data end in CRLF and not in a bare LF, as in HAProxy since 2.9, and
+//! no trailer is a Transfer-Encoding.
 //!
 //! Limits: sizes below 2^52 (as HAProxy), [`MAX_LINE`] bytes of size line with extensions, [`MAX_TRAILERS`] bytes of trailers.
 
@@ -133,7 +134,7 @@ impl ChunkedDecoder {
                     at += len;
                     match buf.get(at) {
                         Some(b'\r') => self.state = State::SizeLf,
-                        Some(_) => self.start_data(),
+                        Some(_) => return Err(ChunkError::Line),
                         None => break,
                     }
                 }
@@ -154,7 +155,6 @@ impl ChunkedDecoder {
                 }
                 State::DataEnd => match byte {
                     b'\r' => self.state = State::DataLf,
-                    b'\n' => self.start_size(),
                     _ => return Err(ChunkError::DataEnd),
                 },
                 State::DataLf => match byte {
@@ -233,7 +233,8 @@ impl ChunkedDecoder {
             }
             b';' => self.state = State::Extension,
             b'\r' => self.state = State::SizeLf,
-            b'\n' => self.start_data(),
+            // Some readers take a bare LF for a part of the extension behind it.
+            b'\n' => return Err(ChunkError::Line),
             _ => return Err(ChunkError::Size),
         }
         Ok(())
@@ -273,6 +274,10 @@ impl ChunkedDecoder {
             let line = before[start..].strip_suffix(b"\r").unwrap_or(&before[start..]);
             let colon = memchr::memchr(b':', line).ok_or(ChunkError::Trailer)?;
             if colon == 0 || !super::head::is_token(&line[..colon]) {
+                return Err(ChunkError::Trailer);
+            }
+            // What would have framed the message comes too late to be honest.
+            if line[..colon].eq_ignore_ascii_case(b"transfer-encoding") {
                 return Err(ChunkError::Trailer);
             }
             if memchr::memchr2(b'\r', 0, line).is_some() {
@@ -457,7 +462,10 @@ mod tests {
             "5 ; a=b\r\nhello\r\nA\r\n0123456789\r\n0;x\r\nT: u \r\nV:w\r\n\r\nGET",
             Ok(("hello0123456789", "T=u,V=w", "GET")),
         );
-        check("5\nhello\n0\n\n", Ok(("hello", "", "")));
+        check("5\nhello\r\n0\r\n\r\n", Err(ChunkError::Line));
+        check("5;a\nhello\r\n0\r\n\r\n", Err(ChunkError::Line));
+        check("5\r\nhello\n0\r\n\r\n", Err(ChunkError::DataEnd));
+        check("0\r\nT: u\n\n", Ok(("", "T=u", "")));
         check("5\r\nhel", Ok(("hel", "more", "")));
         check("", Ok(("", "more", "")));
         check("\r\n", Err(ChunkError::Size));
@@ -477,6 +485,7 @@ mod tests {
         check("0\r\nT: u\r\n v\n\tw\r\nX: y\r\n\r\n", Ok(("", "T=u   v \tw,X=y", "")));
         check("0\r\nT: u\rv\r\n\r\n", Err(ChunkError::Trailer));
         check("0\r\n\rX", Err(ChunkError::Trailer));
+        check("0\r\nTransfer-encoding: chunked\r\n\r\n", Err(ChunkError::Trailer));
     }
 
     #[test]
