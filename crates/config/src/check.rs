@@ -238,7 +238,8 @@ fn is_final(action: &Action) -> bool {
 fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnostics: &mut Diagnostics) {
     let mut target = |id: ProxyId, at: &Position, rule: &str| {
         let backend = &config.proxies[id.0 as usize];
-        if backend.name == proxy.name {
+        // A frontend and a backend may share a name.
+        if std::ptr::eq(backend, proxy) {
             diagnostics.error(at.clone(), format!("loop detected for {rule}: '{}'", proxy.name));
             return;
         }

@@ -403,8 +403,8 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
             (error.request_status(), b'P', true)
         }
         Arrival::TimedOut => (408, b'c', true),
-        // A client that ended its side in the middle of a head can still read; one that broke the connection can't.
-        _ => (400, b'C', session.ended && !silent),
+        // A client that ended its side can still read; one that broke the connection can't.
+        _ => (400, b'C', session.ended),
     };
     // An idle keep-alive connection ends without a word and without a line.
     if silent && session.requests > 0 {
@@ -414,12 +414,13 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     let ignored = silent && options.http_ignore_probes;
     let counters = session.frontend().frontend.figures.at(session.worker().index);
     let unlogged = ignored || (silent && options.dontlognull);
-    if !silent || code == 408 {
+    let counted = !ignored && (!silent || answered);
+    if counted {
         counters.ereq.add(1);
         counters.req_tot.add(1);
     }
     let mut stream = Active::take(session);
-    if !silent || code == 408 {
+    if counted {
         stream.cx.count(Counted::Request);
         stream.cx.count(Counted::Error);
     }
@@ -428,7 +429,10 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     stream.cx.log.status = i32::from(code);
     stream.note_received(session.input.len());
     stream.end(who, b'R');
-    if !unlogged {
+    if unlogged {
+        stream.cx.log.level = Some(sluicegate_config::model::LogLevel::Silent);
+    }
+    if counted || !unlogged {
         stream.begin(session);
     }
     let hushed = stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent);

@@ -143,8 +143,8 @@ impl Worker {
 
     /// A number for a new stream, unique in the process: the worker in the upper 16 bits, a count below.
     pub fn next_stream_id(&self) -> u64 {
-        let count = self.station.next_stream.get() + 1;
-        self.station.next_stream.set(count);
+        let count = self.station.next_stream.get();
+        self.station.next_stream.set(count + 1);
         (self.index as u64) << 48 | count
     }
 

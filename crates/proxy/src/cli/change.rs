@@ -290,9 +290,10 @@ impl ProxyRun {
         }
         shared.set_gate(to);
         let name = &self.config.name;
+        let kind = if self.config.kind == ProxyKind::Listen { "proxy" } else { "frontend" };
         let line = match to {
-            Gate::Open => format!("Resumed frontend {name}."),
-            Gate::Paused => format!("Paused frontend {name}."),
+            Gate::Open => format!("Resumed {kind} {name}."),
+            Gate::Paused => format!("Paused {kind} {name}."),
             Gate::Shut => {
                 let (front, back) = (self.frontend.figures.sum(|c| &c.conn_tot), self.backend.figures.sum(|c| &c.stot));
                 format!("Proxy {name} stopped (cumulated conns: FE: {front}, BE: {back}).")

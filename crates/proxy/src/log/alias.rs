@@ -104,15 +104,18 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
     let name = |name: &str, out: &mut Vec<u8>| append_text(name.as_bytes(), flags, mode, out);
     let request =
         |part: Option<&[u8]>, out: &mut Vec<u8>| encoded(part.unwrap_or(NO_REQUEST), flags, Escapes::Line, out);
+    // A rule's format finds the connection as long as it is there; a line's may come after it.
+    let near = || log.server_addresses.0.or_else(|| cx.sockets.server_local());
+    let far = || log.server_addresses.1.or_else(|| cx.sockets.server_peer());
     match alias {
         LogAlias::Ci => client_address(cx.source, flags, mode, out),
         LogAlias::Cp => client_port(cx.source, flags, out),
         LogAlias::Fi => client_address(cx.destination, flags, mode, out),
         LogAlias::Fp => client_port(cx.destination, flags, out),
-        LogAlias::Bi => server_address(log.server_addresses.0, flags, mode, out),
-        LogAlias::Bp => server_port(log.server_addresses.0, flags, mode, out),
-        LogAlias::Si => server_address(log.server_addresses.1, flags, mode, out),
-        LogAlias::Sp => server_port(log.server_addresses.1, flags, mode, out),
+        LogAlias::Bi => server_address(near(), flags, mode, out),
+        LogAlias::Bp => server_port(near(), flags, mode, out),
+        LogAlias::Si => server_address(far(), flags, mode, out),
+        LogAlias::Sp => server_port(far(), flags, mode, out),
         LogAlias::T => append_date(log.accepted_at(), Clock::LocalMilliseconds, out),
         LogAlias::DateGmt => append_date(log.accepted_at(), Clock::Utc, out),
         LogAlias::DateLocal => append_date(log.accepted_at(), Clock::Local, out),

@@ -148,8 +148,8 @@ impl LineCode {
                 },
                 Part::Alias(alias, flags) => {
                     alias::append(*alias, *flags, self.mode, view, out);
-                    // HAProxy takes a list with slots for something, even where all of them are empty.
-                    blank &= !alias::has_slots(*alias, view);
+                    // HAProxy takes a list with slots for something, even where all of them are empty, and so a query.
+                    blank &= !alias::has_slots(*alias, view) && *alias != LogAlias::HttpQuery;
                 }
                 Part::Expr(code, flags) => {
                     append_value(code.value(view.cx).as_ref(), *flags, self.mode, out);

@@ -91,8 +91,10 @@ pub enum ReplySource {
     Tarpit,
     /// `auth` (LR), which counts as a client's error.
     Auth,
-    /// `return`, `redirect`, `txn:done(reply)` (LR).
+    /// `return`, `txn:done(reply)` (LR).
     Return,
+    /// `redirect` (LR), which ends the connection of a request with a body.
+    Redirect,
     /// Internal error (IR, IH).
     Internal,
     /// A message that no longer fits its buffer (PR, PH): an internal error that HAProxy blames on the proxy's rules.

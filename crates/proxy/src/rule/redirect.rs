@@ -82,7 +82,7 @@ impl RedirectCode {
         if let Some(cookie) = cookie.or(self.set_cookie.as_deref()) {
             head.add(b"set-cookie", cookie);
         }
-        Some(LocalReply { source: ReplySource::Return, head, body: Vec::new(), close: false, page: ReplyPage::None })
+        Some(LocalReply { source: ReplySource::Redirect, head, body: Vec::new(), close: false, page: ReplyPage::None })
     }
 
     fn append_path(&self, location: &mut Vec<u8>, request: &Message) {

@@ -363,7 +363,9 @@ impl Notice<'_> {
                 plain(&format!("{subject} remains in {kind}drain mode."));
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) if ran => {
-                self.goes(&format!("is going DOWN for maintenance{}", self.cause(why)), Severity::Notice);
+                // Who drained it before expects that.
+                let severity = if from == Admin::Drain { Severity::Notice } else { Severity::Alert };
+                self.goes(&format!("is going DOWN for maintenance{}", self.cause(why)), severity);
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) => {
                 plain(&format!("{subject} was DOWN and now enters maintenance{}.", self.cause(why)));

@@ -165,9 +165,22 @@ impl Assignment<'_> {
     pub(super) async fn run(&self, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
         let slot = match self.assign_asked(log).await? {
             Some(slot) => slot,
-            None => self.assign(None, log).await?,
+            None => {
+                let slot = self.assign(None, log).await?;
+                self.note_elsewhere(&slot, log);
+                slot
+            }
         };
         self.connect_in(slot, log).await
+    }
+
+    /// Persistence asked for a server whose queue is full, and another took the request.
+    fn note_elsewhere(&self, slot: &Slot, log: &mut LogRecord) {
+        let Some((asked, _)) = self.asked_for else { return };
+        if asked != slot.server.shared.index {
+            self.count(&self.servers[asked], |counters| counters.wredis.add(1));
+            log.redispatched = true;
+        }
     }
 
     /// Sends a request once more, to the same server or where `option redispatch` lets it go; there is nothing to wait

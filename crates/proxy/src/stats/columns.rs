@@ -221,7 +221,11 @@ columns! {
     "agent_fall" CGS u32 => |v| v.asking(|agent| count(agent.health.fall.into())),
     "agent_health" CGS u32 => |v| v.asking(|agent| count(agent.health.level.into())),
     "addr" CGS str => |v| v.server(address),
-    "cookie" CNS str => |v| v.server(|server| server.config.cookie.clone().map_or(Empty, Cell::from)),
+    "cookie" CNS str => |v| match v.object {
+        Object::Frontend(_) => Empty,
+        Object::Backend(proxy) => proxy.config.cookie.as_ref().map_or(Empty, |cookie| cookie.name.to_string().into()),
+        Object::Server(_, server) => server.config.cookie.clone().map_or(Empty, Cell::from),
+    },
     "mode" CGS str => |v| match v.proxy().config.mode {
         Mode::Tcp => "tcp".into(),
         Mode::Http => "http".into(),

@@ -98,6 +98,7 @@ impl Active {
 
     /// Its backend is chosen.
     pub(crate) fn set_backend(&mut self, backend: &Arc<ProxyRun>) {
+        self.count_failed_rewrites();
         self.card.set_backend(backend);
         self.cx.backend = Some(backend.clone());
     }
@@ -124,6 +125,7 @@ impl Active {
         self.card.end();
         let ended = Instant::now();
         self.cx.log.ended = Some(ended);
+        self.count_failed_rewrites();
         let times = Timers::of(&self.cx.log, ended);
         self.count_end(&self.cx, times);
         self.worker.running.logger.stream(&self.cx, times);
@@ -175,11 +177,65 @@ impl Active {
         }
         let cx = &self.cx;
         let server = cx.log.server.as_ref().map(|server| &*server.shared.figures);
-        let backend = cx.backend.as_ref().map(|backend| &*backend.backend.figures);
-        for figures in std::iter::once(&cx.frontend.frontend.figures).chain(backend).chain(server) {
+        // A `listen` is a backend from the start.
+        let backend = &*cx.backend.as_ref().unwrap_or(&cx.frontend).backend.figures;
+        for figures in [&cx.frontend.frontend.figures, backend].into_iter().chain(server) {
             let counters = figures.at(index);
             counters.bin.add(request);
             counters.bout.add(response);
+        }
+    }
+
+    /// Credits the server with its response, whatever rules make of it.
+    pub(crate) fn count_server_response(&self, status: u16) {
+        if let Some(server) = &self.cx.log.server {
+            let counters = server.shared.figures.at(self.worker.index);
+            counters.response(i32::from(status));
+            counters.req_tot.add(1);
+        }
+    }
+
+    /// Counts a request that rules refuse, and where they are a backend's, there too.
+    pub(crate) fn count_refused_request(&self) {
+        let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
+        for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend) {
+            figures.at(self.worker.index).dreq.add(1);
+        }
+    }
+
+    /// Counts the rewrites that failed so far on the sides that were known when they did.
+    pub(crate) fn count_failed_rewrites(&mut self) {
+        let failed = std::mem::take(&mut self.cx.failed_rewrites);
+        if failed > 0 {
+            let server = self.cx.log.server.as_ref().map(|server| &*server.shared.figures);
+            let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
+            for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend).chain(server) {
+                figures.at(self.worker.index).wrew.add(u64::from(failed));
+            }
+        }
+    }
+
+    /// Counts a response that rules refuse, on each side that it passed.
+    pub(crate) fn count_refused_response(&self) {
+        let index = self.worker.index;
+        let server = self.cx.log.server.as_ref().map(|server| &*server.shared.figures);
+        let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
+        for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend).chain(server) {
+            figures.at(index).dresp.add(1);
+        }
+    }
+
+    /// Counts who ended a transfer too early, on each side.
+    pub(crate) fn count_ending(&self, ending: Endings) {
+        let index = self.worker.index;
+        let server = self.cx.log.server.as_ref().map(|server| &*server.shared.figures);
+        let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
+        for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend).chain(server) {
+            match ending.who {
+                b'C' | b'c' => figures.at(index).cli_abrt.add(1),
+                b'S' | b's' => figures.at(index).srv_abrt.add(1),
+                _ => {}
+            }
         }
     }
 
@@ -248,27 +304,22 @@ impl Active {
         let index = self.worker.index;
         let streams = &self.worker.figures().streams;
         streams.store(streams.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-        if cx.failed_rewrites > 0 {
-            let server = cx.log.server.as_ref().map(|server| &*server.shared.figures);
-            let backend = cx.backend.as_ref().map(|backend| &*backend.backend.figures);
-            for figures in std::iter::once(&cx.frontend.frontend.figures).chain(backend).chain(server) {
-                figures.at(index).wrew.add(u64::from(cx.failed_rewrites));
-            }
-        }
         let status = cx.log.status;
-        let http = |proxy: &ProxyRun| proxy.config.mode == Mode::Http && status >= 100;
+        // A request that ended without a response counts among the other statuses.
+        let told = status >= 100 || !cx.log.request_line.is_empty();
+        let http = |proxy: &ProxyRun| proxy.config.mode == Mode::Http && told;
         if http(&cx.frontend) {
             cx.frontend.frontend.figures.at(index).response(status);
         }
         let Some(backend) = &cx.backend else { return };
-        // A server is credited only with what it answered itself.
-        let server = cx.log.server.as_ref().map(|server| (&*server.shared.figures, cx.log.response_started.is_some()));
-        for (figures, answered) in std::iter::once((&*backend.backend.figures, true)).chain(server) {
-            let counters = figures.at(index);
-            if http(backend) && answered {
-                counters.response(status);
-                counters.req_tot.add(1);
-            }
+        let counters = backend.backend.figures.at(index);
+        if http(backend) {
+            counters.response(status);
+            counters.req_tot.add(1);
+        }
+        counters.times(times.queue, times.connect, times.response, times.active);
+        if let Some(server) = &cx.log.server {
+            let counters = server.shared.figures.at(index);
             counters.times(times.queue, times.connect, times.response, times.active);
         }
     }

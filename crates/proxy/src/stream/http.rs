@@ -254,9 +254,9 @@ impl Exchange<'_> {
         if let Some(capture) = &logging.cookie {
             cx.log.captures.take_cookie(capture, &cx.request, false);
         }
-        if let Some(name) = &logging.unique_id_header
-            && let Some(id) = unique_id(cx).map(<[u8]>::to_vec)
-        {
+        // Made now, whoever prints it: it shows what was known of the request.
+        let id = unique_id(cx).map(<[u8]>::to_vec);
+        if let (Some(name), Some(id)) = (&logging.unique_id_header, id) {
             cx.request.add(name.as_bytes(), &id);
         }
     }
@@ -313,6 +313,8 @@ impl Exchange<'_> {
             BodyCame::Late => {
                 // To HAProxy a request whose body it waited for in vain never was complete.
                 self.stream.cx.log.request_done = None;
+                let index = self.stream.worker().index;
+                self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
                 Err(self.page(408, b'c', b'R').await)
             }
             BodyCame::Malformed => {
@@ -330,6 +332,10 @@ impl Exchange<'_> {
 
     async fn response_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
         self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await?;
+        // Whatever `http-response` rules make of it, the server gave it.
+        if self.stream.cx.backend.as_ref().is_some_and(|backend| backend.id == proxy.id) {
+            self.stream.count_server_response(self.stream.cx.response.status());
+        }
         self.rules(&proxy.rules.http_response, Hook::HttpResponse).await
     }
 
@@ -379,12 +385,13 @@ impl Exchange<'_> {
             Verdict::Exporter => Err(Box::pin(self.exporter()).await),
             Verdict::Close | Verdict::End => {
                 let refused = matches!(verdict, Verdict::Close);
-                let index = self.stream.worker().index;
-                let counters = self.stream.cx.frontend.frontend.figures.at(index);
                 match hook.is_response() {
                     _ if !refused => {}
-                    true => counters.dresp.add(1),
-                    false => counters.dreq.add(1),
+                    true => self.stream.count_refused_response(),
+                    false => {
+                        let index = self.stream.worker().index;
+                        self.stream.cx.frontend.frontend.figures.at(index).dreq.add(1);
+                    }
                 }
                 let unparsed = hook == Hook::TcpRequestContent && self.stream.cx.backend.is_none();
                 if hook == Hook::TcpResponseContent {
@@ -427,6 +434,7 @@ impl Exchange<'_> {
     ) -> Step<ServerConnection> {
         let worker = self.stream.worker().clone();
         let half = backend.config.options.abortonclose;
+        self.stream.count_failed_rewrites();
         let session = &mut *self.session;
         let gone = poll_fn(|cx| session.poll_gone(cx, half));
         let result = tokio::select! {
@@ -503,6 +511,7 @@ impl Exchange<'_> {
                 Event::Interim(head) => {
                     input.consume(head.head_len);
                     let head = std::mem::take(&mut self.stream.cx.response);
+                    self.stream.count_server_response(head.status());
                     let passed = self.interim(&head).await;
                     self.stream.cx.response = head;
                     passed?;
@@ -543,7 +552,11 @@ impl Exchange<'_> {
             if self.stream.cx.log.status != -1 {
                 self.stream.count(0, held_body(head.body, input.data()));
             }
-            return Err(after);
+            // A response that is here to its end leaves its connection in order.
+            return match keep_server && head.keep_alive && self.up.is_done() && take_whole_body(head.body, input) {
+                true => Ok(Outcome::Done { after, keep_server: true }),
+                false => Err(after),
+            };
         }
         let cx = &mut self.stream.cx;
         if let Some(capture) = &frontend.config.logging.cookie {
@@ -629,7 +642,8 @@ impl Exchange<'_> {
                 return Ok(Outcome::Done { after, keep_server: keep_server && uploaded });
             }
             Finish::ServerGone => {
-                self.each_side(|counters| counters.srv_abrt.add(1));
+                self.count_server_abort();
+                self.count_broken_response(connection);
                 (b'S', b'D')
             }
             // The body was found malformed behind a head that is not on its way yet: this can be told.
@@ -660,7 +674,7 @@ impl Exchange<'_> {
                 (b'c', b'D')
             }
             Finish::ServerTimeout => {
-                self.each_side(|counters| counters.srv_abrt.add(1));
+                self.count_server_abort();
                 (b's', b'D')
             }
         };
@@ -700,6 +714,20 @@ enum Outcome {
     Repeat,
     /// `retry-on`: once more, as after a connection that could not be made.
     Retry,
+}
+
+/// Takes a body out of the buffer if all of it is there.
+fn take_whole_body(framing: Framing, input: &mut Buffer) -> bool {
+    let mut decoder = BodyDecoder::new(framing);
+    let mut end = 0;
+    while !decoder.is_done() {
+        match decoder.decode(&input.data()[end..]) {
+            Ok((taken @ 1.., _)) => end += taken,
+            _ => return false,
+        }
+    }
+    input.consume(end);
+    true
 }
 
 /// What of a body came with its head, as bytes are counted; malformed chunks end it.

@@ -102,6 +102,7 @@ async fn serve_stream(session: &mut Session) -> bool {
     let ending = relay.run().await;
     worker.buffers.reclaim(&mut input);
     stream.server_gone();
+    stream.count_ending(ending);
     stream.end(ending.who, ending.phase);
     ending == Endings::default()
 }
@@ -132,11 +133,10 @@ fn obey(verdict: Verdict, proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> 
         }
         Verdict::Reply(_) | Verdict::Exporter | Verdict::Close => {}
     }
-    let counters = proxy.frontend.figures.at(stream.worker().index);
     if hook.is_response() {
-        counters.dresp.add(1);
+        stream.count_refused_response();
     } else {
-        counters.dreq.add(1);
+        proxy.frontend.figures.at(stream.worker().index).dreq.add(1);
     }
     stream.end(b'P', if hook.is_response() { b'D' } else { b'R' });
     Err(None)

@@ -21,6 +21,11 @@ impl ActionReader<'_, '_> {
             let word = self.line.text(self.next);
             match word {
                 "location" | "prefix" | "scheme" => {
+                    if word != "location" && matches!(self.place, Place::HttpResponse) {
+                        let message = "response only supports redirect type 'location'";
+                        self.reader.diagnostics.error(self.line.at(self.next), message);
+                        return None;
+                    }
                     let index = self.value(word)?;
                     to = self.format(index, "a format")?;
                     kind = Some(match word {

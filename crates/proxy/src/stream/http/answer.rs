@@ -13,23 +13,24 @@ impl Exchange<'_> {
         let counters = self.stream.cx.frontend.frontend.figures.at(index);
         let who = match reply.source {
             ReplySource::Deny if hook.is_response() => {
-                counters.dresp.add(1);
+                self.stream.count_refused_response();
                 b'P'
             }
             ReplySource::Deny | ReplySource::Tarpit => {
                 self.stream.cx.count(Counted::Error);
-                counters.dreq.add(1);
+                self.stream.count_refused_request();
                 b'P'
             }
-            ReplySource::Auth => {
-                self.stream.cx.count(Counted::Error);
-                if self.stream.cx.backend.is_none() {
+            ReplySource::Auth | ReplySource::Return | ReplySource::Redirect => {
+                if reply.source == ReplySource::Auth {
+                    self.stream.cx.count(Counted::Error);
+                }
+                // What a backend answers was not intercepted before it.
+                let cx = &self.stream.cx;
+                let request = !hook.is_response();
+                if request && cx.backend.as_ref().is_none_or(|backend| backend.id == cx.frontend.id) {
                     counters.intercepted.add(1);
                 }
-                b'L'
-            }
-            ReplySource::Return => {
-                counters.intercepted.add(1);
                 b'L'
             }
             ReplySource::Internal => {
@@ -72,7 +73,10 @@ impl Exchange<'_> {
             return self.error_page(&page, reply.head.status()).await;
         }
         self.stream.cx.response = reply.head;
-        self.answer(&reply.body, Ending::length(reply.close)).await
+        // Who redirects a request reads nothing more of it.
+        let unread =
+            reply.source == ReplySource::Redirect && !matches!(self.head.body, Framing::None | Framing::Length(0));
+        self.answer(&reply.body, Ending::length(reply.close || unread)).await
     }
 
     /// Keeps the client waiting for `timeout tarpit`, or until it leaves. The log line counts that as time in a queue.

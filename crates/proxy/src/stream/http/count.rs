@@ -52,12 +52,30 @@ impl Exchange<'_> {
     }
 
     pub(super) fn count_client_abort(&self) {
-        self.each_side(|counters| counters.cli_abrt.add(1));
+        self.count_abort(|counters| &counters.cli_abrt);
+    }
+
+    pub(super) fn count_server_abort(&self) {
+        self.count_abort(|counters| &counters.srv_abrt);
+    }
+
+    /// On each side, and at the server if one was reached.
+    fn count_abort(&self, counter: impl Fn(&crate::counters::Counters) -> &crate::counters::Count) {
+        self.each_side(|counters| counter(counters).add(1));
+        let log = &self.stream.cx.log;
+        if let Some(server) = log.server.as_ref().filter(|_| log.connect_done.is_some()) {
+            counter(server.shared.figures.at(self.stream.worker().index)).add(1);
+        }
     }
 
     pub(super) fn count_bad_response(&self, connection: &ServerConnection) {
-        let index = self.stream.worker().index;
         self.stream.cx.count(Counted::Failure);
+        self.count_broken_response(connection);
+    }
+
+    /// The same of a response that began well.
+    pub(super) fn count_broken_response(&self, connection: &ServerConnection) {
+        let index = self.stream.worker().index;
         if let Some(backend) = &self.stream.cx.backend {
             backend.backend.figures.at(index).eresp.add(1);
         }

@@ -77,11 +77,15 @@ impl Exchange<'_> {
                 self.stream.end(b'C', b'D');
                 Err(After::Close)
             }
+            // Who breaks the connection gets no status; who ends its side could still read one.
+            Event::ClientGone if !self.session.ended => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'D');
+                Err(After::Close)
+            }
             Event::ClientGone | Event::Head(_) | Event::Interim(_) => {
                 self.count_client_abort();
-                self.stream.end(b'C', b'H');
-                self.stream.cx.log.status = 400;
-                Err(After::Close)
+                Err(self.page(400, b'C', b'H').await)
             }
         }
     }

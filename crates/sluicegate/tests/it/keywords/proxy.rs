@@ -42,8 +42,8 @@ impl Gate {
 #[test]
 fn connections_that_say_nothing() {
     for (option, sent, lines, answered) in [
-        ("", "", 1, false),
-        ("    option dontlognull\n", "", 0, false),
+        ("", "", 1, true),
+        ("    option dontlognull\n", "", 0, true),
         ("    option http-ignore-probes\n", "", 0, false),
         ("", "GET / HT", 1, true),
         ("    option dontlognull\n", "GET / HT", 1, true),
