@@ -5,6 +5,7 @@ mod alone;
 mod as_haproxy;
 mod bench;
 mod command_line;
+mod corpus;
 mod dns;
 mod engines;
 mod fetches;

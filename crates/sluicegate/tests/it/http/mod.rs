@@ -9,7 +9,7 @@
 //! instead and why.
 
 mod cases;
-mod normal;
+pub(crate) mod normal;
 mod smuggling;
 
 use std::collections::VecDeque;

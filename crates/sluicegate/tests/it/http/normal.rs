@@ -2,7 +2,7 @@
 
 /// What one side received, as text: field names in lower case, a chunked body as `<data>` with its trailers, line ends
 /// as such. Bytes that can't be read as messages stand as they came.
-pub(super) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
+pub(crate) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
     let mut text = String::new();
     while !bytes.is_empty() {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
@@ -10,7 +10,7 @@ pub(super) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
             text.push_str("[no end of head]\n");
             break;
         };
-        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let head = self::text(&bytes[..end]);
         bytes = &bytes[end + 4..];
         let mut lines = head.split("\r\n");
         let start = lines.next().unwrap_or_default();
@@ -57,13 +57,23 @@ pub(super) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
     text
 }
 
+/// Bytes as text; what is no UTF-8 is told by its numbers.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
 /// Long bodies are told by their length and a sum; a transcript is to be read.
 fn push(text: &mut String, bytes: &[u8]) {
     if bytes.len() > 512 {
         let sum = bytes.iter().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
         text.push_str(&format!("[{} bytes, sum {sum}]\n", bytes.len()));
     } else if !bytes.is_empty() {
-        text.push_str(&String::from_utf8_lossy(bytes));
+        text.push_str(&self::text(bytes));
         text.push('\n');
     }
 }

@@ -1,0 +1,150 @@
+//! Servers that follow a script, and answer every whole request with their name once that has ended.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::case::{End, Reply, When};
+
+/// One server: its script and what it has received.
+pub struct Origin {
+    pub name: String,
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    state: Mutex<State>,
+    released: Condvar,
+}
+
+struct State {
+    script: VecDeque<Reply>,
+    /// A text per connection, in the order in which they came.
+    received: Vec<Vec<u8>>,
+    /// The other ends' ports.
+    peers: Vec<u16>,
+    /// Held replies so far, and how many of them may go.
+    held: usize,
+    releases: usize,
+}
+
+impl Origin {
+    /// Listens; threads end with their connections.
+    pub fn start(name: &str, script: Vec<Reply>) -> Origin {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+        let port = listener.local_addr().expect("bound").port();
+        let state = State { script: script.into(), received: Vec::new(), peers: Vec::new(), held: 0, releases: 0 };
+        let shared = Arc::new(Shared { name: name.to_owned(), state: Mutex::new(state), released: Condvar::new() });
+        let accepting = shared.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let number = {
+                    let mut state = accepting.state.lock().expect("not poisoned");
+                    state.received.push(Vec::new());
+                    state.peers.extend(stream.peer_addr().map(|address| address.port()));
+                    state.received.len() - 1
+                };
+                let shared = accepting.clone();
+                std::thread::spawn(move || serve(stream, number, &shared));
+            }
+        });
+        Origin { name: name.to_owned(), port, shared }
+    }
+
+    /// What came, connection by connection, without those on which nothing did.
+    pub fn received(&self) -> Vec<Vec<u8>> {
+        let state = self.shared.state.lock().expect("not poisoned");
+        state.received.iter().filter(|bytes| !bytes.is_empty()).cloned().collect()
+    }
+
+    /// Ports from which connections came.
+    pub fn peers(&self) -> Vec<u16> {
+        self.shared.state.lock().expect("not poisoned").peers.clone()
+    }
+
+    /// Whether a connection has brought this.
+    pub fn has_seen(&self, text: &[u8]) -> bool {
+        self.received().iter().any(|bytes| super::find(bytes, text).is_some())
+    }
+
+    /// Lets one held reply go.
+    pub fn release(&self) {
+        self.shared.state.lock().expect("not poisoned").releases += 1;
+        self.shared.released.notify_all();
+    }
+}
+
+fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
+    let _ = stream.set_nodelay(true);
+    let mut answered = 0;
+    let mut buffer = [0; 65536];
+    loop {
+        loop {
+            let mut state = shared.state.lock().expect("not poisoned");
+            let unanswered = state.received[number][answered..].to_vec();
+            let request = || request_length(&unanswered);
+            let due = match state.script.front().map(|reply| &reply.when) {
+                Some(When::Connected) => Some(0),
+                Some(When::After(text)) => super::find(&unanswered, text).map(|at| at + text.len()),
+                Some(When::Request) | None => request(),
+            };
+            let Some(due) = due else { break };
+            answered += due;
+            let reply = state.script.pop_front().unwrap_or_else(|| own_name(&shared.name));
+            if reply.held {
+                let ticket = state.held;
+                state.held += 1;
+                while state.releases <= ticket {
+                    state = shared.released.wait(state).expect("not poisoned");
+                }
+            }
+            drop(state);
+            let end = if unanswered.starts_with(b"HEAD ") { reply.send.len() - reply.body } else { reply.send.len() };
+            let sent = stream.write_all(&reply.send[..end]);
+            match reply.end {
+                End::Stay if sent.is_ok() => {}
+                End::Stay | End::Close => {
+                    let _ = stream.shutdown(Shutdown::Write);
+                    break;
+                }
+                End::Reset => {
+                    let _ = socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO));
+                    return;
+                }
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(count @ 1..) => {
+                let mut state = shared.state.lock().expect("not poisoned");
+                state.received[number].extend_from_slice(&buffer[..count]);
+            }
+            _ => return,
+        }
+    }
+}
+
+fn own_name(name: &str) -> Reply {
+    let send = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len());
+    Reply { when: When::Request, held: false, send: send.into_bytes(), body: name.len(), end: End::Stay }
+}
+
+/// How many bytes the first request has, if all of it is there. It is read as a plain server would: a chunked body ends
+/// with an empty chunk and an empty line, another has its length.
+fn request_length(bytes: &[u8]) -> Option<usize> {
+    let head = super::find(bytes, b"\r\n\r\n")? + 4;
+    let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
+    if text.contains("\r\ntransfer-encoding: chunked\r\n") {
+        let body = &bytes[head..];
+        if body.starts_with(b"0\r\n\r\n") {
+            return Some(head + 5);
+        }
+        let last = super::find(body, b"\r\n0\r\n")?;
+        return super::find(&body[last + 3..], b"\r\n\r\n").map(|at| head + last + 3 + at + 4);
+    }
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse::<usize>().ok());
+    let whole = head + length.unwrap_or(0);
+    (bytes.len() >= whole).then_some(whole)
+}
