@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::{ErrorPage, Mode};
+use sluicegate_config::model::{ErrorPage, Mode, ProxyId};
 use sluicegate_wire::http::{HeadError, Limits, RequestHead, parse_request, status};
 
 use crate::listener::{Accepted, Listener, Slots};
@@ -53,10 +53,38 @@ pub(crate) struct Session {
     pub(crate) last_active: Instant,
     /// Requests whose head was complete.
     pub(crate) requests: u32,
+    /// The server of the last one.
+    pub(crate) last_server: LastServer,
     /// The client has sent its FIN; what is in `input` is all there will be.
     pub(crate) ended: bool,
     place: SessionPlace,
     slots: Slots,
+}
+
+/// A backend and the place of a server in it, twelve bits each: there is no more room in an idle session. Who is beyond
+/// is not remembered.
+#[derive(Clone, Copy)]
+pub(crate) struct LastServer([u8; 3]);
+
+impl LastServer {
+    const NONE: LastServer = LastServer([0xff; 3]);
+    const MAX: usize = 0xffe;
+
+    pub(crate) fn new(backend: ProxyId, server: usize) -> LastServer {
+        let backend = backend.0 as usize;
+        if backend > LastServer::MAX || server > LastServer::MAX {
+            return LastServer::NONE;
+        }
+        let [.., high, middle, low] = (backend << 12 | server).to_be_bytes();
+        LastServer([high, middle, low])
+    }
+
+    /// The server's place, if it is one of this backend's.
+    pub(crate) fn in_backend(self, wanted: ProxyId) -> Option<usize> {
+        let [high, middle, low] = self.0;
+        let both = u32::from_be_bytes([0, high, middle, low]);
+        (both >> 12 == wanted.0).then_some((both & 0xfff) as usize)
+    }
 }
 
 impl Session {
@@ -78,6 +106,7 @@ impl Session {
             accepted,
             last_active: accepted,
             requests: 0,
+            last_server: LastServer::NONE,
             ended: false,
             place: worker.register_session(),
             slots,
@@ -134,6 +163,8 @@ impl Session {
         }
         // An empty buffer belongs to nobody.
         self.place.worker().buffers.reclaim(&mut self.input);
+        // Servers may have other places there.
+        self.last_server = LastServer::NONE;
         self.slots.follow(listener);
         self.place.follow(worker);
     }

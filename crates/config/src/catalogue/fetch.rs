@@ -40,6 +40,8 @@ pub enum Fetch {
     Redispatched,
     SessTermState,
     UniqueId,
+    PrioClass,
+    PrioOffset,
     TxnStatus,
     TimerConnect,
     TimerHandshake,

@@ -39,7 +39,7 @@ pub const PROXY: &[&str] = &[
     "clitimeout", "contimeout", "crt", "description", "dispatch", "email-alert",
     "external-check", "force-be-switch", "grace", "guid",
     "load-server-state-from-file", "log-steps",
-    "max-keep-alive-queue", "max-session-srv-conns", "monitor-net",
+    "max-session-srv-conns", "monitor-net",
    
    
     "option assume-rfc6587-ntf", "option checkcache",
@@ -47,12 +47,12 @@ pub const PROXY: &[&str] = &[
    
     "option http_proxy", "option httpclog",
     "option independent-streams",
-    "option prefer-last-server",
+    
     "option socket-stats",
     "option spop-check",
-    "option transparent", "option use-small-buffers", "persist", "reqadd",
+    "option transparent", "option use-small-buffers", "reqadd",
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
-    "rspdeny", "rspirep", "rsprep", "server-state-file-name", "source",
+    "rspdeny", "rspirep", "rsprep", "server-state-file-name",
     "srvtimeout",
     "timeout mail", "transparent",
     "use-fcgi-app",
@@ -95,14 +95,14 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "pool-conn-name", "proto", "redir",
     "renegotiate", 
     "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
-    "sni-auto", "socks4", "source", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick", "strict-maxconn",
+    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick", "strict-maxconn",
     "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost", "ws",
 ];
 
 /// Algorithms of `balance`.
 #[rustfmt::skip]
 pub const BALANCE: &[&str] = &[
-    "log-hash", "log-sticky", "rdp-cookie", "sticky",
+    "log-hash", "log-sticky", "sticky",
 ];
 
 /// Actions, by rule set.
@@ -134,7 +134,7 @@ pub const FETCHES: &[&str] = &[
     "internal.htx.size", "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname",
     "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type",
     "internal.strm.is_htx", "last_entity", "last_rule_file", "last_rule_line", "lat_ns_avg", "lat_ns_tot",
-    "prio_class", "prio_offset", "quic_enabled", "req.bytes_in", "req.bytes_out", "res.bytes_in", "res.cache_hit",
+    "quic_enabled", "req.bytes_in", "req.bytes_out", "res.bytes_in", "res.cache_hit",
     "res.cache_name", "sc1_clr_gpc", "sc_glitch_cnt", "sc_glitch_rate", "src_glitch_cnt",
     "src_glitch_rate", "srv_bytes_in", "ssl_bc_client_random", "ssl_bc_err", "ssl_bc_err_str", "ssl_bc_npn",
     "ssl_bc_server_random", "ssl_bc_session_key", "ssl_c_chain_der", "ssl_f_der", "ssl_f_i_dn", "ssl_f_key_alg",

@@ -37,6 +37,7 @@ impl Balance {
                 HashKey::UrlParam { .. } => "url_param",
                 HashKey::Header { .. } => "hdr",
                 HashKey::Sample(_) => "hash",
+                HashKey::RdpCookie(_) => "rdp-cookie",
             },
         }
     }
@@ -79,6 +80,8 @@ pub enum HashKey {
     },
     /// An expression's value.
     Sample(Expr),
+    /// `rdp-cookie`: the same of the fetch of that name.
+    RdpCookie(Expr),
 }
 
 /// `hash-type`.

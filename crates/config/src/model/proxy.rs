@@ -94,6 +94,13 @@ pub struct Proxy {
     pub default_backend: Option<ProxyId>,
     /// `server` lines (backend side).
     pub servers: Vec<Server>,
+    /// `persist rdp-cookie`: the cookie that names a server by its address.
+    pub persist_rdp_cookie: Option<super::Expr>,
+    /// `max-keep-alive-queue`: requests that may wait for the server that `option prefer-last-server` prefers; `None`: any
+    /// number.
+    pub max_keep_alive_queue: Option<u32>,
+    /// `source`.
+    pub source: Option<super::Source>,
     /// `balance`.
     pub balance: Balance,
     /// `hash-type`.
@@ -189,6 +196,9 @@ impl Proxy {
             backlog: None,
             session_rate: None,
             retry_on: RetryOn::default(),
+            persist_rdp_cookie: None,
+            max_keep_alive_queue: None,
+            source: None,
             balance: Balance::default(),
             hash_type: HashType::default(),
             hash_balance_factor: 0,
@@ -311,6 +321,8 @@ pub struct ProxyOptions {
     pub use_proxy_header: bool,
     /// `option allbackups`.
     pub all_backups: bool,
+    /// `option prefer-last-server`.
+    pub prefer_last_server: bool,
 }
 
 /// `option http-restrict-req-hdr-names`: what becomes of a field whose name is not of letters, digits and `-`.
@@ -569,6 +581,8 @@ pub struct Server {
     pub cookie: Option<String>,
     /// `send-proxy`, `send-proxy-v2`: connections to it begin with a PROXY protocol header.
     pub send_proxy: Option<SendProxy>,
+    /// `source`.
+    pub source: Option<super::Source>,
     /// `check` and what goes with it; `None` without `check`.
     pub check: Option<Check>,
     /// Whatever else decides about its health.

@@ -18,6 +18,8 @@ pub struct StickTable {
     pub expire: Option<Duration>,
     /// A full table takes no new entry instead of giving up its oldest ones.
     pub nopurge: bool,
+    /// `srvkey addr`: entries name servers by their addresses, not by their names.
+    pub by_address: bool,
     /// What each entry holds, each kind once.
     pub data: Vec<TableData>,
     /// Where it stands.

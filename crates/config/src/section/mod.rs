@@ -9,6 +9,7 @@ pub(crate) mod redis;
 mod resolvers;
 pub(crate) mod rule;
 mod server;
+mod source;
 mod stick;
 mod store;
 pub(crate) mod table;

@@ -12,10 +12,11 @@ use crate::address;
 use crate::catalogue::{Contexts, known};
 use crate::model::{
     Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Server, ServerAddress, ServerHashKey,
-    ServerHealth, ServerPort, ServerResolve, TrackedServer,
+    ServerHealth, ServerPort, ServerResolve, Source, TrackedServer,
 };
 use crate::section::bad_name_byte;
 use crate::section::proxy::ProxyReader;
+use crate::section::source;
 use crate::section::table::{Row, Table, is_known};
 use crate::suggest;
 use crate::unit::{self, TimeUnit};
@@ -43,6 +44,7 @@ pub(crate) struct ServerSettings {
     cookie: Option<String>,
     non_stick: bool,
     send_proxy: send_proxy::Settings,
+    source: Option<Source>,
     check: bool,
     inter: Duration,
     fastinter: Option<Duration>,
@@ -94,6 +96,7 @@ impl Default for ServerSettings {
             cookie: None,
             non_stick: false,
             send_proxy: send_proxy::Settings::default(),
+            source: None,
             check: false,
             inter: Duration::from_secs(2),
             fastinter: None,
@@ -497,6 +500,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
+    // Several words of its own: see `source::read`.
+    option("source", 1, source::USAGE, source::DOCS, |_, _| Ok(())),
     option("track", 1, "[BACKEND/]SERVER", "The server is as that one is, in place of checks of its own.", |s, v| {
         s.track = Some(v.to_owned());
         Ok(())
@@ -562,6 +567,7 @@ impl ServerSettings {
             cookie: self.cookie,
             non_stick: self.non_stick,
             send_proxy: self.send_proxy.finish(),
+            source: self.source,
             check: self.check.then_some(Check {
                 inter: self.inter,
                 fastinter: self.fastinter,
@@ -620,6 +626,12 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
         if word.starts_with(send_proxy::TLV) {
             send_proxy::tlv(reader, line, next, settings);
             next += 2;
+            continue;
+        }
+        if word == "source" {
+            let Some((source, behind)) = source::read(reader, line, next + 1, true) else { return false };
+            settings.source = Some(source);
+            next = behind;
             continue;
         }
         let Some((row, _)) = OPTIONS.find(word, "") else {

@@ -69,9 +69,9 @@ impl ProxyReader<'_> {
             return;
         }
         let mut reader = TableReader { line, diagnostics: self.diagnostics, next: 1 };
-        let Some(TableParts { key, size, expire, nopurge, data }) = reader.read() else { return };
+        let Some(TableParts { key, size, expire, nopurge, by_address, data }) = reader.read() else { return };
         let (name, at) = (proxy.name.clone(), line.at(0));
-        proxy.stick_table = Some(StickTable { name, key, size, expire, nopurge, data, at });
+        proxy.stick_table = Some(StickTable { name, key, size, expire, nopurge, by_address, data, at });
     }
 
     /// The table that a word names, or the section's own, if `key` can be its key.
@@ -106,6 +106,7 @@ struct TableParts {
     size: u32,
     expire: Option<std::time::Duration>,
     nopurge: bool,
+    by_address: bool,
     data: Vec<TableData>,
 }
 
@@ -118,6 +119,7 @@ struct TableReader<'a, 'b> {
 impl<'a> TableReader<'a, '_> {
     fn read(&mut self) -> Option<TableParts> {
         let (mut kind, mut size, mut expire, mut nopurge, mut data) = (None, None, None, false, Vec::new());
+        let mut by_address = false;
         while self.next < self.line.len() {
             let word = self.line.text(self.next);
             match word {
@@ -142,8 +144,12 @@ impl<'a> TableReader<'a, '_> {
                 }
                 "srvkey" => {
                     let value = self.value(word)?;
-                    let found = if value == "name" { Ok(()) } else { Err(format!("'{value}' is not supported yet")) };
-                    self.known(word, found)?;
+                    let found = match value {
+                        "name" => Ok(false),
+                        "addr" => Ok(true),
+                        _ => Err(format!("expects name or addr, not '{value}'")),
+                    };
+                    by_address = self.known(word, found)?;
                 }
                 "peers" | "write-to" | "recv-only" | "brates-factor" => {
                     let message = format!("'{word}' of 'stick-table' is not supported yet");
@@ -165,7 +171,7 @@ impl<'a> TableReader<'a, '_> {
             error.hint("for example 'stick-table type ip size 1m expire 30s store http_req_rate(10s)'");
             return None;
         };
-        self.exclusive(&data).then_some(TableParts { key, size, expire, nopurge, data })
+        self.exclusive(&data).then_some(TableParts { key, size, expire, nopurge, by_address, data })
     }
 
     /// The word behind a keyword; both count as read.

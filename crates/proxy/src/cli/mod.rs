@@ -20,6 +20,7 @@ mod show;
 mod tables;
 
 pub(crate) use session::shut_sessions;
+pub use tables::fuzz_table_words;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -4,7 +4,7 @@
 //! no one moment. What changes a table asks for the level of an operator, as HAProxy's manual says and its code does
 //! not.
 
-use sluicegate_config::model::{DataForm, DataKind, StatsLevel, TableKey};
+use sluicegate_config::model::{DataForm, DataKind, Position, StatsLevel, StickTable, TableData, TableKey};
 
 use super::catalogue::{Call, Command, Run};
 use super::protocol::Answer;
@@ -119,6 +119,30 @@ fn filters(table: &Table, words: &[&str]) -> Result<Vec<Filter>, String> {
         filters.push(Filter { kind, holds, value: i128::from(value) });
     }
     Ok(filters)
+}
+
+/// Any text as what stands behind a table's name: it is read or refused, and no entry comes but the one that is named.
+pub fn fuzz_table_words(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let words: Vec<&str> = text.split(' ').collect();
+    for key in [TableKey::Ip, TableKey::Ipv6, TableKey::Integer, TableKey::Str(8), TableKey::Bin(4)] {
+        let datum = |kind, period_ms, elements| TableData { kind, period_ms, elements };
+        let data = vec![
+            datum(DataKind::Gpc0, 0, 1),
+            datum(DataKind::Gpt, 0, 3),
+            datum(DataKind::HttpReqRate, 1000, 1),
+            datum(DataKind::ServerKey, 0, 1),
+        ];
+        let nowhere = Position { file: "".into(), line: 0, column: 0 };
+        let (name, by_address) = ("fuzz".into(), false);
+        let config = StickTable { name, key, size: 4, expire: None, nopurge: true, by_address, data, at: nowhere };
+        let table = Table::new(&config);
+        let changed = change(&table, &words).is_ok();
+        assert!(table.len() <= 1 && (table.len() == 1 || !changed));
+        if let Ok(Chosen::Filtered(filters)) = chosen(&table, &words, "", "") {
+            assert!(filters.len() <= FILTERS);
+        }
+    }
 }
 
 /// The table that the first word names, and the words behind it; the client is told if there is none.
@@ -299,4 +323,25 @@ fn change(table: &Table, words: &[&str]) -> Result<(), String> {
         Ok(())
     });
     changed.unwrap_or_else(|| Err("Unable to allocate a new entry".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_words_are_survived(data in "[ -~]{0,60}") {
+            fuzz_table_words(data.as_bytes());
+        }
+
+        #[test]
+        fn nearly_good_words_are_survived(
+            words in proptest::collection::vec("key|data\\.(gpc0|gpt|http_req_rate|server_key|gpc1)|eq|ge|-?[0-9]{1,20}|127\\.0\\.0\\.1|::1|a", 0..9)
+        ) {
+            fuzz_table_words(words.join(" ").as_bytes());
+        }
+    }
 }

@@ -258,9 +258,56 @@ fn is_cacheable(cx: &StreamContext) -> bool {
     status && keeps && !pragma && !words().any(forbids)
 }
 
+/// Any bytes as a `Cookie` field: what is kept is part of it, nothing of another name changes, and a second reading finds
+/// what the first one left.
+pub fn fuzz_cookies(data: &[u8]) {
+    let others = |field: &[u8]| {
+        let named = |part: &&[u8]| {
+            part.trim_ascii().split(|byte| *byte == b'=').next().map(<[u8]>::trim_ascii_end) != Some(b"s")
+        };
+        field.split(|byte| *byte == b';').filter(named).map(|part| part.trim_ascii().to_vec()).collect::<Vec<_>>()
+    };
+    let mut seen = 0;
+    let none = edited(data, b"s", |value| {
+        seen += 1;
+        assert!(value.len() < data.len());
+        Edit::Keep
+    });
+    assert_eq!(none, None);
+    let dropped = edited(data, b"s", |_| Edit::Drop);
+    assert_eq!(dropped.is_some(), seen > 0);
+    if let Some(left) = dropped {
+        assert!(left.len() < data.len());
+        assert_eq!(edited(&left, b"s", |_| Edit::Drop), None);
+    }
+    if let Some(changed) = edited(data, b"s", |_| Edit::Value(b"new".to_vec())) {
+        let mut values = 0;
+        edited(&changed, b"s", |value| {
+            values += usize::from(value == b"new");
+            Edit::Keep
+        });
+        assert_eq!((values, others(&changed)), (seen, others(data)));
+    }
+    let _ = read_date(data);
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_field_is_survived(data in proptest::collection::vec(any::<u8>(), 0..80)) {
+            fuzz_cookies(&data);
+        }
+
+        #[test]
+        fn nearly_cookies_are_survived(data in "([s;= a]|s=|; ){0,30}") {
+            fuzz_cookies(data.as_bytes());
+        }
+    }
 
     #[test]
     fn dates_are_read_as_they_are_written() {

@@ -6,6 +6,7 @@
 
 mod cookie;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use sluicegate_config::model::{self, DataKind, ServerAddress, ServerPort};
@@ -16,6 +17,7 @@ use crate::server::ServerRun;
 use crate::stick::{Key, Table};
 use crate::stream::StreamContext;
 
+pub use cookie::fuzz_cookies;
 pub(crate) use cookie::{request as request_cookie, response as response_cookie};
 
 /// Entries that one stream may store its server in.
@@ -26,6 +28,8 @@ const STORES_MAX: usize = 8;
 pub struct Persistence {
     /// The server's place in its backend.
     pub server: Option<usize>,
+    /// The place of the one that had the session's request before, in the same backend.
+    pub last: Option<usize>,
     /// It is asked for even if it is down (`force-persist`).
     pub forced: bool,
     /// Cookies are left alone (`ignore-persist`).
@@ -48,8 +52,9 @@ struct Store {
 impl Persistence {
     /// Ready for another stream.
     pub fn clear(&mut self) {
-        let Persistence { server, forced, ignored, dates, letters, stores } = self;
+        let Persistence { server, last, forced, ignored, dates, letters, stores } = self;
         (*server, *forced, *ignored, *dates, *letters) = (None, false, false, (None, None), (b'-', b'-'));
+        *last = None;
         stores.clear();
     }
 }
@@ -76,6 +81,20 @@ pub(crate) fn ask_for_named(name: &[u8], cx: &mut StreamContext) -> bool {
     index.is_none_or(|index| ask_for(index, cx))
 }
 
+/// The server whose address and port a cookie has, as Microsoft's session directory writes them: `ADDRESS.PORT.0000`, each
+/// the decimal number of its bytes in network order, read on a little-endian machine.
+pub(crate) fn rdp_cookie(value: &[u8], cx: &mut StreamContext) {
+    let number = |text: Option<&str>| text?.parse::<u32>().ok();
+    let Ok(text) = std::str::from_utf8(value) else { return };
+    let mut parts = text.splitn(3, '.');
+    let (Some(ip), Some(port), Some(_)) = (number(parts.next()), number(parts.next()), parts.next()) else { return };
+    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::from(ip.to_le_bytes())), (port as u16).swap_bytes());
+    let mut servers = cx.backend.iter().flat_map(|backend| &backend.servers);
+    if let Some(index) = servers.position(|server| server.socket_addr(None) == Some(address)) {
+        ask_for(index, cx);
+    }
+}
+
 /// A `stick` rule whose condition holds.
 pub(crate) fn stick(table: &Arc<Table>, rule: &StickCode, sample: &Sample, cx: &mut StreamContext) {
     let stores = &cx.persistence.stores;
@@ -92,6 +111,7 @@ pub(crate) fn stick(table: &Arc<Table>, rule: &StickCode, sample: &Sample, cx: &
             let named = table.name_of(name);
             let servers = cx.backend.iter().flat_map(|backend| &backend.servers).enumerate();
             let is_it = |server: &ServerRun| match &named {
+                Some(name) if table.by_address => address(server).as_deref() == Some(name),
                 Some(name) => server.name() == name,
                 None => id != 0 && u64::from(server.config.sid) == id,
             };
@@ -104,6 +124,11 @@ pub(crate) fn stick(table: &Arc<Table>, rule: &StickCode, sample: &Sample, cx: &
     if rule.stores && cx.persistence.stores.len() < STORES_MAX {
         cx.persistence.stores.push(Store { table: table.clone(), key, response: rule.response });
     }
+}
+
+/// What names a server in a table of `srvkey addr`.
+fn address(server: &ServerRun) -> Option<Arc<str>> {
+    server.socket_addr(None).map(|address| address.to_string().into())
 }
 
 /// What a `stick` rule does.
@@ -121,7 +146,10 @@ pub(crate) fn store(cx: &mut StreamContext) {
         if server.config.non_stick {
             continue;
         }
-        let name = table.name_number(server.name());
+        let name = match table.by_address {
+            true => address(server).map_or(0, |address| table.name_number(&address)),
+            false => table.name_number(server.name()),
+        };
         table.change(&key, |row| {
             row.set(DataKind::ServerId, 0, u64::from(server.config.sid));
             row.set(DataKind::ServerKey, 0, u64::from(name));

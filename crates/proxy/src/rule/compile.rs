@@ -23,7 +23,7 @@ use crate::log;
 use crate::lua::{self, LuaStates};
 use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
-use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
+use crate::sample::{ConverterCode, ExpressionCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
 use crate::server::KeyCode;
 use crate::stream::{ForwardedCode, Side};
 
@@ -70,6 +70,8 @@ pub struct ProxyRules {
     pub(super) default_backend: Option<ProxyId>,
     /// What servers are chosen by, if `balance` hashes something.
     pub(crate) balance_key: Option<KeyCode>,
+    /// `persist rdp-cookie`.
+    pub(crate) rdp_cookie: Option<ExpressionCode>,
 }
 
 impl ProxyRules {
@@ -170,6 +172,12 @@ impl ProxyRules {
         match KeyCode::compile(proxy, engines, scope) {
             Ok(key) => compiled.balance_key = key,
             Err((at, message)) => errors.push(CompileError { at, message }),
+        }
+        if let Some(cookie) = &proxy.persist_rdp_cookie {
+            match ExpressionCode::compile(cookie, engines, scope) {
+                Ok(code) => compiled.rdp_cookie = Some(code),
+                Err(message) => errors.push(CompileError { at: cookie.at.clone(), message }),
+            }
         }
         if errors.is_empty() { Ok(compiled) } else { Err(errors) }
     }

@@ -18,7 +18,7 @@ use super::connection::{ConnectError, ServerConnection, connect, reuse_policy, s
 use super::header::{Headers, Made};
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
-use super::{Observed, idle, observe, shed_idle};
+use super::{Observed, idle, observe, shed_idle, source};
 use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
 use crate::running::{ProxyRun, Running};
@@ -87,11 +87,13 @@ pub async fn assign_and_connect(
         worker: worker.index,
         destination: cx.destination,
         headers: (&backend.headers, backend.headers.make(cx)),
+        foreign: source::foreign(&backend.config, cx),
         allow_reuse,
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,
         retries: cx.overrides.retries.unwrap_or(backend.config.retries),
         asked_for: cx.persistence.server.map(|server| (server, cx.persistence.forced)),
+        preferred: cx.persistence.last.filter(|_| backend.config.options.prefer_last_server),
     };
     let made = match failed {
         None => assignment.run(&mut cx.log).await,
@@ -117,6 +119,8 @@ pub(super) struct Assignment<'a> {
     pub(super) destination: Option<SocketAddr>,
     /// What its connection begins with, by server.
     pub(super) headers: (&'a Headers, Made),
+    /// The address that it comes from, by server, where that is not this machine's.
+    pub(super) foreign: source::Foreign,
     pub(super) allow_reuse: bool,
     /// The hash of the request's key, where `balance` asks for one.
     pub(super) hash: Option<u32>,
@@ -126,6 +130,8 @@ pub(super) struct Assignment<'a> {
     pub(super) priority: Priority,
     /// The server that persistence asks for, and whether even its full queue is no reason for another.
     pub(super) asked_for: Option<(usize, bool)>,
+    /// The server of the request before, where `option prefer-last-server` says so.
+    pub(super) preferred: Option<usize>,
 }
 
 /// Lets the stats socket see where the stream is.
@@ -163,7 +169,10 @@ impl Drop for Queued<'_> {
 
 impl Assignment<'_> {
     pub(super) async fn run(&self, log: &mut LogRecord) -> Result<ServerConnection, ServerFailure> {
-        let slot = match self.assign_asked(log).await? {
+        let asked = self
+            .asked_for
+            .or_else(|| self.preferred.filter(|last| self.is_preferable(*last)).map(|last| (last, false)));
+        let slot = match self.assign_asked(asked, log).await? {
             Some(slot) => slot,
             None => {
                 let slot = self.assign(None, log).await?;
@@ -210,7 +219,7 @@ impl Assignment<'_> {
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
                 Ok((socket, reuses)) => {
-                    let header = self.header(&slot.server).cloned();
+                    let header = self.label(&slot.server);
                     log.connect_done = Some(now);
                     if reuses == 0 {
                         self.observed(&slot.server, Observed::Connected);
@@ -291,9 +300,25 @@ impl Assignment<'_> {
         due || (active > 1 && !asked && self.config.balance.takes_turns()) || server.shared.effective_weight() == 0
     }
 
+    /// Whether the server of the request before is a good choice for this one.
+    fn is_preferable(&self, last: usize) -> bool {
+        if matches!(self.config.balance, model::Balance::Hash(_)) {
+            return false;
+        }
+        let Some(server) = self.backend.servers.get(last) else { return false };
+        let waits = |limit: u32| server.has_room() || server.waiting() < limit;
+        server.status().is_running()
+            && server.effective_weight() > 0
+            && self.config.max_keep_alive_queue.is_none_or(waits)
+    }
+
     /// A slot of the server that persistence asks for; none if there is no such server, or its queue is full.
-    async fn assign_asked(&self, log: &mut LogRecord) -> Result<Option<Slot>, ServerFailure> {
-        let Some((index, forced)) = self.asked_for else { return Ok(None) };
+    async fn assign_asked(
+        &self,
+        asked: Option<(usize, bool)>,
+        log: &mut LogRecord,
+    ) -> Result<Option<Slot>, ServerFailure> {
+        let Some((index, forced)) = asked else { return Ok(None) };
         loop {
             if Load::take(&**self.backend, index) {
                 return Ok(Some(Slot { server: self.servers[index].clone() }));
@@ -388,17 +413,20 @@ impl Assignment<'_> {
         now: &mut Instant,
     ) -> Result<(crate::stream::Socket, u32), ConnectError> {
         let (config, header) = (self.config, self.header(server));
+        let label = self.label(server);
         if let Some(proven_only) =
             reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse)
-            && let Some((socket, reuses)) = idle::take(server, self.worker, proven_only, header.map(|header| &**header))
+            && let Some((socket, reuses)) = idle::take(server, self.worker, proven_only, label.as_deref())
         {
             self.count(server, |counters| counters.reuse.add(1));
             return Ok((socket, reuses));
         }
         self.count(server, |counters| counters.connect.add(1));
-        let mut connected = connect(server, self.destination, config.timeouts.connect).await;
+        let foreign = self.foreign.get(server.shared.index).copied().flatten();
+        let local = source::local(config, &server.config, foreign);
+        let mut connected = connect(server, self.destination, local, config.timeouts.connect).await;
         while matches!(connected, Err(ConnectError::Resource)) && shed_idle(self.proxies) > 0 {
-            connected = connect(server, self.destination, config.timeouts.connect).await;
+            connected = connect(server, self.destination, local, config.timeouts.connect).await;
         }
         let socket = connected?;
         socket.settle(&config.options.server_probes, config.options.nolinger);
@@ -412,6 +440,20 @@ impl Assignment<'_> {
     /// What a connection to this server begins with.
     fn header(&self, server: &ServerRun) -> Option<&Arc<[u8]>> {
         self.headers.0.of(server.shared.index, &self.headers.1)
+    }
+
+    /// What an idle connection must have begun with to serve this request: the same header, from the same address.
+    fn label(&self, server: &ServerRun) -> Option<Arc<[u8]>> {
+        let header = self.header(server);
+        match self.foreign.get(server.shared.index).copied().flatten() {
+            None => header.cloned(),
+            Some(from) => {
+                let mut label = from.to_string().into_bytes();
+                label.push(b' ');
+                label.extend_from_slice(header.map_or(&[][..], |header| header));
+                Some(label.into())
+            }
+        }
     }
 
     fn backend_counters(&self) -> &Counters {

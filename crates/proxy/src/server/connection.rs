@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::idle::{self, IdleConnections};
 use super::shared::{ServerRun, Slot};
+use super::source::{self, Local};
 use crate::stream::Socket;
 use crate::worker::Worker;
 
@@ -74,12 +75,17 @@ pub(super) enum ConnectError {
 pub(super) async fn connect(
     server: &ServerRun,
     destination: Option<SocketAddr>,
+    local: Option<Local<'_>>,
     limit: Option<Duration>,
 ) -> Result<Socket, ConnectError> {
     match &server.config.address {
         ServerAddress::Inet(..) | ServerAddress::Name(..) => {
             let address = server.socket_addr(destination).ok_or(ConnectError::Resource)?;
-            connect_tcp(address, limit).await.map_err(|error| classify(&error))
+            connect_tcp(address, local, limit).await.map_err(|error| match error.raw_os_error() {
+                // No port of its own is free: HAProxy calls that a refusal.
+                Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE) if local.is_some() => ConnectError::RefusedAtOnce,
+                _ => classify(&error),
+            })
         }
         ServerAddress::Unix(_) | ServerAddress::Abstract(_) => {
             connect_unix(&server.config.address).map_err(|error| match classify(&error) {
@@ -91,8 +97,17 @@ pub(super) async fn connect(
 }
 
 /// Connects by TCP within `limit`; running out of time is [`io::ErrorKind::TimedOut`].
-pub(super) async fn connect_tcp(address: SocketAddr, limit: Option<Duration>) -> io::Result<Socket> {
-    let connecting = TcpStream::connect(address);
+pub(super) async fn connect_tcp(
+    address: SocketAddr,
+    local: Option<Local<'_>>,
+    limit: Option<Duration>,
+) -> io::Result<Socket> {
+    let connecting = async {
+        match &local {
+            Some(local) => source::connect(local, address).await,
+            None => TcpStream::connect(address).await,
+        }
+    };
     let stream = match limit {
         Some(limit) => tokio::time::timeout(limit, connecting).await??,
         None => connecting.await?,

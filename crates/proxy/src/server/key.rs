@@ -28,7 +28,7 @@ impl KeyCode {
     ) -> Result<Option<KeyCode>, (model::Position, String)> {
         let Balance::Hash(key) = &proxy.balance else { return Ok(None) };
         let expression = match &**key {
-            HashKey::Sample(expr) => {
+            HashKey::Sample(expr) | HashKey::RdpCookie(expr) => {
                 Some(ExpressionCode::compile(expr, engines, scope).map_err(|message| (expr.at.clone(), message))?)
             }
             _ => None,
@@ -69,7 +69,7 @@ impl KeyCode {
                 let value = header_values(&cx.request, name.as_bytes(), false).next()?;
                 if *domain_only { main_domain(value) } else { value }.into()
             }
-            HashKey::Sample(_) => self.expression.as_ref()?.value(cx)?.into_bytes(),
+            HashKey::Sample(_) | HashKey::RdpCookie(_) => self.expression.as_ref()?.value(cx)?.into_bytes(),
         };
         Some(hash(self.kind, &key))
     }

@@ -27,6 +27,7 @@ mod key;
 mod queue;
 mod resolve;
 mod shared;
+mod source;
 mod state;
 
 pub(crate) use admin::say;

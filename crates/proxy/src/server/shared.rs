@@ -220,6 +220,16 @@ impl ServerShared {
         self.queued_max.store(self.queued.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// A request would not have to wait for it.
+    pub(super) fn has_room(&self) -> bool {
+        self.limit().is_none_or(|limit| self.in_flight() < limit)
+    }
+
+    /// Requests in its queue.
+    pub(super) fn waiting(&self) -> u32 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
     /// Its queue has reached `maxqueue`.
     pub(super) fn queue_is_full(&self) -> bool {
         match self.maxqueue {

@@ -64,6 +64,7 @@ fn record() -> LogRecord {
 fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<'_> {
     Assignment {
         asked_for: None,
+        preferred: None,
         config: &proxy.config,
         backend: &proxy.backend,
         servers: &proxy.servers,
@@ -72,6 +73,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         worker,
         destination: None,
         headers: (&proxy.headers, Vec::new()),
+        foreign: Vec::new(),
         allow_reuse,
         hash: None,
         retries: proxy.config.retries,

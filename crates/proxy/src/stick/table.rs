@@ -54,6 +54,8 @@ pub struct Table {
     pub name: Arc<str>,
     /// What its keys are.
     pub key: TableKey,
+    /// Entries name servers by their addresses.
+    pub by_address: bool,
     /// Entries at most.
     size: AtomicU32,
     /// Ticks that an entry lives untouched; [`NEVER`] where none expires.
@@ -237,6 +239,7 @@ impl Table {
             size: AtomicU32::new(config.size),
             expire: AtomicU32::new(config.expire.map_or(NEVER, ticks)),
             nopurge: AtomicBool::new(config.nopurge),
+            by_address: config.by_address,
             data: config.data.clone(),
             layout,
             key_words,
@@ -250,7 +253,9 @@ impl Table {
 
     /// Its entries are what this definition wants: the same keys and data.
     pub fn holds(&self, config: &model::StickTable) -> bool {
-        self.key == config.key && format!("{:?}", self.data) == format!("{:?}", config.data)
+        self.key == config.key
+            && self.by_address == config.by_address
+            && format!("{:?}", self.data) == format!("{:?}", config.data)
     }
 
     /// Takes over a definition whose entries it [holds](Table::holds): `size`, `expire` and `nopurge` hold for what

@@ -49,7 +49,7 @@ use crate::log::unique_id;
 use crate::rule::{self, Hook, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::server::{self, Observed, ServerConnection};
-use crate::session::Session;
+use crate::session::{LastServer, Session};
 use crate::stick::Counted;
 
 /// How a local answer says where it ends.
@@ -206,11 +206,13 @@ impl Exchange<'_> {
         self.compress = compress::choose(&mut self.stream.cx.request, frontend, backend);
         self.balance_key(backend).await?;
         forwardfor::tell(&mut self.stream.cx, frontend, backend);
+        self.stream.cx.persistence.last = self.session.last_server.in_backend(backend.id);
         let reuse = self.session.requests > 1;
         let mut connection = self.connect(backend, reuse, None).await?;
         loop {
             let mut input = Buffer::default();
             self.stream.use_server(&connection);
+            self.session.last_server = LastServer::new(backend.id, connection.server().shared.index);
             let result = self.converse(frontend, backend, &mut connection, &mut input).await;
             self.stream.server_gone();
             let extra = !input.is_empty();

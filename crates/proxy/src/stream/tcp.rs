@@ -10,6 +10,7 @@ use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Buffer, Endings};
 use crate::lua::{AppletIo, BoundService, Service};
+use crate::persist;
 use crate::rule::{self, Hook, Verdict};
 use crate::running::ProxyRun;
 use crate::server;
@@ -54,10 +55,20 @@ async fn serve_stream(session: &mut Session) -> bool {
             inspect::see_request(session, &mut stream, looks.head);
         }
     }
-    for list in [&backend.rules.persist, &backend.rules.use_server, &backend.rules.stick_request] {
+    for list in [&backend.rules.persist, &backend.rules.use_server] {
         if !list.is_empty() {
             rule::run(list, Hook::HttpRequest, &mut stream.cx, &worker).await;
         }
+    }
+    if let Some(code) = &backend.rules.rdp_cookie {
+        inspect::see_request(session, &mut stream, false);
+        let value = code.value(&stream.cx).map(|value| value.into_text().into_owned());
+        if let Some(value) = value {
+            persist::rdp_cookie(&value, &mut stream.cx);
+        }
+    }
+    if !backend.rules.stick_request.is_empty() {
+        rule::run(&backend.rules.stick_request, Hook::HttpRequest, &mut stream.cx, &worker).await;
     }
     let half = backend.config.options.abortonclose;
     let gone = poll_fn(|cx| session.poll_gone(cx, half));
@@ -81,7 +92,7 @@ async fn serve_stream(session: &mut Session) -> bool {
         }
     };
     stream.note_addresses(&connection);
-    crate::persist::store(&mut stream.cx);
+    persist::store(&mut stream.cx);
     if frontend.config.logging.asap {
         stream.log_so_far(stream.cx.log.connect_done);
     }

@@ -55,6 +55,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         disabled: false,
         cookie: None,
         send_proxy: None,
+        source: None,
         check: None,
         health: Default::default(),
         at: nowhere(),

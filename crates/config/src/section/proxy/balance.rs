@@ -5,14 +5,25 @@ use std::sync::Arc;
 use super::ProxyReader;
 use crate::catalogue::{Place, known};
 use crate::expression::ExpressionReader;
-use crate::model::{Affinity, Balance, HashFunction, HashKey, HashType, RetryOn};
+use crate::model::{Affinity, Balance, Expr, HashFunction, HashKey, HashType, RetryOn};
 use crate::section::table;
 use crate::suggest;
 use crate::word::Line;
 
 /// Algorithms without arguments, or with arguments in parentheses.
-const NAMES: [&str; 10] =
-    ["roundrobin", "static-rr", "leastconn", "first", "random", "source", "uri", "url_param", "hdr", "hash"];
+const NAMES: [&str; 11] = [
+    "roundrobin",
+    "static-rr",
+    "leastconn",
+    "first",
+    "random",
+    "source",
+    "uri",
+    "url_param",
+    "hdr",
+    "hash",
+    "rdp-cookie",
+];
 
 /// Statuses that `retry-on` may name.
 const RETRYABLE: [u16; 12] = [401, 403, 404, 408, 421, 425, 429, 500, 501, 502, 503, 504];
@@ -61,6 +72,10 @@ impl ProxyReader<'_> {
                 None
             }
             ("hash", None) => self.balance_hash(line),
+            ("rdp-cookie", name) => {
+                let expr = self.rdp_cookie(line, name.unwrap_or("mstshash"));
+                expr.and_then(|expr| self.alone(line, Balance::Hash(Arc::new(HashKey::RdpCookie(expr)))))
+            }
             (name, _) if known::BALANCE.contains(&name) => {
                 self.diagnostics.error(line.at(1), format!("'balance {word}' is not supported yet"));
                 None
@@ -77,6 +92,37 @@ impl ProxyReader<'_> {
         };
         if let Some(balance) = read {
             self.settings.proxy.balance = balance;
+        }
+    }
+
+    /// The fetch of a cookie by name.
+    fn rdp_cookie(&mut self, line: &Line, name: &str) -> Option<Expr> {
+        let reader = ExpressionReader { stores: self.stores, place: Place::Balance, acl: false };
+        let text = format!("req.rdp_cookie({name})");
+        match reader.read(&text, line.at(1)) {
+            Ok(parsed) if parsed.used == text.len() && !name.is_empty() => Some(parsed.expr),
+            _ => {
+                self.diagnostics.error(line.at(1), format!("'{}' expects a cookie's name", line.text(0)));
+                None
+            }
+        }
+    }
+
+    /// Reads `persist rdp-cookie[(NAME)]`.
+    pub(super) fn persist_rdp_cookie(&mut self, line: &Line) {
+        let word = line.text(1);
+        let name = match word.strip_prefix("rdp-cookie") {
+            Some("") => Some("msts"),
+            Some(rest) => rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')),
+            None => None,
+        };
+        match name {
+            Some(name) => self.settings.proxy.persist_rdp_cookie = self.rdp_cookie(line, name),
+            None => {
+                let error =
+                    self.diagnostics.error(line.at(1), format!("'persist' only supports rdp-cookie, not '{word}'"));
+                error.hint("'persist rdp-cookie' or 'persist rdp-cookie(NAME)'");
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use super::keywords::{option, row, timeout};
 use super::{ProxyParser, on};
 use crate::catalogue::Contexts;
+use crate::section::source;
 use crate::section::table::{MANY, Row};
 
 const FRONT: Contexts = Contexts::FRONT;
@@ -102,6 +103,53 @@ pub(super) const ORIGINALTO: Row<ProxyParser> = row(
     "Adds the address that the client connected to in X-Original-To.",
     |r, line| r.originalto(line),
 );
+
+/// `max-keep-alive-queue`.
+pub(super) const KEEP_ALIVE_QUEUE: Row<ProxyParser> = row(
+    "max-keep-alive-queue",
+    BACK,
+    1,
+    1,
+    "N",
+    "With 'option prefer-last-server', requests that wait for a server at most, so that one more still waits for its \
+     last one; -1: any number, the default.",
+    |r, line| {
+        if let Some(n) = r.integer(line, 1, -1, i64::from(i32::MAX)) {
+            r.settings.proxy.max_keep_alive_queue = u32::try_from(n).ok();
+        }
+    },
+);
+
+/// `option prefer-last-server`.
+pub(super) const PREFER_LAST: Row<ProxyParser> = option(
+    "option prefer-last-server",
+    BACK,
+    "A client's next request on its connection goes to the server that had the last one, while that is up and 'balance' \
+     does not choose by a hash.",
+    |r, line| r.settings.proxy.options.prefer_last_server = on(line),
+);
+
+/// `persist`.
+pub(super) const PERSIST_RDP: Row<ProxyParser> = row(
+    "persist",
+    BACK,
+    1,
+    1,
+    "rdp-cookie[(NAME)]",
+    "A client whose RDP cookie, msts by default, has a server's address and port goes there.",
+    |r, line| r.persist_rdp_cookie(line),
+);
+
+/// `source`.
+pub(super) const SOURCE: Row<ProxyParser> = row("source", BACK, 1, MANY, source::USAGE, source::DOCS, |r, line| {
+    let Some((source, behind)) = source::read(r, line, 1, false) else { return };
+    if behind < line.len() {
+        let message = format!("'source' cannot handle unexpected argument '{}'", line.text(behind));
+        r.diagnostics.error(line.at(behind), message).hint("behind the address stand 'usesrc' and 'interface'");
+    } else {
+        r.settings.proxy.source = Some(source);
+    }
+});
 
 /// `option srvtcpka`.
 pub(super) const SERVER_PROBES: Row<ProxyParser> =

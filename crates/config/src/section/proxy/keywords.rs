@@ -73,7 +73,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "roundrobin | static-rr | leastconn | first | random[(N)] | source | uri [len N] [depth N] [whole] [path-only] | \
-         url_param NAME [check_post] | hdr(NAME) [use_domain_only] | hash EXPRESSION",
+         url_param NAME [check_post] | hdr(NAME) [use_domain_only] | hash EXPRESSION | rdp-cookie[(NAME)]",
         "How servers are chosen; weighted round robin. 'first', 'leastconn', 'random' and turns pass full servers over, \
          a hash waits for its own. A request without the key takes its turn.",
         |r, line| r.balance(line),
@@ -600,6 +600,10 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.retry_on(line),
     ),
     servers::SERVER,
+    connection::KEEP_ALIVE_QUEUE,
+    connection::PREFER_LAST,
+    connection::PERSIST_RDP,
+    connection::SOURCE,
     connection::SERVER_COUNT,
     connection::SERVER_IDLE,
     connection::SERVER_INTERVAL,
@@ -631,7 +635,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         NO_DEFAULTS,
         1,
         MANY,
-        "type ip|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] [srvkey name] [store DATA,…]",
+        "type ip|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] [srvkey name|addr] [store DATA,…]",
         "A table by the section's name: what clients are counted by, and what keeps them at a server.",
         |r, line| r.stick_table(line),
     ),

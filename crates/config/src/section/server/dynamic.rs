@@ -12,7 +12,7 @@ use super::{OPTIONS, ServerSettings, portless, send_proxy};
 
 /// Options that need what only a file has, or what HAProxy refuses.
 const REFUSED: &[&str] =
-    &["cookie", "init-addr", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", send_proxy::TLV];
+    &["cookie", "init-addr", "resolve-net", "resolve-opts", "resolve-prefer", "resolvers", "source", send_proxy::TLV];
 
 /// The configuration with one more server at the end of a backend, and whether the server is in service at once; or
 /// what is wrong, in HAProxy's words where it has them. `words` are the address and options, as on a `server` line.

@@ -89,6 +89,10 @@ pub enum Internal {
     Redispatched,
     /// `txn.sess_term_state`.
     Ending,
+    /// `prio_class`.
+    PriorityClass,
+    /// `prio_offset`.
+    PriorityOffset,
     /// `unique-id`.
     UniqueId,
     /// `txn.status`.
@@ -127,6 +131,8 @@ impl Internal {
             Fetch::ConnRetries => Internal::Retries,
             Fetch::Redispatched => Internal::Redispatched,
             Fetch::SessTermState => Internal::Ending,
+            Fetch::PrioClass => Internal::PriorityClass,
+            Fetch::PrioOffset => Internal::PriorityOffset,
             Fetch::UniqueId => Internal::UniqueId,
             Fetch::TxnStatus => Internal::Status,
             Fetch::ResComp => Internal::Compressed,
@@ -170,6 +176,8 @@ impl Internal {
             Internal::Retries => Value::Int(i64::from(cx.log.retries)),
             Internal::Redispatched => Value::Bool(cx.log.redispatched),
             Internal::Ending => Value::owned_text(vec![cx.log.ending.who, cx.log.ending.phase]),
+            Internal::PriorityClass => Value::Int(i64::from(cx.priority.class)),
+            Internal::PriorityOffset => Value::Int(i64::from(cx.priority.offset)),
             Internal::UniqueId => Value::owned_text(crate::log::unique_id(cx)?.to_vec()),
             Internal::Status => match cx.log.status {
                 ..=0 => return None,

@@ -23,6 +23,7 @@ use crate::running::ProxyRun;
 use crate::sample::{Sample, Variables};
 use crate::server::connection::{connect_tcp, connect_unix};
 use crate::server::shared::{Operation, ServerRun};
+use crate::server::source;
 use crate::stream::{LogRecord, Socket, StreamContext};
 
 /// Bytes of an answer that are kept, which is all that is looked at.
@@ -308,8 +309,9 @@ impl<'a> Probe<'a> {
         if let (Some(limit), Some(_)) = (connect_limit, check_limit) {
             self.deadline = self.deadline.min(now + limit);
         }
+        let local = source::local(&self.aim.proxy.config, &self.aim.server.config, None);
         let connected = match (self.address(connect), &self.aim.server.config.address) {
-            (Some(address), _) => match timeout_at(self.deadline, connect_tcp(address, None)).await {
+            (Some(address), _) => match timeout_at(self.deadline, connect_tcp(address, local, None)).await {
                 Ok(result) => result,
                 Err(_) => return Err(self.trouble(CheckStatus::L4Tout, None, step)),
             },

@@ -1,5 +1,6 @@
 //! Servers, logs and the stats socket against Debian's haproxy, with real workers and a real control thread.
 
+mod asked;
 mod balance;
 mod cli;
 mod commands;
@@ -10,3 +11,4 @@ mod logs;
 mod retries;
 mod rows;
 mod sessions;
+mod source;

@@ -162,6 +162,20 @@ fn stick_rules_find_and_store_servers() {
     }
 }
 
+/// `srvkey addr`: entries have the server's address, and find the first server that has it.
+#[test]
+fn entries_may_name_servers_by_their_addresses() {
+    let tables = "backend t\n stick-table type string size 100 srvkey addr\n";
+    let pair = Pair::start_with(&format!("{}{tables}", lines(" stick on hdr(k) table t\n")), ECHO);
+    for key in ["a", "b", "a", "b", "c"] {
+        pair.get(0, "/", &format!("k: {key}\r\n"));
+    }
+    let listing = pair.same_tables(&["t"]);
+    assert!(listing.contains("server_key=127.0.0.1:"), "{listing}");
+    let (theirs, ours) = pair.logs(5);
+    assert_eq!(ours, theirs);
+}
+
 #[test]
 fn stick_rules_keep_tcp_clients_at_their_server() {
     let pair = Pair::start_with(

@@ -1,0 +1,115 @@
+//! Where a connection to a server comes from (`source`).
+//!
+//! A range of ports is tried from one port on to the next: that a port is taken shows when it is bound or when the
+//! connection begins, since the same port may serve connections to different servers. There is no list of free ports
+//! to keep in step with the kernel's.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use sluicegate_config::model::{self, ForeignSource, Source};
+use sluicegate_wire::http::Message;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::sample::header_values;
+use crate::stream::StreamContext;
+
+/// Ports of a range that one attempt tries.
+const TRIES_MAX: u16 = 1024;
+
+/// Where the next search of a range begins.
+static NEXT: AtomicU16 = AtomicU16::new(0);
+
+/// What is bound before a connection is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Local<'a> {
+    source: &'a Source,
+    /// What `usesrc` came to.
+    foreign: Option<SocketAddr>,
+}
+
+/// The foreign source of each server of a backend, for one request; empty where no server has one.
+pub(super) type Foreign = Vec<Option<SocketAddr>>;
+
+/// A server's source: its own or its backend's.
+fn source<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<&'a Source> {
+    server.source.as_ref().or(proxy.source.as_ref())
+}
+
+/// What a request's connection to each server would come from, where that is not this machine's address.
+pub(super) fn foreign(proxy: &model::Proxy, cx: &StreamContext) -> Foreign {
+    let of = |server| source(proxy, server)?.foreign.as_ref();
+    if !proxy.servers.iter().any(|server| of(server).is_some()) {
+        return Foreign::new();
+    }
+    let find = |foreign: &ForeignSource| match foreign {
+        ForeignSource::Client => cx.source,
+        ForeignSource::ClientIp => cx.source.map(|source| SocketAddr::new(source.ip(), 0)),
+        ForeignSource::Header(name, number) => {
+            in_field(&cx.request, name.as_bytes(), *number).map(|ip| SocketAddr::new(ip, 0))
+        }
+        ForeignSource::Address(address) => Some(*address),
+    };
+    proxy.servers.iter().map(|server| find(of(server)?)).collect()
+}
+
+fn in_field(request: &Message, name: &[u8], number: i32) -> Option<IpAddr> {
+    let values: Vec<&[u8]> = header_values(request, name, false).collect();
+    let place = match number {
+        1.. => number as usize - 1,
+        0 => values.len().checked_sub(1)?,
+        below => values.len().checked_sub(below.unsigned_abs() as usize)?,
+    };
+    std::str::from_utf8(values.get(place)?).ok()?.parse().ok()
+}
+
+/// What a connection to a server is bound to.
+pub(crate) fn local<'a>(
+    proxy: &'a model::Proxy,
+    server: &'a model::Server,
+    foreign: Option<SocketAddr>,
+) -> Option<Local<'a>> {
+    source(proxy, server).map(|source| Local { source, foreign })
+}
+
+/// Begins a connection from there.
+pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Result<TcpStream> {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let Source { address: own, ports, foreign, interface } = local.source;
+    let (from, first, count) = match (foreign, local.foreign) {
+        (Some(_), Some(from)) => (from.ip(), from.port(), 1),
+        (Some(_), None) => (any, 0, 1),
+        (None, _) => {
+            let (low, high) = ports.unwrap_or((0, 0));
+            (own.unwrap_or(any), low, high - low + 1)
+        }
+    };
+    let start = if count > 1 { NEXT.fetch_add(1, Ordering::Relaxed) % count } else { 0 };
+    let mut taken = io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
+    for step in 0..count.min(TRIES_MAX) {
+        let port = first + ((u32::from(start) + u32::from(step)) % u32::from(count)) as u16;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        if foreign.is_some() {
+            if address.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
+        }
+        if let Some(interface) = interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        // Connections to several servers may share a port.
+        socket.set_reuse_address(true)?;
+        let begun = async {
+            if port != 0 || !from.is_unspecified() {
+                socket.bind(&SocketAddr::new(from, port).into())?;
+            }
+            TcpSocket::from_std_stream(socket.into()).connect(address).await
+        };
+        match begun.await {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE)) => taken = error,
+            result => return result,
+        }
+    }
+    Err(taken)
+}
