@@ -59,6 +59,11 @@ pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mu
                     status.operation = Operation::Running;
                 }
             }
+            // What it had from the server that it tracked counts no more.
+            if was.health.track.is_some() && is.health.track.is_none() && is.check.is_none() {
+                status.operation = Operation::Running;
+                status.inherited = Admin::Ready;
+            }
             if old_rules != rules {
                 recount(status, rules);
             }

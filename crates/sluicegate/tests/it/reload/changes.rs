@@ -54,6 +54,43 @@ fn the_file_wins_where_it_changed_and_run_time_stays_where_not() {
     }
 }
 
+/// Changed `agent-check`, `track` and `init-state`: what a server is no longer asked counts no more, and what it is new
+/// counts from here on.
+#[test]
+fn agents_and_tracked_servers_follow_the_file() {
+    let (web, deaf) = (Listening::new(), Listening::new());
+    let app = |asked: &str, tracking: &str, rest: &str| {
+        let check = format!("{} check inter 1h rise 1 fall 1", deaf.address());
+        text(&web, &format!("backend app\n server a {check} {asked}\n server b 127.0.0.1:1 {tracking}\n{rest}"))
+    };
+    let agent = "agent-check agent-port 1 agent-inter 1h";
+    let mut service = Service::start(Way::Command, &app(agent, "track app/a", ""), &[&web, &deaf]);
+    let status = |service: &Service| ["a", "b"].map(|server| service.column("app", server, "status")).join(" | ");
+    assert_eq!(status(&service), "UP | UP");
+    service.ask("set server app/a agent down");
+    assert_eq!(status(&service), "DOWN (agent) | DOWN (agent)");
+    service.reload();
+    assert_eq!(status(&service), "DOWN (agent) | DOWN (agent)");
+    // No longer tracked: it is as a server that nobody checks.
+    service.write(&app(agent, "", ""));
+    service.reload();
+    assert_eq!(status(&service), "DOWN (agent) | no check");
+    // Tracked again, it is what the other one is.
+    service.write(&app(agent, "track app/a", ""));
+    service.reload();
+    assert_eq!(status(&service), "DOWN (agent) | DOWN (agent)");
+    // Nobody is asked any more, so nobody's word counts.
+    service.write(&app("", "track app/a", ""));
+    service.reload();
+    assert_eq!(status(&service), "UP | UP");
+    // How it begins is for servers that begin.
+    let new = format!(" server c {} check inter 1h init-state fully-down rise 9\n", deaf.address());
+    service.write(&app("init-state fully-down", "track app/a", &new));
+    service.reload();
+    assert_eq!(status(&service), "UP | UP");
+    assert!(service.column("app", "c", "status").starts_with("DOWN"), "{}", service.ask("show stat"));
+}
+
 #[test]
 fn a_file_with_errors_changes_nothing_and_says_why() {
     for way in [Way::Command, Way::Signal, Way::Socket] {

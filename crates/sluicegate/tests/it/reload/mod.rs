@@ -117,14 +117,19 @@ impl Service {
         Command::new(BINARY).args(["reload", &self.pid.to_string()]).output().expect("it starts")
     }
 
-    /// A column of `show stat`.
+    /// A number in a column of `show stat`.
     fn stat(&self, proxy: &str, server: &str, column: &str) -> u64 {
+        self.column(proxy, server, column).parse().expect("a number")
+    }
+
+    /// A column of `show stat`.
+    fn column(&self, proxy: &str, server: &str, column: &str) -> String {
         let text = self.ask("show stat");
         let mut lines = text.lines();
         let columns: Vec<&str> = lines.next().expect("a head").trim_start_matches("# ").split(',').collect();
         let at = columns.iter().position(|name| *name == column).expect("a column");
         let line = lines.find(|line| line.starts_with(&format!("{proxy},{server},"))).expect("a line");
-        line.split(',').nth(at).expect("a value").parse().expect("a number")
+        line.split(',').nth(at).expect("a value").to_owned()
     }
 }
 
