@@ -328,7 +328,8 @@ impl<'a> Probe<'a> {
             let mut line = Vec::new();
             match &self.aim.server.config.send_proxy {
                 Some(form) if form.v2 => {
-                    let mut writer = Writer::new(local, peer);
+                    // No client is behind a check, which the second version can say.
+                    let mut writer = Writer::new(None, None);
                     if form.checksum {
                         writer.checksum();
                     }

@@ -299,3 +299,47 @@ fn the_proxy_protocol_s_line_comes_first() {
         }
     }
 }
+
+/// What both send first to a server of their own, ports apart, up to the end of a head.
+fn sent(rows: &str, words: &str) -> [String; 2] {
+    [Either::ours, Either::theirs].map(|start| {
+        let server = Scripted::new(&[Take, Give(OK)]);
+        let address = server.address;
+        let lines = format!("backend be\n{rows}\n server s {address} check inter 1h {words}\n server t {address}\n");
+        let _program = start(&lines);
+        let mut bytes = wait_for("a request", || Some(server.bytes()).filter(|bytes| bytes.ends_with(b"\r\n\r\n")));
+        // A header of the second version has its ports behind two addresses of four bytes.
+        if bytes.starts_with(b"\r\n\r\n\0\r\nQUIT\n") && bytes[14..16] == [0, 12] {
+            bytes[24..28].fill(b'P');
+        }
+        bytes.escape_ascii().to_string().replace(&address.port().to_string(), "PORT")
+    })
+}
+
+#[test]
+fn the_proxy_protocols_second_version_is_the_same_bytes() {
+    for (rows, words) in [
+        (" option httpchk", "send-proxy-v2"),
+        (" option httpchk", "check-send-proxy send-proxy-v2"),
+        (" option httpchk", "send-proxy-v2 addr 127.0.0.1"),
+        (" option httpchk", "check-send-proxy send-proxy-v2 addr 127.0.0.1"),
+        (" option httpchk\n http-check connect send-proxy\n http-check send uri /", "send-proxy-v2"),
+    ] {
+        let [ours, theirs] = sent(rows, words);
+        assert_eq!(ours, theirs, "{rows} {words}");
+    }
+}
+
+#[test]
+fn a_servers_state_is_sent_alike() {
+    for (rows, words) in [
+        (" option httpchk\n http-check send-state", ""),
+        (" option httpchk GET /x\n http-check send-state", "weight 7"),
+        (" option httpchk\n http-check send-state", "maxconn 5 rise 4 fall 5"),
+        (" option httpchk\n http-check send-state\n http-check send uri / ver HTTP/1.1 hdr host x", "backup"),
+    ] {
+        let [ours, theirs] = sent(rows, words);
+        assert!(ours.to_ascii_lowercase().contains("x-haproxy-server-state: "), "{ours}");
+        assert_eq!(ours, theirs, "{rows} {words}");
+    }
+}

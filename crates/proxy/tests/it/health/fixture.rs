@@ -60,6 +60,11 @@ impl Scripted {
         bytes.escape_ascii().to_string()
     }
 
+    /// The same as it came.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.first.lock().expect("no panic").clone()
+    }
+
     /// Connections so far.
     pub fn connections(&self) -> usize {
         *self.connections.lock().expect("no panic")
