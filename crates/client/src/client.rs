@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::engine::{Connections, Engine, Started};
 use tokio::runtime::Handle;
 
 use crate::command::classify;
-use crate::figures::{EngineFigures, add};
+use crate::figures::add;
 use crate::lane::{self, Lane};
 use crate::node::Node;
 use crate::{Failure, Options};
@@ -45,11 +45,6 @@ impl Client {
     /// What its section says.
     pub fn options(&self) -> &Options {
         &self.node.options
-    }
-
-    /// What was counted.
-    pub fn engine_figures(&self) -> EngineFigures {
-        self.node.figures()
     }
 
     /// This thread's lane to a database: its own, or where the cap leaves none, another thread's.
@@ -102,6 +97,10 @@ impl Engine for Client {
             self.node.counters.failed(&failure);
             Started::Done(failure.into_reply())
         })
+    }
+
+    fn connections(&self) -> Option<Connections> {
+        Some(self.node.connections())
     }
 }
 

@@ -32,5 +32,4 @@ mod stream;
 
 pub use client::Client;
 pub use failure::Failure;
-pub use figures::{EngineFigures, WAIT_BOUNDS_MS};
 pub use options::{Address, Auth, MAXCONN_DEFAULT, Options};

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use sluicegate_wire::engine::Connections;
 use tokio::sync::Semaphore;
 
 use crate::breaker::{Admission, Breaker};
-use crate::figures::{Counters, EngineFigures};
+use crate::figures::Counters;
 use crate::{Failure, Options};
 
 /// An engine, as its lanes see it.
@@ -101,11 +102,13 @@ impl Node {
         self.generation.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn figures(&self) -> EngineFigures {
+    pub(crate) fn connections(&self) -> Connections {
         let mut figures = self.counters.read();
         let health = self.health.lock();
         figures.is_open = health.breaker.is_open();
         figures.last_failure = health.last_failure.clone();
+        figures.address = self.options.address.to_string();
+        figures.max = self.options.maxconn as u64;
         figures
     }
 }

@@ -27,13 +27,58 @@ pub trait Engine: Send + Sync {
     /// an error that names the way to do it.
     fn start(&self, db: u32, args: &[&[u8]]) -> Started;
 
-    /// What it has counted, for those who watch it; `None` where it tells nothing.
+    /// What a store has counted, for those who watch it; `None` for others.
     fn figures(&self) -> Option<Figures> {
+        None
+    }
+
+    /// What is known of the connections to an engine; `None` for a store, which needs none.
+    fn connections(&self) -> Option<Connections> {
         None
     }
 }
 
-/// What an engine tells of itself.
+/// Upper bounds of the buckets of [`Connections::waits`], milliseconds; the last bucket has none.
+pub const WAIT_BOUNDS_MS: [u64; 9] = [0, 1, 2, 5, 10, 50, 100, 500, 1000];
+
+/// An engine's connections and what became of commands, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Where it is.
+    pub address: String,
+    /// Most connections.
+    pub max: u64,
+    /// Connections that serve.
+    pub connected: u64,
+    /// Connections that are being made.
+    pub connecting: u64,
+    /// Commands that wait for a connection.
+    pub queued: u64,
+    /// Commands that were sent and not answered yet.
+    pub in_flight: u64,
+    /// Commands so far.
+    pub commands: u64,
+    /// Replies so far.
+    pub replies: u64,
+    /// Error replies of the engine so far.
+    pub engine_errors: u64,
+    /// Commands that were sent again so far.
+    pub resent: u64,
+    /// Attempts to connect so far.
+    pub connects: u64,
+    /// Commands that were not answered so far, by the reason.
+    pub failures: Vec<(&'static str, u64)>,
+    /// Commands by the time they waited for a connection.
+    pub waits: [u64; WAIT_BOUNDS_MS.len() + 1],
+    /// How long all of them waited, µs.
+    pub waited_us: u64,
+    /// The breaker is open: it is not asked for a while.
+    pub is_open: bool,
+    /// Why it failed last.
+    pub last_failure: Option<String>,
+}
+
+/// What a store tells of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Keys, those expired but not yet removed included.

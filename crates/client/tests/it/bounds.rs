@@ -8,7 +8,7 @@ use sluicegate_testkit::{RedisServer, wait_for};
 use sluicegate_wire::reply::Reply;
 use tokio::task::JoinSet;
 
-use crate::support::{ask, error, info, options, patient, worker};
+use crate::support::{ask, error, figures, info, options, patient, worker};
 
 #[test]
 fn workers_without_a_lane_use_anothers() {
@@ -64,8 +64,8 @@ fn the_queue_is_bounded_in_number_and_time() {
         assert_eq!(codes[3..], ["QUEUEFULL", "QUEUEFULL"], "{errors:?}");
         // Whether connecting or waiting took too long first is chance.
         assert!(codes[..3].iter().all(|code| ["CONNECT", "QUEUETIMEOUT"].contains(&code.as_str())), "{errors:?}");
-        let figures = client.engine_figures();
-        assert_eq!((figures.queued, figures.in_flight), (0, 0));
+        let seen = figures(&client);
+        assert_eq!((seen.queued, seen.in_flight), (0, 0));
     });
     server.program.signal(libc::SIGCONT);
     worker(async {
@@ -94,8 +94,8 @@ fn a_reply_that_takes_too_long_ends_its_connection_and_reads_go_on() {
         // Nobody knows whether the write was done, so it is not repeated; the read is.
         assert!(error(write).starts_with("CONNLOST 127.0.0.1:"));
         assert_eq!(read, Reply::Integer(1));
-        let figures = client.engine_figures();
-        assert!(figures.resent >= 1, "{figures:?}");
+        let seen = figures(&client);
+        assert!(seen.resent >= 1, "{seen:?}");
     });
 }
 
@@ -106,21 +106,21 @@ fn idle_and_old_connections_are_renewed() {
     let client = Client::new(Options { timeout_idle: Some(Duration::from_millis(50)), ..patient(server.port) });
     worker(async {
         ask(&client, "PING").await;
-        while client.engine_figures().connected > 0 {
+        while figures(&client).connected > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         ask(&client, "PING").await;
-        assert_eq!(client.engine_figures().connects, 2);
+        assert_eq!(figures(&client).connects, 2);
     });
     drop(client);
     wait_for("the connection to be closed", || (clients() == 1).then_some(()));
     let client = Client::new(Options { max_lifetime: Some(Duration::from_millis(50)), ..patient(server.port) });
     worker(async {
-        while client.engine_figures().connects < 3 {
+        while figures(&client).connects < 3 {
             assert_eq!(ask(&client, "PING").await, Reply::Simple("PONG".into()));
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(client.engine_figures().failures.iter().map(|(_, count)| count).sum::<u64>(), 0);
+        assert_eq!(figures(&client).failures.iter().map(|(_, count)| count).sum::<u64>(), 0);
     });
 }
 
@@ -136,7 +136,7 @@ fn a_client_that_is_dropped_answers_everybody() {
         assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err());
     });
     // Its worker is gone with the lane, and a next one gets another.
-    assert_eq!(client.engine_figures().queued, 0);
+    assert_eq!(figures(&client).queued, 0);
     server.program.signal(libc::SIGCONT);
     worker(async { assert!(matches!(ask(&client, "INCR k").await, Reply::Integer(_))) });
 }

@@ -7,7 +7,7 @@ use sluicegate_testkit::RedisServer;
 use sluicegate_wire::reply::Reply;
 use tokio::task::JoinSet;
 
-use crate::support::{ask, ask_in, bulk, error, info, patient, worker};
+use crate::support::{ask, ask_in, bulk, error, figures, info, patient, worker};
 
 #[test]
 fn replies_are_those_of_resp3() {
@@ -25,7 +25,7 @@ fn replies_are_those_of_resp3() {
         let refused = error(ask(&client, "MULTI").await);
         assert!(refused.starts_with("ERR MULTI is not allowed here"), "{refused}");
         assert_eq!(ask(&client, "CLIENT GETNAME").await, bulk("sessions"));
-        assert_eq!(client.engine_figures().connects, 1);
+        assert_eq!(figures(&client).connects, 1);
     });
 }
 
@@ -68,9 +68,9 @@ fn commands_of_a_worker_share_a_connection_and_its_writes() {
             });
         }
     });
-    let figures = client.engine_figures();
-    assert_eq!((figures.connects, figures.replies), (2, 2 * TASKS * EACH));
-    assert_eq!((figures.queued, figures.in_flight), (0, 0));
+    let seen = figures(&client);
+    assert_eq!((seen.connects, seen.replies), (2, 2 * TASKS * EACH));
+    assert_eq!((seen.queued, seen.in_flight), (0, 0));
     // One read of the server for many commands: the tasks of a worker write together.
     let reads = info(&server, "total_reads_processed") - before;
     assert!(reads * 10 < 2 * TASKS * EACH, "{reads} reads for {} commands", 2 * TASKS * EACH);
@@ -89,7 +89,7 @@ fn databases_have_connections_of_their_own() {
         assert_eq!(ask_in(&client, 3, "GET k").await, bulk("three"));
         let refused = error(ask_in(&client, 4, "GET k").await);
         assert_eq!(refused, "ERR maxconn 2 leaves no connection for database 4");
-        assert_eq!(client.engine_figures().connected, 2);
+        assert_eq!(figures(&client).connected, 2);
     });
 }
 

@@ -10,7 +10,7 @@ use sluicegate_client::{Client, Options};
 use sluicegate_testkit::RedisServer;
 use sluicegate_wire::reply::Reply;
 
-use crate::support::{ask, error, options, patient, worker};
+use crate::support::{ask, error, figures, options, patient, worker};
 
 /// A port that nobody listens on for now.
 fn closed_port() -> u16 {
@@ -27,11 +27,11 @@ fn the_breaker_opens_and_closes() {
         let expected = format!("BREAKER the engine is not asked after 3 failures in a row: 127.0.0.1:{port}: ");
         assert!(text.starts_with(&expected), "{text}");
         // At once, and without another attempt until the pause is over.
-        let connects = client.engine_figures().connects;
+        let connects = figures(&client).connects;
         assert_eq!(connects, 3);
-        assert!(client.engine_figures().is_open);
+        assert!(figures(&client).is_open);
         let mut asked = 0;
-        while client.engine_figures().connects == connects {
+        while figures(&client).connects == connects {
             assert!(error(ask(&client, "GET k").await).starts_with("BREAKER"));
             asked += 1;
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -46,7 +46,7 @@ fn the_breaker_opens_and_closes() {
         while ask(&client, "GET k").await != Reply::Null {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(!client.engine_figures().is_open);
+        assert!(!figures(&client).is_open);
     });
 }
 
@@ -62,7 +62,7 @@ fn connects_keep_to_their_rate() {
         }
     });
     let seconds = begun.elapsed().as_secs_f64();
-    let connects = client.engine_figures().connects as f64;
+    let connects = figures(&client).connects as f64;
     assert!(connects <= 2.0 + 2.0 * seconds + 1.0, "{connects} in {seconds} s");
 }
 
@@ -114,7 +114,7 @@ fn connections_that_are_killed_lose_no_count() {
     let Reply::Bulk(text) = worker(async { ask(&client, "GET hits").await }) else { panic!("no count") };
     let there: u64 = String::from_utf8(text).expect("digits").parse().expect("a number");
     assert!((acknowledged..=acknowledged + unknown).contains(&there), "{acknowledged} + {unknown}, there are {there}");
-    assert!(client.engine_figures().connects > 10, "{:?}", client.engine_figures());
+    assert!(figures(&client).connects > 10, "{:?}", figures(&client));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_read_only_engine_is_looked_at_again() {
         assert!(error(ask(&client, "INCR k").await).starts_with("READONLY"));
         ask(&client, "REPLICAOF NO ONE").await;
         assert_eq!(ask(&client, "INCR k").await, Reply::Integer(2));
-        assert!(client.engine_figures().connects >= 2);
+        assert!(figures(&client).connects >= 2);
     });
 }
 
@@ -189,10 +189,10 @@ fn a_reply_that_nobody_asked_for_ends_the_connection() {
     });
     worker(async {
         assert_eq!(ask(&client, "INCR k").await, Reply::Integer(1));
-        while client.engine_figures().connected > 0 {
+        while figures(&client).connected > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let last = client.engine_figures().last_failure.unwrap_or_default();
+        let last = figures(&client).last_failure.unwrap_or_default();
         assert!(last.contains("a reply that nobody asked for"), "{last}");
     });
     peer.join().expect("no panic");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluicegate_client::{Address, Client, Options};
 use sluicegate_testkit::RedisServer;
-use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::engine::{Connections, Engine, Started};
 use sluicegate_wire::reply::Reply;
 
 /// The bounds of the tests: short waits, so that what fails fails soon.
@@ -67,4 +67,9 @@ pub fn info(server: &RedisServer, field: &str) -> u64 {
     let text = String::from_utf8(text).expect("INFO is text");
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("no {field} in {text}"))
+}
+
+/// What was counted.
+pub fn figures(client: &Client) -> Connections {
+    client.connections().expect("an engine has connections")
 }

@@ -8,6 +8,7 @@
 
 pub mod catalogue;
 mod change;
+mod engines;
 mod errors;
 pub mod expose;
 mod general;

@@ -116,7 +116,7 @@ impl Default for Current {
 
 /// A store or engine that a script named.
 pub(super) struct RedisHandle {
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     pub(super) db: u32,
     pub(super) engine: Option<Arc<dyn Engine>>,
 }
@@ -332,4 +332,6 @@ pub(super) mod key {
     pub(in crate::lua) static MAP: u8 = 9;
     /// Metatable of regular expressions.
     pub(in crate::lua) static REGEX: u8 = 10;
+    /// Methods of `core.redis` objects.
+    pub(in crate::lua) static REDIS_METHODS: u8 = 11;
 }

@@ -35,6 +35,21 @@ for name, what in pairs({
 end
 function Server:shut_sess() native.shut(self[1], self[2]) end
 
+-- Commands that are sent together: what `write` calls on its argument is gathered there, and their replies come as a
+-- table in the same order.
+local Pipeline = {}
+function Pipeline:__index(name)
+    return function(commands, ...)
+        commands[#commands + 1] = name == "call" and {...} or {name, ...}
+    end
+end
+
+function native.redis_methods.pipeline(store, write)
+    local commands = setmetatable({}, Pipeline)
+    write(commands)
+    return native.batch(store, setmetatable(commands, nil))
+end
+
 -- All proxies in the order of the file, and of each its servers by their place.
 local published, places = {}, {}
 

@@ -3,16 +3,22 @@
 //! `r:incrby(key, 1)` and `r:call("INCRBY", key, 1)` raise on an error, `r:pcall(…)` gives `nil, message`; a null is
 //! nil. A reply that is there at once comes back without a yield, so the embedded store costs a function call.
 //!
+//! `r:acall(…)` does not wait for the reply; `r:pipeline(function(p) … end)` sends what is called on `p` together and gives a
+//! table of replies. Both work on stores, which answer at once.
+//!
 //! The object holds an index into the host's list of handles, so it needs no finalizer and calls compare no names.
 
 use std::ffi::{CStr, c_int};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
 use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise, to_bytes};
-use sluicegate_wire::engine::Started;
+use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
+use super::forgotten::forget;
 use super::host::{RedisHandle, check_object, host, key, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 
@@ -31,7 +37,9 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
     unsafe {
         ffi::lua_createtable(lua, 0, 2);
         ffi::lua_createtable(lua, 0, 16);
-        set_functions(lua, &[(c"call", function!(call)), (c"pcall", function!(pcall))]);
+        ffi::lua_pushvalue(lua, -1);
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS_METHODS).cast());
+        set_functions(lua, &[(c"call", function!(call)), (c"pcall", function!(pcall)), (c"acall", function!(acall))]);
         ffi::lua_createtable(lua, 0, 1);
         set_functions(lua, &[(c"__index", function!(make_method))]);
         ffi::lua_setmetatable(lua, -2);
@@ -125,6 +133,7 @@ unsafe fn make_method(lua: *mut lua_State) -> c_int {
 /// How a reply is given back.
 const RAISE: lua_KContext = 0;
 const PROTECT: lua_KContext = 1;
+const FORGET: lua_KContext = 2;
 
 unsafe fn command(lua: *mut lua_State) -> c_int {
     // SAFETY: as `start`; upvalue 1 is the command's name.
@@ -139,6 +148,11 @@ unsafe fn call(lua: *mut lua_State) -> c_int {
 unsafe fn pcall(lua: *mut lua_State) -> c_int {
     // SAFETY: as `start`.
     unsafe { start(lua, None, PROTECT) }
+}
+
+unsafe fn acall(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `start`.
+    unsafe { start(lua, None, FORGET) }
 }
 
 /// Integer arguments of one command that are printed without Lua's help.
@@ -168,6 +182,40 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
                 }
             }
         }
+        let (engine, db) = engine(lua, index);
+        let started = {
+            let mut digits = [itoa::Buffer::new(); INTEGERS];
+            let mut args: SmallVec<[&[u8]; 8]> = SmallVec::new();
+            args.extend(name.and_then(|name| to_bytes(lua, name)));
+            let mut unused = digits.iter_mut();
+            args.extend((2..=top).filter_map(|argument| {
+                to_bytes(lua, argument).or_else(|| {
+                    let number = ffi::lua_tointegerx(lua, argument, std::ptr::null_mut());
+                    Some(unused.next()?.format(number).as_bytes())
+                })
+            }));
+            engine.start(db, &args)
+        };
+        match started {
+            started if mode == FORGET => {
+                let host = host(lua);
+                forget(&host.shared.forgotten, &host.shared.sink, &host.redis[index as usize].name, started);
+                0
+            }
+            Started::Done(Reply::Integer(number)) => {
+                ffi::lua_pushinteger(lua, number);
+                1
+            }
+            Started::Done(reply) => finish(lua, reply, mode),
+            Started::Pending(reply) => wait_for(lua, Operation::Reply(reply), mode, continuation!(answered)),
+        }
+    }
+}
+
+/// What a handle asks, and in which database; raises if there is none. It lives for as long as its state.
+unsafe fn engine<'l>(lua: *mut lua_State, index: u32) -> (&'l dyn Engine, u32) {
+    // SAFETY: handles are never removed, and keep the engines that they found.
+    unsafe {
         let host = host(lua);
         let Some(handle) = host.redis.get_mut(index as usize) else { raise(lua, c"core.redis: a stale object") };
         if handle.engine.is_none() {
@@ -182,30 +230,93 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
                 None => raise(lua, c"core.redis: the stores are not there yet"),
             }
         }
-        let started = {
-            let mut digits = [itoa::Buffer::new(); INTEGERS];
-            let mut args: SmallVec<[&[u8]; 8]> = SmallVec::new();
-            args.extend(name.and_then(|name| to_bytes(lua, name)));
-            let mut unused = digits.iter_mut();
-            args.extend((2..=top).filter_map(|argument| {
-                to_bytes(lua, argument).or_else(|| {
-                    let number = ffi::lua_tointegerx(lua, argument, std::ptr::null_mut());
-                    Some(unused.next()?.format(number).as_bytes())
-                })
-            }));
-            match &handle.engine {
-                Some(engine) => engine.start(handle.db, &args),
-                None => return 0,
+        match &handle.engine {
+            Some(engine) => {
+                let engine: *const dyn Engine = &raw const **engine;
+                (&*engine, handle.db)
             }
-        };
-        match started {
-            Started::Done(Reply::Integer(number)) => {
-                ffi::lua_pushinteger(lua, number);
-                1
-            }
-            Started::Done(reply) => finish(lua, reply, mode),
-            Started::Pending(reply) => wait_for(lua, Operation::Reply(reply), mode, continuation!(answered)),
+            None => raise(lua, c"core.redis: the store is not there"),
         }
+    }
+}
+
+/// Commands of one pipeline.
+const BATCH_MAX: u64 = 100_000;
+
+/// The functions beneath `r:pipeline`: the methods of objects, and `batch(r, commands)`, which starts a table of commands,
+/// each a table of words, and gives a table of their replies.
+pub(super) unsafe fn set_native(lua: *mut lua_State) {
+    // SAFETY: the table is on top.
+    unsafe {
+        set_functions(lua, &[(c"batch", function!(batch))]);
+        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS_METHODS).cast());
+        ffi::lua_setfield(lua, -2, c"redis_methods".as_ptr());
+    }
+}
+
+unsafe fn batch(lua: *mut lua_State) -> c_int {
+    // SAFETY: every call that may raise comes before the first command is started; afterwards the words are strings that
+    // their tables keep.
+    unsafe {
+        let index = check(lua);
+        ffi::luaL_checktype(lua, 2, ffi::LUA_TTABLE);
+        ffi::lua_settop(lua, 2);
+        let count = ffi::lua_rawlen(lua, 2) as u64;
+        if count > BATCH_MAX {
+            raise(lua, c"pipeline: too many commands");
+        }
+        for at in 1..=count as i64 {
+            if ffi::lua_rawgeti(lua, 2, at) != ffi::LUA_TTABLE || ffi::lua_rawlen(lua, 3) == 0 {
+                raise(lua, c"pipeline: a command is expected");
+            }
+            for word in 1..=ffi::lua_rawlen(lua, 3) as i64 {
+                match ffi::lua_rawgeti(lua, 3, word) {
+                    ffi::LUA_TSTRING => {}
+                    // As Lua prints it.
+                    ffi::LUA_TNUMBER => {
+                        ffi::lua_tolstring(lua, 4, std::ptr::null_mut());
+                        ffi::lua_pushvalue(lua, 4);
+                        ffi::lua_rawseti(lua, 3, word);
+                    }
+                    _ => raise(lua, c"pipeline: strings or numbers are expected"),
+                }
+                ffi::lua_settop(lua, 3);
+            }
+            ffi::lua_settop(lua, 2);
+        }
+        let (engine, db) = engine(lua, index);
+        let start = |at: i64| {
+            ffi::lua_rawgeti(lua, 2, at);
+            let mut args: SmallVec<[&[u8]; 8]> = SmallVec::new();
+            for word in 1..=ffi::lua_rawlen(lua, 3) as i64 {
+                ffi::lua_rawgeti(lua, 3, word);
+                args.extend(to_bytes(lua, 4));
+                ffi::lua_settop(lua, 3);
+            }
+            let started = engine.start(db, &args);
+            ffi::lua_settop(lua, 2);
+            started
+        };
+        let started: Vec<Started> = (1..=count as i64).map(start).collect();
+        let waits = started.iter().any(|started| matches!(started, Started::Pending(_)));
+        let replies = async move {
+            let mut replies = Vec::with_capacity(started.len());
+            for one in started {
+                replies.push(match one {
+                    Started::Done(reply) => reply,
+                    Started::Pending(reply) => reply.await,
+                });
+            }
+            Reply::Array(replies)
+        };
+        if waits {
+            return wait_for(lua, Operation::Reply(Box::pin(replies)), RAISE, continuation!(answered));
+        }
+        let reply = match pin!(replies).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => Reply::Null,
+        };
+        finish(lua, reply, RAISE)
     }
 }
 

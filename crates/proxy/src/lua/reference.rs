@@ -292,6 +292,12 @@ their contents are out of reach, as in HAProxy. `txn.http_req` and `txn.http_res
 **Pattern references** (`core.get_patref`) are walked with `pairs` and asked with `reference[key]`. What follows a `prepare`
 is gathered, and `commit` puts it in the place of all entries at once.
 
+**`core.redis(NAME [, {db = N}])`** is a store or an engine, and any name on it a command: `r:incrby(key, 1)`, or
+`r:call(\"INCRBY\", key, 1)`. An error is raised; `r:pcall(…)` gives nil and its message instead. A null is nil, an array a
+table with its length in `n`, a map a table by key. `r:acall(…)` does not wait for its reply: what fails is told in the log, at
+most once a second. `r:pipeline(function(p) p:set(\"k\", 1) p:get(\"k\") end)` sends commands together (at most 100,000) and gives
+a table of their replies, where an error is a table with `err`. `multi` and `subscribe` come later.
+
 **`core.httpclient`** makes one request over HTTP/1.1 while the script waits; `https` comes later and is an error. Each
 request has a connection of its own; names are resolved by the system, and a name without an address is answered with 503,
 as a server that can't be reached after three more attempts. An answer's body may have 64 MiB. What would split a request,

@@ -14,6 +14,7 @@ use sluicegate_config::model::{self, LuaLoad, StatsLevel};
 use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, ffi};
 use tokio::sync::{mpsc, oneshot};
 
+use super::forgotten::Forgotten;
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::run::Purpose;
@@ -25,6 +26,7 @@ use crate::running::{Engines, Running};
 pub(super) struct Shared {
     pub(super) sink: LogSink,
     pub(super) engines: OnceLock<Engines>,
+    pub(super) forgotten: Arc<Forgotten>,
     pub(super) running: OnceLock<Weak<Running>>,
     pub(super) patterns: LuaPatterns,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
@@ -201,6 +203,7 @@ impl LuaStates {
         let shared = Arc::new(Shared {
             sink,
             engines: OnceLock::new(),
+            forgotten: Arc::default(),
             running: OnceLock::new(),
             patterns,
             bufsize: tune.bufsize,

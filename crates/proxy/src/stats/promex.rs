@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
-use sluicegate_wire::engine::Figures;
+use sluicegate_wire::engine::{Connections, Figures, WAIT_BOUNDS_MS};
 
 use super::columns::{self, COLUMNS, Cell, Column, View};
 use super::page::{Cursor, Document, PIECE};
@@ -291,6 +291,23 @@ const STORES: &[StoreMetric] = &[
     ("evicted_keys_total", C, "Keys that were evicted since the start", |f| f.evicted),
 ];
 
+type EngineMetric = (&'static str, &'static str, &'static str, fn(&Connections) -> u64);
+
+/// The metrics of engines, by their names behind `sluicegate_engine_`.
+const ENGINES: &[EngineMetric] = &[
+    ("connections", G, "Connections that serve", |c| c.connected),
+    ("connections_connecting", G, "Connections that are being made", |c| c.connecting),
+    ("connections_max", G, "Most connections of the process", |c| c.max),
+    ("connects_total", C, "Attempts to connect since the start", |c| c.connects),
+    ("commands_queued", G, "Commands that wait for a connection", |c| c.queued),
+    ("commands_in_flight", G, "Commands that were sent and not answered yet", |c| c.in_flight),
+    ("commands_total", C, "Commands since the start", |c| c.commands),
+    ("replies_total", C, "Replies since the start", |c| c.replies),
+    ("error_replies_total", C, "Error replies of the engine since the start", |c| c.engine_errors),
+    ("commands_resent_total", C, "Commands that were sent again since the start", |c| c.resent),
+    ("breaker_open", G, "Whether the engine is not asked for a while", |c| u64::from(c.is_open)),
+];
+
 const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
 
 const CHECK_STATES: [&str; 16] = [
@@ -359,6 +376,7 @@ impl Scrape {
                 }
                 if scopes & STORE != 0 {
                     stores(&self.running, &self.wanted, out);
+                    engines(&self.running, &self.wanted, out);
                 }
                 self.section = 5;
             }
@@ -593,6 +611,50 @@ fn stores(running: &Running, wanted: &Wanted, out: &mut String) {
         head(&metric, kind, help, out);
         for (store, figures) in &stores {
             let _ = writeln!(out, "{metric}{{store=\"{}\"}} {}", Label(store), figure(figures));
+        }
+    }
+}
+
+fn engines(running: &Running, wanted: &Wanted, out: &mut String) {
+    let mut engines: Vec<_> =
+        running.engines.iter().filter_map(|(name, engine)| Some((&**name, engine.connections()?))).collect();
+    engines.sort_by_key(|(name, _)| *name);
+    let has = |name: &str| !engines.is_empty() && wanted.has(name);
+    for (name, kind, help, figure) in ENGINES {
+        let metric = format!("sluicegate_engine_{name}");
+        if has(&metric) {
+            head(&metric, kind, help, out);
+            for (engine, seen) in &engines {
+                let _ = writeln!(out, "{metric}{{engine=\"{}\"}} {}", Label(engine), figure(seen));
+            }
+        }
+    }
+    let failures = "sluicegate_engine_failures_total";
+    if has(failures) {
+        head(failures, C, "Commands that were not answered since the start, by the reason", out);
+        for (engine, seen) in &engines {
+            for (reason, count) in &seen.failures {
+                let _ = writeln!(out, "{failures}{{engine=\"{}\",reason=\"{reason}\"}} {count}", Label(engine));
+            }
+        }
+    }
+    let waits = "sluicegate_engine_wait_seconds";
+    if has(waits) {
+        head(waits, "histogram", "How long commands waited for a connection", out);
+        for (engine, seen) in &engines {
+            let (engine, mut sum) = (Label(engine), 0);
+            for (bucket, count) in seen.waits.iter().enumerate() {
+                sum += count;
+                let _ = match WAIT_BOUNDS_MS.get(bucket) {
+                    Some(ms) => {
+                        writeln!(out, "{waits}_bucket{{engine=\"{engine}\",le=\"{}\"}} {sum}", *ms as f64 / 1000.0)
+                    }
+                    None => writeln!(out, "{waits}_bucket{{engine=\"{engine}\",le=\"+Inf\"}} {sum}"),
+                };
+            }
+            let seconds = seen.waited_us as f64 / 1e6;
+            let _ = writeln!(out, "{waits}_sum{{engine=\"{engine}\"}} {seconds}");
+            let _ = writeln!(out, "{waits}_count{{engine=\"{engine}\"}} {sum}");
         }
     }
 }

@@ -16,10 +16,23 @@ core.register_action('types', {'http-req'}, function(txn)
   data:hset('h', 'f', 'v')
   data:rpush('l', 'a', 'b')
   local nothing, problem = data:pcall('INCR', 'l')
-  local ok, raised = pcall(data.multi, data)
+  local ok = pcall(function() data:multi() end)
+  local replies = data:pipeline(function(p)
+    p:set('p', 1.5)
+    p:call('APPEND', 'p', 0)
+    p:incr('l')
+    p:get('none')
+    p:get('p')
+  end)
+  local none = data:pipeline(function() end)
+  local wrong = select(2, pcall(data.pipeline, data, function(p) p:get({}) end)):gsub('^.*: pipeline', 'pipeline')
+  data:acall('INCRBY', 'forgotten', 7)
+  data:acall('INCR', 'l')
+  local forgotten = data:get('forgotten')
   txn:set_var('txn.said', table.concat({
     data:hgetall('h').f, #data:lrange('l', 0, -1), tostring(data:get('none')), tostring(nothing), problem,
     tostring(ok), math.type(data:strlen('none')),
+    replies.n, replies[1], replies[2], replies[3].err, tostring(replies[4]), replies[5], none.n, wrong, forgotten,
   }, ';'))
 end)
 
@@ -68,11 +81,21 @@ fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
     let gate = Listening::new();
     let front = FRONT.replace("GATE", &gate.word());
     let text = format!("global\n    nbthread {workers}\n    {keyword} @DIR@/ask.lua\n{section}\n{front}");
-    let _server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+    let server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
     let mut client = Client::connect(&gate.address());
     let mut ask = |path: &str| client.get(path).text();
     wait_for("the task", || (ask("/task") == "was here").then_some(()));
-    ["/action", "/action", "/fetch", "/converter", "/service", "/service", "/rule", "/rule", "/types"].map(ask).to_vec()
+    let paths = ["/action", "/action", "/fetch", "/converter", "/service", "/service", "/rule", "/rule", "/types"];
+    let answers = paths.map(ask).to_vec();
+    // Nobody waited for it, and nobody got it, but it is told.
+    wait_for("what failed to be told", || {
+        server
+            .program
+            .output()
+            .contains("redis:acall: 1 commands failed, the last one of 'data': WRONGTYPE")
+            .then_some(())
+    });
+    answers
 }
 
 #[test]
@@ -83,6 +106,10 @@ fn an_engine_answers_what_a_store_answers() {
         let here = answers("store data", keyword, workers);
         assert_eq!(here[..2], ["action 1", "action 2"]);
         assert_eq!(here[6..8], ["2", "4"]);
+        let types = "v;2;nil;nil;WRONGTYPE Operation against a key holding the wrong kind of value;false;integer;\
+                     5;OK;4;WRONGTYPE Operation against a key holding the wrong kind of value;nil;1.50;0;\
+                     pipeline: strings or numbers are expected;7";
+        assert_eq!(here[8], types);
         assert_eq!(answers(&section, keyword, workers), here, "{keyword}, {workers} workers");
     }
 }
@@ -92,13 +119,14 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
     let engine = RedisServer::start(&[]);
     let gate = Listening::new();
     let text = format!(
-        "global\n    nbthread 1\nredis data\n    server one {}\n{}    \
+        "global\n    nbthread 1\n    stats socket @DIR@/stats level admin\nredis data\n    server one {}\n{}    \
+         http-request use-service prometheus-exporter if {{ path /metrics }}\n    \
          http-request store-call data INCR hits set-var(txn.n)\n    \
          http-request return status 200 content-type text/plain lf-string %[var(txn.n)]\n",
         engine.address(),
         front(&gate)
     );
-    let _server = Sluicegate::start(BINARY, &text, &[&gate]);
+    let server = Sluicegate::start(BINARY, &text, &[&gate]);
     let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(&gate.address())).collect();
     for _ in 0..10 {
         clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -108,6 +136,35 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
     assert!(own.ask(&["GET", "hits"]).contains("500"));
     let list = own.ask(&["CLIENT", "LIST"]);
     assert_eq!(list.matches("name=data").count(), 1, "{list}");
+    own.ask(&["SET", "hits", "no number"]);
+    assert_eq!(clients[0].get("/").status, 200);
+    let shown = Sluicegate::stats(&server.directory().join("stats"), "show engines");
+    for part in [
+        &format!("# engine: data, address: {}, breaker: closed\n", engine.address()),
+        "connections: connected=1 connecting=0 max=20 connects=1\n",
+        "commands: total=501 replies=501 errors=1 resent=0 queued=0 in_flight=0\n",
+        "failures: queue_full=0 queue_timeout=0 connect=0",
+        "last_failure: none\n",
+    ] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    let waits = shown.lines().find_map(|line| line.strip_prefix("waits: ")).expect("a line");
+    let counted: u64 =
+        waits.split(' ').map(|bucket| bucket.split_once('=').expect("a count").1.parse::<u64>().unwrap()).sum();
+    assert_eq!(counted, 501, "{shown}");
+    let one = |line: &str| Sluicegate::stats(&server.directory().join("stats"), line);
+    assert_eq!(one("show engines data"), shown);
+    assert!(one("show engines other").contains("Can't find that redis section"));
+    let metrics = clients[0].get("/metrics").text();
+    for line in [
+        "sluicegate_engine_connections{engine=\"data\"} 1",
+        "sluicegate_engine_replies_total{engine=\"data\"} 501",
+        "sluicegate_engine_failures_total{engine=\"data\",reason=\"breaker\"} 0",
+        "sluicegate_engine_wait_seconds_bucket{engine=\"data\",le=\"+Inf\"} 501",
+        "sluicegate_engine_wait_seconds_count{engine=\"data\"} 501",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
 }
 
 fn front(gate: &Listening) -> String {
