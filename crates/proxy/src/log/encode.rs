@@ -357,7 +357,8 @@ mod tests {
         check(int(7), Some(Cast::Text), "\"7\"", "6137");
         check(int(7), Some(Cast::Boolean), "true", "F5");
         check(text(b"12"), Some(Cast::Integer), "12", "0C");
-        check(text(b"x"), Some(Cast::Integer), "\"\"", "F6");
+        check(text(b"x"), Some(Cast::Integer), "0", "00");
+        check(text(b""), Some(Cast::Integer), "\"\"", "F6");
         check(None, None, "\"\"", "F6");
         // Nothing ends a line or a string, and everything is UTF-8.
         check(text(b"a\n\x7f\xff\xc3\xa4"), None, "\"a\\u000a\\u007f\\ufffdä\"", "68610A7FEFBFBDC3A4");

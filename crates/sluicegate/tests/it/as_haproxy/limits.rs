@@ -160,5 +160,5 @@ fn unresolvable_servers_may_wait() {
     program.wait_for_output("disabling server");
     let stat = Sluicegate::stats(&place.path().join("stats"), "show stat");
     let server = stat.lines().find(|line| line.starts_with("l,s,")).unwrap();
-    assert!(server.contains(",MAINT,"), "{server}");
+    assert!(server.contains(",MAINT (resolution),"), "{server}");
 }

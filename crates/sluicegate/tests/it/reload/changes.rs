@@ -139,7 +139,7 @@ fn listeners_come_and_go() {
     let request = slow.accept();
     service.write(&format!("{}{}", text(&web, ""), front("new", &second.word())));
     service.reload();
-    assert!(service.program.output().contains("Proxy old stopped (cumulated conns: FE: 2, BE: 2)."));
+    service.program.wait_for_output("Proxy old stopped (cumulated conns: FE: 2, BE: 2).");
     wait_for("the port's end", || std::net::TcpStream::connect(("127.0.0.1", port)).err());
     assert!(idle.read_to_end().is_empty(), "an idle connection is closed without a word");
     respond(request);

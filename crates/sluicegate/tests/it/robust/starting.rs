@@ -65,7 +65,8 @@ fn sockets_that_can_not_be_bound_are_all_told() {
 
 #[test]
 fn what_is_not_available_yet_is_said() {
-    check("redis sessions\n    server r1 127.0.0.1:6379\n", &[], &["bad.cfg:1", "not available yet"]);
+    let cluster = "redis sessions\n    server r1 127.0.0.1:6379\n    mode cluster\n";
+    check(cluster, &[], &["bad.cfg:3", "not available yet"]);
 }
 
 /// A store on a public address without a password answers strangers as Redis's protected mode does. In a network
