@@ -242,7 +242,7 @@ fn tables_maps_and_stores() {
     // Other data make another table.
     service.write(&text("ip size 200 expire 2h store gpc0", &store));
     service.reload();
-    assert!(service.program.output().contains("Stick-table t holds something else now: its 1 entries are given up."));
+    service.program.wait_for_output("Stick-table t holds something else now: its 1 entries are given up.");
     assert!(!service.ask("show table t").contains("http_req_cnt"));
     // A store with keys stays.
     service.write(&text("ip size 200 expire 2h store gpc0", ""));
