@@ -18,8 +18,8 @@ pub(crate) struct Breaker {
     backoff: Duration,
     /// Nobody connects before this.
     not_before: Option<Instant>,
-    /// One command looks whether the node is back.
-    probing: bool,
+    /// One command looks whether the node is back; before this no other one does, whatever becomes of it.
+    next_probe: Option<Instant>,
     rate: f64,
     /// Attempts to connect that may be made at `refilled`.
     tokens: f64,
@@ -45,7 +45,7 @@ impl Breaker {
             failures: 0,
             backoff: BACKOFF_MIN,
             not_before: None,
-            probing: false,
+            next_probe: None,
             rate,
             tokens: rate,
             refilled: now,
@@ -65,10 +65,10 @@ impl Breaker {
         if !self.is_open() {
             return Admission::Go;
         }
-        if self.probing || self.not_before.is_some_and(|at| now < at) {
+        if self.not_before.max(self.next_probe).is_some_and(|at| now < at) {
             return Admission::Open(self.failures);
         }
-        self.probing = true;
+        self.next_probe = Some(now + BACKOFF_MAX);
         Admission::Probe
     }
 
@@ -92,8 +92,7 @@ impl Breaker {
         let failed = self.failures > 0;
         self.failures = 0;
         self.backoff = BACKOFF_MIN;
-        self.not_before = None;
-        self.probing = false;
+        (self.not_before, self.next_probe) = (None, None);
         failed
     }
 
@@ -102,7 +101,7 @@ impl Breaker {
     /// opened the breaker.
     pub(crate) fn failed(&mut self, now: Instant, random: f64) -> bool {
         self.failures = self.failures.saturating_add(1);
-        self.probing = false;
+        self.next_probe = None;
         let span = (self.backoff * 3).saturating_sub(BACKOFF_MIN);
         self.backoff = (BACKOFF_MIN + span.mul_f64(random.clamp(0.0, 1.0))).min(BACKOFF_MAX);
         self.not_before = Some(now + self.backoff);
@@ -135,6 +134,8 @@ mod tests {
         let later = start + BACKOFF_MAX;
         assert_eq!(breaker.admit(later), Admission::Probe);
         assert_eq!(breaker.admit(later), Admission::Open(3));
+        // A probe that never came to connect is not waited for.
+        assert_eq!(breaker.admit(later + BACKOFF_MAX), Admission::Probe);
         assert!(!breaker.failed(later, 1.0));
         assert_eq!(breaker.admit(later), Admission::Open(4));
         assert_eq!(breaker.admit(later + BACKOFF_MAX), Admission::Probe);

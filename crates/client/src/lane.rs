@@ -84,10 +84,9 @@ impl Lane {
         if queue.closed {
             return Err(Failure::Closed);
         }
-        if node.counters.queued.load(std::sync::atomic::Ordering::Relaxed) >= most
-            || queue.commands.bytes.len() > QUEUED_MAX
-        {
-            return Err(Failure::QueueFull(queue.commands.entries.len()));
+        let queued = node.counters.queued.load(std::sync::atomic::Ordering::Relaxed);
+        if queued >= most || queue.commands.bytes.len() > QUEUED_MAX {
+            return Err(Failure::QueueFull(queued as usize));
         }
         add(&node.counters.queued, 1);
         let (reply, receiver) = oneshot::channel();

@@ -18,6 +18,8 @@ use crate::stream::Stream;
 const PIPELINE_MAX: usize = 1024;
 /// Longest string of a reply, bytes.
 const BULK_MAX: u64 = 64 << 20;
+/// Elements of a reply.
+const ELEMENTS_MAX: u64 = 1 << 22;
 /// Room for what is read at once.
 const READ: usize = 16 * 1024;
 /// A connection that was idle for so long is asked for a sign of life before it gets a command.
@@ -59,6 +61,7 @@ pub(crate) struct Running<'a> {
 impl<'a> Running<'a> {
     pub(crate) fn new(lane: &'a Lane, stream: Stream, lifetime: Option<Duration>) -> Running<'a> {
         let now = Instant::now();
+        let limits = ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() };
         Running {
             lane,
             stream,
@@ -67,7 +70,7 @@ impl<'a> Running<'a> {
             active: now,
             input: vec![0; READ],
             filled: 0,
-            parser: ReplyParser::new(ReplyLimits { max_bulk: BULK_MAX, ..ReplyLimits::default() }),
+            parser: ReplyParser::new(limits),
             generation: lane.node.generation(),
             renew_at: lifetime.map(|lifetime| now + lifetime),
             validating: false,
