@@ -1,5 +1,7 @@
 //! What the client must know of commands, and how they are written.
 
+use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
+
 use crate::Failure;
 
 /// How a command may be treated.
@@ -174,18 +176,9 @@ pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
 
 /// Appends a command as an array of strings.
 pub(crate) fn encode(args: &[&[u8]], out: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
-    let mut header = |kind: u8, count: usize, out: &mut Vec<u8>| {
-        out.push(kind);
-        out.extend_from_slice(number.format(count).as_bytes());
-        out.extend_from_slice(b"\r\n");
-    };
-    header(b'*', args.len(), out);
-    for arg in args {
-        header(b'$', arg.len(), out);
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
-    }
+    let mut out = ReplyWriter::new(out, Protocol::Resp2);
+    out.array(args.len());
+    args.iter().for_each(|arg| out.bulk(arg));
 }
 
 #[cfg(test)]

@@ -32,6 +32,13 @@ struct Health {
     last_failure: Option<String>,
 }
 
+impl Health {
+    /// What commands get while the breaker is open.
+    fn failure(&self) -> Failure {
+        Failure::Breaker(self.breaker.failures(), self.last_failure.clone().unwrap_or_default())
+    }
+}
+
 impl Node {
     pub(crate) fn new(options: Options) -> Node {
         let breaker = Breaker::new(options.breaker, options.connect_rate, Instant::now());
@@ -53,9 +60,7 @@ impl Node {
         let mut health = self.health.lock();
         match health.breaker.admit(Instant::now()) {
             Admission::Go | Admission::Probe => Ok(()),
-            Admission::Open(failures) => {
-                Err(Failure::Breaker(failures, health.last_failure.clone().unwrap_or_default()))
-            }
+            Admission::Open(_) => Err(health.failure()),
         }
     }
 
@@ -67,8 +72,7 @@ impl Node {
     /// What waiting commands get when the breaker is open.
     pub(crate) fn open_failure(&self) -> Option<Failure> {
         let health = self.health.lock();
-        let open = health.breaker.is_open();
-        open.then(|| Failure::Breaker(health.breaker.failures(), health.last_failure.clone().unwrap_or_default()))
+        health.breaker.is_open().then(|| health.failure())
     }
 
     /// Why it failed last, while it fails.

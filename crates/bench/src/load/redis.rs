@@ -3,7 +3,7 @@
 //! Every reply is scanned by `wire`, so a malformed one is seen; an error reply is an answer, yet counted apart from
 //! those that did what was asked, by its code.
 
-use sluicegate_wire::resp::{ReplyKind, ReplyScanner};
+use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWriter};
 
 use super::protocol::{Answer, Outcome, Protocol};
 use super::template::{Keys, Template, unknown_placeholder};
@@ -110,7 +110,7 @@ fn preamble(login: &Login) -> (Vec<u8>, u32) {
     }
     let mut out = Vec::new();
     for words in &commands {
-        out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        array(words.len(), &mut out);
         for word in words {
             bulk(word.as_bytes(), &mut out);
         }
@@ -119,11 +119,11 @@ fn preamble(login: &Login) -> (Vec<u8>, u32) {
 }
 
 fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
-    out.push(b'$');
-    out.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
+    ReplyWriter::new(out, resp::Protocol::Resp2).bulk(bytes);
+}
+
+fn array(len: usize, out: &mut Vec<u8>) {
+    ReplyWriter::new(out, resp::Protocol::Resp2).array(len);
 }
 
 /// Words as redis-cli reads them: blanks between them, `"…"` with `\n`, `\r`, `\t`, `\xHH`, `\"`, `\\` and `'…'` around
@@ -190,7 +190,8 @@ impl Command {
             return Err(format!("'{text}': {name} does not answer each command with one reply"));
         }
         let mut parts = Vec::new();
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        let mut bytes = Vec::new();
+        array(words.len(), &mut bytes);
         for word in &words {
             let template = Template::new(word, data);
             match template.fixed() {
