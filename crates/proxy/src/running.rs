@@ -193,6 +193,14 @@ fn trackers(config: &Config) -> HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>>
 }
 
 impl Running {
+    /// What each store or engine tells of itself, by name; those that tell nothing of the kind are left out.
+    pub(crate) fn told<T>(&self, of: impl Fn(&dyn Engine) -> Option<T>) -> Vec<(&str, T)> {
+        let mut told: Vec<_> =
+            self.engines.iter().filter_map(|(name, engine)| Some((&**name, of(&**engine)?))).collect();
+        told.sort_by_key(|(name, _)| *name);
+        told
+    }
+
     /// The servers that track one.
     pub fn trackers(&self, proxy: ProxyId, server: usize) -> impl Iterator<Item = (&Arc<ProxyRun>, &Arc<ServerRun>)> {
         self.trackers.get(&(proxy, server)).into_iter().flatten().map(|(id, index)| {
@@ -262,6 +270,7 @@ fn build_proxy(
         frontend: sides.frontend.clone(),
         backend: sides.backend.clone(),
         servers: sides.servers.clone(),
+        has_foreign_sources: crate::server::has_foreign_sources(config),
         cookies: crate::persist::cookie_values(config),
         directory: directory.clone(),
     })
@@ -367,6 +376,8 @@ pub struct ProxyRun {
     pub backend: Arc<BackendShared>,
     /// Its servers.
     pub servers: Vec<Arc<ServerRun>>,
+    /// Connections to some of them may come from an address that is not this machine's.
+    pub(crate) has_foreign_sources: bool,
     /// What names each of them in the persistence cookie.
     pub cookies: Vec<Option<Arc<str>>>,
     /// Every proxy of the configuration.

@@ -18,10 +18,9 @@ pub const COMMANDS: &[Command] = &[Command {
 
 fn show_engines(call: &mut Call<'_>) {
     let asked = call.arg(0).to_owned();
-    let mut engines: Vec<_> =
-        call.running.engines.iter().filter_map(|(name, of)| Some((name, of.connections()?))).collect();
-    engines.sort_by_key(|(name, _)| (*name).clone());
-    engines.retain(|(name, _)| asked.is_empty() || ***name == *asked);
+    let running = call.running.clone();
+    let mut engines = running.told(|engine| engine.connections());
+    engines.retain(|(name, _)| asked.is_empty() || *name == asked);
     if engines.is_empty() && !asked.is_empty() {
         return call.say("Can't find that redis section");
     }

@@ -87,7 +87,7 @@ pub async fn assign_and_connect(
         worker: worker.index,
         destination: cx.destination,
         headers: (&backend.headers, backend.headers.make(cx)),
-        foreign: source::foreign(&backend.config, cx),
+        foreign: source::foreign(backend, cx),
         allow_reuse,
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,

@@ -50,6 +50,7 @@ pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerRun, ServerShared,
     ServerStatus, build_backend, warm_up,
 };
+pub(crate) use source::has_foreign_sources;
 
 /// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and
 /// would try again if this helped.

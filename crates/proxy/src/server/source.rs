@@ -13,6 +13,7 @@ use sluicegate_wire::http::Message;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::running::ProxyRun;
 use crate::sample::header_values;
 use crate::stream::StreamContext;
 
@@ -38,12 +39,19 @@ fn source<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<&'a 
     server.source.as_ref().or(proxy.source.as_ref())
 }
 
+/// Whether connections to some server may come from an address that is not this machine's.
+pub(crate) fn has_foreign_sources(proxy: &model::Proxy) -> bool {
+    proxy.servers.iter().any(|server| source(proxy, server).is_some_and(|source| source.foreign.is_some()))
+}
+
 /// What a request's connection to each server would come from, where that is not this machine's address.
-pub(super) fn foreign(proxy: &model::Proxy, cx: &StreamContext) -> Foreign {
-    let of = |server| source(proxy, server)?.foreign.as_ref();
-    if !proxy.servers.iter().any(|server| of(server).is_some()) {
+pub(super) fn foreign(proxy: &ProxyRun, cx: &StreamContext) -> Foreign {
+    // Known beforehand: there may be thousands of servers, and this is asked for each request.
+    if !proxy.has_foreign_sources {
         return Foreign::new();
     }
+    let proxy = &*proxy.config;
+    let of = |server| source(proxy, server)?.foreign.as_ref();
     let find = |foreign: &ForeignSource| match foreign {
         ForeignSource::Client => cx.source,
         ForeignSource::ClientIp => cx.source.map(|source| SocketAddr::new(source.ip(), 0)),

@@ -271,10 +271,10 @@ const PROCESS: &[(&str, &str, &str)] = &[
     ("start_time_seconds", G, "Start_time_sec"),
 ];
 
-/// A metric of the stores: its name, its kind, what it is, the figure.
-type StoreMetric = (&'static str, &'static str, &'static str, fn(&Figures) -> u64);
+/// A metric of stores or engines: its name, its kind, what it is, the figure.
+type NamedMetric<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
-const STORES: &[StoreMetric] = &[
+const STORES: &[NamedMetric<Figures>] = &[
     ("keys", G, "Keys, those expired but not yet removed included", |f| f.keys),
     ("expiring_keys", G, "Keys with a time to live", |f| f.expiring),
     ("memory_used_bytes", G, "Bytes of keys, values, tables and buffers of clients", |f| f.used_bytes),
@@ -291,10 +291,8 @@ const STORES: &[StoreMetric] = &[
     ("evicted_keys_total", C, "Keys that were evicted since the start", |f| f.evicted),
 ];
 
-type EngineMetric = (&'static str, &'static str, &'static str, fn(&Connections) -> u64);
-
 /// The metrics of engines, by their names behind `sluicegate_engine_`.
-const ENGINES: &[EngineMetric] = &[
+const ENGINES: &[NamedMetric<Connections>] = &[
     ("connections", G, "Connections that serve", |c| c.connected),
     ("connections_connecting", G, "Connections that are being made", |c| c.connecting),
     ("connections_max", G, "Most connections of the process", |c| c.max),
@@ -600,35 +598,27 @@ fn tables(running: &Running, wanted: &Wanted, out: &mut String) {
 }
 
 fn stores(running: &Running, wanted: &Wanted, out: &mut String) {
-    let mut stores: Vec<_> =
-        running.engines.iter().filter_map(|(name, engine)| Some((&**name, engine.figures()?))).collect();
-    stores.sort_by_key(|(name, _)| *name);
-    for (name, kind, help, figure) in STORES {
-        let metric = format!("sluicegate_store_{name}");
-        if stores.is_empty() || !wanted.has(&metric) {
+    named("store", STORES, &running.told(|engine| engine.figures()), wanted, out);
+}
+
+/// A line of each metric for each store, or each engine.
+fn named<T>(kind_of: &str, metrics: &[NamedMetric<T>], told: &[(&str, T)], wanted: &Wanted, out: &mut String) {
+    for (name, kind, help, figure) in metrics {
+        let metric = format!("sluicegate_{kind_of}_{name}");
+        if told.is_empty() || !wanted.has(&metric) {
             continue;
         }
         head(&metric, kind, help, out);
-        for (store, figures) in &stores {
-            let _ = writeln!(out, "{metric}{{store=\"{}\"}} {}", Label(store), figure(figures));
+        for (name, figures) in told {
+            let _ = writeln!(out, "{metric}{{{kind_of}=\"{}\"}} {}", Label(name), figure(figures));
         }
     }
 }
 
 fn engines(running: &Running, wanted: &Wanted, out: &mut String) {
-    let mut engines: Vec<_> =
-        running.engines.iter().filter_map(|(name, engine)| Some((&**name, engine.connections()?))).collect();
-    engines.sort_by_key(|(name, _)| *name);
+    let engines = running.told(|engine| engine.connections());
+    named("engine", ENGINES, &engines, wanted, out);
     let has = |name: &str| !engines.is_empty() && wanted.has(name);
-    for (name, kind, help, figure) in ENGINES {
-        let metric = format!("sluicegate_engine_{name}");
-        if has(&metric) {
-            head(&metric, kind, help, out);
-            for (engine, seen) in &engines {
-                let _ = writeln!(out, "{metric}{{engine=\"{}\"}} {}", Label(engine), figure(seen));
-            }
-        }
-    }
     let failures = "sluicegate_engine_failures_total";
     if has(failures) {
         head(failures, C, "Commands that were not answered since the start, by the reason", out);

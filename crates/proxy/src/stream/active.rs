@@ -10,6 +10,7 @@ use std::time::Instant;
 use sluicegate_config::model::Mode;
 
 use super::{Card, Endings, Side, StreamContext};
+use crate::counters::Counters;
 use crate::log::line::Timers;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
@@ -195,47 +196,47 @@ impl Active {
         }
     }
 
+    /// Counts something at the frontend and, once it is known, at the backend.
+    pub(crate) fn each_side(&self, count: impl Fn(&Counters)) {
+        let index = self.worker.index;
+        count(self.cx.frontend.frontend.figures.at(index));
+        if let Some(backend) = &self.cx.backend {
+            count(backend.backend.figures.at(index));
+        }
+    }
+
+    /// And at the server that was chosen, if one was.
+    fn each_side_and_server(&self, count: impl Fn(&Counters)) {
+        self.each_side(&count);
+        if let Some(server) = &self.cx.log.server {
+            count(server.shared.figures.at(self.worker.index));
+        }
+    }
+
     /// Counts a request that rules refuse, and where they are a backend's, there too.
     pub(crate) fn count_refused_request(&self) {
-        let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
-        for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend) {
-            figures.at(self.worker.index).dreq.add(1);
-        }
+        self.each_side(|counters| counters.dreq.add(1));
     }
 
     /// Counts the rewrites that failed so far on the sides that were known when they did.
     pub(crate) fn count_failed_rewrites(&mut self) {
         let failed = std::mem::take(&mut self.cx.failed_rewrites);
         if failed > 0 {
-            let server = self.cx.log.server.as_ref().map(|server| &*server.shared.figures);
-            let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
-            for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend).chain(server) {
-                figures.at(self.worker.index).wrew.add(u64::from(failed));
-            }
+            self.each_side_and_server(|counters| counters.wrew.add(u64::from(failed)));
         }
     }
 
     /// Counts a response that rules refuse, on each side that it passed.
     pub(crate) fn count_refused_response(&self) {
-        let index = self.worker.index;
-        let server = self.cx.log.server.as_ref().map(|server| &*server.shared.figures);
-        let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
-        for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend).chain(server) {
-            figures.at(index).dresp.add(1);
-        }
+        self.each_side_and_server(|counters| counters.dresp.add(1));
     }
 
     /// Counts who ended a transfer too early, on each side.
     pub(crate) fn count_ending(&self, ending: Endings) {
-        let index = self.worker.index;
-        let server = self.cx.log.server.as_ref().map(|server| &*server.shared.figures);
-        let backend = self.cx.backend.as_ref().map(|backend| &*backend.backend.figures);
-        for figures in std::iter::once(&self.cx.frontend.frontend.figures).chain(backend).chain(server) {
-            match ending.who {
-                b'C' | b'c' => figures.at(index).cli_abrt.add(1),
-                b'S' | b's' => figures.at(index).srv_abrt.add(1),
-                _ => {}
-            }
+        match ending.who {
+            b'C' | b'c' => self.each_side_and_server(|counters| counters.cli_abrt.add(1)),
+            b'S' | b's' => self.each_side_and_server(|counters| counters.srv_abrt.add(1)),
+            _ => {}
         }
     }
 

@@ -628,7 +628,7 @@ impl Exchange<'_> {
         let finish = poll_fn(|cx| self.poll_bodies(cx, connection, input, &mut down)).await;
         let complete = down.is_done();
         if complete && self.stream.cx.log.compressed.is_some() {
-            self.each_side(|counters| counters.comp_rsp.add(1));
+            self.stream.each_side(|counters| counters.comp_rsp.add(1));
         }
         let started = down.has_written();
         self.stream.response_out = down.into_memory();

@@ -314,12 +314,10 @@ fn process(view: &View<'_>, out: &mut Vec<u8>) {
 
 /// A table of the stores that tell their figures.
 fn stores(view: &View<'_>, out: &mut Vec<u8>) {
-    let mut stores: Vec<_> =
-        view.running.engines.iter().filter_map(|(name, engine)| Some((name, engine.figures()?))).collect();
+    let stores = view.running.told(|engine| engine.figures());
     if stores.is_empty() || view.page.scope.iter().any(|name| name == ".") {
         return;
     }
-    stores.sort_by_key(|(name, _)| name.to_string());
     put!(
         out,
         "<section><h2>Stores</h2><div class=scroll tabindex=0 role=region aria-label=\"Stores\"><table>\

@@ -3,15 +3,6 @@
 use super::*;
 
 impl Exchange<'_> {
-    pub(super) fn each_side(&self, count: impl Fn(&crate::counters::Counters)) {
-        let cx = &self.stream.cx;
-        let index = self.stream.worker().index;
-        count(cx.frontend.frontend.figures.at(index));
-        if let Some(backend) = &cx.backend {
-            count(backend.backend.figures.at(index));
-        }
-    }
-
     /// Counts what was compressed of the bodies.
     pub(super) fn count_encoded(&mut self, down: &mut Flow) {
         let now = || std::time::Instant::now();
@@ -25,10 +16,10 @@ impl Exchange<'_> {
         }
         match down.take_encoded() {
             None | Some((0, 0, _)) => {}
-            Some((read, _, true)) => self.each_side(|counters| counters.comp_byp.add(read)),
+            Some((read, _, true)) => self.stream.each_side(|counters| counters.comp_byp.add(read)),
             Some((read, written, false)) => {
                 add(read, written);
-                self.each_side(|counters| {
+                self.stream.each_side(|counters| {
                     counters.comp_in.add(read);
                     counters.comp_out.add(written);
                 });
@@ -61,7 +52,7 @@ impl Exchange<'_> {
 
     /// On each side, and at the server if one was reached.
     fn count_abort(&self, counter: impl Fn(&crate::counters::Counters) -> &crate::counters::Count) {
-        self.each_side(|counters| counter(counters).add(1));
+        self.stream.each_side(|counters| counter(counters).add(1));
         let log = &self.stream.cx.log;
         if let Some(server) = log.server.as_ref().filter(|_| log.connect_done.is_some()) {
             counter(server.shared.figures.at(self.stream.worker().index)).add(1);
