@@ -1,7 +1,9 @@
 //! Whether and when a node may be connected to: back-off, a rate, and the breaker. A pure function of the times it is
 //! given.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// The shortest pause after a failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);

@@ -7,7 +7,7 @@ use sluicegate_wire::engine::{Connections, WAIT_BOUNDS_MS};
 
 use crate::Failure;
 
-/// An engine's counters.
+/// Counters of a section, or of one of its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) connected: AtomicU64,
@@ -46,22 +46,40 @@ impl Counters {
         add(&self.waited_us, time.as_micros() as u64);
     }
 
-    pub(crate) fn read(&self) -> Connections {
+    /// Adds what was counted here to `sum`.
+    pub(crate) fn add_to(&self, sum: &mut Connections) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Connections {
-            connected: of(&self.connected),
-            connecting: of(&self.connecting),
-            queued: of(&self.queued),
-            in_flight: of(&self.in_flight),
-            commands: of(&self.commands),
-            replies: of(&self.replies),
-            engine_errors: of(&self.engine_errors),
-            resent: of(&self.resent),
-            connects: of(&self.connects),
-            failures: Failure::NAMES.into_iter().zip(self.failures.iter().map(of)).collect(),
-            waits: std::array::from_fn(|bucket| of(&self.waits[bucket])),
-            waited_us: of(&self.waited_us),
-            ..Connections::default()
+        sum.connected += of(&self.connected);
+        sum.connecting += of(&self.connecting);
+        sum.queued += of(&self.queued);
+        sum.in_flight += of(&self.in_flight);
+        sum.commands += of(&self.commands);
+        sum.replies += of(&self.replies);
+        sum.engine_errors += of(&self.engine_errors);
+        sum.resent += of(&self.resent);
+        sum.connects += of(&self.connects);
+        sum.failures.resize(Failure::KINDS, ("", 0));
+        for (kind, (name, count)) in sum.failures.iter_mut().enumerate() {
+            *name = Failure::NAMES[kind];
+            *count += of(&self.failures[kind]);
         }
+        sum.waits.iter_mut().zip(&self.waits).for_each(|(sum, count)| *sum += of(count));
+        sum.waited_us += of(&self.waited_us);
+    }
+}
+
+/// Counts one for as long as it lives.
+pub(crate) struct Gauge<'a>(&'a AtomicU64);
+
+impl Gauge<'_> {
+    pub(crate) fn of(counter: &AtomicU64) -> Gauge<'_> {
+        add(counter, 1);
+        Gauge(counter)
+    }
+}
+
+impl Drop for Gauge<'_> {
+    fn drop(&mut self) {
+        take(self.0, 1);
     }
 }

@@ -6,17 +6,17 @@ use std::io;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
 
-use crate::Options;
 use crate::command::encode;
 use crate::stream::Stream;
+use crate::{Address, Options};
 
 /// Longest reply to a greeting, bytes: it lists modules.
 const GREETING_MAX: usize = 1 << 20;
 
 /// Connects, and greets the engine. The error says what failed, without passwords.
-pub(crate) async fn connect(options: &Options, db: u32) -> Result<Stream, String> {
-    let at = |error: &dyn std::fmt::Display| format!("{}: {error}", options.address);
-    let mut stream = Stream::connect(&options.address).await.map_err(|error| at(&error))?;
+pub(crate) async fn connect(options: &Options, address: &Address, db: u32) -> Result<Stream, String> {
+    let at = |error: &dyn std::fmt::Display| format!("{address}: {error}");
+    let mut stream = Stream::connect(address).await.map_err(|error| at(&error))?;
     greet(&mut stream, options, db).await.map_err(|error| at(&error))?;
     Ok(stream)
 }

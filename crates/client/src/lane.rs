@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_wire::reply::Reply;
 use tokio::sync::oneshot;
-use tokio::time::{Instant as TokioInstant, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
+use crate::Failure;
 use crate::command::{Kind, encode};
 use crate::figures::{add, take};
-use crate::node::Node;
+use crate::node::{Connected, Node, NotConnected};
 use crate::running::{self, Running};
-use crate::stream::Stream;
-use crate::{Failure, handshake};
+use crate::section::Section;
 
 /// Bytes of commands that one lane keeps for a connection.
 const QUEUED_MAX: usize = 64 << 20;
@@ -60,8 +60,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn fail(self, node: &Node, failure: Failure) {
-        node.counters.failed(&failure);
+    pub(crate) fn fail(self, section: &Section, failure: Failure) {
+        section.counters.failed(&failure);
         // Nobody may wait for it any more.
         let _ = self.reply.send(failure.into_reply());
     }
@@ -78,17 +78,17 @@ impl Lane {
 
     /// Queues a command; its reply, or a failure's, comes in any case.
     pub(crate) fn push(&self, args: &[&[u8]], kind: Kind) -> Result<oneshot::Receiver<Reply>, Failure> {
-        let node = &*self.node;
-        let most = node.options.maxqueue as u64;
+        let section = &*self.node.section;
+        let most = section.options.maxqueue as u64;
         let mut queue = self.queue.lock();
         if queue.closed {
             return Err(Failure::Closed);
         }
-        let queued = node.counters.queued.load(std::sync::atomic::Ordering::Relaxed);
+        let queued = section.counters.queued.load(std::sync::atomic::Ordering::Relaxed);
         if queued >= most || queue.commands.bytes.len() > QUEUED_MAX {
             return Err(Failure::QueueFull(queued as usize));
         }
-        add(&node.counters.queued, 1);
+        add(&section.counters.queued, 1);
         let (reply, receiver) = oneshot::channel();
         let before = queue.commands.bytes.len();
         encode(args, &mut queue.commands.bytes);
@@ -123,7 +123,7 @@ impl Lane {
             to.entries.extend(queue.commands.entries.drain(..count));
         }
         drop(queue);
-        take(&self.node.counters.queued, count as u64);
+        take(&self.node.section.counters.queued, count as u64);
         Poll::Ready(count)
     }
 
@@ -132,26 +132,30 @@ impl Lane {
         if commands.entries.is_empty() {
             return;
         }
-        add(&self.node.counters.queued, commands.entries.len() as u64);
+        add(&self.node.section.counters.queued, commands.entries.len() as u64);
         let mut queue = self.queue.lock();
         commands.bytes.extend_from_slice(&queue.commands.bytes);
         commands.entries.extend(queue.commands.entries.drain(..));
         queue.commands = commands;
     }
 
-    /// Ends the lane; its task fails what waits.
-    pub(crate) fn close(&self) {
-        let mut queue = self.queue.lock();
-        queue.closed = true;
-        if let Some(waker) = queue.waker.take() {
-            drop(queue);
+    /// Lets the task look at what has changed around the lane.
+    pub(crate) fn wake(&self) {
+        let waker = self.queue.lock().waker.take();
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
 
+    /// Ends the lane; its task fails what waits.
+    pub(crate) fn close(&self) {
+        self.queue.lock().closed = true;
+        self.wake();
+    }
+
     /// When the first command has waited for too long.
     pub(crate) fn first_deadline(&self) -> Option<Instant> {
-        let timeout = self.node.options.timeout_queue;
+        let timeout = self.node.section.options.timeout_queue;
         self.queue.lock().commands.entries.front().map(|entry| entry.since + timeout)
     }
 
@@ -163,15 +167,15 @@ impl Lane {
             let entry = queue.commands.entries.pop_front().expect("just seen");
             queue.commands.bytes.drain(..entry.len);
             drop(queue);
-            take(&self.node.counters.queued, 1);
-            entry.fail(&self.node, found);
+            take(&self.node.section.counters.queued, 1);
+            entry.fail(&self.node.section, found);
         }
     }
 
     /// Fails what has waited for too long.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
-        let timeout = self.node.options.timeout_queue;
+        let timeout = self.node.section.options.timeout_queue;
         self.fail_while(|entry| {
             (entry.since + timeout <= now).then(|| match self.node.last_failure() {
                 Some(reason) => Failure::Connect(reason),
@@ -200,68 +204,35 @@ impl Lane {
     async fn expire_always(&self) {
         loop {
             self.expire();
-            let next = self.first_deadline().unwrap_or_else(|| Instant::now() + self.node.options.timeout_queue);
-            sleep_until(TokioInstant::from_std(next)).await;
+            let next =
+                self.first_deadline().unwrap_or_else(|| Instant::now() + self.node.section.options.timeout_queue);
+            sleep_until(next).await;
         }
     }
 
     /// A connection for the commands that wait; `None`: nothing waits any more.
-    async fn connect(&self) -> Option<(Stream, tokio::sync::OwnedSemaphorePermit)> {
-        let node = &*self.node;
+    async fn connect(&self) -> Option<Connected> {
+        let wanted = || self.first_deadline().is_some();
         let connecting = async {
-            loop {
-                self.first_deadline()?;
-                let permit = node.permits.clone().acquire_owned().await.ok()?;
-                if let Err(at) = node.try_connect() {
-                    drop(permit);
-                    sleep_until(TokioInstant::from_std(at)).await;
-                    continue;
-                }
-                // What waits may have given up meanwhile.
-                self.first_deadline()?;
-                add(&node.counters.connects, 1);
-                let gauge = Gauge::of(&node.counters.connecting);
-                let timeout = node.options.timeout_connect;
-                let result = tokio::time::timeout(timeout, handshake::connect(&node.options, self.db)).await;
-                drop(gauge);
-                match result {
-                    Ok(Ok(stream)) => {
-                        node.succeeded();
-                        return Some((stream, permit));
+            while wanted() {
+                match self.node.connect(self.db, wanted).await {
+                    Ok(connected) => return Some(connected),
+                    Err(NotConnected::Before(at)) => sleep_until(at).await,
+                    Err(NotConnected::Unwanted) => return None,
+                    Err(NotConnected::Failed) => {
+                        if let Some(failure) = self.node.open_failure() {
+                            self.fail_while(|_| Some(failure.clone()));
+                        }
                     }
-                    Ok(Err(reason)) => node.failed(&reason),
-                    Err(_) => {
-                        let ms = timeout.as_millis();
-                        node.failed(&format!("{}: not connected within {ms} ms", node.options.address));
-                    }
-                }
-                drop(permit);
-                if let Some(failure) = node.open_failure() {
-                    self.fail_while(|_| Some(failure.clone()));
                 }
             }
+            None
         };
         tokio::select! {
             biased;
             connected = connecting => connected,
             () = self.expire_always() => None,
         }
-    }
-}
-
-/// Counts one for as long as it lives.
-pub(crate) struct Gauge<'a>(&'a std::sync::atomic::AtomicU64);
-
-impl Gauge<'_> {
-    pub(crate) fn of(counter: &std::sync::atomic::AtomicU64) -> Gauge<'_> {
-        add(counter, 1);
-        Gauge(counter)
-    }
-}
-
-impl Drop for Gauge<'_> {
-    fn drop(&mut self) {
-        take(self.0, 1);
     }
 }
 
@@ -280,13 +251,12 @@ pub(crate) async fn serve(lane: Arc<Lane>) {
     let lane = Closing(lane);
     let lane = &*lane.0;
     while lane.wait_for_work().await {
-        let Some((stream, permit)) = lane.connect().await else { continue };
-        let gauge = Gauge::of(&lane.node.counters.connected);
-        let lifetime = lane.node.options.max_lifetime.map(jittered);
-        let mut running = Running::new(lane, stream, lifetime);
+        let Some(connected) = lane.connect().await else { continue };
+        let lifetime = lane.node.section.options.max_lifetime.map(jittered);
+        let mut running = Running::new(lane, connected, lifetime);
         let end = running.run().await;
         running.finish(&end);
-        drop((gauge, permit));
+        drop(running);
         if let running::End::Lost(reason) | running::End::Dead(reason) = &end {
             lane.node.failed(reason);
         }

@@ -11,6 +11,9 @@
 //! **What is sent twice.** A command of which no byte left this process goes to the next connection. One that may have
 //! been sent is repeated only if it reads; a write gets the error, because nobody knows whether it was done.
 //!
+//! **Nodes.** A [`Client`] is a section: its *topology* says which *node* a command goes to, and a node has a lane for each
+//! worker and database. The cap and the queue are the section's; back-off, breaker and figures are the node's.
+//!
 //! **Health.** A node that can't be reached is tried again after decorrelated back-off, never more often than
 //! `connect-rate`; after `breaker` failures in a row commands fail at once, and one of them at a time is let through to
 //! see whether it is back. One sign of death (an end, `LOADING`, `READONLY`) makes every connection of the node renew
@@ -28,7 +31,9 @@ mod lane;
 mod node;
 mod options;
 mod running;
+mod section;
 mod stream;
+mod topology;
 
 pub use client::Client;
 pub use failure::Failure;

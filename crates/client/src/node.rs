@@ -1,29 +1,43 @@
-//! One engine's address with what all its connections share: the cap, the breaker, the counters.
+//! One engine's address with what its connections share: its lanes, the breaker, the counters.
 
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use sluicegate_wire::engine::Connections;
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::breaker::{Admission, Breaker};
-use crate::figures::Counters;
-use crate::{Failure, Options};
+use crate::figures::{Counters, Gauge, add, take};
+use crate::lane::{self, Lane};
+use crate::section::Section;
+use crate::stream::Stream;
+use crate::{Address, Failure, handshake};
 
 /// An engine, as its lanes see it.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) options: Options,
-    /// One for each connection that may be open; first asked, first served.
-    pub(crate) permits: Arc<Semaphore>,
+    /// Tells nodes apart in the threads' lists of lanes.
+    id: u64,
+    pub(crate) section: Arc<Section>,
+    pub(crate) address: Address,
+    /// Connections and what is done on them.
     pub(crate) counters: Counters,
     /// Grows with every sign that what was connected before is of no more use.
     generation: AtomicU64,
     /// The breaker counts failures, so that those who succeed need no lock to say so.
     ailing: AtomicBool,
     health: Mutex<Health>,
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    /// Whose lane the next worker without one of its own uses.
+    next: AtomicUsize,
+}
+
+thread_local! {
+    /// The lanes that this thread uses, by node and database.
+    static LANES: RefCell<Vec<(u64, u32, Arc<Lane>)>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Debug)]
@@ -39,17 +53,113 @@ impl Health {
     }
 }
 
+/// A connection that was greeted. It counts against the cap for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) stream: Stream,
+    node: Arc<Node>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        take(&self.node.counters.connected, 1);
+    }
+}
+
+/// Why an attempt to connect brought no connection.
+#[derive(Debug)]
+pub(crate) enum NotConnected {
+    /// The rate or the pause after a failure: not before this.
+    Before(Instant),
+    /// It failed; the node knows why.
+    Failed,
+    /// Nobody waits for it any more.
+    Unwanted,
+}
+
 impl Node {
-    pub(crate) fn new(options: Options) -> Node {
-        let breaker = Breaker::new(options.breaker, options.connect_rate, Instant::now());
+    pub(crate) fn new(section: Arc<Section>, address: Address) -> Node {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let breaker = Breaker::new(section.options.breaker, section.options.connect_rate, Instant::now());
         Node {
-            permits: Arc::new(Semaphore::new(options.maxconn)),
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            section,
+            address,
             counters: Counters::default(),
             generation: AtomicU64::new(0),
             ailing: AtomicBool::new(false),
             health: Mutex::new(Health { breaker, last_failure: None }),
-            options,
+            lanes: Mutex::default(),
+            next: AtomicUsize::new(0),
         }
+    }
+
+    /// This thread's lane to a database: its own, or where the cap leaves none, another thread's.
+    pub(crate) fn lane(self: &Arc<Node>, db: u32) -> Result<Arc<Lane>, Failure> {
+        LANES.with_borrow_mut(|known| {
+            if let Some((.., lane)) =
+                known.iter().find(|(id, of, lane)| (*id, *of) == (self.id, db) && !lane.is_closed())
+            {
+                return Ok(lane.clone());
+            }
+            known.retain(|(.., lane)| !lane.is_closed());
+            let lane = self.assign(db)?;
+            known.push((self.id, db, lane.clone()));
+            Ok(lane)
+        })
+    }
+
+    fn assign(self: &Arc<Node>, db: u32) -> Result<Arc<Lane>, Failure> {
+        let mut lanes = self.lanes.lock();
+        lanes.retain(|lane| !lane.is_closed());
+        if lanes.len() < self.section.lanes_of_a_node() {
+            let runtime = Handle::try_current()
+                .map_err(|_| Failure::Refused("an engine is asked from a thread without a runtime".into()))?;
+            let lane = Arc::new(Lane::new(self.clone(), db));
+            self.section.register(&lane);
+            runtime.spawn(lane::serve(lane.clone()));
+            lanes.push(lane.clone());
+            return Ok(lane);
+        }
+        let same: Vec<&Arc<Lane>> = lanes.iter().filter(|lane| lane.db == db).collect();
+        match same.len() {
+            0 => {
+                let most = self.section.options.maxconn;
+                Err(Failure::Refused(format!("maxconn {most} leaves no connection for database {db}")))
+            }
+            count => Ok(same[self.next.fetch_add(1, Ordering::Relaxed) % count].clone()),
+        }
+    }
+
+    /// One attempt to connect, within the cap, the rate and `timeout connect`, if it is still `wanted` once it may be
+    /// made.
+    pub(crate) async fn connect(
+        self: &Arc<Node>,
+        db: u32,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Connected, NotConnected> {
+        let permit = self.section.permit().await.ok_or(NotConnected::Unwanted)?;
+        self.health.lock().breaker.try_connect(Instant::now()).map_err(NotConnected::Before)?;
+        if !wanted() {
+            return Err(NotConnected::Unwanted);
+        }
+        add(&self.counters.connects, 1);
+        let gauge = Gauge::of(&self.counters.connecting);
+        let options = &self.section.options;
+        let timeout = options.timeout_connect;
+        let result = tokio::time::timeout(timeout, handshake::connect(options, &self.address, db)).await;
+        drop(gauge);
+        match result {
+            Ok(Ok(stream)) => {
+                self.succeeded();
+                add(&self.counters.connected, 1);
+                return Ok(Connected { stream, node: self.clone(), _permit: permit });
+            }
+            Ok(Err(reason)) => self.failed(&reason),
+            Err(_) => self.failed(&format!("{}: not connected within {} ms", self.address, timeout.as_millis())),
+        }
+        Err(NotConnected::Failed)
     }
 
     /// Whether a command may be queued.
@@ -62,11 +172,6 @@ impl Node {
             Admission::Go | Admission::Probe => Ok(()),
             Admission::Open(_) => Err(health.failure()),
         }
-    }
-
-    /// Takes the right to connect once, or says when to ask again.
-    pub(crate) fn try_connect(&self) -> Result<(), Instant> {
-        self.health.lock().breaker.try_connect(Instant::now())
     }
 
     /// What waiting commands get when the breaker is open.
@@ -106,13 +211,14 @@ impl Node {
         self.generation.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn connections(&self) -> Connections {
-        let mut figures = self.counters.read();
+    /// Whether its breaker is open, and why it failed last.
+    pub(crate) fn health(&self) -> (bool, Option<String>) {
         let health = self.health.lock();
-        figures.is_open = health.breaker.is_open();
-        figures.last_failure = health.last_failure.clone();
-        figures.address = self.options.address.to_string();
-        figures.max = self.options.maxconn as u64;
-        figures
+        (health.breaker.is_open(), health.last_failure.clone())
+    }
+
+    /// Nobody asks it any more.
+    pub(crate) fn close(&self) {
+        self.lanes.lock().iter().for_each(|lane| lane.close());
     }
 }

@@ -3,16 +3,16 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
-use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::Failure;
 use crate::figures::{add, take};
 use crate::lane::{Commands, Lane};
-use crate::stream::Stream;
+use crate::node::Connected;
 
 /// Commands that are sent before the first of them is answered.
 const PIPELINE_MAX: usize = 1024;
@@ -41,7 +41,7 @@ pub(crate) enum End {
 /// A connection and the commands that are on it.
 pub(crate) struct Running<'a> {
     lane: &'a Lane,
-    stream: Stream,
+    connected: Connected,
     /// What was taken and is not answered; the bytes of the first entry begin at 0.
     commands: Commands,
     /// Bytes of these that the kernel has.
@@ -59,12 +59,12 @@ pub(crate) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    pub(crate) fn new(lane: &'a Lane, stream: Stream, lifetime: Option<Duration>) -> Running<'a> {
+    pub(crate) fn new(lane: &'a Lane, connected: Connected, lifetime: Option<Duration>) -> Running<'a> {
         let now = Instant::now();
         let limits = ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() };
         Running {
             lane,
-            stream,
+            connected,
             commands: Commands::default(),
             written: 0,
             active: now,
@@ -74,7 +74,7 @@ impl<'a> Running<'a> {
             generation: lane.node.generation(),
             renew_at: lifetime.map(|lifetime| now + lifetime),
             validating: false,
-            timer: Box::pin(sleep_until(TokioInstant::from_std(now))),
+            timer: Box::pin(sleep_until(now)),
         }
     }
 
@@ -99,7 +99,6 @@ impl<'a> Running<'a> {
             match self.next_deadline() {
                 None => return Poll::Pending,
                 Some(at) => {
-                    let at = TokioInstant::from_std(at);
                     if self.timer.deadline() != at {
                         self.timer.as_mut().reset(at);
                     }
@@ -145,7 +144,7 @@ impl<'a> Running<'a> {
         }
         let before = self.commands.entries.len();
         match self.lane.poll_take(cx, room, &mut self.commands) {
-            Poll::Pending => None,
+            Poll::Pending => (idle && self.lane.node.section.gives_way()).then_some(End::Quiet),
             Poll::Ready(0) => idle.then_some(End::Closed),
             Poll::Ready(count) => {
                 let counters = &self.lane.node.counters;
@@ -161,7 +160,7 @@ impl<'a> Running<'a> {
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         while self.written < self.commands.bytes.len() {
-            match self.stream.poll_write(cx, &self.commands.bytes[self.written..]) {
+            match self.connected.stream.poll_write(cx, &self.commands.bytes[self.written..]) {
                 Poll::Ready(Ok(0)) => return Err(self.lost("the connection takes no more")),
                 Poll::Ready(Ok(count)) => self.written += count,
                 Poll::Ready(Err(error)) => return Err(self.lost(error)),
@@ -179,7 +178,7 @@ impl<'a> Running<'a> {
                 let larger = 2 * self.input.len();
                 self.input.resize(larger, 0);
             }
-            match self.stream.poll_read(cx, &mut self.input[self.filled..]) {
+            match self.connected.stream.poll_read(cx, &mut self.input[self.filled..]) {
                 Poll::Ready(Ok(0)) if self.is_idle() => return Err(End::Quiet),
                 Poll::Ready(Ok(0)) => return Err(self.lost("the engine ended the connection")),
                 Poll::Ready(Ok(count)) => self.filled += count,
@@ -269,11 +268,11 @@ impl<'a> Running<'a> {
     }
 
     fn lost(&self, reason: impl std::fmt::Display) -> End {
-        End::Lost(format!("{}: {reason}", self.lane.node.options.address))
+        End::Lost(format!("{}: {reason}", self.lane.node.address))
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let options = &self.lane.node.options;
+        let options = &self.lane.node.section.options;
         let queued = self.lane.first_deadline();
         let own = if self.is_idle() {
             let idle = options.timeout_idle.map(|idle| self.active + idle);
@@ -291,7 +290,7 @@ impl<'a> Running<'a> {
     fn overdue(&mut self) -> Option<End> {
         self.lane.expire();
         let now = Instant::now();
-        let options = &self.lane.node.options;
+        let options = &self.lane.node.section.options;
         if self.is_idle() {
             let idle = options.timeout_idle.is_some_and(|idle| self.active + idle <= now);
             return (idle || self.is_stale(now)).then_some(End::Quiet);
@@ -301,7 +300,7 @@ impl<'a> Running<'a> {
         };
         let timeout = options.timeout_server;
         (first.since + timeout <= now)
-            .then(|| End::Dead(format!("{}: no reply within {} ms", options.address, timeout.as_millis())))
+            .then(|| End::Dead(format!("{}: no reply within {} ms", self.lane.node.address, timeout.as_millis())))
     }
 
     /// Gives every command that is left its end: those that never left, and those that may be repeated, go back.
@@ -319,11 +318,11 @@ impl<'a> Running<'a> {
             let overdue = std::mem::take(&mut first) && matches!(end, End::Dead(_));
             if sent && (overdue || !entry.repeatable) {
                 let failure = match end {
-                    End::Dead(_) if overdue => Failure::Timeout(node.options.timeout_server),
+                    End::Dead(_) if overdue => Failure::Timeout(node.section.options.timeout_server),
                     End::Dead(reason) | End::Lost(reason) => Failure::Lost(reason.clone()),
                     End::Quiet | End::Closed => Failure::Closed,
                 };
-                entry.fail(node, failure);
+                entry.fail(&node.section, failure);
                 continue;
             }
             entry.repeatable &= !sent;

@@ -1,0 +1,90 @@
+//! What all nodes of a section share: its words, the cap on connections, the length of its queue.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::Options;
+use crate::figures::{Counters, add, take};
+use crate::lane::Lane;
+
+/// A section at work.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) options: Options,
+    /// Commands, what waits, and failures; connections are counted by their nodes.
+    pub(crate) counters: Counters,
+    /// One for each connection that may be open; first asked, first served.
+    permits: Arc<Semaphore>,
+    /// Who waits for a permit.
+    waiting: AtomicU64,
+    /// Connections that are to end at their next rest, so that somebody else gets theirs; never more than `waiting`.
+    claims: AtomicU64,
+    /// Nodes that share the cap.
+    nodes: AtomicUsize,
+    /// Every lane, to tell the idle ones that somebody waits.
+    lanes: Mutex<Vec<Weak<Lane>>>,
+}
+
+impl Section {
+    pub(crate) fn new(options: Options) -> Section {
+        Section {
+            permits: Arc::new(Semaphore::new(options.maxconn)),
+            counters: Counters::default(),
+            waiting: AtomicU64::new(0),
+            claims: AtomicU64::new(0),
+            nodes: AtomicUsize::new(1),
+            lanes: Mutex::default(),
+            options,
+        }
+    }
+
+    /// Most lanes of a node, so that each gets its share of the cap.
+    pub(crate) fn lanes_of_a_node(&self) -> usize {
+        (self.options.maxconn / self.nodes.load(Ordering::Relaxed).max(1)).max(1)
+    }
+
+    /// A new lane, to be told when somebody waits.
+    pub(crate) fn register(&self, lane: &Arc<Lane>) {
+        let mut lanes = self.lanes.lock();
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Arc::downgrade(lane));
+    }
+
+    /// The right to have one connection more. Where there is none left, one that rests ends for it.
+    pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+            return Some(permit);
+        }
+        let _waiting = Waiting::new(self);
+        let lanes: Vec<Arc<Lane>> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
+        lanes.iter().for_each(|lane| lane.wake());
+        self.permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Whether a connection that rests is to end, so that somebody else gets its permit.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.claims.load(Ordering::Relaxed) > 0
+            && self.claims.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |claims| claims.checked_sub(1)).is_ok()
+    }
+}
+
+/// Somebody who waits for a permit.
+struct Waiting<'a>(&'a Section);
+
+impl Waiting<'_> {
+    fn new(section: &Section) -> Waiting<'_> {
+        add(&section.waiting, 1);
+        add(&section.claims, 1);
+        Waiting(section)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        take(&self.0.waiting, 1);
+        self.0.claims.fetch_min(self.0.waiting.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
