@@ -97,10 +97,12 @@ impl Client {
     /// Reads until `end` was received; gives everything up to and with it.
     #[track_caller]
     pub fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
+        let mut looked_at = 0;
         loop {
-            if let Some(at) = self.received.windows(end.len()).position(|window| window == end) {
-                return self.received.drain(..at + end.len()).collect();
+            if let Some(at) = self.received[looked_at..].windows(end.len()).position(|window| window == end) {
+                return self.received.drain(..looked_at + at + end.len()).collect();
             }
+            looked_at = (self.received.len() + 1).saturating_sub(end.len());
             assert!(self.fill(), "closed before {:?}; received {:?}", String::from_utf8_lossy(end), self.seen());
         }
     }

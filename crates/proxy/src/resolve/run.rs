@@ -136,6 +136,8 @@ async fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
     };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(address).await?;
+    // Before the runtime has heard of it, the socket would refuse the first question as if it were full.
+    socket.writable().await?;
     Ok(socket)
 }
 

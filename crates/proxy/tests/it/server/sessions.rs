@@ -165,10 +165,10 @@ fn ending(line: &str) -> String {
     format!("{} {state}", words[3])
 }
 
-/// A list of very many streams goes to a client that does not read: what the process holds for it is one buffer, and
-/// requests are served meanwhile.
+/// A list of very many streams goes to a client that does not read: requests are served meanwhile. (What memory it costs
+/// is seen where the program is a process of its own.)
 #[test]
-fn a_client_that_does_not_read_holds_neither_memory_nor_workers() {
+fn a_client_that_does_not_read_holds_no_worker() {
     const STREAMS: usize = 300;
     let server = silent();
     let own = format!(
@@ -188,12 +188,9 @@ fn a_client_that_does_not_read_holds_neither_memory_nor_workers() {
     // Twenty times the list is far more than the sockets' buffers take.
     deaf.write_all(format!("{}\n", "show sess all;".repeat(20)).as_bytes()).expect("writable");
     let mut quick = Client::connect(&whole.addresses[2].to_string());
-    let before = sluicegate_testkit::rss_bytes(std::process::id());
     for _ in 0..100 {
         assert_eq!(quick.get("/").status, 200);
     }
-    let after = sluicegate_testkit::rss_bytes(std::process::id());
-    assert!(after < before + (4 << 20), "{before} bytes before, {after} after");
     assert_eq!(Sluicegate::stats(&whole.stats, "show cli level"), "admin\n\n");
     // It reads at last and gets everything.
     deaf.set_read_timeout(Some(Duration::from_secs(20))).expect("settable");
