@@ -123,7 +123,7 @@ pub fn build_after(
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
     for (index, proxy) in config.proxies.iter().enumerate() {
-        let rules = ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref(), &directory);
+        let rules = ProxyRules::compile(proxy, &config, &parts.engines, parts.lua.as_ref(), &directory, &parts.logger);
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
         let log = ProxyLog::compile(&proxy.logging, &parts.engines, scope);
         let headers = Headers::compile(proxy, &parts.engines, scope);

@@ -91,6 +91,8 @@ pub enum Converter {
     Table(CounterFigure),
     StoreGet,
     StoreIncr,
+    StoreHget,
+    StoreCall,
     Lua,
 }
 
@@ -612,6 +614,26 @@ static ROWS: &[ConverterRow] = &[
         output: Output::Int,
         waits: true,
         docs: "Adds 1, or the given number, to the integer that a store has under the text as key, and gives the sum.",
+    },
+    ConverterRow {
+        name: "store_hget",
+        converter: Converter::StoreHget,
+        args: &[A::Store, A::Str],
+        required: 2,
+        input: Output::Str,
+        output: Output::Str,
+        waits: true,
+        docs: "The value of a field, the second argument, of the hash that a store has under the text as key; nothing if there is none.",
+    },
+    ConverterRow {
+        name: "store_call",
+        converter: Converter::StoreCall,
+        args: &[A::Store, A::Str, A::Str, A::Str, A::Str, A::Str, A::Str, A::Str],
+        required: 2,
+        input: Output::Str,
+        output: Output::Str,
+        waits: true,
+        docs: "The reply to a command of a store, the second argument; the text is the command's first argument and those of the converter follow it. A reply of several values is a failure.",
     },
     ConverterRow {
         name: "lua.NAME",

@@ -37,6 +37,7 @@ pub enum Fetch {
     Stopping,
     WaitEnd,
     ConnRetries,
+    StoreFailures,
     Redispatched,
     SessTermState,
     UniqueId,

@@ -51,6 +51,7 @@ pub(super) static ROWS: &[FetchRow] = &[
     row(&["txn.id32"], Fetch::Id32, &[], 0, O::Int, NOTHING, "A number of 32 bits for this stream."),
     row(&["txn.conn_retries"], Fetch::ConnRetries, &[], 0, O::Int, SERVER, "Connection attempts to servers that failed and were repeated."),
     row(&["txn.redispatched"], Fetch::Redispatched, &[], 0, O::Bool, SERVER, "A repeated attempt went to another server."),
+    row(&["txn.store_failures"], Fetch::StoreFailures, &[], 0, O::Int, NOTHING, "Calls of stores and engines by the stream's rules that failed so far; the last reason is in txn.store_err."),
     row(&["prio_class"], Fetch::PrioClass, &[], 0, O::Int, NOTHING, "The class that 'set-priority-class' gave the stream; 0."),
     row(&["prio_offset"], Fetch::PrioOffset, &[], 0, O::Int, NOTHING, "The offset that 'set-priority-offset' gave it; 0."),
     row(&["unique-id"], Fetch::UniqueId, &[], 0, O::Str, NOTHING, "The request's unique id by unique-id-format; nothing without one."),

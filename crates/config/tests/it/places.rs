@@ -53,6 +53,9 @@ const LATER: &[&str] = &[
 /// What 2.6 wants patterns with.
 const WITH_PATTERNS: &[&str] = &["http_auth_group"];
 
+/// What no version of haproxy knows.
+const OURS: &[&str] = &["txn.store_failures"];
+
 /// What is an ACL keyword in 2.6 and no fetch.
 const ACL_ONLY: &[&str] = &["req_rdp_cookie", "req_rdp_cookie_cnt"];
 
@@ -152,7 +155,7 @@ fn asked() -> Vec<Asked> {
     let fetches = items().into_iter().filter(|item| item.kind == ItemKind::Fetch && item.name != "lua.NAME");
     fetches
         .flat_map(|item| names(&item))
-        .filter(|asked| !LATER.contains(&asked.name) && !WITH_PATTERNS.contains(&asked.name))
+        .filter(|asked| ![LATER, WITH_PATTERNS, OURS].iter().any(|list| list.contains(&asked.name)))
         .collect()
 }
 

@@ -15,6 +15,7 @@ mod datagram;
 mod encode;
 pub mod header;
 pub mod line;
+mod throttle;
 mod writer;
 
 use std::cell::RefCell;
@@ -38,6 +39,7 @@ pub use header::Identity;
 pub(crate) use line::LineCode;
 use line::Timers;
 pub use line::{ProxyLog, unique_id};
+pub(crate) use throttle::Throttle;
 pub use writer::write_logs;
 
 /// Bytes that wait for one destination; what comes beyond is dropped.

@@ -1,16 +1,12 @@
 //! Replies that nobody waits for: `r:acall(…)`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use sluicegate_wire::engine::Started;
 use sluicegate_wire::reply::Reply;
 
 use super::LogSink;
-
-/// How often failures are told.
-const SAID_EVERY: Duration = Duration::from_secs(1);
+use crate::log::Throttle;
 
 /// The severity of what is told: warning.
 const LEVEL: u8 = 4;
@@ -18,26 +14,12 @@ const LEVEL: u8 = 4;
 /// Failures of commands whose replies nobody waited for, told at most once a second.
 #[derive(Default)]
 pub(super) struct Forgotten {
-    untold: Mutex<Untold>,
-}
-
-#[derive(Default)]
-struct Untold {
-    count: u64,
-    said: Option<Instant>,
+    throttle: Throttle,
 }
 
 impl Forgotten {
     fn failed(&self, sink: &LogSink, name: &str, reason: &str) {
-        let count = {
-            let mut untold = self.untold.lock();
-            untold.count += 1;
-            if untold.said.is_some_and(|said| said.elapsed() < SAID_EVERY) {
-                return;
-            }
-            untold.said = Some(Instant::now());
-            std::mem::take(&mut untold.count)
-        };
+        let Some(count) = self.throttle.count() else { return };
         let line: String = reason.chars().map(|char| if char.is_control() { '.' } else { char }).collect();
         sink(LEVEL, &format!("redis:acall: {count} commands failed, the last one of '{name}': {line}"));
     }

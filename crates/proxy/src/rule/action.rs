@@ -289,7 +289,7 @@ impl ActionCode {
             ActionCode::EditPatterns(file, edit) => edit_patterns(file, *edit, machine),
             ActionCode::StoreCall(call) => match call.start(machine) {
                 Started::Done(reply) => {
-                    if let Some(verdict) = call.finish(reply, hook, cx) {
+                    if let Some(verdict) = call.finish(reply, machine, hook, cx) {
                         return Done::Verdict(verdict);
                     }
                 }

@@ -12,6 +12,7 @@ use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
 use super::action::ActionCode;
+use super::failed::{Failed, KEY_SHOWN};
 use crate::auth::{self, UserList};
 use crate::log::alias::{self, View};
 use crate::lua::LuaCall;
@@ -76,6 +77,8 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
+    /// Of the converters that ask stores, by where the next operation stands, in order.
+    failed: Box<[(u32, Arc<Failed>)]>,
     /// `tune.bufsize`: a text is at most this long, and so is a head that a rule edits. HAProxy renders into a buffer
     /// of that size and cuts what does not fit.
     bufsize: usize,
@@ -88,8 +91,8 @@ impl std::fmt::Debug for Program {
 }
 
 impl Program {
-    pub(super) fn new(ops: Vec<Op>, bufsize: usize) -> Program {
-        Program { ops: ops.into(), bufsize }
+    pub(super) fn new(ops: Vec<Op>, failed: Vec<(u32, Arc<Failed>)>, bufsize: usize) -> Program {
+        Program { ops: ops.into(), failed: failed.into(), bufsize }
     }
 
     pub(super) fn bufsize(&self) -> usize {
@@ -99,6 +102,15 @@ impl Program {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.ops.is_empty()
+    }
+
+    /// The store of the converter that the machine asked last did not answer.
+    pub(super) fn store_failed(&self, machine: &Machine, reason: &str, cx: &mut StreamContext) {
+        let found = self.failed.binary_search_by_key(&machine.next, |(next, _)| *next);
+        debug_assert!(found.is_ok(), "only converters that ask stores fail");
+        if let Ok(found) = found {
+            self.failed[found].1.note(&machine.key, reason, cx);
+        }
     }
 
     /// The action that the machine did last.
@@ -134,6 +146,8 @@ pub(super) struct Machine {
     out: Vec<u8>,
     /// Where each text but the last one being rendered ends in `out`.
     ends: SmallVec<[u32; 8]>,
+    /// The start of the key that a converter asked a store for last.
+    key: Vec<u8>,
     /// What an awaited operation gave to the accumulator.
     resumed: Option<Sample>,
     /// `strict-mode off`: an edit that does not fit is left out.
@@ -244,6 +258,11 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
             },
             Op::Convert(converter) => {
                 let Some(input) = value.take() else { continue };
+                if converter.may_wait() {
+                    machine.key.clear();
+                    // One byte more than is shown, so that it shows that there was more.
+                    input.with_text(|key| machine.key.extend_from_slice(&key[..key.len().min(KEY_SHOWN + 1)]));
+                }
                 match converter.convert(input, cx) {
                     Converted::Value(converted) => value = Some(converted),
                     Converted::Nothing => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluicegate_config::Config;
 use sluicegate_config::model::{
     self, Acl, AclRef, Action, BackendName, Carrier, Condition, CounterValue, Edit, Expr, FormatPart, LogFormat,
-    Matcher, NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, StatsAccess, TimeOr,
+    LogTarget, Matcher, NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, StatsAccess, TimeOr,
 };
 use sluicegate_pattern::PatternFiles;
 
@@ -15,11 +15,12 @@ use super::action::{ActionCode, Resolve};
 use super::carrier::CarrierCode;
 use super::code::{Op, Program};
 use super::edit::EditCode;
+use super::failed::Failed;
 use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, lower};
-use super::store::{StoreCode, store_err};
+use super::store::StoreCode;
 use super::{CompileError, Hook, Looks, ReplySource, RuleList};
-use crate::log;
+use crate::log::{self, Logger};
 use crate::lua::{self, LuaStates};
 use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
@@ -82,11 +83,16 @@ impl ProxyRules {
         engines: &Engines,
         lua: Option<&Arc<LuaStates>>,
         directory: &Arc<Directory>,
+        logger: &Logger,
     ) -> Result<ProxyRules, Vec<CompileError>> {
         let mut errors = Vec::new();
         let bufsize = config.global.tune.bufsize;
         let own = config.proxies.iter().position(|other| std::ptr::eq(other, proxy));
         let scope = FetchScope { directory: Some(directory), own };
+        let targets: Arc<[LogTarget]> = [&proxy.log, &config.global.log]
+            .into_iter()
+            .find(|log| !log.is_empty())
+            .map_or_else(Arc::default, |log| log.as_slice().into());
         let mut build = |hook, fill: &dyn Fn(&mut Builder<'_>)| {
             let mut builder = Builder {
                 proxy,
@@ -97,6 +103,9 @@ impl ProxyRules {
                 hook,
                 bufsize,
                 ops: Vec::new(),
+                logger,
+                targets: &targets,
+                failed: Vec::new(),
                 looks: Looks::default(),
                 errors: &mut errors,
             };
@@ -206,6 +215,10 @@ struct Builder<'a> {
     hook: Hook,
     bufsize: usize,
     ops: Vec<Op>,
+    /// Where failures of stores are told.
+    logger: &'a Logger,
+    targets: &'a Arc<[LogTarget]>,
+    failed: Vec<(u32, Arc<Failed>)>,
     looks: Looks,
     errors: &'a mut Vec<CompileError>,
 }
@@ -215,7 +228,7 @@ impl Builder<'_> {
         if !self.ops.is_empty() {
             self.ops.push(Op::Stop);
         }
-        RuleList { code: Program::new(self.ops, self.bufsize), looks: self.looks }
+        RuleList { code: Program::new(self.ops, self.failed, self.bufsize), looks: self.looks }
     }
 
     fn error(&mut self, at: &Position, message: impl Into<String>) {
@@ -436,10 +449,20 @@ impl Builder<'_> {
                     self.error(&expr.at, "a store cannot be waited for before a stream");
                 }
                 Ok(ConverterCode::Lua(call)) => self.ops.push(Op::LuaConvert(call)),
-                Ok(code) => self.ops.push(Op::Convert(code)),
+                Ok(code) => {
+                    let of = code.store().map(|name| self.failed_at(&expr.at, name));
+                    self.ops.push(Op::Convert(code));
+                    self.failed.extend(of.map(|failed| (self.ops.len() as u32, failed)));
+                }
                 Err(message) => self.error(&expr.at, message),
             }
         }
+    }
+
+    /// Where the failures of a rule go; one place for a line of the file that does the same several times.
+    fn failed_at(&self, at: &Position, what: &str) -> Arc<Failed> {
+        let known = self.failed.iter().rev().map(|(_, failed)| failed).find(|failed| failed.is_of(at, what));
+        known.cloned().unwrap_or_else(|| Arc::new(Failed::new(at, what, self.logger, self.targets)))
     }
 
     /// Leaves the expression's sample in the accumulator.
@@ -690,12 +713,9 @@ impl Builder<'_> {
             Some(name) => Some(self.variable(name, at)?),
             None => None,
         };
-        let Some(store_err) = store_err() else {
-            self.error(at, "too many variable names in this process");
-            return None;
-        };
         self.texts(call.args.iter(), FormatMode::Plain);
-        Some(ActionCode::StoreCall(StoreCode { engine, set_var, on_error: call.on_error.clone(), store_err }))
+        let failed = self.failed_at(at, &format!("store-call {}", call.store));
+        Some(ActionCode::StoreCall(StoreCode { engine, set_var, on_error: call.on_error.clone(), failed }))
     }
 
     fn lua(&mut self, action: &model::LuaAction, at: &Position) -> Option<ActionCode> {

@@ -14,6 +14,7 @@ mod carrier;
 mod code;
 mod compile;
 mod edit;
+mod failed;
 mod normalize;
 mod redirect;
 mod reply;

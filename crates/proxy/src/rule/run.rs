@@ -139,18 +139,11 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 machine.give(Some(sample));
             }
             Step::Missing => return Progress::Verdict(Verdict::Missing),
-            Step::StoreFailed(reason) => store_failed(reason, cx),
+            Step::StoreFailed(reason) => program.store_failed(machine, &reason, cx),
             Step::Authenticate(check) => return Progress::Wait(Wait::Auth(check)),
             Step::Wait(reply) => return Progress::Wait(Wait::Sample(reply)),
             Step::Lua(call, input) => return Progress::LuaSample(call, input),
         }
-    }
-}
-
-/// A store's converter failed: the expression has no sample, and the reason is kept.
-fn store_failed(reason: String, cx: &mut StreamContext) {
-    if let Some(variable) = super::store::store_err() {
-        cx.variables.set(&variable, Sample::Str(reason.into_bytes()));
     }
 }
 
@@ -248,7 +241,7 @@ pub async fn resume_once(
     let Suspended { mut machine, wait } = suspended;
     let ended = match wait {
         Wait::Sample(reply) => {
-            answer(&mut machine, reply.await, cx);
+            answer(&list.code, &mut machine, reply.await, cx);
             None
         }
         Wait::StoreCall(reply) => {
@@ -307,9 +300,9 @@ fn lua_sample(
     }
 }
 
-fn answer(machine: &mut Machine, reply: Reply, cx: &mut StreamContext) {
+fn answer(program: &Program, machine: &mut Machine, reply: Reply, cx: &mut StreamContext) {
     if let Some(reason) = machine.answer(reply) {
-        store_failed(reason, cx);
+        program.store_failed(machine, &reason, cx);
     }
 }
 
@@ -321,7 +314,7 @@ fn finish_store_call(
     cx: &mut StreamContext,
 ) -> Option<Verdict> {
     match program.last_action(machine) {
-        Some(ActionCode::StoreCall(call)) => call.finish(reply, hook, cx),
+        Some(ActionCode::StoreCall(call)) => call.finish(reply, machine, hook, cx),
         _ => {
             debug_assert!(false, "suspended at another list's action");
             None
@@ -386,7 +379,7 @@ pub async fn resume_backend(
     loop {
         let Suspended { mut machine, wait } = suspended;
         match wait {
-            Wait::Sample(reply) => answer(&mut machine, reply.await, cx),
+            Wait::Sample(reply) => answer(&frontend.rules.use_backend.code, &mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
             Wait::Auth(check) => cx.auth = Some(check.finish().await),
             Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) | Wait::Pause(_) | Wait::Resolve(_) | Wait::Hints => {

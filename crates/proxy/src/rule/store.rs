@@ -1,17 +1,18 @@
 //! `store-call`: one command of a store or an engine, as a rule.
 //!
 //! The arguments were rendered into the machine's text, one after another, so a call borrows them from there. Every
-//! failure leaves its reason in `txn.store_err`; a success leaves that variable alone, so a condition after several
+//! failure leaves its reason in `txn.store_err` and is told by [`Failed`]; a success leaves that variable alone, so a condition after several
 //! calls sees that one of them failed.
 
 use std::sync::Arc;
 
-use sluicegate_config::model::{OnError, VarName, VarScope};
+use sluicegate_config::model::OnError;
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
 use super::code::Machine;
+use super::failed::Failed;
 use super::reply::page_reply;
 use super::{Hook, ReplySource, Verdict};
 use crate::sample::{Sample, Value, VarRef, reply_value};
@@ -22,12 +23,7 @@ pub(super) struct StoreCode {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) set_var: Option<VarRef>,
     pub(super) on_error: OnError,
-    pub(super) store_err: VarRef,
-}
-
-/// The variable that says why a store failed.
-pub(super) fn store_err() -> Option<VarRef> {
-    VarRef::intern(&VarName { scope: VarScope::Txn, name: Arc::from("store_err") })
+    pub(super) failed: Arc<Failed>,
 }
 
 impl StoreCode {
@@ -37,7 +33,13 @@ impl StoreCode {
     }
 
     /// Takes the reply; `Some` ends the rule list.
-    pub(super) fn finish(&self, reply: Reply, hook: Hook, cx: &mut StreamContext) -> Option<Verdict> {
+    pub(super) fn finish(
+        &self,
+        reply: Reply,
+        machine: &Machine,
+        hook: Hook,
+        cx: &mut StreamContext,
+    ) -> Option<Verdict> {
         let failure = match (reply, &self.set_var) {
             (Reply::Error(reason), _) => reason,
             (Reply::Null, Some(variable)) => {
@@ -55,7 +57,8 @@ impl StoreCode {
                 None => "ERR the reply is not a single value".to_owned(),
             },
         };
-        cx.variables.set(&self.store_err, Sample::Str(failure.into_bytes()));
+        // The first argument is the key of most commands.
+        self.failed.note(machine.texts().nth(1).unwrap_or_default(), &failure, cx);
         match (&self.on_error, &self.set_var) {
             (OnError::Open, _) | (OnError::Value(_), None) => None,
             (OnError::Value(value), Some(variable)) => {

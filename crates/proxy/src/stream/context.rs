@@ -299,6 +299,8 @@ pub struct LogRecord {
     pub server_queue: u32,
     /// `%bq`.
     pub backend_queue: u32,
+    /// Stores and engines that did not answer its rules.
+    pub store_failures: u32,
 }
 
 impl LogRecord {
@@ -341,6 +343,7 @@ impl LogRecord {
             redispatched,
             server_queue,
             backend_queue,
+            store_failures,
         } = self;
         (*accepted, *request_started_at, *request_started) = (at, now, at);
         (*request_done, *queue_done, *connect_done, *response_started, *ended) = (None, None, None, None, None);
@@ -350,7 +353,7 @@ impl LogRecord {
         (*status, *bytes_read, *bytes_uploaded, *retries) = (-1, 0, 0, 0);
         *compressed = None;
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
-        (*server_queue, *backend_queue) = (0, 0);
+        (*server_queue, *backend_queue, *store_failures) = (0, 0, 0);
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
     }
 
@@ -390,6 +393,7 @@ impl LogRecord {
             redispatched: false,
             server_queue: 0,
             backend_queue: 0,
+            store_failures: 0,
         }
     }
 }

@@ -71,7 +71,7 @@ frontend front
     http-request set-var(txn.said) str(task),store_get(data) if { path /task }
     http-request use-service lua.say if { path /service }
     http-request store-call data INCRBY \"rule:%[path]\" 2 set-var(txn.said) if { path /rule }
-    http-request set-var(txn.said) str(sid),store_get(data) if { path /converter-of-rules }
+    http-request set-var(txn.said) str(h),store_hget(data,f),store_call(data,APPEND,x) if { path /hget }
     http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n";
 
 /// What every path says, asked in order.
@@ -85,7 +85,8 @@ fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
     let mut client = Client::connect(&gate.address());
     let mut ask = |path: &str| client.get(path).text();
     wait_for("the task", || (ask("/task") == "was here").then_some(()));
-    let paths = ["/action", "/action", "/fetch", "/converter", "/service", "/service", "/rule", "/rule", "/types"];
+    let paths =
+        ["/action", "/action", "/fetch", "/converter", "/service", "/service", "/rule", "/rule", "/types", "/hget"];
     let answers = paths.map(ask).to_vec();
     // Nobody waited for it, and nobody got it, but it is told.
     wait_for("what failed to be told", || {
@@ -110,6 +111,8 @@ fn an_engine_answers_what_a_store_answers() {
                      5;OK;4;WRONGTYPE Operation against a key holding the wrong kind of value;nil;1.50;0;\
                      pipeline: strings or numbers are expected;7";
         assert_eq!(here[8], types);
+        // The field's value became a key, and the text behind it that key's value.
+        assert_eq!(here[9], "1");
         assert_eq!(answers(&section, keyword, workers), here, "{keyword}, {workers} workers");
     }
 }
@@ -184,24 +187,39 @@ fn an_engine_that_is_away_opens_closes_or_gives_a_value() {
          http-request store-call data INCR hits if {{ path /section }}\n    \
          http-request store-call data INCR hits on-error open if {{ path /open }}\n    \
          http-request store-call data GET v set-var(txn.v) on-error value:7 if {{ path /value }}\n    \
+         http-request store-call data GET \"%[path]\" if {{ path_beg /long }}\n    \
          http-request set-var(txn.v) str(k),store_get(data) if {{ path /fetch }}\n    \
          http-request return status 200 content-type text/plain lf-string \
-         \"%[var(txn.v)] %[var(txn.store_err),word(1,' ')]\"\n",
+         \"%[var(txn.v)] %[var(txn.store_err),word(1,' ')] %[txn.store_failures]\"\n",
         front(&gate)
     );
-    let server = Sluicegate::start(BINARY, &text, &[&gate]);
+    let mut server = Sluicegate::start(BINARY, &text, &[&gate]);
     let mut client = Client::connect(&gate.address());
     assert_eq!(client.get("/section").status, 503, "{}", server.program.output());
     let mut client = Client::connect(&gate.address());
-    assert_eq!(client.get("/open").text(), " BREAKER");
-    assert_eq!(client.get("/value").text(), "7 BREAKER");
-    assert_eq!(client.get("/fetch").text(), " BREAKER");
+    assert_eq!(client.get("/open").text(), " BREAKER 1");
+    assert_eq!(client.get("/value").text(), "7 BREAKER 1");
+    assert_eq!(client.get("/fetch").text(), " BREAKER 1");
+    let key = format!("/long{}", "x".repeat(100));
+    client.send(format!("GET {key} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    assert_eq!(client.read_response().status, 503);
+    // Each rule tells its own: its place, what it asks for, the key and the reason.
+    for line in [
+        "12: store-call data failed, the last time for key 'hits': BREAKER ",
+        "13: store-call data failed, the last time for key 'hits': BREAKER ",
+        "14: store-call data failed, the last time for key 'v': BREAKER ",
+        &format!("15: store-call data failed, the last time for key '{}…': BREAKER ", &key[..64]),
+        "16: store_get failed, the last time for key 'k': BREAKER ",
+    ] {
+        server.program.wait_for_output(&format!(".cfg:{line}"));
+    }
+    let mut client = Client::connect(&gate.address());
     // It comes up, and the next that may look finds it.
     let mut command = std::process::Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
     let mut engine = sluicegate_testkit::Program::start(command, &[]);
     engine.wait_for_output("Ready to accept connections");
-    wait_for("the engine to be used", || (client.get("/open").text() == " ").then_some(()));
+    wait_for("the engine to be used", || (client.get("/open").text() == "  0").then_some(()));
 }
 
 #[test]

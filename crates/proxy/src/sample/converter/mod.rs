@@ -22,6 +22,7 @@ use sluicegate_config::model::Arg;
 use sluicegate_pattern::Regex;
 use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
+use smallvec::SmallVec;
 
 use super::fetch::FetchScope;
 use super::value::{Value, append_hex};
@@ -150,6 +151,17 @@ pub enum ConverterCode {
     StoreIncr {
         engine: Arc<dyn Engine>,
         by: Box<str>,
+    },
+    /// `store_hget(store,field)`: the field of the hash under the sample as key.
+    StoreHget {
+        engine: Arc<dyn Engine>,
+        field: Box<[u8]>,
+    },
+    /// `store_call(store,command[,argument…])`: the reply to a command of which the sample is the first argument.
+    StoreCall {
+        engine: Arc<dyn Engine>,
+        command: Box<[u8]>,
+        rest: Box<[Box<[u8]>]>,
     },
 }
 
@@ -375,12 +387,29 @@ impl ConverterCode {
                 engine: engine(args, engines)?,
                 by: int(args, 1)?.unwrap_or(1).to_string().into(),
             },
+            Converter::StoreHget => ConverterCode::StoreHget { engine: engine(args, engines)?, field: text(args, 1)? },
+            Converter::StoreCall => ConverterCode::StoreCall {
+                engine: engine(args, engines)?,
+                command: Some(text(args, 1)?).filter(|command| !command.is_empty()).ok_or("a command is needed")?,
+                rest: (2..args.len()).map(|index| text(args, index)).collect::<Result<_, _>>()?,
+            },
         })
     }
 
     /// It may have to wait, so it is refused where nothing may.
     pub fn may_wait(&self) -> bool {
-        matches!(self, ConverterCode::StoreGet(_) | ConverterCode::StoreIncr { .. })
+        self.store().is_some()
+    }
+
+    /// The name of a converter that asks a store or an engine.
+    pub fn store(&self) -> Option<&'static str> {
+        match self {
+            ConverterCode::StoreGet(_) => Some("store_get"),
+            ConverterCode::StoreIncr { .. } => Some("store_incr"),
+            ConverterCode::StoreHget { .. } => Some("store_hget"),
+            ConverterCode::StoreCall { .. } => Some("store_call"),
+            _ => None,
+        }
     }
 
     /// Converts; no sample gives none.
@@ -569,6 +598,14 @@ impl ConverterCode {
             ConverterCode::StoreIncr { engine, by } => {
                 answered(value.with_text(|key| engine.start(0, &[b"INCRBY", key, by.as_bytes()])))
             }
+            ConverterCode::StoreHget { engine, field } => {
+                answered(value.with_text(|key| engine.start(0, &[b"HGET", key, field])))
+            }
+            ConverterCode::StoreCall { engine, command, rest } => answered(value.with_text(|key| {
+                let mut args: SmallVec<[&[u8]; 8]> = SmallVec::from_slice(&[command, key]);
+                args.extend(rest.iter().map(|arg| &**arg));
+                engine.start(0, &args)
+            })),
         }
     }
 

@@ -85,6 +85,8 @@ pub enum Internal {
     Id,
     /// `txn.conn_retries`.
     Retries,
+    /// `txn.store_failures`.
+    StoreFailures,
     /// `txn.redispatched`.
     Redispatched,
     /// `txn.sess_term_state`.
@@ -129,6 +131,7 @@ impl Internal {
             Fetch::WaitEnd => Internal::WaitEnd,
             Fetch::Id32 => Internal::Id,
             Fetch::ConnRetries => Internal::Retries,
+            Fetch::StoreFailures => Internal::StoreFailures,
             Fetch::Redispatched => Internal::Redispatched,
             Fetch::SessTermState => Internal::Ending,
             Fetch::PrioClass => Internal::PriorityClass,
@@ -174,6 +177,7 @@ impl Internal {
             Internal::WaitEnd => return cx.inspection.is_over().then_some(Value::Bool(true)),
             Internal::Id => Value::Int(i64::from(cx.id as u32)),
             Internal::Retries => Value::Int(i64::from(cx.log.retries)),
+            Internal::StoreFailures => Value::Int(i64::from(cx.log.store_failures)),
             Internal::Redispatched => Value::Bool(cx.log.redispatched),
             Internal::Ending => Value::owned_text(vec![cx.log.ending.who, cx.log.ending.phase]),
             Internal::PriorityClass => Value::Int(i64::from(cx.priority.class)),

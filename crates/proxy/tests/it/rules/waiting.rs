@@ -160,6 +160,16 @@ fn a_counter_is_added_to() {
     check("path,store_incr(s)", Reply::Integer(3), "[3] []", "0:INCRBY|/p|1");
     check("src,store_incr(s,-5)", Reply::Integer(-2), "[-2] []", "0:INCRBY|127.0.0.1|-5");
     check("path,store_incr(s)", error(), "[] [ERR no]", "0:INCRBY|/p|1");
+    check("path,store_hget(s,f)", bulk("v"), "[v] []", "0:HGET|/p|f");
+    check("path,store_hget(s,f)", error(), "[] [ERR no]", "0:HGET|/p|f");
+    check("path,store_call(s,strlen)", Reply::Integer(2), "[2] []", "0:strlen|/p");
+    check("path,store_call(s,GETRANGE,0,1)", bulk("a"), "[a] []", "0:GETRANGE|/p|0|1");
+    check(
+        "src,store_call(s,MGET)",
+        Reply::Array(vec![]),
+        "[] [ERR the reply is not a single value]",
+        "0:MGET|127.0.0.1",
+    );
 }
 
 #[test]
