@@ -230,6 +230,9 @@ impl Running {
                 proxy.backend.update(server.shared.index, Instant::now(), |status| {
                     status.inherited = if tracks { first.admin } else { Admin::Ready };
                     status.operation = first.operation;
+                    if status.admin() == Admin::Maintenance {
+                        status.unchecked_level = 0;
+                    }
                 });
             }
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use sluicegate_config::Files;
 use sluicegate_config::model::{Bind, BindAddress};
 use sluicegate_proxy::listener::{self, Listener, Sockets};
 use sluicegate_proxy::log::{Identity, Logger};
@@ -22,6 +23,7 @@ use sluicegate_proxy::{cli, control, server};
 
 use crate::arguments::Service;
 use crate::clients::Clients;
+use crate::files::Disk;
 use crate::handover;
 use crate::handover::errand::Origin;
 use crate::handover::instead::Retiring;
@@ -104,7 +106,9 @@ fn start(
     let mut engines = stores.engines();
     engines.extend(clients.engines());
     let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;
-    match server::resolve_names(&running) {
+    let (addresses, notes) = server::restore_states(&running, &|path| Disk.read(path));
+    notes.iter().for_each(|note| report.warning(note));
+    match server::resolve_names(&running, &addresses) {
         Err(errors) if service.ignore_unresolvable => {
             errors.iter().for_each(|error| report.warning(&format!("{error}, disabling server")));
         }

@@ -20,7 +20,7 @@ pub const GLOBAL: &[&str] = &[
     "httpclient.retries", "httpclient.ssl.ca-file", "httpclient.ssl.verify", "httpclient.timeout.connect",
     "limits", "load-server-state-from-file", "mworker-max-reloads", "noreuseport",
     "ocsp-update.disable", "ocsp-update.httpproxy", "ocsp-update.maxdelay", "ocsp-update.mindelay",
-    "ocsp-update.mode", "oqs", "pp2-never-send-local", "server-state-base", "server-state-file", "set-var",
+    "ocsp-update.mode", "oqs", "pp2-never-send-local", "set-var",
     "set-var-fmt", "setcap", "shm-stats-file", "ssl-engine", "ssl-propquery", "ssl-provider",
     "ssl-provider-path", "stats bind-process", "stats-file", "tune.fail-alloc",
     "tune.glitches.kill.cpu-usage", "tune.http.cookielen", "tune.http.logurilen", "tune.lua.openlibs",
@@ -38,7 +38,7 @@ pub const PROXY: &[&str] = &[
     "appsession", "bind-process", "block",
     "clitimeout", "contimeout", "crt", "description", "dispatch", "email-alert",
     "external-check", "force-be-switch", "grace", "guid",
-    "load-server-state-from-file", "log-steps",
+    "log-steps",
     "max-session-srv-conns", "monitor-net",
    
    
@@ -52,7 +52,7 @@ pub const PROXY: &[&str] = &[
     "option spop-check",
     "option transparent", "option use-small-buffers", "reqadd",
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
-    "rspdeny", "rspirep", "rsprep", "server-state-file-name",
+    "rspdeny", "rspirep", "rsprep",
     "srvtimeout",
     "timeout mail", "transparent",
     "use-fcgi-app",

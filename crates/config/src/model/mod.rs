@@ -148,6 +148,10 @@ pub struct Global {
     pub log_tag: Option<Arc<str>>,
     /// `log-send-hostname`.
     pub log_host: LogHost,
+    /// `server-state-file`.
+    pub server_state_file: Option<String>,
+    /// `server-state-base`: where state files are whose names are no absolute paths.
+    pub server_state_base: Option<PathBuf>,
     /// `stats socket` lines.
     pub stats_sockets: Vec<StatsSocket>,
     /// `stats maxconn`; default 10.

@@ -145,6 +145,24 @@ pub struct Proxy {
     pub errors: ErrorPages,
     /// What checks of its servers do.
     pub health: ProxyHealth,
+    /// `load-server-state-from-file`.
+    pub state_source: StateSource,
+    /// `server-state-file-name`; the section's name where there is none.
+    pub state_file: Option<String>,
+    /// Its number is its `id`.
+    pub forced_id: bool,
+}
+
+/// `load-server-state-from-file`: from where servers have the states in which they start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StateSource {
+    /// `none`: from the configuration.
+    #[default]
+    None,
+    /// `global`: from the file of `server-state-file`.
+    Global,
+    /// `local`: from the section's own file.
+    Local,
 }
 
 /// `retry-on`: what a request is sent once more for.
@@ -220,6 +238,9 @@ impl Proxy {
             send_name_header: None,
             errors: ErrorPages::new(),
             health: ProxyHealth::default(),
+            state_source: StateSource::None,
+            state_file: None,
+            forced_id: false,
         }
     }
 }
@@ -525,7 +546,7 @@ pub enum ServerAddress {
 /// How a server's name gets its first address (`init-addr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitAddr {
-    /// `last`: the address of the state file. There is none, so the next one is tried.
+    /// `last`: the address that a state file tells; without one the next way is tried.
     Last,
     /// `libc`: the system's resolver.
     Libc,
@@ -551,6 +572,8 @@ pub struct Server {
     pub name: Arc<str>,
     /// `id N`, or the position in the backend counted from 1 (`sid` of `show stat`).
     pub sid: u32,
+    /// It has that number by `id`.
+    pub forced_id: bool,
     /// Where it is.
     pub address: ServerAddress,
     /// `init-addr`, in order.

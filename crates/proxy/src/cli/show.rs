@@ -307,8 +307,10 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
         Operation::Stopping => 3,
         _ => 2,
     };
-    // Forced maintenance, maintenance by the file, forced drain.
+    // Forced maintenance, the tracked server's, maintenance by the file, forced drain, the tracked server's, no address.
     let admin = u32::from(status.unresolved) << 5
+        | u32::from(status.inherited == Admin::Drain) << 4
+        | u32::from(status.inherited == Admin::Maintenance) << 1
         | u32::from(status.admin == Admin::Maintenance)
         | u32::from(config.disabled) << 2
         | u32::from(status.admin == Admin::Drain) << 3;
@@ -338,13 +340,15 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
     let moved = server.shared.moved();
     let check_addr = place(moved.check_addr.or(check.and_then(|check| check.addr)));
     let agent = config.health.agent.as_ref();
-    let agent_addr = place(moved.agent_addr.or(agent.and_then(|agent| agent.addr)));
-    let agent_port = moved.agent_port.or(agent.map(|agent| agent.port)).unwrap_or(0);
+    // What is said of checks counts for agents, too, where nothing else is.
+    let agent_addr = place(moved.agent_addr.or_else(|| agent.and_then(|a| a.addr).or(check.and_then(|c| c.addr))));
+    let checked_port = check.and_then(|check| check.port);
+    let agent_port = moved.agent_port.or_else(|| agent.map(|agent| agent.port).or(checked_port)).unwrap_or(0);
     // Configured, enabled, an agent's.
     let agent_state = agent.map_or(0, |_| 2 | u32::from(status.agent.enabled) << 2 | 16);
     format!(
         "{} {} {} {} {address} {operation} {admin} {} {} {} {check_status} {result} {level} {check_state} \
-         {agent_state} 0 0 {name} {port} {service} 0 {check_port} {check_addr} {agent_addr} {agent_port}",
+         {agent_state} {} {} {name} {port} {service} 0 {check_port} {check_addr} {agent_addr} {agent_port}",
         proxy.config.uid,
         proxy.config.name,
         config.sid,
@@ -352,6 +356,8 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
         status.weight,
         config.weight,
         now.saturating_duration_since(status.changed).as_secs(),
+        u32::from(proxy.config.forced_id),
+        u32::from(config.forced_id),
     )
 }
 

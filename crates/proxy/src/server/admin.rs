@@ -129,7 +129,7 @@ fn decide(status: &mut ServerStatus, server: &ServerRun, to: Admin, inherited: b
 }
 
 /// Makes a change that may take a server into maintenance or out of it, and all that comes with that.
-fn transit(status: &mut ServerStatus, server: &ServerRun, change: impl FnOnce(&mut ServerStatus)) {
+pub(super) fn transit(status: &mut ServerStatus, server: &ServerRun, change: impl FnOnce(&mut ServerStatus)) {
     let before = (status.admin(), status.is_running());
     change(status);
     let entered = status.admin() == Admin::Maintenance && before.0 != Admin::Maintenance;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::health::Health;
-use super::idle;
 use super::shared::{Admin, Moved, Operation, ServerStatus};
+use super::{admin, idle};
 use crate::running::ProxyRun;
 
 /// Applies it to what `before` and `after` share. Each change is said in a line; what the file leaves alone stays as it
@@ -50,7 +50,8 @@ pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mu
                 status.weight = u32::from(is.weight);
             }
             if was.disabled != is.disabled {
-                status.admin = if is.disabled { Admin::Maintenance } else { Admin::Ready };
+                let admin = if is.disabled { Admin::Maintenance } else { Admin::Ready };
+                admin::transit(status, server, |status| status.admin = admin);
             }
             if was.health.agent.is_some() != is.health.agent.is_some() {
                 status.agent.enabled = is.health.agent.is_some();

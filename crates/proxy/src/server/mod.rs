@@ -29,6 +29,7 @@ mod resolve;
 mod shared;
 mod source;
 mod state;
+mod state_file;
 
 pub(crate) use admin::say;
 pub use admin::{Directive, HealthWord, WeightError, parse_weight};
@@ -51,6 +52,7 @@ pub use shared::{
     ServerStatus, build_backend, warm_up,
 };
 pub(crate) use source::has_foreign_sources;
+pub use state_file::{fuzz_state_file, restore as restore_states};
 
 /// Closes the older half of all idle server connections; gives how many. For who has met the limit of descriptors and
 /// would try again if this helped.

@@ -47,12 +47,12 @@ impl std::error::Error for ResolveError {
 }
 
 /// Resolves the names of all servers of `running`. Blocks. A server without an address is in maintenance; whether the
-/// process starts with it (`-dr`) is the caller's decision.
-pub fn resolve_names(running: &Running) -> Result<(), Vec<ResolveError>> {
+/// process starts with it (`-dr`) is the caller's decision. `last` are addresses of state files by `backend/server`.
+pub fn resolve_names(running: &Running, last: &HashMap<String, IpAddr>) -> Result<(), Vec<ResolveError>> {
     let mut errors = Vec::new();
     for proxy in &running.proxies {
         for server in &proxy.servers {
-            match address(&proxy.config, &server.config) {
+            match address(&proxy.config, &server.config, last) {
                 // A second start of the same snapshot keeps the first answer.
                 Ok(Found::Address(address)) => drop(server.resolved.set(address)),
                 Ok(Found::NoName) => {}
@@ -74,7 +74,7 @@ pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>
     for (proxy, server) in
         config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)))
     {
-        match address(proxy, server) {
+        match address(proxy, server, &HashMap::new()) {
             Ok(Found::Address(address)) => drop(known.insert(format!("{}/{}", proxy.name, server.name), address)),
             Ok(Found::NoName | Found::Later) => {}
             Err(error) => errors.push(error),
@@ -126,7 +126,7 @@ fn wait(server: &ServerRun) {
 /// The servers of a configuration whose names have no address, for a check. Blocks.
 pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
     let servers = config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
-    servers.filter_map(|(proxy, server)| address(proxy, server).err()).collect()
+    servers.filter_map(|(proxy, server)| address(proxy, server, &HashMap::new()).err()).collect()
 }
 
 /// What a server's name gets for an address.
@@ -139,7 +139,7 @@ enum Found {
 }
 
 /// The first address of a server's name, by the ways of `init-addr` in turn.
-fn address(proxy: &Proxy, server: &Server) -> Result<Found, ResolveError> {
+fn address(proxy: &Proxy, server: &Server, last: &HashMap<String, IpAddr>) -> Result<Found, ResolveError> {
     let ServerAddress::Name(name, _) = &server.address else { return Ok(Found::NoName) };
     // Services have no address; their records' targets do.
     if name.starts_with('_') && server.resolve.is_some() {
@@ -148,7 +148,11 @@ fn address(proxy: &Proxy, server: &Server) -> Result<Found, ResolveError> {
     let mut source = None;
     for way in &server.init_addr {
         match way {
-            InitAddr::Last => {}
+            InitAddr::Last => {
+                if let Some(address) = last.get(&format!("{}/{}", proxy.name, server.name)) {
+                    return Ok(Found::Address(*address));
+                }
+            }
             InitAddr::None => return Ok(Found::Later),
             InitAddr::Ip(address) => return Ok(Found::Address(*address)),
             InitAddr::Libc => match (name.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next()) {

@@ -91,7 +91,10 @@ impl ServerShared {
         pressure: Arc<Pressure>,
         before: Option<&ServerShared>,
     ) -> ServerShared {
-        let (health, operation) = initial(config);
+        let (mut health, operation) = initial(config);
+        if config.disabled {
+            health.level = 0;
+        }
         let status = ServerStatus {
             admin: if config.disabled { Admin::Maintenance } else { Admin::Ready },
             inherited: Admin::Ready,

@@ -1,5 +1,6 @@
 //! Slots, queues, connections and checks together, on backends built from configuration texts.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -475,7 +476,7 @@ fn unused_connections_are_purged_by_halves() {
 #[test]
 fn names_without_an_address_are_told_with_their_line() {
     let running = running_with("backend be\n server a name.invalid:80\n server b localhost:80\n", 1);
-    let errors = resolve_names(&running).unwrap_err();
+    let errors = resolve_names(&running, &HashMap::new()).unwrap_err();
     assert_eq!(errors.len(), 1);
     let text = errors[0].to_string();
     assert!(text.starts_with("test.cfg:2: server be/a: could not resolve address 'name.invalid'"), "{text}");

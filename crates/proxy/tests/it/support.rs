@@ -40,6 +40,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
     Server {
         name: name.into(),
         sid: 1,
+        forced_id: false,
         address: ServerAddress::Inet(address.ip(), ServerPort::Fixed(address.port())),
         init_addr: Vec::new(),
         resolve: None,

@@ -20,6 +20,7 @@ mod reload;
 mod robust;
 mod servers;
 mod shape;
+mod state_files;
 mod states;
 mod statistics;
 mod store_scripts;

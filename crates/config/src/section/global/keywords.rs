@@ -250,6 +250,19 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         let keep: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
         r.env.retain(&keep);
     }),
+    one(
+        "server-state-base",
+        "DIRECTORY",
+        "Where the files of 'server-state-file' and 'server-state-file-name' are, unless their names begin with a slash.",
+        Parser::Path(|g| &mut g.server_state_base),
+    ),
+    one(
+        "server-state-file",
+        "FILE",
+        "What 'show servers state' told of another process: backends with 'load-server-state-from-file global' start \
+         with it. A reload keeps what the process knows, and reads no such file.",
+        Parser::Text(|g| &mut g.server_state_file),
+    ),
     flag("set-dumpable", "A process that has dropped its user may leave a core file.", |g| &mut g.dumpable),
     line("setenv", 2, 2, "NAME VALUE", "Sets an environment variable.", |r, line| {
         if r.has_value(line) {

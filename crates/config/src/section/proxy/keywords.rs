@@ -345,6 +345,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Where the access log goes.",
         |r, line| r.log(line),
     ),
+    servers::STATE,
     row("log-format", FRONT, 1, 1, "FORMAT", "The line that is logged of a stream.", |r, line| r.log_line(line)),
     row(
         "log-format-sd",
@@ -600,6 +601,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.retry_on(line),
     ),
     servers::SERVER,
+    servers::STATE_FILE,
     connection::KEEP_ALIVE_QUEUE,
     connection::PREFER_LAST,
     connection::PERSIST_RDP,

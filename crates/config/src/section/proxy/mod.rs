@@ -310,6 +310,7 @@ fn number(proxies: &mut [Finished], global: &Global, diagnostics: &mut Diagnosti
     // The stats sockets are a frontend of their own, GLOBAL, which comes first. One with an `id` takes a place, too.
     let mut next = if global.stats_sockets.is_empty() { 1 } else { 2 };
     for Finished { proxy, explicit_uid, .. } in proxies.iter_mut() {
+        proxy.forced_id = explicit_uid.is_some();
         proxy.uid = match explicit_uid {
             Some(id) => *id,
             None => {

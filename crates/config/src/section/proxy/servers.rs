@@ -3,6 +3,7 @@
 use super::ProxyParser;
 use super::keywords::row;
 use crate::catalogue::Contexts;
+use crate::model::StateSource;
 use crate::section::server;
 use crate::section::table::{MANY, Row};
 
@@ -13,6 +14,38 @@ pub(super) const DEFAULTS: Row<ProxyParser> =
     row("default-server", BACK, 1, MANY, "OPTION…", "Options of all servers declared after it.", |r, line| {
         server::default_server(r, line)
     });
+
+pub(super) const STATE: Row<ProxyParser> = row(
+    "load-server-state-from-file",
+    BACK,
+    1,
+    1,
+    "global|local|none",
+    "From where servers have the states in which they start: the file of 'server-state-file', the section's own, or the \
+     configuration alone; none.",
+    |r, line| {
+        const SOURCES: [(&str, StateSource); 3] =
+            [("global", StateSource::Global), ("local", StateSource::Local), ("none", StateSource::None)];
+        if let Some(source) = r.one_of(line, 1, &SOURCES) {
+            r.settings.proxy.state_source = source;
+        }
+    },
+);
+
+pub(super) const STATE_FILE: Row<ProxyParser> = row(
+    "server-state-file-name",
+    BACK,
+    0,
+    1,
+    "[use-backend-name|FILE]",
+    "The file of 'load-server-state-from-file local'; one of the section's name in 'server-state-base' by default.",
+    |r, line| {
+        r.settings.proxy.state_file = match line.text(1) {
+            "" | "use-backend-name" => None,
+            name => Some(name.to_owned()),
+        };
+    },
+);
 
 pub(super) const SERVER: Row<ProxyParser> =
     row("server", DECLARES, 2, MANY, "NAME ADDRESS[:PORT] [OPTION]…", "A server.", server::server);

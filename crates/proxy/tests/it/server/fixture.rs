@@ -57,7 +57,7 @@ impl Whole {
         let process = Process::new(workers, config.global.maxconn);
         let parts = Parts { engines: Default::default(), lua: None, logger, process };
         let running = build(config, parts).expect("rules compile");
-        server::resolve_names(&running).expect("no names");
+        server::resolve_names(&running, &std::collections::HashMap::new()).expect("no names");
         let bound = listener::bind(&running, &SystemSockets).unwrap_or_else(|errors| panic!("{errors:?}"));
         let addresses = bound.iter().filter_map(|listener| listener.local).collect();
         let started = worker::start(&running, bound, Vec::new()).expect("threads");

@@ -1,0 +1,347 @@
+//! What `show servers state` told of the servers of another process, taken over at start (`server-state-file`).
+//!
+//! The text is [`parse`]d as a whole: a line that is none makes all of it worthless, as in HAProxy, since whoever wrote
+//! half a line may have written more that is wrong. What the file says otherwise than before wins: a weight is taken over
+//! only where the configured one is the same as then, and so is maintenance. Nothing of this is heard by workers, which
+//! do not run yet.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluicegate_config::model::{CheckStatus, ProxyKind, ServerAddress, StateSource};
+
+use super::admin::WEIGHT_MAX;
+use super::health::{CheckReport, Health};
+use super::shared::{Admin, Operation, ServerRun, UNCHECKED_RISE, UNCHECKED_TOP, initial};
+use crate::running::{ProxyRun, Running};
+
+/// Bits of `srv_admin_state`.
+const FORCED_MAINTENANCE: u32 = 0x01;
+const INHERITED_MAINTENANCE: u32 = 0x02;
+const CONFIGURED_MAINTENANCE: u32 = 0x04;
+const FORCED_DRAIN: u32 = 0x08;
+const INHERITED_DRAIN: u32 = 0x10;
+const UNRESOLVED: u32 = 0x20;
+const NAME_BY_COMMAND: u32 = 0x40;
+
+/// Bits of `srv_check_state` and `srv_agent_state`.
+const CONFIGURED: u32 = 0x02;
+const ENABLED: u32 = 0x04;
+
+/// The highest number of a check's status that HAProxy knows.
+const LAST_CHECK_STATUS: u32 = 20;
+
+/// Columns of a line before `srv_use_ssl`: those of HAProxy 1.8, without which there is no line.
+const FEWEST: usize = 20;
+
+/// The lines of a text by `backend server`.
+type Lines<'a> = HashMap<(&'a str, &'a str), Vec<&'a str>>;
+
+/// Why a text says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It does not begin with the line `1`.
+    Version,
+    /// This line, counted from 1, is none of a server.
+    Line(usize),
+}
+
+/// The lines of version 1.
+pub fn parse(text: &str) -> Result<Lines<'_>, Fault> {
+    let mut lines = text.lines().enumerate();
+    if lines.next().is_none_or(|(_, first)| first != "1") {
+        return Err(Fault::Version);
+    }
+    let mut found = Lines::new();
+    for (index, line) in lines {
+        if line.starts_with('#') || line.trim().is_empty() {
+            continue;
+        }
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if words.len() < FEWEST {
+            return Err(Fault::Line(index + 1));
+        }
+        // The first line of a server counts.
+        found.entry((words[1], words[3])).or_insert_with(|| words[4..].to_vec());
+    }
+    Ok(found)
+}
+
+/// The fuzz target of the file: any text is one, good or refused.
+pub fn fuzz_state_file(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(lines) = parse(text) {
+        for line in lines.values() {
+            if let Ok(state) = read(line) {
+                assert!(state.weight <= WEIGHT_MAX && state.initial_weight <= WEIGHT_MAX);
+            }
+        }
+    }
+}
+
+/// A server's line.
+struct State {
+    address: Option<IpAddr>,
+    operation: u32,
+    admin: u32,
+    weight: u32,
+    initial_weight: u32,
+    age: Duration,
+    check_status: u32,
+    level: u32,
+    check_state: u32,
+    agent_state: u32,
+    port: Option<u16>,
+    check: (Option<IpAddr>, Option<u16>),
+    agent: (Option<IpAddr>, Option<u16>),
+}
+
+/// The words behind the server's name; `Err` names all that mean nothing.
+fn read(words: &[&str]) -> Result<State, String> {
+    let mut wrong = String::new();
+    let mut number = |index: usize, name: &str, good: &dyn Fn(u32) -> bool| {
+        let value = words[index].parse().ok().filter(|value| good(*value));
+        value.unwrap_or_else(|| {
+            wrong.push_str(&format!(", invalid {name} value '{}'", words[index]));
+            0
+        })
+    };
+    let any = |_: u32| true;
+    let weight = |weight: u32| weight <= WEIGHT_MAX;
+    let known = CONFIGURED_MAINTENANCE | FORCED_MAINTENANCE | FORCED_DRAIN;
+    let others = INHERITED_MAINTENANCE | INHERITED_DRAIN | UNRESOLVED | NAME_BY_COMMAND;
+    let operation = number(1, "srv_op_state", &|state| state <= 3);
+    let admin = number(2, "srv_admin_state", &|state| {
+        state & !(known | others) == 0
+            && state & (FORCED_MAINTENANCE | FORCED_DRAIN) != FORCED_MAINTENANCE | FORCED_DRAIN
+    });
+    let (own, initial) = (number(3, "srv_uweight", &weight), number(4, "srv_iweight", &weight));
+    let age = number(5, "srv_last_time_change", &any);
+    let check_status = number(6, "srv_check_status", &|status| status <= LAST_CHECK_STATUS);
+    number(7, "srv_check_result", &|result| result <= 4);
+    let level = number(8, "srv_check_health", &any);
+    let check_state = number(9, "srv_check_state", &|state| state <= 0x0f);
+    let agent_state = number(10, "srv_agent_state", &|state| state <= 0x1f);
+    number(11, "bk_f_forced_id", &|flag| flag <= 1);
+    number(12, "srv_f_forced_id", &|flag| flag <= 1);
+    let port = number(14, "srv_port", &|port| port <= u32::from(u16::MAX));
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    let address = |index: usize| words.get(index).and_then(|word| word.parse().ok());
+    let port_at = |index: usize| words.get(index).and_then(|word| word.parse().ok()).filter(|port| *port > 0);
+    Ok(State {
+        address: address(0),
+        operation,
+        admin,
+        weight: own,
+        initial_weight: initial,
+        age: Duration::from_secs(age.into()),
+        check_status,
+        level,
+        check_state,
+        agent_state,
+        port: (port > 0).then_some(port as u16),
+        check: (address(18), port_at(17)),
+        agent: (address(19), port_at(20)),
+    })
+}
+
+/// Gives the servers of a configuration that is about to be served the states that files tell; the files are read with
+/// `file`. Gives the last addresses of names by `backend/server`, and what is to be said.
+pub fn restore(
+    running: &Arc<Running>,
+    file: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+) -> (HashMap<String, IpAddr>, Vec<String>) {
+    let (mut addresses, mut notes) = (HashMap::new(), Vec::new());
+    let global = &running.config.global;
+    let place = |name: &str| match &global.server_state_base {
+        Some(base) if !name.starts_with('/') => base.join(name),
+        _ => PathBuf::from(name),
+    };
+    let mut load = |name: &str, subject: &str, kind: &str| {
+        let path = place(name);
+        let shown = path.display();
+        let bytes = match file(&path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                notes.push(format!("{subject}: Can't open {kind} '{shown}': {error}"));
+                return None;
+            }
+        };
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        match parse(&text) {
+            Ok(_) => return Some(text),
+            Err(Fault::Version) => notes.push(format!("{subject}: Can't get version of the {kind} '{shown}'.")),
+            Err(Fault::Line(line)) => notes.push(format!("{subject}: corrupted {kind} '{shown}' at line {line}.")),
+        }
+        None
+    };
+    let shared = global.server_state_file.as_deref().and_then(|name| load(name, "config", "global server state file"));
+    let shared_lines = shared.as_deref().and_then(|text| parse(text).ok()).unwrap_or_default();
+    let mut texts = Vec::new();
+    for proxy in running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend) {
+        let own = match proxy.config.state_source {
+            _ if proxy.config.disabled || proxy.servers.is_empty() => continue,
+            StateSource::None => continue,
+            StateSource::Global => None,
+            StateSource::Local => {
+                let name = proxy.config.state_file.as_deref().unwrap_or(&proxy.config.name);
+                let subject = format!("Proxy '{}'", proxy.config.name);
+                let Some(text) = load(name, &subject, "server state file") else { continue };
+                Some(text)
+            }
+        };
+        texts.push((proxy, own));
+    }
+    let now = Instant::now();
+    for (proxy, text) in &texts {
+        let own = text.as_deref().and_then(|text| parse(text).ok());
+        let lines = own.as_ref().unwrap_or(&shared_lines);
+        for server in &proxy.servers {
+            let Some(line) = lines.get(&(&*proxy.config.name, &**server.name())) else { continue };
+            let subject = format!("for server '{}/{}'", proxy.config.name, server.name());
+            match read(line) {
+                Ok(state) => {
+                    if let Some(address) = state.address {
+                        addresses.insert(format!("{}/{}", proxy.config.name, server.name()), address);
+                    }
+                    state.apply(proxy, server, now);
+                }
+                Err(wrong) => notes.push(format!("server-state application failed {subject}{wrong}")),
+            }
+        }
+    }
+    running.settle_trackers();
+    (addresses, notes)
+}
+
+impl State {
+    fn apply(&self, proxy: &ProxyRun, server: &ServerRun, now: Instant) {
+        let (config, index) = (&server.config, server.shared.index);
+        let was_disabled = self.admin & CONFIGURED_MAINTENANCE != 0;
+        let admin = match self.admin & FORCED_MAINTENANCE != 0 {
+            // What the file says otherwise than then counts.
+            _ if was_disabled != config.disabled && config.disabled => Admin::Maintenance,
+            _ if was_disabled != config.disabled => Admin::Ready,
+            true => Admin::Maintenance,
+            // A weight of 0 then was another way to drain it, which the file has taken back.
+            false if self.admin & FORCED_DRAIN != 0 && (self.initial_weight > 0 || config.weight == 0) => Admin::Drain,
+            false => Admin::Ready,
+        };
+        // A server was down because of a maintenance that is over: nothing is known against it.
+        let over = FORCED_MAINTENANCE | INHERITED_MAINTENANCE | CONFIGURED_MAINTENANCE | UNRESOLVED;
+        let unknown = self.operation == 0 && self.admin & over != 0 && admin != Admin::Maintenance;
+        let rule = config.check.as_ref().map_or(
+            Health { level: UNCHECKED_RISE, rise: UNCHECKED_RISE, fall: UNCHECKED_TOP + 1 - UNCHECKED_RISE },
+            |check| Health::new(check.rise, check.fall),
+        );
+        let (operation, level) = match self.operation {
+            0 => (Operation::Stopped, 0),
+            // There is nothing between up and down.
+            3 if rule.fall == 1 => (Operation::Stopped, 0),
+            3 if (rule.rise..rule.top()).contains(&self.level) => (Operation::Stopping, self.level),
+            3 => (Operation::Stopping, rule.rise),
+            _ => (Operation::Running, rule.top()),
+        };
+        let change = |status: &mut super::ServerStatus| {
+            status.admin = admin;
+            if unknown {
+                (status.health, status.operation) = initial(config);
+            } else {
+                status.times_down += u64::from(operation == Operation::Stopped && !config.disabled);
+                status.operation = operation;
+                status.unchecked_level = level;
+                if config.check.is_some() {
+                    status.health.level = level;
+                }
+            }
+            let taken_out = |state: u32| state & CONFIGURED != 0 && state & ENABLED == 0;
+            status.checks &= !(config.check.is_some() && taken_out(self.check_state));
+            status.agent.enabled &= !taken_out(self.agent_state);
+            let status_of_check = CheckStatus::ALL.into_iter().find(|known| *known as u32 == self.check_status);
+            status.check =
+                status_of_check.map(|status| CheckReport { status, code: 0, info: Vec::new(), duration: None });
+            if self.initial_weight == u32::from(config.weight) && (proxy.backend.dynamic || self.weight == 0) {
+                status.weight = self.weight;
+            }
+        };
+        proxy.backend.update(index, now, change);
+        proxy.backend.update(index, now, |status| {
+            status.changed = now.checked_sub(self.age).unwrap_or(now);
+            status.starting = self.operation == 1 && config.slowstart.is_some();
+        });
+        self.move_there(server);
+    }
+
+    /// Ports, and where it is checked, were changed by commands; an address is taken over of names alone, by `init-addr`.
+    fn move_there(&self, server: &ServerRun) {
+        let config = &server.config;
+        let port = self.port.filter(|_| {
+            matches!(config.address, ServerAddress::Inet(..) | ServerAddress::Name(..))
+                && server.socket_addr(None).is_none_or(|address| Some(address.port()) != self.port)
+        });
+        let check = config.check.as_ref();
+        let agent = config.health.agent.as_ref();
+        let moved =
+            |value: Option<IpAddr>, configured: Option<IpAddr>| value.filter(|value| Some(*value) != configured);
+        let check_addr = check.and_then(|check| moved(self.check.0, check.addr));
+        let check_port = check.and(self.check.1).filter(|port| check.and_then(|check| check.port) != Some(*port));
+        let agent_addr = agent.and_then(|agent| moved(self.agent.0, agent.addr));
+        let agent_port = agent.and(self.agent.1).filter(|port| agent.map(|agent| agent.port) != Some(*port));
+        if (port, check_port, agent_port) == (None, None, None) && (check_addr, agent_addr) == (None, None) {
+            return;
+        }
+        server.shared.set_moved(|moved| {
+            moved.port = port.or(moved.port);
+            moved.check_port = check_port.or(moved.check_port);
+            moved.check_addr = check_addr.or(moved.check_addr);
+            moved.agent_port = agent_port.or(moved.agent_port);
+            moved.agent_addr = agent_addr.or(moved.agent_addr);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "1\n# names\n3 app 1 one 127.0.0.1 2 8 3 3 7 6 3 4 6 0 0 0 - 7781 - 0 0 - - 0\n";
+
+    #[test]
+    fn a_line_that_is_none_spoils_the_file() {
+        let lines = parse(GOOD).unwrap();
+        let state = read(&lines[&("app", "one")]).unwrap_or_else(|wrong| panic!("{wrong}"));
+        assert_eq!((state.operation, state.admin, state.weight, state.port), (2, 8, 3, Some(7781)));
+        assert_eq!(parse("").unwrap_err(), Fault::Version);
+        assert_eq!(parse("2\n").unwrap_err(), Fault::Version);
+        assert_eq!(parse(&format!("{GOOD}3 app 1\n")).unwrap_err(), Fault::Line(4));
+        let wrong = GOOD.replace(" 2 8 3 ", " 9 9 300 ");
+        let said = read(&parse(&wrong).unwrap()[&("app", "one")]).err().unwrap();
+        let expected =
+            ", invalid srv_op_state value '9', invalid srv_admin_state value '9', invalid srv_uweight value '300'";
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn any_text_is_read() {
+        let mut state = 7u64;
+        for _ in 0..3_000 {
+            let mut data = GOOD.as_bytes().to_vec();
+            for _ in 0..4 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (state >> 33) as usize % data.len();
+                match state >> 62 {
+                    0 => data.truncate(at.max(1)),
+                    1 => data.insert(at, (state >> 40) as u8 & 0x7f),
+                    _ => data[at] = (state >> 48) as u8 & 0x7f,
+                }
+            }
+            fuzz_state_file(&data);
+        }
+    }
+}
