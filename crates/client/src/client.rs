@@ -32,11 +32,8 @@ impl Client {
     fn ask(&self, db: u32, args: &[&[u8]]) -> Result<Started, Failure> {
         add(&self.section.counters.commands, 1);
         let kind = classify(args)?;
-        let node = self.topology.node(args)?;
-        node.admit()?;
         let db = if db == 0 { self.section.options.db } else { db };
-        let receiver = node.lane(db)?.push(args, kind)?;
-        Ok(Started::Pending(Box::pin(async move { receiver.await.unwrap_or_else(|_| Failure::Closed.into_reply()) })))
+        self.topology.ask(db, args, kind)
     }
 }
 
@@ -49,21 +46,27 @@ impl Engine for Client {
     }
 
     fn connections(&self) -> Option<Connections> {
-        let mut figures = Connections { max: self.section.options.maxconn as u64, ..Connections::default() };
+        let options = &self.section.options;
+        let mut figures = Connections { max: options.maxconn as u64, ..Connections::default() };
         self.section.counters.add_to(&mut figures);
-        for node in self.topology.nodes() {
+        figures.last_failure = self.topology.last_failure();
+        for (node, role) in self.topology.nodes() {
             node.counters.add_to(&mut figures);
-            let (is_open, last_failure) = node.health();
-            figures.address = node.address.to_string();
-            figures.is_open |= is_open;
-            figures.last_failure = last_failure;
+            let node = node.figures(role);
+            figures.is_open |= node.is_open;
+            figures.last_failure = figures.last_failure.or_else(|| node.last_failure.clone());
+            figures.nodes.push(node);
         }
+        figures.address = match &figures.nodes[..] {
+            [node] => node.address.clone(),
+            _ => options.servers.iter().map(|server| server.to_string()).collect::<Vec<_>>().join(","),
+        };
         Some(figures)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.topology.nodes().iter().for_each(|node| node.close());
+        self.section.close();
     }
 }

@@ -18,6 +18,7 @@ pub(crate) struct Counters {
     pub(crate) replies: AtomicU64,
     pub(crate) engine_errors: AtomicU64,
     pub(crate) resent: AtomicU64,
+    pub(crate) redirected: AtomicU64,
     pub(crate) connects: AtomicU64,
     failures: [AtomicU64; Failure::KINDS],
     waits: [AtomicU64; WAIT_BOUNDS_MS.len() + 1],
@@ -46,6 +47,17 @@ impl Counters {
         add(&self.waited_us, time.as_micros() as u64);
     }
 
+    /// Counts what `other` has counted, which counts no more.
+    pub(crate) fn take_over(&self, other: &Counters) {
+        let move_to = |to: &AtomicU64, from: &AtomicU64| add(to, from.load(Ordering::Relaxed));
+        move_to(&self.replies, &other.replies);
+        move_to(&self.engine_errors, &other.engine_errors);
+        move_to(&self.resent, &other.resent);
+        move_to(&self.connects, &other.connects);
+        self.waits.iter().zip(&other.waits).for_each(|(to, from)| move_to(to, from));
+        move_to(&self.waited_us, &other.waited_us);
+    }
+
     /// Adds what was counted here to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Connections) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -57,6 +69,7 @@ impl Counters {
         sum.replies += of(&self.replies);
         sum.engine_errors += of(&self.engine_errors);
         sum.resent += of(&self.resent);
+        sum.redirected += of(&self.redirected);
         sum.connects += of(&self.connects);
         sum.failures.resize(Failure::KINDS, ("", 0));
         for (kind, (name, count)) in sum.failures.iter_mut().enumerate() {

@@ -8,7 +8,7 @@ use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
 
 use crate::command::encode;
 use crate::stream::Stream;
-use crate::{Address, Options};
+use crate::{Address, Mode, Options};
 
 /// Longest reply to a greeting, bytes: it lists modules.
 const GREETING_MAX: usize = 1 << 20;
@@ -41,6 +41,9 @@ async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Result<(), St
             must(ask(stream, &[b"CLIENT", b"SETNAME", name]).await?)?;
         }
         reply => must(reply)?,
+    }
+    if options.mode == (Mode::Cluster { from_replicas: true }) {
+        must(ask(stream, &[b"READONLY"]).await?)?;
     }
     if db != 0 {
         must(ask(stream, &[b"SELECT", db.to_string().as_bytes()]).await?)?;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_wire::reply::Reply;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use crate::Failure;
-use crate::command::{Kind, encode};
+use crate::command::encode;
 use crate::figures::{add, take};
 use crate::node::{Connected, Node, NotConnected};
 use crate::running::{self, Running};
@@ -21,12 +21,17 @@ use crate::section::Section;
 /// Bytes of commands that one lane keeps for a connection.
 const QUEUED_MAX: usize = 64 << 20;
 
+/// What comes before a command that a node of a cluster is asked although the slot is not its own yet.
+pub(crate) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
+
 /// A worker's way to an engine's database.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) node: Arc<Node>,
     pub(crate) db: u32,
     queue: Mutex<Queue>,
+    /// Where commands go has changed: those that wait here are looked at again.
+    turned: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -56,12 +61,58 @@ pub(crate) struct Entry {
     pub(crate) since: Instant,
     /// It reads, and was not sent twice yet.
     pub(crate) repeatable: bool,
+    /// The reply of [`ASKING`] comes first.
+    pub(crate) skips: bool,
+    pub(crate) route: Route,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
+/// What must be known of a command to send it elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    /// The slot of its first key; `None`: any node may have it.
+    pub(crate) slot: Option<u16>,
+    /// It changes nothing.
+    pub(crate) reads: bool,
+    /// The client asks for itself: it goes nowhere else, and its failure is none of a command.
+    pub(crate) own: bool,
+    /// [`ASKING`] stands before it.
+    pub(crate) asking: bool,
+    /// Times that it was sent elsewhere.
+    pub(crate) moves: u8,
+    /// When it came.
+    pub(crate) begun: Instant,
+}
+
+impl Route {
+    pub(crate) fn new(slot: Option<u16>, reads: bool) -> Route {
+        Route { slot, reads, own: false, asking: false, moves: 0, begun: Instant::now() }
+    }
+
+    /// Of a question of the client itself.
+    pub(crate) fn own() -> Route {
+        Route { own: true, ..Route::new(None, true) }
+    }
+}
+
 impl Entry {
+    pub(crate) fn new(len: usize, route: Route, reply: oneshot::Sender<Reply>) -> Entry {
+        Entry { len, since: route.begun, repeatable: route.reads, skips: false, route, reply }
+    }
+
+    /// It is sent elsewhere, in so many bytes.
+    pub(crate) fn again(&mut self, len: usize, now: Instant) {
+        self.len = len;
+        self.since = now;
+        self.repeatable = self.route.reads;
+        self.skips = self.route.asking;
+        self.route.moves += u8::from(!self.route.asking);
+    }
+
     pub(crate) fn fail(self, section: &Section, failure: Failure) {
-        section.counters.failed(&failure);
+        if !self.route.own {
+            section.counters.failed(&failure);
+        }
         // Nobody may wait for it any more.
         let _ = self.reply.send(failure.into_reply());
     }
@@ -69,7 +120,7 @@ impl Entry {
 
 impl Lane {
     pub(crate) fn new(node: Arc<Node>, db: u32) -> Lane {
-        Lane { node, db, queue: Mutex::default() }
+        Lane { node, db, queue: Mutex::default(), turned: Notify::new() }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -77,7 +128,7 @@ impl Lane {
     }
 
     /// Queues a command; its reply, or a failure's, comes in any case.
-    pub(crate) fn push(&self, args: &[&[u8]], kind: Kind) -> Result<oneshot::Receiver<Reply>, Failure> {
+    pub(crate) fn push(&self, args: &[&[u8]], route: Route) -> Result<oneshot::Receiver<Reply>, Failure> {
         let section = &*self.node.section;
         let most = section.options.maxqueue as u64;
         let mut queue = self.queue.lock();
@@ -93,7 +144,7 @@ impl Lane {
         let before = queue.commands.bytes.len();
         encode(args, &mut queue.commands.bytes);
         let len = queue.commands.bytes.len() - before;
-        queue.commands.entries.push_back(Entry { len, since: Instant::now(), repeatable: kind == Kind::Reads, reply });
+        queue.commands.entries.push_back(Entry::new(len, route, reply));
         let waker = queue.waker.take();
         drop(queue);
         // One wake for all that is queued before the task's turn comes.
@@ -101,6 +152,51 @@ impl Lane {
             waker.wake();
         }
         Ok(receiver)
+    }
+
+    /// Queues a command that was queued elsewhere before; gives it back if the lane is closed.
+    pub(crate) fn requeue(&self, entry: Entry, bytes: &[u8]) -> Result<(), Entry> {
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(entry);
+        }
+        add(&self.node.section.counters.queued, 1);
+        queue.commands.bytes.extend_from_slice(bytes);
+        queue.commands.entries.push_back(entry);
+        drop(queue);
+        self.wake();
+        Ok(())
+    }
+
+    /// Sends what waits here and belongs elsewhere by now on its way.
+    fn reroute(&self) {
+        let Some(cluster) = self.node.section.cluster() else { return };
+        let commands = std::mem::take(&mut self.queue.lock().commands);
+        take(&self.node.section.counters.queued, commands.entries.len() as u64);
+        let (mut stay, mut start) = (Commands::default(), 0);
+        for entry in commands.entries {
+            let bytes = &commands.bytes[start..start + entry.len];
+            start += entry.len;
+            match cluster.elsewhere(&entry.route, &self.node) {
+                Some(node) => cluster.resend(&node, entry, bytes),
+                None => {
+                    stay.bytes.extend_from_slice(bytes);
+                    stay.entries.push_back(entry);
+                }
+            }
+        }
+        self.put_back(stay);
+    }
+
+    /// Has what waits here looked at again, since other nodes have the slots now.
+    pub(crate) fn turn(&self) {
+        self.turned.notify_one();
+        self.wake();
+    }
+
+    /// Has the task woken when there is something to do; for those who take nothing now.
+    pub(crate) fn watch(&self, cx: &Context<'_>) {
+        self.queue.lock().waker = Some(cx.waker().clone());
     }
 
     /// Moves up to `most` commands behind those in `to`. `None`: there are none, and the task is woken when one comes.
@@ -213,6 +309,7 @@ impl Lane {
     /// A connection for the commands that wait; `None`: nothing waits any more.
     async fn connect(&self) -> Option<Connected> {
         let wanted = || self.first_deadline().is_some();
+        self.reroute();
         let connecting = async {
             while wanted() {
                 match self.node.connect(self.db, wanted).await {
@@ -220,6 +317,7 @@ impl Lane {
                     Err(NotConnected::Before(at)) => sleep_until(at).await,
                     Err(NotConnected::Unwanted) => return None,
                     Err(NotConnected::Failed) => {
+                        self.reroute();
                         if let Some(failure) = self.node.open_failure() {
                             self.fail_while(|_| Some(failure.clone()));
                         }
@@ -232,6 +330,7 @@ impl Lane {
             biased;
             connected = connecting => connected,
             () = self.expire_always() => None,
+            () = self.turned.notified() => None,
         }
     }
 }
@@ -261,6 +360,7 @@ pub(crate) async fn serve(lane: Arc<Lane>) {
             lane.node.failed(reason);
         }
     }
+    lane.reroute();
 }
 
 /// A tenth more or less, so that connections that were made together don't end together.

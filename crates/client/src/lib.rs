@@ -23,18 +23,23 @@
 
 mod breaker;
 mod client;
+mod cluster;
 mod command;
 mod failure;
 mod figures;
 mod handshake;
+mod keys;
 mod lane;
 mod node;
 mod options;
 mod running;
 mod section;
 mod stream;
+mod told;
 mod topology;
 
 pub use client::Client;
 pub use failure::Failure;
-pub use options::{Address, Auth, MAXCONN_DEFAULT, Options};
+pub use options::{Address, Auth, MAXCONN_DEFAULT, Mode, Options};
+#[doc(hidden)]
+pub use told::fuzz_told;

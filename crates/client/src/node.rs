@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use sluicegate_wire::engine::{Connections, NodeFigures, Started};
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::breaker::{Admission, Breaker};
+use crate::command::Kind;
 use crate::figures::{Counters, Gauge, add, take};
-use crate::lane::{self, Lane};
+use crate::lane::{self, Lane, Route};
 use crate::section::Section;
 use crate::stream::Stream;
+use crate::topology::pending;
 use crate::{Address, Failure, handshake};
 
 /// An engine, as its lanes see it.
@@ -27,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) counters: Counters,
     /// Grows with every sign that what was connected before is of no more use.
     generation: AtomicU64,
+    /// Grows when another engine takes over what this one had.
+    epoch: AtomicU64,
     /// The breaker counts failures, so that those who succeed need no lock to say so.
     ailing: AtomicBool,
     health: Mutex<Health>,
@@ -88,6 +93,7 @@ impl Node {
             address,
             counters: Counters::default(),
             generation: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             ailing: AtomicBool::new(false),
             health: Mutex::new(Health { breaker, last_failure: None }),
             lanes: Mutex::default(),
@@ -111,6 +117,9 @@ impl Node {
     }
 
     fn assign(self: &Arc<Node>, db: u32) -> Result<Arc<Lane>, Failure> {
+        if self.section.is_closed() {
+            return Err(Failure::Closed);
+        }
         let mut lanes = self.lanes.lock();
         lanes.retain(|lane| !lane.is_closed());
         if lanes.len() < self.section.lanes_of_a_node() {
@@ -162,6 +171,12 @@ impl Node {
         Err(NotConnected::Failed)
     }
 
+    /// Queues a command; its reply, or a failure's, comes in any case.
+    pub(crate) fn ask(self: &Arc<Node>, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
+        self.admit()?;
+        Ok(pending(self.lane(db)?.push(args, Route::new(None, kind == Kind::Reads))?))
+    }
+
     /// Whether a command may be queued.
     pub(crate) fn admit(&self) -> Result<(), Failure> {
         if !self.ailing.load(Ordering::Relaxed) {
@@ -200,6 +215,35 @@ impl Node {
         health.breaker.failed(Instant::now(), fastrand::f64());
         health.last_failure = Some(reason.to_owned());
         self.ailing.store(true, Ordering::Relaxed);
+        drop(health);
+        if let Some(cluster) = self.section.cluster() {
+            cluster.refresh();
+        }
+    }
+
+    pub(crate) fn is_ailing(&self) -> bool {
+        self.ailing.load(Ordering::Relaxed)
+    }
+
+    /// Another engine has taken over: what waits goes there, and what was sent is not waited for long.
+    pub(crate) fn leave(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.flush();
+        self.lanes.lock().iter().for_each(|lane| lane.turn());
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Nobody has tried to connect to it.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.counters.connects.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether commands wait for a connection to it.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.lanes.lock().iter().any(|lane| lane.first_deadline().is_some())
     }
 
     /// Makes every connection renew itself before its next use.
@@ -211,10 +255,23 @@ impl Node {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Whether its breaker is open, and why it failed last.
-    pub(crate) fn health(&self) -> (bool, Option<String>) {
+    /// What is known of it.
+    pub(crate) fn figures(&self, role: &'static str) -> NodeFigures {
+        let mut sum = Connections::default();
+        self.counters.add_to(&mut sum);
         let health = self.health.lock();
-        (health.breaker.is_open(), health.last_failure.clone())
+        NodeFigures {
+            address: self.address.to_string(),
+            role,
+            connected: sum.connected,
+            connecting: sum.connecting,
+            in_flight: sum.in_flight,
+            replies: sum.replies,
+            engine_errors: sum.engine_errors,
+            connects: sum.connects,
+            is_open: health.breaker.is_open(),
+            last_failure: health.last_failure.clone(),
+        }
     }
 
     /// Nobody asks it any more.

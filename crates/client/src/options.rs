@@ -53,13 +53,27 @@ impl fmt::Debug for Auth {
     }
 }
 
+/// What an engine is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One process.
+    Single,
+    /// Masters that have the slots, with their replicas.
+    Cluster {
+        /// Commands that only read go to replicas.
+        from_replicas: bool,
+    },
+}
+
 /// An engine and the bounds of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The section's name; also that of the connections in `CLIENT LIST`.
     pub name: Arc<str>,
-    /// Where it is.
-    pub address: Address,
+    /// What it is.
+    pub mode: Mode,
+    /// Where it is; with `mode cluster` some of its nodes. Never empty.
+    pub servers: Vec<Address>,
     /// Who asks; `None`: an engine without passwords.
     pub auth: Option<Auth>,
     /// The database of those who name none.
@@ -89,7 +103,8 @@ impl Options {
     pub fn new(name: &str, address: Address) -> Options {
         Options {
             name: name.into(),
-            address,
+            mode: Mode::Single,
+            servers: vec![address],
             auth: None,
             db: 0,
             maxconn: MAXCONN_DEFAULT,

@@ -9,10 +9,10 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::Failure;
 use crate::figures::{add, take};
-use crate::lane::{Commands, Lane};
+use crate::lane::{Commands, Entry, Lane};
 use crate::node::Connected;
+use crate::{Failure, told};
 
 /// Commands that are sent before the first of them is answered.
 const PIPELINE_MAX: usize = 1024;
@@ -24,6 +24,10 @@ const ELEMENTS_MAX: u64 = 1 << 22;
 const READ: usize = 16 * 1024;
 /// A connection that was idle for so long is asked for a sign of life before it gets a command.
 const VALIDATE_AFTER: Duration = Duration::from_secs(30);
+/// How long a node that is not asked any more may take for the replies that are still to come.
+const GRACE: Duration = Duration::from_millis(100);
+/// A node of a cluster that owes a reply for so long may have lost its slots.
+const DOUBT: Duration = Duration::from_millis(200);
 
 /// Why a connection ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,6 +56,11 @@ pub(crate) struct Running<'a> {
     filled: usize,
     parser: ReplyParser,
     generation: u64,
+    epoch: u64,
+    /// When to ask the cluster again whether the node that owes a reply still has the slots.
+    doubted: Option<Instant>,
+    /// The node is not asked any more; what it has not answered by then is lost.
+    left: Option<Instant>,
     renew_at: Option<Instant>,
     /// A sign of life is waited for.
     validating: bool,
@@ -72,6 +81,9 @@ impl<'a> Running<'a> {
             filled: 0,
             parser: ReplyParser::new(limits),
             generation: lane.node.generation(),
+            epoch: lane.node.epoch(),
+            left: None,
+            doubted: None,
             renew_at: lifetime.map(|lifetime| now + lifetime),
             validating: false,
             timer: Box::pin(sleep_until(now)),
@@ -124,12 +136,14 @@ impl<'a> Running<'a> {
 
     /// Takes commands from the lane, unless the connection is to end first.
     fn take(&mut self, cx: &mut Context<'_>) -> Option<End> {
-        if self.validating {
-            return None;
-        }
         let now = Instant::now();
-        if self.is_stale(now) {
-            return self.is_idle().then_some(End::Quiet);
+        if self.left.is_none() && self.epoch != self.lane.node.epoch() {
+            self.left = Some(now + GRACE);
+        }
+        let stale = self.is_stale(now);
+        if self.validating || stale {
+            self.lane.watch(cx);
+            return (stale && self.is_idle()).then_some(End::Quiet);
         }
         let idle = self.is_idle();
         if idle && now.duration_since(self.active) >= VALIDATE_AFTER && self.lane.first_deadline().is_some() {
@@ -232,9 +246,34 @@ impl<'a> Running<'a> {
         let Some(entry) = self.commands.entries.pop_front() else {
             return Err(self.lost("a reply that nobody asked for"));
         };
-        self.acknowledge(entry.len);
-        add(&node.counters.replies, 1);
+        if entry.skips && matches!(reply, Reply::Simple(_)) {
+            self.commands.entries.push_front(Entry { skips: false, ..entry });
+            return Ok(());
+        }
+        if entry.skips {
+            // What follows would be taken for the next command's reply.
+            self.commands.entries.push_front(entry);
+            return Err(self.lost("ASKING is not understood"));
+        }
+        let len = entry.len;
+        let entry = match (&reply, node.section.cluster()) {
+            (Reply::Error(text), Some(cluster)) => match told::redirect(text, &node.address) {
+                Some(redirect) => {
+                    let start = self.commands.answered;
+                    let bytes = &self.commands.bytes[start..start + len];
+                    cluster.redirect(entry, bytes, redirect).err()
+                }
+                None => Some(entry),
+            },
+            _ => Some(entry),
+        };
+        self.acknowledge(len);
         take(&node.counters.in_flight, 1);
+        let Some(entry) = entry else {
+            node.succeeded();
+            return Ok(());
+        };
+        add(&node.counters.replies, 1);
         match &reply {
             Reply::Error(text) => {
                 add(&node.counters.engine_errors, 1);
@@ -279,11 +318,20 @@ impl<'a> Running<'a> {
             [idle, self.renew_at].into_iter().flatten().min()
         } else {
             match self.commands.entries.front() {
-                Some(first) => Some(first.since + options.timeout_server),
+                Some(first) => {
+                    let doubt = self.lane.node.section.is_cluster().then(|| self.doubt(first.since));
+                    [Some(first.since + options.timeout_server), doubt].into_iter().flatten().min()
+                }
                 None => Some(self.active + options.timeout_connect),
             }
         };
-        [queued, own].into_iter().flatten().min()
+        [queued, own, self.left].into_iter().flatten().min()
+    }
+
+    /// When a reply that is owed since then is doubted next.
+    fn doubt(&self, since: Instant) -> Instant {
+        let first = since + DOUBT;
+        self.doubted.filter(|next| *next > first).unwrap_or(first)
     }
 
     /// What a passed deadline means.
@@ -291,6 +339,9 @@ impl<'a> Running<'a> {
         self.lane.expire();
         let now = Instant::now();
         let options = &self.lane.node.section.options;
+        if self.left.is_some_and(|at| at <= now) {
+            return Some(self.lost("another engine has taken over"));
+        }
         if self.is_idle() {
             let idle = options.timeout_idle.is_some_and(|idle| self.active + idle <= now);
             return (idle || self.is_stale(now)).then_some(End::Quiet);
@@ -299,6 +350,12 @@ impl<'a> Running<'a> {
             return (self.active + options.timeout_connect <= now).then_some(End::Quiet);
         };
         let timeout = options.timeout_server;
+        if self.doubt(first.since) <= now
+            && let Some(cluster) = self.lane.node.section.cluster()
+        {
+            self.doubted = Some(now + DOUBT);
+            cluster.refresh();
+        }
         (first.since + timeout <= now)
             .then(|| End::Dead(format!("{}: no reply within {} ms", self.lane.node.address, timeout.as_millis())))
     }
@@ -326,6 +383,7 @@ impl<'a> Running<'a> {
                 continue;
             }
             entry.repeatable &= !sent;
+            entry.skips = entry.route.asking;
             add(&node.counters.resent, u64::from(sent));
             back.bytes.extend_from_slice(&self.commands.bytes[bytes]);
             back.entries.push_back(entry);

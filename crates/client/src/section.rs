@@ -1,12 +1,13 @@
 //! What all nodes of a section share: its words, the cap on connections, the length of its queue.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Options;
+use crate::cluster::Cluster;
 use crate::figures::{Counters, add, take};
 use crate::lane::Lane;
 
@@ -26,6 +27,10 @@ pub(crate) struct Section {
     nodes: AtomicUsize,
     /// Every lane, to tell the idle ones that somebody waits.
     lanes: Mutex<Vec<Weak<Lane>>>,
+    /// Who sends commands elsewhere, if somebody does.
+    cluster: OnceLock<Weak<Cluster>>,
+    /// Nobody asks any more.
+    closed: AtomicBool,
 }
 
 impl Section {
@@ -37,8 +42,39 @@ impl Section {
             claims: AtomicU64::new(0),
             nodes: AtomicUsize::new(1),
             lanes: Mutex::default(),
+            cluster: OnceLock::new(),
+            closed: AtomicBool::new(false),
             options,
         }
+    }
+
+    /// Its commands are sent elsewhere by `cluster`.
+    pub(crate) fn belongs_to(&self, cluster: &Arc<Cluster>) {
+        self.cluster.get_or_init(|| Arc::downgrade(cluster));
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.cluster.get().is_some()
+    }
+
+    pub(crate) fn cluster(&self) -> Option<Arc<Cluster>> {
+        self.cluster.get()?.upgrade()
+    }
+
+    /// So many nodes share the cap.
+    pub(crate) fn share_among(&self, nodes: usize) {
+        self.nodes.store(nodes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Ends every lane, and there will be no others.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        let lanes: Vec<Arc<Lane>> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
+        lanes.iter().for_each(|lane| lane.close());
     }
 
     /// Most lanes of a node, so that each gets its share of the cap.

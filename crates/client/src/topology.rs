@@ -2,8 +2,15 @@
 
 use std::sync::Arc;
 
+use sluicegate_wire::engine::Started;
+use sluicegate_wire::reply::Reply;
+use tokio::sync::oneshot;
+
 use crate::Failure;
+use crate::cluster::Cluster;
+use crate::command::Kind;
 use crate::node::Node;
+use crate::options::Mode;
 use crate::section::Section;
 
 /// The nodes of a section.
@@ -11,24 +18,51 @@ use crate::section::Section;
 pub(crate) enum Topology {
     /// `mode single`: one engine has all keys.
     Single(Arc<Node>),
+    /// `mode cluster`: each has some of the slots.
+    Cluster(Arc<Cluster>),
 }
 
 impl Topology {
     pub(crate) fn new(section: &Arc<Section>) -> Topology {
-        Topology::Single(Arc::new(Node::new(section.clone(), section.options.address.clone())))
-    }
-
-    /// The node that is asked `args`.
-    pub(crate) fn node(&self, _args: &[&[u8]]) -> Result<Arc<Node>, Failure> {
-        match self {
-            Topology::Single(node) => Ok(node.clone()),
+        match &section.options.mode {
+            Mode::Single => {
+                let address = section.options.servers[0].clone();
+                Topology::Single(Arc::new(Node::new(section.clone(), address)))
+            }
+            Mode::Cluster { .. } => {
+                let cluster = Cluster::new(section.clone());
+                section.belongs_to(&cluster);
+                Topology::Cluster(cluster)
+            }
         }
     }
 
-    /// Every node.
-    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+    /// Starts a command where it belongs.
+    pub(crate) fn ask(&self, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
         match self {
-            Topology::Single(node) => vec![node.clone()],
+            Topology::Single(node) => node.ask(db, args, kind),
+            Topology::Cluster(cluster) => cluster.ask(db, args, kind),
         }
     }
+
+    /// Every node, and what it is.
+    pub(crate) fn nodes(&self) -> Vec<(Arc<Node>, &'static str)> {
+        match self {
+            Topology::Single(node) => vec![(node.clone(), "master")],
+            Topology::Cluster(cluster) => cluster.nodes(),
+        }
+    }
+
+    /// Why no node is known, if none is.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        match self {
+            Topology::Single(_) => None,
+            Topology::Cluster(cluster) => cluster.last_failure(),
+        }
+    }
+}
+
+/// The reply that comes through `receiver`; without one the engine is not used any more.
+pub(crate) fn pending(receiver: oneshot::Receiver<Reply>) -> Started {
+    Started::Pending(Box::pin(async move { receiver.await.unwrap_or_else(|_| Failure::Closed.into_reply()) }))
 }

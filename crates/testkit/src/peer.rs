@@ -180,11 +180,16 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts one with extra arguments (`&["--requirepass", "x"]`).
     pub fn start(arguments: &[&str]) -> RedisServer {
+        RedisServer::start_with(|| arguments.iter().map(|word| (*word).to_owned()).collect())
+    }
+
+    /// Starts one with the arguments that `arguments` gives for each try, since they may name ports too.
+    pub fn start_with(arguments: impl Fn() -> Vec<String>) -> RedisServer {
         for _ in 0..5 {
             let port = free_port();
             let mut command = Command::new("redis-server");
             command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-            command.args(arguments);
+            command.args(arguments());
             let mut program = Program::start(command, &[]);
             let ready = wait_for("redis-server", || {
                 if program.output().contains("Ready to accept connections") {

@@ -64,6 +64,8 @@ pub struct Connections {
     pub engine_errors: u64,
     /// Commands that were sent again so far.
     pub resent: u64,
+    /// Commands that a node of a cluster sent elsewhere so far.
+    pub redirected: u64,
     /// Attempts to connect so far.
     pub connects: u64,
     /// Commands that were not answered so far, by the reason.
@@ -72,6 +74,33 @@ pub struct Connections {
     pub waits: [u64; WAIT_BOUNDS_MS.len() + 1],
     /// How long all of them waited, µs.
     pub waited_us: u64,
+    /// The breaker is open: it is not asked for a while.
+    pub is_open: bool,
+    /// Why it failed last.
+    pub last_failure: Option<String>,
+    /// Its nodes.
+    pub nodes: Vec<NodeFigures>,
+}
+
+/// A node of an engine, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFigures {
+    /// Where it is.
+    pub address: String,
+    /// `master`, `replica`, or `former` for one that is left.
+    pub role: &'static str,
+    /// Connections that serve.
+    pub connected: u64,
+    /// Connections that are being made.
+    pub connecting: u64,
+    /// Commands that were sent and not answered yet.
+    pub in_flight: u64,
+    /// Replies so far.
+    pub replies: u64,
+    /// Error replies so far.
+    pub engine_errors: u64,
+    /// Attempts to connect so far.
+    pub connects: u64,
     /// The breaker is open: it is not asked for a while.
     pub is_open: bool,
     /// Why it failed last.

@@ -98,7 +98,7 @@ fn a_unix_socket_serves_as_well() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("redis.sock");
     let _server = RedisServer::start(&["--unixsocket", path.to_str().expect("ASCII")]);
-    let client = Client::new(Options { address: Address::Unix(path), ..patient(0) });
+    let client = Client::new(Options { servers: vec![Address::Unix(path)], ..patient(0) });
     worker(async { assert_eq!(ask(&client, "INCR k").await, Reply::Integer(1)) });
 }
 
@@ -121,6 +121,6 @@ fn passwords_and_users_are_sent_and_never_shown() {
 #[test]
 fn names_are_looked_up() {
     let server = RedisServer::start(&[]);
-    let client = Client::new(Options { address: Address::Tcp("localhost".into(), server.port), ..patient(0) });
+    let client = Client::new(Options { servers: vec![Address::Tcp("localhost".into(), server.port)], ..patient(0) });
     worker(async { assert_eq!(ask(&client, "PING").await, Reply::Simple("PONG".into())) });
 }

@@ -4,36 +4,15 @@
 //! would change a cluster is refused.
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+use sluicegate_wire::slot::{SLOTS, slot};
 
 use super::dispatch::{About, Outcome};
 use crate::Store;
-
-/// Slots of a Redis cluster.
-const SLOTS: u16 = 16_384;
 
 /// The bus port that nodes announce is this much above the data port.
 const BUS_OFFSET: u64 = 10_000;
 
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
-
-/// The slot of a key: of what stands between its first braces, if that is something.
-pub(super) fn slot(key: &[u8]) -> u16 {
-    let tag = memchr::memchr(b'{', key).and_then(|open| {
-        let rest = &key[open + 1..];
-        memchr::memchr(b'}', rest).map(|close| &rest[..close]).filter(|tag| !tag.is_empty())
-    });
-    crc16(tag.unwrap_or(key)) % SLOTS
-}
-
-/// CRC-16/XMODEM, which the Redis cluster specification names.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc: u16, byte| {
-        (0..8).fold(
-            crc ^ (u16::from(*byte) << 8),
-            |crc, _| if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 },
-        )
-    })
-}
 
 /// The node as this client reached it: address, port.
 fn node(about: &About<'_>) -> (String, u64) {
@@ -202,22 +181,5 @@ impl Store {
             }
             stripe += 1;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_those_of_redis() {
-        assert_eq!(crc16(b"123456789"), 0x31c3, "the specification's own example");
-        let check = |key: &str, same: &str| assert_eq!(slot(key.as_bytes()), crc16(same.as_bytes()) % SLOTS, "{key}");
-        check("foo", "foo");
-        check("{user}.a", "user");
-        check("x{user}{b}", "user");
-        check("{}a", "{}a");
-        check("a{b", "a{b");
-        assert_eq!(slot(b"foo{bar}"), 5061);
     }
 }
