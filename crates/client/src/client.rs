@@ -6,6 +6,7 @@ use sluicegate_wire::engine::{Connections, Engine, Started};
 
 use crate::command::classify;
 use crate::figures::add;
+use crate::scripts::Scripts;
 use crate::section::Section;
 use crate::topology::Topology;
 use crate::{Failure, Options};
@@ -15,13 +16,14 @@ use crate::{Failure, Options};
 pub struct Client {
     section: Arc<Section>,
     topology: Topology,
+    scripts: Scripts,
 }
 
 impl Client {
     /// A client of an engine; it connects when it is asked first.
     pub fn new(options: Options) -> Client {
         let section = Arc::new(Section::new(options));
-        Client { topology: Topology::new(&section), section }
+        Client { topology: Topology::new(&section), section, scripts: Scripts::default() }
     }
 
     /// What its section says.
@@ -33,7 +35,10 @@ impl Client {
         add(&self.section.counters.commands, 1);
         let kind = classify(args)?;
         let db = if db == 0 { self.section.options.db } else { db };
-        self.topology.ask(db, args, kind)
+        match self.scripts.ask(&self.topology, db, args, kind) {
+            Some(started) => started,
+            None => self.topology.ask(db, args, kind),
+        }
     }
 }
 

@@ -33,6 +33,7 @@ mod lane;
 mod node;
 mod options;
 mod running;
+mod scripts;
 mod section;
 mod stream;
 mod told;

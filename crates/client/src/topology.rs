@@ -14,7 +14,7 @@ use crate::options::Mode;
 use crate::section::Section;
 
 /// The nodes of a section.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Topology {
     /// `mode single`: one engine has all keys.
     Single(Arc<Node>),

@@ -94,6 +94,42 @@ fn databases_have_connections_of_their_own() {
 }
 
 #[test]
+fn a_script_is_sent_once_and_again_when_the_engine_has_lost_it() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(patient(server.port));
+    worker(async {
+        const DIGEST: &str = "9f3d3f1b2d7c4f4e9c1b0b1de7a0c4a6d9b1c7f0";
+        let calls = |name: &str| {
+            let line = format!("cmdstat_{name}:calls=");
+            let own = Client::new(Options { name: "observer".into(), ..patient(server.port) });
+            async move {
+                let (Reply::Bulk(text) | Reply::Verbatim(_, text)) = ask(&own, "INFO commandstats").await else {
+                    panic!("INFO is text")
+                };
+                let text = String::from_utf8(text).expect("INFO is text");
+                let count = text.lines().find_map(|text| text.strip_prefix(&*line)?.split(',').next()?.parse().ok());
+                count.unwrap_or(0)
+            }
+        };
+        for round in 1..=3 {
+            let reply = ask(&client, "EVAL return{KEYS[1],ARGV[1]} 1 k v").await;
+            assert_eq!(reply, Reply::Array(vec![bulk("k"), bulk("v")]), "round {round}");
+        }
+        assert_eq!((calls("eval").await, calls("evalsha").await), (1, 2));
+        ask(&client, "SCRIPT FLUSH").await;
+        assert_eq!(ask(&client, "eval return{KEYS[1],ARGV[1]} 1 k w").await, Reply::Array(vec![bulk("k"), bulk("w")]));
+        assert_eq!((calls("eval").await, calls("evalsha").await), (2, 3));
+        // What was loaded or sent is known by its digest, whoever asks.
+        let Reply::Bulk(digest) = ask(&client, "SCRIPT LOAD return(ARGV[1])").await else { panic!("a digest") };
+        let digest = String::from_utf8(digest).expect("a digest is text");
+        ask(&client, "SCRIPT FLUSH").await;
+        assert_eq!(ask(&client, &format!("EVALSHA {} 0 x", digest.to_uppercase())).await, bulk("x"));
+        assert_eq!(ask(&client, &format!("EVALSHA_RO {digest} 0 y")).await, bulk("y"));
+        assert!(error(ask(&client, &format!("EVALSHA {DIGEST} 0")).await).starts_with("NOSCRIPT"));
+    });
+}
+
+#[test]
 fn a_unix_socket_serves_as_well() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("redis.sock");

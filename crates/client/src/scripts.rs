@@ -1,0 +1,161 @@
+//! Scripts by their digests: `EVAL` sends a body once, and `EVALSHA` afterwards.
+//!
+//! What an engine answers with NOSCRIPT it has not run, so the same call goes out again with the body, if that is known
+//! from an earlier `EVAL` or `SCRIPT LOAD` of this process. An engine that was restarted costs one round trip for each
+//! script, and rules and scripts see nothing of it. The repeated call is behind what was sent meanwhile.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sha1::{Digest, Sha1};
+use sluicegate_wire::engine::Started;
+use sluicegate_wire::reply::Reply;
+
+use crate::Failure;
+use crate::command::Kind;
+use crate::topology::Topology;
+
+/// Bytes of bodies that are known; what would be more makes all of them unknown.
+const BODIES_MAX: usize = 4 << 20;
+
+/// A digest as engines write it.
+type Hex = [u8; 40];
+
+/// The bodies that went out.
+#[derive(Debug, Default)]
+pub(crate) struct Scripts(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_body: HashMap<Arc<[u8]>, Hex>,
+    by_digest: HashMap<Hex, Arc<[u8]>>,
+    bytes: usize,
+}
+
+/// The names of one call, with the body and by its digest.
+const FORMS: [(&[u8], &[u8]); 2] = [(b"EVAL", b"EVALSHA"), (b"EVAL_RO", b"EVALSHA_RO")];
+
+impl Known {
+    /// Notes a body that goes out.
+    fn note(&mut self, body: &[u8]) {
+        if body.len() > BODIES_MAX / 4 || self.by_body.contains_key(body) {
+            return;
+        }
+        if self.bytes + body.len() > BODIES_MAX {
+            *self = Known::default();
+        }
+        let (body, digest) = (Arc::<[u8]>::from(body), hex(body));
+        self.bytes += body.len();
+        self.by_digest.insert(digest, body.clone());
+        self.by_body.insert(body, digest);
+    }
+
+    fn body_of(&self, digest: &[u8]) -> Option<&Arc<[u8]>> {
+        self.by_digest.get(digest.to_ascii_lowercase().as_slice())
+    }
+}
+
+fn hex(body: &[u8]) -> Hex {
+    let mut out = [0; 40];
+    for (pair, byte) in out.chunks_exact_mut(2).zip(Sha1::digest(body)) {
+        pair.copy_from_slice(&[
+            b"0123456789abcdef"[usize::from(byte >> 4)],
+            b"0123456789abcdef"[usize::from(byte & 15)],
+        ]);
+    }
+    out
+}
+
+impl Scripts {
+    /// Starts a call of a script whose body is known; `None`: it is an ordinary command.
+    pub(crate) fn ask(
+        &self,
+        topology: &Topology,
+        db: u32,
+        args: &[&[u8]],
+        kind: Kind,
+    ) -> Option<Result<Started, Failure>> {
+        let [name, script, rest @ ..] = args else { return None };
+        // Few commands begin so, and the others pay for no more than this look.
+        if !matches!(name, [b'E' | b'e', b'V' | b'v', b'A' | b'a', b'L' | b'l', ..]) {
+            if let [body] = rest
+                && name.eq_ignore_ascii_case(b"SCRIPT")
+                && script.eq_ignore_ascii_case(b"LOAD")
+            {
+                self.0.lock().note(body);
+            }
+            return None;
+        }
+        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
+        let (with_body, by_digest) = FORMS.into_iter().find(|(body, digest)| is(body) || is(digest))?;
+        let (digest, body) = {
+            let mut known = self.0.lock();
+            if is(with_body) {
+                match known.by_body.get_key_value(*script) {
+                    Some((body, digest)) => (*digest, body.clone()),
+                    None => {
+                        known.note(script);
+                        return None;
+                    }
+                }
+            } else {
+                let body = known.body_of(script)?.clone();
+                (*known.by_body.get(&body)?, body)
+            }
+        };
+        let mut short = vec![by_digest, &digest[..]];
+        short.extend(rest);
+        let started = match topology.ask(db, &short, kind) {
+            Ok(started) => started,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let rest: Vec<Box<[u8]>> = rest.iter().map(|word| Box::from(*word)).collect();
+        let topology = topology.clone();
+        Some(Ok(Started::Pending(Box::pin(async move {
+            let reply = finish(started).await;
+            if !matches!(&reply, Reply::Error(text) if text.starts_with("NOSCRIPT")) {
+                return reply;
+            }
+            let mut long = vec![with_body, &body];
+            long.extend(rest.iter().map(|word| &**word));
+            match topology.ask(db, &long, kind) {
+                Ok(started) => finish(started).await,
+                Err(failure) => failure.into_reply(),
+            }
+        }))))
+    }
+}
+
+async fn finish(started: Started) -> Reply {
+    match started {
+        Started::Done(reply) => reply,
+        Started::Pending(reply) => reply.await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_those_of_engines() {
+        assert_eq!(&hex(b"return 1"), b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+
+    #[test]
+    fn bodies_are_bounded() {
+        let mut known = Known::default();
+        for number in 0..10_000u32 {
+            let mut body = vec![b' '; 1000];
+            body.extend_from_slice(number.to_string().as_bytes());
+            known.note(&body);
+            assert!(known.bytes <= BODIES_MAX);
+            assert_eq!(known.by_body.len(), known.by_digest.len());
+            assert!(known.body_of(&hex(&body).to_ascii_uppercase()).is_some());
+        }
+        let before = known.bytes;
+        known.note(&vec![b'x'; BODIES_MAX]);
+        assert_eq!(known.bytes, before);
+    }
+}
