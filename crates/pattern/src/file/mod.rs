@@ -22,6 +22,7 @@
 
 mod content;
 mod index;
+mod version;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,6 +35,8 @@ use parking_lot::RwLock;
 use crate::{Captures, Key, Method};
 use content::{Content, EntryId};
 use index::Index;
+use version::Versions;
+pub use version::{VersionError, VersionNumbers};
 
 /// Bytes of keys and values that one file may hold.
 pub const TEXT_LIMIT: usize = 1 << 30;
@@ -142,6 +145,7 @@ struct State {
     /// The index that only changes by key asked for.
     own: Option<usize>,
     values: Vec<ValueType>,
+    versions: Versions,
 }
 
 impl PatternFile {
@@ -342,11 +346,11 @@ impl PatternFile {
     /// Replaces all entries at once: what `prepare map` … `commit map` collected.
     pub fn replace<'a>(&self, entries: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Result<(), EditError> {
         let mut state = self.state.write();
-        let mut fresh = State { values: state.values.clone(), own: state.own, ..State::default() };
-        fresh.indexes = state.indexes.iter().map(|index| Index::new(index.method, index.fold)).collect();
+        let mut fresh = state.successor();
         for (key, value) in entries {
             fresh.add(key, value)?;
         }
+        fresh.versions = std::mem::take(&mut state.versions);
         *state = fresh;
         Ok(())
     }
@@ -354,13 +358,8 @@ impl PatternFile {
     /// Runs `f` on up to `limit` entries from number `from` on: number, key and value. Gives the number to go on from,
     /// or `None` at the end. The lock is held for one call, so a long walk delays nobody; numbers change when a file
     /// is compacted after removals, and such a walk may miss entries or see them twice.
-    pub fn page(&self, from: u32, limit: usize, mut f: impl FnMut(u32, &[u8], &[u8])) -> Option<u32> {
-        let state = self.state.read();
-        let mut ids = state.content.ids(from);
-        for id in ids.by_ref().take(limit) {
-            f(id, state.content.key(id), state.content.value(id));
-        }
-        ids.next()
+    pub fn page(&self, from: u32, limit: usize, f: impl FnMut(u32, &[u8], &[u8])) -> Option<u32> {
+        self.page_of(self.versions().current, from, limit, f)
     }
 
     /// Bytes it holds on the heap, compiled regular expressions not counted.
@@ -398,6 +397,12 @@ fn split_line(kind: Kind, line: &[u8]) -> Option<(&[u8], &[u8])> {
 impl State {
     fn line(&self, id: EntryId) -> usize {
         self.lines.get(id as usize).map_or(id as usize + 1, |line| *line as usize)
+    }
+
+    /// One without entries that is matched in the same ways.
+    fn successor(&self) -> State {
+        let indexes = self.indexes.iter().map(|index| Index::new(index.method, index.fold)).collect();
+        State { values: self.values.clone(), own: self.own, indexes, ..State::default() }
     }
 
     fn index(&mut self, name: &Arc<str>, method: Method, fold: bool) -> Result<IndexId, LoadError> {
@@ -441,7 +446,7 @@ impl State {
     }
 
     fn check_room(&self, more: usize) -> Result<(), EditError> {
-        if self.content.text_len() + more > TEXT_LIMIT {
+        if self.content.text_len() + self.versions.text_len() + more > TEXT_LIMIT {
             return Err(EditError(format!("the file would hold more than {TEXT_LIMIT} bytes")));
         }
         Ok(())

@@ -1,6 +1,40 @@
 use proptest::prelude::*;
 
 use super::*;
+
+#[test]
+fn a_version_takes_the_place_of_the_one_before_at_once() {
+    let file = PatternFile::parse("f", Kind::Map, b"a 1\n").unwrap();
+    let exact = file.index(Method::Str, false).unwrap();
+    let value = |key: &[u8]| file.lookup(exact, Key::Bytes(key), |hit| hit.value.to_vec());
+    assert_eq!((file.prepare(), file.prepare()), (Ok(1), Ok(2)));
+    assert_eq!(file.versions(), VersionNumbers { current: 0, last: 2 });
+    assert_eq!((file.add_to(1, b"b", b"2"), file.add_to(2, b"c", b"3")), (Ok(()), Ok(())));
+    assert_eq!(file.add_to(3, b"c", b"3"), Err(VersionError::Future));
+    assert_eq!((value(b"a"), value(b"b"), value(b"c")), (Some(b"1".to_vec()), None, None));
+    // Ways of matching and types that come later count for what is prepared.
+    let sub = file.index(Method::Sub, false).unwrap();
+    file.require(ValueType::Int).unwrap();
+    assert!(matches!(file.add_to(1, b"d", b"x"), Err(VersionError::Edit(_))));
+    assert_eq!(file.commit(2), Ok(()));
+    assert_eq!((value(b"a"), value(b"c")), (None, Some(b"3".to_vec())));
+    assert!(file.matches(sub, Key::Bytes(b"xcx")));
+    assert_eq!(file.commit(1), Err(VersionError::Gone), "it came before");
+    assert_eq!(file.add_to(1, b"b", b"2"), Err(VersionError::Gone));
+    assert_eq!(file.versions(), VersionNumbers { current: 2, last: 2 });
+    assert_eq!(file.add_to(2, b"d", b"4"), Ok(()));
+    assert_eq!(value(b"d"), Some(b"4".to_vec()));
+    // One whose values are not what was asked for since is refused, and stays.
+    let text = PatternFile::parse("t", Kind::Map, b"a 1\n").unwrap();
+    let version = text.prepare().unwrap();
+    assert_eq!(text.add_to(version, b"a", b"x"), Ok(()));
+    text.require(ValueType::Int).unwrap();
+    assert!(matches!(text.commit(version), Err(VersionError::Edit(_))));
+    assert_eq!((text.clear_version(version), text.commit(version)), (Ok(()), Ok(())));
+    assert!(text.is_empty());
+    let most = std::iter::from_fn(|| text.prepare().ok()).take(1000).count();
+    assert_eq!(most, 64, "what is prepared has a limit");
+}
 use crate::{in_network, network};
 
 fn map(text: &str) -> PatternFile {

@@ -1,14 +1,14 @@
 //! Commands that show and change map and ACL files, and the process's variables.
 //!
 //! A file is named by its path, or as `#N` by its number in `show map` and `show acl`; an entry by its key, or as
-//! `#0xN` by its reference in their listings. HAProxy's versions (`prepare`, `commit`, `@N`) are not there, nor are
-//! patterns that stand in the configuration itself. What changes a file asks for the level of an operator, as
+//! `#0xN` by its reference in their listings. `prepare` begins a version beside the one that is served, `@N` names it, and
+//! `commit` serves it. Patterns that stand in the configuration itself are not there. What changes a file asks for the level of an operator, as
 //! HAProxy's manual says and its code does not.
 
 use std::sync::Arc;
 
 use sluicegate_config::model::{StatsLevel, VarScope};
-use sluicegate_pattern::{EditError, Key, Kind, Method, PatternFile, ValueType};
+use sluicegate_pattern::{EditError, Key, Kind, Method, PatternFile, ValueType, VersionError, VersionNumbers};
 
 use super::catalogue::{Call, Command, Run};
 use super::protocol::Answer;
@@ -21,31 +21,45 @@ const PAGE: usize = 256;
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["add", "acl"],
-        arguments: "<acl> <pattern>",
+        arguments: "[@<ver>] <acl> <pattern>",
         help: "add an acl entry",
         level: StatsLevel::Operator,
         run: Run::Now(add_acl),
     },
     Command {
         name: &["add", "map"],
-        arguments: "<map> <key> <val>",
+        arguments: "[@<ver>] <map> <key> <val>",
         help: "add a map entry (payload supported instead of key/val)",
         level: StatsLevel::Operator,
         run: Run::Now(add_map),
     },
     Command {
         name: &["clear", "acl"],
-        arguments: "<acl>",
+        arguments: "[@<ver>] <acl>",
         help: "clear the contents of this acl",
         level: StatsLevel::Operator,
         run: Run::Now(|call| clear(call, Kind::Acl)),
     },
     Command {
         name: &["clear", "map"],
-        arguments: "<map>",
+        arguments: "[@<ver>] <map>",
         help: "clear the contents of this map",
         level: StatsLevel::Operator,
         run: Run::Now(|call| clear(call, Kind::Map)),
+    },
+    Command {
+        name: &["commit", "acl"],
+        arguments: "@<ver> <acl>",
+        help: "commit the ACL at this version",
+        level: StatsLevel::Operator,
+        run: Run::Now(|call| commit(call, Kind::Acl)),
+    },
+    Command {
+        name: &["commit", "map"],
+        arguments: "@<ver> <map>",
+        help: "commit the map at this version",
+        level: StatsLevel::Operator,
+        run: Run::Now(|call| commit(call, Kind::Map)),
     },
     Command {
         name: &["del", "acl"],
@@ -83,6 +97,20 @@ pub const COMMANDS: &[Command] = &[
         run: Run::Now(get_var),
     },
     Command {
+        name: &["prepare", "acl"],
+        arguments: "<acl>",
+        help: "prepare a new version for atomic ACL replacement",
+        level: StatsLevel::Operator,
+        run: Run::Now(|call| prepare(call, Kind::Acl)),
+    },
+    Command {
+        name: &["prepare", "map"],
+        arguments: "<acl>",
+        help: "prepare a new version for atomic map replacement",
+        level: StatsLevel::Operator,
+        run: Run::Now(|call| prepare(call, Kind::Map)),
+    },
+    Command {
         name: &["set", "map"],
         arguments: "<map> [<key>|#<ref>] <value>",
         help: "modify a map entry",
@@ -91,14 +119,14 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: &["show", "acl"],
-        arguments: "[<acl>]",
+        arguments: "[@<ver>] <acl>]",
         help: "report available acls or dump an acl's contents",
         level: StatsLevel::User,
         run: Run::Long(|call| show(call, Kind::Acl)),
     },
     Command {
         name: &["show", "map"],
-        arguments: "[<map>]",
+        arguments: "[@ver] [map]",
         help: "report available maps or dump a map's contents",
         level: StatsLevel::User,
         run: Run::Long(|call| show(call, Kind::Map)),
@@ -134,15 +162,63 @@ fn reference(word: &str) -> Option<Option<u32>> {
     Some(u32::from_str_radix(digits, 16).ok().and_then(|number| number.checked_sub(1)))
 }
 
+/// Takes the version that stands in front of the other words, if one does; one that is no number is none that ever was.
+fn take_version(call: &mut Call<'_>) -> Option<Option<u32>> {
+    let number = call.args.first()?.strip_prefix(b"@")?;
+    call.args = &call.args[1..];
+    Some(std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()))
+}
+
+/// What HAProxy says of a version that is not there.
+fn refused(file: &PatternFile, value: &[u8], error: VersionError) -> String {
+    match error {
+        VersionError::Future => "Version number in the future, please use 'prepare map' before.".to_owned(),
+        VersionError::Gone => "Version number out of range.".to_owned(),
+        VersionError::Edit(error) => told(file, value, &error),
+    }
+}
+
+/// Adds an entry to the version that is served, or to another one.
+fn add(file: &PatternFile, version: Option<Option<u32>>, key: &[u8], value: &[u8]) -> Result<(), String> {
+    let made = match version {
+        None => file.add(key, value).map_err(VersionError::Edit),
+        Some(Some(version)) => file.add_to(version, key, value),
+        Some(None) => Err(VersionError::Gone),
+    };
+    made.map_err(|error| refused(file, value, error))
+}
+
+fn prepare(call: &mut Call<'_>, kind: Kind) {
+    let Some(file) = file(call, kind) else { return };
+    match file.prepare() {
+        Ok(version) => call.say(format!("New version created: {version}")),
+        Err(error) => call.say(format!("{error}.")),
+    }
+}
+
+fn commit(call: &mut Call<'_>, kind: Kind) {
+    let Some(version) = take_version(call) else { return call.say("Missing version number.") };
+    if call.arg(0).is_empty() {
+        return call.say(format!("Missing {} identifier.", word(kind)));
+    }
+    let Some(file) = file(call, kind) else { return };
+    let committed = version.ok_or(VersionError::Gone).and_then(|version| file.commit(version));
+    if let Err(error) = committed {
+        call.say(refused(&file, b"", error));
+    }
+}
+
 fn show(mut call: Call<'_>, kind: Kind) -> Answer<'_> {
     Box::pin(async move {
-        if call.arg(0).is_empty() {
+        let version = take_version(&mut call);
+        if version.is_none() && call.arg(0).is_empty() {
             call.out.push("# id (file) description\n");
             for (number, file) in call.running.config.patterns.all().iter().enumerate() {
                 if file.kind() == kind {
                     let (name, count) = (file.name(), file.len());
+                    let VersionNumbers { current, last } = file.versions();
                     let line = format!(
-                        "{number} ({name}) pattern loaded from file '{name}'. curr_ver=0 next_ver=0 entry_cnt={count}\n"
+                        "{number} ({name}) pattern loaded from file '{name}'. curr_ver={current} next_ver={last} entry_cnt={count}\n"
                     );
                     call.out.push(line);
                     call.out.drain().await?;
@@ -151,10 +227,16 @@ fn show(mut call: Call<'_>, kind: Kind) -> Answer<'_> {
             return Ok(());
         }
         let Some(file) = file(&mut call, kind) else { return Ok(()) };
+        if version == Some(None) {
+            call.say(refused(&file, b"", VersionError::Gone));
+            return Ok(());
+        }
         let mut next = Some(0);
         while let Some(from) = next {
             let out = call.out.buffer();
-            next = file.page(from, PAGE, |number, key, value| {
+            // Without a version, the one that is served: another one than at the beginning, if it is exchanged meanwhile.
+            let at = version.flatten().unwrap_or_else(|| file.versions().current);
+            next = file.page_of(at, from, PAGE, |number, key, value| {
                 out.extend_from_slice(format!("{:#x} ", u64::from(number) + 1).as_bytes());
                 out.extend_from_slice(key);
                 if kind == Kind::Map {
@@ -246,23 +328,22 @@ fn pair(line: &[u8]) -> (&[u8], &[u8]) {
     (&line[..end], &line[value..])
 }
 
-/// Adds or sets an entry; what HAProxy says if it can't.
-fn change<T>(file: &PatternFile, value: &[u8], made: Result<T, EditError>) -> Result<T, String> {
-    made.map_err(|error| {
-        let bad = |values: &ValueType| match values {
-            ValueType::Int => ValueType::integer(value).is_none(),
-            ValueType::Ip => ValueType::address(value).is_none(),
-            ValueType::Str => false,
-        };
-        if file.value_types().iter().any(bad) {
-            format!("unable to parse '{}'.", String::from_utf8_lossy(value))
-        } else {
-            format!("{error}.")
-        }
-    })
+/// What HAProxy says of an entry that can't be added or set.
+fn told(file: &PatternFile, value: &[u8], error: &EditError) -> String {
+    let bad = |values: &ValueType| match values {
+        ValueType::Int => ValueType::integer(value).is_none(),
+        ValueType::Ip => ValueType::address(value).is_none(),
+        ValueType::Str => false,
+    };
+    if file.value_types().iter().any(bad) {
+        format!("unable to parse '{}'.", String::from_utf8_lossy(value))
+    } else {
+        format!("{error}.")
+    }
 }
 
 fn add_map(call: &mut Call<'_>) {
+    let version = take_version(call);
     let words = call.args.len();
     if call.arg(0).is_empty() || (call.payload.is_none() && words < 3) {
         return call.say(
@@ -277,9 +358,9 @@ fn add_map(call: &mut Call<'_>) {
             if value.is_empty() {
                 return Some(format!("Missing value for key '{}' in the payload.", String::from_utf8_lossy(key)));
             }
-            change(&file, value, file.add(key, value)).err()
+            add(&file, version, key, value).err()
         }),
-        None => change(&file, &call.args[2], file.add(&call.args[1], &call.args[2])).err(),
+        None => add(&file, version, &call.args[1], &call.args[2]).err(),
     };
     if let Some(message) = refused {
         call.say(message);
@@ -287,12 +368,13 @@ fn add_map(call: &mut Call<'_>) {
 }
 
 fn add_acl(call: &mut Call<'_>) {
+    let version = take_version(call);
     if call.args.len() < 2 {
         return call.say("'add acl' expects two parameters: ACL identifier and pattern.");
     }
     let Some(file) = file(call, Kind::Acl) else { return };
-    if let Err(error) = file.add(&call.args[1], b"") {
-        call.say(format!("{error}."));
+    if let Err(message) = add(&file, version, &call.args[1], b"") {
+        call.say(message);
     }
 }
 
@@ -307,7 +389,7 @@ fn set_map(call: &mut Call<'_>) {
         Some(None) => (Ok(false), "key or pattern not found."),
         None => (file.set(key, value).map(|count| count > 0), "entry not found."),
     };
-    match change(&file, value, made) {
+    match made.map_err(|error| told(&file, value, &error)) {
         Ok(true) => {}
         Ok(false) => call.say(missing),
         Err(message) => call.say(message),
@@ -329,11 +411,19 @@ fn del(call: &mut Call<'_>, kind: Kind) {
 }
 
 fn clear(call: &mut Call<'_>, kind: Kind) {
+    let version = take_version(call);
     if call.arg(0).is_empty() {
         return call.say(format!("Missing {} identifier.", word(kind)));
     }
-    if let Some(file) = file(call, kind) {
-        file.clear();
+    let Some(file) = file(call, kind) else { return };
+    match version {
+        None => file.clear(),
+        Some(version) => {
+            let cleared = version.ok_or(VersionError::Gone).and_then(|version| file.clear_version(version));
+            if let Err(error) = cleared {
+                call.say(refused(&file, b"", error));
+            }
+        }
     }
 }
 

@@ -292,3 +292,25 @@ fn frontends_pause_resume_and_shut() {
         assert_eq!(status(&Sluicegate::stats(&both.whole.stats, "show stat www 1 -1")), state);
     }
 }
+
+/// Every command that haproxy has is one here, or stands among those that the reference says are not there.
+#[test]
+fn commands_of_haproxy_are_there_or_listed() {
+    let printed = std::process::Command::new("haproxy")
+        .args(["-dKcli", "-q", "-c", "-f", "/dev/null"])
+        .output()
+        .expect("Debian's haproxy runs");
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let names: Vec<&str> = printed.lines().filter_map(|line| Some(line.split_once(" [WORKER]")?.0.trim())).collect();
+    assert!(names.len() > 80, "{printed}");
+    let whole = Whole::start("global\n stats socket /nowhere level admin\n", 1);
+    // A command takes its words apart before it minds them, so that none of these does anything.
+    let is_unknown = |name: &&str| Sluicegate::stats(&whole.stats, name).starts_with("Unknown command");
+    let unknown: std::collections::BTreeSet<&str> = names.iter().copied().filter(is_unknown).collect();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/stats-socket.md");
+    let page = std::fs::read_to_string(page).expect("the reference");
+    let (_, behind) = page.split_once("## Commands that are not there\n").expect("the section");
+    let section = behind.split("\n## ").next().expect("its text");
+    let listed: std::collections::BTreeSet<&str> = section.split('`').skip(1).step_by(2).collect();
+    assert_eq!(unknown, listed);
+}

@@ -1,0 +1,143 @@
+//! Versions of a file that are prepared beside the one that is served, and take its place at once (management guide,
+//! `prepare map`, `commit map`).
+//!
+//! A version is a whole file with its indexes, so committing one is an exchange. What is prepared counts against the limit
+//! of the file's text; all versions before the one that is committed are given up, later ones stay.
+
+use std::collections::BTreeMap;
+
+use super::{EditError, PatternFile, State};
+
+/// Versions that may be prepared at a time.
+const PREPARED_MAX: usize = 64;
+
+/// The versions of a file besides the one that is served.
+#[derive(Default)]
+pub(super) struct Versions {
+    current: u32,
+    last: u32,
+    prepared: BTreeMap<u32, State>,
+}
+
+/// The version that is served, and the last one that was prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionNumbers {
+    /// Served.
+    pub current: u32,
+    /// Prepared last; the same where none is.
+    pub last: u32,
+}
+
+/// Why nothing was done to a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionError {
+    /// Nobody prepared it yet.
+    Future,
+    /// It was given up, or was never there.
+    Gone,
+    /// Something about the entry.
+    Edit(EditError),
+}
+
+impl Versions {
+    /// Bytes of the text of all that is prepared.
+    pub(super) fn text_len(&self) -> usize {
+        self.prepared.values().map(|state| state.content.text_len()).sum()
+    }
+}
+
+impl State {
+    /// A prepared version.
+    fn prepared(&mut self, version: u32) -> Result<&mut State, VersionError> {
+        let last = self.versions.last;
+        let found = self.versions.prepared.get_mut(&version);
+        found.ok_or(if version > last { VersionError::Future } else { VersionError::Gone })
+    }
+}
+
+impl PatternFile {
+    /// Begins another version without entries; gives its number.
+    pub fn prepare(&self) -> Result<u32, EditError> {
+        let mut state = self.state.write();
+        if state.versions.prepared.len() >= PREPARED_MAX {
+            return Err(EditError(format!("{PREPARED_MAX} versions are prepared already")));
+        }
+        let next = state.successor();
+        let versions = &mut state.versions;
+        versions.last += 1;
+        versions.prepared.insert(versions.last, next);
+        Ok(versions.last)
+    }
+
+    /// The numbers of its versions.
+    pub fn versions(&self) -> VersionNumbers {
+        let versions = &self.state.read().versions;
+        VersionNumbers { current: versions.current, last: versions.last }
+    }
+
+    /// Adds an entry to a version.
+    pub fn add_to(&self, version: u32, key: &[u8], value: &[u8]) -> Result<(), VersionError> {
+        let mut state = self.state.write();
+        if version == state.versions.current {
+            return state.add(key, value).map_err(VersionError::Edit);
+        }
+        state.check_room(key.len() + value.len()).map_err(VersionError::Edit)?;
+        // A type of values may have been asked for since.
+        state.check_value(value).map_err(VersionError::Edit)?;
+        state.prepared(version)?.add(key, value).map_err(VersionError::Edit)
+    }
+
+    /// Removes all entries of a version; one that is prepared stays so.
+    pub fn clear_version(&self, version: u32) -> Result<(), VersionError> {
+        let mut state = self.state.write();
+        if version == state.versions.current {
+            drop(state);
+            self.clear();
+            return Ok(());
+        }
+        let empty = state.successor();
+        *state.prepared(version)? = empty;
+        Ok(())
+    }
+
+    /// Serves a version in place of the one before, at once. What it lacks that was asked for since it was prepared is
+    /// made first, and may refuse it.
+    pub fn commit(&self, version: u32) -> Result<(), VersionError> {
+        let mut state = self.state.write();
+        let mut next = std::mem::take(state.prepared(version).map_err(|_| VersionError::Gone)?);
+        let made = state.indexes[next.indexes.len()..].iter().try_for_each(|index| {
+            let built =
+                next.build(&self.name, index.method, index.fold).map_err(|error| EditError(error.to_string()))?;
+            next.indexes.push(built);
+            Ok(())
+        });
+        let checked = made.and_then(|()| {
+            let new = &state.values[next.values.len()..];
+            next.content.ids(0).try_for_each(|id| new.iter().try_for_each(|of| of.check(next.content.value(id))))
+        });
+        if let Err(error) = checked {
+            state.versions.prepared.insert(version, next);
+            return Err(VersionError::Edit(error));
+        }
+        let mut versions = std::mem::take(&mut state.versions);
+        versions.prepared = versions.prepared.split_off(&(version + 1));
+        versions.current = version;
+        (next.values, next.own, next.versions) = (state.values.clone(), state.own, versions);
+        *state = next;
+        Ok(())
+    }
+
+    /// What [`PatternFile::page`] does, for a version; nothing where there is none.
+    pub fn page_of(&self, version: u32, from: u32, limit: usize, mut f: impl FnMut(u32, &[u8], &[u8])) -> Option<u32> {
+        let state = self.state.read();
+        let state = match version == state.versions.current {
+            true => &*state,
+            false => state.versions.prepared.get(&version)?,
+        };
+        let mut ids = state.content.ids(from);
+        for id in ids.by_ref().take(limit) {
+            f(id, state.content.key(id), state.content.value(id));
+        }
+        ids.next()
+    }
+}
