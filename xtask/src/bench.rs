@@ -23,54 +23,13 @@ pub fn accounting(arguments: &[&str]) -> Result<(), String> {
     run("cargo", &["build", "--release", "-p", "sluicegate"])?;
     let bench = Bench::new()?;
     let mut setups = bench.setups()?;
-    if let Some(only) = &options.only {
-        setups.retain(|setup| setup.label().contains(only.as_str()));
-    }
-    println!("{}", machine());
-    for setup in &setups {
-        println!("--- {}\n{}", setup.label(), setup.configuration.trim_end());
-    }
+    options.choose(&mut setups);
     let steal = stolen();
-    let mut results: Vec<Vec<Sample>> = setups.iter().map(|_| Vec::new()).collect();
-    for round in 0..options.runs {
-        for (setup, samples) in setups.iter().zip(&mut results) {
-            let sample = bench.measure(setup, options.seconds)?;
-            println!(
-                "run {} {:<34} {:>8.0} req/s  p50 {:>7.2} ms  p99 {:>8.2} ms  {:>6.2} µs CPU/req  errors {}",
-                round + 1,
-                setup.label(),
-                sample.rate,
-                sample.p50_ms,
-                sample.p99_ms,
-                sample.cpu_us,
-                sample.errors
-            );
-            samples.push(sample);
-        }
-    }
+    let results = bench.alternate(&setups, &options)?;
     let mut report = String::new();
     let _ = writeln!(report, "# Counting at the gate\n\n`cargo xtask bench accounting`\n\n{}\n", machine());
-    let _ = writeln!(
-        report,
-        "{} alternating runs of {} s, {CONNECTIONS} keep-alive connections by wrk; medians (lowest–highest). The proxy \
-         has one thread alone on core 0; wrk, redis-server and the origin share core 1. Steal during the runs: {:.1} s.\n",
-        options.runs,
-        options.seconds,
-        (stolen() - steal) as f64 / 100.0
-    );
-    let _ = writeln!(report, "| | req/s | p50 ms | p99 ms | CPU µs per request | errors |\n|---|---|---|---|---|---|");
-    for (setup, samples) in setups.iter().zip(&results) {
-        let _ = writeln!(
-            report,
-            "| {} | {} | {} | {} | {} | {} |",
-            setup.label(),
-            spread(&each(samples, |sample| sample.rate), 0),
-            spread(&each(samples, |sample| sample.p50_ms), 2),
-            spread(&each(samples, |sample| sample.p99_ms), 2),
-            spread(&each(samples, |sample| sample.cpu_us), 2),
-            samples.iter().map(|sample| sample.errors).sum::<u64>()
-        );
-    }
+    let _ = writeln!(report, "{}", options.manner(steal));
+    report.push_str(&table(&setups, &results));
     let _ = writeln!(report, "\n{}", ratios(&setups, &results));
     if options.only.is_none() || options.only.as_deref() == Some("start") {
         let starts: Vec<Sample> = (0..options.runs).map(|_| bench.start_time()).collect::<Result<_, _>>()?;
@@ -84,15 +43,15 @@ pub fn accounting(arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-struct Options {
+pub(crate) struct Options {
     runs: usize,
     seconds: u32,
     only: Option<String>,
-    write: bool,
+    pub(crate) write: bool,
 }
 
 impl Options {
-    fn parse(arguments: &[&str]) -> Result<Options, String> {
+    pub(crate) fn parse(arguments: &[&str]) -> Result<Options, String> {
         let mut options = Options { runs: RUNS, seconds: SECONDS, only: None, write: false };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -107,13 +66,55 @@ impl Options {
         }
         Ok(options)
     }
+
+    /// Keeps the setups that are asked for, and prints them.
+    pub(crate) fn choose(&self, setups: &mut Vec<Setup>) {
+        if let Some(only) = &self.only {
+            setups.retain(|setup| setup.label().contains(only.as_str()));
+        }
+        println!("{}", machine());
+        for setup in setups {
+            println!("--- {}\n{}", setup.label(), setup.configuration.trim_end());
+        }
+    }
+
+    /// How it was measured, for a report.
+    pub(crate) fn manner(&self, steal: u64) -> String {
+        format!(
+            "{} alternating runs of {} s, {CONNECTIONS} keep-alive connections by wrk; medians (lowest–highest). The \
+             proxy has one thread alone on core 0; wrk, the Redis servers and the origin share core 1. Steal during \
+             the runs: {:.1} s.\n",
+            self.runs,
+            self.seconds,
+            (stolen() - steal) as f64 / 100.0
+        )
+    }
+}
+
+/// A row for each setup.
+pub(crate) fn table(setups: &[Setup], results: &[Vec<Sample>]) -> String {
+    let mut text =
+        String::from("| | req/s | p50 ms | p99 ms | CPU µs per request | errors |\n|---|---|---|---|---|---|\n");
+    for (setup, samples) in setups.iter().zip(results) {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} |",
+            setup.label(),
+            spread(&each(samples, |sample| sample.rate), 0),
+            spread(&each(samples, |sample| sample.p50_ms), 2),
+            spread(&each(samples, |sample| sample.p99_ms), 2),
+            spread(&each(samples, |sample| sample.cpu_us), 2),
+            samples.iter().map(|sample| sample.errors).sum::<u64>()
+        );
+    }
+    text
 }
 
 /// What one run showed.
 pub(crate) struct Sample {
     pub(crate) rate: f64,
     p50_ms: f64,
-    p99_ms: f64,
+    pub(crate) p99_ms: f64,
     pub(crate) cpu_us: f64,
     errors: u64,
 }
@@ -124,7 +125,7 @@ pub(crate) struct Setup {
     pub(crate) name: &'static str,
     /// The path that is asked for.
     pub(crate) path: &'static str,
-    configuration: String,
+    pub(crate) configuration: String,
 }
 
 impl Setup {
@@ -137,7 +138,7 @@ impl Setup {
 pub(crate) struct Bench {
     directory: PathBuf,
     redis: Guard,
-    redis_port: u16,
+    pub(crate) redis_port: u16,
     _origin: Guard,
     origin_port: u16,
 }
@@ -205,7 +206,7 @@ impl Bench {
         format!("server origin 127.0.0.1:{}", self.origin_port)
     }
 
-    fn lua(&self, program: &'static str, name: &'static str, script: &str) -> Result<Setup, String> {
+    pub(crate) fn lua(&self, program: &'static str, name: &'static str, script: &str) -> Result<Setup, String> {
         let path = root().join("examples/accounting").join(script);
         let global = format!(
             "lua-prepend-path /usr/share/lua/5.1/?.lua\n    lua-prepend-path {}/?.lua\n    lua-load {}\n",
@@ -240,6 +241,28 @@ impl Bench {
         std::fs::write(&file, setup.configuration.replace("PORT\n", &format!("{port}\n")))
             .map_err(|error| error.to_string())?;
         Ok(file)
+    }
+
+    /// Measures the setups in turn, over and over.
+    pub(crate) fn alternate(&self, setups: &[Setup], options: &Options) -> Result<Vec<Vec<Sample>>, String> {
+        let mut results: Vec<Vec<Sample>> = setups.iter().map(|_| Vec::new()).collect();
+        for round in 0..options.runs {
+            for (setup, samples) in setups.iter().zip(&mut results) {
+                let sample = self.measure(setup, options.seconds)?;
+                println!(
+                    "run {} {:<40} {:>8.0} req/s  p50 {:>7.2} ms  p99 {:>8.2} ms  {:>6.2} µs CPU/req  errors {}",
+                    round + 1,
+                    setup.label(),
+                    sample.rate,
+                    sample.p50_ms,
+                    sample.p99_ms,
+                    sample.cpu_us,
+                    sample.errors
+                );
+                samples.push(sample);
+            }
+        }
+        Ok(results)
     }
 
     fn measure(&self, setup: &Setup, seconds: u32) -> Result<Sample, String> {
@@ -400,7 +423,7 @@ pub(crate) fn on_core(core: usize) {
 }
 
 /// Hundredths of a second that the hypervisor gave to others.
-fn stolen() -> u64 {
+pub(crate) fn stolen() -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     text.lines().next().and_then(|line| line.split_whitespace().nth(8)).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
@@ -435,19 +458,42 @@ pub(crate) fn spread(values: &[f64], digits: usize) -> String {
 }
 
 /// One figure of all runs.
-fn each(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
+pub(crate) fn each(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
     samples.iter().map(figure).collect()
+}
+
+/// A table of goals.
+pub(crate) struct Goals(String);
+
+impl Goals {
+    pub(crate) fn new() -> Goals {
+        Goals(String::from("| goal | wanted | measured | |\n|---|---|---|---|\n"))
+    }
+
+    pub(crate) fn row(&mut self, goal: &str, wanted: &str, value: f64, met: bool) {
+        let _ = writeln!(self.0, "| {goal} | {wanted} | {value:.2} | {} |", if met { "met" } else { "**missed**" });
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+/// The samples of a setup, if it was measured.
+pub(crate) fn find<'s>(
+    setups: &[Setup],
+    results: &'s [Vec<Sample>],
+    program: &str,
+    name: &str,
+) -> Option<&'s Vec<Sample>> {
+    setups.iter().position(|setup| setup.program == program && setup.name == name).map(|index| &results[index])
 }
 
 /// The goals, each as measured / wanted.
 fn ratios(setups: &[Setup], results: &[Vec<Sample>]) -> String {
-    let find = |program: &str, name: &str| {
-        setups.iter().position(|setup| setup.program == program && setup.name == name).map(|index| &results[index])
-    };
-    let mut text = String::from("| goal | wanted | measured | |\n|---|---|---|---|\n");
-    let mut row = |goal: &str, wanted: &str, value: f64, met: bool| {
-        let _ = writeln!(text, "| {goal} | {wanted} | {value:.2} | {} |", if met { "met" } else { "**missed**" });
-    };
+    let find = |program: &str, name: &str| find(setups, results, program, name);
+    let mut goals = Goals::new();
+    let mut row = |goal: &str, wanted: &str, value: f64, met: bool| goals.row(goal, wanted, value, met);
     let rate = |samples: &Vec<Sample>| median(&each(samples, |sample| sample.rate));
     let cpu = |samples: &Vec<Sample>| median(&each(samples, |sample| sample.cpu_us));
     let p99 = |samples: &Vec<Sample>| median(&each(samples, |sample| sample.p99_ms));
@@ -479,5 +525,5 @@ fn ratios(setups: &[Setup], results: &[Vec<Sample>]) -> String {
             row(&format!("CPU per request, {name}: ours / haproxy's"), "≤ 0.8", ratio, ratio <= 0.8);
         }
     }
-    text
+    goals.into_text()
 }

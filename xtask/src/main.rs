@@ -7,6 +7,7 @@ mod bench;
 mod clients;
 mod connection;
 mod differential;
+mod engines;
 mod guard;
 mod http_self;
 mod logs;
@@ -28,6 +29,7 @@ cargo xtask test [--install]    everything: peers, tidy, every suite, with times
 cargo xtask clients             client libraries of other languages, which the store is tested with
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
+cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
 cargo xtask bench guard         instructions of the hot paths; names what grew by 3 %
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench logs          what a log line costs of a request
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         ["clients"] => clients::ensure(true),
         ["tidy"] => tidy::tidy(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
+        ["bench", "engines", rest @ ..] => engines::engines(rest),
         ["bench", "guard", rest @ ..] => guard::guard(rest),
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),
         ["bench", "logs", rest @ ..] => logs::logs(rest),

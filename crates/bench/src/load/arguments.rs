@@ -17,6 +17,8 @@ use super::template::{KeyPattern, KeySpace, unknown_placeholder};
 pub(super) enum Command {
     Help(&'static str),
     Run(Box<Plan>),
+    /// Twice: with connections that are kept, and with one for each command.
+    Reconnect(Box<Plan>),
 }
 
 const HELP: &str = "\
@@ -99,6 +101,8 @@ what:
                           zpopmin, lrange, mset
       --user NAME, --password TEXT, --db N
       --resp3             say HELLO 3
+      --reconnect         send --requests commands (50000; 'SET __key__ __data__', keys 0, 1, 2…) on --connections (1)
+                          that are kept, then again with a connection for each, and print both times
 ",
     common_help!()
 );
@@ -140,7 +144,8 @@ const MAX_TIME_NS: u64 = 1000 * 3600 * 1_000_000_000;
 
 /// Options that both generators have.
 struct Common {
-    connections: u64,
+    /// 50, unless said.
+    connections: Option<u64>,
     threads: u64,
     duration_ns: Option<u64>,
     requests: Option<u64>,
@@ -232,6 +237,7 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     let mut server = Server::Tcp("127.0.0.1".to_owned(), 6379);
     let mut commands: Vec<String> = Vec::new();
     let mut ratios: Option<Vec<u64>> = None;
+    let mut reconnect = false;
     while let Some(argument) = parser.next().map_err(hint)? {
         match argument {
             Long("help") | Short('h') => return Ok(Command::Help(REDIS)),
@@ -255,6 +261,7 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
             Long("password") => login.password = Some(value("--password", &mut parser)?),
             Long("db") => login.db = number("--db", &value("--db", &mut parser)?, 0, u64::from(u32::MAX))? as u32,
             Long("resp3") => login.resp3 = true,
+            Long("reconnect") => reconnect = true,
             Value(command) => commands.push(text("a command", command)?),
             other => common.option(&other_name(&other), &mut parser)?,
         }
@@ -262,8 +269,11 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     if login.user.is_some() && login.password.is_none() {
         return Err("--user wants a --password".to_owned());
     }
+    if reconnect {
+        common.compare_connections(commands.is_empty())?;
+    }
     if commands.is_empty() {
-        commands.push("PING".to_owned());
+        commands.push(if reconnect { "SET __key__ __data__" } else { "PING" }.to_owned());
     }
     let ratios = ratios.unwrap_or_else(|| vec![1; commands.len()]);
     if ratios.len() != commands.len() {
@@ -272,7 +282,8 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     let commands: Vec<(String, u64)> = commands.into_iter().zip(ratios).collect();
     let plan = RedisPlan::new(&commands, &login, common.data_size)?;
     let load = common.load(server)?;
-    Ok(Command::Run(Box::new(Plan { load, protocol: ProtocolPlan::Redis(plan) })))
+    let plan = Box::new(Plan { load, protocol: ProtocolPlan::Redis(plan) });
+    Ok(if reconnect { Command::Reconnect(plan) } else { Command::Run(plan) })
 }
 
 /// Reads an address, or a `redis://` URL with what it says about the login.
@@ -404,7 +415,7 @@ impl Common {
     fn new(prefix: &str) -> Common {
         let keys = KeySpace { prefix: prefix.to_owned(), min: 0, max: 999_999, pattern: KeyPattern::Uniform };
         Common {
-            connections: 50,
+            connections: None,
             threads: 1,
             duration_ns: None,
             requests: None,
@@ -431,7 +442,7 @@ impl Common {
     fn option(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<(), String> {
         let mut get = || value(name, parser);
         match name {
-            "-c" | "--connections" => self.connections = number(name, &get()?, 1, MAX_CONNECTIONS)?,
+            "-c" | "--connections" => self.connections = Some(number(name, &get()?, 1, MAX_CONNECTIONS)?),
             "-t" | "--threads" => self.threads = number(name, &get()?, 1, MAX_THREADS)?,
             "-d" | "--duration" => self.duration_ns = Some(time(name, &get()?, 1)?),
             "-n" | "--requests" => self.requests = Some(number(name, &get()?, 1, u64::MAX - 1)?),
@@ -483,15 +494,40 @@ impl Common {
         Ok(())
     }
 
+    /// What `--reconnect` takes for granted, and what makes no sense beside it.
+    fn compare_connections(&mut self, own_commands: bool) -> Result<(), String> {
+        let counts = "counts commands over connections that are kept and over new ones";
+        for (given, name) in [
+            (!self.keep_alive, "--no-keep-alive"),
+            (self.pipeline > 1, "--pipeline"),
+            (self.duration_ns.is_some(), "--duration"),
+            (self.warmup_ns > 0, "--warmup"),
+            (self.rate.is_some(), "--rate"),
+            (self.interval_ns.is_some(), "--interval"),
+        ] {
+            if given {
+                return Err(format!("--reconnect {counts}; {name} does not go with it"));
+            }
+        }
+        let requests = *self.requests.get_or_insert(50_000);
+        self.connections.get_or_insert(1);
+        if own_commands {
+            self.keys.pattern = KeyPattern::Sequential;
+            self.keys.max = self.keys.max.min(self.keys.min + requests - 1);
+        }
+        Ok(())
+    }
+
     /// Checks what goes together.
     fn load(self, server: Server) -> Result<Load, String> {
-        if self.threads > self.connections {
-            return Err(format!("{} threads have only {} connections to share", self.threads, self.connections));
+        let connections = self.connections.unwrap_or(50);
+        if self.threads > connections {
+            return Err(format!("{} threads have only {connections} connections to share", self.threads));
         }
         if self.keys.min > self.keys.max {
             return Err(format!("--key-min {} is above --key-max {}", self.keys.min, self.keys.max));
         }
-        if self.connections * self.pipeline > MAX_IN_FLIGHT {
+        if connections * self.pipeline > MAX_IN_FLIGHT {
             return Err(format!("more than {MAX_IN_FLIGHT} requests would be in flight"));
         }
         if !self.keep_alive && self.pipeline > 1 {
@@ -513,7 +549,7 @@ impl Common {
         Ok(Load {
             server,
             family: self.family,
-            connections: self.connections as usize,
+            connections: connections as usize,
             threads: self.threads as usize,
             duration_ns,
             requests: self.requests,

@@ -119,8 +119,26 @@ fn string(text: &str) -> String {
 
 /// The whole document.
 pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
+    document(|w| run(w, plan, outcome))
+}
+
+/// Two runs of one comparison, by their names.
+pub(super) fn both(one: (&str, &Plan, &Outcome), other: (&str, &Plan, &Outcome)) -> String {
+    document(|w| {
+        for (name, plan, outcome) in [one, other] {
+            w.object(name, |w| run(w, plan, outcome));
+        }
+    })
+}
+
+fn document(fields: impl FnOnce(&mut Writer)) -> String {
     let mut writer = Writer { out: String::from("{"), depth: 1, is_first: true };
-    let w = &mut writer;
+    fields(&mut writer);
+    writer.out.push_str("\n}\n");
+    writer.out
+}
+
+fn run(w: &mut Writer, plan: &Plan, outcome: &Outcome) {
     w.field("schema", SCHEMA);
     w.field("program", concat!("sluicegate ", env!("CARGO_PKG_VERSION")));
     w.field("protocol", plan.protocol.name());
@@ -137,8 +155,6 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
             w.field("", warning.as_str());
         }
     });
-    writer.out.push_str("\n}\n");
-    writer.out
 }
 
 fn settings(w: &mut Writer, plan: &Plan) {

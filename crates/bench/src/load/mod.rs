@@ -7,7 +7,7 @@
 //! | `http`, `redis`, `protocol` | requests made ready, answers read to their end, by `wire` |
 //! | `schedule`, `poller`, `reactor` | when requests are due; waiting; one thread with its connections |
 //! | `stats`, `cpu` | what is counted and measured |
-//! | `run`, `text`, `json` | threads, signals, reports |
+//! | `run`, `reconnect`, `text`, `json` | threads, signals, a run and a comparison of two, reports |
 //!
 //! **Invariant:** nothing is hidden. A latency begins when the request was *meant* to be sent, every request ends in
 //! exactly one count, and where the generator itself is the limit, the report says so.
@@ -21,6 +21,7 @@ mod poller;
 mod protocol;
 mod random;
 mod reactor;
+mod reconnect;
 mod redis;
 mod run;
 mod schedule;
@@ -58,6 +59,7 @@ pub fn execute(words: impl IntoIterator<Item = OsString>, console: &mut Console<
             Err(_) => 1,
         },
         Ok(arguments::Command::Run(plan)) => run::run(&plan, console),
+        Ok(arguments::Command::Reconnect(plan)) => reconnect::run(&plan, console),
         Err(message) => console.refuse(&message),
     }
 }

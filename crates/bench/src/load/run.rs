@@ -72,7 +72,7 @@ impl Outcome {
     }
 
     /// At least one request did what it was to do: any HTTP answer, any RESP reply that is no error.
-    fn has_worked(&self) -> bool {
+    pub(super) fn has_worked(&self) -> bool {
         self.stats.answered > self.stats.error_replies()
     }
 }
@@ -96,21 +96,23 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
 }
 
 fn report(plan: &Plan, outcome: &Outcome, console: &mut Console<'_>) -> Result<(), String> {
-    let mut print = |text: &str| {
-        let written = console.out.write_all(text.as_bytes()).and_then(|()| console.out.flush());
-        written.map_err(|error| format!("the report can't be written: {error}"))
-    };
     match &plan.load.json {
-        Json::Output => print(&json::report(plan, outcome)),
-        Json::No => print(&text::report(plan, outcome)),
+        Json::Output => print(console, &json::report(plan, outcome)),
+        Json::No => print(console, &text::report(plan, outcome)),
         Json::File(path) => {
-            print(&text::report(plan, outcome))?;
+            print(console, &text::report(plan, outcome))?;
             std::fs::write(path, json::report(plan, outcome)).map_err(|error| format!("{}: {error}", path.display()))
         }
     }
 }
 
-fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome, String> {
+/// Writes a report.
+pub(super) fn print(console: &mut Console<'_>, text: &str) -> Result<(), String> {
+    let written = console.out.write_all(text.as_bytes()).and_then(|()| console.out.flush());
+    written.map_err(|error| format!("the report can't be written: {error}"))
+}
+
+pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome, String> {
     let load = &plan.load;
     if let Some(pid) = load.pid
         && cpu::process_s(pid).is_none()

@@ -7,6 +7,7 @@ mod bench;
 mod command_line;
 mod corpus;
 mod dns;
+mod engine_examples;
 mod engines;
 mod fetches;
 mod hatop;

@@ -133,3 +133,45 @@ fn a_server_that_stops_shows_in_a_closed_loops_corrected_p99() {
     assert!(fields.number("corrected_us.p99") > 500_000.0);
     assert!(fields.count("corrected_us.count") > fields.count("latency_us.count"));
 }
+
+/// Connections that a server has accepted so far.
+fn accepted(server: &RedisServer) -> u64 {
+    let text = Client::connect(&server.address()).ask(&["INFO", "stats"]);
+    let line = text.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.and_then(|count| count.trim().parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_connection_for_each_command_is_compared_with_one_for_all() {
+    let server = RedisServer::start(&[]);
+    let before = accepted(&server);
+    let words = format!("redis --reconnect -n 300 --key-prefix p: --server {}", server.address());
+    let ran = run(&words);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    // One that is kept, one for each of the others, and this test's own.
+    assert_eq!(accepted(&server) - before, 1 + 300 + 1);
+    assert_eq!(calls(&server, "set"), 600);
+    let mut client = Client::connect(&server.address());
+    assert_eq!(client.ask(&["DBSIZE"]), ":300\r\n");
+    assert_eq!(client.ask(&["EXISTS", "p:0", "p:299"]), ":2\r\n");
+    let lines: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(&lines[2], &["user", "system", "total", "real"], "{}", ran.out);
+    for (line, name) in lines[3..5].iter().zip(["reuse", "new"]) {
+        assert_eq!((&line[..2], line.len()), (&[name, "redis"][..], 7), "{}", ran.out);
+        let seconds = |word: &str| word.trim_matches(['(', ')']).parse::<f64>().expect("seconds");
+        assert!((seconds(line[2]) + seconds(line[3]) - seconds(line[4])).abs() < 0.001, "{}", ran.out);
+        assert!(seconds(line[6]) > 0.0, "{}", ran.out);
+    }
+    let ran = run_with(&format!("{words} --json -c 2"), &["INCR n"]);
+    let fields = ran.fields();
+    assert_eq!((fields.count("reuse.requests.answered"), fields.count("new.requests.answered")), (300, 300));
+    assert_eq!(fields.text("new.settings.keep_alive"), "false");
+    assert_eq!(client.ask(&["GET", "n"]), "$3\r\n600\r\n");
+}
+
+#[test]
+fn a_comparison_without_a_server_says_so() {
+    let ran = run("redis --reconnect -n 3 --server 127.0.0.1:1");
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(ran.err.contains("no request has worked"), "{}", ran.err);
+}

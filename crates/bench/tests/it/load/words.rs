@@ -33,6 +33,12 @@ fn wrong_words() {
         ("redis --user u", "--user wants a --password"),
         ("redis MONITOR", "one reply"),
         ("redis --db -1", "--db"),
+        ("redis --reconnect -d 1s", "--duration does not go with it"),
+        ("redis --reconnect -P 2", "--pipeline does not go with it"),
+        ("redis --reconnect --no-keep-alive", "--no-keep-alive does not go with it"),
+        ("redis --reconnect -r 10", "--rate does not go with it"),
+        ("redis --reconnect -w 1s", "--warmup does not go with it"),
+        ("redis --reconnect -i 1s", "--interval does not go with it"),
     ] {
         check(words, &[], part);
     }
