@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use sluicegate_wire::engine::{Connections, Engine, Started};
+use sluicegate_wire::engine::{Connections, Engine, Own, Started};
 
-use crate::command::classify;
+use crate::command::{Kind, classify};
 use crate::figures::add;
+use crate::own::{OwnConnection, alone};
 use crate::scripts::Scripts;
 use crate::section::Section;
 use crate::topology::Topology;
@@ -35,6 +36,10 @@ impl Client {
         add(&self.section.counters.commands, 1);
         let kind = classify(args)?;
         let db = if db == 0 { self.section.options.db } else { db };
+        if kind == Kind::Waits {
+            let own = OwnConnection::new(&self.topology, &self.section, db);
+            return Ok(alone(Box::new(own), args));
+        }
         match self.scripts.ask(&self.topology, db, args, kind) {
             Some(started) => started,
             None => self.topology.ask(db, args, kind),
@@ -48,6 +53,11 @@ impl Engine for Client {
             self.section.counters.failed(&failure);
             Started::Done(failure.into_reply())
         })
+    }
+
+    fn own(&self, db: u32) -> Option<Box<dyn Own>> {
+        let db = if db == 0 { self.section.options.db } else { db };
+        Some(Box::new(OwnConnection::new(&self.topology, &self.section, db)))
     }
 
     fn connections(&self) -> Option<Connections> {

@@ -185,6 +185,18 @@ impl Cluster {
         masters.find(|node| !node.is_ailing()).or(any).cloned()
     }
 
+    /// The node for a connection of one's own: the master that has this key, or any.
+    pub(crate) async fn own_node(self: &Arc<Cluster>, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
+        let within = self.section.options.timeout_queue;
+        if timeout(within, self.known()).await.is_err() {
+            return Err(match self.last_failure() {
+                Some(reason) => Failure::Connect(reason),
+                None => Failure::QueueTimeout(within),
+            });
+        }
+        self.owner(key.map(slot), false).ok_or(Failure::Closed)
+    }
+
     /// The node to which a command that waits at `node` goes, if that is another one now.
     pub(crate) fn elsewhere(self: &Arc<Cluster>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>> {
         let known = || self.map.read().nodes().any(|known| Arc::ptr_eq(known, node));

@@ -1,5 +1,7 @@
 //! What the client must know of commands, and how they are written.
 
+use std::time::Duration;
+
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use crate::Failure;
@@ -11,18 +13,25 @@ pub(crate) enum Kind {
     Reads,
     /// Anything else, known or not.
     Writes,
+    /// It waits for other clients, on a connection of its own.
+    Waits,
 }
+
+/// The way to transactions, from Lua.
+const TRANSACTION: &str = "use r:multi(…) or r:own(…)";
+/// The way to channels, from Lua.
+const CHANNELS: &str = "use r:subscribe(…) or r:psubscribe(…)";
 
 /// Commands that change what a connection is, with the way to do it.
 const OF_CONNECTIONS: &[(&str, &str)] = &[
     ("ASKING", "redirections are followed without it"),
     ("AUTH", "the section's 'auth' says who asks"),
-    ("DISCARD", "it belongs to a transaction"),
-    ("EXEC", "it belongs to a transaction"),
+    ("DISCARD", TRANSACTION),
+    ("EXEC", TRANSACTION),
     ("HELLO", "the section's 'auth' says who asks"),
     ("MONITOR", "it needs a connection of its own"),
-    ("MULTI", "it needs a connection of its own"),
-    ("PSUBSCRIBE", "it needs a connection of its own"),
+    ("MULTI", TRANSACTION),
+    ("PSUBSCRIBE", CHANNELS),
     ("PSYNC", "it needs a connection of its own"),
     ("PUNSUBSCRIBE", "it needs a connection of its own"),
     ("QUIT", "connections are shared"),
@@ -31,17 +40,22 @@ const OF_CONNECTIONS: &[(&str, &str)] = &[
     ("RESET", "connections are shared"),
     ("SELECT", "open the engine with its database, as in core.redis(name, {db=1})"),
     ("SSUBSCRIBE", "it needs a connection of its own"),
-    ("SUBSCRIBE", "it needs a connection of its own"),
+    ("SUBSCRIBE", CHANNELS),
     ("SUNSUBSCRIBE", "it needs a connection of its own"),
     ("SYNC", "it needs a connection of its own"),
     ("UNSUBSCRIBE", "it needs a connection of its own"),
-    ("UNWATCH", "it belongs to a transaction"),
-    ("WATCH", "it belongs to a transaction"),
+    ("UNWATCH", TRANSACTION),
+    ("WATCH", TRANSACTION),
 ];
 
+/// Commands that wait for replicas to have what was written on their own connection.
+const REPLICATED: [&str; 2] = ["WAIT", "WAITAOF"];
+
 /// Commands that wait for other clients.
-const BLOCKING: &[&str] =
-    &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"];
+const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN"];
+
+/// What a command waits for that was written on its connection.
+const OF_OWN_WRITES: &str = "it is about what its own connection wrote, use r:own(…)";
 
 /// Commands that only read, in order.
 const READING: &[&str] = &[
@@ -164,14 +178,79 @@ pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
     let blocks = BLOCKING.binary_search(&upper).is_ok()
         || matches!(upper, "XREAD" | "XREADGROUP") && rest.iter().any(|word| is(Some(word), "BLOCK"));
     if blocks {
-        return Err(Failure::Refused(format!(
-            "{upper} is not allowed here: a rule or script must not wait for others"
-        )));
+        return Ok(Kind::Waits);
+    }
+    if REPLICATED.contains(&upper) {
+        return Err(Failure::Refused(format!("{upper} is not allowed here: {OF_OWN_WRITES}")));
     }
     if upper == "CLIENT" && ["REPLY", "TRACKING", "PAUSE", "NO-EVICT"].into_iter().any(|word| is(rest.first(), word)) {
         return Err(Failure::Refused("this CLIENT command is not allowed here: connections are shared".into()));
     }
     Ok(Kind::Writes)
+}
+
+/// For how long a command waits for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    For(Duration),
+    Forever,
+}
+
+/// For how long a command waits on a connection of its own, or why it may not be sent over one either: because the
+/// connection is another one's afterwards.
+pub(crate) fn of_own(args: &[&[u8]]) -> Result<Waits, Failure> {
+    const TRANSACTIONS: [&str; 5] = ["DISCARD", "EXEC", "MULTI", "UNWATCH", "WATCH"];
+    let is = |words: &[&str]| args.first().is_some_and(|name| words.iter().any(|word| same(name, word)));
+    match classify(args) {
+        Ok(Kind::Waits) => Ok(waits(args)),
+        Ok(_) => Ok(Waits::For(Duration::ZERO)),
+        Err(_) if is(&TRANSACTIONS) => Ok(Waits::For(Duration::ZERO)),
+        // Milliseconds are the last word.
+        Err(_) if is(&REPLICATED) => Ok(period(args.last(), 0.001)),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn same(name: &[u8], word: &str) -> bool {
+    name.eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// Whether a command waits for other clients, and so needs a connection of its own.
+pub fn waits_for_others(args: &[&[u8]]) -> bool {
+    // They begin with one of two letters, as few others do.
+    args.first().is_some_and(|name| matches!(name.first(), Some(b'B' | b'b' | b'X' | b'x')))
+        && classify(args) == Ok(Kind::Waits)
+}
+
+/// For how long a command of [`BLOCKING`], or XREAD and XREADGROUP with BLOCK, waits.
+fn waits(args: &[&[u8]]) -> Waits {
+    let [name, rest @ ..] = args else { return Waits::For(Duration::ZERO) };
+    if name[0].eq_ignore_ascii_case(&b'X') {
+        let block = rest.iter().position(|word| same(word, "BLOCK"));
+        return period(block.and_then(|at| rest.get(at + 1)), 0.001);
+    }
+    // The first word, or the last one.
+    let time = if same(name, "BLMPOP") || same(name, "BZMPOP") { rest.first() } else { rest.last() };
+    period(time, 1.0)
+}
+
+/// A time as commands have it, where 0 is for ever. What is none is an error, which comes at once.
+fn period(word: Option<&&[u8]>, unit_s: f64) -> Waits {
+    let time = word.and_then(|word| std::str::from_utf8(word).ok()?.parse::<f64>().ok());
+    match time.map(|time| Duration::try_from_secs_f64(time * unit_s)) {
+        Some(Ok(Duration::ZERO)) => Waits::Forever,
+        Some(Ok(time)) => Waits::For(time),
+        Some(Err(_)) | None => Waits::For(Duration::ZERO),
+    }
+}
+
+/// Whether a transaction may be open, or keys watched, behind a command; `None`: it changes nothing of that.
+pub(crate) fn leaves_unclean(args: &[&[u8]]) -> Option<bool> {
+    let name = args.first()?;
+    if same(name, "MULTI") || same(name, "WATCH") {
+        return Some(true);
+    }
+    (same(name, "EXEC") || same(name, "DISCARD")).then_some(false)
 }
 
 /// Appends a command as an array of strings.
@@ -202,8 +281,30 @@ mod tests {
         assert_eq!(kind("INCR k"), Ok(Kind::Writes));
         assert_eq!(kind("A.COMMAND.OF.A.MODULE k"), Ok(Kind::Writes));
         assert_eq!(kind("XREAD COUNT 1 STREAMS s 0"), Ok(Kind::Writes));
-        for refused in ["select 1", "Multi", "blpop k 0", "XREAD block 0 STREAMS s $", "client reply off"] {
+        assert_eq!(kind("blpop k 0"), Ok(Kind::Waits));
+        assert!(waits_for_others(&[b"blpop", b"k", b"0"]) && !waits_for_others(&[b"BITCOUNT", b"k"]));
+        assert_eq!(kind("XREAD block 0 STREAMS s $"), Ok(Kind::Waits));
+        for refused in ["select 1", "Multi", "subscribe c", "wait 1 0", "client reply off"] {
             assert!(matches!(kind(refused), Err(Failure::Refused(_))), "{refused}");
+        }
+    }
+
+    #[test]
+    fn times_are_known() {
+        let waits = |words: &str| of_own(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+        let ms = |ms: u64| Ok(Waits::For(Duration::from_millis(ms)));
+        assert_eq!(waits("get k"), ms(0));
+        assert_eq!(waits("multi"), ms(0));
+        assert_eq!(waits("blpop a b 0.25"), ms(250));
+        assert_eq!(waits("BLPOP a 0"), Ok(Waits::Forever));
+        assert_eq!(waits("BLPOP a -1"), ms(0));
+        assert_eq!(waits("BLPOP a 1e400"), ms(0));
+        assert_eq!(waits("BLPOP"), ms(0));
+        assert_eq!(waits("bzmpop 2 1 z MIN"), ms(2000));
+        assert_eq!(waits("xread COUNT 1 block 30 STREAMS s $"), ms(30));
+        assert_eq!(waits("WAIT 1 100"), ms(100));
+        for refused in ["select 1", "subscribe c", "client reply off", "hello 3", "reset"] {
+            assert!(matches!(waits(refused), Err(Failure::Refused(_))), "{refused}");
         }
     }
 

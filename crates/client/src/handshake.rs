@@ -21,7 +21,7 @@ pub(crate) async fn connect(options: &Options, address: &Address, db: u32) -> Re
     Ok(stream)
 }
 
-async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Result<(), String> {
+pub(crate) async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Result<(), String> {
     let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
     if let Some(auth) = &options.auth {
         let user = auth.user.as_deref().unwrap_or("default");

@@ -364,6 +364,6 @@ pub(crate) async fn serve(lane: Arc<Lane>) {
 }
 
 /// A tenth more or less, so that connections that were made together don't end together.
-fn jittered(lifetime: Duration) -> Duration {
+pub(crate) fn jittered(lifetime: Duration) -> Duration {
     lifetime.mul_f64(0.9 + 0.2 * fastrand::f64())
 }

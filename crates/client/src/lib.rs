@@ -14,6 +14,9 @@
 //! **Nodes.** A [`Client`] is a section: its *topology* says which *node* a command goes to, and a node has a lane for each
 //! worker and database. The cap and the queue are the section's; back-off, breaker and figures are the node's.
 //!
+//! **Connections of their own** are for what a lane can't do: commands that wait for others, transactions, channels.
+//! They belong to who took them, rest clean in between, and leave the lanes their share of the cap.
+//!
 //! **Health.** A node that can't be reached is tried again after decorrelated back-off, never more often than
 //! `connect-rate`; after `breaker` failures in a row commands fail at once, and one of them at a time is let through to
 //! see whether it is back. One sign of death (an end, `LOADING`, `READONLY`) makes every connection of the node renew
@@ -32,6 +35,7 @@ mod keys;
 mod lane;
 mod node;
 mod options;
+mod own;
 mod running;
 mod scripts;
 mod section;
@@ -40,7 +44,9 @@ mod told;
 mod topology;
 
 pub use client::Client;
+pub use command::waits_for_others;
 pub use failure::Failure;
 pub use options::{Address, Auth, MAXCONN_DEFAULT, Mode, Options};
+pub use own::{alone, own_here};
 #[doc(hidden)]
 pub use told::fuzz_told;

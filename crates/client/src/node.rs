@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use sluicegate_wire::engine::{Connections, NodeFigures, Started};
+use sluicegate_wire::reply::Reply;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -198,6 +199,18 @@ impl Node {
     /// Why it failed last, while it fails.
     pub(crate) fn last_failure(&self) -> Option<String> {
         self.ailing.load(Ordering::Relaxed).then(|| self.health.lock().last_failure.clone()).flatten()
+    }
+
+    /// It answered so.
+    pub(crate) fn answered(&self, reply: &Reply) {
+        let Reply::Error(text) = reply else { return self.succeeded() };
+        add(&self.counters.engine_errors, 1);
+        // It is not what it was: whatever is connected to it is to look again.
+        match text.split(' ').next() {
+            Some("READONLY" | "MASTERDOWN") => self.flush(),
+            Some("LOADING") => self.failed(text),
+            _ => self.succeeded(),
+        }
     }
 
     /// It answered.

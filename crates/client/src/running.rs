@@ -17,13 +17,13 @@ use crate::{Failure, told};
 /// Commands that are sent before the first of them is answered.
 const PIPELINE_MAX: usize = 1024;
 /// Longest string of a reply, bytes.
-const BULK_MAX: u64 = 64 << 20;
+pub(crate) const BULK_MAX: u64 = 64 << 20;
 /// Elements of a reply.
-const ELEMENTS_MAX: u64 = 1 << 22;
+pub(crate) const ELEMENTS_MAX: u64 = 1 << 22;
 /// Room for what is read at once.
-const READ: usize = 16 * 1024;
+pub(crate) const READ: usize = 16 * 1024;
 /// A connection that was idle for so long is asked for a sign of life before it gets a command.
-const VALIDATE_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const VALIDATE_AFTER: Duration = Duration::from_secs(30);
 /// How long a node that is not asked any more may take for the replies that are still to come.
 const GRACE: Duration = Duration::from_millis(100);
 /// A node of a cluster that owes a reply for so long may have lost its slots.
@@ -274,18 +274,7 @@ impl<'a> Running<'a> {
             return Ok(());
         };
         add(&node.counters.replies, 1);
-        match &reply {
-            Reply::Error(text) => {
-                add(&node.counters.engine_errors, 1);
-                // It is not what it was: whatever is connected to it is to look again.
-                match text.split(' ').next() {
-                    Some("READONLY" | "MASTERDOWN") => node.flush(),
-                    Some("LOADING") => node.failed(text),
-                    _ => node.succeeded(),
-                }
-            }
-            _ => node.succeeded(),
-        }
+        node.answered(&reply);
         // Whoever asked may have gone.
         let _ = entry.reply.send(reply);
         Ok(())

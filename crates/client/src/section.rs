@@ -10,6 +10,7 @@ use crate::Options;
 use crate::cluster::Cluster;
 use crate::figures::{Counters, add, take};
 use crate::lane::Lane;
+use crate::own::Resting;
 
 /// A section at work.
 #[derive(Debug)]
@@ -31,6 +32,13 @@ pub(crate) struct Section {
     cluster: OnceLock<Weak<Cluster>>,
     /// Nobody asks any more.
     closed: AtomicBool,
+    /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that what
+    /// waits for others leaves room for what does not.
+    pub(crate) own: Arc<Semaphore>,
+    /// Connections of their own that nobody has now.
+    pub(crate) resting: Resting,
+    /// Somebody looks after those.
+    pub(crate) sweeping: AtomicBool,
 }
 
 impl Section {
@@ -44,6 +52,9 @@ impl Section {
             lanes: Mutex::default(),
             cluster: OnceLock::new(),
             closed: AtomicBool::new(false),
+            own: Arc::new(Semaphore::new(options.maxconn.saturating_sub(1).max(1))),
+            resting: Resting::default(),
+            sweeping: AtomicBool::new(false),
             options,
         }
     }
@@ -75,6 +86,7 @@ impl Section {
         self.closed.store(true, Ordering::Relaxed);
         let lanes: Vec<Arc<Lane>> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
         lanes.iter().for_each(|lane| lane.close());
+        self.resting.clear();
     }
 
     /// Most lanes of a node, so that each gets its share of the cap.
@@ -97,7 +109,13 @@ impl Section {
         let _waiting = Waiting::new(self);
         let lanes: Vec<Arc<Lane>> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
         lanes.iter().for_each(|lane| lane.wake());
+        self.resting.give_way();
         self.permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Whether somebody waits for a connection.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Whether a connection that rests is to end, so that somebody else gets its permit.

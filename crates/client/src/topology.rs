@@ -45,6 +45,14 @@ impl Topology {
         }
     }
 
+    /// The node for a connection of one's own: the one that has this key, if there is one.
+    pub(crate) async fn own_node(&self, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
+        match self {
+            Topology::Single(node) => Ok(node.clone()),
+            Topology::Cluster(cluster) => cluster.own_node(key).await,
+        }
+    }
+
     /// Every node, and what it is.
     pub(crate) fn nodes(&self) -> Vec<(Arc<Node>, &'static str)> {
         match self {

@@ -15,7 +15,7 @@ use sluicegate_proxy::running::Engines;
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::server::Server;
 use sluicegate_store::{Store, StoreOptions};
-use sluicegate_wire::engine::Engine;
+use sluicegate_wire::engine::{Engine, Figures, Own, Started};
 
 /// Every store, by the name of its section.
 #[derive(Default)]
@@ -96,7 +96,11 @@ impl Stores {
     /// For rules and scripts.
     pub fn engines(&self) -> Engines {
         let stores = self.0.lock();
-        stores.iter().map(|(name, (_, server))| (name.clone(), server.clone() as Arc<dyn Engine>)).collect()
+        let embedded = |name: &Arc<str>, server: &Arc<Server>| Embedded { name: name.clone(), server: server.clone() };
+        stores
+            .iter()
+            .map(|(name, (_, server))| (name.clone(), Arc::new(embedded(name, server)) as Arc<dyn Engine>))
+            .collect()
     }
 
     /// Their servers.
@@ -108,6 +112,39 @@ impl Stores {
     pub fn tick(&self) {
         let stores: Vec<Store> = self.0.lock().values().map(|(store, _)| store.clone()).collect();
         stores.iter().for_each(Store::tick);
+    }
+}
+
+/// A store as rules and scripts ask it: by function call, but for what needs a connection, which is one of this process
+/// to itself, so that all that is said of connections holds.
+struct Embedded {
+    name: Arc<str>,
+    server: Arc<Server>,
+}
+
+impl Embedded {
+    fn connection(&self, db: u32) -> Box<dyn Own> {
+        let server = Arc::downgrade(&self.server);
+        sluicegate_client::own_here(&self.name, db, move || {
+            server.upgrade().ok_or(std::io::ErrorKind::NotConnected)?.connect()
+        })
+    }
+}
+
+impl Engine for Embedded {
+    fn start(&self, db: u32, args: &[&[u8]]) -> Started {
+        if sluicegate_client::waits_for_others(args) {
+            return sluicegate_client::alone(self.connection(db), args);
+        }
+        self.server.start(db, args)
+    }
+
+    fn own(&self, db: u32) -> Option<Box<dyn Own>> {
+        Some(self.connection(db))
+    }
+
+    fn figures(&self) -> Option<Figures> {
+        self.server.figures()
     }
 }
 

@@ -64,7 +64,9 @@ fn without_connection(command: ConnectionCommand, args: &[&[u8]]) -> Reply {
         }
         _ => {
             let name = String::from_utf8_lossy(args[0]).to_ascii_uppercase();
-            refuse(&format!("{name} is not allowed here: it belongs to a client's connection, use the store's bind"))
+            refuse(&format!(
+                "{name} is not allowed here: it needs a connection of its own, as r:multi(…), r:own(…) and r:subscribe(…) have in Lua"
+            ))
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use crate::reply::Reply;
 
@@ -27,6 +28,12 @@ pub trait Engine: Send + Sync {
     /// an error that names the way to do it.
     fn start(&self, db: u32, args: &[&[u8]]) -> Started;
 
+    /// A connection of one's own in database `db`, for what changes a connection; `None` where there are none. It is
+    /// made when it is asked first, and given back, clean, when it is dropped.
+    fn own(&self, _db: u32) -> Option<Box<dyn Own>> {
+        None
+    }
+
     /// What a store has counted, for those who watch it; `None` for others.
     fn figures(&self) -> Option<Figures> {
         None
@@ -36,6 +43,21 @@ pub trait Engine: Send + Sync {
     fn connections(&self) -> Option<Connections> {
         None
     }
+}
+
+/// A connection of one's own: transactions with watched keys, commands that wait for others, channels.
+///
+/// One thing at a time is done with it. Whoever drops a reply that is still to come ends the connection, and with it what
+/// the engine was busy with.
+pub trait Own: Send {
+    /// Starts commands that are sent together. The reply is an array of theirs, or an error if there is none.
+    fn start(&mut self, commands: &[&[&[u8]]]) -> PendingReply;
+
+    /// Begins to listen to channels, or to those whose names match patterns.
+    fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply;
+
+    /// The next message of a channel, as it came; a null if there is none within `limit`.
+    fn message(&mut self, limit: Option<Duration>) -> PendingReply;
 }
 
 /// Upper bounds of the buckets of [`Connections::waits`], milliseconds; the last bucket has none.

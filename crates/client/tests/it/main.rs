@@ -4,4 +4,5 @@ mod bounds;
 mod cluster;
 mod everyday;
 mod health;
+mod own;
 mod support;

@@ -40,7 +40,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak as RcWeak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -278,6 +278,42 @@ impl Server {
         Ok(())
     }
 
+    /// A connection of this process to itself: the calling thread's `LocalRuntime` serves the other end. Who has it needs
+    /// no password.
+    pub fn connect(self: &Arc<Self>) -> io::Result<std::os::unix::net::UnixStream> {
+        thread_local! {
+            /// Who serves such connections on this thread, by server.
+            static INSIDE: RefCell<Vec<(*const Server, RcWeak<Worker>)>> = const { RefCell::new(Vec::new()) };
+        }
+        if self.is_stopping() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let (theirs, ours) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let ours = tokio::net::UnixStream::from_std(ours)?;
+        let worker = INSIDE.with_borrow_mut(|inside| {
+            // A worker keeps its server, so an address is that server's as long as the worker lives.
+            inside.retain(|(_, worker)| worker.strong_count() > 0);
+            let known = inside.iter().find(|(server, _)| *server == Arc::as_ptr(self));
+            if let Some(worker) = known.and_then(|(_, worker)| worker.upgrade()) {
+                return worker;
+            }
+            let worker = self.worker();
+            let sending = tokio::task::spawn_local(worker.clone().send_batches());
+            let (serving, mut stopping) = (worker.clone(), self.stopping.subscribe());
+            tokio::task::spawn_local(async move {
+                // The server itself drops what stops it, so an error is an end as well.
+                let _ = stopping.wait_for(|stop| *stop).await;
+                serving.finish().await;
+                sending.abort();
+            });
+            inside.push((Arc::as_ptr(self), Rc::downgrade(&worker)));
+            worker
+        });
+        worker.accept_inside(ours);
+        Ok(theirs)
+    }
+
     async fn serve<S, F: Future<Output = io::Result<S>>>(
         &self,
         worker: &Rc<Worker>,
@@ -431,7 +467,10 @@ impl Worker {
         let local = stream.local_addr().map(|local| local.to_string()).unwrap_or_default();
         let descriptor = stream.as_raw_fd();
         let (stream, half) = stream.into_split();
-        self.start(stream, Half::Tcp(half), &options, |id| Client::new(id, peer.to_string(), local, false, descriptor));
+        let authenticated = !options.needs_password();
+        self.start(stream, Half::Tcp(half), &options, authenticated, |id| {
+            Client::new(id, peer.to_string(), local, false, descriptor)
+        });
     }
 
     fn accept_unix(self: &Rc<Self>, stream: tokio::net::UnixStream, path: &str) {
@@ -439,7 +478,16 @@ impl Worker {
         let descriptor = stream.as_raw_fd();
         let options = self.options();
         let (stream, half) = stream.into_split();
-        self.start(stream, Half::Unix(half), &options, |id| {
+        let authenticated = !options.needs_password();
+        self.start(stream, Half::Unix(half), &options, authenticated, |id| {
+            Client::new(id, address.clone(), address, true, descriptor)
+        });
+    }
+
+    fn accept_inside(self: &Rc<Self>, stream: tokio::net::UnixStream) {
+        let (descriptor, options, address) = (stream.as_raw_fd(), self.options(), "inside:0".to_owned());
+        let (stream, half) = stream.into_split();
+        self.start(stream, Half::Unix(half), &options, true, |id| {
             Client::new(id, address.clone(), address, true, descriptor)
         });
     }
@@ -449,6 +497,7 @@ impl Worker {
         stream: S,
         half: Half,
         options: &ServerOptions,
+        authenticated: bool,
         client: impl FnOnce(u64) -> Client,
     ) {
         let id = self.server.next_client.fetch_add(1, Ordering::Relaxed);
@@ -461,7 +510,7 @@ impl Worker {
             return;
         }
         self.live.set(self.live.get() + 1);
-        let connection = Connection::new(self.clone(), stream, exit, client, !options.needs_password());
+        let connection = Connection::new(self.clone(), stream, exit, client, authenticated);
         tokio::task::spawn_local(connection.run());
     }
 
