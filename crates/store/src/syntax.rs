@@ -144,6 +144,8 @@ latency|histogram [command...]
 latency|history event
 latency|reset [event...]
 lcs key1:k key2:k [LEN] [IDX] [MINMATCHLEN len:i] [WITHMATCHLEN]
+limit.lease key:k max:i milliseconds:i id [RENEW]
+limit.take key:k algorithm=<GCRA|SLIDING|FIXED> count:i microseconds:i burst:i cost:i
 lindex key:k index:i
 linsert key:k where=<BEFORE|AFTER> pivot element
 llen key:k

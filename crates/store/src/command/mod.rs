@@ -14,6 +14,7 @@ pub(crate) mod geo;
 mod hash;
 mod hyperloglog;
 mod lcs;
+mod limit;
 mod list;
 mod memory;
 mod object;
@@ -74,6 +75,7 @@ pub(crate) const TABLES: &[&[CommandSpec]] = &[
     memory::COMMANDS,
     stick::COMMANDS,
     throttle::COMMANDS,
+    limit::COMMANDS,
     dump::COMMANDS,
     sort::COMMANDS,
     publish::COMMANDS,

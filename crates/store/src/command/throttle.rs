@@ -10,22 +10,16 @@ use super::{NOT_INTEGER, Refused, integer, or_error};
 use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
+use crate::limit::{NS_PER_MS, NS_PER_S, Pace};
 use crate::value::{Value, View};
 
-const NS_PER_S: i128 = 1_000_000_000;
-const NS_PER_MS: i128 = 1_000_000;
 /// The longest time that fits beside today's into a value of 64 bits: some hundred years.
 const TIME_MAX_NS: i128 = 1 << 62;
 
-/// A limit as its words say it, times in nanoseconds.
+/// A limit as its words say it.
 #[derive(Clone, Copy)]
 struct Limit {
-    /// Between actions at an even pace.
-    interval: i128,
-    /// How far the value may run ahead of the clock.
-    tolerance: i128,
-    /// By how much this action moves it.
-    increment: i128,
+    pace: Pace,
     /// Actions that an empty bucket takes at once.
     burst: i64,
 }
@@ -41,6 +35,7 @@ impl Limit {
         if count == 0 || period_s == 0 {
             return Err("ERR zero rates are not supported".into());
         }
+        // Rounded down, as redis-cell does.
         let interval = i128::from(period_s) * NS_PER_S / i128::from(count);
         let burst = max_burst.checked_add(1).ok_or(NOT_INTEGER)?;
         let times = |count: i64| interval.saturating_mul(i128::from(count));
@@ -48,35 +43,7 @@ impl Limit {
         if interval == 0 || tolerance > TIME_MAX_NS || increment > TIME_MAX_NS {
             return Err("ERR the rate or the burst is out of range".into());
         }
-        Ok(Limit { interval, tolerance, increment, burst })
-    }
-}
-
-/// What a limiter says, times in nanoseconds.
-#[derive(Debug, PartialEq, Eq)]
-struct Verdict {
-    limited: bool,
-    remaining: i64,
-    /// [`None`] if the action was allowed, or never will be.
-    retry_after: Option<i128>,
-    reset_after: i128,
-    /// The value to be stored.
-    next: Option<i128>,
-}
-
-fn decide(limit: Limit, stored: Option<i128>, now: i128) -> Verdict {
-    let arrival = stored.unwrap_or(now);
-    let next = arrival.max(now) + limit.increment;
-    let early = next - limit.tolerance - now;
-    let limited = early > 0;
-    let reset_after = if limited { arrival - now } else { next - now };
-    let free = limit.tolerance - reset_after;
-    Verdict {
-        limited,
-        remaining: if free > -limit.interval { (free / limit.interval) as i64 } else { 0 },
-        retry_after: (limited && limit.increment <= limit.tolerance).then_some(early),
-        reset_after,
-        next: (!limited).then_some(next),
+        Ok(Limit { pace: Pace { interval, tolerance, increment }, burst })
     }
 }
 
@@ -99,7 +66,7 @@ fn throttle(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Some(View::Int(value)) => Some(value),
             Some(View::Bytes(bytes)) => Some(parse_i64(bytes).ok_or(NOT_INTEGER)?),
         };
-        let verdict = decide(limit, stored.map(i128::from), now);
+        let verdict = limit.pace.decide(stored.map(i128::from), now);
         if let Some(next) = verdict.next {
             let value = i64::try_from(next).map_err(|_| "ERR the rate or the burst is out of range")?;
             match (verdict.reset_after / NS_PER_MS) as i64 {
@@ -136,38 +103,3 @@ pub(super) const COMMANDS: &[CommandSpec] = &[CommandSpec {
     handler: Handler::Keyspace(throttle),
     ..CommandSpec::EMPTY
 }];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The table of redis-cell's own test: 5 at once, one a second; time in milliseconds, quantity, then what is said.
-    #[test]
-    fn verdicts_are_those_of_redis_cell() {
-        let ns = |ms: i128| ms * NS_PER_MS;
-        let mut stored = None;
-        for (at_ms, quantity, remaining, reset_ms, retry_ms, limited) in [
-            (0, 6, 5, 0, None, true),
-            (0, 1, 4, 1000, None, false),
-            (0, 1, 3, 2000, None, false),
-            (0, 1, 2, 3000, None, false),
-            (0, 1, 1, 4000, None, false),
-            (0, 1, 0, 5000, None, false),
-            (0, 1, 0, 5000, Some(1000), true),
-            (3000, 1, 2, 3000, None, false),
-            (3100, 1, 1, 3900, None, false),
-            (4000, 1, 1, 4000, None, false),
-            (8000, 1, 4, 1000, None, false),
-            (9500, 1, 4, 1000, None, false),
-            (9500, 0, 4, 1000, None, false),
-            (9500, 2, 2, 3000, None, false),
-            (9500, 5, 2, 3000, Some(3000), true),
-        ] {
-            let limit = Limit { interval: NS_PER_S, tolerance: 5 * NS_PER_S, increment: quantity * NS_PER_S, burst: 5 };
-            let verdict = decide(limit, stored, ns(1_000_000 + at_ms));
-            stored = verdict.next.or(stored);
-            let said = (verdict.remaining, verdict.reset_after, verdict.retry_after, verdict.limited);
-            assert_eq!(said, (remaining, ns(reset_ms), retry_ms.map(ns), limited), "at {at_ms} ms");
-        }
-    }
-}

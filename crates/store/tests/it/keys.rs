@@ -179,6 +179,119 @@ fn limiters_let_a_burst_pass_and_then_an_even_pace() {
 }
 
 #[test]
+fn rates_are_limited_by_three_algorithms() {
+    let hand = ManualClock::new(1_700_000_020_000);
+    let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
+    // Allowed, remaining, retry after and reset after.
+    check(
+        &store,
+        "
+        LIMIT.TAKE g gcra 30 60000000 3 1 => *4 :1 :2 :0 :2000000
+        GET g => $19 1700000022000000000
+        PTTL g => :2001
+        LIMIT.TAKE g gcra 30 60000000 3 2 => *4 :1 :0 :0 :6000000
+        LIMIT.TAKE g GCRA 30 60000000 3 1 => *4 :0 :0 :2000000 :6000000
+        LIMIT.TAKE g gcra 30 60000000 3 4 => *4 :0 :0 :-1 :6000000
+        LIMIT.TAKE g gcra 30 60000000 3 0 => *4 :1 :0 :0 :6000000
+        LIMIT.TAKE none gcra 3 1000000 3 0 => *4 :1 :3 :0 :0
+        EXISTS none => :0
+        LIMIT.TAKE f fixed 3 60000000 1 2 => *4 :1 :1 :0 :20000000
+        GET f => $18 1699999980000000:2
+        PTTL f => :20001
+        LIMIT.TAKE f fixed 3 60000000 1 2 => *4 :0 :1 :20000000 :20000000
+        LIMIT.TAKE f fixed 3 60000000 1 1 => *4 :1 :0 :0 :20000000
+        LIMIT.TAKE f fixed 3 60000000 1 4 => *4 :0 :0 :-1 :20000000
+        LIMIT.TAKE s sliding 3 60000000 1 1 => *4 :1 :2 :0 :62000000
+        GET s => $18 1700000019000000:1
+        PTTL s => :62001
+        ",
+    );
+    hand.advance(20_000);
+    check(
+        &store,
+        "
+        LIMIT.TAKE f fixed 3 60000000 1 1 => *4 :1 :2 :0 :60000000
+        LIMIT.TAKE s sliding 3 60000000 1 2 => *4 :1 :0 :0 :63000000
+        GET s => $32 1700000040000000:2,0,0,0,0,0,0,1
+        LIMIT.TAKE s sliding 3 60000000 1 1 => *4 :0 :0 :42000000 :63000000
+        LIMIT.TAKE s sliding 3 60000000 1 2 => *4 :0 :0 :63000000 :63000000
+        ",
+    );
+    hand.advance(42_000);
+    check(&store, "LIMIT.TAKE s sliding 3 60000000 1 1 => *4 :1 :0 :0 :63000000");
+}
+
+#[test]
+fn limits_refuse_what_is_out_of_range_or_no_state() {
+    let store = store();
+    let range = "ERR the rate, the burst or the cost is out of range";
+    let kind = "ERR the key holds no limit of this kind";
+    check(
+        &store,
+        &format!(
+            "
+            LIMIT.TAKE k gcra 0 60000000 3 1 => -{range}
+            LIMIT.TAKE k gcra 1 999 3 1 => -{range}
+            LIMIT.TAKE k gcra 1 60000000 0 1 => -{range}
+            LIMIT.TAKE k gcra 1 60000000 1 -1 => -{range}
+            LIMIT.TAKE k gcra 1 60000000 1 x => -{range}
+            LIMIT.TAKE k gcra 1 8640000000000 2 1 => -{range}
+            LIMIT.TAKE k other 1 60000000 1 1 => -ERR syntax error
+            LIMIT.TAKE k gcra 1 60000000 1 => -ERR wrong number of arguments for 'limit.take' command
+            LIMIT.LEASE k 0 1000 a => -{range}
+            LIMIT.LEASE k 1 0 a => -{range}
+            LIMIT.LEASE k 1 1000 a other => -ERR syntax error
+            EXISTS k => :0
+            SET text abc => +OK
+            SET part 1:2,x => +OK
+            SET long 1:2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23 => +OK
+            SET number 17 => +OK
+            LIMIT.TAKE text gcra 1 60000000 1 1 => -{kind}
+            LIMIT.TAKE text fixed 1 60000000 1 1 => -{kind}
+            LIMIT.TAKE number fixed 1 60000000 1 1 => -{kind}
+            LIMIT.TAKE part fixed 1 60000000 1 1 => -{kind}
+            LIMIT.TAKE part sliding 1 60000000 1 1 => -{kind}
+            LIMIT.TAKE long sliding 1 60000000 1 1 => -{kind}
+            LIMIT.TAKE text sliding 1 60000000 1 1 => -{kind}
+            LIMIT.LEASE text 1 1000 a => -WRONGTYPE Operation against a key holding the wrong kind of value
+            "
+        ),
+    );
+}
+
+#[test]
+fn leases_are_places_that_end_by_themselves() {
+    let hand = ManualClock::new(1_700_000_000_000);
+    let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
+    check(
+        &store,
+        "
+        LIMIT.LEASE k 2 1000 a => *4 :1 :1 :0 :0
+        PTTL k => :1001
+        LIMIT.LEASE k 2 3000 b => *4 :1 :0 :0 :0
+        LIMIT.LEASE k 2 1000 c => *4 :0 :0 :-1 :0
+        LIMIT.LEASE k 2 1000 a => *4 :1 :0 :0 :0
+        ZRANGE k 0 -1 WITHSCORES => *4 $1 a $13 1700000001000 $1 b $13 1700000003000
+        PTTL k => :3001
+        ",
+    );
+    hand.advance(1_000);
+    // One has ended; who comes back though its place is taken gets one all the same, because it goes on anyway.
+    check(
+        &store,
+        "
+        LIMIT.LEASE k 2 1000 c => *4 :1 :0 :0 :0
+        LIMIT.LEASE k 2 1000 a RENEW => *4 :1 :0 :0 :0
+        ZCARD k => :3
+        ZREM k c a => :2
+        LIMIT.LEASE k 2 1000 d => *4 :1 :0 :0 :0
+        ZREM k b d => :2
+        EXISTS k => :0
+        ",
+    );
+}
+
+#[test]
 fn limiters_see_the_frozen_time_of_a_section() {
     let hand = ManualClock::new(1_700_000_000_000);
     let store = Store::new(StoreOptions { clock: Clock::Manual(hand.clone()), ..StoreOptions::default() });
