@@ -30,11 +30,40 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
         data_tests(proxy, diagnostics);
     }
     config.proxies.iter().for_each(|proxy| stats(proxy, diagnostics));
+    limits(config, diagnostics);
     stick_data(config);
     track::resolve(config, diagnostics);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);
+    }
+}
+
+/// A name of a limit means one thing, wherever it stands.
+fn limits(config: &mut Config, diagnostics: &mut Diagnostics) {
+    for rule in config.proxies.iter().flat_map(|proxy| proxy.tcp_request_content.iter().chain(&proxy.http_request)) {
+        let Action::Limit(limit) = &rule.action else { continue };
+        let limit = &limit.limit;
+        match config.limits.iter().find(|known| known.name == limit.name) {
+            None => config.limits.push(limit.clone()),
+            Some(known) if known.means_the_same(limit) => {}
+            Some(known) => {
+                let message = format!(
+                    "the limit '{}' is '{}' here and '{}' at {}:{}",
+                    limit.name, limit.kind, known.kind, known.at.file, known.at.line
+                );
+                let error = if known.kind == limit.kind {
+                    let message = format!(
+                        "the limit '{}' is kept in '{}' here and in '{}' at {}:{}",
+                        limit.name, limit.store, known.store, known.at.file, known.at.line
+                    );
+                    diagnostics.error(limit.at.clone(), message)
+                } else {
+                    diagnostics.error(limit.at.clone(), message)
+                };
+                error.hint("rules of one name share one limit: give this one another name");
+            }
+        }
     }
 }
 

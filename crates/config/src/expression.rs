@@ -17,8 +17,10 @@ use crate::{Files, load_patterns, pattern, suggest};
 /// The names that expressions may refer to.
 #[derive(Default)]
 pub(crate) struct StoreNames<'f> {
-    /// Embedded stores.
+    /// Stores and engines.
     pub(crate) stores: HashSet<Arc<str>>,
+    /// Those of them that are embedded, in the order of the file.
+    pub(crate) embedded: Vec<Arc<str>>,
     /// What a call of an engine gives that says nothing itself of errors.
     pub(crate) on_error: HashMap<Arc<str>, OnError>,
     /// Map and ACL files that were read already.

@@ -10,6 +10,7 @@ mod compress;
 pub mod control;
 pub mod counters;
 pub mod hosts;
+pub mod limit;
 pub mod listener;
 pub mod log;
 pub mod lua;

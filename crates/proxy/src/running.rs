@@ -13,6 +13,7 @@ use sluicegate_config::model::{self, BackendName, ProxyId, ProxyKind};
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
+use crate::limit::Limit;
 use crate::listener::{FrontendShared, Gate, Listener};
 use crate::log::{Logger, ProxyLog};
 use crate::lua::LuaStates;
@@ -118,7 +119,8 @@ pub fn build_after(
     let tables = tables.map(table).collect();
     let user_lists = crate::auth::lists(&config)?;
     let resolvers = Resolver::all(&config.resolvers, before.map_or(&[], |before| &before.directory.resolvers));
-    let directory = Directory { process: parts.process.clone(), proxies: sides, tables, user_lists, resolvers };
+    let limits = Limit::all(&config.limits, &parts.engines, before.map_or(&[], |before| &before.directory.limits));
+    let directory = Directory { process: parts.process.clone(), proxies: sides, tables, user_lists, resolvers, limits };
     let directory = Arc::new(directory);
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
@@ -292,6 +294,8 @@ pub struct Directory {
     pub user_lists: HashMap<Arc<str>, Arc<crate::auth::UserList>>,
     /// `resolvers` sections, in the order of the file.
     pub resolvers: Vec<Arc<Resolver>>,
+    /// Limits of rules, in the order of the file.
+    pub limits: Vec<Arc<Limit>>,
 }
 
 /// The two sides of a proxy and its servers: all of it that is counted and changes.
@@ -346,6 +350,11 @@ impl Directory {
     /// The stick table of this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.iter().find(|table| &*table.name == name)
+    }
+
+    /// The limit of this name.
+    pub fn limit(&self, name: &str) -> Option<&Arc<Limit>> {
+        self.limits.iter().find(|limit| *limit.config.name == *name)
     }
 
     /// The `resolvers` section of this name.

@@ -38,7 +38,7 @@ mod hyperloglog;
 mod invite;
 mod keys;
 mod keyspace;
-pub mod limit;
+mod limit;
 mod locks;
 mod memory;
 mod multi_lock;

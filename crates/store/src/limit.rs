@@ -17,26 +17,26 @@ pub(crate) const NS_PER_MS: i128 = 1_000_000;
 const NS_PER_US: i128 = 1_000;
 
 /// How many parts a sliding window's period has.
-pub const SLOTS: i64 = 20;
+pub(crate) const SLOTS: i64 = 20;
 /// Counts and costs that commands take.
 pub(crate) const COUNT: RangeInclusive<i64> = 1..=1_000_000_000;
 /// Periods that commands take, µs: up to a leap year.
 pub(crate) const PERIOD_US: RangeInclusive<i64> = 1_000..=366 * 86_400 * 1_000_000;
 /// The longest time that a full bucket may take to get empty, ns: a little over 104 days. Differences of times are
 /// exact in a script up to 2^53.
-pub const LONGEST_NS: i128 = 9_007_199_254_740_992;
+pub(crate) const LONGEST_NS: i128 = 9_007_199_254_740_992;
 
 /// What a request is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub(crate) struct Told {
     /// It may go on, and was counted.
-    pub allowed: bool,
+    pub(crate) allowed: bool,
     /// How much more would be allowed at once.
-    pub remaining: i64,
+    pub(crate) remaining: i64,
     /// In how many µs the same request would be allowed if no other came; 0 if it was, -1 if it never will be.
-    pub retry_us: i64,
+    pub(crate) retry_us: i64,
     /// In how many µs everything that was counted will be forgotten.
-    pub reset_us: i64,
+    pub(crate) reset_us: i64,
 }
 
 /// A limit by the generic cell rate algorithm, times in nanoseconds.
@@ -95,10 +95,12 @@ impl Pace {
         let now = i128::from(now_us) * NS_PER_US;
         let verdict = self.decide(stored.map(|at| i128::from(at).max(now)), now);
         let micros = |ns: i128| ((ns + NS_PER_US - 1) / NS_PER_US) as i64;
+        // What costs nothing only asks, also of a bucket that was larger before.
+        let allowed = !verdict.limited || self.increment == 0;
         let told = Told {
-            allowed: !verdict.limited,
+            allowed,
             remaining: verdict.remaining,
-            retry_us: if verdict.limited { verdict.retry_after.map_or(-1, micros) } else { 0 },
+            retry_us: if allowed { 0 } else { verdict.retry_after.map_or(-1, micros) },
             reset_us: micros(verdict.reset_after),
         };
         (told, verdict.next.filter(|_| self.increment > 0).map(|next| next as i64))

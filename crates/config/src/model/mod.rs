@@ -17,6 +17,7 @@ mod compression;
 mod edit;
 mod error;
 mod expression;
+mod limit;
 mod log;
 mod persist;
 mod proxy;
@@ -33,6 +34,7 @@ pub use compression::*;
 pub use edit::*;
 pub use error::*;
 pub use expression::*;
+pub use limit::*;
 pub use log::*;
 pub use persist::*;
 pub use proxy::*;
@@ -71,6 +73,8 @@ pub struct Config {
     pub user_lists: Vec<UserList>,
     /// `resolvers` sections; one of them is called `default`.
     pub resolvers: Vec<Resolvers>,
+    /// What `limit` rules define, each name once.
+    pub limits: Vec<Arc<Limit>>,
     /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
     pub patterns: Arc<PatternFiles>,
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Carrier, Condition, CounterChange, DoResolve, Edit, ErrorPage, Expr, LogFormat, LogLevel, Position, ProxyId, Track,
+    Carrier, Condition, CounterChange, DoResolve, Edit, ErrorPage, Expr, LimitRule, LogFormat, LogLevel, Position,
+    ProxyId, Track,
 };
 
 /// `use_backend NAME|FORMAT [if …]`.
@@ -106,6 +107,8 @@ pub enum Action {
     EditPatterns(EditPatterns),
     /// `store-call STORE COMMAND FORMAT… [set-var(v)]`.
     StoreCall(StoreCall),
+    /// `limit NAME key EXPRESSION …`.
+    Limit(Box<LimitRule>),
     /// `wait-for-body time T [at-least N]`.
     WaitForBody(BodyWait),
     /// `lua.NAME ARG…`.

@@ -348,6 +348,7 @@ impl Draft {
             origins: store::origins(&sections, &mut diagnostics),
             user_lists,
             resolvers,
+            limits: Vec::new(),
             patterns,
         };
         config.patterns.complete();

@@ -3,6 +3,7 @@
 mod answer;
 mod connection;
 mod edit;
+mod limit;
 mod rows;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use sluicegate_config::model::StatsLevel;
 use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session};
-use super::{change, engines, errors, general, maps, resolvers, servers, session, show, tables};
+use super::{change, engines, errors, general, limits, maps, resolvers, servers, session, show, tables};
 use crate::running::Running;
 
 /// Commands that are offered for one that is not known.
@@ -107,6 +107,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         maps::COMMANDS,
         tables::COMMANDS,
         engines::COMMANDS,
+        limits::COMMANDS,
         resolvers::COMMANDS,
         servers::COMMANDS,
         session::COMMANDS,

@@ -12,6 +12,7 @@ mod engines;
 mod errors;
 pub mod expose;
 mod general;
+mod limits;
 mod maps;
 pub mod protocol;
 mod resolvers;
@@ -294,6 +295,7 @@ mod tests {
             patterns: Default::default(),
             user_lists: Vec::new(),
             resolvers: Vec::new(),
+            limits: Vec::new(),
         };
         let process = crate::process::Process::new(1, None);
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };

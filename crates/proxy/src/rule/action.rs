@@ -12,10 +12,12 @@ use sluicegate_wire::http::{Message, Version};
 use super::carrier::CarrierCode;
 use super::code::Machine;
 use super::edit::EditCode;
+use super::limit::{LimitCode, Limited};
 use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, page_reply};
 use super::store::StoreCode;
 use super::{Hook, ReplySource, Verdict};
+use crate::limit::PendingAnswer;
 use crate::lua::{self, BoundAction, BoundService};
 use crate::persist::{self, StickCode};
 use crate::resolve::{Asked, Resolver};
@@ -87,6 +89,8 @@ pub(super) enum ActionCode {
     EditPatterns(Arc<PatternFile>, PatternEdit),
     /// `store-call`.
     StoreCall(StoreCode),
+    /// `limit`.
+    Limit(Box<LimitCode>),
     /// `wait-for-body`.
     WaitForBody(BodyWait),
     /// `lua.NAME`.
@@ -109,6 +113,8 @@ pub(super) enum Done {
     Verdict(Verdict),
     /// The store answers later.
     Wait(PendingReply),
+    /// Whether a limit allows it is said later.
+    Limit(PendingAnswer),
     /// The body is waited for.
     Body(BodyWait),
     /// Time passes.
@@ -294,6 +300,11 @@ impl ActionCode {
                     }
                 }
                 Started::Pending(reply) => return Done::Wait(reply),
+            },
+            ActionCode::Limit(limit) => match limit.start(machine, hook, cx) {
+                Limited::Done(None) => {}
+                Limited::Done(Some(verdict)) => return Done::Verdict(verdict),
+                Limited::Later(answer) => return Done::Limit(answer),
             },
             ActionCode::Lua(..) | ActionCode::UseBackend(_) | ActionCode::UseBackendNamed => {
                 debug_assert!(false, "the runner's action");

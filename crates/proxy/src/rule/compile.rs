@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{
-    self, Acl, AclRef, Action, BackendName, Carrier, Condition, CounterValue, Edit, Expr, FormatPart, LogFormat,
-    LogTarget, Matcher, NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, StatsAccess, TimeOr,
+    self, Acl, AclRef, Action, BackendName, Carrier, Condition, CounterValue, Edit, Expr, FormatFlags, FormatPart,
+    LogFormat, LogTarget, Matcher, NumberOr, Position, ProxyId, ProxyKind, ReturnBody, Rule, ServerChoice, StatsAccess,
+    TimeOr,
 };
 use sluicegate_pattern::PatternFiles;
 
@@ -16,6 +17,7 @@ use super::carrier::CarrierCode;
 use super::code::{Op, Program};
 use super::edit::EditCode;
 use super::failed::Failed;
+use super::limit::LimitCode;
 use super::redirect::RedirectCode;
 use super::reply::{ReplyCode, lower};
 use super::store::StoreCode;
@@ -646,6 +648,10 @@ impl Builder<'_> {
                 let Some(code) = self.store_call(call, at) else { return };
                 code
             }
+            Action::Limit(rule) => {
+                let Some(code) = self.limit(rule, at) else { return };
+                code
+            }
             Action::Exporter => ActionCode::Exporter,
             Action::UseService(name) => {
                 let http = self.hook == Hook::HttpRequest;
@@ -716,6 +722,26 @@ impl Builder<'_> {
         self.texts(call.args.iter(), FormatMode::Plain);
         let failed = self.failed_at(at, &format!("store-call {}", call.store));
         Some(ActionCode::StoreCall(StoreCode { engine, set_var, on_error: call.on_error.clone(), failed }))
+    }
+
+    fn limit(&mut self, rule: &model::LimitRule, at: &Position) -> Option<ActionCode> {
+        let name = &rule.limit.name;
+        let Some(limit) = self.scope.directory.and_then(|directory| directory.limit(name)).cloned() else {
+            self.error(at, format!("no store of the limit '{name}' is named '{}'", rule.limit.store));
+            return None;
+        };
+        let failed = self.failed_at(at, &format!("limit {name}"));
+        let Some((code, prefix)) = LimitCode::new(rule, limit, failed) else {
+            self.error(at, "too many variable names in this process");
+            return None;
+        };
+        self.ops.extend([Op::Begin, Op::Text(prefix)]);
+        for expr in std::iter::once(&rule.key).chain(&rule.cost) {
+            self.expr(expr);
+            self.ops.push(Op::AppendValue(FormatFlags::default(), FormatMode::Plain));
+            self.ops.push(Op::EndText);
+        }
+        Some(ActionCode::Limit(Box::new(code)))
     }
 
     fn lua(&mut self, action: &model::LuaAction, at: &Position) -> Option<ActionCode> {

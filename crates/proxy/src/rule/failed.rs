@@ -65,7 +65,7 @@ fn named(at: &Position, what: &str) -> String {
 }
 
 /// The start of what a peer chose, without what would break a line.
-fn shown(text: &[u8], most: usize) -> String {
+pub(crate) fn shown(text: &[u8], most: usize) -> String {
     let start = String::from_utf8_lossy(&text[..text.len().min(most)]);
     let more = if text.len() > most { "…" } else { "" };
     start.chars().map(|char| if char.is_control() { '.' } else { char }).chain(more.chars()).collect()

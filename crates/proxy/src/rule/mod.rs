@@ -15,6 +15,7 @@ mod code;
 mod compile;
 mod edit;
 mod failed;
+mod limit;
 mod normalize;
 mod redirect;
 mod reply;
@@ -30,6 +31,8 @@ use crate::lua::BoundService;
 use crate::sample::FetchCode;
 
 pub use compile::ProxyRules;
+pub(crate) use failed::shown;
+pub use limit::StreamLimits;
 pub use normalize::fuzz_normalizers;
 pub use reply::page_reply;
 pub use run::{

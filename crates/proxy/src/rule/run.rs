@@ -13,6 +13,7 @@ use super::code::{Machine, Program, Step, step};
 use super::reply::page_reply;
 use super::{Hook, ReplySource, RuleList, Verdict};
 use crate::auth;
+use crate::limit::PendingAnswer;
 use crate::lua::{self, ActionOutcome, BoundAction, LuaCall, PendingAction, PendingSample};
 use crate::running::ProxyRun;
 use crate::sample::Sample;
@@ -66,6 +67,8 @@ enum Wait {
     Sample(PendingReply),
     /// A `store-call`, the operation before the next one.
     StoreCall(PendingReply),
+    /// A `limit`, likewise.
+    Limit(PendingAnswer),
     /// A Lua action.
     Lua(PendingAction),
     /// A fetch or converter of a script: its sample becomes the accumulator.
@@ -125,6 +128,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                 Done::Next => {}
                 Done::Verdict(verdict) => return Progress::Verdict(verdict),
                 Done::Wait(reply) => return Progress::Wait(Wait::StoreCall(reply)),
+                Done::Limit(answer) => return Progress::Wait(Wait::Limit(answer)),
                 Done::Body(wait) => return Progress::Wait(Wait::Body(wait)),
                 Done::Pause(time) => return Progress::Wait(Wait::Pause(time)),
                 Done::Hints => return Progress::Wait(Wait::Hints),
@@ -247,6 +251,16 @@ pub async fn resume_once(
         Wait::StoreCall(reply) => {
             let reply = reply.await;
             finish_store_call(&list.code, &machine, reply, hook, cx)
+        }
+        Wait::Limit(answer) => {
+            let answer = answer.await;
+            match list.code.last_action(&machine) {
+                Some(ActionCode::Limit(limit)) => limit.finish(answer, &machine, hook, cx),
+                _ => {
+                    debug_assert!(false, "suspended at another list's action");
+                    None
+                }
+            }
         }
         Wait::Lua(pending) => lua_verdict(pending.finish(worker, cx).await, hook),
         Wait::LuaSample(pending) => {
@@ -382,7 +396,13 @@ pub async fn resume_backend(
             Wait::Sample(reply) => answer(&frontend.rules.use_backend.code, &mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),
             Wait::Auth(check) => cx.auth = Some(check.finish().await),
-            Wait::StoreCall(_) | Wait::Lua(_) | Wait::Body(_) | Wait::Pause(_) | Wait::Resolve(_) | Wait::Hints => {
+            Wait::StoreCall(_)
+            | Wait::Limit(_)
+            | Wait::Lua(_)
+            | Wait::Body(_)
+            | Wait::Pause(_)
+            | Wait::Resolve(_)
+            | Wait::Hints => {
                 debug_assert!(false, "use_backend acts on nothing")
             }
         }

@@ -18,6 +18,7 @@ use sluicegate_wire::engine::{Connections, Figures, WAIT_BOUNDS_MS};
 use super::columns::{self, COLUMNS, Cell, Column, View};
 use super::page::{Cursor, Document, PIECE};
 use super::{Filter, Object, describe, info};
+use crate::limit::Counts;
 use crate::running::Running;
 use crate::sample::url_decode;
 use crate::server::{Admin, Operation, ServerStatus};
@@ -375,6 +376,7 @@ impl Scrape {
                 if scopes & STORE != 0 {
                     stores(&self.running, &self.wanted, out);
                     engines(&self.running, &self.wanted, out);
+                    limits(&self.running, &self.wanted, out);
                 }
                 self.section = 5;
             }
@@ -645,6 +647,35 @@ fn engines(running: &Running, wanted: &Wanted, out: &mut String) {
             let seconds = seen.waited_us as f64 / 1e6;
             let _ = writeln!(out, "{waits}_sum{{engine=\"{engine}\"}} {seconds}");
             let _ = writeln!(out, "{waits}_count{{engine=\"{engine}\"}} {sum}");
+        }
+    }
+}
+
+/// The metrics of limits, by their names behind `sluicegate_limit_`.
+const LIMITS: &[NamedMetric<Counts>] = &[
+    ("near_total", C, "Requests that were allowed with at most a fifth left, since the start", |c| c.near),
+    (
+        "failures_total",
+        C,
+        "Requests of which the engine couldn't say it, or whose key was none, since the start",
+        |c| c.failed,
+    ),
+    ("local_total", C, "Requests that the embedded store counted instead, since the start", |c| c.local),
+];
+
+fn limits(running: &Running, wanted: &Wanted, out: &mut String) {
+    let limits: Vec<(&str, Counts)> =
+        running.directory.limits.iter().map(|limit| (&*limit.config.name, limit.counts())).collect();
+    named("limit", LIMITS, &limits, wanted, out);
+    let requests = "sluicegate_limit_requests_total";
+    if limits.is_empty() || !wanted.has(requests) {
+        return;
+    }
+    head(requests, C, "Requests that were counted since the start, by what they were told", out);
+    for (limit, counts) in &limits {
+        let results = [("allowed", counts.allowed), ("denied", counts.denied), ("shadowed", counts.shadowed)];
+        for (result, count) in results {
+            let _ = writeln!(out, "{requests}{{limit=\"{}\",result=\"{result}\"}} {count}", Label(limit));
         }
     }
 }

@@ -373,6 +373,7 @@ impl Drop for Active {
         let Some(mut stream) = self.stream.take() else { return };
         stream.cx.backend = None;
         stream.cx.tracked.clear();
+        stream.cx.limits.clear();
         stream.cx.session_tracked = Tracked::default();
         stream.request_out.clear();
         stream.response_out.clear();

@@ -18,6 +18,7 @@ use crate::log::capture::Captures;
 use crate::lua::StreamLua;
 use crate::persist::Persistence;
 use crate::process::Process;
+use crate::rule::StreamLimits;
 use crate::running::ProxyRun;
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
@@ -90,6 +91,8 @@ pub struct StreamContext {
     pub tracked: Tracked,
     /// What its session's rules track.
     pub session_tracked: Tracked,
+    /// What its `limit` rules keep.
+    pub limits: StreamLimits,
     /// What the log line will say.
     pub log: LogRecord,
     /// Lua's view of this stream, made when a script first asks.
@@ -101,6 +104,12 @@ impl StreamContext {
     pub(crate) fn is_proxied(&self) -> bool {
         self.frontend.config.options.use_proxy_header
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
+    }
+
+    /// The response in the context tells what limits said of the request.
+    #[inline]
+    pub(crate) fn tell_limits(&mut self) {
+        self.limits.fields.tell(&mut self.response);
     }
 
     /// The page that the proxies have for a status: the backend's, if one is chosen, before the frontend's.
@@ -178,6 +187,7 @@ impl StreamContext {
             persistence: Persistence::default(),
             tracked: Tracked::default(),
             session_tracked: Tracked::default(),
+            limits: StreamLimits::default(),
             log,
             lua: StreamLua::default(),
         }

@@ -101,6 +101,7 @@ impl Gate {
             patterns: Arc::default(),
             user_lists: Vec::new(),
             resolvers: Vec::new(),
+            limits: Vec::new(),
         };
         let parts = Parts { engines: Default::default(), lua: None, logger: Default::default(), process };
         let running = running::build(Arc::new(config), parts).expect("rules compile");

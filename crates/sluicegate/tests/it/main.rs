@@ -13,6 +13,7 @@ mod fetches;
 mod hatop;
 mod http;
 mod keywords;
+mod limits;
 mod lua_modules;
 mod lua_patterns;
 mod lua_samples_and_services;

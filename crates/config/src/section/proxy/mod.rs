@@ -127,6 +127,7 @@ pub(crate) fn all(
     let stores = store::stores(sections, diagnostics);
     let mut store_names = StoreNames { patterns: patterns.clone(), files: Some(loaded.files), ..StoreNames::default() };
     store_names.stores.extend(stores.iter().map(|s| s.name.clone()));
+    store_names.embedded.extend(stores.iter().map(|s| s.name.clone()));
     for engine in engines {
         store_names.stores.insert(engine.name.clone());
         store_names.on_error.insert(engine.name.clone(), engine.on_error.clone());

@@ -54,6 +54,7 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         "Keeps a sample for the log line: in a slot of its own, or in one that the frontend declares.",
         |a| a.capture(),
     ),
+    row("limit", TO_SERVER, limit::USAGE, limit::DOCS, |a| a.limit().map(|rule| Action::Limit(Box::new(rule)))),
     row("del-acl", MESSAGE, "(FILE) FORMAT", "Removes a pattern from an ACL file, in memory.", |a| {
         a.edit_patterns(PatternEdit::Remove)
     }),

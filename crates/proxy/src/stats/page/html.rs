@@ -220,6 +220,7 @@ impl Page {
         outcome(view, out);
         process(view, out);
         stores(view, out);
+        limits(view, out);
         controls(view, out);
         put!(out, "<main>\n");
     }
@@ -347,6 +348,33 @@ fn stores(view: &View<'_>, out: &mut Vec<u8>) {
             figures.expired,
             figures.evicted,
         ] {
+            put!(out, "<td>{}", Grouped(count));
+        }
+        put!(out, "</tr>\n");
+    }
+    put!(out, "</tbody></table></div></section>\n");
+}
+
+/// A table of the limits of rules.
+fn limits(view: &View<'_>, out: &mut Vec<u8>) {
+    let limits = &view.running.directory.limits;
+    if limits.is_empty() || view.page.scope.iter().any(|name| name == ".") {
+        return;
+    }
+    put!(
+        out,
+        "<section><h2>Limits</h2><div class=scroll tabindex=0 role=region aria-label=\"Limits\"><table>\
+         <thead><tr><th scope=col>Limit<th scope=col>Allows<th scope=col>Store<th scope=col>Allowed\
+         <th scope=col title=\"Allowed with at most a fifth left\">Near<th scope=col>Denied\
+         <th scope=col title=\"Would have been denied, but for 'shadow'\">Shadowed\
+         <th scope=col title=\"The engine couldn't say it, or the key was none\">Failed\
+         <th scope=col title=\"Counted by the embedded store instead\">Local</tr></thead><tbody>\n"
+    );
+    for limit in limits {
+        let (config, counts) = (&limit.config, limit.counts());
+        put!(out, "<tr><th scope=row>{}", Text(&config.name));
+        put!(out, "<td>{}<td>{}", config.kind, Text(&config.store));
+        for count in [counts.allowed, counts.near, counts.denied, counts.shadowed, counts.failed, counts.local] {
             put!(out, "<td>{}", Grouped(count));
         }
         put!(out, "</tr>\n");

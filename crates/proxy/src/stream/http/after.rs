@@ -49,6 +49,7 @@ impl Exchange<'_> {
 
     /// Runs them on a response that has a server or a service behind it, and notes its status.
     pub(super) async fn finish_response(&mut self) -> Step<()> {
+        self.stream.cx.tell_limits();
         if self.has_after_rules() && !Box::pin(self.after_rules()).await {
             let index = self.stream.worker().index;
             self.stream.cx.frontend.frontend.figures.at(index).eint.add(1);

@@ -204,6 +204,7 @@ impl Exchange<'_> {
             response.delete_all(name);
             response.add(name, &value);
         }
+        self.stream.cx.tell_limits();
         let status = self.stream.cx.response.status();
         if self.has_after_rules() && !Box::pin(self.after_rules()).await {
             // As HAProxy: a page of 500 in its place, on which the rules run once more, and one on which they don't.

@@ -1,0 +1,144 @@
+//! `limit`: rates and concurrency.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Expr, Position};
+
+/// What all rules of one name share.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What is limited.
+    pub kind: LimitKind,
+    /// The store or engine that counts.
+    pub store: Arc<str>,
+    /// That is an engine in another process.
+    pub external: bool,
+    /// The embedded store that counts instead while the engine is away.
+    pub stand_in: Arc<str>,
+    /// Where it was read first.
+    pub at: Position,
+}
+
+impl Limit {
+    /// Both say the same, wherever they stand.
+    pub fn means_the_same(&self, other: &Limit) -> bool {
+        self.name == other.name && self.kind == other.kind && self.store == other.store
+    }
+}
+
+/// What is limited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitKind {
+    /// `rate COUNT/PERIOD [burst B] [algorithm A]`.
+    Rate {
+        /// So many…
+        count: u32,
+        /// …in this time.
+        period: Duration,
+        /// So many at once (`gcra`); the count where nothing is said.
+        burst: u32,
+        /// How it is counted.
+        algorithm: LimitAlgorithm,
+    },
+    /// `max N [lease T]`.
+    Concurrency {
+        /// So many at once.
+        max: u32,
+        /// How long a place is kept for who is not heard of.
+        lease: Duration,
+    },
+}
+
+/// How a rate is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LimitAlgorithm {
+    /// The generic cell rate algorithm: a burst, then an even pace.
+    #[default]
+    Gcra,
+    /// At most the count in any stretch of the period.
+    Sliding,
+    /// At most the count in each period since 1970.
+    Fixed,
+}
+
+impl LimitAlgorithm {
+    /// As files and commands write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LimitAlgorithm::Gcra => "gcra",
+            LimitAlgorithm::Sliding => "sliding",
+            LimitAlgorithm::Fixed => "fixed",
+        }
+    }
+}
+
+/// As a file would write it.
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LimitKind::Rate { count, period, burst, algorithm } => {
+                write!(f, "rate {count}/{} ", time(*period))?;
+                if *algorithm == LimitAlgorithm::Gcra {
+                    write!(f, "burst {burst} ")?;
+                }
+                write!(f, "algorithm {}", algorithm.name())
+            }
+            LimitKind::Concurrency { max, lease } => write!(f, "max {max} lease {}", time(*lease)),
+        }
+    }
+}
+
+/// A time in the largest unit that it is a whole number of.
+fn time(time: Duration) -> String {
+    let ms = time.as_millis();
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    match units.iter().find(|(of, _)| ms.is_multiple_of(*of)) {
+        Some((of, unit)) => format!("{}{unit}", ms / of),
+        None => format!("{ms}ms"),
+    }
+}
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub struct LimitRule {
+    /// What its name stands for.
+    pub limit: Arc<Limit>,
+    /// Who is counted.
+    pub key: Expr,
+    /// What a request counts as; 1 where nothing is said.
+    pub cost: Option<Expr>,
+    /// It counts and says, and denies nothing.
+    pub shadow: bool,
+    /// What a response tells.
+    pub headers: LimitHeaders,
+    /// The status of what is denied.
+    pub deny_status: u16,
+    /// What happens if nobody can say whether it is allowed.
+    pub on_error: LimitOnError,
+}
+
+/// What a response tells of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitHeaders {
+    /// `RateLimit-Policy` and `RateLimit`, as draft 11 of the IETF has them.
+    Draft11,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    X,
+    /// Nothing but `Retry-After` in what is denied.
+    Off,
+}
+
+/// What a rule does if nobody can say whether a request is allowed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LimitOnError {
+    /// The request goes on.
+    Open,
+    /// It is denied with 503 (TCP: closed).
+    Closed,
+    /// An embedded store counts meanwhile, with this fraction of the limit.
+    Local(f64),
+}

@@ -1,0 +1,124 @@
+//! What a response tells of limits: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11), or the
+//! older `X-RateLimit-…`, and `Retry-After` (RFC 9110, 10.2.3).
+
+use std::io::Write as _;
+
+use sluicegate_config::model::LimitHeaders;
+use sluicegate_wire::http::Message;
+
+use super::{Plan, Told};
+
+/// Whole seconds of a time in µs; a part of one counts as one.
+pub(super) fn seconds(us: i64) -> i64 {
+    us.max(0).div_euclid(1_000_000) + i64::from(us.max(0) % 1_000_000 > 0)
+}
+
+/// The fields that the limits of one stream want.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    policy: Vec<u8>,
+    limit: Vec<u8>,
+    /// Limit, remaining and reset of the rule with least left.
+    x: Option<(i64, i64, i64)>,
+    retry_after: Option<u64>,
+    any: bool,
+}
+
+/// What one rule found out.
+pub(crate) struct Fresh<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) plan: &'a Plan,
+    pub(crate) told: Told,
+}
+
+impl Fields {
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.any) {
+            self.policy.clear();
+            self.limit.clear();
+            (self.x, self.retry_after) = (None, None);
+        }
+    }
+
+    pub(crate) fn add(&mut self, headers: LimitHeaders, fresh: &Fresh<'_>) {
+        let Fresh { name, plan, told } = fresh;
+        let remaining = if told.allowed { told.remaining } else { 0 };
+        let reset = seconds(if told.allowed || told.retry_us < 0 { told.reset_us } else { told.retry_us });
+        match headers {
+            LimitHeaders::Off => return,
+            LimitHeaders::X => {
+                if self.x.is_none_or(|(_, least, _)| remaining < least) {
+                    self.x = Some((plan.capacity, remaining, reset));
+                }
+            }
+            LimitHeaders::Draft11 => {
+                for list in [&mut self.policy, &mut self.limit] {
+                    if !list.is_empty() {
+                        list.extend_from_slice(b", ");
+                    }
+                }
+                self.policy.extend_from_slice(&plan.policy);
+                // Writing to memory can't fail.
+                let _ = write!(self.limit, "\"{name}\";r={remaining}");
+                if plan.lease.is_none() {
+                    let _ = write!(self.limit, ";t={reset}");
+                }
+            }
+        }
+        self.any = true;
+    }
+
+    /// When who was denied may come back: not before it would be allowed, and up to a tenth of that (a second at least)
+    /// later by chance, so that those who were denied together don't come back together. A place of a `max` limit may be
+    /// free at any time.
+    pub(crate) fn retry_after(&mut self, fresh: &Fresh<'_>) {
+        let least = match fresh.told.retry_us {
+            -1 if fresh.plan.lease.is_some() => 1,
+            // It never will be.
+            -1 => return,
+            us => seconds(us).max(1) as u64,
+        };
+        self.retry_after = Some(least + crate::sample::random() % ((least / 10).max(1) + 1));
+        self.any = true;
+    }
+
+    /// Puts them into a response, once. Lists go behind those of the server, whose limits are others; of the older
+    /// fields there can be one each.
+    pub(crate) fn tell(&mut self, response: &mut Message) {
+        if !self.any {
+            return;
+        }
+        if !self.limit.is_empty() {
+            response.add(b"ratelimit-policy", &self.policy);
+            response.add(b"ratelimit", &self.limit);
+        }
+        let mut number = itoa::Buffer::new();
+        if let Some((capacity, remaining, reset)) = self.x {
+            let fields: [(&[u8], i64); 3] = [
+                (b"x-ratelimit-limit", capacity),
+                (b"x-ratelimit-remaining", remaining),
+                (b"x-ratelimit-reset", reset),
+            ];
+            for (name, value) in fields {
+                response.delete_all(name);
+                response.add(name, number.format(value).as_bytes());
+            }
+        }
+        if let Some(retry_after) = self.retry_after {
+            response.delete_all(b"retry-after");
+            response.add(b"retry-after", number.format(retry_after).as_bytes());
+        }
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_second_count() {
+        let all = [(-1, 0), (0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)];
+        all.into_iter().for_each(|(us, expected)| assert_eq!(seconds(us), expected, "{us}"));
+    }
+}

@@ -1,0 +1,142 @@
+//! Places of `max` limits: a stream has a lease from its rule to its end.
+//!
+//! A lease is given back when it is dropped, so whatever ends a stream gives it back: its last byte, an error, a client
+//! that went away while the rule still waited. What can't give back any more, because its process died or the engine is
+//! away, loses its place when the lease's time is over. Streams that last longer have it renewed by a task of their
+//! worker, which looks through the worker's leases every [`TICK`] and renews those of which a third has passed.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::engine::Engine;
+use tokio::task::JoinHandle;
+
+use super::{Plan, Told};
+
+/// How often the leases of a worker are looked through: a third of the shortest lease that there is.
+const TICK: Duration = Duration::from_millis(333);
+
+/// A place that is held.
+pub(crate) struct Lease(Rc<Held>);
+
+struct Held {
+    engine: Arc<dyn Engine>,
+    plan: Arc<Plan>,
+    key: Box<[u8]>,
+    id: String,
+    /// When its time began.
+    begun: Cell<Instant>,
+    /// Its place in the keeper.
+    slot: Cell<usize>,
+    /// There may be a place in the engine to give back.
+    owed: Cell<bool>,
+}
+
+/// Distinct in all processes that share an engine.
+fn next_id() -> String {
+    static PROCESS: LazyLock<u64> = LazyLock::new(crate::sample::random);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{:016x}-{:x}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Lease {
+    pub(super) fn new(engine: Arc<dyn Engine>, plan: Arc<Plan>, key: &[u8]) -> Lease {
+        let (begun, slot, owed) = (Cell::new(Instant::now()), Cell::new(usize::MAX), Cell::new(true));
+        let held = Rc::new(Held { engine, plan, key: key.into(), id: next_id(), begun, slot, owed });
+        KEEPER.with_borrow_mut(|keeper| keeper.add(&held));
+        Lease(held)
+    }
+
+    pub(super) fn id(&self) -> &[u8] {
+        self.0.id.as_bytes()
+    }
+
+    /// Whether the answer gives it. A refusal means that there is nothing to give back; after a failure nobody knows.
+    pub(super) fn is_kept(&self, told: &Result<Told, String>) -> bool {
+        if let Ok(told) = told {
+            self.0.owed.set(told.allowed);
+        }
+        told.as_ref().is_ok_and(|told| told.allowed)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // A worker that ends may have no keeper any more.
+        let _ = KEEPER.try_with(|keeper| keeper.borrow_mut().remove(&self.0));
+        if self.0.owed.take() {
+            // Nobody waits for the reply.
+            drop(self.0.engine.start(0, &[b"ZREM", &self.0.key, self.0.id.as_bytes()]));
+        }
+    }
+}
+
+thread_local! {
+    static KEEPER: RefCell<Keeper> = RefCell::default();
+}
+
+/// The leases of a worker.
+#[derive(Default)]
+struct Keeper {
+    slots: Vec<Option<Weak<Held>>>,
+    free: Vec<usize>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    fn add(&mut self, held: &Rc<Held>) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(Rc::downgrade(held));
+        held.slot.set(slot);
+        if self.task.as_ref().is_none_or(JoinHandle::is_finished) && tokio::runtime::Handle::try_current().is_ok() {
+            self.task = Some(tokio::task::spawn_local(keep()));
+        }
+    }
+
+    fn remove(&mut self, held: &Held) {
+        let slot = held.slot.replace(usize::MAX);
+        if slot < self.slots.len() {
+            self.slots[slot] = None;
+            self.free.push(slot);
+        }
+    }
+
+    /// The leases to be renewed.
+    fn due(&self) -> Vec<Rc<Held>> {
+        let held = self.slots.iter().flatten().filter_map(Weak::upgrade);
+        held.filter(|held| held.plan.lease.is_some_and(|lease| held.begun.get().elapsed() >= lease / 3)).collect()
+    }
+}
+
+/// Renews leases until there are none.
+async fn keep() {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let due = KEEPER.with_borrow_mut(|keeper| {
+            let is_empty = keeper.free.len() == keeper.slots.len();
+            if is_empty {
+                (keeper.slots, keeper.free, keeper.task) = (Vec::new(), Vec::new(), None);
+            }
+            (!is_empty).then(|| keeper.due())
+        });
+        let Some(due) = due else { return };
+        for held in due {
+            held.begun.set(Instant::now());
+            let asked = held.plan.start(&held.engine, &held.key, &[held.id.as_bytes(), b"RENEW"]);
+            tokio::task::spawn_local(async move {
+                // The script's text may only be sent after the place was given back; then it is given back again. If
+                // nobody answers, the next turn asks again.
+                let _ = asked.finish().await;
+                if !held.owed.get() {
+                    drop(held.engine.start(0, &[b"ZREM", &held.key, held.id.as_bytes()]));
+                }
+            });
+        }
+    }
+}

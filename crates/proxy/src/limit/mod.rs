@@ -1,0 +1,405 @@
+//! Limits of rules: `http-request limit` and `tcp-request content limit`.
+//!
+//! A limit belongs to its name. What decides and counts is one command of a store (LIMIT.TAKE, LIMIT.LEASE) or one script
+//! of an engine elsewhere ([`script`]), so it is atomic whoever else asks; times are those of the store or engine, so
+//! clocks of nodes don't matter. This module knows what is asked and what the answer means; rules know what is done then.
+//!
+//! What is counted of a name outlives reloads. Counts are kept in parts, one for each of several threads, so
+//! workers write to cache lines of their own.
+
+mod field;
+mod lease;
+pub mod script;
+mod top;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_config::model::{self, LimitAlgorithm, LimitKind};
+use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::reply::Reply;
+use smallvec::SmallVec;
+
+use crate::running::Engines;
+use script::Script;
+
+pub(crate) use field::{Fields, Fresh};
+pub(crate) use lease::Lease;
+pub use top::Heavy;
+use top::Top;
+
+/// The longest key; what is longer is no key but a mistake or an attack.
+pub const KEY_MAX: usize = 1024;
+/// The largest cost of a request.
+pub const COST_MAX: u64 = 1_000_000_000;
+/// How many threads count without meeting each other.
+const SHARDS: usize = 16;
+
+/// What a request was told, by a store or an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// It may go on, and was counted.
+    pub allowed: bool,
+    /// How much more would be allowed at once.
+    pub remaining: i64,
+    /// In how many µs it would be allowed; -1 if that isn't known, or never.
+    pub retry_us: i64,
+    /// In how many µs everything will be forgotten.
+    pub reset_us: i64,
+}
+
+impl Told {
+    fn read(reply: Reply) -> Result<Told, String> {
+        let wrong = || "ERR the reply is not that of a limit".to_owned();
+        let parts = match reply {
+            Reply::Array(parts) => parts,
+            Reply::Error(reason) => return Err(reason),
+            _ => return Err(wrong()),
+        };
+        match parts[..] {
+            [
+                Reply::Integer(allowed),
+                Reply::Integer(remaining),
+                Reply::Integer(retry_us),
+                Reply::Integer(reset_us),
+            ] => Ok(Told { allowed: allowed == 1, remaining: remaining.max(0), retry_us, reset_us }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// What became of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Allowed, with more than a fifth left.
+    Allowed,
+    /// Allowed, with less left.
+    Near,
+    /// Too much: denied.
+    Denied,
+    /// Too much, but the rule only says so.
+    Shadowed,
+}
+
+/// What was counted of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that went on, the near ones included.
+    pub allowed: u64,
+    /// Those after which at most a fifth was left.
+    pub near: u64,
+    /// Requests that were denied.
+    pub denied: u64,
+    /// Requests that would have been, but for `shadow`.
+    pub shadowed: u64,
+    /// Requests of which the engine couldn't say it, or whose key or cost was none.
+    pub failed: u64,
+    /// Those of them that the embedded store counted instead.
+    pub local: u64,
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    allowed: AtomicU64,
+    near: AtomicU64,
+    denied: AtomicU64,
+    shadowed: AtomicU64,
+    failed: AtomicU64,
+    local: AtomicU64,
+    top: Mutex<Top>,
+}
+
+/// This thread's shard.
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    match MINE.get() {
+        usize::MAX => {
+            let mine = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            MINE.set(mine);
+            mine
+        }
+        mine => mine,
+    }
+}
+
+/// What is known of a name, whatever its file says.
+#[derive(Default)]
+struct Known {
+    shards: [Shard; SHARDS],
+}
+
+/// A limit, running.
+pub struct Limit {
+    /// What the file says.
+    pub config: Arc<model::Limit>,
+    engine: Arc<dyn Engine>,
+    stand_in: Arc<dyn Engine>,
+    known: Arc<Known>,
+}
+
+impl Limit {
+    /// The limits of a configuration; those whose names are in `before` go on counting. A name that no engine has is
+    /// left out: rules that ask for it say so.
+    pub(crate) fn all(limits: &[Arc<model::Limit>], engines: &Engines, before: &[Arc<Limit>]) -> Vec<Arc<Limit>> {
+        let limit = |config: &Arc<model::Limit>| {
+            let known = before.iter().find(|known| known.config.name == config.name);
+            Some(Arc::new(Limit {
+                config: config.clone(),
+                engine: engines.get(&config.store)?.clone(),
+                stand_in: engines.get(&config.stand_in)?.clone(),
+                known: known.map(|known| known.known.clone()).unwrap_or_default(),
+            }))
+        };
+        limits.iter().filter_map(limit).collect()
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        let sum = |of: fn(&Shard) -> &AtomicU64| {
+            self.known.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
+        };
+        Counts {
+            allowed: sum(|shard| &shard.allowed),
+            near: sum(|shard| &shard.near),
+            denied: sum(|shard| &shard.denied),
+            shadowed: sum(|shard| &shard.shadowed),
+            failed: sum(|shard| &shard.failed),
+            local: sum(|shard| &shard.local),
+        }
+    }
+
+    pub(crate) fn count(&self, key: &[u8], outcome: Outcome) {
+        let shard = &self.known.shards[shard()];
+        let denied = matches!(outcome, Outcome::Denied | Outcome::Shadowed);
+        let add = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
+        match outcome {
+            Outcome::Allowed => add(&shard.allowed),
+            Outcome::Near => {
+                add(&shard.allowed);
+                add(&shard.near);
+            }
+            Outcome::Denied => add(&shard.denied),
+            Outcome::Shadowed => add(&shard.shadowed),
+        }
+        shard.top.lock().note(key, denied);
+    }
+
+    /// Counts a request of which the engine couldn't say it; `local`: its stand-in did.
+    pub(crate) fn failed(&self, local: bool) {
+        let shard = &self.known.shards[shard()];
+        shard.failed.fetch_add(1, Ordering::Relaxed);
+        if local {
+            shard.local.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The keys that were asked for most, the first first.
+    pub fn top(&self) -> Vec<Heavy> {
+        top::merged(self.known.shards.iter().map(|shard| shard.top.lock().all()))
+    }
+
+    /// The key of a store for a key of requests.
+    pub fn stored_key(&self, key: &[u8]) -> Vec<u8> {
+        let mut stored = self.prefix().into_bytes();
+        stored.extend_from_slice(key);
+        stored
+    }
+
+    /// What all keys of the limit begin with.
+    pub(crate) fn prefix(&self) -> String {
+        format!("limit:{{{}}}:", self.config.name)
+    }
+
+    /// The stores that may have the key: the engine, and what stands in for it.
+    pub fn stores(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
+        std::iter::once(&self.engine).chain(self.config.external.then_some(&self.stand_in))
+    }
+
+    /// Forgets a key.
+    pub fn forget(&self, key: &[u8]) {
+        self.known.shards.iter().for_each(|shard| shard.top.lock().forget(key));
+    }
+}
+
+/// A limit as it is asked of one store, its numbers as words.
+pub(crate) struct Plan {
+    /// So much is allowed at once.
+    pub(crate) capacity: i64,
+    /// What `RateLimit-Policy` says.
+    pub(crate) policy: Box<[u8]>,
+    /// The first words behind the key; of LIMIT.TAKE or LIMIT.LEASE for a store, of a script for an engine.
+    words: SmallVec<[Box<[u8]>; 4]>,
+    /// How long a place is kept for who is not heard of (`max`).
+    lease: Option<Duration>,
+    /// Asked by a script.
+    script: Option<Script>,
+}
+
+impl Plan {
+    /// The words of a limit, or of a fraction of it, which is at least 1.
+    pub(crate) fn new(limit: &model::Limit, fraction: f64, external: bool) -> Plan {
+        let part = |number: u32| ((f64::from(number) * fraction) as i64).max(1);
+        let word = |number: i64| number.to_string().into_bytes().into_boxed_slice();
+        let name = &limit.name;
+        match &limit.kind {
+            LimitKind::Rate { count, period, burst, algorithm } => {
+                let (count, burst, period_us) = (part(*count), part(*burst), period.as_micros() as i64);
+                let interval_ns = (period_us * 1000 + count - 1) / count;
+                let (capacity, window_us) = match algorithm {
+                    LimitAlgorithm::Gcra => (burst, (interval_ns * burst + 999) / 1000),
+                    LimitAlgorithm::Sliding | LimitAlgorithm::Fixed => (count, period_us),
+                };
+                let words = match (external, algorithm) {
+                    (false, _) => {
+                        let name = algorithm.name().as_bytes().into();
+                        SmallVec::from([name, word(count), word(period_us), word(burst)])
+                    }
+                    (true, LimitAlgorithm::Gcra) => SmallVec::from_iter([word(interval_ns), word(burst)]),
+                    (true, LimitAlgorithm::Fixed) => SmallVec::from_iter([word(count), word(period_us)]),
+                    (true, LimitAlgorithm::Sliding) => SmallVec::from_iter([word(count), word((period_us + 19) / 20)]),
+                };
+                Plan {
+                    capacity,
+                    policy: format!("\"{name}\";q={capacity};w={}", field::seconds(window_us)).into_bytes().into(),
+                    words,
+                    lease: None,
+                    script: external.then(|| Script::take(*algorithm)),
+                }
+            }
+            LimitKind::Concurrency { max, lease } => {
+                let max = part(*max);
+                Plan {
+                    capacity: max,
+                    policy: format!("\"{name}\";q={max};qu=\"concurrent-requests\"").into_bytes().into(),
+                    words: SmallVec::from_iter([word(max), word(lease.as_millis() as i64)]),
+                    lease: Some(*lease),
+                    script: external.then(Script::lease),
+                }
+            }
+        }
+    }
+
+    /// Asks a store or an engine. `last` are the words behind the plan's own: the cost, or a lease's id and more.
+    fn start(&self, engine: &Arc<dyn Engine>, key: &[u8], last: &[&[u8]]) -> Ask {
+        let mut args: SmallVec<[&[u8]; 10]> = SmallVec::new();
+        match &self.script {
+            None => args.extend([if self.lease.is_some() { b"LIMIT.LEASE" } else { &b"LIMIT.TAKE"[..] }, key]),
+            Some(script) => args.extend([&b"EVALSHA"[..], script.sha.as_bytes(), b"1", key]),
+        }
+        args.extend(self.words.iter().map(|word| &**word));
+        args.extend_from_slice(last);
+        let started = engine.start(0, &args);
+        let Some(script) = &self.script else {
+            return match started {
+                Started::Done(reply) => Ask::Done(Told::read(reply)),
+                Started::Pending(reply) => Ask::Later(Box::pin(async { Told::read(reply.await) })),
+            };
+        };
+        // The engine may not know the script, after its start or SCRIPT FLUSH; then it gets the text.
+        args[0] = b"EVAL";
+        args[1] = script.text.as_bytes();
+        let args: Vec<Box<[u8]>> = args.iter().map(|word| Box::from(*word)).collect();
+        let engine = engine.clone();
+        Ask::Later(Box::pin(async move {
+            let finish = async |started: Started| match started {
+                Started::Done(reply) => reply,
+                Started::Pending(reply) => reply.await,
+            };
+            match finish(started).await {
+                Reply::Error(reason) if reason.starts_with("NOSCRIPT") => {
+                    let args: SmallVec<[&[u8]; 10]> = args.iter().map(|word| &**word).collect();
+                    let started = engine.start(0, &args);
+                    Told::read(finish(started).await)
+                }
+                reply => Told::read(reply),
+            }
+        }))
+    }
+}
+
+/// An answer that is here, or comes.
+enum Ask {
+    Done(Result<Told, String>),
+    Later(Pin<Box<dyn Future<Output = Result<Told, String>>>>),
+}
+
+impl Ask {
+    async fn finish(self) -> Result<Told, String> {
+        match self {
+            Ask::Done(told) => told,
+            Ask::Later(told) => told.await,
+        }
+    }
+}
+
+/// What was found out for one request.
+pub(crate) struct Answer {
+    /// What it was told, by the engine or by the store that stands in for it.
+    pub(crate) told: Result<Told, String>,
+    /// Why the engine couldn't say it, if the stand-in did.
+    pub(crate) away: Option<String>,
+    /// Its place, if it got one.
+    pub(crate) lease: Option<Lease>,
+}
+
+/// An answer that comes.
+pub(crate) type PendingAnswer = Pin<Box<dyn Future<Output = Answer>>>;
+
+/// How an answer comes.
+pub(crate) enum Asked {
+    Done(Answer),
+    Later(PendingAnswer),
+}
+
+/// Asks whether a request is allowed; the engine, and `stand_in` while that is away.
+pub(crate) fn ask(
+    limit: &Arc<Limit>,
+    plan: &Arc<Plan>,
+    stand_in: Option<&Arc<Plan>>,
+    key: &[u8],
+    cost: &[u8],
+) -> Asked {
+    let (first, lease) = begin(&limit.engine, plan, key, cost);
+    let (engine, stand_in, key, cost) = match first {
+        Ask::Done(told) if told.is_ok() || stand_in.is_none() => {
+            let lease = lease.filter(|_| told.as_ref().is_ok_and(|told| told.allowed));
+            return Asked::Done(Answer { told, away: None, lease });
+        }
+        first => (first, stand_in.cloned(), Box::<[u8]>::from(key), Box::<[u8]>::from(cost)),
+    };
+    let limit = limit.clone();
+    Asked::Later(Box::pin(async move {
+        // A lease is alive while its answer comes, so that one that nobody waits for any more is given back.
+        let told = engine.finish().await;
+        let lease = lease.filter(|lease| lease.is_kept(&told));
+        let Some(plan) = stand_in.filter(|_| told.is_err()) else { return Answer { told, away: None, lease } };
+        let away = told.err();
+        let (second, lease) = begin(&limit.stand_in, &plan, &key, &cost);
+        let told = second.finish().await;
+        let lease = lease.filter(|lease| lease.is_kept(&told));
+        Answer { told, away, lease }
+    }))
+}
+
+fn begin(engine: &Arc<dyn Engine>, plan: &Arc<Plan>, key: &[u8], cost: &[u8]) -> (Ask, Option<Lease>) {
+    if plan.lease.is_none() {
+        return (plan.start(engine, key, &[cost]), None);
+    }
+    let lease = Lease::new(engine.clone(), plan.clone(), key);
+    let asked = plan.start(engine, key, &[lease.id()]);
+    if let Ask::Done(told) = &asked
+        && !lease.is_kept(told)
+    {
+        return (asked, None);
+    }
+    (asked, Some(lease))
+}

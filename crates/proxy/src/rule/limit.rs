@@ -1,0 +1,197 @@
+//! `limit` as a rule: what is asked, and what becomes of the stream.
+//!
+//! The machine's texts are the key, behind what all keys of the limit begin with, and the cost. What a request was told
+//! stands in the stream's context until its response leaves, and so does its lease until it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sluicegate_config::model::{self, LimitHeaders, LimitOnError, VarName, VarScope};
+
+use super::code::Machine;
+use super::failed::Failed;
+use super::reply::page_reply;
+use super::{Hook, ReplySource, Verdict};
+use crate::limit::{self, Answer, Asked, COST_MAX, Fields, Fresh, KEY_MAX, Lease, Limit, Outcome, PendingAnswer, Plan};
+use crate::sample::{Sample, VarRef};
+use crate::stream::StreamContext;
+
+/// `limit`, compiled.
+pub(super) struct LimitCode {
+    /// Its number in the process.
+    number: u32,
+    limit: Arc<Limit>,
+    plan: Arc<Plan>,
+    stand_in: Option<Arc<Plan>>,
+    /// Bytes of the first text before the key.
+    prefix: usize,
+    headers: LimitHeaders,
+    deny_status: u16,
+    shadow: bool,
+    on_error: LimitOnError,
+    /// `txn.limit.NAME`.
+    variable: VarRef,
+    failed: Arc<Failed>,
+}
+
+/// What a stream keeps of its limits.
+#[derive(Default)]
+pub struct StreamLimits {
+    /// What its response tells.
+    pub(crate) fields: Fields,
+    /// The places that it holds.
+    leases: Vec<Lease>,
+    /// Rules that have let it pass; content rules run again when more data has come, and count once.
+    passed: Vec<u32>,
+}
+
+impl StreamLimits {
+    /// The stream has ended: places are given back.
+    pub(crate) fn clear(&mut self) {
+        self.fields.clear();
+        self.leases.clear();
+        self.passed.clear();
+    }
+}
+
+/// What came of it.
+pub(super) enum Limited {
+    /// The next operation, or the end of the list.
+    Done(Option<Verdict>),
+    /// The answer comes.
+    Later(PendingAnswer),
+}
+
+impl LimitCode {
+    /// The rule, with what its first text begins with; `None` if no more variables can be named.
+    pub(super) fn new(
+        rule: &model::LimitRule,
+        limit: Arc<Limit>,
+        failed: Arc<Failed>,
+    ) -> Option<(LimitCode, Box<[u8]>)> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let config = limit.config.clone();
+        let name = format!("limit.{}", config.name.replace('-', "_"));
+        let prefix = limit.prefix().into_bytes();
+        let code = LimitCode {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            plan: Arc::new(Plan::new(&config, 1.0, config.external)),
+            stand_in: match rule.on_error {
+                LimitOnError::Local(fraction) => Some(Arc::new(Plan::new(&config, fraction, false))),
+                LimitOnError::Open | LimitOnError::Closed => None,
+            },
+            limit,
+            prefix: prefix.len(),
+            headers: rule.headers,
+            deny_status: rule.deny_status,
+            shadow: rule.shadow,
+            on_error: rule.on_error,
+            variable: VarRef::intern(&VarName { scope: VarScope::Txn, name: name.into() })?,
+            failed,
+        };
+        Some((code, prefix.into()))
+    }
+
+    /// The key as requests have it.
+    fn key<'m>(&self, machine: &'m Machine) -> &'m [u8] {
+        machine.texts().next().and_then(|text| text.get(self.prefix..)).unwrap_or(b"")
+    }
+
+    pub(super) fn start(&self, machine: &Machine, hook: Hook, cx: &mut StreamContext) -> Limited {
+        if !hook.is_http() && cx.limits.passed.contains(&self.number) {
+            return Limited::Done(None);
+        }
+        let mut texts = machine.texts();
+        let stored = texts.next().unwrap_or(b"");
+        let cost = texts.next().filter(|cost| !cost.is_empty()).unwrap_or(b"1");
+        let key = self.key(machine);
+        let wrong = if key.is_empty() {
+            Some("the key is empty")
+        } else if key.len() > KEY_MAX {
+            Some("the key is longer than 1024 bytes")
+        } else if cost != b"1" && !is_cost(cost) {
+            Some("the cost is no number from 0 to 1000000000")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            return Limited::Done(self.fail(wrong, key, hook, cx));
+        }
+        match limit::ask(&self.limit, &self.plan, self.stand_in.as_ref(), stored, cost) {
+            Asked::Done(answer) => Limited::Done(self.finish(answer, machine, hook, cx)),
+            Asked::Later(answer) => Limited::Later(answer),
+        }
+    }
+
+    /// Takes the answer; `Some` ends the rule list.
+    pub(super) fn finish(
+        &self,
+        answer: Answer,
+        machine: &Machine,
+        hook: Hook,
+        cx: &mut StreamContext,
+    ) -> Option<Verdict> {
+        let key = self.key(machine);
+        let Answer { told, away, lease } = answer;
+        let told = match told {
+            Ok(told) => told,
+            Err(reason) => return self.fail(&away.unwrap_or(reason), key, hook, cx),
+        };
+        let plan = match (&away, &self.stand_in) {
+            (Some(reason), Some(stand_in)) => {
+                self.limit.failed(true);
+                self.failed.note(key, reason, cx);
+                stand_in
+            }
+            _ => &self.plan,
+        };
+        cx.limits.leases.extend(lease);
+        let fresh = Fresh { name: &self.limit.config.name, plan, told };
+        if hook.is_http() {
+            cx.limits.fields.add(self.headers, &fresh);
+        } else {
+            cx.limits.passed.push(self.number);
+        }
+        if told.allowed {
+            let near = told.remaining.saturating_mul(5) <= plan.capacity;
+            self.limit.count(key, if near { Outcome::Near } else { Outcome::Allowed });
+            if near {
+                self.say("near", cx);
+            }
+            return None;
+        }
+        self.limit.count(key, if self.shadow { Outcome::Shadowed } else { Outcome::Denied });
+        self.say("denied", cx);
+        if self.shadow {
+            return None;
+        }
+        if !hook.is_http() {
+            return Some(Verdict::Close);
+        }
+        cx.limits.fields.retry_after(&fresh);
+        Some(Verdict::Reply(page_reply(self.deny_status, ReplySource::Deny)))
+    }
+
+    fn say(&self, word: &str, cx: &mut StreamContext) {
+        cx.variables.set(&self.variable, Sample::Str(word.as_bytes().to_vec()));
+    }
+
+    /// Nobody knows whether it is allowed.
+    fn fail(&self, reason: &str, key: &[u8], hook: Hook, cx: &mut StreamContext) -> Option<Verdict> {
+        self.limit.failed(false);
+        self.failed.note(key, reason, cx);
+        self.say("failed", cx);
+        if !hook.is_http() {
+            cx.limits.passed.push(self.number);
+        }
+        if self.shadow || self.on_error != LimitOnError::Closed {
+            return None;
+        }
+        Some(if hook.is_http() { Verdict::Reply(page_reply(503, ReplySource::Deny)) } else { Verdict::Close })
+    }
+}
+
+fn is_cost(text: &[u8]) -> bool {
+    let number = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    number.and_then(|text| text.parse::<u64>().ok()).is_some_and(|cost| cost <= COST_MAX)
+}
