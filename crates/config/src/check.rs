@@ -86,7 +86,7 @@ fn stick_data(config: &mut Config) {
     for table in config.proxies.iter_mut().filter_map(|proxy| proxy.stick_table.as_mut()) {
         for kind in [DataKind::ServerId, DataKind::ServerKey] {
             if wanted.contains(&table.name) && !table.data.iter().any(|data| data.kind == kind) {
-                table.data.push(TableData { kind, period_ms: 0, elements: 1 });
+                table.data.push(TableData { kind, period_ms: 0, elements: 1, block: 1 });
             }
         }
     }

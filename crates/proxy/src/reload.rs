@@ -30,8 +30,11 @@ pub struct Current {
     running: watch::Sender<Arc<Running>>,
     stats: watch::Sender<Vec<cli::Socket>>,
     /// Held by who makes the next snapshot out of this one.
-    amending: tokio::sync::Mutex<()>,
+    making: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// Nothing else takes the place of what is served while this is held.
+pub struct Turn(#[expect(dead_code, reason = "held, never read")] tokio::sync::OwnedMutexGuard<()>);
 
 /// The configuration that is served, changed at run time.
 pub(crate) struct Amended {
@@ -54,7 +57,7 @@ impl Current {
     pub fn new(running: Arc<Running>, stats: Vec<cli::Socket>) -> Arc<Current> {
         let process = running.process.clone();
         let (running, stats) = (watch::Sender::new(running), watch::Sender::new(stats));
-        let current = Arc::new(Current { running, stats, amending: tokio::sync::Mutex::default() });
+        let current = Arc::new(Current { running, stats, making: Arc::default() });
         process.set_current(&current);
         current
     }
@@ -67,6 +70,12 @@ impl Current {
     /// The sockets of `stats socket` lines.
     pub fn stats_sockets(&self) -> Vec<cli::Socket> {
         self.stats.borrow().clone()
+    }
+
+    /// Waits until nobody else makes a successor of what is served; servers that are added or deleted meanwhile wait in
+    /// turn, and then find what came of this. Blocks, so it is for threads of their own.
+    pub fn take_turn(&self) -> Turn {
+        Turn(self.making.clone().blocking_lock_owned())
     }
 
     /// What is served, and its changes.
@@ -85,7 +94,7 @@ impl Current {
         &self,
         change: impl FnOnce(&Arc<Running>) -> Result<Amended, String>,
     ) -> Result<(), String> {
-        let _turn = self.amending.lock().await;
+        let _turn = self.making.lock().await;
         let old = self.running();
         if old.lua.is_some() {
             return Err("Servers can't be added or deleted while scripts are loaded.".to_owned());

@@ -36,7 +36,7 @@ pub const GLOBAL: &[&str] = &[
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
     "appsession", "bind-process", "block",
-    "clitimeout", "contimeout", "crt", "description", "dispatch", "email-alert",
+    "clitimeout", "contimeout", "crt", "dispatch", "email-alert",
     "external-check", "force-be-switch", "grace", "guid",
     "log-steps",
     "max-session-srv-conns", "monitor-net",

@@ -151,6 +151,8 @@ pub struct Proxy {
     pub state_file: Option<String>,
     /// Its number is its `id`.
     pub forced_id: bool,
+    /// `description`, for the statistics page.
+    pub description: Option<String>,
 }
 
 /// `load-server-state-from-file`: from where servers have the states in which they start.
@@ -241,6 +243,7 @@ impl Proxy {
             state_source: StateSource::None,
             state_file: None,
             forced_id: false,
+            description: None,
         }
     }
 }

@@ -63,6 +63,8 @@ pub struct TableData {
     pub period_ms: u32,
     /// How many of them; 1 unless it is an array.
     pub elements: u32,
+    /// `brates-factor`: a rate of bytes counts blocks of so many; 1.
+    pub block: u32,
 }
 
 /// What an entry can hold, in the order that `show table` prints.

@@ -119,7 +119,7 @@ struct TableReader<'a, 'b> {
 impl<'a> TableReader<'a, '_> {
     fn read(&mut self) -> Option<TableParts> {
         let (mut kind, mut size, mut expire, mut nopurge, mut data) = (None, None, None, false, Vec::new());
-        let mut by_address = false;
+        let (mut by_address, mut block) = (false, 1);
         while self.next < self.line.len() {
             let word = self.line.text(self.next);
             match word {
@@ -151,13 +151,20 @@ impl<'a> TableReader<'a, '_> {
                     };
                     by_address = self.known(word, found)?;
                 }
-                "peers" | "write-to" | "recv-only" | "brates-factor" => {
+                "brates-factor" => {
+                    let found = unit::integer(self.value(word)?, 1, 1024);
+                    block = self.known(word, found)? as u32;
+                }
+                "peers" | "write-to" | "recv-only" => {
                     let message = format!("'{word}' of 'stick-table' is not supported yet");
                     self.diagnostics.error(self.line.at(self.next), message);
                     return None;
                 }
                 other => {
-                    let near = suggest::nearest(other, ["type", "size", "expire", "nopurge", "store", "srvkey"]);
+                    let near = suggest::nearest(
+                        other,
+                        ["type", "size", "expire", "nopurge", "store", "srvkey", "brates-factor"],
+                    );
                     let message = format!("unknown argument '{other}' of 'stick-table'");
                     self.diagnostics.error(self.line.at(self.next), message).did_you_mean(near);
                     return None;
@@ -171,6 +178,8 @@ impl<'a> TableReader<'a, '_> {
             error.hint("for example 'stick-table type ip size 1m expire 30s store http_req_rate(10s)'");
             return None;
         };
+        let rates = data.iter_mut().filter(|data| matches!(data.kind, DataKind::BytesInRate | DataKind::BytesOutRate));
+        rates.for_each(|data| data.block = block);
         self.exclusive(&data).then_some(TableParts { key, size, expire, nopurge, by_address, data })
     }
 
@@ -280,5 +289,5 @@ fn datum(name: &str, argument: &str) -> Result<TableData, String> {
         _ if period.is_empty() => 0,
         _ => return Err(format!("'{name}' takes no period")),
     };
-    Ok(TableData { kind, period_ms, elements })
+    Ok(TableData { kind, period_ms, elements, block: 1 })
 }

@@ -330,6 +330,9 @@ fn set_server(call: &mut Call<'_>) {
         ("state", "drain") => direct(Directive::State(Admin::Drain)),
         ("state", "maint") => direct(Directive::State(Admin::Maintenance)),
         ("state", _) => call.say("'set server <srv> state' expects 'ready', 'drain' and 'maint'."),
+        ("health", _) if server.config.health.track.is_some() => {
+            call.say("cannot change health on a tracking server.");
+        }
         ("health", "up") => direct(Directive::Health(HealthWord::Up)),
         ("health", "stopping") => direct(Directive::Health(HealthWord::Stopping)),
         ("health", "down") => direct(Directive::Health(HealthWord::Down)),

@@ -126,7 +126,7 @@ pub fn fuzz_table_words(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let words: Vec<&str> = text.split(' ').collect();
     for key in [TableKey::Ip, TableKey::Ipv6, TableKey::Integer, TableKey::Str(8), TableKey::Bin(4)] {
-        let datum = |kind, period_ms, elements| TableData { kind, period_ms, elements };
+        let datum = |kind, period_ms, elements| TableData { kind, period_ms, elements, block: 1 };
         let data = vec![
             datum(DataKind::Gpc0, 0, 1),
             datum(DataKind::Gpt, 0, 3),

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use sluicegate_config::model;
+
 use super::health::Health;
 use super::shared::{Admin, Moved, Operation, ServerStatus};
 use super::{admin, idle};
@@ -28,6 +30,11 @@ pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mu
             // Connections to where it was are of no use where it is.
             idle::clear(server);
             say(format!("{subject} has another address by the configuration."));
+        }
+        let begins = |server: &model::Server| server.send_proxy.as_ref().map(|header| header.v2);
+        if begins(was) != begins(is) {
+            // They began otherwise than the next ones do, so nobody would take them.
+            idle::clear(server);
         }
         let (from, to) = (was.maxconn.unwrap_or(0), is.maxconn.unwrap_or(0));
         if from != to {

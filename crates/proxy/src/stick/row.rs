@@ -103,7 +103,10 @@ impl Row<'_> {
         Some(match data.kind.form() {
             DataForm::Word | DataForm::Name => u64::from(self.words[at]),
             DataForm::Long => u64::from(self.words[at]) | u64::from(self.words[at + 1]) << 32,
-            DataForm::Rate => u64::from(rate::read(&self.words[at..at + rate::WORDS], data.period_ms, self.now)),
+            DataForm::Rate => {
+                let blocks = rate::read(&self.words[at..at + rate::WORDS], data.period_ms, self.now);
+                u64::from(blocks) * u64::from(data.block)
+            }
         })
     }
 
@@ -122,7 +125,8 @@ impl Row<'_> {
             }
             DataForm::Rate => {
                 let words = &mut self.words[at..at + rate::WORDS];
-                u64::from(rate::add(words, data.period_ms, self.now, n as u32))
+                let blocks = n.div_ceil(u64::from(data.block)) as u32;
+                u64::from(rate::add(words, data.period_ms, self.now, blocks)) * u64::from(data.block)
             }
         })
     }
@@ -133,7 +137,10 @@ impl Row<'_> {
         match data.kind.form() {
             DataForm::Word | DataForm::Name => self.words[at] = value as u32,
             DataForm::Long => self.put_long(at, value),
-            DataForm::Rate => rate::set(&mut self.words[at..at + rate::WORDS], self.now, value as u32),
+            DataForm::Rate => {
+                let blocks = value.div_ceil(u64::from(data.block)) as u32;
+                rate::set(&mut self.words[at..at + rate::WORDS], self.now, blocks);
+            }
         }
         true
     }

@@ -15,7 +15,7 @@ use sluicegate_config::{Config, MemoryFiles};
 use sluicegate_proxy::listener::{self, BindError, DisplayAddress, Listener, Sockets, SystemSockets, Wanted};
 use sluicegate_proxy::log::{Identity, Logger, Severity};
 use sluicegate_proxy::process::Phase;
-use sluicegate_proxy::reload::Current;
+use sluicegate_proxy::reload::{Current, Turn};
 use sluicegate_proxy::running::{Parts, Running, build_after};
 use sluicegate_proxy::{cli, server};
 use tokio::sync::oneshot;
@@ -63,6 +63,8 @@ struct Prepared {
     origin: Origin,
     maxconn: Option<u32>,
     notes: Vec<String>,
+    /// Servers that are added or deleted while this is prepared would be lost with what it takes the place of.
+    turn: Turn,
 }
 
 /// What the thread of an errand asks of the control thread: to change over.
@@ -150,6 +152,7 @@ impl Living {
         }
         let origin = Origin { words, directory, environment };
         let service = origin.service()?;
+        let turn = self.current.take_turn();
         let before = self.current.running();
         let workers = before.process.workers.len();
         let files = files.into_iter().fold(MemoryFiles::new(), |files, (path, bytes)| files.with(path, bytes));
@@ -190,18 +193,20 @@ impl Living {
         }
         let _ = lua_logger.set(running.logger.clone());
         let maxconn = (before.config.global.maxconn != config.global.maxconn).then_some(maxconn);
-        Ok(Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, notes })
+        Ok(Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, notes, turn })
     }
 
     /// Serves what was prepared. On the control thread.
     async fn change_over(&self, prepared: Prepared) -> Result<(), String> {
-        let Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, .. } = prepared;
+        let Prepared { running, listeners, stats, posts, stores, clients, parameters, origin, maxconn, turn, .. } =
+            prepared;
         let process = running.process.clone();
         if process.phase() != Phase::Serving {
             return Err(String::from("the process is stopping"));
         }
         let logger = running.logger.clone();
         let said = self.current.replace(running, listeners, stats).await;
+        drop(turn);
         if maxconn.is_some() {
             process.sessions.set_max(maxconn);
         }

@@ -109,6 +109,8 @@ fn servers_come_and_go_as_in_haproxy() {
         "del server named/w",
         "del server named/checked",
         "del server named/behind",
+        "set server named/behind health up",
+        "set server named/behind health",
         "get weight t/next",
         "del server t/next",
     ] {

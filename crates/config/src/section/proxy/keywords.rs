@@ -133,6 +133,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         |r, line| r.declare_capture(line),
     ),
     servers::DEFAULTS,
+    stats::DESCRIPTION,
     row("default_backend", FRONT, 1, 1, "NAME", "The backend where no use_backend applies.", |r, line| {
         r.settings.proxy.default_backend = r.backend(line, 1);
         r.settings.default_backend_at = Some(line.at(1));
@@ -637,7 +638,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         NO_DEFAULTS,
         1,
         MANY,
-        "type ip|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] [srvkey name|addr] [store DATA,…]",
+        "type ip|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] [srvkey name|addr] [brates-factor N] [store DATA,…]",
         "A table by the section's name: what clients are counted by, and what keeps them at a server.",
         |r, line| r.stick_table(line),
     ),

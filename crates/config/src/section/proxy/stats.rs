@@ -113,6 +113,19 @@ pub(super) const SCOPE: Row<ProxyParser> = row(
     },
 );
 
+pub(super) const DESCRIPTION: Row<ProxyParser> = row(
+    "description",
+    PROXY.without(Contexts::DEFAULTS),
+    1,
+    MANY,
+    "TEXT…",
+    "What the statistics page says of the section beside its name.",
+    |r, line| {
+        let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
+        r.settings.proxy.description = Some(words.join(" "));
+    },
+);
+
 pub(super) const SHOW_DESC: Row<ProxyParser> = row(
     "stats show-desc",
     PROXY,

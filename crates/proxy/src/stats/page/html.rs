@@ -435,6 +435,9 @@ fn begin(view: &View<'_>, proxy: &ProxyRun, out: &mut Vec<u8>) {
         }
         put!(out, "</small>");
     }
+    if let Some(text) = &proxy.config.description {
+        put!(out, " <small class=about>{}</small>", Text(text));
+    }
     put!(out, "</h2>");
     let form = is_form(view, proxy);
     if form {

@@ -3,6 +3,7 @@
 use sluicegate_testkit::{Client, Sluicegate, wait_for};
 
 use super::fixture::{Pair, masked};
+use crate::server::fixture::Whole;
 
 const LINES: &str = "frontend f\n bind @BIND@\n stick-table type ip size 100 expire 1h store \
                      gpc0,gpc1,conn_cnt,conn_rate(1h),bytes_in_cnt,server_key,server_id\n http-request track-sc0 src\n \
@@ -154,4 +155,29 @@ fn a_big_table_is_listed_and_cleared_whole() {
     let listed = Sluicegate::stats(&whole.stats, "show table t");
     assert!(listed.starts_with("# table: t, type: string, size:102400, used:1\n"), "{listed}");
     assert!(listed.contains("key=key7 ") && listed.contains(" gpc0=3 http_req_cnt=1"), "{listed}");
+}
+
+/// A rate of bytes counts whole blocks of `brates-factor`; other rates count what they count.
+#[test]
+fn rates_of_bytes_count_blocks() {
+    for (factor, expected) in
+        [("", 250), ("brates-factor 1", 250), ("brates-factor 100", 300), ("brates-factor 1024", 1024)]
+    {
+        let whole = Whole::start(
+            &format!(
+                "backend t\n stick-table type ip size 9 {factor} store bytes_in_rate(1h),bytes_out_rate(1h),conn_rate(1h)\n"
+            ),
+            1,
+        );
+        let set = "set table t key 127.0.0.1 data.bytes_in_rate 250 data.bytes_out_rate 250 data.conn_rate 250";
+        assert_eq!(Sluicegate::stats(&whole.stats, set).trim(), "");
+        let shown = Sluicegate::stats(&whole.stats, "show table t");
+        for rate in [
+            format!("bytes_in_rate(3600000)={expected}"),
+            format!("bytes_out_rate(3600000)={expected}"),
+            "conn_rate(3600000)=250".to_owned(),
+        ] {
+            assert!(shown.contains(&rate), "{factor}: {shown}");
+        }
+    }
 }

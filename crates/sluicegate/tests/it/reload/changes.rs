@@ -1,5 +1,7 @@
 //! What a reload changes, and what it leaves as it is.
 
+use std::io::{Read, Write};
+
 use sluicegate_testkit::{Client, Listening, wait_for};
 
 use super::{DEFAULTS, Service, Way};
@@ -312,4 +314,45 @@ fn only_a_service_is_reloaded() {
     let ended = std::process::Command::new(super::BINARY).args(["reload", &word]).output().expect("it starts");
     assert_eq!(ended.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("is no running service of this program"), "{ended:?}");
+}
+
+/// A server that is added while another configuration is prepared is there afterwards, or was refused in words: `failing`
+/// says whether that configuration comes to be served.
+fn added_meanwhile(failing: bool) {
+    let web = Listening::new();
+    let plain = text(&web, "backend app\n server a 127.0.0.1:1\n");
+    let service = Service::start(Way::Command, &plain, &[&web]);
+    let end = if failing { "error('no')" } else { "" };
+    let script = format!(
+        "core.register_init(function()\n io.open('{0}/begun', 'w'):close()\n local go\n repeat go = io.open('{0}/go') \
+         until go\n go:close()\n {end}\nend)\n",
+        service.path("").display()
+    );
+    std::fs::write(service.path("wait.lua"), script).expect("a script");
+    service.write(&plain.replace("global\n", &format!("global\n lua-load {}\n", service.path("wait.lua").display())));
+    let (answer, ended) = std::thread::scope(|threads| {
+        let reload = threads.spawn(|| service.command());
+        wait_for("the preparation", || service.path("begun").exists().then_some(()));
+        let mut client = std::os::unix::net::UnixStream::connect(service.path("stats")).expect("the socket");
+        client.write_all(b"add server app/b 127.0.0.1:2\n").expect("it is sent");
+        assert!(!service.ask("show version").is_empty(), "others are answered meanwhile");
+        std::fs::write(service.path("go"), "").expect("a file");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("an answer");
+        (answer, reload.join().expect("it ends"))
+    });
+    assert_eq!(ended.status.success(), !failing, "{ended:?}");
+    let expected = if failing { "New server registered." } else { "Servers can't be added or deleted while scripts" };
+    assert!(answer.contains(expected), "{answer}");
+    assert_eq!(service.ask("show servers state app").contains(" b "), failing);
+}
+
+#[test]
+fn a_server_added_during_a_reload_is_refused_by_what_is_served_then() {
+    added_meanwhile(false);
+}
+
+#[test]
+fn a_server_added_during_a_reload_that_fails_is_there() {
+    added_meanwhile(true);
 }

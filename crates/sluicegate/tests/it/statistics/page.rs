@@ -222,11 +222,12 @@ fn every_line_changes_the_page() {
         ("stats show-legends", "cookie “&lt;c&gt;”", "<c>"),
         ("stats show-modules", ">HTTP/1<", "HTTP/2"),
         ("stats refresh 1h", "Stop refreshing", "Refresh by itself"),
+        ("description \"my <i>\" text", "<small class=about>my &lt;i&gt; text</small>", "<i>"),
         ("stats scope other", "<section id=\"other\">", "<section id=\"web\">"),
         ("stats scope .", "<section id=\"web\">", "<section id=\"other\">"),
         ("stats admin if TRUE", "<input type=checkbox name=s value=\"s1\"", "<i>"),
     ] {
-        let text = page(&format!(" {line}\n"), "/haproxy?stats");
+        let text = page(&format!(" stats enable\n {line}\n"), "/haproxy?stats");
         assert!(text.contains(shown) && !text.contains(hidden), "{line}:\n{text}");
         let plain = page(" stats enable\n", "/haproxy?stats");
         assert!(line == "stats enable" || !plain.contains(shown) || plain.contains(hidden), "{line} changes nothing");
