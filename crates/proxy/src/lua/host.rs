@@ -332,6 +332,8 @@ pub(super) mod key {
     pub(in crate::lua) static MAP: u8 = 9;
     /// Metatable of regular expressions.
     pub(in crate::lua) static REGEX: u8 = 10;
+    /// Metatable of connections of their own.
+    pub(in crate::lua) static OWN: u8 = 12;
     /// Methods of `core.redis` objects.
     pub(in crate::lua) static REDIS_METHODS: u8 = 11;
 }

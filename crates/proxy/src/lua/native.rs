@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::host::{Phase, check_object, host, key, push_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
-use super::{httpclient, patterns, redis, socket, table};
+use super::{httpclient, patterns, redis, redis_own, socket, table};
 use crate::listener::Gate;
 use crate::process::Process;
 use crate::running::{ProxyRun, Running};
@@ -70,6 +70,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         patterns::set_native(lua);
         httpclient::set_native(lua);
         redis::set_native(lua);
+        redis_own::set_native(lua);
         ffi::lua_call(lua, 1, 1);
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PUBLISH).cast());
     }

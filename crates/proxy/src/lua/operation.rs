@@ -119,6 +119,18 @@ impl Stream {
         }
     }
 
+    /// Whether it is open with nothing to read. The kernel is asked: what the runtime knows may be of a turn ago.
+    pub(super) fn is_quiet(&self) -> bool {
+        let descriptor = match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        };
+        let mut byte = 0u8;
+        // SAFETY: the descriptor is open while `self` is, and the byte is there to be written.
+        let count = unsafe { libc::recv(descriptor, (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+        count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
+    }
+
     /// Ends one or both directions for everyone who holds the connection, so that whoever waits on it wakes up.
     pub(super) fn shutdown(&self, how: libc::c_int) {
         let descriptor = match self {

@@ -44,11 +44,119 @@ function Pipeline:__index(name)
     end
 end
 
-function native.redis_methods.pipeline(store, write)
+local function gather(write, ...)
     local commands = setmetatable({}, Pipeline)
-    write(commands)
-    return native.batch(store, setmetatable(commands, nil))
+    write(commands, ...)
+    return setmetatable(commands, nil)
 end
+
+function native.redis_methods.pipeline(store, write)
+    return native.batch(store, gather(write))
+end
+
+-- A connection of its own while a function runs, whose argument it is: any name on it is a command. It goes back however
+-- the function ends.
+local Own = {}
+
+local on_own = {
+    call = function(own, ...) return native.own_call(own[1], false, ...) end,
+    pcall = function(own, ...) return native.own_call(own[1], true, ...) end,
+    pipeline = function(own, write) return native.own_batch(own[1], gather(write)) end,
+}
+
+function Own:__index(name)
+    return on_own[name] or function(own, ...) return native.own_call(own[1], false, name, ...) end
+end
+
+function native.redis_methods.own(store, work)
+    if type(work) ~= "function" then error("own: a function is expected", 2) end
+    local block = native.own(store)
+    local results = table.pack(pcall(work, setmetatable({block}, Own)))
+    native.own_close(block)
+    if not results[1] then error(results[2], 0) end
+    return table.unpack(results, 2, results.n)
+end
+
+-- What `write` calls on its first argument is done together, unless a watched key changed: then there are no replies, or
+-- `write` is called again, `retry` times. Its second argument is the connection, for what it wants to know before.
+function native.redis_methods.multi(store, options, write)
+    if write == nil then options, write = {}, options end
+    if type(write) ~= "function" or type(options) ~= "table" then error("multi: a function is expected", 2) end
+    local watch = options.watch
+    if type(watch) == "string" then watch = {watch} end
+    return store:own(function(own)
+        for _ = 0, options.retry or 0 do
+            if watch and #watch > 0 then own:watch(table.unpack(watch)) end
+            local commands = gather(write, own)
+            if #commands == 0 then return {n = 0} end
+            table.insert(commands, 1, {"MULTI"})
+            commands[#commands + 1] = {"EXEC"}
+            local replies = native.own_batch(own[1], commands)
+            local done = replies[replies.n]
+            if type(done) == "table" and done.err then
+                -- Which command was refused says more than that the transaction was.
+                for index = 1, replies.n - 1 do
+                    local reply = replies[index]
+                    if type(reply) == "table" and reply.err then error(reply.err, 0) end
+                end
+                error(done.err, 0)
+            end
+            if done ~= nil then return done end
+        end
+        return nil
+    end)
+end
+
+-- Channels that a script listens to. A connection that ended is made again by the next call, which says so: messages may
+-- have been missed.
+local Subscription = {}
+Subscription.__index = Subscription
+
+local function listen(self)
+    self.block = native.own(self.store)
+    if #self.channels > 0 then native.own_subscribe(self.block, self.patterns, self.channels) end
+end
+
+local function subscribe(store, patterns, ...)
+    local channels = {...}
+    if #channels == 0 then error("subscribe: a channel is expected", 3) end
+    local self = setmetatable({store = store, patterns = patterns, channels = channels}, Subscription)
+    listen(self)
+    return self
+end
+
+function native.redis_methods.subscribe(store, ...) return subscribe(store, false, ...) end
+function native.redis_methods.psubscribe(store, ...) return subscribe(store, true, ...) end
+
+-- A message, its channel, and for patterns the one that fits; nil and why there is none.
+function Subscription:receive(seconds)
+    if self.closed then return nil, "closed" end
+    if not self.block then
+        local ok, problem = pcall(listen, self)
+        if ok then return nil, "reconnected" end
+        if self.block then native.own_close(self.block) end
+        self.block = nil
+        -- Whoever asks again at once does not keep a worker busy.
+        core.msleep(100)
+        return nil, problem
+    end
+    local ok, message = pcall(native.own_message, self.block, seconds)
+    if not ok then
+        native.own_close(self.block)
+        self.block = nil
+        return nil, message
+    end
+    if message == nil then return nil, "timeout" end
+    if message[1] == "pmessage" then return message[4], message[3], message[2] end
+    return message[3], message[2]
+end
+
+function Subscription:close()
+    self.closed = true
+    if self.block then native.own_close(self.block) end
+    self.block = nil
+end
+Subscription.__close = Subscription.close
 
 -- All proxies in the order of the file, and of each its servers by their place.
 local published, places = {}, {}

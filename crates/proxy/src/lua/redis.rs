@@ -3,6 +3,8 @@
 //! `r:incrby(key, 1)` and `r:call("INCRBY", key, 1)` raise on an error, `r:pcall(…)` gives `nil, message`; a null is
 //! nil. A reply that is there at once comes back without a yield, so the embedded store costs a function call.
 //!
+//! `r:own(…)`, `r:multi(…)` and `r:subscribe(…)` are the prelude's, over `redis_own`.
+//!
 //! `r:acall(…)` does not wait for the reply; `r:pipeline(function(p) … end)` sends what is called on `p` together and gives a
 //! table of replies. Both work on stores, which answer at once.
 //!
@@ -27,9 +29,6 @@ const HANDLES_MAX: usize = 1024;
 
 /// Replies within replies.
 const DEPTH_MAX: usize = 64;
-
-/// Methods that are ways of their own and not there yet.
-const NOT_YET: [&[u8]; 3] = [b"multi", b"subscribe", b"psubscribe"];
 
 /// Makes the class and `core.redis`; the table `core` is a global.
 pub(super) unsafe fn open(lua: *mut lua_State) {
@@ -112,9 +111,6 @@ unsafe fn make_method(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; 1 is the table of methods, 2 the name.
     unsafe {
         let Some(name) = to_bytes(lua, 2) else { return 0 };
-        if NOT_YET.contains(&name) {
-            raise_text(lua, format!("not available yet: redis:{}", String::from_utf8_lossy(name)));
-        }
         if name.is_empty() || name.len() > 32 || !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
             return 0;
         }
@@ -131,8 +127,8 @@ unsafe fn make_method(lua: *mut lua_State) -> c_int {
 }
 
 /// How a reply is given back.
-const RAISE: lua_KContext = 0;
-const PROTECT: lua_KContext = 1;
+pub(super) const RAISE: lua_KContext = 0;
+pub(super) const PROTECT: lua_KContext = 1;
 const FORGET: lua_KContext = 2;
 
 unsafe fn command(lua: *mut lua_State) -> c_int {
@@ -254,11 +250,20 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
     }
 }
 
-unsafe fn batch(lua: *mut lua_State) -> c_int {
-    // SAFETY: every call that may raise comes before the first command is started; afterwards the words are strings that
-    // their tables keep.
+/// What argument 1 asks, and in which database.
+pub(super) unsafe fn engine_of<'l>(lua: *mut lua_State) -> (&'l dyn Engine, u32) {
+    // SAFETY: as `check` and `engine`.
     unsafe {
         let index = check(lua);
+        engine(lua, index)
+    }
+}
+
+/// Argument 2 as a table of commands, each a table of words: makes all words strings, and gives their number. Nothing is
+/// on the stack above it afterwards.
+pub(super) unsafe fn check_commands(lua: *mut lua_State) -> i64 {
+    // SAFETY: a C function's usual stack; nothing is held.
+    unsafe {
         ffi::luaL_checktype(lua, 2, ffi::LUA_TTABLE);
         ffi::lua_settop(lua, 2);
         let count = ffi::lua_rawlen(lua, 2) as u64;
@@ -284,20 +289,34 @@ unsafe fn batch(lua: *mut lua_State) -> c_int {
             }
             ffi::lua_settop(lua, 2);
         }
-        let (engine, db) = engine(lua, index);
-        let start = |at: i64| {
-            ffi::lua_rawgeti(lua, 2, at);
-            let mut args: SmallVec<[&[u8]; 8]> = SmallVec::new();
-            for word in 1..=ffi::lua_rawlen(lua, 3) as i64 {
-                ffi::lua_rawgeti(lua, 3, word);
-                args.extend(to_bytes(lua, 4));
-                ffi::lua_settop(lua, 3);
-            }
-            let started = engine.start(db, &args);
-            ffi::lua_settop(lua, 2);
-            started
-        };
-        let started: Vec<Started> = (1..=count as i64).map(start).collect();
+        count as i64
+    }
+}
+
+/// The words of a command of a checked table at 2, which keeps them; nothing is above it, and nothing is raised.
+pub(super) unsafe fn command_at<'l>(lua: *mut lua_State, at: i64) -> SmallVec<[&'l [u8]; 8]> {
+    // SAFETY: the table was checked, and nobody else has it meanwhile.
+    unsafe {
+        ffi::lua_rawgeti(lua, 2, at);
+        let mut args = SmallVec::new();
+        for word in 1..=ffi::lua_rawlen(lua, 3) as i64 {
+            ffi::lua_rawgeti(lua, 3, word);
+            args.extend(to_bytes(lua, 4));
+            ffi::lua_settop(lua, 3);
+        }
+        ffi::lua_settop(lua, 2);
+        args
+    }
+}
+
+unsafe fn batch(lua: *mut lua_State) -> c_int {
+    // SAFETY: every call that may raise comes before the first command is started; afterwards the words are strings that
+    // their tables keep.
+    unsafe {
+        let (engine, db) = engine_of(lua);
+        let count = check_commands(lua);
+        let start = |at: i64| engine.start(db, &command_at(lua, at));
+        let started: Vec<Started> = (1..=count).map(start).collect();
         let waits = started.iter().any(|started| matches!(started, Started::Pending(_)));
         let replies = async move {
             let mut replies = Vec::with_capacity(started.len());
@@ -331,7 +350,7 @@ unsafe fn answered(lua: *mut lua_State, _: c_int, mode: lua_KContext) -> c_int {
 }
 
 /// Gives a reply back, parked in the host while Lua copies it.
-unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContext) -> c_int {
+pub(super) unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContext) -> c_int {
     // SAFETY: the host owns the reply, in a box of its own: a finalizer of the script's, which may run wherever Lua
     // allocates, parks its replies above and takes none away from below.
     unsafe {

@@ -170,7 +170,19 @@ const CLASSES: &[Class] = &[
     ),
     (
         "Socket",
-        &["connect", "send", "receive", "close", "settimeout", "setoption", "getpeername", "getsockname", "shutdown"],
+        &[
+            "connect",
+            "send",
+            "receive",
+            "close",
+            "settimeout",
+            "setoption",
+            "getpeername",
+            "getsockname",
+            "shutdown",
+            "setkeepalive",
+            "getreusedtimes",
+        ],
         &["connect_ssl"],
     ),
     (
@@ -296,13 +308,35 @@ is gathered, and `commit` puts it in the place of all entries at once.
 `r:call(\"INCRBY\", key, 1)`. An error is raised; `r:pcall(…)` gives nil and its message instead. A null is nil, an array a
 table with its length in `n`, a map a table by key. `r:acall(…)` does not wait for its reply: what fails is told in the log, at
 most once a second. `r:pipeline(function(p) p:set(\"k\", 1) p:get(\"k\") end)` sends commands together (at most 100,000) and gives
-a table of their replies, where an error is a table with `err`. `multi` and `subscribe` come later.
+a table of their replies, where an error is a table with `err`.
+
+`r:multi(function(m) m:set(\"k\", 1) m:incr(\"n\") end)` does what is called on `m` together and with nobody else in between, and
+gives a table of the replies. `r:multi({watch = {\"k\"}, retry = 3}, function(m, c) m:set(\"k\", c:get(\"k\") + 1) end)` does so only if
+no watched key was changed since: the function is called again, at most `retry` times, and nil says that it was never done. `c` is
+the connection, for what has to be known before. A command that is refused is an error, and then nothing was done.
+
+`r:own(function(c) … end)` gives the function a connection of its own, for whatever changes one: `c:watch`, `c:multi`, `c:wait`.
+Any name on it is a command, `c:pcall` and `c:pipeline` are as on `r`. It is given back, clean, when the function ends. Commands
+that wait for others (`r:blpop(\"l\", 5)`) have such a connection by themselves.
+
+`local s = r:subscribe(\"a\", \"b\")` listens to channels, `r:psubscribe(…)` to those of patterns. `s:receive([seconds])` waits for a
+message and gives it, its channel, and the pattern if there was one; else nil and `\"timeout\"`, or what ended the connection. The
+next call connects again and says `nil, \"reconnected\"`: what was published meanwhile was missed. `s:close()` ends it, and so does
+the script's end. Tasks are the place for it: a message is read when it is asked for, and an engine ends the connection of a
+listener that is far behind (`client-output-buffer-limit pubsub`).
 
 **`core.httpclient`** makes one request over HTTP/1.1 while the script waits; `https` comes later and is an error. Each
 request has a connection of its own; names are resolved by the system, and a name without an address is answered with 503,
 as a server that can't be reached after three more attempts. An answer's body may have 64 MiB. What would split a request,
 and fields that frame its body, are errors. A request that timed out is not repeated; an interim answer (1xx) is skipped,
 where 2.6 gives its head.
+
+**Sockets that are kept.** `tcp:setkeepalive(pool, max_idle, timeout)` leaves a socket's connection to whoever connects to the same
+pool next, with `core.tcp():connect(host, port, {pool = \"name\"})`; without a name the pool is that of the address. At most
+`max_idle` (30) connections rest in a pool, for `timeout` (60) seconds, and 1024 in all pools of a worker; each worker has its
+own. One that the other side closed, or that says something that nobody asked for, is not handed out.
+`tcp:setkeepalive(milliseconds, size)` is OpenResty's form. It gives 1, or nil and why not; `tcp:getreusedtimes()` says how
+often the connection was used before.
 
 **`require \"socket\"`** gives LuaSocket's functions over the proxy's own sockets (`tcp`, `connect`, `gettime`, `sleep`,
 `dns.toip`, `dns.gethostname`, `try`, `newtry`, `protect`, `skip`; `socket.unix`), so that libraries written for

@@ -4,6 +4,8 @@
 //! HAProxy's as they are, not as its manual says: `receive` gives what is buffered when the peer closes or the time is
 //! up, and `nil, "connection closed."` when nothing is; `send` gives the bytes sent, or -1.
 //!
+//! `setkeepalive` leaves the connection to whoever connects to the same pool next (`pool`).
+//!
 //! Limits: a line is at most `tune.bufsize` long; a block or `*a` at most [`RECEIVE_MAX`].
 
 use std::ffi::{c_int, c_void};
@@ -13,10 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
-use sluicegate_script::{argument, check_bytes, continuation, function, push_bytes, raise};
+use sluicegate_script::{argument, check_bytes, continuation, function, push_bytes, raise, to_bytes};
 
 use super::host::{Phase, check_object, host, key, push_text, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome, Stream, Target};
+use super::pool;
 
 /// Most bytes that one `receive` collects.
 const RECEIVE_MAX: usize = 512 << 20;
@@ -45,6 +48,10 @@ struct Socket {
     timed_out: bool,
     /// It connects to paths.
     unix: bool,
+    /// Whose connection it has, or will give one to.
+    pool: Option<Box<str>>,
+    /// How often its connection was used before.
+    reused: u32,
 }
 
 impl Socket {
@@ -107,7 +114,7 @@ enum Pattern {
 
 /// Makes the class and `core.tcp`; the table `core` is a global.
 pub(super) unsafe fn open(lua: *mut lua_State) {
-    const METHODS: [(&std::ffi::CStr, lua_CFunction); 9] = [
+    const METHODS: [(&std::ffi::CStr, lua_CFunction); 11] = [
         (c"connect", function!(connect)),
         (c"connect_ssl", function!(connect_ssl)),
         (c"send", function!(send)),
@@ -117,11 +124,13 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         (c"getpeername", function!(getpeername)),
         (c"getsockname", function!(getsockname)),
         (c"close", function!(close)),
+        (c"setkeepalive", function!(setkeepalive)),
+        (c"getreusedtimes", function!(getreusedtimes)),
     ];
     // SAFETY: called inside a protected call; nothing is held.
     unsafe {
         ffi::lua_createtable(lua, 0, 4);
-        ffi::lua_createtable(lua, 0, 10);
+        ffi::lua_createtable(lua, 0, 12);
         set_functions(lua, &METHODS);
         set_functions(lua, &[(c"shutdown", function!(shutdown))]);
         ffi::lua_setfield(lua, -2, c"__index".as_ptr());
@@ -202,7 +211,20 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
     unsafe {
         let socket = check(lua);
         let address = check_bytes(lua, 2);
-        let port = if ffi::lua_type(lua, 3) <= ffi::LUA_TNIL { None } else { Some(ffi::luaL_checkinteger(lua, 3)) };
+        let options = if ffi::lua_type(lua, 3) == ffi::LUA_TTABLE { 3 } else { 4 };
+        let port = match options == 3 || ffi::lua_type(lua, 3) <= ffi::LUA_TNIL {
+            true => None,
+            false => Some(ffi::luaL_checkinteger(lua, 3)),
+        };
+        let mut pool = None;
+        if ffi::lua_type(lua, options) == ffi::LUA_TTABLE {
+            ffi::lua_getfield(lua, options, c"pool".as_ptr());
+            match ffi::lua_type(lua, -1) {
+                ffi::LUA_TNIL => {}
+                ffi::LUA_TSTRING => pool = to_bytes(lua, -1),
+                _ => raise(lua, c"connect: the name of a pool is expected"),
+            }
+        }
         let limit = match socket.timeout {
             None if socket.luasocket => None,
             timeout => Some(timeout.unwrap_or(CONNECT_TIMEOUT)),
@@ -222,6 +244,24 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
         // A socket is connected once in HAProxy; connecting it again here begins anew.
         socket.close();
         socket.ended = false;
+        let name = match pool {
+            Some(name) => String::from_utf8_lossy(name).into_owned(),
+            // Where it leads is its pool's name, as in OpenResty.
+            None => match port {
+                Some(port) => format!("{}:{port}", String::from_utf8_lossy(address)),
+                None => String::from_utf8_lossy(address).into_owned(),
+            },
+        };
+        let rested = pool::take(&name);
+        socket.pool = Some(name.into());
+        socket.reused = 0;
+        if let Some((stream, reused)) = rested {
+            drop(target);
+            socket.stream = Some(Arc::new(stream));
+            socket.reused = reused;
+            ffi::lua_pushinteger(lua, 1);
+            return 1;
+        }
         wait_for(lua, Operation::Connect(target, limit), 0, continuation!(connected))
     }
 }
@@ -583,6 +623,66 @@ unsafe fn close(lua: *mut lua_State) -> c_int {
             return 0;
         }
         ffi::lua_pushinteger(lua, 1);
+        1
+    }
+}
+
+/// `setkeepalive([pool [, max_idle [, seconds]]])`, or in OpenResty's words `setkeepalive([milliseconds [, size]])`: others
+/// may have the connection, and the socket has none any more. 1, or nil and why not.
+unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
+    // SAFETY: what owns memory is moved into the pool or dropped before Lua is called again.
+    unsafe {
+        let named = ffi::lua_type(lua, 2) == ffi::LUA_TSTRING && ffi::lua_isnumber(lua, 2) == 0;
+        let (at, unit) = if named { (4, 1.0) } else { (2, 0.001) };
+        let number = |at: c_int, default: f64| match ffi::lua_type(lua, at) <= ffi::LUA_TNIL {
+            true => default,
+            false => ffi::luaL_checknumber(lua, at),
+        };
+        // 0 is OpenResty's word for the default of a time.
+        let (time, most) = (number(at, 0.0) * unit, number(3, pool::SIZE as f64));
+        let idle = match time > 0.0 {
+            true => Duration::try_from_secs_f64(time).unwrap_or(Duration::MAX),
+            false => pool::IDLE,
+        };
+        if !(0.0..=65_536.0).contains(&most) {
+            raise(lua, c"setkeepalive: the number of connections must be from 0 to 65536");
+        }
+        let socket = check(lua);
+        if socket.stream.is_none() || socket.ended {
+            return refuse(lua, c"closed");
+        }
+        if !socket.pending().is_empty() || socket.stream.as_ref().is_some_and(|stream| !stream.is_quiet()) {
+            // The next one would take it for an answer.
+            socket.close();
+            return refuse(lua, c"unread data in buffer, or closed by the peer");
+        }
+        let name = match named.then(|| to_bytes(lua, 2)).flatten() {
+            Some(name) => Some(String::from_utf8_lossy(name).into_owned().into_boxed_str()),
+            None => socket.pool.take(),
+        };
+        let reused = socket.reused;
+        match (name, socket.stream.take().map(Arc::try_unwrap)) {
+            (Some(name), Some(Ok(stream))) => pool::put(&name, stream, reused, most as usize, idle),
+            (name, stream) => {
+                drop((name, stream));
+                return refuse(lua, c"the connection is in use");
+            }
+        }
+        socket.close();
+        ffi::lua_pushinteger(lua, 1);
+        1
+    }
+}
+
+/// How often the connection was used before; nil without one.
+unsafe fn getreusedtimes(lua: *mut lua_State) -> c_int {
+    // SAFETY: a C function's usual stack.
+    unsafe {
+        let socket = check(lua);
+        match socket.stream.is_some() {
+            true => ffi::lua_pushinteger(lua, i64::from(socket.reused)),
+            false => ffi::lua_pushnil(lua),
+        }
         1
     }
 }

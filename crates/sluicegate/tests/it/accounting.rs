@@ -77,6 +77,34 @@ fn redis_lua_with_a_pool() {
 }
 
 #[test]
+fn redis_lua_with_connections_that_are_kept() {
+    check_external("redis_lua_keepalive.lua");
+}
+
+/// Each worker keeps at most as many as it had requests at once.
+#[test]
+fn connections_that_are_kept_are_used_again() {
+    let redis = RedisServer::start(&[]);
+    let (gate, store) = (Listening::new(), Listening::new());
+    let text = configuration("redis_lua_keepalive.lua", "lua-load", 1, &gate, &redis.address(), &store.word());
+    let _server = start(&text, &[&gate, &store]);
+    let mut client = Client::connect(&gate.address());
+    let connections = || {
+        let stats = Client::connect(&redis.address()).ask(&["INFO", "stats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        line.trim().parse::<u32>().unwrap()
+    };
+    let before = connections();
+    (0..50).for_each(|_| assert_eq!(client.get("/").status, 302));
+    // One for all requests, and the one that asks.
+    assert_eq!(connections() - before, 2);
+    // What Redis closed is not handed out.
+    Client::connect(&redis.address()).ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    (0..5).for_each(|_| assert_eq!(client.get("/").status, 302));
+    assert_eq!(count(&redis.address()), bulk(55));
+}
+
+#[test]
 fn redis_lua_with_a_connection_per_request() {
     check_external("redis_lua_new.lua");
 }

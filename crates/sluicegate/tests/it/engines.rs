@@ -117,6 +117,153 @@ fn an_engine_answers_what_a_store_answers() {
     }
 }
 
+/// What needs a connection of its own, asked of whatever section is called `data`.
+const OWN: &str = r##"
+local data = core.redis('data')
+local function show(value)
+  if type(value) ~= 'table' then return tostring(value) end
+  local parts = {}
+  for index = 1, value.n do
+    local part = value[index]
+    parts[index] = type(part) == 'table' and (part.err or show(part)) or tostring(part)
+  end
+  return '{' .. table.concat(parts, ' ') .. '}'
+end
+
+core.register_action('own', {'http-req'}, function(txn)
+  local said = {}
+  local function say(...) said[#said + 1] = show(...) end
+  say(data:multi(function(m) m:set('a', 1) m:incr('a') m:lpush('a', 'x') m:get('none') m:get('a') end))
+  say(data:multi({watch = 'w'}, function(m, c)
+    data:incr('w')
+    m:set('never', c:get('w'))
+  end))
+  local tries = 0
+  say(data:multi({watch = {'w', 'x'}, retry = 5}, function(m, c)
+    tries = tries + 1
+    local was = c:get('w')
+    if tries < 3 then data:incr('w') end
+    m:set('w', was * 10)
+    m:get('w')
+  end))
+  say(tries)
+  say(data:get('never'))
+  say(data:multi(function() end))
+  local ok, problem = pcall(data.multi, data, function(m) m:set('a', 9) m:set('lonely') end)
+  say(ok) say(problem) say(data:get('a'))
+  say(data:own(function(c)
+    c:rpush('l', 'one', 'two')
+    say(c:pipeline(function(p) p:llen('l') p:lpop('l') end))
+    say(select(2, c:pcall('SELECT', 1)):match('^ERR SELECT is not allowed here'))
+    return c:blpop('l', 1)
+  end))
+  ok, problem = pcall(data.own, data, function(c) c:set('mine', 1) error('mine', 0) end)
+  say(ok) say(problem) say(data:get('mine'))
+  say(data:blpop('none', 0.01))
+  data:rpush('q', 'direct')
+  say(data:brpop('q', 'r', 1))
+  ok, problem = pcall(data.watch, data, 'k')
+  say(ok)
+  txn:set_var('txn.said', table.concat(said, ';'))
+end)
+
+core.register_task(function()
+  local listener
+  while not pcall(function() listener = data:subscribe('news', 'other') end) do core.msleep(10) end
+  local patterns = data:psubscribe('n*s')
+  data:set('listening', 1)
+  local heard = {}
+  while #heard < 3 do
+    local message, channel = listener:receive(30)
+    heard[#heard + 1] = tostring(channel) .. '=' .. tostring(message)
+  end
+  heard[4] = select(2, listener:receive(0.01))
+  local message, channel, pattern = patterns:receive()
+  heard[5] = pattern .. '>' .. channel .. '=' .. message
+  listener:close()
+  patterns:close()
+  heard[6] = select(2, listener:receive())
+  data:set('heard', table.concat(heard, ' '))
+end)
+
+core.register_action('publish', {'http-req'}, function(txn)
+  txn:set_var('txn.said', table.concat({data:publish('news', 'one'), data:publish('other', 'two'), data:publish('news', 'three')}, ' '))
+end)
+"##;
+
+#[test]
+fn transactions_blocking_commands_and_channels_are_alike_in_stores_and_engines() {
+    let answers = |section: &str, keyword: &str, workers: u32| {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("own.lua"), OWN).unwrap();
+        let gate = Listening::new();
+        let text = format!(
+            "global\n    nbthread {workers}\n    {keyword} @DIR@/own.lua\n{section}\n{}    \
+             http-request lua.own if {{ path /own }}\n    http-request lua.publish if {{ path /publish }}\n    \
+             http-request set-var(txn.said) path,regsub(^/get/,),store_get(data) if {{ path_beg /get/ }}\n    \
+             http-request store-call data BRPOP none 0.01 set-var(txn.said) if {{ path /wait }}\n    \
+             http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n",
+            front(&gate)
+        );
+        let _server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+        let mut client = Client::connect(&gate.address());
+        let mut ask = |path: &str| client.get(path).text();
+        wait_for("the task", || (ask("/get/listening") == "1").then_some(()));
+        let mut answers = vec![ask("/publish"), ask("/wait"), ask("/own")];
+        answers.push(wait_for("what was heard", || Some(ask("/get/heard")).filter(|heard| !heard.is_empty())));
+        answers
+    };
+    for (keyword, workers) in [("lua-load", 2), ("lua-load-per-thread", 1)] {
+        let here = answers("store data", keyword, workers);
+        assert_eq!(here[..2], ["2 1 2", ""]);
+        let expected = "{OK 2 WRONGTYPE Operation against a key holding the wrong kind of value nil 2};nil;{OK 30};3;nil;{};\
+                        false;ERR wrong number of arguments for 'set' command;2;{2 one};ERR SELECT is not allowed here;\
+                        {l two};false;mine;1;nil;{q direct};false";
+        assert_eq!(here[2], expected);
+        assert_eq!(here[3], "news=one other=two news=three timeout n*s>news=one closed");
+        let engine = RedisServer::start(&["--requirepass", "secret"]);
+        let section = format!("redis data\n    server one {}\n    auth secret\n    db 1", engine.address());
+        assert_eq!(answers(&section, keyword, workers), here, "{keyword}, {workers} workers");
+    }
+}
+
+#[test]
+fn a_listener_whose_connection_ended_is_told_that_it_may_have_missed_something() {
+    let engine = RedisServer::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let script = "core.register_task(function()
+        local data = core.redis('data')
+        local listener = data:subscribe('news')
+        data:rpush('heard', 'listening')
+        while true do
+            local message, why = listener:receive()
+            data:rpush('heard', message or why:match('^%w+'))
+        end
+    end)";
+    std::fs::write(directory.path().join("listen.lua"), script).unwrap();
+    let gate = Listening::new();
+    let text = format!(
+        "global\n    lua-load @DIR@/listen.lua\nredis data\n    server one {}\n{}",
+        engine.address(),
+        front(&gate)
+    );
+    let _server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+    let mut own = Client::connect(&engine.address());
+    let mut heard = |words: &[&str]| {
+        let expected: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+        let expected = format!("*{}\r\n{expected}", words.len());
+        wait_for("it to be heard", || (own.ask(&["LRANGE", "heard", "0", "-1"]) == expected).then_some(()));
+    };
+    heard(&["listening"]);
+    let mut other = Client::connect(&engine.address());
+    other.ask(&["PUBLISH", "news", "one"]);
+    heard(&["listening", "one"]);
+    other.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    heard(&["listening", "one", "CONNLOST", "reconnected"]);
+    other.ask(&["PUBLISH", "news", "two"]);
+    heard(&["listening", "one", "CONNLOST", "reconnected", "two"]);
+}
+
 #[test]
 fn a_connection_is_shared_by_the_streams_of_a_worker() {
     let engine = RedisServer::start(&[]);

@@ -1,0 +1,105 @@
+//! Connections that scripts keep for later (`tcp:setkeepalive`), in OpenResty's manner.
+//!
+//! Each worker has pools of its own, by name, so nothing is locked and nothing moves. The connection that was used last is
+//! used first. One is looked at before it is handed out, and once a second while it rests: what was closed by the other
+//! side, or says something that nobody asked for, is dropped.
+//!
+//! Limits: [`ALL_MAX`] connections of a worker; of each pool as many as its scripts say, [`SIZE`] by default, for
+//! [`IDLE`] by default. Where one is too many, the one that rests for longest goes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::operation::Stream;
+
+/// Connections that rest in all pools of a worker.
+const ALL_MAX: usize = 1024;
+/// Connections that rest in a pool of which nothing is said.
+pub(super) const SIZE: usize = 30;
+/// For how long they rest.
+pub(super) const IDLE: Duration = Duration::from_secs(60);
+/// How often they are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+
+struct Resting {
+    stream: Stream,
+    until: Instant,
+    reused: u32,
+}
+
+#[derive(Default)]
+struct Pools {
+    by_name: HashMap<Box<str>, VecDeque<Resting>>,
+    count: usize,
+}
+
+thread_local! {
+    static POOLS: RefCell<Pools> = RefCell::default();
+    static SWEEPING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Pools {
+    fn take(&mut self, name: &str) -> Option<Resting> {
+        let pool = self.by_name.get_mut(name)?;
+        let now = Instant::now();
+        let mut found = None;
+        while found.is_none()
+            && let Some(last) = pool.pop_back()
+        {
+            self.count -= 1;
+            found = Some(last).filter(|last| last.until > now && last.stream.is_quiet());
+        }
+        if pool.is_empty() {
+            self.by_name.remove(name);
+        }
+        found
+    }
+
+    fn put(&mut self, name: &str, resting: Resting, most: usize) {
+        if most == 0 || self.count >= ALL_MAX && !self.by_name.contains_key(name) {
+            return;
+        }
+        let pool = self.by_name.entry(name.into()).or_default();
+        pool.push_back(resting);
+        self.count += 1;
+        while pool.len() > most || self.count > ALL_MAX {
+            pool.pop_front();
+            self.count -= 1;
+        }
+    }
+
+    /// Drops what is of no more use. False: nothing is left.
+    fn sweep(&mut self) -> bool {
+        let now = Instant::now();
+        self.by_name.retain(|_, pool| {
+            pool.retain(|resting| resting.until > now && resting.stream.is_quiet());
+            !pool.is_empty()
+        });
+        self.count = self.by_name.values().map(VecDeque::len).sum();
+        self.count > 0
+    }
+}
+
+/// A connection that rests under this name, and how often it was taken so far.
+pub(super) fn take(name: &str) -> Option<(Stream, u32)> {
+    let found = POOLS.with_borrow_mut(|pools| pools.take(name))?;
+    Some((found.stream, found.reused + 1))
+}
+
+/// Keeps a connection for others.
+pub(super) fn put(name: &str, stream: Stream, reused: u32, most: usize, idle: Duration) {
+    let until = Instant::now() + idle.min(Duration::from_secs(86_400));
+    POOLS.with_borrow_mut(|pools| pools.put(name, Resting { stream, until, reused }, most));
+    if !SWEEPING.replace(true) {
+        tokio::task::spawn_local(async {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                if !POOLS.with_borrow_mut(Pools::sweep) {
+                    SWEEPING.set(false);
+                    return;
+                }
+            }
+        });
+    }
+}
