@@ -12,9 +12,9 @@
 
 use std::ops::RangeInclusive;
 
-pub(crate) const NS_PER_S: i128 = 1_000_000_000;
-pub(crate) const NS_PER_MS: i128 = 1_000_000;
-const NS_PER_US: i128 = 1_000;
+pub(crate) const NS_PER_S: i64 = 1_000_000_000;
+pub(crate) const NS_PER_MS: i64 = 1_000_000;
+const NS_PER_US: i64 = 1_000;
 
 /// How many parts a sliding window's period has.
 pub(crate) const SLOTS: i64 = 20;
@@ -24,7 +24,7 @@ pub(crate) const COUNT: RangeInclusive<i64> = 1..=1_000_000_000;
 pub(crate) const PERIOD_US: RangeInclusive<i64> = 1_000..=366 * 86_400 * 1_000_000;
 /// The longest time that a full bucket may take to get empty, ns: a little over 104 days. Differences of times are
 /// exact in a script up to 2^53.
-pub(crate) const LONGEST_NS: i128 = 9_007_199_254_740_992;
+pub(crate) const LONGEST_NS: i64 = 9_007_199_254_740_992;
 
 /// What a request is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +43,11 @@ pub(crate) struct Told {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Between requests at an even pace.
-    pub(crate) interval: i128,
+    pub(crate) interval: i64,
     /// How far the state may run ahead of the clock.
-    pub(crate) tolerance: i128,
+    pub(crate) tolerance: i64,
     /// By how much this request moves it.
-    pub(crate) increment: i128,
+    pub(crate) increment: i64,
 }
 
 /// What [`Pace::decide`] says, times in nanoseconds.
@@ -56,34 +56,33 @@ pub(crate) struct Verdict {
     pub(crate) limited: bool,
     pub(crate) remaining: i64,
     /// [`None`] if the request was allowed, or never will be.
-    pub(crate) retry_after: Option<i128>,
-    pub(crate) reset_after: i128,
+    pub(crate) retry_after: Option<i64>,
+    pub(crate) reset_after: i64,
     /// The value to be stored.
-    pub(crate) next: Option<i128>,
+    pub(crate) next: Option<i64>,
 }
 
 impl Pace {
     /// `count` in a period, `burst` of them at once, and a request that counts as `cost`. The interval is rounded up to a
     /// whole nanosecond, so that the rate is never above what is said. `None`: a full bucket would take too long.
     pub(crate) fn new(count: i64, period_us: i64, burst: i64, cost: i64) -> Option<Pace> {
-        let period = i128::from(period_us) * NS_PER_US;
-        let count = i128::from(count);
-        let interval = (period + count - 1) / count;
-        let tolerance = interval * i128::from(burst);
-        let increment = interval * i128::from(cost);
+        let interval = (period_us * NS_PER_US + count - 1) / count;
+        let tolerance = interval.saturating_mul(burst);
+        let increment = interval.saturating_mul(cost);
         (tolerance <= LONGEST_NS).then_some(Pace { interval, tolerance, increment })
     }
 
-    pub(crate) fn decide(self, stored: Option<i128>, now: i128) -> Verdict {
+    /// What saturates is beyond every tolerance, so it is limited.
+    pub(crate) fn decide(self, stored: Option<i64>, now: i64) -> Verdict {
         let arrival = stored.unwrap_or(now);
-        let next = arrival.max(now) + self.increment;
-        let early = next - self.tolerance - now;
+        let next = arrival.max(now).saturating_add(self.increment);
+        let early = next.saturating_sub(now).saturating_sub(self.tolerance);
         let limited = early > 0;
-        let reset_after = if limited { arrival - now } else { next - now };
-        let free = self.tolerance - reset_after;
+        let reset_after = if limited { arrival.saturating_sub(now) } else { next - now };
+        let free = self.tolerance.saturating_sub(reset_after);
         Verdict {
             limited,
-            remaining: if free > -self.interval { (free / self.interval) as i64 } else { 0 },
+            remaining: if free > -self.interval { free / self.interval } else { 0 },
             retry_after: (limited && self.increment <= self.tolerance).then_some(early),
             reset_after,
             next: (!limited).then_some(next),
@@ -92,9 +91,10 @@ impl Pace {
 
     /// What a request is told at a time in µs, and the state to be stored, in ns; none if nothing is to be stored.
     pub(crate) fn take(self, stored: Option<i64>, now_us: i64) -> (Told, Option<i64>) {
-        let now = i128::from(now_us) * NS_PER_US;
-        let verdict = self.decide(stored.map(|at| i128::from(at).max(now)), now);
-        let micros = |ns: i128| ((ns + NS_PER_US - 1) / NS_PER_US) as i64;
+        let now = now_us * NS_PER_US;
+        let verdict = self.decide(stored.map(|at| at.max(now)), now);
+        // Rounded up.
+        let micros = |ns: i64| ns / NS_PER_US + i64::from(ns % NS_PER_US > 0);
         // What costs nothing only asks, also of a bucket that was larger before.
         let allowed = !verdict.limited || self.increment == 0;
         let told = Told {
@@ -103,7 +103,7 @@ impl Pace {
             retry_us: if allowed { 0 } else { verdict.retry_after.map_or(-1, micros) },
             reset_us: micros(verdict.reset_after),
         };
-        (told, verdict.next.filter(|_| self.increment > 0).map(|next| next as i64))
+        (told, verdict.next.filter(|_| self.increment > 0))
     }
 }
 
@@ -240,17 +240,17 @@ mod tests {
             for (after, cost) in asked {
                 now += after;
                 let pace = Pace::new(count, period_us, burst, cost).unwrap();
-                let drained = i128::from(now - level_at) * NS_PER_US;
+                let (drained, interval) = (i128::from(now - level_at) * 1000, i128::from(pace.interval));
                 level = (level - drained).max(0);
                 level_at = now;
-                let fits = cost == 0 || level + pace.interval * i128::from(cost) <= pace.interval * i128::from(burst);
+                let fits = cost == 0 || level + interval * i128::from(cost) <= interval * i128::from(burst);
                 let (told, next) = pace.take(state, now);
                 prop_assert_eq!(told.allowed, fits);
                 if fits {
-                    level += pace.interval * i128::from(cost);
+                    level += interval * i128::from(cost);
                     allowed.push((now, cost));
                 }
-                prop_assert_eq!(told.remaining, (i128::from(burst) - (level + pace.interval - 1) / pace.interval) as i64);
+                prop_assert_eq!(told.remaining, (i128::from(burst) - (level + interval - 1) / interval) as i64);
                 prop_assert_eq!(i128::from(told.reset_us), (level + 999) / 1000);
                 check_retry(told, |us| pace.take(state, now + us).0.allowed);
                 prop_assert_eq!(told.retry_us == -1, cost > burst);
@@ -354,7 +354,7 @@ mod tests {
     /// The table of redis-cell's own test: 5 at once, one a second; time in milliseconds, quantity, then what is said.
     #[test]
     fn verdicts_are_those_of_redis_cell() {
-        let ns = |ms: i128| ms * NS_PER_MS;
+        let ns = |ms: i64| ms * NS_PER_MS;
         let mut stored = None;
         for (at_ms, quantity, remaining, reset_ms, retry_ms, limited) in [
             (0, 6, 5, 0, None, true),

@@ -1,8 +1,6 @@
 //! What a response tells of limits: `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11), or the
 //! older `X-RateLimit-…`, and `Retry-After` (RFC 9110, 10.2.3).
 
-use std::io::Write as _;
-
 use sluicegate_config::model::LimitHeaders;
 use sluicegate_wire::http::Message;
 
@@ -58,10 +56,12 @@ impl Fields {
                     }
                 }
                 self.policy.extend_from_slice(&plan.policy);
-                // Writing to memory can't fail.
-                let _ = write!(self.limit, "\"{name}\";r={remaining}");
+                let mut number = itoa::Buffer::new();
+                let begin = [b"\"", name.as_bytes(), b"\";r=", number.format(remaining).as_bytes()];
+                begin.into_iter().for_each(|part| self.limit.extend_from_slice(part));
                 if plan.lease.is_none() {
-                    let _ = write!(self.limit, ";t={reset}");
+                    self.limit.extend_from_slice(b";t=");
+                    self.limit.extend_from_slice(number.format(reset).as_bytes());
                 }
             }
         }

@@ -195,6 +195,16 @@ fn stores_and_engines_decide_alike() {
     runner.run(&all, |drawn| (case.borrow_mut())(drawn)).unwrap();
 }
 
+/// A figure of `show limits`, of all processes.
+fn counted(servers: &[Sluicegate], name: &str, word: &str) -> u32 {
+    let of = |server: &Sluicegate| {
+        let shown = stats(server, &format!("show limits {name}"));
+        let count = shown.split([' ', '\n']).find_map(|part| part.strip_prefix(word)?.strip_prefix('='));
+        count.unwrap_or_else(|| panic!("{word} in {shown}")).parse::<u32>().unwrap()
+    };
+    servers.iter().map(of).sum()
+}
+
 /// Four workers of two processes on one engine allow together what the limit says, and the engine has all of it.
 #[test]
 fn processes_share_a_limit() {
@@ -233,16 +243,36 @@ fn processes_share_a_limit() {
     let counts = kept.trim_end().rsplit(':').next().unwrap();
     assert_eq!(counts.split(',').map(|count| count.parse::<u32>().unwrap()).sum::<u32>(), 60, "{kept}");
     for name in ["pace", "any", "window"] {
-        let sum = |word: &str| {
-            let of = |server: &Sluicegate| {
-                let shown = stats(server, &format!("show limits {name}"));
-                let count = shown.split([' ', '\n']).find_map(|part| part.strip_prefix(word)?.strip_prefix('='));
-                count.unwrap_or_else(|| panic!("{word} in {shown}")).parse::<u32>().unwrap()
-            };
-            servers.iter().map(of).sum::<u32>()
-        };
+        let sum = |word: &str| counted(&servers, name, word);
         assert_eq!((sum("allowed"), sum("denied"), sum("failed"), sum("near")), (60, 140, 0, 13), "{name}");
     }
+}
+
+/// The same of what goes on at once.
+#[test]
+fn processes_share_places() {
+    let engine = RedisServer::start(&[]);
+    let (gates, silent) = ([Listening::new(), Listening::new()], Listening::new());
+    let servers = gates.each_ref().map(|gate| {
+        let text = format!(
+            "{}redis far\n    server one {}\n{DEFAULTS}    option abortonclose\nlisten front\n    bind \"{}\"\n    \
+             http-request limit held key src max 5 lease 1m store far\n    server one {}\n",
+            GLOBAL.replace("nbthread 2", "nbthread 4"),
+            engine.address(),
+            gate.word(),
+            silent.address()
+        );
+        start(&text, &[gate])
+    });
+    let mut clients: Vec<Client> = gates.iter().cycle().take(16).map(|gate| Client::connect(&gate.address())).collect();
+    clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let sum = |word: &str| counted(&servers, "held", word);
+    wait_for("all answers", || (sum("allowed") + sum("denied") == 16).then_some(()));
+    assert_eq!((sum("allowed"), sum("denied"), sum("failed")), (5, 11, 0));
+    let mut own = Client::connect(&engine.address());
+    assert_eq!(places(&mut own, "held"), ":5");
+    drop(clients);
+    wait_for("no places", || (places(&mut own, "held") == ":0").then_some(()));
 }
 
 /// How many places are taken.

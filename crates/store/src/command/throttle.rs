@@ -36,20 +36,21 @@ impl Limit {
             return Err("ERR zero rates are not supported".into());
         }
         // Rounded down, as redis-cell does.
-        let interval = i128::from(period_s) * NS_PER_S / i128::from(count);
+        let interval = i128::from(period_s) * i128::from(NS_PER_S) / i128::from(count);
         let burst = max_burst.checked_add(1).ok_or(NOT_INTEGER)?;
         let times = |count: i64| interval.saturating_mul(i128::from(count));
         let (tolerance, increment) = (times(burst), times(quantity));
         if interval == 0 || tolerance > TIME_MAX_NS || increment > TIME_MAX_NS {
             return Err("ERR the rate or the burst is out of range".into());
         }
-        Ok(Limit { pace: Pace { interval, tolerance, increment }, burst })
+        let pace = Pace { interval: interval as i64, tolerance: tolerance as i64, increment: increment as i64 };
+        Ok(Limit { pace, burst })
     }
 }
 
 /// Whole seconds; a part of at least a millisecond counts as one.
-fn seconds(ns: i128) -> i64 {
-    (ns / NS_PER_S + i128::from(ns % NS_PER_S >= NS_PER_MS)) as i64
+fn seconds(ns: i64) -> i64 {
+    ns / NS_PER_S + i64::from(ns % NS_PER_S >= NS_PER_MS)
 }
 
 fn throttle(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -59,17 +60,16 @@ fn throttle(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR wrong number of arguments for 'cl.throttle' command".into());
         }
         let limit = Limit::parse(words)?;
-        let now = i128::from(ctx.now.us()) * 1000;
+        let now = ctx.now.us() * 1000;
         let mut key = ctx.key(0);
         let stored = match key.string()? {
             None => None,
             Some(View::Int(value)) => Some(value),
             Some(View::Bytes(bytes)) => Some(parse_i64(bytes).ok_or(NOT_INTEGER)?),
         };
-        let verdict = limit.pace.decide(stored.map(i128::from), now);
-        if let Some(next) = verdict.next {
-            let value = i64::try_from(next).map_err(|_| "ERR the rate or the burst is out of range")?;
-            match (verdict.reset_after / NS_PER_MS) as i64 {
+        let verdict = limit.pace.decide(stored, now);
+        if let Some(value) = verdict.next {
+            match verdict.reset_after / NS_PER_MS {
                 // It would have expired before anybody could read it.
                 ..=0 => {
                     key.remove();
