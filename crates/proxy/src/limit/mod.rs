@@ -216,7 +216,7 @@ impl Limit {
 
     /// What all keys of the limit begin with.
     pub(crate) fn prefix(&self) -> String {
-        format!("limit:{{{}}}:", self.config.name)
+        format!("limit:{}:", self.config.name)
     }
 
     /// The stores that may have the key: the engine, and what stands in for it.

@@ -237,9 +237,9 @@ fn processes_share_a_limit() {
         assert_eq!(allowed, 60, "{path}");
     }
     let mut own = Client::connect(&engine.address());
-    let kept = own.ask(&["GET", "limit:{window}:everybody"]);
+    let kept = own.ask(&["GET", "limit:window:everybody"]);
     assert!(kept.trim_end().ends_with(":60"), "{kept}");
-    let kept = own.ask(&["GET", "limit:{any}:everybody"]);
+    let kept = own.ask(&["GET", "limit:any:everybody"]);
     let counts = kept.trim_end().rsplit(':').next().unwrap();
     assert_eq!(counts.split(',').map(|count| count.parse::<u32>().unwrap()).sum::<u32>(), 60, "{kept}");
     for name in ["pace", "any", "window"] {
@@ -277,7 +277,7 @@ fn processes_share_places() {
 
 /// How many places are taken.
 fn places(own: &mut Client, name: &str) -> String {
-    own.ask(&["ZCARD", &format!("limit:{{{name}}}:127.0.0.1")]).trim().to_owned()
+    own.ask(&["ZCARD", &format!("limit:{name}:127.0.0.1")]).trim().to_owned()
 }
 
 /// Streams hold places until they end, however they end. `at` is where the store or engine is reached.
@@ -309,7 +309,7 @@ fn leases(section: &str, binds: &[&Listening], at: &str) {
     assert!(denied.header("retry-after").is_some_and(|seconds| ["1", "2"].contains(&seconds)), "{}", denied.head);
     // They last longer than a lease, and are renewed.
     let until = |own: &mut Client| {
-        let all = own.ask(&["ZRANGE", "limit:{held}:127.0.0.1", "0", "0", "WITHSCORES"]);
+        let all = own.ask(&["ZRANGE", "limit:held:127.0.0.1", "0", "0", "WITHSCORES"]);
         all.trim().rsplit("\r\n").next().unwrap_or("").rsplit(' ').next().unwrap_or("").parse::<i64>().ok()
     };
     let begun = until(own).expect("a time");
@@ -358,7 +358,7 @@ fn places_of_a_dead_process_end_by_themselves() {
     wait_for("a place", || (places(&mut own, "held") == ":1").then_some(()));
     server.program.signal(libc::SIGKILL);
     server.program.wait();
-    wait_for("its end", || (own.ask(&["EXISTS", "limit:{held}:127.0.0.1"]).trim() == ":0").then_some(()));
+    wait_for("its end", || (own.ask(&["EXISTS", "limit:held:127.0.0.1"]).trim() == ":0").then_some(()));
 }
 
 #[test]
