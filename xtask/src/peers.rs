@@ -16,6 +16,7 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/share/lua/5.1/redis.lua", "lua-redis", "the Redis client that scripts bring"),
     ("/usr/bin/chromedriver", "chromium-driver", "looks at the statistics page, and clicks"),
     ("/usr/sbin/rsyslogd", "rsyslog", "takes log lines"),
+    ("/usr/bin/openssl", "openssl", "makes certificates for engines behind TLS"),
     ("/usr/bin/gcc", "gcc", "builds a Lua C module in a test"),
 ];
 

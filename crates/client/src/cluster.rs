@@ -1,9 +1,13 @@
-//! `mode cluster`: which node has a slot, and commands that go elsewhere.
+//! `mode cluster` and `mode sentinel`: which node has a key, and commands that go elsewhere.
 //!
-//! The map is read from any node by `CLUSTER SLOTS`, corrected by each `MOVED`, and read again, at most ten times a
-//! second, after a `MOVED` or `CLUSTERDOWN`, while a node fails, and every half minute that commands come. A command that
-//! is sent elsewhere keeps its place with whoever waits for it: the connection that got the error hands the command's
-//! bytes on. What waits on a lane whose node no longer has the slot goes to the one that has it.
+//! **Cluster.** The map is read from any node by `CLUSTER SLOTS`, corrected by each `MOVED`, and read again, at most ten
+//! times a second, after a `MOVED` or `CLUSTERDOWN`, while a node fails or owes a reply, and every half minute that
+//! commands come. A command that is sent elsewhere keeps its place with whoever waits for it: the connection that got the
+//! error hands the command's bytes on. What waits on a lane whose node no longer has the slot goes to the one that has it.
+//!
+//! **Sentinel.** The same with a map of one master, which a sentinel tells five times a second while commands come. A
+//! sentinel that knows an older epoch of the configuration than another one is not believed, and the engine must say
+//! itself that it is a master.
 //!
 //! **Bounds.** A command is sent elsewhere at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
 //! server` after it came; then whoever asked gets the engine's error.
@@ -45,6 +49,10 @@ const REFRESH_HEDGE: Duration = Duration::from_millis(100);
 const MAP_AGE: Duration = Duration::from_secs(30);
 /// The same where replicas are read from and some master has none.
 const MAP_AGE_BARE: Duration = Duration::from_secs(1);
+/// The same of what a sentinel says.
+const MASTER_AGE: Duration = Duration::from_millis(200);
+/// For how long an epoch that a sentinel has told outweighs lower ones of others.
+const EPOCH_AGE: Duration = Duration::from_secs(10);
 
 /// A slot that nobody has, in [`Map::slots`].
 const NOBODY: u16 = u16::MAX;
@@ -55,6 +63,8 @@ pub(crate) struct Cluster {
     section: Arc<Section>,
     /// Where the map is asked for as long as nobody else is known.
     seeds: Vec<Arc<Node>>,
+    /// The master's name, where sentinels say where it is.
+    master: Option<String>,
     from_replicas: bool,
     map: RwLock<Map>,
     /// A map was read.
@@ -64,6 +74,8 @@ pub(crate) struct Cluster {
     unsettled: AtomicBool,
     /// Which node is asked what any may answer.
     next: AtomicUsize,
+    /// Which of the seeds answered last, if they are sentinels.
+    sentinel: AtomicUsize,
     asked: AtomicU64,
 }
 
@@ -90,6 +102,8 @@ struct Refresh {
     again: bool,
     not_before: Option<Instant>,
     last_failure: Option<String>,
+    /// The newest epoch that a sentinel has told, and when.
+    epoch: Option<(u64, Instant)>,
 }
 
 impl Map {
@@ -108,9 +122,15 @@ impl Map {
 
 impl Cluster {
     pub(crate) fn new(section: Arc<Section>) -> Arc<Cluster> {
-        let seeds = section.options.servers.iter();
+        let master = match &section.options.mode {
+            Mode::Sentinel { master, .. } => Some(master.clone()),
+            _ => None,
+        };
+        let make = if master.is_some() { Node::sentinel } else { Node::new };
+        let seeds = section.options.servers.iter().map(|address| Arc::new(make(section.clone(), address.clone())));
         Arc::new(Cluster {
-            seeds: seeds.map(|address| Arc::new(Node::new(section.clone(), address.clone()))).collect(),
+            seeds: seeds.collect(),
+            master,
             from_replicas: section.options.mode == Mode::Cluster { from_replicas: true },
             section,
             map: RwLock::default(),
@@ -118,6 +138,7 @@ impl Cluster {
             refresh: Mutex::default(),
             unsettled: AtomicBool::new(false),
             next: AtomicUsize::new(0),
+            sentinel: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
         })
     }
@@ -131,31 +152,39 @@ impl Cluster {
         });
         let seeds = self.seeds.iter().filter(|seed| !seed.is_untouched() && !is_in(map.nodes(), seed));
         let former = map.former.iter().map(|node| (node.clone(), "former"));
-        shards.chain(former).chain(seeds.map(|node| (node.clone(), "seed"))).collect()
+        shards
+            .chain(former)
+            .chain(seeds.map(|node| (node.clone(), if node.is_sentinel { "sentinel" } else { "seed" })))
+            .collect()
     }
 
     /// Why the map could not be read, if it could not.
     pub(crate) fn last_failure(&self) -> Option<String> {
-        self.refresh.lock().last_failure.clone()
+        let read = self.refresh.lock().last_failure.clone();
+        read.or_else(|| self.seeds.iter().find_map(|seed| seed.last_failure()))
     }
 
     /// Asks the node that has the command's key.
     pub(crate) fn ask(self: &Arc<Cluster>, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
-        if db != 0 {
+        let slot = if self.master.is_some() {
+            None
+        } else if db != 0 {
             return Err(Failure::Refused(format!("a cluster has database 0 only, not {db}")));
-        }
-        let slot = match place(args)? {
-            Place::Key(key) => Some(slot(key)),
-            Place::Any => None,
+        } else {
+            match place(args)? {
+                Place::Key(key) => Some(slot(key)),
+                Place::Any => None,
+            }
         };
         self.asked.fetch_add(1, Ordering::Relaxed);
         let reads = kind == Kind::Reads;
-        let Some(node) = self.owner(slot, reads) else { return self.park(args, Route::new(slot, reads)) };
+        let route = Route::new(slot, db, reads);
+        let Some(node) = self.owner(slot, reads) else { return self.park(args, route) };
         if self.unsettled.load(Ordering::Relaxed) {
             self.refresh();
         }
         node.admit()?;
-        Ok(pending(node.lane(0)?.push(args, Route::new(slot, reads))?))
+        Ok(pending(node.lane(db)?.push(args, route)?))
     }
 
     /// The node that has a slot, or for no slot any node; `None`: the map is not known yet.
@@ -261,7 +290,7 @@ impl Cluster {
 
     /// Queues a command at a node.
     pub(crate) fn send(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]) {
-        match node.lane(0) {
+        match node.lane(entry.route.db) {
             Ok(lane) => {
                 if let Err(entry) = lane.requeue(entry, bytes) {
                     entry.fail(&self.section, Failure::Closed);
@@ -382,6 +411,10 @@ impl Cluster {
         if let Ok(shards) = &read {
             self.apply(shards);
         }
+        if read.is_err() && self.map.read().shards.is_empty() {
+            // Nobody can be asked anything; in between somebody may have given up.
+            sleep(REFRESH_PAUSE).await;
+        }
         let mut refresh = self.refresh.lock();
         refresh.not_before = Some(Instant::now() + REFRESH_PAUSE);
         refresh.last_failure = read.err();
@@ -412,19 +445,30 @@ impl Cluster {
     /// The map as one of the nodes knows it: the first answer counts, and who is slow is not waited for alone.
     async fn read_map(self: &Arc<Cluster>) -> Result<Vec<told::Shard>, String> {
         let mut nodes: Vec<Arc<Node>> = self.map.read().nodes().cloned().collect();
+        if self.master.is_some() {
+            nodes.clear();
+        }
         fastrand::shuffle(&mut nodes);
-        nodes.sort_by_key(|node| node.is_ailing());
         for seed in &self.seeds {
             if !nodes.iter().any(|node| node.address == seed.address) {
                 nodes.push(seed.clone());
             }
         }
+        if self.master.is_some() {
+            // The one that answers is asked again.
+            let last = self.sentinel.load(Ordering::Relaxed) % nodes.len();
+            nodes.rotate_left(last);
+        }
+        nodes.sort_by_key(|node| node.is_ailing());
         let mut nodes = nodes.into_iter();
         let mut asked = JoinSet::new();
         let mut reason = "no node is known".to_owned();
         loop {
             if let Some(node) = nodes.next() {
-                asked.spawn(map_of(node));
+                let cluster = self.clone();
+                asked.spawn(async move {
+                    cluster.map_of(&node).await.map_err(|error| format!("{}: {error}", node.address))
+                });
             } else if asked.is_empty() {
                 return Err(reason);
             }
@@ -441,6 +485,30 @@ impl Cluster {
         }
     }
 
+    /// The map as one node, or one sentinel, knows it.
+    async fn map_of(&self, node: &Arc<Node>) -> Result<Vec<told::Shard>, String> {
+        let Some(name) = &self.master else {
+            return told::slots(&question(node, &[b"CLUSTER", b"SLOTS"]).await, &node.address);
+        };
+        // Both are on their way before the first is waited for.
+        let [address, state]: [[&[u8]; 3]; 2] =
+            [[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name.as_bytes()], [b"SENTINEL", b"MASTER", name.as_bytes()]];
+        let (address, state) = tokio::join!(question(node, &address), question(node, &state));
+        let (master, epoch) = told::master(&address, &state, &node.address)?;
+        let now = Instant::now();
+        let mut refresh = self.refresh.lock();
+        match refresh.epoch {
+            Some((known, at)) if epoch < known && now < at + EPOCH_AGE => {
+                return Err(format!("it knows epoch {epoch} of '{name}', others know {known}"));
+            }
+            _ => refresh.epoch = Some((epoch, now)),
+        }
+        if let Some(place) = self.seeds.iter().position(|seed| Arc::ptr_eq(seed, node)) {
+            self.sentinel.store(place, Ordering::Relaxed);
+        }
+        Ok(vec![told::Shard { slots: Vec::new(), master, replicas: Vec::new() }])
+    }
+
     /// Takes over what a node said; nodes that have nothing any more are left.
     fn apply(&self, told: &[told::Shard]) {
         let mut map = self.map.write();
@@ -448,7 +516,12 @@ impl Cluster {
         let had: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
         let mut made: Vec<Arc<Node>> = Vec::new();
         let mut node = |address: &Address| {
-            let known = before.iter().chain(&self.seeds).chain(&made).find(|node| node.address == *address).cloned();
+            let known = before
+                .iter()
+                .chain(&self.seeds)
+                .chain(&made)
+                .find(|node| !node.is_sentinel && node.address == *address)
+                .cloned();
             known.unwrap_or_else(|| {
                 let new = Arc::new(Node::new(self.section.clone(), address.clone()));
                 made.push(new.clone());
@@ -467,7 +540,12 @@ impl Cluster {
         map.shards = shards;
         map.slots = slots;
         let bare = self.from_replicas && map.shards.iter().any(|shard| shard.replicas.is_empty());
-        map.fresh_until = Some(Instant::now() + if bare { MAP_AGE_BARE } else { MAP_AGE });
+        let age = match &self.master {
+            Some(_) => MASTER_AGE,
+            None if bare => MAP_AGE_BARE,
+            None => MAP_AGE,
+        };
+        map.fresh_until = Some(Instant::now() + age);
         let now: Vec<Arc<Node>> = map.nodes().cloned().collect();
         let masters: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
         let left: Vec<Arc<Node>> = had.into_iter().filter(|node| !is_in(masters.iter(), node)).collect();
@@ -486,7 +564,7 @@ impl Cluster {
         self.section.share_among(if self.from_replicas { now.len() } else { masters.len() });
         drop(map);
         left.iter().chain(&gone).for_each(|node| node.leave());
-        let unused = self.seeds.iter().filter(|seed| !is_in(now.iter(), seed));
+        let unused = self.seeds.iter().filter(|seed| !seed.is_sentinel && !is_in(now.iter(), seed));
         gone.iter().chain(unused).for_each(|node| node.close());
         self.changed.notify_waiters();
     }
@@ -496,13 +574,11 @@ fn is_in<'a>(mut nodes: impl Iterator<Item = &'a Arc<Node>>, node: &Arc<Node>) -
     nodes.any(|other| Arc::ptr_eq(other, node))
 }
 
-async fn map_of(node: Arc<Node>) -> Result<Vec<told::Shard>, String> {
-    let asked = node.lane(0).and_then(|lane| lane.push(&[b"CLUSTER", b"SLOTS"], Route::own()));
-    let reply = match asked {
-        Ok(receiver) => receiver.await.unwrap_or(Reply::Null),
+async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
+    match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
+        Ok(receiver) => receiver.await.unwrap_or_else(|_| Failure::Closed.into_reply()),
         Err(failure) => failure.into_reply(),
-    };
-    told::slots(&reply, &node.address).map_err(|error| format!("{}: {error}", node.address))
+    }
 }
 
 /// Says that the map is being read for as long as it lives: the task may end with its runtime.

@@ -7,23 +7,44 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
 
 use crate::command::encode;
+use crate::node::Node;
 use crate::stream::Stream;
-use crate::{Address, Mode, Options};
+use crate::{Auth, Mode, Options};
 
 /// Longest reply to a greeting, bytes: it lists modules.
 const GREETING_MAX: usize = 1 << 20;
 
 /// Connects, and greets the engine. The error says what failed, without passwords.
-pub(crate) async fn connect(options: &Options, address: &Address, db: u32) -> Result<Stream, String> {
+pub(crate) async fn connect(node: &Node, db: u32) -> Result<Stream, String> {
+    let address = &node.address;
     let at = |error: &dyn std::fmt::Display| format!("{address}: {error}");
-    let mut stream = Stream::connect(address).await.map_err(|error| at(&error))?;
-    greet(&mut stream, options, db).await.map_err(|error| at(&error))?;
+    let mut stream = Stream::connect(&node.section.options, address).await.map_err(|error| at(&error))?;
+    let options = &node.section.options;
+    let auth = match &options.mode {
+        Mode::Sentinel { auth, .. } if node.is_sentinel => auth,
+        _ => &options.auth,
+    };
+    greet_as(&mut stream, options, auth, db).await.map_err(|error| at(&error))?;
+    introduce(&mut stream, node).await.map_err(|error| at(&error))?;
     Ok(stream)
 }
 
+/// What only nodes of several are asked.
+async fn introduce(stream: &mut Stream, node: &Node) -> Result<(), String> {
+    match &node.section.options.mode {
+        Mode::Sentinel { .. } if !node.is_sentinel => is_master(ask(stream, &[b"ROLE"]).await?),
+        Mode::Cluster { from_replicas: true } => must(ask(stream, &[b"READONLY"]).await?),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Result<(), String> {
+    greet_as(stream, options, &options.auth, db).await
+}
+
+async fn greet_as(stream: &mut Stream, options: &Options, auth: &Option<Auth>, db: u32) -> Result<(), String> {
     let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
-    if let Some(auth) = &options.auth {
+    if let Some(auth) = auth {
         let user = auth.user.as_deref().unwrap_or("default");
         hello.extend([b"AUTH", user.as_bytes(), auth.password.as_bytes()]);
     }
@@ -32,7 +53,7 @@ pub(crate) async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Re
     match ask(stream, &hello).await? {
         Reply::Error(text) if is_unknown(&text) => {
             // Before Redis 6: two protocols' worth of greeting in single steps.
-            if let Some(auth) = &options.auth {
+            if let Some(auth) = auth {
                 let mut words: Vec<&[u8]> = vec![b"AUTH"];
                 words.extend(auth.user.as_deref().map(str::as_bytes));
                 words.push(auth.password.as_bytes());
@@ -42,9 +63,6 @@ pub(crate) async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Re
         }
         reply => must(reply)?,
     }
-    if options.mode == (Mode::Cluster { from_replicas: true }) {
-        must(ask(stream, &[b"READONLY"]).await?)?;
-    }
     if db != 0 {
         must(ask(stream, &[b"SELECT", db.to_string().as_bytes()]).await?)?;
     }
@@ -53,6 +71,18 @@ pub(crate) async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Re
 
 fn is_unknown(text: &str) -> bool {
     text.starts_with("NOPROTO") || text.to_ascii_lowercase().starts_with("err unknown command")
+}
+
+/// What a sentinel says is older than what the engine says of itself.
+fn is_master(role: Reply) -> Result<(), String> {
+    match role {
+        Reply::Array(words) => match words.first() {
+            Some(Reply::Bulk(role)) if role == b"master" => Ok(()),
+            Some(Reply::Bulk(role)) => Err(format!("it is no master but a {}", String::from_utf8_lossy(role))),
+            _ => Err("ROLE is answered by something else than a role".into()),
+        },
+        reply => must(reply),
+    }
 }
 
 fn must(reply: Reply) -> Result<(), String> {
@@ -71,6 +101,7 @@ async fn ask(stream: &mut Stream, words: &[&[u8]]) -> Result<Reply, String> {
         let count = poll_fn(|cx| stream.poll_write(cx, &out[written..])).await.map_err(|error| error.to_string())?;
         written += count;
     }
+    poll_fn(|cx| stream.poll_flush(cx)).await.map_err(|error| error.to_string())?;
     let mut parser = ReplyParser::new(ReplyLimits { max_bulk: GREETING_MAX as u64, ..ReplyLimits::default() });
     let (mut buf, mut filled) = (vec![0; 4096], 0);
     loop {

@@ -72,6 +72,7 @@ pub(crate) struct Entry {
 pub(crate) struct Route {
     /// The slot of its first key; `None`: any node may have it.
     pub(crate) slot: Option<u16>,
+    pub(crate) db: u32,
     /// It changes nothing.
     pub(crate) reads: bool,
     /// The client asks for itself: it goes nowhere else, and its failure is none of a command.
@@ -85,13 +86,13 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    pub(crate) fn new(slot: Option<u16>, reads: bool) -> Route {
-        Route { slot, reads, own: false, asking: false, moves: 0, begun: Instant::now() }
+    pub(crate) fn new(slot: Option<u16>, db: u32, reads: bool) -> Route {
+        Route { slot, db, reads, own: false, asking: false, moves: 0, begun: Instant::now() }
     }
 
     /// Of a question of the client itself.
     pub(crate) fn own() -> Route {
-        Route { own: true, ..Route::new(None, true) }
+        Route { own: true, ..Route::new(None, 0, true) }
     }
 }
 

@@ -40,6 +40,7 @@ mod running;
 mod scripts;
 mod section;
 mod stream;
+mod tls;
 mod told;
 mod topology;
 
@@ -48,5 +49,6 @@ pub use command::waits_for_others;
 pub use failure::Failure;
 pub use options::{Address, Auth, MAXCONN_DEFAULT, Mode, Options};
 pub use own::{alone, own_here};
+pub use tls::{Tls, TlsOptions};
 #[doc(hidden)]
 pub use told::fuzz_told;

@@ -27,6 +27,8 @@ pub(crate) struct Node {
     id: u64,
     pub(crate) section: Arc<Section>,
     pub(crate) address: Address,
+    /// It knows where the engine is, and is none itself.
+    pub(crate) is_sentinel: bool,
     /// Connections and what is done on them.
     pub(crate) counters: Counters,
     /// Grows with every sign that what was connected before is of no more use.
@@ -92,6 +94,7 @@ impl Node {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             section,
             address,
+            is_sentinel: false,
             counters: Counters::default(),
             generation: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
@@ -100,6 +103,10 @@ impl Node {
             lanes: Mutex::default(),
             next: AtomicUsize::new(0),
         }
+    }
+
+    pub(crate) fn sentinel(section: Arc<Section>, address: Address) -> Node {
+        Node { is_sentinel: true, ..Node::new(section, address) }
     }
 
     /// This thread's lane to a database: its own, or where the cap leaves none, another thread's.
@@ -123,7 +130,9 @@ impl Node {
         }
         let mut lanes = self.lanes.lock();
         lanes.retain(|lane| !lane.is_closed());
-        if lanes.len() < self.section.lanes_of_a_node() {
+        // A sentinel is asked rarely, by whoever it is.
+        let most = if self.is_sentinel { 1 } else { self.section.lanes_of_a_node() };
+        if lanes.len() < most {
             let runtime = Handle::try_current()
                 .map_err(|_| Failure::Refused("an engine is asked from a thread without a runtime".into()))?;
             let lane = Arc::new(Lane::new(self.clone(), db));
@@ -158,7 +167,7 @@ impl Node {
         let gauge = Gauge::of(&self.counters.connecting);
         let options = &self.section.options;
         let timeout = options.timeout_connect;
-        let result = tokio::time::timeout(timeout, handshake::connect(options, &self.address, db)).await;
+        let result = tokio::time::timeout(timeout, handshake::connect(self, db)).await;
         drop(gauge);
         match result {
             Ok(Ok(stream)) => {
@@ -175,7 +184,7 @@ impl Node {
     /// Queues a command; its reply, or a failure's, comes in any case.
     pub(crate) fn ask(self: &Arc<Node>, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
         self.admit()?;
-        Ok(pending(self.lane(db)?.push(args, Route::new(None, kind == Kind::Reads))?))
+        Ok(pending(self.lane(db)?.push(args, Route::new(None, db, kind == Kind::Reads))?))
     }
 
     /// Whether a command may be queued.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Tls;
+
 /// Most connections of the process where a section says nothing.
 pub const MAXCONN_DEFAULT: usize = 20;
 
@@ -58,6 +60,13 @@ impl fmt::Debug for Auth {
 pub enum Mode {
     /// One process.
     Single,
+    /// A master whose address sentinels know, and which one of its replicas follows when it fails.
+    Sentinel {
+        /// Its name.
+        master: String,
+        /// Who asks the sentinels; `None`: they have no passwords.
+        auth: Option<Auth>,
+    },
     /// Masters that have the slots, with their replicas.
     Cluster {
         /// Commands that only read go to replicas.
@@ -72,10 +81,12 @@ pub struct Options {
     pub name: Arc<str>,
     /// What it is.
     pub mode: Mode,
-    /// Where it is; with `mode cluster` some of its nodes. Never empty.
+    /// Where it is; its sentinels, or some of a cluster's nodes. Never empty.
     pub servers: Vec<Address>,
     /// Who asks; `None`: an engine without passwords.
     pub auth: Option<Auth>,
+    /// How connections are encrypted, if they are; those to unix sockets are not.
+    pub tls: Option<Tls>,
     /// The database of those who name none.
     pub db: u32,
     /// Most connections of the whole process.
@@ -106,6 +117,7 @@ impl Options {
             mode: Mode::Single,
             servers: vec![address],
             auth: None,
+            tls: None,
             db: 0,
             maxconn: MAXCONN_DEFAULT,
             maxqueue: 1000,

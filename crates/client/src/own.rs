@@ -107,7 +107,8 @@ impl Conversation {
                 count => written += count,
             }
         }
-        Ok(())
+        let stream = self.line.stream();
+        poll_fn(|cx| stream.poll_flush(cx)).await
     }
 
     /// The next reply or message. What was read of one stays here if the caller stops waiting.

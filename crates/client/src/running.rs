@@ -50,6 +50,8 @@ pub(crate) struct Running<'a> {
     commands: Commands,
     /// Bytes of these that the kernel has.
     written: usize,
+    /// And none is held back by encryption.
+    flushed: bool,
     /// When the last reply came, or the question for a sign of life went.
     active: Instant,
     input: Vec<u8>,
@@ -76,6 +78,7 @@ impl<'a> Running<'a> {
             connected,
             commands: Commands::default(),
             written: 0,
+            flushed: true,
             active: now,
             input: vec![0; READ],
             filled: 0,
@@ -173,12 +176,20 @@ impl<'a> Running<'a> {
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        self.flushed &= self.written == self.commands.bytes.len();
         while self.written < self.commands.bytes.len() {
             match self.connected.stream.poll_write(cx, &self.commands.bytes[self.written..]) {
                 Poll::Ready(Ok(0)) => return Err(self.lost("the connection takes no more")),
                 Poll::Ready(Ok(count)) => self.written += count,
                 Poll::Ready(Err(error)) => return Err(self.lost(error)),
-                Poll::Pending => break,
+                Poll::Pending => return Ok(()),
+            }
+        }
+        if !self.flushed {
+            match self.connected.stream.poll_flush(cx) {
+                Poll::Ready(Ok(())) => self.flushed = true,
+                Poll::Ready(Err(error)) => return Err(self.lost(error)),
+                Poll::Pending => {}
             }
         }
         Ok(())

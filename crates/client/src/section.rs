@@ -10,6 +10,7 @@ use crate::Options;
 use crate::cluster::Cluster;
 use crate::figures::{Counters, add, take};
 use crate::lane::Lane;
+use crate::options::Mode;
 use crate::own::Resting;
 
 /// A section at work.
@@ -89,9 +90,10 @@ impl Section {
         self.resting.clear();
     }
 
-    /// Most lanes of a node, so that each gets its share of the cap.
+    /// Most lanes of a node, so that each gets its share of the cap, and a sentinel one connection.
     pub(crate) fn lanes_of_a_node(&self) -> usize {
-        (self.options.maxconn / self.nodes.load(Ordering::Relaxed).max(1)).max(1)
+        let sentinel = usize::from(matches!(self.options.mode, Mode::Sentinel { .. }));
+        (self.options.maxconn.saturating_sub(sentinel) / self.nodes.load(Ordering::Relaxed).max(1)).max(1)
     }
 
     /// A new lane, to be told when somebody waits.

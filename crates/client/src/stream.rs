@@ -1,4 +1,4 @@
-//! A connection's socket, of either kind.
+//! A connection's socket: TCP, TCP with TLS, or a unix socket.
 
 use std::io;
 use std::pin::Pin;
@@ -6,19 +6,31 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
-use crate::Address;
+use crate::{Address, Options};
 
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
+    /// Connects, encrypted where the section says so.
+    pub(crate) async fn connect(options: &Options, address: &Address) -> io::Result<Stream> {
+        match (Stream::open(address).await?, &options.tls, address) {
+            (Stream::Tcp(stream), Some(tls), Address::Tcp(host, _)) => {
+                Ok(Stream::Tls(Box::new(tls.connect(stream, host).await?)))
+            }
+            (stream, ..) => Ok(stream),
+        }
+    }
+
     /// Connects; names are looked up aside, since that may block.
-    pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
+    async fn open(address: &Address) -> io::Result<Stream> {
         if let Address::Unix(path) = address {
             return UnixStream::connect(path).await.map(Stream::Unix);
         }
@@ -46,6 +58,7 @@ impl Stream {
         let polled = match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buf),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, &mut buf),
         };
         polled.map_ok(|()| buf.filled().len())
     }
@@ -54,6 +67,15 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// Gives the kernel what encryption has taken and not given it yet.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 }

@@ -83,6 +83,37 @@ fn address(host: &str, port: u16, from: &Address) -> Option<Address> {
     }
 }
 
+/// Reads what the sentinel `from` says of a master: the replies of `SENTINEL GET-MASTER-ADDR-BY-NAME` and of `SENTINEL
+/// MASTER`, of which the configuration's epoch tells how new it is.
+pub(crate) fn master(address: &Reply, state: &Reply, from: &Address) -> Result<(Address, u64), String> {
+    let there = match address {
+        Reply::Error(text) => return Err(text.clone()),
+        Reply::Null => return Err("no master of this name is watched".into()),
+        Reply::Array(words) => match &words[..] {
+            [host, Reply::Bulk(port)] => {
+                let port = std::str::from_utf8(port).ok().and_then(|port| port.parse().ok());
+                node(&Reply::Array(vec![host.clone(), Reply::Integer(port.unwrap_or(0))]), from)
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let there = there.ok_or("a master is told without an address")?;
+    let epoch = |name: &Reply, value: &Reply| match (name, value) {
+        (Reply::Bulk(name), Reply::Bulk(value)) if name == b"config-epoch" => {
+            std::str::from_utf8(value).ok()?.parse().ok()
+        }
+        _ => None,
+    };
+    let epoch = match state {
+        Reply::Error(text) => return Err(text.clone()),
+        Reply::Map(pairs) => pairs.iter().find_map(|(name, value)| epoch(name, value)),
+        Reply::Array(words) => words.chunks_exact(2).find_map(|pair| epoch(&pair[0], &pair[1])),
+        _ => None,
+    };
+    Ok((there, epoch.ok_or("a master is told without its epoch")?))
+}
+
 /// An error that means: not here, or not now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
@@ -90,7 +121,8 @@ pub(crate) enum Redirect {
     Moved(u16, Address),
     /// `ASK`: this one key is there already, or only there.
     Ask(Address),
-    /// Some of the keys have moved and some have not, or the cluster has no majority: a little later.
+    /// Some of the keys have moved and some have not, the cluster has no majority, or a master has become a
+    /// replica: a little later.
     Later,
 }
 
@@ -98,7 +130,7 @@ pub(crate) enum Redirect {
 pub(crate) fn redirect(text: &str, from: &Address) -> Option<Redirect> {
     let mut words = text.split(' ');
     match words.next()? {
-        "TRYAGAIN" | "CLUSTERDOWN" => Some(Redirect::Later),
+        "TRYAGAIN" | "CLUSTERDOWN" | "READONLY" => Some(Redirect::Later),
         code @ ("MOVED" | "ASK") => {
             let slot = slot(words.next()?.parse().ok()?)?;
             let (host, port) = words.next()?.rsplit_once(':')?;
@@ -122,9 +154,9 @@ pub fn fuzz_told(data: &[u8]) {
     let limits = sluicegate_wire::resp::ReplyLimits::default();
     if let Ok(progress) = sluicegate_wire::resp::ReplyParser::new(limits).parse(data)
         && let Some(reply) = progress.reply
-        && let Ok(shards) = slots(&reply, &from)
     {
-        assert!(!shards.is_empty());
+        let _ = master(&reply, &reply, &from);
+        let shards = slots(&reply, &from).unwrap_or_default();
         assert!(shards.iter().flat_map(|shard| &shard.slots).all(|range| !range.is_empty() && *range.end() < SLOTS));
     }
     if let Ok(text) = std::str::from_utf8(data)
@@ -175,6 +207,27 @@ mod tests {
         check("*1\r\n:1\r\n", "an entry of CLUSTER SLOTS is no list");
         check("-ERR This instance has cluster support disabled\r\n", "ERR This instance has cluster support disabled");
         check("+OK\r\n", "CLUSTER SLOTS is answered by something else than a list");
+    }
+
+    #[test]
+    fn a_master_is_read() {
+        let text = |text: &str| Reply::Bulk(text.into());
+        let here = Reply::Array(vec![text("10.0.0.1"), text("6380")]);
+        let pairs = [("name", "m"), ("config-epoch", "7"), ("quorum", "2")];
+        let flat = Reply::Array(pairs.iter().flat_map(|(name, value)| [text(name), text(value)]).collect());
+        let map = Reply::Map(pairs.iter().map(|(name, value)| (text(name), text(value))).collect());
+        let from = tcp("10.0.0.9", 26379);
+        for state in [&flat, &map] {
+            assert_eq!(master(&here, state, &from), Ok((tcp("10.0.0.1", 6380), 7)));
+        }
+        let check = |address: Reply, state: &Reply, expected: &str| {
+            assert_eq!(master(&address, state, &from).unwrap_err(), expected);
+        };
+        check(Reply::Null, &map, "no master of this name is watched");
+        check(Reply::Array(vec![text("h"), text("x")]), &map, "a master is told without an address");
+        check(Reply::Integer(1), &map, "a master is told without an address");
+        check(here.clone(), &Reply::Array(vec![]), "a master is told without its epoch");
+        check(here, &Reply::Error("NOAUTH".into()), "NOAUTH");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::section::Section;
 pub(crate) enum Topology {
     /// `mode single`: one engine has all keys.
     Single(Arc<Node>),
-    /// `mode cluster`: each has some of the slots.
+    /// `mode cluster`: each has some of the slots; `mode sentinel`: one has all, and not always the same one.
     Cluster(Arc<Cluster>),
 }
 
@@ -29,7 +29,7 @@ impl Topology {
                 let address = section.options.servers[0].clone();
                 Topology::Single(Arc::new(Node::new(section.clone(), address)))
             }
-            Mode::Cluster { .. } => {
+            Mode::Sentinel { .. } | Mode::Cluster { .. } => {
                 let cluster = Cluster::new(section.clone());
                 section.belongs_to(&cluster);
                 Topology::Cluster(cluster)

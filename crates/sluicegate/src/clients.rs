@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sluicegate_client::{Address, Auth, Client, Options};
-use sluicegate_config::Config;
-use sluicegate_config::model::{EngineAddress, RedisSection};
+use sluicegate_client::{Address, Auth, Client, Mode, Options, Tls, TlsOptions};
+use sluicegate_config::model::{EngineAddress, EngineMode, EngineServer, EngineTls, RedisSection};
+use sluicegate_config::{Config, Diagnostics};
 use sluicegate_proxy::running::Engines;
 use sluicegate_wire::engine::Engine;
 
@@ -21,14 +21,16 @@ pub struct Clients(Mutex<ByName>);
 
 impl Clients {
     /// The engines of a configuration; those that it leaves as they are in `self` are the same ones.
-    pub fn after(&self, config: &Config) -> Clients {
+    pub fn after(&self, config: &Config) -> Result<Clients, String> {
         let known = self.0.lock();
         let client = |section: &RedisSection| {
-            let options = options(section);
+            let options = options(section).map_err(|error| format!("redis '{}': {error}", section.name))?;
             let same = known.get(&section.name).filter(|client| *client.options() == options);
-            same.cloned().unwrap_or_else(|| Arc::new(Client::new(options)))
+            let client = same.cloned().unwrap_or_else(|| Arc::new(Client::new(options)));
+            Ok((section.name.clone(), client))
         };
-        Clients(Mutex::new(config.engines.iter().map(|section| (section.name.clone(), client(section))).collect()))
+        let clients: Result<ByName, String> = config.engines.iter().map(client).collect();
+        Ok(Clients(Mutex::new(clients?)))
     }
 
     /// `next` takes the place of these.
@@ -42,18 +44,43 @@ impl Clients {
     }
 }
 
-fn options(section: &RedisSection) -> Options {
-    let address = match &section.server.address {
+/// Says what is wrong with certificates and keys, where the files say `ssl`.
+pub fn check(config: &Config, diagnostics: &mut Diagnostics) {
+    for section in &config.engines {
+        if let Some(tls) = &section.tls
+            && let Err(error) = Tls::new(tls_options(tls))
+        {
+            diagnostics.error(tls.at.clone(), format!("redis '{}': {error}", section.name));
+        }
+    }
+}
+
+fn tls_options(tls: &EngineTls) -> TlsOptions {
+    let EngineTls { authorities, certificate, name, .. } = tls.clone();
+    TlsOptions { authorities, certificate, name }
+}
+
+fn options(section: &RedisSection) -> Result<Options, String> {
+    let address = |server: &EngineServer| match &server.address {
         EngineAddress::Tcp(host, port) => Address::Tcp(host.clone(), *port),
         EngineAddress::Unix(path) => Address::Unix(path.clone()),
     };
-    let of = Options::new(&section.name, address);
+    let auth = |auth: &Option<(Option<String>, String)>| auth.clone().map(|(user, password)| Auth { user, password });
+    let servers: Vec<Address> = section.servers.iter().map(address).collect();
+    let of = Options::new(&section.name, servers[0].clone());
     let some = |time: Option<std::time::Duration>, default: Option<std::time::Duration>| match time {
         Some(time) => Some(time).filter(|time| !time.is_zero()),
         None => default,
     };
-    Options {
-        auth: section.auth.clone().map(|(user, password)| Auth { user, password }),
+    Ok(Options {
+        mode: match &section.mode {
+            EngineMode::Single => Mode::Single,
+            EngineMode::Sentinel { master, auth: of } => Mode::Sentinel { master: master.clone(), auth: auth(of) },
+            EngineMode::Cluster { from_replicas } => Mode::Cluster { from_replicas: *from_replicas },
+        },
+        servers,
+        auth: auth(&section.auth),
+        tls: section.tls.as_ref().map(|tls| Tls::new(tls_options(tls))).transpose()?,
         db: section.db,
         maxconn: section.maxconn.map_or(of.maxconn, |count| count as usize),
         maxqueue: section.maxqueue.map_or(of.maxqueue, |count| count as usize),
@@ -65,5 +92,5 @@ fn options(section: &RedisSection) -> Options {
         connect_rate: section.connect_rate.unwrap_or(of.connect_rate),
         breaker: section.breaker.unwrap_or(of.breaker),
         ..of
-    }
+    })
 }

@@ -14,6 +14,7 @@ use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::ServerOptions;
 
 use crate::arguments::Service;
+use crate::clients;
 use crate::files::{Disk, Recorder};
 use crate::report::Report;
 use crate::shape::privileges::{self, Privileges};
@@ -185,6 +186,7 @@ impl Begun {
                 privileges = Privileges::resolve(&global, diagnostics);
                 privileges::check_owners(config, diagnostics);
             }
+            clients::check(config, diagnostics);
         };
         let (config, diagnostics) = draft.finish_with(&*source, names, check_rest);
         // A file's `quiet` silences what was found, too, as in HAProxy.

@@ -29,7 +29,7 @@ impl Cluster {
                 let bus = free_port();
                 let line = format!(
                     "--cluster-enabled yes --cluster-node-timeout 800 --cluster-config-file nodes-{index}.conf \
-                     --cluster-port {bus} --dir {dir} --repl-diskless-sync-delay 0 --cluster-replica-validity-factor 0"
+                     --cluster-port {bus} --dir {dir} --dbfilename {index}.rdb --repl-diskless-sync-delay 0 --cluster-replica-validity-factor 0"
                 );
                 line.split(' ').map(str::to_owned).collect()
             })

@@ -5,4 +5,6 @@ mod cluster;
 mod everyday;
 mod health;
 mod own;
+mod sentinel;
 mod support;
+mod tls;

@@ -356,8 +356,12 @@ pub struct StoreSection {
 pub struct RedisSection {
     /// Its name.
     pub name: Arc<str>,
-    /// The one server.
-    pub server: EngineServer,
+    /// `mode`, with what only this mode has.
+    pub mode: EngineMode,
+    /// The engine, its sentinels, or some of a cluster's nodes.
+    pub servers: Vec<EngineServer>,
+    /// `ssl`.
+    pub tls: Option<EngineTls>,
     /// `auth [USER] PASSWORD`.
     pub auth: Option<(Option<String>, String)>,
     /// `db N`: the database of those who name none.
@@ -383,6 +387,38 @@ pub struct RedisSection {
     /// `on-error`: what rules get that say nothing themselves.
     pub on_error: OnError,
     /// Where it stands.
+    pub at: Position,
+}
+
+/// `mode` of a `redis` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineMode {
+    /// One engine.
+    Single,
+    /// One that sentinels know.
+    Sentinel {
+        /// `sentinel-master NAME`.
+        master: String,
+        /// `sentinel-auth [USER] PASSWORD`.
+        auth: Option<(Option<String>, String)>,
+    },
+    /// Several that have the slots.
+    Cluster {
+        /// `read-from replica`.
+        from_replicas: bool,
+    },
+}
+
+/// `ssl` of a `redis` section, with the contents of its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineTls {
+    /// `verify required` with `ca-file FILE`; `None`: `verify none`.
+    pub authorities: Option<Vec<u8>>,
+    /// `crt FILE`: certificates and key.
+    pub certificate: Option<Vec<u8>>,
+    /// `sni NAME`.
+    pub name: Option<String>,
+    /// Where `ssl` stands.
     pub at: Position,
 }
 

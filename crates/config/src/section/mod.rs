@@ -337,7 +337,7 @@ impl Draft {
         let loaded = proxy::Loaded { files, lua, lua_failed, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
-        let engines = redis::engines(&sections, &mut diagnostics);
+        let engines = redis::engines(&sections, files, &mut diagnostics);
         let (proxies, defaults, stores) =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         let mut config = Config {

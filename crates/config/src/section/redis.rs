@@ -1,12 +1,17 @@
 //! `redis`: an engine in another process, and the bounds of its use.
 
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Files;
 use crate::address;
 use crate::catalogue::Contexts;
 use crate::diagnostic::Diagnostics;
-use crate::model::{EngineAddress, EngineServer, OnError, RedisSection, ServerAddress, ServerPort};
+use crate::model::{
+    EngineAddress, EngineMode, EngineServer, EngineTls, OnError, Position, RedisSection, ServerAddress, ServerPort,
+};
 use crate::section::table::{self, Row, Table};
 use crate::section::{Section, SectionKind};
 use crate::suggest;
@@ -14,16 +19,33 @@ use crate::unit::{self, TimeUnit};
 use crate::word::Line;
 
 /// Keywords that engines will have.
-const LATER: &[&str] = &["ca-file", "client-cache", "crt", "read-from", "sentinel-master", "sni", "ssl", "verify"];
+const LATER: &[&str] = &["client-cache"];
 
 /// Redis's port where none is given.
 const PORT: u16 = 6379;
+/// A sentinel's.
+const SENTINEL_PORT: u16 = 26379;
+/// Where systems keep the authorities that they trust.
+const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A section while it is read.
 pub(crate) struct EngineReader<'d> {
-    servers: Vec<EngineServer>,
+    /// With those whose line names no port.
+    servers: Vec<(EngineServer, bool)>,
+    mode: &'static str,
+    /// Words that belong to a mode or to `ssl`, by name: the line's place and what follows.
+    parts: HashMap<&'static str, (Position, Part)>,
+    files: &'d dyn Files,
     section: RedisSection,
     diagnostics: &'d mut Diagnostics,
+}
+
+/// What follows a word that is looked at when all lines are known.
+enum Part {
+    Flag,
+    Text(String),
+    User(Option<String>, String),
+    File(Vec<u8>),
 }
 
 /// Reads one line.
@@ -52,6 +74,14 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         },
     ),
     row(
+        "ca-file",
+        (1, 1),
+        "FILE",
+        "The authorities that may have signed an engine's certificate, in PEM; `@system-ca`: \
+         those of the system.",
+        |reader, line| reader.file("ca-file", line),
+    ),
+    row(
         "breaker",
         (1, 1),
         "N",
@@ -61,6 +91,9 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
     ),
     row("connect-rate", (1, 1), "N", "Most attempts to connect in a second (20).", |reader, line| {
         reader.number(line, 1, 1_000_000, |section| &mut section.connect_rate)
+    }),
+    row("crt", (1, 1), "FILE", "The certificate that is shown to engines, with its key, in PEM.", |reader, line| {
+        reader.file("crt", line)
     }),
     row("db", (1, 1), "N", "The database of rules, and of scripts that name none (0).", |reader, line| {
         if let Some(number) = reader.integer(line, 0, i64::from(u32::MAX)) {
@@ -90,20 +123,24 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "Most commands that wait for a connection (1000); the next one fails with QUEUEFULL.",
         |reader, line| reader.number(line, 1, 10_000_000, |section| &mut section.maxqueue),
     ),
-    row("mode", (1, 1), "single", "What the engine is; Sentinel and Cluster are not available yet.", |reader, line| {
-        match line.text(1) {
-            "single" => {}
-            mode @ ("sentinel" | "cluster") => {
-                let message = format!("'mode {mode}' is not available yet");
-                reader.diagnostics.error(line.at(1), message).hint("name one server with 'mode single'");
+    row(
+        "mode",
+        (1, 1),
+        "single | sentinel | cluster",
+        "What the servers are: the one engine; sentinels, which know where the engine is; or nodes of a cluster, of which \
+         some are enough, since they know the others.",
+        |reader, line| {
+            const MODES: [&str; 3] = ["single", "sentinel", "cluster"];
+            match MODES.into_iter().find(|mode| *mode == line.text(1)) {
+                Some(mode) => reader.mode = mode,
+                None => {
+                    let near = suggest::nearest(line.text(1), MODES);
+                    let message = format!("unknown mode '{}'", line.text(1));
+                    reader.diagnostics.error(line.at(1), message).did_you_mean(near);
+                }
             }
-            other => {
-                let near = suggest::nearest(other, ["single", "sentinel", "cluster"]);
-                let message = format!("unknown mode '{other}'");
-                reader.diagnostics.error(line.at(1), message).did_you_mean(near);
-            }
-        }
-    }),
+        },
+    ),
     row(
         "on-error",
         (1, 1),
@@ -116,12 +153,45 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         },
     ),
     row(
+        "read-from",
+        (1, 1),
+        "master | replica",
+        "With `mode cluster`: where commands go that only read (master). Replicas answer with what they have, which may \
+         be older; a key is read from the same one as long as that answers.",
+        |reader, line| match line.text(1) {
+            word @ ("master" | "replica") => reader.part("read-from", line, Part::Text(word.to_owned())),
+            other => {
+                let near = suggest::nearest(other, ["master", "replica"]);
+                let message = format!("'read-from' expects 'master' or 'replica', not '{other}'");
+                reader.diagnostics.error(line.at(1), message).did_you_mean(near);
+            }
+        },
+    ),
+    row("sentinel-auth", (1, 2), "[USER] PASSWORD", "Who asks the sentinels.", |reader, line| {
+        let user = (line.len() == 3).then(|| line.text(1).to_owned());
+        reader.part("sentinel-auth", line, Part::User(user, line.text(line.len() - 1).to_owned()));
+    }),
+    row("sentinel-master", (1, 1), "NAME", "The name by which the sentinels know the master.", |reader, line| {
+        reader.part("sentinel-master", line, Part::Text(line.text(1).to_owned()))
+    }),
+    row(
         "server",
         (2, 2),
         "NAME ADDRESS",
-        "Where the engine is: `HOST:PORT` (6379), or `unix@PATH`. Names are looked up at each connect.",
+        "Where the engine is: `HOST:PORT` (6379, a sentinel's 26379), or `unix@PATH` with `mode single`. Names are looked \
+         up at each connect.",
         |reader, line| reader.server(line),
     ),
+    row(
+        "sni",
+        (1, 1),
+        "NAME",
+        "The name that an engine's certificate must bear, and that is asked for (the address's).",
+        |reader, line| reader.part("sni", line, Part::Text(line.text(1).to_owned())),
+    ),
+    row("ssl", (0, 0), "", "Connections are encrypted, those to sentinels too.", |reader, line| {
+        reader.part("ssl", line, Part::Flag)
+    }),
     row("timeout connect", (1, 1), "TIME", "For connecting and the greeting (1s).", |reader, line| {
         reader.time(line, 2, |section| &mut section.timeout_connect)
     }),
@@ -148,19 +218,36 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
          renewed.",
         |reader, line| reader.time(line, 2, |section| &mut section.timeout_server),
     ),
+    row(
+        "verify",
+        (1, 1),
+        "required | none",
+        "Whether an engine's certificate must be good: signed by an authority of `ca-file`, and for its name (required).",
+        |reader, line| match line.text(1) {
+            word @ ("required" | "none") => reader.part("verify", line, Part::Text(word.to_owned())),
+            other => {
+                let near = suggest::nearest(other, ["required", "none"]);
+                let message = format!("'verify' expects 'required' or 'none', not '{other}'");
+                reader.diagnostics.error(line.at(1), message).did_you_mean(near);
+            }
+        },
+    ),
 ]);
 
 /// Types the `redis` sections.
-pub(crate) fn engines(sections: &[Section], diagnostics: &mut Diagnostics) -> Vec<RedisSection> {
+pub(crate) fn engines(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<RedisSection> {
     let mut engines = Vec::new();
     for section in sections.iter().filter(|section| section.kind == SectionKind::Redis) {
-        let empty =
-            EngineServer { name: String::new(), address: EngineAddress::Tcp(String::new(), 0), at: section.at.clone() };
         let mut reader = EngineReader {
             servers: Vec::new(),
+            mode: "single",
+            parts: HashMap::new(),
+            files,
             section: RedisSection {
                 name: section.name.clone(),
-                server: empty,
+                mode: EngineMode::Single,
+                servers: Vec::new(),
+                tls: None,
                 auth: None,
                 db: 0,
                 maxconn: None,
@@ -237,7 +324,7 @@ impl EngineReader<'_> {
 
     fn server(&mut self, line: &Line) {
         let name = line.text(1);
-        if let Some(earlier) = self.servers.iter().find(|server| server.name == name) {
+        if let Some(earlier) = self.servers.iter().map(|(server, _)| server).find(|server| server.name == name) {
             let message = format!("the server '{name}' was declared at {}:{}", earlier.at.file, earlier.at.line);
             self.diagnostics.error(line.at(1), message);
             return;
@@ -257,6 +344,10 @@ impl EngineReader<'_> {
             ServerPort::Offset(0) => Some(PORT),
             ServerPort::Offset(_) => None,
         };
+        let bare = matches!(
+            address,
+            ServerAddress::Inet(_, ServerPort::Offset(_)) | ServerAddress::Name(_, ServerPort::Offset(_))
+        );
         let address = match address {
             ServerAddress::Inet(ip, given) => port(given).map(|port| EngineAddress::Tcp(ip.to_string(), port)),
             ServerAddress::Name(name, given) => port(given).map(|port| EngineAddress::Tcp(name, port)),
@@ -264,7 +355,9 @@ impl EngineReader<'_> {
             ServerAddress::Abstract(_) => None,
         };
         match address {
-            Some(address) => self.servers.push(EngineServer { name: name.to_owned(), address, at: line.at(1) }),
+            Some(address) => {
+                self.servers.push((EngineServer { name: name.to_owned(), address, at: line.at(1) }, bare));
+            }
             None => {
                 let message = format!("an engine can't be at '{}'", line.text(2));
                 self.diagnostics.error(line.at(2), message).hint("write HOST:PORT or unix@PATH");
@@ -272,19 +365,125 @@ impl EngineReader<'_> {
         }
     }
 
+    fn part(&mut self, name: &'static str, line: &Line, part: Part) {
+        self.parts.insert(name, (line.at(0), part));
+    }
+
+    fn file(&mut self, name: &'static str, line: &Line) {
+        let path = match line.text(1) {
+            "@system-ca" if name == "ca-file" => SYSTEM_CA,
+            path => path,
+        };
+        match self.files.read(Path::new(path)) {
+            Ok(bytes) => self.part(name, line, Part::File(bytes)),
+            Err(error) => {
+                self.diagnostics.error(line.at(1), format!("'{name}': cannot read '{path}': {error}"));
+                // Said once: it is there, though nobody knows what it holds.
+                self.part(name, line, Part::File(Vec::new()));
+            }
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Option<(Position, Part)> {
+        self.parts.remove(name)
+    }
+
+    fn take_text(&mut self, name: &str) -> Option<String> {
+        match self.take(name) {
+            Some((_, Part::Text(text))) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn take_file(&mut self, name: &str) -> Option<Vec<u8>> {
+        match self.take(name) {
+            Some((_, Part::File(bytes))) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn mode(&mut self) -> EngineMode {
+        match self.mode {
+            "sentinel" => {
+                let name = self.section.name.clone();
+                let master = self.take_text("sentinel-master").unwrap_or_else(|| {
+                    let message = format!("redis '{name}' is found through sentinels, but has no 'sentinel-master'");
+                    let error = self.diagnostics.error(self.section.at.clone(), message);
+                    error.hint("add 'sentinel-master NAME' with the name of 'sentinel monitor NAME …'");
+                    String::new()
+                });
+                let auth = match self.take("sentinel-auth") {
+                    Some((_, Part::User(user, password))) => Some((user, password)),
+                    _ => None,
+                };
+                EngineMode::Sentinel { master, auth }
+            }
+            "cluster" => {
+                if self.section.db != 0 {
+                    let message = format!("redis '{}': a cluster has database 0 only", self.section.name);
+                    self.diagnostics.error(self.section.at.clone(), message);
+                }
+                EngineMode::Cluster { from_replicas: self.take_text("read-from").as_deref() == Some("replica") }
+            }
+            _ => EngineMode::Single,
+        }
+    }
+
+    fn tls(&mut self) -> Option<EngineTls> {
+        let (at, _) = self.take("ssl")?;
+        let required = self.take_text("verify").as_deref() != Some("none");
+        let authorities = self.take_file("ca-file");
+        if required && authorities.is_none() {
+            let message = "'ssl' verifies certificates, but no 'ca-file' says by whom they are signed";
+            let error = self.diagnostics.error(at.clone(), message.to_owned());
+            error.hint("add 'ca-file FILE', 'ca-file @system-ca' or 'verify none'");
+        }
+        Some(EngineTls {
+            authorities: authorities.filter(|_| required),
+            certificate: self.take_file("crt"),
+            name: self.take_text("sni"),
+            at,
+        })
+    }
+
     fn finish(mut self) -> RedisSection {
         let name: Arc<str> = self.section.name.clone();
-        let mut servers = self.servers.into_iter();
-        match servers.next() {
-            Some(server) => self.section.server = server,
-            None => {
+        self.section.mode = self.mode();
+        self.section.tls = self.tls();
+        let mut unused: Vec<(&str, Position)> = self.parts.drain().map(|(word, (at, _))| (word, at)).collect();
+        unused.sort_by_key(|(_, at)| at.line);
+        for (word, at) in unused {
+            let needed = match word {
+                "sentinel-auth" | "sentinel-master" => "mode sentinel",
+                "read-from" => "mode cluster",
+                _ => "ssl",
+            };
+            self.diagnostics.error(at, format!("'{word}' has no effect without '{needed}'"));
+        }
+        for (mut server, bare) in std::mem::take(&mut self.servers) {
+            match &mut server.address {
+                EngineAddress::Tcp(_, port) if bare && self.mode == "sentinel" => *port = SENTINEL_PORT,
+                EngineAddress::Tcp(..) => {}
+                EngineAddress::Unix(_) if self.mode != "single" || self.section.tls.is_some() => {
+                    let word = if self.mode == "single" { "ssl".to_owned() } else { format!("mode {}", self.mode) };
+                    let message = format!("with '{word}' a server has HOST:PORT, not a unix socket");
+                    self.diagnostics.error(server.at.clone(), message);
+                }
+                EngineAddress::Unix(_) => {}
+            }
+            self.section.servers.push(server);
+        }
+        match &self.section.servers[..] {
+            [] => {
                 let error = self.diagnostics.error(self.section.at.clone(), format!("redis '{name}' has no server"));
                 error.hint("add 'server NAME HOST:PORT'");
             }
-        }
-        if let Some(second) = servers.next() {
-            let message = format!("redis '{name}' has a second server: 'mode single' has one");
-            self.diagnostics.error(second.at, message);
+            [_, second, ..] if self.mode == "single" => {
+                let message = format!("redis '{name}' has a second server: 'mode single' has one");
+                let error = self.diagnostics.error(second.at.clone(), message);
+                error.hint("add 'mode cluster' or 'mode sentinel' if that is what they are");
+            }
+            _ => {}
         }
         self.section
     }

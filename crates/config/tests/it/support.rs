@@ -29,6 +29,7 @@ pub fn files() -> MemoryFiles {
         .with("503.http", "HTTP/1.0 503 Sorry\r\nConnection: close\r\n\r\nlater\n")
         .with("empty.http", "")
         .with("page.http", "no response\n")
+        .with("ca.pem", "-----BEGIN CERTIFICATE-----\n")
         .with("long.http", format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(16384)))
 }
 

@@ -36,8 +36,8 @@ fn show_engines(call: &mut Call<'_>) {
         );
         let _ = writeln!(
             text,
-            "commands: total={} replies={} errors={} resent={} queued={} in_flight={}",
-            of.commands, of.replies, of.engine_errors, of.resent, of.queued, of.in_flight
+            "commands: total={} replies={} errors={} resent={} redirected={} queued={} in_flight={}",
+            of.commands, of.replies, of.engine_errors, of.resent, of.redirected, of.queued, of.in_flight
         );
         text.push_str("failures:");
         for (kind, count) in &of.failures {
@@ -50,7 +50,25 @@ fn show_engines(call: &mut Call<'_>) {
                 None => write!(text, " more={count}"),
             };
         }
-        let _ = writeln!(text, "\nlast_failure: {}\n", of.last_failure.as_deref().unwrap_or("none"));
+        let _ = writeln!(text, "\nlast_failure: {}", of.last_failure.as_deref().unwrap_or("none"));
+        for node in of.nodes.iter().filter(|_| of.nodes.len() > 1) {
+            let _ = writeln!(
+                text,
+                "node: {} role={} breaker={} connected={} connecting={} connects={} replies={} errors={} in_flight={} \
+                 last_failure: {}",
+                node.address,
+                node.role,
+                if node.is_open { "open" } else { "closed" },
+                node.connected,
+                node.connecting,
+                node.connects,
+                node.replies,
+                node.engine_errors,
+                node.in_flight,
+                node.last_failure.as_deref().unwrap_or("none")
+            );
+        }
+        text.push('\n');
     }
     call.out.push(text);
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
-use sluicegate_wire::engine::{Connections, Figures, WAIT_BOUNDS_MS};
+use sluicegate_wire::engine::{Connections, Figures, NodeFigures, WAIT_BOUNDS_MS};
 
 use super::columns::{self, COLUMNS, Cell, Column, View};
 use super::page::{Cursor, Document, PIECE};
@@ -304,7 +304,19 @@ const ENGINES: &[NamedMetric<Connections>] = &[
     ("replies_total", C, "Replies since the start", |c| c.replies),
     ("error_replies_total", C, "Error replies of the engine since the start", |c| c.engine_errors),
     ("commands_resent_total", C, "Commands that were sent again since the start", |c| c.resent),
+    ("commands_redirected_total", C, "Commands that a node sent elsewhere since the start", |c| c.redirected),
     ("breaker_open", G, "Whether the engine is not asked for a while", |c| u64::from(c.is_open)),
+];
+
+/// The metrics of engines' nodes, by their names behind `sluicegate_engine_node_`.
+const NODES: &[NamedMetric<NodeFigures>] = &[
+    ("connections", G, "Connections to a node that serve", |n| n.connected),
+    ("connections_connecting", G, "Connections to a node that are being made", |n| n.connecting),
+    ("connects_total", C, "Attempts to connect to a node since the start", |n| n.connects),
+    ("commands_in_flight", G, "Commands that were sent to a node and not answered yet", |n| n.in_flight),
+    ("replies_total", C, "Replies of a node since the start", |n| n.replies),
+    ("error_replies_total", C, "Error replies of a node since the start", |n| n.engine_errors),
+    ("breaker_open", G, "Whether a node is not asked for a while", |n| u64::from(n.is_open)),
 ];
 
 const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
@@ -627,6 +639,21 @@ fn engines(running: &Running, wanted: &Wanted, out: &mut String) {
         for (engine, seen) in &engines {
             for (reason, count) in &seen.failures {
                 let _ = writeln!(out, "{failures}{{engine=\"{}\",reason=\"{reason}\"}} {count}", Label(engine));
+            }
+        }
+    }
+    for (name, kind, help, figure) in NODES {
+        let metric = format!("sluicegate_engine_node_{name}");
+        if !has(&metric) {
+            continue;
+        }
+        head(&metric, kind, help, out);
+        for (engine, seen) in &engines {
+            // A node that was left may be known a second time, by what it is now.
+            for node in seen.nodes.iter().filter(|node| node.role != "former") {
+                let (engine, address, role) = (Label(engine), Label(&node.address), node.role);
+                let labels = format_args!("engine=\"{engine}\",node=\"{address}\",role=\"{role}\"");
+                let _ = writeln!(out, "{metric}{{{labels}}} {}", figure(node));
             }
         }
     }

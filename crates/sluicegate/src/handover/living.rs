@@ -169,7 +169,7 @@ impl Living {
         let mut notes = logger.open(None).map_err(|errors| errors.join("\n"))?;
         notes.extend(fixed(&before.config.global, &config.global, workers));
         let (stores, parameters) = self.stores.after(&before.config, &config, options, &logger)?;
-        let clients = self.clients.after(&config);
+        let clients = self.clients.after(&config)?;
         let mut engines = stores.engines();
         engines.extend(clients.engines());
         let parts = Parts { engines, lua, logger, process: before.process.clone() };

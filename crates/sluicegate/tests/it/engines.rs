@@ -292,7 +292,7 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
     for part in [
         &format!("# engine: data, address: {}, breaker: closed\n", engine.address()),
         "connections: connected=1 connecting=0 max=20 connects=1\n",
-        "commands: total=501 replies=501 errors=1 resent=0 queued=0 in_flight=0\n",
+        "commands: total=501 replies=501 errors=1 resent=0 redirected=0 queued=0 in_flight=0\n",
         "failures: queue_full=0 queue_timeout=0 connect=0",
         "last_failure: none\n",
     ] {
@@ -310,6 +310,10 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
         "sluicegate_engine_connections{engine=\"data\"} 1",
         "sluicegate_engine_replies_total{engine=\"data\"} 501",
         "sluicegate_engine_failures_total{engine=\"data\",reason=\"breaker\"} 0",
+        &format!(
+            "sluicegate_engine_node_replies_total{{engine=\"data\",node=\"{}\",role=\"master\"}} 501",
+            engine.address()
+        ),
         "sluicegate_engine_wait_seconds_bucket{engine=\"data\",le=\"+Inf\"} 501",
         "sluicegate_engine_wait_seconds_count{engine=\"data\"} 501",
     ] {
