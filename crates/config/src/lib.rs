@@ -53,7 +53,7 @@ pub use environment::Environment;
 pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format};
 pub use model::Config;
 pub use reference::reference;
-pub use section::{Draft, add_server, master_socket, parse};
+pub use section::{Draft, add_server, master_socket, parse, preset};
 pub use source::{MemoryFiles, Source, SourceFile, read};
 
 /// The HAProxy version whose language, semantics and defaults this crate follows; `version_atleast` compares it.

@@ -108,6 +108,10 @@ fn start(
     let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;
     let (addresses, notes) = server::restore_states(&running, &|path| Disk.read(path));
     notes.iter().for_each(|note| report.warning(note));
+    let unset = running.preset(None);
+    if !unset.is_empty() {
+        return Err(unset);
+    }
     match server::resolve_names(&running, &addresses) {
         Err(errors) if service.ignore_unresolvable => {
             errors.iter().for_each(|error| report.warning(&format!("{error}, disabling server")));

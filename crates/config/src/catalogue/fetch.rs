@@ -433,12 +433,14 @@ pub(crate) enum Place {
     Log,
     /// `tcp-check` and `http-check`.
     Check,
+    /// `set-var` of `global`: there is nothing yet.
+    Start,
     /// An `acl` line: where it is used decides.
     Declared,
 }
 
 impl Place {
-    const ALL: [Place; 12] = [
+    const ALL: [Place; 13] = [
         Place::TcpConnection,
         Place::TcpSession,
         Place::TcpRequest,
@@ -451,6 +453,7 @@ impl Place {
         Place::Balance,
         Place::Log,
         Place::Check,
+        Place::Start,
     ];
 
     /// What is at hand there, in a section of these sides. A `frontend` that processes a response has its backend.
@@ -475,6 +478,7 @@ impl Place {
                 .or(Needs::RESPONSE_KEPT)
                 .or(Needs::RESPONSE_DATA)
                 .or(Needs::RESPONSE_BODY),
+            Place::Start => Needs(0),
             Place::Declared => Needs(u16::MAX),
         }
     }
@@ -483,7 +487,13 @@ impl Place {
     pub(crate) fn may_wait(self) -> bool {
         !matches!(
             self,
-            Place::TcpConnection | Place::TcpSession | Place::UniqueId | Place::Balance | Place::Log | Place::Check
+            Place::TcpConnection
+                | Place::TcpSession
+                | Place::UniqueId
+                | Place::Balance
+                | Place::Log
+                | Place::Check
+                | Place::Start
         )
     }
 
@@ -501,6 +511,7 @@ impl Place {
             Place::Balance => "balance hash",
             Place::Log => "log-format",
             Place::Check => "health check",
+            Place::Start => "set-var of global",
             Place::Declared => "acl",
         }
     }

@@ -168,10 +168,34 @@ pub struct Global {
     pub lua_prepend_paths: Vec<LuaPath>,
     /// `tune.*`.
     pub tune: Tune,
+    /// `set-var` and `set-var-fmt`, in order.
+    pub presets: Vec<Preset>,
     /// `hard-stop-after`.
     pub hard_stop_after: Option<Duration>,
     /// Where each keyword of the section stands, the last time it was given; see [`Global::at`].
     pub places: BTreeMap<&'static str, Position>,
+}
+
+/// A variable of the process that the configuration sets.
+#[derive(Clone, Debug)]
+pub struct Preset {
+    /// Its scope is `proc`.
+    pub name: VarName,
+    /// What it becomes.
+    pub value: PresetValue,
+    /// The same as it stands in the file.
+    pub text: String,
+    /// Where it stands.
+    pub at: Position,
+}
+
+/// What a variable becomes.
+#[derive(Clone, Debug)]
+pub enum PresetValue {
+    /// `set-var`.
+    Expr(Expr),
+    /// `set-var-fmt`.
+    Format(LogFormat),
 }
 
 /// `strict-limits`.

@@ -4,6 +4,7 @@ mod bind;
 pub(crate) mod error;
 pub(crate) mod global;
 mod log;
+mod preset;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 mod resolvers;
@@ -202,7 +203,11 @@ impl Reader {
             Some(section) if section.kind == SectionKind::Global => {
                 let before = self.diagnostics.errors();
                 self.global.line(&line, env, &mut self.diagnostics);
-                self.global_failed |= self.diagnostics.errors() > before;
+                let failed = self.diagnostics.errors() > before;
+                self.global_failed |= failed;
+                if !failed && preset::WORDS.contains(&line.text(0)) {
+                    section.lines.push(line);
+                }
             }
             Some(section) if section.kind == SectionKind::Refused => {}
             Some(section) => section.lines.push(line),
@@ -338,7 +343,8 @@ impl Draft {
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
         let engines = redis::engines(&sections, files, &mut diagnostics);
-        let (proxies, defaults, stores) =
+        let (proxies, defaults, stores);
+        (proxies, defaults, stores, global.presets) =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         let mut config = Config {
             global,
@@ -367,6 +373,7 @@ impl Draft {
 }
 
 pub use global::master_socket;
+pub use preset::preset;
 pub use server::dynamic::add_server;
 pub(crate) use server::number as number_servers;
 

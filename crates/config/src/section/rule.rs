@@ -60,6 +60,7 @@ fn context(place: Place) -> Contexts {
         | Place::Balance
         | Place::Log
         | Place::Check
+        | Place::Start
         | Place::Declared => Contexts::HTTP_REQUEST,
     }
 }

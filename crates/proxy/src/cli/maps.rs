@@ -12,7 +12,7 @@ use sluicegate_pattern::{EditError, Key, Kind, Method, PatternFile, ValueType, V
 
 use super::catalogue::{Call, Command, Run};
 use super::protocol::Answer;
-use crate::sample::{Sample, VarRef};
+use crate::sample::{Sample, VarRef, set_preset};
 
 /// Entries that are listed under one hold of a file's lock.
 const PAGE: usize = 256;
@@ -116,6 +116,13 @@ pub const COMMANDS: &[Command] = &[
         help: "modify a map entry",
         level: StatsLevel::Operator,
         run: Run::Now(set_map),
+    },
+    Command {
+        name: &["set", "var"],
+        arguments: "<name> [expr|fmt] <value>",
+        help: "set a process-wide variable",
+        level: StatsLevel::Operator,
+        run: Run::Now(set_var),
     },
     Command {
         name: &["show", "acl"],
@@ -424,6 +431,24 @@ fn clear(call: &mut Call<'_>, kind: Kind) {
                 call.say(refused(&file, b"", error));
             }
         }
+    }
+}
+
+fn set_var(call: &mut Call<'_>) {
+    let name = call.arg(0).to_owned();
+    if name.is_empty() {
+        return call.say("Missing process-wide variable identifier.");
+    }
+    let (is_format, text) = match (call.arg(1), call.arg(2)) {
+        (kind @ ("expr" | "fmt"), text) if !text.is_empty() => (kind == "fmt", text),
+        ("" | "expr" | "fmt", _) => return call.say("Missing either 'expr', 'fmt' or expression."),
+        (text, "") => (false, text),
+        (_, extra) => return call.say(format!("Nothing is expected behind the expression, not '{extra}'.")),
+    };
+    let set = sluicegate_config::preset(&call.running.config, &name, is_format, text)
+        .and_then(|preset| set_preset(call.running, &preset));
+    if let Err(message) = set {
+        call.say(format!("{message}."));
     }
 }
 

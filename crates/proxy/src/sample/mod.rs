@@ -12,6 +12,7 @@ mod field;
 mod format;
 mod lookup;
 mod matcher;
+mod preset;
 mod value;
 mod variables;
 
@@ -26,5 +27,6 @@ pub(crate) use field::{elements, trim};
 pub use format::{FormatMode, append_text, append_value};
 pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_name, fetch_by_name, finish_call};
 pub use matcher::MatcherCode;
+pub(crate) use preset::set as set_preset;
 pub use value::{Sample, Value, append_hex, append_int, append_ip};
 pub use variables::{NAMES_LIMIT, ProcVariable, STREAM_LIMIT, VarMap, VarRef, Variables};

@@ -205,7 +205,10 @@ impl Living {
             return Err(String::from("the process is stopping"));
         }
         let logger = running.logger.clone();
+        let (before, next) = (self.current.running(), running.clone());
         let said = self.current.replace(running, listeners, stats).await;
+        next.preset(Some(&before)).iter().for_each(|error| self.report.warning(error));
+        drop((before, next));
         drop(turn);
         if maxconn.is_some() {
             process.sessions.set_max(maxconn);

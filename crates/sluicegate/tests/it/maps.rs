@@ -137,6 +137,22 @@ const ASKED: &[&str] = &[
     "get var proc.none",
     "get var txn.a",
     "get var nope",
+    "get var proc.set",
+    "get var proc.upper",
+    "get var proc.format",
+    "get var proc.other",
+    "get var proc.address",
+    "get var proc.unset",
+    "experimental-mode on; set var proc.cli int(7),add(proc.set)",
+    "get var proc.cli",
+    "experimental-mode on; set var proc.cli str(a\\ b),upper",
+    "get var proc.cli",
+    "experimental-mode on; set var proc.cli expr bool(true)",
+    "get var proc.cli",
+    "experimental-mode on; set var proc.cli fmt %[int(9)]-%[var(proc.set)]",
+    "get var proc.cli",
+    "experimental-mode on; set var proc.cli",
+    "experimental-mode on; set var",
     "user; get var proc.int",
     "operator; get var proc.int",
     "user; get map @/x.map /a",
@@ -154,7 +170,10 @@ fn configuration(global: &str, gate: &Listening, files: &Path) -> String {
                 http-request deny if { path -i -f @/ci.acl }\n http-request set-var(txn.g) src_port,map_int(@/n.map)\n \
                 http-request return status 200 content-type text/plain lf-string \"%[var(txn.a)] %[var(txn.c)]\"\n";
     let text = text.replace("@/", &format!("{}/", files.display())).replace("@BIND@", &gate.word());
-    format!("global\n    nbthread 1\n{global}{text}")
+    let variables = " set-var proc.set int(5)\n set-var proc.upper str('x y'),upper\n set-var proc.set int(6),add(1)\n \
+                     set-var-fmt proc.format \"a %[var(proc.set)] %[str(z)]\"\n set-var proc.other var(proc.set)\n set-var \
+                     proc.address ipv4(1.2.3.4)\n set-var proc.unset var(proc.never)\n";
+    format!("global\n    nbthread 1\n{variables}{global}{text}")
 }
 
 /// References to entries are addresses in haproxy and numbers here.
@@ -237,4 +256,25 @@ fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
     // An operator may change a file, a user may not.
     assert_eq!(ask("user; clear map @/x.map"), "\nPermission denied\n\n");
     assert_eq!(ask("operator; clear map @/x.map"), "\n\n");
+}
+
+/// What has no value where no stream is, or is none of the process's, is refused in words and changes nothing.
+#[test]
+fn variables_of_streams_are_none_of_the_process() {
+    let server = start("global\n stats socket @DIR@/stats level admin\nbackend b\n", &[]);
+    let ask = |line: &str| Sluicegate::stats(&server.directory().join("stats"), line);
+    assert_eq!(ask("set var proc.own str(kept)").trim(), "");
+    for (line, said) in [
+        ("set var txn.own int(1)", "only 'proc.' variables"),
+        ("set var own int(1)", "invalid variable name"),
+        ("set var proc.own path", "'path'"),
+        ("set var proc.own src", "'src'"),
+        ("set var proc.own nosuch", "nosuch"),
+        ("set var proc.own int(1) int(2)", "Nothing is expected behind"),
+        ("set var proc.own fmt %[path]", "'path'"),
+        ("set var proc.own int(1),nosuch", "nosuch"),
+    ] {
+        assert!(ask(line).contains(said), "{line}: {}", ask(line));
+    }
+    assert_eq!(ask("get var proc.own").trim(), "proc.own: type=str value=<kept>");
 }

@@ -263,6 +263,16 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
          with it. A reload keeps what the process knows, and reads no such file.",
         Parser::Text(|g| &mut g.server_state_file),
     ),
+    line(
+        "set-var",
+        2,
+        2,
+        "proc.NAME EXPRESSION",
+        "Sets a variable of the process at start, and in a reload where the line is another one; there is no stream to look \
+         at, so fetches such as str(), int(), env() and var() are what it takes.",
+        |_, _| (),
+    ),
+    line("set-var-fmt", 2, 2, "proc.NAME FORMAT", "The same, of a format.", |_, _| ()),
     flag("set-dumpable", "A process that has dropped its user may leave a core file.", |g| &mut g.dumpable),
     line("setenv", 2, 2, "NAME VALUE", "Sets an environment variable.", |r, line| {
         if r.has_value(line) {

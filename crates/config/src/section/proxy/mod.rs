@@ -24,13 +24,13 @@ use crate::condition::{Acls, ConditionReader};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Global, Position, Proxy, ProxyId, ProxyKind, RedisSection, Rule, StoreSection,
+    BackendName, ConnectionMode, Global, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Rule, StoreSection,
     Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::{Section, SectionKind, error, server, stick, store};
+use crate::section::{Section, SectionKind, error, preset, server, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -122,7 +122,7 @@ pub(crate) fn all(
     patterns: &Arc<PatternFiles>,
     engines: &[RedisSection],
     diagnostics: &mut Diagnostics,
-) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>) {
+) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>, Vec<Preset>) {
     let names = proxy_names(sections, diagnostics);
     let stores = store::stores(sections, diagnostics);
     let mut store_names = StoreNames { patterns: patterns.clone(), files: Some(loaded.files), ..StoreNames::default() };
@@ -153,6 +153,7 @@ pub(crate) fn all(
         }
     }
 
+    let presets = preset::all(sections, &store_names, diagnostics);
     let mut named: HashMap<Arc<str>, DefaultsSection> = HashMap::new();
     let mut last = Rc::new(Settings::new());
     let mut proxies = Vec::new();
@@ -212,7 +213,7 @@ pub(crate) fn all(
     for (at, message) in store_names.notices.take() {
         diagnostics.add(Severity::Notice, Some(at), message);
     }
-    (proxies.into_iter().map(|finished| finished.proxy).collect(), defaults, stores)
+    (proxies.into_iter().map(|finished| finished.proxy).collect(), defaults, stores, presets)
 }
 
 struct DefaultsSection {
@@ -608,7 +609,13 @@ impl ProxyReader<'_> {
             Place::TcpResponse => proxy.tcp_response_content.push(rule),
             Place::HttpResponse => proxy.http_response.push(rule),
             Place::HttpAfterResponse => proxy.http_after_response.push(rule),
-            Place::UseBackend | Place::UniqueId | Place::Balance | Place::Log | Place::Check | Place::Declared => {
+            Place::UseBackend
+            | Place::UniqueId
+            | Place::Balance
+            | Place::Log
+            | Place::Check
+            | Place::Start
+            | Place::Declared => {
                 unreachable!("these are no rule sets")
             }
         }

@@ -356,3 +356,50 @@ fn a_server_added_during_a_reload_is_refused_by_what_is_served_then() {
 fn a_server_added_during_a_reload_that_fails_is_there() {
     added_meanwhile(true);
 }
+
+/// A variable of `global` is set where its line is another one; what a command set otherwise stays.
+#[test]
+fn variables_are_set_again_where_their_lines_changed() {
+    let web = Listening::new();
+    let lines = |same: &str, other: &str| {
+        text(&web, "").replace("global\n", &format!("global\n set-var proc.same {same}\n set-var proc.other {other}\n"))
+    };
+    let mut service = Service::start(Way::Command, &lines("int(1)", "int(1)"), &[&web]);
+    let seen = |service: &Service| {
+        ["same", "other"].map(|name| service.ask(&format!("get var proc.{name}")).trim().to_owned())
+    };
+    assert_eq!(seen(&service), ["proc.same: type=sint value=<1>", "proc.other: type=sint value=<1>"]);
+    service.ask("set var proc.same str(a)");
+    service.ask("set var proc.other str(b)");
+    service.write(&lines("int(1)", "int(2)"));
+    service.reload();
+    assert_eq!(seen(&service), ["proc.same: type=str value=<a>", "proc.other: type=sint value=<2>"]);
+}
+
+/// Connections that began without the header that a server is sent from now on are closed.
+#[test]
+fn idle_connections_go_where_their_header_changes() {
+    let (web, origin) = (Listening::new(), Listening::new());
+    let lines = |option: &str| {
+        format!(
+            "{GLOBAL}{DEFAULTS}frontend web\n bind {}\n default_backend app\nfrontend origin\n bind {}\n http-request return \
+             status 200\nbackend app\n server a {} {option}\n",
+            web.word(),
+            origin.word(),
+            origin.address()
+        )
+    };
+    let mut service = Service::start(Way::Command, &lines(""), &[&web, &origin]);
+    let idle = |service: &Service| {
+        let text = service.ask("show servers conn app");
+        text.lines().nth(1).expect("a line").split(' ').nth(12).expect("a field").to_owned()
+    };
+    assert_eq!(Client::connect(&web.address()).get("/").status, 200);
+    wait_for("an idle connection", || (idle(&service) == "1").then_some(()));
+    service.write(&lines("weight 2"));
+    service.reload();
+    assert_eq!(idle(&service), "1", "something else changed");
+    service.write(&lines("weight 2 send-proxy"));
+    service.reload();
+    assert_eq!(idle(&service), "0");
+}

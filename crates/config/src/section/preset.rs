@@ -1,0 +1,75 @@
+//! Variables of the process that a file sets at start (`set-var` and `set-var-fmt` of `global`), or a command while it runs
+//! (`set var` of the stats socket).
+//!
+//! There is neither a client nor a request, so only fetches that need nothing of a stream can be used.
+
+use crate::catalogue::Place;
+use crate::diagnostic::Diagnostics;
+use crate::expression::{self, ExpressionReader, Problem, StoreNames};
+use crate::format::{self, Blanks};
+use crate::model::{Config, Position, Preset, PresetValue, VarName, VarScope};
+use crate::section::{Section, SectionKind};
+
+/// Keywords of `global` that are typed with the other sections.
+pub(crate) const WORDS: [&str; 2] = ["set-var", "set-var-fmt"];
+
+/// The variables of all `global` sections, in order.
+pub(crate) fn all(sections: &[Section], stores: &StoreNames<'_>, diagnostics: &mut Diagnostics) -> Vec<Preset> {
+    let lines =
+        sections.iter().filter(|section| section.kind == SectionKind::Global).flat_map(|section| &section.lines);
+    let mut presets = Vec::new();
+    for line in lines {
+        let keyword = line.text(0);
+        let wrong = match name(line.text(1)) {
+            Err(problem) => Err((1, problem)),
+            Ok(name) => {
+                let place = |offset: usize| line.within(2, offset);
+                value(stores, keyword == "set-var-fmt", line.text(2), &place)
+                    .map(|value| presets.push(Preset { name, value, text: line.text(2).to_owned(), at: line.at(0) }))
+                    .map_err(|problem| (2, problem))
+            }
+        };
+        if let Err((index, problem)) = wrong {
+            let error =
+                diagnostics.error(line.within(index, problem.offset), format!("'{keyword}': {}", problem.message));
+            if let Some(hint) = problem.hint {
+                error.hint(hint);
+            }
+        }
+    }
+    presets
+}
+
+/// What `set var` is told, with the files that the configuration has.
+pub fn preset(config: &Config, variable: &str, is_format: bool, text: &str) -> Result<Preset, String> {
+    let stores = StoreNames { patterns: config.patterns.clone(), any_store: true, ..StoreNames::default() };
+    let place = |offset: usize| Position { file: "stats socket".into(), line: 1, column: offset as u32 + 1 };
+    let name = name(variable).map_err(|problem| problem.message)?;
+    let value = value(&stores, is_format, text, &place).map_err(|problem| problem.message)?;
+    Ok(Preset { name, value, text: text.to_owned(), at: place(0) })
+}
+
+fn name(text: &str) -> Result<VarName, Problem> {
+    match expression::variable(text) {
+        Ok(name) if name.scope == VarScope::Proc => Ok(name),
+        Ok(_) => Err(Problem::new(0, "only 'proc.' variables outlive a stream".to_owned())),
+        Err((message, hint)) => Err(Problem::new(0, message).hint(hint)),
+    }
+}
+
+fn value(
+    stores: &StoreNames<'_>,
+    is_format: bool,
+    text: &str,
+    place: &dyn Fn(usize) -> Position,
+) -> Result<PresetValue, Problem> {
+    let reader = ExpressionReader { stores, place: Place::Start, acl: false };
+    if is_format {
+        return Ok(PresetValue::Format(format::read(text.as_bytes(), Blanks::Kept, &reader, place)?));
+    }
+    let parsed = reader.read(text, place(0))?;
+    match text[parsed.used..].chars().next() {
+        Some(bad) => Err(Problem::new(parsed.used, format!("missing comma after the expression, at '{bad}'"))),
+        None => Ok(PresetValue::Expr(parsed.expr)),
+    }
+}

@@ -1,0 +1,62 @@
+//! Variables of the process that the configuration sets, and that `set var` of the stats socket sets.
+//!
+//! They are computed where no stream is, by the control thread or before any thread runs.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use sluicegate_config::model::{Preset, PresetValue};
+
+use super::{ExpressionCode, FetchScope, FormatMode, Value, VarRef};
+use crate::log::{LineCode, View};
+use crate::rule::CompileError;
+use crate::running::{ProxyRun, Running};
+use crate::stream::{LogRecord, StreamContext};
+
+/// A context in which nothing of a stream is known. Fetches look through a section at what they are asked, so there must be
+/// one; `None` without any.
+fn nowhere(running: &Running) -> Option<StreamContext> {
+    let proxy: Arc<ProxyRun> = running.proxies.first()?.clone();
+    Some(StreamContext::unconnected(proxy, LogRecord::new(SystemTime::now(), Instant::now())))
+}
+
+/// Computes a variable and sets it; what has no value unsets it. The error says what of it can't be compiled.
+pub(crate) fn set(running: &Running, preset: &Preset) -> Result<(), String> {
+    let scope = FetchScope { directory: Some(&running.directory), own: None };
+    let Some(VarRef::Process(variable)) = VarRef::intern(&preset.name) else {
+        return Err("too many variable names in this process".to_owned());
+    };
+    let context = nowhere(running).ok_or("there is no section that could be asked")?;
+    let value = match &preset.value {
+        PresetValue::Expr(expr) => {
+            let code = ExpressionCode::compile(expr, &running.engines, scope)?;
+            code.value(&context).map(Value::into_sample)
+        }
+        PresetValue::Format(format) => {
+            let mut errors = Vec::new();
+            let code = LineCode::compile(format, FormatMode::Plain, &running.engines, scope, &mut errors);
+            if let Some(CompileError { message, .. }) = errors.pop() {
+                return Err(message);
+            }
+            let mut text = Vec::new();
+            code.render(&View::running(&context), &mut text);
+            Some(Value::Str(text.into()).into_sample())
+        }
+    };
+    variable.set(value);
+    Ok(())
+}
+
+impl Running {
+    /// Sets the variables of `global`, those alone whose lines `before` has not. Gives what can't be.
+    pub fn preset(&self, before: Option<&Running>) -> Vec<String> {
+        let known = before.map_or(&[][..], |before| &before.config.global.presets);
+        let same = |preset: &Preset| known.iter().any(|known| known.name == preset.name && known.text == preset.text);
+        let new = self.config.global.presets.iter().filter(|preset| !same(preset));
+        new.filter_map(|preset| {
+            let error = set(self, preset).err()?;
+            Some(format!("{}:{}: 'set-var': {error}", preset.at.file, preset.at.line))
+        })
+        .collect()
+    }
+}
