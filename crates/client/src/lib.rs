@@ -33,6 +33,8 @@ mod figures;
 mod handshake;
 mod keys;
 mod lane;
+#[cfg(test)]
+mod model;
 mod node;
 mod options;
 mod own;

@@ -107,6 +107,9 @@ pub struct Options {
     pub connect_rate: u32,
     /// Failures in a row that open the breaker.
     pub breaker: u32,
+    /// The engine of a test that needs no socket.
+    #[cfg(test)]
+    pub(crate) place: crate::model::Place,
 }
 
 impl Options {
@@ -128,6 +131,8 @@ impl Options {
             max_lifetime: Some(Duration::from_secs(1800)),
             connect_rate: 20,
             breaker: 5,
+            #[cfg(test)]
+            place: crate::model::Place::default(),
         }
     }
 }

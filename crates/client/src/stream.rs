@@ -16,11 +16,17 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(test)]
+    Simulated(crate::model::Line),
 }
 
 impl Stream {
     /// Connects, encrypted where the section says so.
     pub(crate) async fn connect(options: &Options, address: &Address) -> io::Result<Stream> {
+        #[cfg(test)]
+        if let Some(simulated) = options.place.connect() {
+            return simulated.map(Stream::Simulated);
+        }
         match (Stream::open(address).await?, &options.tls, address) {
             (Stream::Tcp(stream), Some(tls), Address::Tcp(host, _)) => {
                 Ok(Stream::Tls(Box::new(tls.connect(stream, host).await?)))
@@ -59,6 +65,8 @@ impl Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buf),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buf),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, &mut buf),
+            #[cfg(test)]
+            Stream::Simulated(line) => Pin::new(&mut line.stream).poll_read(cx, &mut buf),
         };
         polled.map_ok(|()| buf.filled().len())
     }
@@ -68,6 +76,8 @@ impl Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            #[cfg(test)]
+            Stream::Simulated(line) => Pin::new(&mut line.stream).poll_write(cx, bytes),
         }
     }
 
@@ -76,6 +86,8 @@ impl Stream {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(test)]
+            Stream::Simulated(_) => Poll::Ready(Ok(())),
         }
     }
 }
