@@ -283,7 +283,8 @@ fn places(own: &mut Client, name: &str) -> String {
 /// Streams hold places until they end, however they end. `at` is where the store or engine is reached.
 fn leases(section: &str, binds: &[&Listening], at: &str) {
     let (gate, silent) = (Listening::new(), Listening::new());
-    let rule = "http-request limit held key src max 2 lease 1s store data";
+    let rule = "http-request limit held key src max 2 lease 1s store data\n    \
+                http-request limit long key src max 9 lease 1h store data";
     let text = format!(
         "{GLOBAL}{section}\n{DEFAULTS}    option abortonclose\nfrontend front\n    bind \"{}\"\n    {rule}\n    \
          http-request return status 200 if {{ path /now }}\n    default_backend silent\n\
@@ -319,11 +320,13 @@ fn leases(section: &str, binds: &[&Listening], at: &str) {
     // A client that goes away gives its place back.
     second.reset();
     wait_for("the place", || (places(own, "held") == ":1").then_some(()));
+    // This one does not end by itself.
+    wait_for("the long lease", || (places(own, "long") == ":1").then_some(()));
     assert_eq!(Client::connect(&gate.address()).get("/now").status, 200);
     wait_for("the place of an answer", || (places(own, "held") == ":1").then_some(()));
     drop(first);
-    wait_for("no places", || (places(own, "held") == ":0").then_some(()));
-    let shown = stats(&server, "show limits");
+    wait_for("no places", || (places(own, "held") == ":0" && places(own, "long") == ":0").then_some(()));
+    let shown = stats(&server, "show limits held");
     assert!(shown.contains("# limit: held, max 2 lease 1s, store: data\nallowed=3 near=2 denied=1 "), "{shown}");
 }
 
