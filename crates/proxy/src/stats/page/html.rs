@@ -220,6 +220,7 @@ impl Page {
         outcome(view, out);
         process(view, out);
         stores(view, out);
+        engines(view, out);
         limits(view, out);
         controls(view, out);
         put!(out, "<main>\n");
@@ -351,6 +352,43 @@ fn stores(view: &View<'_>, out: &mut Vec<u8>) {
             put!(out, "<td>{}", Grouped(count));
         }
         put!(out, "</tr>\n");
+    }
+    put!(out, "</tbody></table></div></section>\n");
+}
+
+/// A table of the engines in other processes, with a row for each node of those that have several.
+fn engines(view: &View<'_>, out: &mut Vec<u8>) {
+    let engines = view.running.told(|engine| engine.connections());
+    if engines.is_empty() || view.page.scope.iter().any(|name| name == ".") {
+        return;
+    }
+    put!(
+        out,
+        "<section><h2>Engines</h2><div class=scroll tabindex=0 role=region aria-label=\"Engines\"><table>\
+         <thead><tr><th scope=col>Engine<th scope=col>Address\
+         <th scope=col title=\"While it is open the engine is not asked\">Breaker<th scope=col>Connections\
+         <th scope=col>Connecting<th scope=col>Limit<th scope=col title=\"Attempts to connect\">Connects\
+         <th scope=col title=\"Commands that wait for a connection\">Queued\
+         <th scope=col title=\"Commands without a reply yet\">In flight<th scope=col>Replies\
+         <th scope=col title=\"Error replies of the engine\">Errors<th scope=col>Commands\
+         <th scope=col title=\"Commands that were not answered\">Failed<th scope=col>Last failure</tr></thead><tbody>\n"
+    );
+    let breaker = |is_open: bool| if is_open { "open" } else { "closed" };
+    for (name, of) in engines {
+        put!(out, "<tr><th scope=row>{}<td>{}<td>{}", Text(name), Text(&of.address), breaker(of.is_open));
+        put!(out, "<td>{}<td>{}<td>{}", Grouped(of.connected), Grouped(of.connecting), Grouped(of.max));
+        for count in [of.connects, of.queued, of.in_flight, of.replies, of.engine_errors, of.commands] {
+            put!(out, "<td>{}", Grouped(count));
+        }
+        let failed: u64 = of.failures.iter().map(|(_, count)| count).sum();
+        put!(out, "<td>{}<td>{}</tr>\n", Grouped(failed), Text(of.last_failure.as_deref().unwrap_or("none")));
+        for node in of.nodes.iter().filter(|_| of.nodes.len() > 1) {
+            put!(out, "<tr><td>{}<td>{}<td>{}", node.role, Text(&node.address), breaker(node.is_open));
+            put!(out, "<td>{}<td>{}<td>", Grouped(node.connected), Grouped(node.connecting));
+            put!(out, "<td>{}<td><td>{}", Grouped(node.connects), Grouped(node.in_flight));
+            put!(out, "<td>{}<td>{}<td><td>", Grouped(node.replies), Grouped(node.engine_errors));
+            put!(out, "<td>{}</tr>\n", Text(node.last_failure.as_deref().unwrap_or("none")));
+        }
     }
     put!(out, "</tbody></table></div></section>\n");
 }

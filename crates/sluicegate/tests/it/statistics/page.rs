@@ -1,6 +1,6 @@
 //! Who sees the page, in which form, and what posted forms change.
 
-use sluicegate_testkit::{Client, Listening, Sluicegate};
+use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port};
 
 use super::{Both, get, post};
 use crate::start;
@@ -278,4 +278,44 @@ fn the_csv_is_that_of_the_socket() {
         assert_eq!(kept(&page), kept(&socket), "{command}");
         assert!(!kept(&page).is_empty());
     }
+}
+
+/// Cells of the row of a table whose head is `name`.
+fn row(page: &str, name: &str) -> Vec<String> {
+    let row = page.split("<tr>").find(|row| row.starts_with(&format!("<th scope=row>{name}<"))).expect("a row");
+    let row = row.split("</tr>").next().unwrap_or_default();
+    row.split("<td>").skip(1).map(|cell| cell.split('<').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn engines_have_a_table() {
+    let redis = RedisServer::start(&[]);
+    let gate = Listening::new();
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let text = format!(
+        "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 5s\n\
+         redis there\n    server s {}\n    maxconn 7\n\
+         redis away\n    server s {nobody}\n    timeout queue 50ms\n\
+         frontend f\n    bind {}\n    stats enable\n    http-request store-call there INCR %[path] if {{ path /a }}\n    \
+         http-request store-call there LPUSH /a x if {{ path /b }}\n    \
+         http-request store-call away INCR x if {{ path /c }}\n    \
+         http-request return status 200 unless {{ path_beg /haproxy }}\n",
+        redis.address(),
+        gate.word()
+    );
+    let _server = start(&text, &[&gate]);
+    let mut client = Client::connect(&gate.address());
+    let before = client.get("/haproxy?stats").text();
+    assert_eq!(row(&before, "there")[1..11], ["closed", "0", "0", "7", "0", "0", "0", "0", "0", "0"]);
+    for path in ["/a", "/a", "/b", "/c"] {
+        assert_eq!(client.get(path).status, 200);
+    }
+    let page = client.get("/haproxy?stats").text();
+    let there = row(&page, "there");
+    assert_eq!(there[0], redis.address());
+    // Two counts and an error reply, over one connection.
+    assert_eq!(there[1..], ["closed", "1", "0", "7", "1", "0", "0", "3", "1", "3", "0", "none"]);
+    let away = row(&page, "away");
+    assert_eq!((&*away[0], &*away[2], &*away[10], &*away[11]), (&*nobody, "0", "1", "1"));
+    assert!(away[12].contains("refused"), "{}", away[12]);
 }
