@@ -64,6 +64,7 @@ impl Engine for Client {
         let options = &self.section.options;
         let mut figures = Connections { max: options.maxconn as u64, ..Connections::default() };
         self.section.counters.add_to(&mut figures);
+        self.section.cached.add_to(&mut figures);
         figures.last_failure = self.topology.last_failure();
         for (node, role) in self.topology.nodes() {
             node.counters.add_to(&mut figures);

@@ -184,7 +184,7 @@ impl Cluster {
             self.refresh();
         }
         node.admit()?;
-        Ok(pending(node.lane(db)?.push(args, route)?))
+        node.lane(db)?.start(args, route)
     }
 
     /// The node that has a slot, or for no slot any node; `None`: the map is not known yet.

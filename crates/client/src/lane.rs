@@ -7,16 +7,19 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluicegate_wire::engine::Started;
 use sluicegate_wire::reply::Reply;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use crate::Failure;
+use crate::cache::{Asked, Cache, Looked};
 use crate::command::encode;
 use crate::figures::{add, take};
 use crate::node::{Connected, Node, NotConnected};
 use crate::running::{self, Running};
 use crate::section::Section;
+use crate::topology::pending;
 
 /// Bytes of commands that one lane keeps for a connection.
 const QUEUED_MAX: usize = 64 << 20;
@@ -30,6 +33,8 @@ pub(crate) struct Lane {
     pub(crate) node: Arc<Node>,
     pub(crate) db: u32,
     queue: Mutex<Queue>,
+    /// What was read and has not changed, where the section wants that.
+    pub(crate) cache: Mutex<Cache>,
     /// Where commands go has changed: those that wait here are looked at again.
     turned: Notify,
 }
@@ -64,6 +69,8 @@ pub(crate) struct Entry {
     /// The reply of [`ASKING`] comes first.
     pub(crate) skips: bool,
     pub(crate) route: Route,
+    /// The reply may be kept.
+    pub(crate) asked: Option<Asked>,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
@@ -98,7 +105,7 @@ impl Route {
 
 impl Entry {
     pub(crate) fn new(len: usize, route: Route, reply: oneshot::Sender<Reply>) -> Entry {
-        Entry { len, since: route.begun, repeatable: route.reads, skips: false, route, reply }
+        Entry { len, since: route.begun, repeatable: route.reads, skips: false, route, asked: None, reply }
     }
 
     /// It is sent elsewhere, in so many bytes.
@@ -121,15 +128,42 @@ impl Entry {
 
 impl Lane {
     pub(crate) fn new(node: Arc<Node>, db: u32) -> Lane {
-        Lane { node, db, queue: Mutex::default(), turned: Notify::new() }
+        Lane { node, db, queue: Mutex::default(), cache: Mutex::default(), turned: Notify::new() }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.queue.lock().closed
     }
 
+    /// Starts a command; what was read before and has not changed since is answered here.
+    pub(crate) fn start(&self, args: &[&[u8]], route: Route) -> Result<Started, Failure> {
+        let section = &*self.node.section;
+        if section.options.client_cache == 0 {
+            return Ok(pending(self.push(args, route)?));
+        }
+        let looked = {
+            let mut cache = self.cache.lock();
+            match route.reads {
+                true => cache.look(args, self.node.generation(), &section.cached),
+                false => {
+                    cache.writes(args, &section.cached);
+                    Looked::Other
+                }
+            }
+        };
+        match looked {
+            Looked::Hit(reply) => Ok(Started::Done(reply)),
+            Looked::Miss(asked) => Ok(pending(self.queue(args, route, Some(asked))?)),
+            Looked::Other => Ok(pending(self.push(args, route)?)),
+        }
+    }
+
     /// Queues a command; its reply, or a failure's, comes in any case.
     pub(crate) fn push(&self, args: &[&[u8]], route: Route) -> Result<oneshot::Receiver<Reply>, Failure> {
+        self.queue(args, route, None)
+    }
+
+    fn queue(&self, args: &[&[u8]], route: Route, asked: Option<Asked>) -> Result<oneshot::Receiver<Reply>, Failure> {
         let section = &*self.node.section;
         let most = section.options.maxqueue as u64;
         let mut queue = self.queue.lock();
@@ -145,7 +179,7 @@ impl Lane {
         let before = queue.commands.bytes.len();
         encode(args, &mut queue.commands.bytes);
         let len = queue.commands.bytes.len() - before;
-        queue.commands.entries.push_back(Entry::new(len, route, reply));
+        queue.commands.entries.push_back(Entry { asked, ..Entry::new(len, route, reply) });
         let waker = queue.waker.take();
         drop(queue);
         // One wake for all that is queued before the task's turn comes.

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod breaker;
+mod cache;
 mod client;
 mod cluster;
 mod command;

@@ -17,7 +17,6 @@ use crate::figures::{Counters, Gauge, add, take};
 use crate::lane::{self, Lane, Route};
 use crate::section::Section;
 use crate::stream::Stream;
-use crate::topology::pending;
 use crate::{Address, Failure, handshake};
 
 /// An engine, as its lanes see it.
@@ -184,7 +183,7 @@ impl Node {
     /// Queues a command; its reply, or a failure's, comes in any case.
     pub(crate) fn ask(self: &Arc<Node>, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
         self.admit()?;
-        Ok(pending(self.lane(db)?.push(args, Route::new(None, db, kind == Kind::Reads))?))
+        self.lane(db)?.start(args, Route::new(None, db, kind == Kind::Reads))
     }
 
     /// Whether a command may be queued.

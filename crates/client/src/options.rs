@@ -110,6 +110,8 @@ pub struct Options {
     /// The engine of a test that needs no socket.
     #[cfg(test)]
     pub(crate) place: crate::model::Place,
+    /// Bytes of replies that are kept until the engine tells that they changed; 0: none.
+    pub client_cache: usize,
 }
 
 impl Options {
@@ -133,6 +135,7 @@ impl Options {
             breaker: 5,
             #[cfg(test)]
             place: crate::model::Place::default(),
+            client_cache: 0,
         }
     }
 }

@@ -29,6 +29,10 @@ const GRACE: Duration = Duration::from_millis(100);
 /// A node of a cluster that owes a reply for so long may have lost its slots.
 const DOUBT: Duration = Duration::from_millis(200);
 
+/// Asks an engine to tell when what was read over the connection changes, and whether it will.
+const TRACKING: &[u8] =
+    b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n*2\r\n$6\r\nCLIENT\r\n$12\r\nTRACKINGINFO\r\n";
+
 /// Why a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -66,17 +70,26 @@ pub(crate) struct Running<'a> {
     renew_at: Option<Instant>,
     /// A sign of life is waited for.
     validating: bool,
+    /// Replies to [`TRACKING`] that are to come, and whether the engine has agreed so far.
+    tracking: (u8, bool),
     timer: Pin<Box<Sleep>>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.lane.cache.lock().end(&self.lane.node.section.cached);
+    }
 }
 
 impl<'a> Running<'a> {
     pub(crate) fn new(lane: &'a Lane, connected: Connected, lifetime: Option<Duration>) -> Running<'a> {
         let now = Instant::now();
+        let tracking = lane.node.section.options.client_cache > 0;
         let limits = ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() };
         Running {
             lane,
             connected,
-            commands: Commands::default(),
+            commands: Commands { bytes: if tracking { TRACKING.to_vec() } else { Vec::new() }, ..Commands::default() },
             written: 0,
             flushed: true,
             active: now,
@@ -88,7 +101,8 @@ impl<'a> Running<'a> {
             left: None,
             doubted: None,
             renew_at: lifetime.map(|lifetime| now + lifetime),
-            validating: false,
+            validating: tracking,
+            tracking: (if tracking { 2 } else { 0 }, true),
             timer: Box::pin(sleep_until(now)),
         }
     }
@@ -245,8 +259,22 @@ impl<'a> Running<'a> {
 
     fn answer(&mut self, reply: Reply) -> Result<(), End> {
         self.active = Instant::now();
-        if matches!(reply, Reply::Push(_)) {
+        if let Reply::Push(message) = &reply {
+            if self.lane.node.section.options.client_cache > 0 {
+                self.lane.cache.lock().told(message, &self.lane.node.section.cached);
+            }
             return Ok(());
+        }
+        if self.tracking.0 > 0 {
+            self.tracking.0 -= 1;
+            // Without RESP3 an engine says OK and tells nothing; a map is only in RESP3.
+            self.tracking.1 &= matches!((self.tracking.0, &reply), (1, Reply::Simple(_)) | (0, Reply::Map(_)));
+            if self.tracking.0 > 0 {
+                return Ok(());
+            }
+            if self.tracking.1 {
+                self.lane.cache.lock().begin(self.generation);
+            }
         }
         if std::mem::take(&mut self.validating) {
             self.commands.bytes.clear();
@@ -286,6 +314,10 @@ impl<'a> Running<'a> {
         };
         add(&node.counters.replies, 1);
         node.answered(&reply);
+        if let Some(asked) = entry.asked {
+            let section = &node.section;
+            self.lane.cache.lock().keep(asked, &reply, section.options.client_cache, &section.cached);
+        }
         // Whoever asked may have gone.
         let _ = entry.reply.send(reply);
         Ok(())

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Options;
+use crate::cache::CacheFigures;
 use crate::cluster::Cluster;
 use crate::figures::{Counters, add, take};
 use crate::lane::Lane;
@@ -38,6 +39,8 @@ pub(crate) struct Section {
     pub(crate) own: Arc<Semaphore>,
     /// Connections of their own that nobody has now.
     pub(crate) resting: Resting,
+    /// Replies that are kept.
+    pub(crate) cached: CacheFigures,
     /// Somebody looks after those.
     pub(crate) sweeping: AtomicBool,
 }
@@ -55,6 +58,7 @@ impl Section {
             closed: AtomicBool::new(false),
             own: Arc::new(Semaphore::new(options.maxconn.saturating_sub(1).max(1))),
             resting: Resting::default(),
+            cached: CacheFigures::default(),
             sweeping: AtomicBool::new(false),
             options,
         }

@@ -91,6 +91,7 @@ fn options(section: &RedisSection) -> Result<Options, String> {
         max_lifetime: some(section.max_lifetime, of.max_lifetime),
         connect_rate: section.connect_rate.unwrap_or(of.connect_rate),
         breaker: section.breaker.unwrap_or(of.breaker),
+        client_cache: section.client_cache.map_or(of.client_cache, |bytes| bytes as usize),
         ..of
     })
 }

@@ -90,6 +90,14 @@ pub struct Connections {
     pub redirected: u64,
     /// Attempts to connect so far.
     pub connects: u64,
+    /// Reads that were answered from what was read before, so far.
+    pub cache_hits: u64,
+    /// Reads that might have been and were not, so far.
+    pub cache_misses: u64,
+    /// Keys that the engine told to have changed, so far.
+    pub cache_invalidated: u64,
+    /// Bytes of replies that are kept.
+    pub cache_bytes: u64,
     /// Commands that were not answered so far, by the reason.
     pub failures: Vec<(&'static str, u64)>,
     /// Commands by the time they waited for a connection.

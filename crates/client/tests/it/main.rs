@@ -1,6 +1,7 @@
 //! The client against Debian's redis-server, and against peers that misbehave.
 
 mod bounds;
+mod cache;
 mod cluster;
 mod everyday;
 mod health;

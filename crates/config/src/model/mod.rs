@@ -408,6 +408,8 @@ pub struct RedisSection {
     pub connect_rate: Option<u32>,
     /// `breaker N`: failures in a row after which the engine is not asked for a while.
     pub breaker: Option<u32>,
+    /// `client-cache SIZE`: bytes of replies that are kept until the engine tells that they changed.
+    pub client_cache: Option<u64>,
     /// `on-error`: what rules get that say nothing themselves.
     pub on_error: OnError,
     /// Where it stands.

@@ -18,9 +18,6 @@ use crate::suggest;
 use crate::unit::{self, TimeUnit};
 use crate::word::Line;
 
-/// Keywords that engines will have.
-const LATER: &[&str] = &["client-cache"];
-
 /// Redis's port where none is given.
 const PORT: u16 = 6379;
 /// A sentinel's.
@@ -88,6 +85,19 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "Failures in a row (5) after which commands fail at once; after a pause of 20 to 500 ms one of them is let \
          through to see whether the engine is back.",
         |reader, line| reader.number(line, 1, 1_000_000, |section| &mut section.breaker),
+    ),
+    row(
+        "client-cache",
+        (1, 1),
+        "SIZE",
+        "Replies of this many bytes are kept by the process, until the engine tells that their keys changed \
+         (CLIENT TRACKING); for commands that read one key. 0: none, as without it.",
+        |reader, line| match unit::size(line.text(1), 1 << 40) {
+            Ok(bytes) => reader.section.client_cache = Some(bytes),
+            Err(message) => {
+                reader.diagnostics.error(line.at(1), message).hint(unit::SIZE_HINT);
+            }
+        },
     ),
     row("connect-rate", (1, 1), "N", "Most attempts to connect in a second (20).", |reader, line| {
         reader.number(line, 1, 1_000_000, |section| &mut section.connect_rate)
@@ -244,6 +254,7 @@ pub(crate) fn engines(sections: &[Section], files: &dyn Files, diagnostics: &mut
             parts: HashMap::new(),
             files,
             section: RedisSection {
+                client_cache: None,
                 name: section.name.clone(),
                 mode: EngineMode::Single,
                 servers: Vec::new(),
@@ -271,7 +282,7 @@ pub(crate) fn engines(sections: &[Section], files: &dyn Files, diagnostics: &mut
                         (row.parser)(&mut reader, line);
                     }
                 }
-                None => table::unknown(&KEYWORDS, LATER, Contexts::REDIS, "redis", line, reader.diagnostics),
+                None => table::unknown(&KEYWORDS, &[], Contexts::REDIS, "redis", line, reader.diagnostics),
             }
         }
         engines.push(reader.finish());

@@ -39,6 +39,11 @@ fn show_engines(call: &mut Call<'_>) {
             "commands: total={} replies={} errors={} resent={} redirected={} queued={} in_flight={}",
             of.commands, of.replies, of.engine_errors, of.resent, of.redirected, of.queued, of.in_flight
         );
+        let _ = writeln!(
+            text,
+            "cache: hits={} misses={} invalidated={} bytes={}",
+            of.cache_hits, of.cache_misses, of.cache_invalidated, of.cache_bytes
+        );
         text.push_str("failures:");
         for (kind, count) in &of.failures {
             let _ = write!(text, " {kind}={count}");

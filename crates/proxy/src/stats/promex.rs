@@ -305,6 +305,10 @@ const ENGINES: &[NamedMetric<Connections>] = &[
     ("error_replies_total", C, "Error replies of the engine since the start", |c| c.engine_errors),
     ("commands_resent_total", C, "Commands that were sent again since the start", |c| c.resent),
     ("commands_redirected_total", C, "Commands that a node sent elsewhere since the start", |c| c.redirected),
+    ("cache_hits_total", C, "Reads that were answered from what was read before", |c| c.cache_hits),
+    ("cache_misses_total", C, "Reads that might have been answered from what was read before", |c| c.cache_misses),
+    ("cache_invalidated_total", C, "Keys that the engine told to have changed", |c| c.cache_invalidated),
+    ("cache_bytes", G, "Bytes of replies that are kept", |c| c.cache_bytes),
     ("breaker_open", G, "Whether the engine is not asked for a while", |c| u64::from(c.is_open)),
 ];
 

@@ -1,5 +1,7 @@
 //! `redis` sections: rules and scripts ask an engine in another process as they ask a store.
 
+use std::io::{Read as _, Write as _};
+
 use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port, wait_for};
 
 use crate::BINARY;
@@ -227,6 +229,67 @@ fn transactions_blocking_commands_and_channels_are_alike_in_stores_and_engines()
     }
 }
 
+/// A backend, and whether a connection may go on, by what an engine says: nothing of it needs an inspect delay.
+#[test]
+fn a_choice_may_wait_for_an_engine() {
+    let engine = RedisServer::start(&[]);
+    let mut own = Client::connect(&engine.address());
+    let directory = tempfile::tempdir().unwrap();
+    let script = "local data = core.redis('data')
+        core.register_fetches('pick', function(txn) return data:hget('backends', txn.f:path()) or 'none' end)
+        core.register_fetches('known', function(txn) return data:exists(txn.f:src()) end)
+        core.register_action('wait', {'tcp-req'}, function(txn) data:blpop('go', 0) end)";
+    std::fs::write(directory.path().join("pick.lua"), script).unwrap();
+    let gates = [(); 4].map(|()| Listening::new());
+    let [http, lua, rule, action] = &gates;
+    let mut text = format!(
+        "global\n    stats socket @DIR@/stats level admin\n    lua-load @DIR@/pick.lua\nredis data\n    server one {}\n    client-cache 1m\n{}    \
+         use_backend %[lua.pick]\n    default_backend other\n\
+         backend one\n    http-request return status 200 content-type text/plain string one\n\
+         backend other\n    http-request return status 200 content-type text/plain string other\n",
+        engine.address(),
+        front(http)
+    );
+    for (name, gate, rules) in [
+        ("lua", lua, "tcp-request content reject unless { lua.known eq 1 }"),
+        ("rule", rule, "tcp-request content reject unless { src,store_get(data) -m found }"),
+        ("action", action, "tcp-request content lua.wait"),
+    ] {
+        let word = gate.word();
+        text.push_str(&format!(
+            "listen {name}\n    mode tcp\n    bind \"{word}\"\n    {rules}\n    server s {}\n",
+            engine.address()
+        ));
+    }
+    let all: Vec<&Listening> = gates.iter().collect();
+    let server = Sluicegate::start_in(BINARY, &text, &all, directory);
+    let mut client = Client::connect(&http.address());
+    assert_eq!(client.get("/a").text(), "other");
+    own.ask(&["HSET", "backends", "/a", "one"]);
+    wait_for("the engine to tell that it changed", || (client.get("/a").text() == "one").then_some(()));
+    let is_let_in = |gate: &Listening| {
+        let mut stream = std::net::TcpStream::connect(gate.address()).unwrap();
+        let mut reply = [0; 7];
+        // One that is not let in may be closed before it has said anything.
+        stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut reply)).is_ok()
+    };
+    for gate in [lua, rule] {
+        own.ask(&["DEL", "127.0.0.1"]);
+        wait_for("nobody to be let in", || (!is_let_in(gate)).then_some(()));
+        own.ask(&["SET", "127.0.0.1", "known"]);
+        wait_for("somebody to be let in", || is_let_in(gate).then_some(()));
+    }
+    // A script that waits for somebody else delays nobody.
+    let mut waiting = Client::connect(&action.address());
+    wait_for("the script to wait", || own.ask(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
+    assert_eq!(client.get("/a").text(), "one");
+    own.ask(&["RPUSH", "go", "on"]);
+    assert_eq!(waiting.ask(&["PING"]), "+PONG\r\n");
+    let shown = Sluicegate::stats(&server.directory().join("stats"), "show engines data");
+    let hits = shown.lines().find_map(|line| line.strip_prefix("cache: hits=")).expect("a line of the cache");
+    assert!(!hits.starts_with("0 "), "{shown}");
+}
+
 #[test]
 fn a_listener_whose_connection_ended_is_told_that_it_may_have_missed_something() {
     let engine = RedisServer::start(&[]);
@@ -295,6 +358,7 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
         "commands: total=501 replies=501 errors=1 resent=0 redirected=0 queued=0 in_flight=0\n",
         "failures: queue_full=0 queue_timeout=0 connect=0",
         "last_failure: none\n",
+        "cache: hits=0 misses=0 invalidated=0 bytes=0\n",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
@@ -309,6 +373,7 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
     for line in [
         "sluicegate_engine_connections{engine=\"data\"} 1",
         "sluicegate_engine_replies_total{engine=\"data\"} 501",
+        "sluicegate_engine_cache_hits_total{engine=\"data\"} 0",
         "sluicegate_engine_failures_total{engine=\"data\",reason=\"breaker\"} 0",
         &format!(
             "sluicegate_engine_node_replies_total{{engine=\"data\",node=\"{}\",role=\"master\"}} 501",

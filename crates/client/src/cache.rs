@@ -1,0 +1,311 @@
+//! Client-side caching: replies that an engine promises to tell of when they are true no longer (`CLIENT TRACKING`).
+//!
+//! A cache belongs to one connection of a lane, and lives as long as it: the engine remembers for that connection which
+//! keys were read over it, and tells on the same connection, in order with the replies, which of them have changed. So
+//! what is kept after a reply is right until the message comes, and all is forgotten with the connection. Whoever writes
+//! over a lane forgets the key there at once, and no reply to a read that was on its way then is kept.
+//!
+//! **Which commands.** Those of [`CACHED`]: they read one key, and say the same until it changes.
+//!
+//! **Limits.** The section's bytes are shared by all its lanes; where they are used up, others make room: first those of
+//! the same connection, none in an order. A reply larger than a sixteenth of all is not kept.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_wire::engine::Connections;
+use sluicegate_wire::reply::Reply;
+
+use crate::command::encode;
+use crate::figures::{add, take};
+
+/// Commands that read one key, their first argument, and whose replies change only with it; in order.
+const CACHED: &[&str] = &[
+    "BITCOUNT",
+    "BITPOS",
+    "EXISTS",
+    "GEODIST",
+    "GEOHASH",
+    "GEOPOS",
+    "GEOSEARCH",
+    "GET",
+    "GETBIT",
+    "GETRANGE",
+    "HEXISTS",
+    "HGET",
+    "HGETALL",
+    "HKEYS",
+    "HLEN",
+    "HMGET",
+    "HSTRLEN",
+    "HVALS",
+    "LINDEX",
+    "LLEN",
+    "LPOS",
+    "LRANGE",
+    "SCARD",
+    "SISMEMBER",
+    "SMEMBERS",
+    "SMISMEMBER",
+    "STRLEN",
+    "SUBSTR",
+    "TYPE",
+    "XLEN",
+    "XRANGE",
+    "XREVRANGE",
+    "ZCARD",
+    "ZCOUNT",
+    "ZLEXCOUNT",
+    "ZMSCORE",
+    "ZRANGE",
+    "ZRANGEBYLEX",
+    "ZRANGEBYSCORE",
+    "ZRANK",
+    "ZREVRANGE",
+    "ZREVRANGEBYLEX",
+    "ZREVRANGEBYSCORE",
+    "ZREVRANK",
+    "ZSCORE",
+];
+
+/// What an entry takes beside its bytes.
+const OVERHEAD: usize = 128;
+
+/// What the caches of a section have and did.
+#[derive(Debug, Default)]
+pub(crate) struct CacheFigures {
+    pub(crate) bytes: AtomicU64,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) invalidated: AtomicU64,
+}
+
+impl CacheFigures {
+    /// Adds what was counted here to `sum`.
+    pub(crate) fn add_to(&self, sum: &mut Connections) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        sum.cache_hits += of(&self.hits);
+        sum.cache_misses += of(&self.misses);
+        sum.cache_invalidated += of(&self.invalidated);
+        sum.cache_bytes += of(&self.bytes);
+    }
+}
+
+/// A read whose reply may be kept.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    key: Box<[u8]>,
+    words: Box<[u8]>,
+    /// Writes of the lane when it was queued.
+    writes: u64,
+}
+
+/// Replies to commands about one key, by the command as it is sent, with what they take.
+type Replies = HashMap<Box<[u8]>, (Reply, usize)>;
+
+/// Replies of one connection, by key and command.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    /// The connection's engine tells what changes; its generation.
+    tracks: Option<u64>,
+    replies: HashMap<Box<[u8]>, Replies>,
+    bytes: usize,
+    writes: u64,
+}
+
+/// What a look-up says.
+pub(crate) enum Looked {
+    /// This, again.
+    Hit(Reply),
+    /// It is to be asked, and the reply may be kept.
+    Miss(Asked),
+    /// It is none of the commands that are kept.
+    Other,
+}
+
+impl Cache {
+    /// From now on the engine tells what changes.
+    pub(crate) fn begin(&mut self, generation: u64) {
+        self.tracks = Some(generation);
+    }
+
+    /// Forgets all, and keeps nothing more.
+    pub(crate) fn end(&mut self, figures: &CacheFigures) {
+        self.tracks = None;
+        self.clear(figures);
+    }
+
+    fn clear(&mut self, figures: &CacheFigures) {
+        self.replies = HashMap::new();
+        take(&figures.bytes, std::mem::take(&mut self.bytes) as u64);
+    }
+
+    /// Looks for the reply to a command that reads.
+    pub(crate) fn look(&mut self, args: &[&[u8]], generation: u64, figures: &CacheFigures) -> Looked {
+        if self.tracks != Some(generation) || !is_cached(args) {
+            return Looked::Other;
+        }
+        let words = words_of(args);
+        if let Some((reply, _)) = self.replies.get(args[1]).and_then(|replies| replies.get(&words)) {
+            add(&figures.hits, 1);
+            return Looked::Hit(reply.clone());
+        }
+        add(&figures.misses, 1);
+        Looked::Miss(Asked { key: args[1].into(), words, writes: self.writes })
+    }
+
+    /// A command that may write is on its way.
+    pub(crate) fn writes(&mut self, args: &[&[u8]], figures: &CacheFigures) {
+        if self.tracks.is_some() {
+            self.writes += 1;
+            // Most commands name their keys; one that changes others is told of by the engine.
+            args.iter().skip(1).for_each(|word| self.forget(word, figures));
+        }
+    }
+
+    /// Keeps a reply.
+    pub(crate) fn keep(&mut self, asked: Asked, reply: &Reply, most: usize, figures: &CacheFigures) {
+        if self.tracks.is_none() || asked.writes != self.writes || matches!(reply, Reply::Error(_)) {
+            return;
+        }
+        let size = OVERHEAD + asked.key.len() + asked.words.len() + size_of_reply(reply);
+        if size > most / 16 {
+            return;
+        }
+        while figures.bytes.load(Ordering::Relaxed) as usize + size > most {
+            let Some(key) = self.replies.keys().next().cloned() else { return };
+            self.forget(&key, figures);
+        }
+        let before = self.replies.entry(asked.key).or_default().insert(asked.words, (reply.clone(), size));
+        let before = before.map_or(0, |(_, size)| size);
+        self.bytes = self.bytes + size - before;
+        add(&figures.bytes, size as u64);
+        take(&figures.bytes, before as u64);
+    }
+
+    fn forget(&mut self, key: &[u8], figures: &CacheFigures) {
+        if let Some(replies) = self.replies.remove(key) {
+            let size: usize = replies.values().map(|(_, size)| size).sum();
+            self.bytes -= size;
+            take(&figures.bytes, size as u64);
+        }
+    }
+
+    /// Does what a message of the engine's says, if it is one about keys.
+    pub(crate) fn told(&mut self, message: &[Reply], figures: &CacheFigures) {
+        let [Reply::Bulk(kind), what] = message else { return };
+        if kind != b"invalidate" {
+            return;
+        }
+        // A read that is on its way may be answered with what was before.
+        match what {
+            Reply::Array(keys) => {
+                add(&figures.invalidated, keys.len() as u64);
+                for key in keys {
+                    if let Reply::Bulk(key) = key {
+                        self.forget(key, figures);
+                    }
+                }
+            }
+            // All of them: a FLUSHALL.
+            _ => {
+                add(&figures.invalidated, 1);
+                self.clear(figures);
+            }
+        }
+    }
+}
+
+fn is_cached(args: &[&[u8]]) -> bool {
+    let [name, _, rest @ ..] = args else { return false };
+    let mut upper = [0; 16];
+    let Some(upper) = upper.get_mut(..name.len()) else { return false };
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    // EXISTS may have several keys.
+    std::str::from_utf8(upper)
+        .is_ok_and(|name| CACHED.binary_search(&name).is_ok() && (name != "EXISTS" || rest.is_empty()))
+}
+
+fn words_of(args: &[&[u8]]) -> Box<[u8]> {
+    let mut out = Vec::new();
+    encode(args, &mut out);
+    out[..].into()
+}
+
+fn size_of_reply(reply: &Reply) -> usize {
+    let within = |items: &[Reply]| items.iter().map(size_of_reply).sum::<usize>();
+    size_of::<Reply>()
+        + match reply {
+            Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => bytes.len(),
+            Reply::Simple(text) | Reply::Error(text) | Reply::BigNumber(text) => text.len(),
+            Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => within(items),
+            Reply::Map(pairs) => pairs.iter().map(|(key, value)| size_of_reply(key) + size_of_reply(value)).sum(),
+            Reply::Null | Reply::Integer(_) | Reply::Double(_) | Reply::Boolean(_) => 0,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(cache: &mut Cache, figures: &CacheFigures, key: &str) -> Asked {
+        match cache.look(&[b"get", key.as_bytes()], 1, figures) {
+            Looked::Miss(asked) => asked,
+            _ => panic!("it is not kept yet"),
+        }
+    }
+
+    #[test]
+    fn the_list_is_in_order() {
+        assert!(CACHED.is_sorted());
+        assert!(is_cached(&[b"hget", b"h", b"f"]) && is_cached(&[b"EXISTS", b"k"]));
+        for other in ["SET k v", "TTL k", "EXISTS a b", "GET", "SRANDMEMBER s", "SORT_RO l"] {
+            assert!(!is_cached(&other.split(' ').map(str::as_bytes).collect::<Vec<_>>()), "{other}");
+        }
+    }
+
+    #[test]
+    fn it_is_bounded_and_counts_what_it_has() {
+        let (mut one, mut two, figures) = (Cache::default(), Cache::default(), CacheFigures::default());
+        let most = 10_000;
+        for cache in [&mut one, &mut two] {
+            cache.begin(1);
+            for number in 0..1000 {
+                let asked = asked(cache, &figures, &number.to_string());
+                cache.keep(asked, &Reply::Bulk(vec![b'x'; number % 100]), most, &figures);
+                assert!(figures.bytes.load(Ordering::Relaxed) as usize <= most);
+            }
+        }
+        let large = asked(&mut one, &figures, "large");
+        one.keep(large, &Reply::Bulk(vec![0; most / 10]), most, &figures);
+        assert!(matches!(one.look(&[b"get", b"large"], 1, &figures), Looked::Miss(_)));
+        one.end(&figures);
+        two.told(&[Reply::Bulk(b"invalidate".to_vec()), Reply::Null], &figures);
+        assert_eq!((one.bytes, two.bytes, figures.bytes.load(Ordering::Relaxed)), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_changed_is_forgotten() {
+        let (mut cache, figures) = (Cache::default(), CacheFigures::default());
+        assert!(matches!(cache.look(&[b"get", b"k"], 1, &figures), Looked::Other));
+        cache.begin(1);
+        let keep = |cache: &mut Cache| {
+            let asked = asked(cache, &figures, "k");
+            cache.keep(asked, &Reply::Integer(1), 10_000, &figures);
+            assert!(matches!(cache.look(&[b"get", b"k"], 1, &figures), Looked::Hit(Reply::Integer(1))));
+        };
+        keep(&mut cache);
+        let keys = Reply::Array(vec![Reply::Bulk(b"other".to_vec()), Reply::Bulk(b"k".to_vec())]);
+        cache.told(&[Reply::Bulk(b"invalidate".to_vec()), keys], &figures);
+        keep(&mut cache);
+        cache.writes(&[b"SET", b"k", b"2"], &figures);
+        // One that was on its way when something was written is not kept.
+        let late = asked(&mut cache, &figures, "k");
+        cache.writes(&[b"INCR", b"k"], &figures);
+        cache.keep(late, &Reply::Integer(2), 10_000, &figures);
+        keep(&mut cache);
+        // Another generation of connections.
+        assert!(matches!(cache.look(&[b"get", b"k"], 2, &figures), Looked::Other));
+    }
+}
