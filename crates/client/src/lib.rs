@@ -50,7 +50,7 @@ mod topology;
 pub use client::Client;
 pub use command::waits_for_others;
 pub use failure::Failure;
-pub use options::{Address, Auth, MAXCONN_DEFAULT, Mode, Options};
+pub use options::{Address, Auth, MAXCONN_DEFAULT, Mode, Names, Options};
 pub use own::{alone, own_here};
 pub use tls::{Tls, TlsOptions};
 #[doc(hidden)]

@@ -1,7 +1,8 @@
 //! What a section says of its engine.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +22,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// The addresses that the name has now; a unix socket has none.
-    pub(crate) fn resolve(&self) -> std::io::Result<Vec<std::net::SocketAddr>> {
+    /// The addresses that the name has now; a unix socket has none. Blocks.
+    pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         match self {
             Address::Tcp(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
             Address::Unix(_) => Ok(Vec::new()),
@@ -39,6 +40,9 @@ impl fmt::Display for Address {
         }
     }
 }
+
+/// The addresses that names had while they could be looked up: behind a `chroot` the system knows none any more.
+pub type Names = HashMap<String, Vec<IpAddr>>;
 
 /// Who asks.
 #[derive(Clone, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub struct Options {
     pub mode: Mode,
     /// Where it is; its sentinels, or some of a cluster's nodes. Never empty.
     pub servers: Vec<Address>,
+    /// The addresses of those of the servers' names that the system does not know when they are asked for.
+    pub names: Names,
     /// Who asks; `None`: an engine without passwords.
     pub auth: Option<Auth>,
     /// How connections are encrypted, if they are; those to unix sockets are not.
@@ -121,6 +127,7 @@ impl Options {
             name: name.into(),
             mode: Mode::Single,
             servers: vec![address],
+            names: Names::new(),
             auth: None,
             tls: None,
             db: 0,

@@ -1,6 +1,7 @@
 //! A connection's socket: TCP, TCP with TLS, or a unix socket.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -27,7 +28,7 @@ impl Stream {
         if let Some(simulated) = options.place.connect() {
             return simulated.map(Stream::Simulated);
         }
-        match (Stream::open(address).await?, &options.tls, address) {
+        match (Stream::open(options, address).await?, &options.tls, address) {
             (Stream::Tcp(stream), Some(tls), Address::Tcp(host, _)) => {
                 Ok(Stream::Tls(Box::new(tls.connect(stream, host).await?)))
             }
@@ -36,14 +37,18 @@ impl Stream {
     }
 
     /// Connects; names are looked up aside, since that may block.
-    async fn open(address: &Address) -> io::Result<Stream> {
-        if let Address::Unix(path) = address {
-            return UnixStream::connect(path).await.map(Stream::Unix);
-        }
+    async fn open(options: &Options, address: &Address) -> io::Result<Stream> {
         let name = address.clone();
         let addresses = match address {
-            Address::Tcp(host, port) if let Ok(ip) = host.parse() => vec![std::net::SocketAddr::new(ip, *port)],
-            _ => tokio::task::spawn_blocking(move || name.resolve()).await.map_err(io::Error::other)??,
+            Address::Unix(path) => return UnixStream::connect(path).await.map(Stream::Unix),
+            Address::Tcp(host, port) if let Ok(ip) = host.parse() => vec![SocketAddr::new(ip, *port)],
+            Address::Tcp(host, port) => {
+                let found = tokio::task::spawn_blocking(move || name.resolve()).await.map_err(io::Error::other)?;
+                match (found, options.names.get(host)) {
+                    (Err(_), Some(known)) => known.iter().map(|ip| SocketAddr::new(*ip, *port)).collect(),
+                    (found, _) => found?,
+                }
+            }
         };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in addresses {

@@ -4,10 +4,11 @@
 //! gets a new one, and the old one's connections end once nobody waits for a reply any more.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sluicegate_client::{Address, Auth, Client, Mode, Options, Tls, TlsOptions};
+use sluicegate_client::{Address, Auth, Client, Mode, Names, Options, Tls, TlsOptions};
 use sluicegate_config::model::{EngineAddress, EngineMode, EngineServer, EngineTls, RedisSection};
 use sluicegate_config::{Config, Diagnostics};
 use sluicegate_proxy::running::Engines;
@@ -20,11 +21,12 @@ type ByName = HashMap<Arc<str>, Arc<Client>>;
 pub struct Clients(Mutex<ByName>);
 
 impl Clients {
-    /// The engines of a configuration; those that it leaves as they are in `self` are the same ones.
-    pub fn after(&self, config: &Config) -> Result<Clients, String> {
+    /// The engines of a configuration; those that it leaves as they are in `self` are the same ones. `names` is what
+    /// [`look_up`] gives.
+    pub fn after(&self, config: &Config, names: &Names) -> Result<Clients, String> {
         let known = self.0.lock();
         let client = |section: &RedisSection| {
-            let options = options(section).map_err(|error| format!("redis '{}': {error}", section.name))?;
+            let options = options(section, names).map_err(|error| format!("redis '{}': {error}", section.name))?;
             let same = known.get(&section.name).filter(|client| *client.options() == options);
             let client = same.cloned().unwrap_or_else(|| Arc::new(Client::new(options)));
             Ok((section.name.clone(), client))
@@ -44,6 +46,32 @@ impl Clients {
     }
 }
 
+/// The addresses of the engines' names, if the process is going to live where it can't look them up any more. A name that
+/// nobody knows is no error: its engine is away. Blocks.
+pub fn look_up(config: &Config) -> Names {
+    let mut names = Names::new();
+    if config.global.chroot.is_none() {
+        return names;
+    }
+    for server in config.engines.iter().flat_map(|section| &section.servers) {
+        if let EngineAddress::Tcp(host, _) = &server.address
+            && host.parse::<IpAddr>().is_err()
+            && !names.contains_key(host)
+            && let Ok(found) = address(server).resolve()
+        {
+            names.insert(host.clone(), found.iter().map(SocketAddr::ip).collect());
+        }
+    }
+    names
+}
+
+fn address(server: &EngineServer) -> Address {
+    match &server.address {
+        EngineAddress::Tcp(host, port) => Address::Tcp(host.clone(), *port),
+        EngineAddress::Unix(path) => Address::Unix(path.clone()),
+    }
+}
+
 /// Says what is wrong with certificates and keys, where the files say `ssl`.
 pub fn check(config: &Config, diagnostics: &mut Diagnostics) {
     for section in &config.engines {
@@ -55,16 +83,17 @@ pub fn check(config: &Config, diagnostics: &mut Diagnostics) {
     }
 }
 
+fn known(server: &Address, names: &Names) -> Option<(String, Vec<IpAddr>)> {
+    let Address::Tcp(host, _) = server else { return None };
+    Some((host.clone(), names.get(host)?.clone()))
+}
+
 fn tls_options(tls: &EngineTls) -> TlsOptions {
     let EngineTls { authorities, certificate, name, .. } = tls.clone();
     TlsOptions { authorities, certificate, name }
 }
 
-fn options(section: &RedisSection) -> Result<Options, String> {
-    let address = |server: &EngineServer| match &server.address {
-        EngineAddress::Tcp(host, port) => Address::Tcp(host.clone(), *port),
-        EngineAddress::Unix(path) => Address::Unix(path.clone()),
-    };
+fn options(section: &RedisSection, names: &Names) -> Result<Options, String> {
     let auth = |auth: &Option<(Option<String>, String)>| auth.clone().map(|(user, password)| Auth { user, password });
     let servers: Vec<Address> = section.servers.iter().map(address).collect();
     let of = Options::new(&section.name, servers[0].clone());
@@ -78,6 +107,8 @@ fn options(section: &RedisSection) -> Result<Options, String> {
             EngineMode::Sentinel { master, auth: of } => Mode::Sentinel { master: master.clone(), auth: auth(of) },
             EngineMode::Cluster { from_replicas } => Mode::Cluster { from_replicas: *from_replicas },
         },
+        // Only its own: a change of another section's is none of this one.
+        names: servers.iter().filter_map(|server| known(server, names)).collect(),
         servers,
         auth: auth(&section.auth),
         tls: section.tls.as_ref().map(|tls| Tls::new(tls_options(tls))).transpose()?,

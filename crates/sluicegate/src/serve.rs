@@ -22,7 +22,7 @@ use sluicegate_proxy::worker::{self, WorkerTask};
 use sluicegate_proxy::{cli, control, server};
 
 use crate::arguments::Service;
-use crate::clients::Clients;
+use crate::clients::{self, Clients};
 use crate::files::Disk;
 use crate::handover;
 use crate::handover::errand::Origin;
@@ -102,7 +102,7 @@ fn start(
     let warnings = logger.open(config.global.chroot.as_deref())?;
     warnings.iter().for_each(|warning| report.warning(warning));
     let stores = Stores::new(&config, options, &logger);
-    let clients = Clients::default().after(&config).map_err(|error| vec![error])?;
+    let clients = Clients::default().after(&config, &clients::look_up(&config)).map_err(|error| vec![error])?;
     let mut engines = stores.engines();
     engines.extend(clients.engines());
     let running = build(config, Parts { engines, lua, logger, process }).map_err(|errors| texts(&errors))?;

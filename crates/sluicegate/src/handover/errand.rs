@@ -132,8 +132,9 @@ fn offer(
     }
     let Origin { words, directory, environment } = origin;
     let files = recorder.take();
+    let engines = crate::clients::look_up(&config);
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Rehearsed { offer: Offer { version, words, directory, environment, files, names }, config })
+    Ok(Rehearsed { offer: Offer { version, words, directory, environment, files, names, engines }, config })
 }
 
 impl Rehearsed {

@@ -146,7 +146,7 @@ impl Living {
 
     /// Builds everything that `offer` asks for, beside what runs. Nothing that runs is changed.
     fn prepare(&self, offer: Offer, stream: &mut UnixStream) -> Result<Prepared, String> {
-        let Offer { version, words, directory, environment, files, names } = offer;
+        let Offer { version, words, directory, environment, files, names, engines: known } = offer;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(format!("the service is of version {}, not {version}", env!("CARGO_PKG_VERSION")));
         }
@@ -169,7 +169,7 @@ impl Living {
         let mut notes = logger.open(None).map_err(|errors| errors.join("\n"))?;
         notes.extend(fixed(&before.config.global, &config.global, workers));
         let (stores, parameters) = self.stores.after(&before.config, &config, options, &logger)?;
-        let clients = self.clients.after(&config)?;
+        let clients = self.clients.after(&config, &known)?;
         let mut engines = stores.engines();
         engines.extend(clients.engines());
         let parts = Parts { engines, lua, logger, process: before.process.clone() };

@@ -24,6 +24,8 @@ pub struct Offer {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// The addresses of the servers' names.
     pub names: HashMap<String, IpAddr>,
+    /// The addresses of the engines' names.
+    pub engines: HashMap<String, Vec<IpAddr>>,
 }
 
 /// Why bytes are no offer.
@@ -54,6 +56,12 @@ impl Offer {
             text(&mut out, name.as_bytes());
             text(&mut out, address.to_string().as_bytes());
         }
+        count(&mut out, self.engines.len());
+        for (name, addresses) in &self.engines {
+            text(&mut out, name.as_bytes());
+            count(&mut out, addresses.len());
+            addresses.iter().for_each(|address| text(&mut out, address.to_string().as_bytes()));
+        }
         out
     }
 
@@ -68,10 +76,15 @@ impl Offer {
             (0..reader.count()?).map(|_| Ok((reader.string()?, reader.string()?))).collect::<Result<_, _>>()?;
         let files =
             (0..reader.count()?).map(|_| Ok((reader.path()?, reader.text()?.to_vec()))).collect::<Result<_, _>>()?;
-        let names = (0..reader.count()?)
-            .map(|_| Ok((reader.string()?, reader.string()?.parse().map_err(|_| Broken)?)))
+        let names =
+            (0..reader.count()?).map(|_| Ok((reader.string()?, reader.address()?))).collect::<Result<_, _>>()?;
+        let engines = (0..reader.count()?)
+            .map(|_| {
+                let name = reader.string()?;
+                Ok((name, (0..reader.count()?).map(|_| reader.address()).collect::<Result<_, _>>()?))
+            })
             .collect::<Result<_, _>>()?;
-        Ok(Offer { version, words, directory, environment, files, names })
+        Ok(Offer { version, words, directory, environment, files, names, engines })
     }
 }
 
@@ -187,6 +200,10 @@ impl<'a> Reader<'a> {
         self.text().and_then(|text| String::from_utf8(text.to_vec()).map_err(|_| Broken))
     }
 
+    fn address(&mut self) -> Result<IpAddr, Broken> {
+        self.string()?.parse().map_err(|_| Broken)
+    }
+
     fn path(&mut self) -> Result<PathBuf, Broken> {
         Ok(OsString::from_vec(self.text()?.to_vec()).into())
     }
@@ -242,6 +259,7 @@ mod tests {
             environment: vec![("A".into(), String::new())],
             files: vec![("a.cfg".into(), b"global\n\0".to_vec()), ("b".into(), Vec::new())],
             names: HashMap::from([("localhost".into(), "::1".parse().unwrap())]),
+            engines: HashMap::from([("redis".into(), vec!["::1".parse().unwrap(), "127.0.0.1".parse().unwrap()])]),
         }
     }
 

@@ -64,9 +64,9 @@ fn sockets_that_can_not_be_bound_are_all_told() {
 }
 
 #[test]
-fn what_is_not_available_yet_is_said() {
-    let cluster = "redis sessions\n    server r1 127.0.0.1:6379\n    mode cluster\n";
-    check(cluster, &[], &["bad.cfg:3", "not available yet"]);
+fn what_is_not_supported_yet_is_said() {
+    let later = "peers others\n    peer one 127.0.0.1:10000\ndefaults\n    option transparent\n";
+    check(later, &[], &["bad.cfg:1", "'peers' sections are not supported yet", "bad.cfg:4", "'option transparent'"]);
 }
 
 /// A store on a public address without a password answers strangers as Redis's protected mode does. In a network

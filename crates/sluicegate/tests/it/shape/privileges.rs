@@ -1,6 +1,6 @@
 //! Daemons, users, groups, chroot, limits.
 
-use sluicegate_testkit::{Client, Listening, threads, wait_for};
+use sluicegate_testkit::{Client, Listening, RedisServer, threads, wait_for};
 
 use super::{Site, Stray, ask, child, proc_value, root};
 
@@ -122,6 +122,43 @@ fn scripts_work_inside_the_jail() {
     let mut date = std::process::Command::new("date");
     let tokyo = String::from_utf8(date.env("TZ", "Asia/Tokyo").arg("+%d/%b/%Y:%H").output().unwrap().stdout).unwrap();
     assert!(line.contains(tokyo.trim()), "{line} is not of {tokyo}");
+}
+
+/// Names of engines mean in the jail what they meant outside, after a reload, too.
+#[test]
+fn engines_are_found_from_inside_the_jail() {
+    if !root() {
+        return;
+    }
+    let redis = RedisServer::start(&[]);
+    let (_, port) = redis.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port.to_owned())).unwrap();
+    let front = Listening::new();
+    let text = |name: &str| {
+        format!(
+            "global\n    chroot @DIR@/jail\n    stats socket @DIR@/stats level admin\nredis data\n    server s {name}:{port}\n{}\
+             frontend f\n    bind {}\n    http-request store-call data INCR hits set-var(txn.hits)\n    \
+             http-request return status 200 content-type text/plain lf-string %[var(txn.hits)]%[var(txn.store_err)]\n",
+            super::DEFAULTS,
+            front.word()
+        )
+    };
+    let site = Site::new(&text("engine-one"));
+    // A name that only this process knows, and only outside.
+    std::fs::write(site.path("hosts"), "127.0.0.1 engine-one engine-two\n").unwrap();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "sh", "-c", "mount --bind hosts /etc/hosts && exec ./haproxy -W -db -S $PWD/master -f a.cfg"]);
+    command.current_dir(site.path(""));
+    let _program = sluicegate_testkit::Program::start(command, &super::fds(&[&front]));
+    let mut client = Client::connect(&front.address());
+    assert_eq!(client.get("/").text(), "1");
+    let directory = site.path("");
+    let next = text("engine-two").replace("@DIR@", directory.to_str().unwrap().trim_end_matches('/'));
+    std::fs::write(site.path("a.cfg"), next).unwrap();
+    let reloaded = ask(&site.path("master"), "reload");
+    assert!(reloaded.starts_with("Success=1"), "{reloaded}");
+    assert_eq!(Client::connect(&front.address()).get("/").text(), "2");
+    let engines = ask(&site.path("stats"), "show engines");
+    assert!(engines.contains(&format!("address: engine-two:{port}")), "{engines}");
 }
 
 #[test]
