@@ -121,6 +121,10 @@ pub(super) const DESCRIPTION: Row<ProxyParser> = row(
     "TEXT…",
     "What the statistics page says of the section beside its name.",
     |r, line| {
+        if line.text(1).is_empty() {
+            r.diagnostics.error(line.at(1), "'description' expects a text");
+            return;
+        }
         let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
         r.settings.proxy.description = Some(words.join(" "));
     },

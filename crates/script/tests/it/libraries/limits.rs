@@ -29,7 +29,7 @@ const LONG: [(&str, &str); 23] = [
     ("return string.rep('x', 3e6)", "local s = struct.pack(...) return tostring(#s)"),
     ("return string.rep('x', 3e6)", "return tostring(struct.size(...))"),
     ("return string.rep('x', 3e6)", "local n = struct.unpack(..., ...) return tostring(n)"),
-    ("return string.rep('x', 1e8)", "return struct.unpack('s', ...)"),
+    ("return string.rep('x', 2e8)", "return struct.unpack('s', ...)"),
     // What is copied at once leaves before it is.
     ("return '\"' .. string.rep('x', 2e6) .. '\"'", "local s = cjson.decode(...) return s"),
     ("return string.rep('x', 2e6)", "local s = cjson.encode(...) return s"),
