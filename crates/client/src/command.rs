@@ -1,5 +1,6 @@
 //! What the client must know of commands, and how they are written.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
@@ -57,7 +58,7 @@ const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", 
 /// What a command waits for that was written on its connection.
 const OF_OWN_WRITES: &str = "it is about what its own connection wrote, use r:own(…)";
 
-/// Commands that only read, in order.
+/// Commands that only read.
 const READING: &[&str] = &[
     "BITCOUNT",
     "BITFIELD_RO",
@@ -166,27 +167,61 @@ pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
     let upper = &mut upper[..name.len()];
     upper.copy_from_slice(name);
     upper.make_ascii_uppercase();
-    let Ok(upper) = std::str::from_utf8(upper) else { return Ok(Kind::Writes) };
-    if READING.binary_search(&upper).is_ok() {
-        return Ok(Kind::Reads);
-    }
-    if let Ok(at) = OF_CONNECTIONS.binary_search_by_key(&upper, |(name, _)| name) {
-        let (name, instead) = OF_CONNECTIONS[at];
-        return Err(Failure::Refused(format!("{name} is not allowed here: {instead}")));
-    }
     let is = |word: Option<&&[u8]>, text: &str| word.is_some_and(|word| word.eq_ignore_ascii_case(text.as_bytes()));
-    let blocks = BLOCKING.binary_search(&upper).is_ok()
-        || matches!(upper, "XREAD" | "XREADGROUP") && rest.iter().any(|word| is(Some(word), "BLOCK"));
-    if blocks {
-        return Ok(Kind::Waits);
+    let refused = |name: &str, instead: &str| Err(Failure::Refused(format!("{name} is not allowed here: {instead}")));
+    match known(upper) {
+        None => Ok(Kind::Writes),
+        Some((_, Class::Reads)) => Ok(Kind::Reads),
+        Some((_, Class::Blocks)) => Ok(Kind::Waits),
+        Some((_, Class::MayBlock)) if rest.iter().any(|word| is(Some(word), "BLOCK")) => Ok(Kind::Waits),
+        Some((_, Class::MayBlock)) => Ok(Kind::Writes),
+        Some((name, Class::Refused(instead))) => refused(name, instead),
+        Some((_, Class::Client))
+            if ["REPLY", "TRACKING", "PAUSE", "NO-EVICT"].iter().any(|word| is(rest.first(), word)) =>
+        {
+            Err(Failure::Refused("this CLIENT command is not allowed here: connections are shared".into()))
+        }
+        Some((_, Class::Client)) => Ok(Kind::Writes),
     }
-    if REPLICATED.contains(&upper) {
-        return Err(Failure::Refused(format!("{upper} is not allowed here: {OF_OWN_WRITES}")));
-    }
-    if upper == "CLIENT" && ["REPLY", "TRACKING", "PAUSE", "NO-EVICT"].into_iter().any(|word| is(rest.first(), word)) {
-        return Err(Failure::Refused("this CLIENT command is not allowed here: connections are shared".into()));
-    }
-    Ok(Kind::Writes)
+}
+
+/// What is known of a name.
+#[derive(Clone, Copy, Debug)]
+enum Class {
+    Reads,
+    Blocks,
+    /// With the word BLOCK.
+    MayBlock,
+    /// Instead of it, something else.
+    Refused(&'static str),
+    /// It depends on the subcommand.
+    Client,
+}
+
+/// All names above, by their first eight letters as a number: every command of every request is looked for here.
+static KNOWN: LazyLock<Vec<(u64, &str, Class)>> = LazyLock::new(|| {
+    let classes = (READING.iter().map(|name| (*name, Class::Reads)))
+        .chain(BLOCKING.iter().map(|name| (*name, Class::Blocks)))
+        .chain(OF_CONNECTIONS.iter().map(|(name, instead)| (*name, Class::Refused(instead))))
+        .chain(REPLICATED.iter().map(|name| (*name, Class::Refused(OF_OWN_WRITES))))
+        .chain([("XREAD", Class::MayBlock), ("XREADGROUP", Class::MayBlock), ("CLIENT", Class::Client)]);
+    let mut known: Vec<_> = classes.map(|(name, class)| (first_letters(name.as_bytes()), name, class)).collect();
+    known.sort_by_key(|(letters, name, _)| (*letters, *name));
+    known
+});
+
+fn first_letters(name: &[u8]) -> u64 {
+    let mut letters = [0; 8];
+    let count = name.len().min(8);
+    letters[..count].copy_from_slice(&name[..count]);
+    u64::from_be_bytes(letters)
+}
+
+fn known(upper: &[u8]) -> Option<(&'static str, Class)> {
+    let letters = first_letters(upper);
+    let first = KNOWN.partition_point(|(of, ..)| *of < letters);
+    let same = KNOWN[first..].iter().take_while(|(of, ..)| *of == letters);
+    same.map(|(_, name, class)| (*name, *class)).find(|(name, _)| name.as_bytes() == upper)
 }
 
 /// For how long a command waits for others.
@@ -265,12 +300,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_in_order() {
-        assert!(READING.is_sorted());
-        assert!(BLOCKING.is_sorted());
-        assert!(OF_CONNECTIONS.is_sorted_by_key(|(name, _)| *name));
-        let longest = READING.iter().chain(BLOCKING).map(|name| name.len()).max();
-        assert_eq!(longest, Some(NAME_MAX));
+    fn every_name_is_known_once() {
+        for (_, name, _) in KNOWN.iter() {
+            assert_eq!(known(name.as_bytes()).map(|(found, _)| found), Some(*name));
+        }
+        let mut names: Vec<&str> = KNOWN.iter().map(|(_, name, _)| *name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+        assert_eq!(names.iter().map(|name| name.len()).max(), Some(NAME_MAX));
+        for other in ["", "GE", "GETS", "ZREVRANGEBYLE", "ZREVRANGEBYSCORES"] {
+            assert!(known(other.as_bytes()).is_none(), "{other}");
+        }
     }
 
     #[test]

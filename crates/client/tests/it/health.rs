@@ -10,7 +10,7 @@ use sluicegate_client::{Client, Options};
 use sluicegate_testkit::RedisServer;
 use sluicegate_wire::reply::Reply;
 
-use crate::support::{ask, error, figures, options, patient, worker};
+use crate::support::{ask, bulk, error, figures, options, patient, worker};
 
 /// A port that nobody listens on for now.
 fn closed_port() -> u16 {
@@ -47,6 +47,26 @@ fn the_breaker_opens_and_closes() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert!(!figures(&client).is_open);
+    });
+}
+
+/// An engine without memory refuses writes: that is no reason to leave it.
+#[test]
+fn a_full_engine_is_asked_on() {
+    let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
+    let client = Client::new(patient(server.port));
+    worker(async {
+        assert_eq!(ask(&client, "SET k v").await, Reply::Simple("OK".into()));
+        assert_eq!(ask(&client, "CONFIG SET maxmemory 1").await, Reply::Simple("OK".into()));
+        for _ in 0..20 {
+            let text = error(ask(&client, "INCR n").await);
+            assert!(text.starts_with("OOM command not allowed"), "{text}");
+            assert_eq!(ask(&client, "GET k").await, bulk("v"));
+        }
+        let seen = figures(&client);
+        assert_eq!((seen.connects, seen.engine_errors, seen.is_open), (1, 20, false));
+        assert_eq!(ask(&client, "CONFIG SET maxmemory 0").await, Reply::Simple("OK".into()));
+        assert_eq!(ask(&client, "INCR n").await, Reply::Integer(1));
     });
 }
 
