@@ -24,7 +24,7 @@ impl Program {
     pub fn start(mut command: Command, inherit: &[RawFd]) -> Program {
         let inherit: Vec<RawFd> = inherit.to_vec();
         let name = format!("{:?}", command.get_program());
-        // SAFETY: the closure runs between fork and exec and calls only fcntl and prctl, which are
+        // SAFETY: the closure runs between fork and exec and calls only fcntl, signal and prctl, which are
         // async-signal-safe; it touches no memory but its own vector.
         unsafe {
             command.pre_exec(move || {
@@ -34,6 +34,8 @@ impl Program {
                         return Err(std::io::Error::last_os_error());
                     }
                 }
+                // Tests that run in the background of a shell ignore this one, and so would their peers.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
                 // A test that is killed takes its peers with it.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())

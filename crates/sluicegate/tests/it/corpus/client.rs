@@ -1,7 +1,7 @@
 //! The client's connections: raw bytes, with a deadline for what does not come.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use super::find;
@@ -28,7 +28,9 @@ impl Connection {
         let domain = if to.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
         if let Some(from) = from {
-            socket.bind(&SocketAddr::new(from, 0).into())?;
+            // A port that somebody has at 127.0.0.1 would be taken for his when ports are given names.
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            socket.bind(&SocketAddr::new(from, port).into())?;
         }
         socket.connect(&to.into())?;
         let stream: TcpStream = socket.into();

@@ -1,11 +1,13 @@
 //! `-sf` and `-st`: what becomes of the processes that are named.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use sluicegate_testkit::{Client, Program, free_port, wait_for};
+use sluicegate_testkit::{PATIENCE, Program, free_port, wait_for};
 
-use super::{BINARY, DEFAULTS, number, write};
+use super::{BINARY, DEFAULTS, write};
 
 /// A directory with our program under the name `haproxy`, and a file that listens on a port which two may share.
 struct Place {
@@ -40,9 +42,13 @@ impl Place {
 
     /// Who answers.
     fn name(&self) -> Option<String> {
-        let address = format!("127.0.0.1:{}", self.port);
-        std::net::TcpStream::connect(&address).ok()?;
-        Client::connect(&address).get("/").header("name").map(str::to_owned)
+        // The port belonged to nobody for a moment: who closes without an answer may be a stranger.
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("name: ")).map(str::to_owned)
     }
 
     #[track_caller]
@@ -69,7 +75,10 @@ fn a_command_in_the_foreground_stands_in() {
         assert!(old.is_running() && new.is_running());
         new.wait_for_output(&format!("Process {pid} goes on with this configuration."));
         if words.contains(&"-p") {
-            assert_eq!(number(&place.directory.path().join("pid")), old.pid());
+            // Both processes write it, which empties it for a moment.
+            let path = place.directory.path().join("pid");
+            let named = || std::fs::read_to_string(&path).ok()?.trim().parse().ok();
+            wait_for("the pidfile", || (named() == Some(old.pid())).then_some(()));
         }
         new.signal(signal);
         assert_eq!((old.wait(), new.wait()), (code, code), "{words:?}");

@@ -1,7 +1,6 @@
 //! The master: its fate against that of Debian's haproxy, its command socket, the service manager.
 
-use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::time::{Duration, Instant};
+use std::os::unix::net::UnixDatagram;
 
 use sluicegate_testkit::{Client, Listening, PATIENCE, Program, wait_for};
 
@@ -23,14 +22,6 @@ fn end(start: impl Fn(&Site, &Listening) -> Program, to_worker: bool, signal: i3
     } else {
         program.signal(signal);
     }
-    // A signal that comes just before Debian's process goes to sleep is acted upon only when something else wakes it.
-    let told = Instant::now();
-    wait_for("its end", || {
-        if told.elapsed() > Duration::from_secs(1) {
-            ["master", "stats"].iter().for_each(|name| drop(UnixStream::connect(site.path(name))));
-        }
-        (!program.is_running()).then_some(())
-    });
     let code = program.wait();
     let lines = program.output();
     let words = |line: &str| {
