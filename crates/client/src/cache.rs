@@ -7,16 +7,17 @@
 //!
 //! **Which commands.** Those of [`CACHED`]: they read one key, and say the same until it changes.
 //!
-//! **Limits.** The section's bytes are shared by all its lanes; where they are used up, others make room: first those of
-//! the same connection, none in an order. A reply larger than a sixteenth of all is not kept.
+//! **Limits.** The section's bytes are shared by all its lanes; where they are used up, others of the same connection make
+//! room: the oldest key that was not asked for since it was looked at last. A reply larger than a sixteenth of all is not
+//! kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_wire::engine::Connections;
 use sluicegate_wire::reply::Reply;
 
-use crate::command::encode;
+use crate::command::{encode, upper_case};
 use crate::figures::{add, take};
 
 /// Commands that read one key, their first argument, and whose replies change only with it; in order.
@@ -100,15 +101,26 @@ pub(crate) struct Asked {
     writes: u64,
 }
 
-/// Replies to commands about one key, by the command as it is sent, with what they take.
-type Replies = HashMap<Box<[u8]>, (Reply, usize)>;
+/// What is kept of one key.
+#[derive(Debug)]
+struct Kept {
+    /// Replies by the command as it is sent, with what they take.
+    replies: HashMap<Box<[u8]>, (Reply, usize)>,
+    /// Its number in the order.
+    turn: u64,
+    /// It was asked for since it was looked at last.
+    is_used: bool,
+}
 
 /// Replies of one connection, by key and command.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     /// The connection's engine tells what changes; its generation.
     tracks: Option<u64>,
-    replies: HashMap<Box<[u8]>, Replies>,
+    keys: HashMap<Box<[u8]>, Kept>,
+    /// Keys in the order in which they were kept; one with another number was forgotten meanwhile.
+    order: VecDeque<(u64, Box<[u8]>)>,
+    turn: u64,
     bytes: usize,
     writes: u64,
 }
@@ -136,7 +148,7 @@ impl Cache {
     }
 
     fn clear(&mut self, figures: &CacheFigures) {
-        self.replies = HashMap::new();
+        (self.keys, self.order) = Default::default();
         take(&figures.bytes, std::mem::take(&mut self.bytes) as u64);
     }
 
@@ -146,7 +158,10 @@ impl Cache {
             return Looked::Other;
         }
         let words = words_of(args);
-        if let Some((reply, _)) = self.replies.get(args[1]).and_then(|replies| replies.get(&words)) {
+        if let Some(kept) = self.keys.get_mut(args[1])
+            && let Some((reply, _)) = kept.replies.get(&words)
+        {
+            kept.is_used = true;
             add(&figures.hits, 1);
             return Looked::Hit(reply.clone());
         }
@@ -168,24 +183,49 @@ impl Cache {
         if self.tracks.is_none() || asked.writes != self.writes || matches!(reply, Reply::Error(_)) {
             return;
         }
-        let size = OVERHEAD + asked.key.len() + asked.words.len() + size_of_reply(reply);
+        let size = OVERHEAD + 2 * asked.key.len() + asked.words.len() + size_of_reply(reply);
         if size > most / 16 {
             return;
         }
         while figures.bytes.load(Ordering::Relaxed) as usize + size > most {
-            let Some(key) = self.replies.keys().next().cloned() else { return };
-            self.forget(&key, figures);
+            if !self.make_room(figures) {
+                return;
+            }
         }
-        let before = self.replies.entry(asked.key).or_default().insert(asked.words, (reply.clone(), size));
+        if !self.keys.contains_key(&asked.key) {
+            self.turn += 1;
+            self.order.push_back((self.turn, asked.key.clone()));
+            if self.order.len() > 2 * self.keys.len() + 64 {
+                self.order.retain(|(turn, key)| {
+                    self.keys.get(key).is_some_and(|kept| kept.turn == *turn) || *turn == self.turn
+                });
+            }
+        }
+        let fresh = || Kept { replies: HashMap::new(), turn: self.turn, is_used: false };
+        let kept = self.keys.entry(asked.key).or_insert_with(fresh);
+        let before = kept.replies.insert(asked.words, (reply.clone(), size));
         let before = before.map_or(0, |(_, size)| size);
         self.bytes = self.bytes + size - before;
         add(&figures.bytes, size as u64);
         take(&figures.bytes, before as u64);
     }
 
+    /// Forgets the next key, or gives it another turn. False: there is none.
+    fn make_room(&mut self, figures: &CacheFigures) -> bool {
+        let Some((turn, key)) = self.order.pop_front() else { return false };
+        match self.keys.get_mut(&key) {
+            Some(kept) if kept.turn == turn => match std::mem::take(&mut kept.is_used) {
+                true => self.order.push_back((turn, key)),
+                false => self.forget(&key, figures),
+            },
+            _ => {}
+        }
+        true
+    }
+
     fn forget(&mut self, key: &[u8], figures: &CacheFigures) {
-        if let Some(replies) = self.replies.remove(key) {
-            let size: usize = replies.values().map(|(_, size)| size).sum();
+        if let Some(kept) = self.keys.remove(key) {
+            let size: usize = kept.replies.values().map(|(_, size)| size).sum();
             self.bytes -= size;
             take(&figures.bytes, size as u64);
         }
@@ -219,9 +259,7 @@ impl Cache {
 fn is_cached(args: &[&[u8]]) -> bool {
     let [name, _, rest @ ..] = args else { return false };
     let mut upper = [0; 16];
-    let Some(upper) = upper.get_mut(..name.len()) else { return false };
-    upper.copy_from_slice(name);
-    upper.make_ascii_uppercase();
+    let Some(upper) = upper_case(name, &mut upper) else { return false };
     // EXISTS may have several keys.
     std::str::from_utf8(upper)
         .is_ok_and(|name| CACHED.binary_search(&name).is_ok() && (name != "EXISTS" || rest.is_empty()))
@@ -283,6 +321,38 @@ mod tests {
         one.end(&figures);
         two.told(&[Reply::Bulk(b"invalidate".to_vec()), Reply::Null], &figures);
         assert_eq!((one.bytes, two.bytes, figures.bytes.load(Ordering::Relaxed)), (0, 0, 0));
+    }
+
+    /// What is asked for now is kept, whatever was asked for before.
+    #[test]
+    fn what_is_asked_for_stays() {
+        let (mut cache, figures, most) = (Cache::default(), CacheFigures::default(), 100_000);
+        cache.begin(1);
+        let mut ask = |key: &str| match cache.look(&[b"get", key.as_bytes()], 1, &figures) {
+            Looked::Hit(_) => true,
+            Looked::Miss(asked) => {
+                cache.keep(asked, &Reply::Integer(1), most, &figures);
+                false
+            }
+            Looked::Other => panic!("it is tracked"),
+        };
+        for number in 0..1000 {
+            ask(&format!("old:{number}"));
+        }
+        let hits = (0..200).filter(|number| ask(&format!("new:{}", number % 20))).count();
+        assert_eq!(hits, 180);
+        // Keys that are asked for again outlast those that are asked for once.
+        for number in 0..5000 {
+            ask(&format!("once:{number}"));
+            assert!(ask(&format!("new:{}", number % 20)), "{number}");
+        }
+        // What is forgotten leaves nothing behind.
+        for number in 0..10_000 {
+            cache.writes(&[b"SET", b"k", b"1"], &figures);
+            let asked = asked(&mut cache, &figures, "k");
+            cache.keep(asked, &Reply::Integer(number), most, &figures);
+        }
+        assert!(cache.order.len() <= 2 * cache.keys.len() + 65, "{}", cache.order.len());
     }
 
     #[test]

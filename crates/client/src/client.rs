@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use sluicegate_wire::engine::{Connections, Engine, Own, Started};
+use sluicegate_wire::engine::{Connections, Engine, Failed, Own, Started};
+use sluicegate_wire::reply::Reply;
 
 use crate::command::{Kind, classify};
 use crate::figures::add;
@@ -10,6 +11,7 @@ use crate::own::{OwnConnection, alone};
 use crate::scripts::Scripts;
 use crate::section::Section;
 use crate::topology::Topology;
+use crate::transaction::Request;
 use crate::{Failure, Options};
 
 /// An engine, shared by all workers.
@@ -32,7 +34,8 @@ impl Client {
         &self.section.options
     }
 
-    fn ask(&self, db: u32, args: &[&[u8]]) -> Result<Started, Failure> {
+    /// `failed`: nobody waits for the reply. Then [`Started::Done`] with a null says that it goes its way.
+    fn ask(&self, db: u32, args: &[&[u8]], failed: Option<&Failed>) -> Result<Started, Failure> {
         add(&self.section.counters.commands, 1);
         let kind = classify(args)?;
         let db = if db == 0 { self.section.options.db } else { db };
@@ -42,17 +45,57 @@ impl Client {
         }
         match self.scripts.ask(&self.topology, db, args, kind) {
             Some(started) => started,
-            None => self.topology.ask(db, args, kind),
+            None => {
+                let request = failed.map_or(Request::One(args), |failed| Request::Forgotten(args, failed));
+                self.topology.ask(db, request, kind)
+            }
         }
+    }
+}
+
+impl Client {
+    /// A failure as a reply.
+    fn told(&self, started: Result<Started, Failure>) -> Started {
+        started.unwrap_or_else(|failure| {
+            self.section.counters.failed(&failure);
+            Started::Done(failure.into_reply())
+        })
     }
 }
 
 impl Engine for Client {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
-        self.ask(db, args).unwrap_or_else(|failure| {
-            self.section.counters.failed(&failure);
-            Started::Done(failure.into_reply())
-        })
+        self.told(self.ask(db, args, None))
+    }
+
+    fn forget(&self, db: u32, args: &[&[u8]], failed: &Failed) -> Option<Started> {
+        match self.told(self.ask(db, args, Some(failed))) {
+            Started::Done(Reply::Null) => None,
+            started => Some(started),
+        }
+    }
+
+    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        // What may not be sent over a shared connection may be over one of its own, or is refused there.
+        if commands.iter().any(|args| classify(args).is_err()) {
+            return None;
+        }
+        add(&self.section.counters.commands, commands.len() as u64);
+        let db = if db == 0 { self.section.options.db } else { db };
+        let bodies: Vec<_> = commands.iter().map(|args| self.scripts.with_body(args)).collect();
+        let started = match bodies.iter().all(Option::is_none) {
+            true => self.topology.ask(db, Request::Together(commands), Kind::Writes),
+            false => {
+                let whole = commands.iter().zip(&bodies).map(|(args, body)| match body {
+                    Some((name, body)) => [&[*name, body], &args[2..]].concat(),
+                    None => args.to_vec(),
+                });
+                let whole: Vec<Vec<&[u8]>> = whole.collect();
+                let whole: Vec<&[&[u8]]> = whole.iter().map(Vec::as_slice).collect();
+                self.topology.ask(db, Request::Together(&whole), Kind::Writes)
+            }
+        };
+        Some(self.told(started))
     }
 
     fn own(&self, db: u32) -> Option<Box<dyn Own>> {

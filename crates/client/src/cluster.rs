@@ -5,9 +5,8 @@
 //! commands come. A command that is sent elsewhere keeps its place with whoever waits for it: the connection that got the
 //! error hands the command's bytes on. What waits on a lane whose node no longer has the slot goes to the one that has it.
 //!
-//! **Sentinel.** The same with a map of one master, which a sentinel tells five times a second while commands come. A
-//! sentinel that knows an older epoch of the configuration than another one is not believed, and the engine must say
-//! itself that it is a master.
+//! **Sentinel.** The same with a map of one master and its replicas, which a [sentinel](crate::sentinels) tells five times a
+//! second while commands come; an engine must say itself what it is.
 //!
 //! **Bounds.** A command is sent elsewhere at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
 //! server` after it came; then whoever asked gets the engine's error.
@@ -20,23 +19,25 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_wire::engine::Started;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::slot::{SLOTS, slot};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::command::{Kind, encode};
+use crate::command::Kind;
 use crate::figures::{add, take};
-use crate::keys::{Place, place};
+use crate::keys::Place;
 use crate::lane::{ASKING, Entry, Route};
 use crate::node::Node;
 use crate::options::Mode;
 use crate::section::Section;
-use crate::told::{self, Redirect};
-use crate::topology::pending;
+use crate::sentinels::Sentinels;
+use crate::told::{self, NODES_MAX, Redirect};
+use crate::transaction::Request;
+use crate::waiter::{Waiter, pending};
 use crate::{Address, Failure};
 
 /// Times that one command is sent elsewhere.
-const MOVES_MAX: u8 = 16;
+pub(crate) const MOVES_MAX: u8 = 16;
 /// The first pause after `TRYAGAIN` and `CLUSTERDOWN`; each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// The longest.
@@ -49,10 +50,10 @@ const REFRESH_HEDGE: Duration = Duration::from_millis(100);
 const MAP_AGE: Duration = Duration::from_secs(30);
 /// The same where replicas are read from and some master has none.
 const MAP_AGE_BARE: Duration = Duration::from_secs(1);
+/// Most nodes that commands were sent to by `ASK` and that the map does not tell of.
+const GUESTS_MAX: usize = 64;
 /// The same of what a sentinel says.
 const MASTER_AGE: Duration = Duration::from_millis(200);
-/// For how long an epoch that a sentinel has told outweighs lower ones of others.
-const EPOCH_AGE: Duration = Duration::from_secs(10);
 
 /// A slot that nobody has, in [`Map::slots`].
 const NOBODY: u16 = u16::MAX;
@@ -61,10 +62,10 @@ const NOBODY: u16 = u16::MAX;
 #[derive(Debug)]
 pub(crate) struct Cluster {
     section: Arc<Section>,
-    /// Where the map is asked for as long as nobody else is known.
+    /// Where the map is asked for as long as nobody else is known; none where sentinels are asked.
     seeds: Vec<Arc<Node>>,
-    /// The master's name, where sentinels say where it is.
-    master: Option<String>,
+    /// Who says where the master is, with `mode sentinel`.
+    sentinels: Option<Sentinels>,
     from_replicas: bool,
     map: RwLock<Map>,
     /// A map was read.
@@ -74,8 +75,6 @@ pub(crate) struct Cluster {
     unsettled: AtomicBool,
     /// Which node is asked what any may answer.
     next: AtomicUsize,
-    /// Which of the seeds answered last, if they are sentinels.
-    sentinel: AtomicUsize,
     asked: AtomicU64,
 }
 
@@ -88,12 +87,16 @@ struct Map {
     fresh_until: Option<Instant>,
     /// Nodes that were left and still have connections.
     former: Vec<Arc<Node>>,
+    /// Nodes that slots go to and that have none yet, and when a command was sent there last.
+    guests: Vec<(Arc<Node>, Instant)>,
 }
 
 #[derive(Debug)]
 struct Shard {
     master: Arc<Node>,
     replicas: Vec<Arc<Node>>,
+    /// Replicas that don't follow the master now: they are read from when it fails.
+    spare: Vec<Arc<Node>>,
 }
 
 #[derive(Debug, Default)]
@@ -102,8 +105,24 @@ struct Refresh {
     again: bool,
     not_before: Option<Instant>,
     last_failure: Option<String>,
-    /// The newest epoch that a sentinel has told, and when.
-    epoch: Option<(u64, Instant)>,
+}
+
+impl Shard {
+    fn replicas(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.replicas.iter().chain(&self.spare)
+    }
+
+    /// Who is asked for what is in a slot: a replica that answers, else the master, else a replica that has what it had.
+    fn reader(&self, slot: u16) -> &Arc<Node> {
+        // A key is read from the same one each time, whoever else comes and goes, so that what is read of it does not go back
+        // in time: from the one that weighs most for it.
+        let answers = |nodes| -> Option<&Arc<Node>> {
+            let nodes: &[Arc<Node>] = nodes;
+            nodes.iter().filter(|node| !node.is_ailing()).max_by_key(|node| node.weight(slot))
+        };
+        let spare = || answers(&self.spare).filter(|_| self.master.is_ailing());
+        answers(&self.replicas).or_else(spare).unwrap_or(&self.master)
+    }
 }
 
 impl Map {
@@ -112,33 +131,34 @@ impl Map {
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.shards.iter().flat_map(|shard| std::iter::once(&shard.master).chain(&shard.replicas))
+        self.shards.iter().flat_map(|shard| std::iter::once(&shard.master).chain(shard.replicas()))
     }
 
     fn node(&self, address: &Address) -> Option<Arc<Node>> {
-        self.nodes().find(|node| node.address == *address).cloned()
+        let guests = self.guests.iter().map(|(node, _)| node);
+        self.nodes().chain(guests).find(|node| node.address == *address).cloned()
     }
 }
 
 impl Cluster {
     pub(crate) fn new(section: Arc<Section>) -> Arc<Cluster> {
-        let master = match &section.options.mode {
-            Mode::Sentinel { master, .. } => Some(master.clone()),
-            _ => None,
+        let (sentinels, from_replicas) = match &section.options.mode {
+            Mode::Sentinel { master, from_replicas, .. } => {
+                (Some(Sentinels::new(&section, master, *from_replicas)), *from_replicas)
+            }
+            mode => (None, *mode == Mode::Cluster { from_replicas: true }),
         };
-        let make = if master.is_some() { Node::sentinel } else { Node::new };
-        let seeds = section.options.servers.iter().map(|address| Arc::new(make(section.clone(), address.clone())));
+        let seed = |address: &Address| Arc::new(Node::new(section.clone(), address.clone()));
         Arc::new(Cluster {
-            seeds: seeds.collect(),
-            master,
-            from_replicas: section.options.mode == Mode::Cluster { from_replicas: true },
+            seeds: if sentinels.is_some() { Vec::new() } else { section.options.servers.iter().map(seed).collect() },
+            sentinels,
+            from_replicas,
             section,
             map: RwLock::default(),
             changed: Notify::new(),
             refresh: Mutex::default(),
             unsettled: AtomicBool::new(false),
             next: AtomicUsize::new(0),
-            sentinel: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
         })
     }
@@ -147,44 +167,55 @@ impl Cluster {
     pub(crate) fn nodes(&self) -> Vec<(Arc<Node>, &'static str)> {
         let map = self.map.read();
         let shards = map.shards.iter().flat_map(|shard| {
-            let replicas = shard.replicas.iter().map(|node| (node.clone(), "replica"));
+            let replicas = shard.replicas().map(|node| (node.clone(), "replica"));
             std::iter::once((shard.master.clone(), "master")).chain(replicas)
         });
-        let seeds = self.seeds.iter().filter(|seed| !seed.is_untouched() && !is_in(map.nodes(), seed));
         let former = map.former.iter().map(|node| (node.clone(), "former"));
-        shards
-            .chain(former)
-            .chain(seeds.map(|node| (node.clone(), if node.is_sentinel { "sentinel" } else { "seed" })))
-            .collect()
+        let seeds = self.seeds.iter().filter(|seed| !is_in(map.nodes(), seed)).map(|node| (node.clone(), "seed"));
+        let sentinels = self.sentinels.iter().flat_map(|sentinels| sentinels.all());
+        let asked = seeds.chain(sentinels.map(|node| (node, "sentinel"))).filter(|(node, _)| !node.is_untouched());
+        let guests = map.guests.iter().map(|(node, _)| (node.clone(), "importing"));
+        shards.chain(guests).chain(former).chain(asked).collect()
+    }
+
+    /// Whether a node is known as a replica, and if so whether its master fails.
+    pub(crate) fn follows(&self, node: &Node) -> Option<bool> {
+        let map = self.map.read();
+        let shard = map.shards.iter().find(|shard| shard.replicas().any(|known| std::ptr::eq(&**known, node)))?;
+        Some(shard.master.is_ailing())
     }
 
     /// Why the map could not be read, if it could not.
     pub(crate) fn last_failure(&self) -> Option<String> {
         let read = self.refresh.lock().last_failure.clone();
-        read.or_else(|| self.seeds.iter().find_map(|seed| seed.last_failure()))
+        let sentinels = self.sentinels.iter().flat_map(|sentinels| sentinels.all());
+        read.or_else(|| self.seeds.iter().cloned().chain(sentinels).find_map(|node| node.last_failure()))
     }
 
     /// Asks the node that has the command's key.
-    pub(crate) fn ask(self: &Arc<Cluster>, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
-        let slot = if self.master.is_some() {
-            None
-        } else if db != 0 {
-            return Err(Failure::Refused(format!("a cluster has database 0 only, not {db}")));
-        } else {
-            match place(args)? {
-                Place::Key(key) => Some(slot(key)),
-                Place::Any => None,
+    pub(crate) fn ask(self: &Arc<Cluster>, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
+        let reads = kind == Kind::Reads;
+        let place = match &self.sentinels {
+            // What is about all keys is asked of the master.
+            Some(_) if reads && self.from_replicas => request.place().unwrap_or(Place::Any),
+            Some(_) => Place::Any,
+            None if db != 0 => {
+                return Err(Failure::Refused(format!("a cluster has database 0 only, not {db}")));
             }
+            None => request.place()?,
+        };
+        let slot = match place {
+            Place::Key(key) => Some(slot(key)),
+            Place::Any => None,
         };
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let reads = kind == Kind::Reads;
         let route = Route::new(slot, db, reads);
-        let Some(node) = self.owner(slot, reads) else { return self.park(args, route) };
+        let Some(node) = self.owner(slot, reads) else { return self.park(request, route) };
         if self.unsettled.load(Ordering::Relaxed) {
             self.refresh();
         }
         node.admit()?;
-        node.lane(db)?.start(args, route)
+        node.lane(db)?.start(request, route)
     }
 
     /// The node that has a slot, or for no slot any node; `None`: the map is not known yet.
@@ -196,13 +227,7 @@ impl Cluster {
         if let Some(slot) = slot
             && let Some(shard) = map.shard(slot)
         {
-            let replicas = shard.replicas.len();
-            if !reads || !self.from_replicas || replicas == 0 {
-                return Some(shard.master.clone());
-            }
-            // A key is read from the same replica each time, so that what is read of it does not go back in time.
-            let mut replicas = (0..replicas).map(|step| &shard.replicas[(usize::from(slot) + step) % replicas]);
-            return Some(replicas.find(|node| !node.is_ailing()).unwrap_or(&shard.master).clone());
+            return Some(if reads && self.from_replicas { shard.reader(slot) } else { &shard.master }.clone());
         }
         let count = map.shards.len();
         if count == 0 {
@@ -218,33 +243,36 @@ impl Cluster {
     pub(crate) async fn own_node(self: &Arc<Cluster>, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
         let within = self.section.options.timeout_queue;
         if timeout(within, self.known()).await.is_err() {
-            return Err(match self.last_failure() {
-                Some(reason) => Failure::Connect(reason),
-                None => Failure::QueueTimeout(within),
-            });
+            return Err(Failure::no_connection(self.last_failure(), within));
         }
         self.owner(key.map(slot), false).ok_or(Failure::Closed)
     }
 
     /// The node to which a command that waits at `node` goes, if that is another one now.
     pub(crate) fn elsewhere(self: &Arc<Cluster>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>> {
-        let known = || self.map.read().nodes().any(|known| Arc::ptr_eq(known, node));
-        if route.own || (route.asking || route.slot.is_none()) && !node.is_ailing() && known() {
+        let serves = || {
+            let map = self.map.read();
+            match route.asking {
+                true => map.node(&node.address).is_some_and(|known| Arc::ptr_eq(&known, node)),
+                false => route.slot.is_none() && map.shards.iter().any(|shard| Arc::ptr_eq(&shard.master, node)),
+            }
+        };
+        if route.own || !node.is_ailing() && serves() {
             return None;
         }
         self.owner(route.slot, route.reads).filter(|owner| !Arc::ptr_eq(owner, node))
     }
 
     /// Keeps a command until the map is known.
-    fn park(self: &Arc<Cluster>, args: &[&[u8]], route: Route) -> Result<Started, Failure> {
+    fn park(self: &Arc<Cluster>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         let queued = self.section.counters.queued.load(Ordering::Relaxed);
         if queued >= self.section.options.maxqueue as u64 {
             return Err(Failure::QueueFull(queued as usize));
         }
         let mut bytes = Vec::new();
-        encode(args, &mut bytes);
-        let (reply, receiver) = oneshot::channel();
-        let entry = Entry::new(bytes.len(), route, reply);
+        request.encode(&mut bytes);
+        let (waiter, awaited) = Waiter::of(&request);
+        let entry = Entry { transaction: request.transaction(), ..Entry::new(bytes.len(), route, waiter) };
         let waiting = Waiting::new(self.section.clone());
         let cluster = self.clone();
         tokio::spawn(async move {
@@ -253,16 +281,10 @@ impl Cluster {
             drop(waiting);
             match known {
                 Ok(()) => cluster.forward(entry, &bytes),
-                Err(_) => entry.fail(
-                    &cluster.section,
-                    match cluster.last_failure() {
-                        Some(reason) => Failure::Connect(reason),
-                        None => Failure::QueueTimeout(within),
-                    },
-                ),
+                Err(_) => entry.fail(&cluster.section, Failure::no_connection(cluster.last_failure(), within)),
             }
         });
-        Ok(pending(receiver))
+        Ok(pending(awaited))
     }
 
     /// Waits for the first map.
@@ -289,7 +311,9 @@ impl Cluster {
     }
 
     /// Queues a command at a node.
-    pub(crate) fn send(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]) {
+    pub(crate) fn send(&self, node: &Arc<Node>, mut entry: Entry, bytes: &[u8]) {
+        // What is kept of one connection's replies is nothing to another's.
+        entry.asked = None;
         match node.lane(entry.route.db) {
             Ok(lane) => {
                 if let Err(entry) = lane.requeue(entry, bytes) {
@@ -326,25 +350,23 @@ impl Cluster {
         if std::mem::take(&mut entry.route.asking) {
             bytes = &bytes[ASKING.len()..];
         }
-        let moves = u32::from(entry.route.moves);
+        let moves = entry.route.moves;
         entry.again(bytes.len(), now);
         add(&self.section.counters.redirected, 1);
         match redirect {
-            Redirect::Moved(slot, there) => {
-                let node = self.moved(slot, there);
+            Redirect::Moved(slot, there) if let Some(node) = self.moved(slot, &there) => {
                 self.refresh();
                 self.send(&node, entry, bytes);
             }
             Redirect::Ask(there) => {
-                let node = self.map.read().node(&there);
-                let node = node.unwrap_or_else(|| Arc::new(Node::new(self.section.clone(), there)));
+                let node = self.asked_at(there);
                 entry.route.asking = true;
                 entry.again(ASKING.len() + bytes.len(), now);
                 self.send(&node, entry, &[ASKING, bytes].concat());
             }
-            Redirect::Later => {
+            Redirect::Moved(..) | Redirect::Later => {
                 self.refresh();
-                let pause = (PAUSE_MIN * 2u32.saturating_pow(moves)).min(PAUSE_MAX);
+                let pause = pause(moves);
                 let (cluster, bytes) = (self.clone(), bytes.to_vec());
                 let waiting = Waiting::new(self.section.clone());
                 tokio::spawn(async move {
@@ -357,19 +379,90 @@ impl Cluster {
         Ok(())
     }
 
-    /// A slot has another master; a node that was not known yet is, from now on.
-    fn moved(&self, slot: u16, there: Address) -> Arc<Node> {
+    /// A slot has another master; a node that was not known yet is, from now on. `None`: more are told of than a map has.
+    fn moved(&self, slot: u16, there: &Address) -> Option<Arc<Node>> {
         let mut map = self.map.write();
-        let known = map.shards.iter().position(|shard| shard.master.address == there);
-        let shard = known.unwrap_or_else(|| {
-            let master = map.node(&there).unwrap_or_else(|| Arc::new(Node::new(self.section.clone(), there)));
-            map.shards.push(Shard { master, replicas: Vec::new() });
-            map.shards.len() - 1
-        });
+        let shard = match map.shards.iter().position(|shard| shard.master.address == *there) {
+            Some(known) => known,
+            None if map.shards.len() >= NODES_MAX => return None,
+            None => {
+                let known = map.node(there);
+                let master = known.unwrap_or_else(|| Arc::new(Node::new(self.section.clone(), there.clone())));
+                map.guests.retain(|(guest, _)| !Arc::ptr_eq(guest, &master));
+                map.shards.push(Shard { master, replicas: Vec::new(), spare: Vec::new() });
+                map.shards.len() - 1
+            }
+        };
         if let Some(owner) = map.slots.get_mut(usize::from(slot)) {
             *owner = shard as u16;
         }
-        map.shards[shard].master.clone()
+        Some(map.shards[shard].master.clone())
+    }
+
+    /// The node that an `ASK` names. One that the map does not tell of, since it has no slots yet, is remembered: what goes
+    /// there shares its connections.
+    fn asked_at(&self, there: Address) -> Arc<Node> {
+        let mut map = self.map.write();
+        let now = Instant::now();
+        if let Some((node, last)) = map.guests.iter_mut().find(|(node, _)| node.address == there) {
+            *last = now;
+            return node.clone();
+        }
+        if let Some(node) = map.node(&there) {
+            return node;
+        }
+        let new = Arc::new(Node::new(self.section.clone(), there));
+        if map.guests.len() == GUESTS_MAX {
+            let oldest = (0..GUESTS_MAX).min_by_key(|at| map.guests[*at].1).unwrap_or(0);
+            let (gone, _) = map.guests.swap_remove(oldest);
+            gone.close();
+            map.former.push(gone);
+        }
+        map.guests.push((new.clone(), now));
+        new
+    }
+
+    /// Where a connection of one's own leads instead, after so many other places, and whether what is asked there is in slots
+    /// that are not the node's yet.
+    pub(crate) async fn redirect_own(
+        self: &Arc<Cluster>,
+        redirect: Redirect,
+        moves: u8,
+        key: Option<&[u8]>,
+    ) -> Result<(Arc<Node>, bool), Failure> {
+        add(&self.section.counters.redirected, 1);
+        match redirect {
+            Redirect::Moved(slot, there) if let Some(node) = self.moved(slot, &there) => {
+                self.refresh();
+                Ok((node, false))
+            }
+            Redirect::Ask(there) => Ok((self.asked_at(there), true)),
+            Redirect::Moved(..) | Redirect::Later => {
+                self.refresh();
+                sleep(pause(moves)).await;
+                Ok((self.own_node(key).await?, false))
+            }
+        }
+    }
+
+    /// Waits until another node than this one is the one for a connection of one's own.
+    pub(crate) async fn turns_away(&self, key: Option<&[u8]>, node: &Arc<Node>) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.is_for(key, node) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn is_for(&self, key: Option<&[u8]>, node: &Arc<Node>) -> bool {
+        let map = self.map.read();
+        let shard = key.filter(|_| self.sentinels.is_none()).and_then(|key| map.shard(slot(key)));
+        match shard {
+            Some(shard) => Arc::ptr_eq(&shard.master, node),
+            None => map.shards.iter().any(|shard| Arc::ptr_eq(&shard.master, node)),
+        }
     }
 
     /// Has the map read again, soon.
@@ -427,7 +520,7 @@ impl Cluster {
         let ailing: Vec<&Arc<Node>> = nodes.iter().filter(|node| node.is_ailing()).collect();
         for node in &ailing {
             if !node.has_waiting()
-                && let Ok(lane) = node.lane(0)
+                && let Ok(lane) = node.any_lane()
             {
                 // Whether it answers is seen by the node.
                 let _ = lane.push(&[b"PING"], Route::own());
@@ -444,21 +537,26 @@ impl Cluster {
 
     /// The map as one of the nodes knows it: the first answer counts, and who is slow is not waited for alone.
     async fn read_map(self: &Arc<Cluster>) -> Result<Vec<told::Shard>, String> {
-        let mut nodes: Vec<Arc<Node>> = self.map.read().nodes().cloned().collect();
-        if self.master.is_some() {
-            nodes.clear();
-        }
-        fastrand::shuffle(&mut nodes);
-        for seed in &self.seeds {
-            if !nodes.iter().any(|node| node.address == seed.address) {
-                nodes.push(seed.clone());
+        let mut nodes = match &self.sentinels {
+            Some(sentinels) => sentinels.all(),
+            None => {
+                let map = self.map.read();
+                let mut nodes: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
+                // One that the others have forgotten goes on to tell of itself: a master is one as long as it has slots.
+                let mut others: Vec<Arc<Node>> =
+                    map.shards.iter().flat_map(|shard| shard.replicas().cloned()).collect();
+                drop(map);
+                fastrand::shuffle(&mut nodes);
+                fastrand::shuffle(&mut others);
+                nodes.append(&mut others);
+                for seed in &self.seeds {
+                    if !nodes.iter().any(|node| node.address == seed.address) {
+                        nodes.push(seed.clone());
+                    }
+                }
+                nodes
             }
-        }
-        if self.master.is_some() {
-            // The one that answers is asked again.
-            let last = self.sentinel.load(Ordering::Relaxed) % nodes.len();
-            nodes.rotate_left(last);
-        }
+        };
         nodes.sort_by_key(|node| node.is_ailing());
         let mut nodes = nodes.into_iter();
         let mut asked = JoinSet::new();
@@ -487,26 +585,12 @@ impl Cluster {
 
     /// The map as one node, or one sentinel, knows it.
     async fn map_of(&self, node: &Arc<Node>) -> Result<Vec<told::Shard>, String> {
-        let Some(name) = &self.master else {
+        let Some(sentinels) = &self.sentinels else {
             return told::slots(&question(node, &[b"CLUSTER", b"SLOTS"]).await, &node.address);
         };
-        // Both are on their way before the first is waited for.
-        let [address, state]: [[&[u8]; 3]; 2] =
-            [[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name.as_bytes()], [b"SENTINEL", b"MASTER", name.as_bytes()]];
-        let (address, state) = tokio::join!(question(node, &address), question(node, &state));
-        let (master, epoch) = told::master(&address, &state, &node.address)?;
-        let now = Instant::now();
-        let mut refresh = self.refresh.lock();
-        match refresh.epoch {
-            Some((known, at)) if epoch < known && now < at + EPOCH_AGE => {
-                return Err(format!("it knows epoch {epoch} of '{name}', others know {known}"));
-            }
-            _ => refresh.epoch = Some((epoch, now)),
-        }
-        if let Some(place) = self.seeds.iter().position(|seed| Arc::ptr_eq(seed, node)) {
-            self.sentinel.store(place, Ordering::Relaxed);
-        }
-        Ok(vec![told::Shard { slots: Vec::new(), master, replicas: Vec::new() }])
+        let known = self.map.read().shards.first().map(|shard| shard.master.clone());
+        let shard = sentinels.ask(node, known).await?;
+        Ok(vec![told::Shard { slots: vec![0..=SLOTS - 1], ..shard }])
     }
 
     /// Takes over what a node said; nodes that have nothing any more are left.
@@ -515,13 +599,13 @@ impl Cluster {
         let before: Vec<Arc<Node>> = map.nodes().cloned().collect();
         let had: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
         let mut made: Vec<Arc<Node>> = Vec::new();
+        let mut former = std::mem::take(&mut map.former);
+        let mut guests = std::mem::take(&mut map.guests);
         let mut node = |address: &Address| {
-            let known = before
-                .iter()
-                .chain(&self.seeds)
-                .chain(&made)
-                .find(|node| !node.is_sentinel && node.address == *address)
-                .cloned();
+            // One that was left and comes back keeps its rate and its breaker.
+            let guests = guests.iter().map(|(node, _): &(Arc<Node>, Instant)| node);
+            let mut known = before.iter().chain(&self.seeds).chain(&former).chain(guests).chain(&made);
+            let known = known.find(|node| node.address == *address).cloned();
             known.unwrap_or_else(|| {
                 let new = Arc::new(Node::new(self.section.clone(), address.clone()));
                 made.push(new.clone());
@@ -534,13 +618,14 @@ impl Cluster {
             for range in &shard.slots {
                 slots[usize::from(*range.start())..=usize::from(*range.end())].fill(index as u16);
             }
-            shards
-                .push(Shard { master: node(&shard.master), replicas: shard.replicas.iter().map(&mut node).collect() });
+            let master = node(&shard.master);
+            let replicas = shard.replicas.iter().map(&mut node).collect();
+            shards.push(Shard { master, replicas, spare: shard.spare.iter().map(&mut node).collect() });
         }
         map.shards = shards;
         map.slots = slots;
         let bare = self.from_replicas && map.shards.iter().any(|shard| shard.replicas.is_empty());
-        let age = match &self.master {
+        let age = match &self.sentinels {
             Some(_) => MASTER_AGE,
             None if bare => MAP_AGE_BARE,
             None => MAP_AGE,
@@ -549,8 +634,13 @@ impl Cluster {
         let now: Vec<Arc<Node>> = map.nodes().cloned().collect();
         let masters: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
         let left: Vec<Arc<Node>> = had.into_iter().filter(|node| !is_in(masters.iter(), node)).collect();
-        let gone: Vec<Arc<Node>> = before.into_iter().filter(|node| !is_in(now.iter(), node)).collect();
-        let mut former = std::mem::take(&mut map.former);
+        let at = Instant::now();
+        guests.retain(|(node, _)| !is_in(now.iter(), node));
+        let over = guests.extract_if(.., |(_, last)| *last + MAP_AGE <= at).map(|(node, _)| node);
+        let gone = before.into_iter().filter(|node| !is_in(now.iter(), node));
+        let gone: Vec<Arc<Node>> = gone.chain(over).collect();
+        map.guests = guests;
+        former.retain(|node| !is_in(now.iter(), node));
         former.extend(gone.iter().filter(|node| !is_in(self.seeds.iter(), node)).cloned());
         former.retain(|node| {
             // Its lanes hold it for as long as they live; then what it counted goes to the section.
@@ -560,23 +650,30 @@ impl Cluster {
             }
             alive
         });
+        // Somebody may have looked at the map before they left it, and asked them since.
+        let left_before = former.clone();
         map.former = former;
         self.section.share_among(if self.from_replicas { now.len() } else { masters.len() });
         drop(map);
         left.iter().chain(&gone).for_each(|node| node.leave());
-        let unused = self.seeds.iter().filter(|seed| !seed.is_sentinel && !is_in(now.iter(), seed));
-        gone.iter().chain(unused).for_each(|node| node.close());
+        let unused = self.seeds.iter().filter(|seed| !is_in(now.iter(), seed));
+        left_before.iter().chain(&gone).chain(unused).for_each(|node| node.close());
         self.changed.notify_waiters();
     }
+}
+
+fn pause(moves: u8) -> Duration {
+    (PAUSE_MIN * 2u32.saturating_pow(u32::from(moves))).min(PAUSE_MAX)
 }
 
 fn is_in<'a>(mut nodes: impl Iterator<Item = &'a Arc<Node>>, node: &Arc<Node>) -> bool {
     nodes.any(|other| Arc::ptr_eq(other, node))
 }
 
-async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
+/// A question of the client's own.
+pub(crate) async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
     match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
-        Ok(receiver) => receiver.await.unwrap_or_else(|_| Failure::Closed.into_reply()),
+        Ok(awaited) => pending(awaited).finish().await,
         Err(failure) => failure.into_reply(),
     }
 }
@@ -605,5 +702,81 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         take(&self.0.counters.queued, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::Options;
+    use crate::cache::{Cache, CacheFigures, Looked};
+    use crate::lane::Commands;
+
+    fn tcp(port: u16) -> Address {
+        Address::Tcp("127.0.0.1".into(), port)
+    }
+
+    fn check(run: impl AsyncFnOnce(Arc<Cluster>)) {
+        let mode = Mode::Cluster { from_replicas: false };
+        let section = Arc::new(Section::new(Options { mode, ..Options::new("sessions", tcp(1)) }));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(run(Cluster::new(section)));
+    }
+
+    /// A map with these masters, of which the first has all slots but one for each other.
+    fn map(ports: &[u16]) -> Vec<told::Shard> {
+        let shard = |(index, port): (usize, &u16)| told::Shard {
+            slots: vec![if index == 0 { 100..=SLOTS - 1 } else { index as u16..=index as u16 }],
+            master: tcp(*port),
+            replicas: Vec::new(),
+            spare: Vec::new(),
+        };
+        ports.iter().enumerate().map(shard).collect()
+    }
+
+    #[test]
+    fn nodes_that_errors_tell_of_are_bounded() {
+        check(async |cluster| {
+            for number in 0..2 * NODES_MAX {
+                let told = cluster.moved(7, &Address::Tcp(number.to_string(), 7000));
+                assert_eq!(told.is_some(), number < NODES_MAX, "{number}");
+            }
+            assert_eq!(cluster.map.read().shards.len(), NODES_MAX);
+            assert!(cluster.moved(7, &Address::Tcp("7".into(), 7000)).is_some());
+        });
+    }
+
+    #[test]
+    fn who_is_left_is_left_for_good() {
+        check(async |cluster| {
+            cluster.apply(&map(&[7001, 7002]));
+            let node = cluster.owner(Some(1), false).expect("it is known");
+            assert_eq!(node.address, tcp(7002));
+            cluster.apply(&map(&[7001]));
+            // Whoever saw the map before asks it now.
+            let lane = node.lane(0).expect("a lane");
+            assert!(!lane.is_closed());
+            cluster.apply(&map(&[7001]));
+            assert!(lane.is_closed());
+        });
+    }
+
+    #[test]
+    fn a_reply_from_elsewhere_is_not_kept() {
+        check(async |cluster| {
+            cluster.apply(&map(&[7001]));
+            let (mut cache, figures) = (Cache::default(), CacheFigures::default());
+            cache.begin(1);
+            let Looked::Miss(asked) = cache.look(&[b"GET", b"k"], 1, &figures) else { panic!("it is kept") };
+            let entry = Entry::new(1, Route::new(Some(7), 0, true), Waiter::of(&Request::One(&[b"GET", b"k"])).0);
+            let node = cluster.owner(None, true).expect("it is known");
+            cluster.send(&node, Entry { asked: Some(Box::new(asked)), ..entry }, b"x");
+            let (mut context, mut taken) = (Context::from_waker(Waker::noop()), Commands::default());
+            let lane = node.lane(0).expect("a lane");
+            assert!(lane.poll_take(&mut context, 1, &mut taken).is_ready());
+            assert!(taken.entries[0].asked.is_none());
+        });
     }
 }

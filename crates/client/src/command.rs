@@ -38,6 +38,7 @@ const OF_CONNECTIONS: &[(&str, &str)] = &[
     ("QUIT", "connections are shared"),
     ("READONLY", "the section's 'read-from' says where is read"),
     ("READWRITE", "the section's 'read-from' says where is read"),
+    ("REPLCONF", "it is for engines, which answer some of it with nothing"),
     ("RESET", "connections are shared"),
     ("SELECT", "open the engine with its database, as in core.redis(name, {db=1})"),
     ("SSUBSCRIBE", "it needs a connection of its own"),
@@ -155,18 +156,21 @@ const READING: &[&str] = &[
 /// The longest name above.
 const NAME_MAX: usize = 20;
 
+/// A name in upper case; `None` if it is longer than `room`.
+pub(crate) fn upper_case<'a>(name: &[u8], room: &'a mut [u8]) -> Option<&'a [u8]> {
+    let upper = room.get_mut(..name.len())?;
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    Some(upper)
+}
+
 /// How a command may be treated, or why it may not be sent over a shared connection.
 pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
     let [name, rest @ ..] = args else {
         return Err(Failure::Refused("a command is empty".into()));
     };
-    if name.len() > NAME_MAX {
-        return Ok(Kind::Writes);
-    }
     let mut upper = [0; NAME_MAX];
-    let upper = &mut upper[..name.len()];
-    upper.copy_from_slice(name);
-    upper.make_ascii_uppercase();
+    let Some(upper) = upper_case(name, &mut upper) else { return Ok(Kind::Writes) };
     let is = |word: Option<&&[u8]>, text: &str| word.is_some_and(|word| word.eq_ignore_ascii_case(text.as_bytes()));
     let refused = |name: &str, instead: &str| Err(Failure::Refused(format!("{name} is not allowed here: {instead}")));
     match known(upper) {
@@ -177,7 +181,7 @@ pub(crate) fn classify(args: &[&[u8]]) -> Result<Kind, Failure> {
         Some((_, Class::MayBlock)) => Ok(Kind::Writes),
         Some((name, Class::Refused(instead))) => refused(name, instead),
         Some((_, Class::Client))
-            if ["REPLY", "TRACKING", "PAUSE", "NO-EVICT"].iter().any(|word| is(rest.first(), word)) =>
+            if ["REPLY", "TRACKING", "PAUSE", "NO-EVICT", "NO-TOUCH"].iter().any(|word| is(rest.first(), word)) =>
         {
             Err(Failure::Refused("this CLIENT command is not allowed here: connections are shared".into()))
         }
@@ -279,7 +283,8 @@ fn period(word: Option<&&[u8]>, unit_s: f64) -> Waits {
     }
 }
 
-/// Whether a transaction may be open, or keys watched, behind a command; `None`: it changes nothing of that.
+/// Whether a transaction may be open, or keys watched, behind a command that is not refused; `None`: it changes nothing of
+/// that.
 pub(crate) fn leaves_unclean(args: &[&[u8]]) -> Option<bool> {
     let name = args.first()?;
     if same(name, "MULTI") || same(name, "WATCH") {
@@ -324,7 +329,7 @@ mod tests {
         assert_eq!(kind("blpop k 0"), Ok(Kind::Waits));
         assert!(waits_for_others(&[b"blpop", b"k", b"0"]) && !waits_for_others(&[b"BITCOUNT", b"k"]));
         assert_eq!(kind("XREAD block 0 STREAMS s $"), Ok(Kind::Waits));
-        for refused in ["select 1", "Multi", "subscribe c", "wait 1 0", "client reply off"] {
+        for refused in ["select 1", "Multi", "subscribe c", "wait 1 0", "client reply off", "replconf ack 0"] {
             assert!(matches!(kind(refused), Err(Failure::Refused(_))), "{refused}");
         }
     }

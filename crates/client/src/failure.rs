@@ -29,18 +29,29 @@ pub enum Failure {
     /// The command can't be sent over a connection that is shared, and what to do instead.
     #[error("ERR {0}")]
     Refused(String),
+    /// The key is at this node of a cluster, and a connection of its own has begun at that one.
+    #[error("ELSEWHERE the key is at {0}, and this connection has begun at {1}: take another")]
+    Elsewhere(String, String),
+    /// What the engine would answer, in its words.
+    #[error("{0}")]
+    Engine(String),
     /// The section is not in the files any more, or the process ends.
     #[error("CLOSED the engine is not used any more")]
     Closed,
 }
 
 impl Failure {
+    /// No connection came `within` so long; `last`: why the last attempt failed, if one did.
+    pub(crate) fn no_connection(last: Option<String>, within: Duration) -> Failure {
+        last.map_or(Failure::QueueTimeout(within), Failure::Connect)
+    }
+
     /// Their number.
-    pub(crate) const KINDS: usize = 8;
+    pub(crate) const KINDS: usize = 9;
 
     /// Names of the kinds, by [`kind`](Failure::kind), for statistics.
     pub(crate) const NAMES: [&'static str; Failure::KINDS] =
-        ["queue_full", "queue_timeout", "connect", "breaker", "timeout", "lost", "refused", "closed"];
+        ["queue_full", "queue_timeout", "connect", "breaker", "timeout", "lost", "refused", "closed", "elsewhere"];
 
     pub(crate) fn kind(&self) -> usize {
         match self {
@@ -50,8 +61,9 @@ impl Failure {
             Failure::Breaker(..) => 3,
             Failure::Timeout(_) => 4,
             Failure::Lost(_) => 5,
-            Failure::Refused(_) => 6,
+            Failure::Refused(_) | Failure::Engine(_) => 6,
             Failure::Closed => 7,
+            Failure::Elsewhere(..) => 8,
         }
     }
 

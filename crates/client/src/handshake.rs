@@ -29,13 +29,20 @@ pub(crate) async fn connect(node: &Node, db: u32) -> Result<Stream, String> {
     Ok(stream)
 }
 
-/// What only nodes of several are asked.
+/// What only nodes of several are asked. One that loads its data, or has none since its master is away, has others to be
+/// asked instead: it says so to a PING.
 async fn introduce(stream: &mut Stream, node: &Node) -> Result<(), String> {
     match &node.section.options.mode {
-        Mode::Sentinel { .. } if !node.is_sentinel => is_master(ask(stream, &[b"ROLE"]).await?),
-        Mode::Cluster { from_replicas: true } => must(ask(stream, &[b"READONLY"]).await?),
-        _ => Ok(()),
+        Mode::Single => return Ok(()),
+        Mode::Sentinel { .. } if node.is_sentinel => return Ok(()),
+        Mode::Sentinel { .. } => {
+            let follows = node.section.cluster().and_then(|cluster| cluster.follows(node));
+            has_role(&ask(stream, &[b"ROLE"]).await?, follows)?;
+        }
+        Mode::Cluster { from_replicas: true } => must(ask(stream, &[b"READONLY"]).await?)?,
+        Mode::Cluster { .. } => {}
     }
+    must(ask(stream, &[b"PING"]).await?)
 }
 
 pub(crate) async fn greet(stream: &mut Stream, options: &Options, db: u32) -> Result<(), String> {
@@ -73,15 +80,24 @@ fn is_unknown(text: &str) -> bool {
     text.starts_with("NOPROTO") || text.to_ascii_lowercase().starts_with("err unknown command")
 }
 
-/// What a sentinel says is older than what the engine says of itself.
-fn is_master(role: Reply) -> Result<(), String> {
-    match role {
-        Reply::Array(words) => match words.first() {
-            Some(Reply::Bulk(role)) if role == b"master" => Ok(()),
-            Some(Reply::Bulk(role)) => Err(format!("it is no master but a {}", String::from_utf8_lossy(role))),
-            _ => Err("ROLE is answered by something else than a role".into()),
-        },
-        reply => must(reply),
+/// What a sentinel says is older than what the engine says of itself. `follows`: a replica is asked, and its master fails.
+fn has_role(role: &Reply, follows: Option<bool>) -> Result<(), String> {
+    let words = match role {
+        Reply::Array(words) => words,
+        Reply::Error(text) => return Err(text.clone()),
+        _ => return Err("ROLE is answered by something else than a role".into()),
+    };
+    let word = |index: usize| match words.get(index) {
+        Some(Reply::Bulk(word)) => Some(&word[..]),
+        _ => None,
+    };
+    match (word(0), follows, word(3)) {
+        (Some(b"master"), ..) | (Some(b"slave"), Some(_), Some(b"connected")) => Ok(()),
+        // Without its master it has what it had, unless it is being filled.
+        (Some(b"slave"), Some(true), Some(link)) if link != b"sync" => Ok(()),
+        (Some(b"slave"), Some(_), _) => Err("it does not follow its master now".into()),
+        (Some(role), ..) => Err(format!("it is no master but a {}", String::from_utf8_lossy(role))),
+        (None, ..) => Err("ROLE is answered by something else than a role".into()),
     }
 }
 
@@ -98,8 +114,10 @@ async fn ask(stream: &mut Stream, words: &[&[u8]]) -> Result<Reply, String> {
     encode(words, &mut out);
     let mut written = 0;
     while written < out.len() {
-        let count = poll_fn(|cx| stream.poll_write(cx, &out[written..])).await.map_err(|error| error.to_string())?;
-        written += count;
+        match poll_fn(|cx| stream.poll_write(cx, &out[written..])).await.map_err(|error| error.to_string())? {
+            0 => return Err(io::Error::from(io::ErrorKind::WriteZero).to_string()),
+            count => written += count,
+        }
     }
     poll_fn(|cx| stream.poll_flush(cx)).await.map_err(|error| error.to_string())?;
     let mut parser = ReplyParser::new(ReplyLimits { max_bulk: GREETING_MAX as u64, ..ReplyLimits::default() });

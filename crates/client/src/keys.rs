@@ -2,6 +2,7 @@
 //! keys are in the same slot is for the node to say (`CROSSSLOT`).
 
 use crate::Failure;
+use crate::command::upper_case;
 
 /// What a command's place in a cluster depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,14 +77,10 @@ const NAME_MAX: usize = 12;
 pub(crate) fn place<'a>(args: &[&'a [u8]]) -> Result<Place<'a>, Failure> {
     let [name, rest @ ..] = args else { return Ok(Place::Any) };
     let at = |index: usize| args.get(index).map_or(Place::Any, |key| Place::Key(key));
-    if name.len() > NAME_MAX {
-        return Ok(at(1));
-    }
     let mut upper = [0; NAME_MAX];
-    let upper = &mut upper[..name.len()];
-    upper.copy_from_slice(name);
-    upper.make_ascii_uppercase();
-    let Ok(upper) = std::str::from_utf8(upper) else { return Ok(at(1)) };
+    let Some(upper) = upper_case(name, &mut upper).and_then(|upper| std::str::from_utf8(upper).ok()) else {
+        return Ok(at(1));
+    };
     if ANYWHERE.binary_search(&upper).is_ok() {
         return Ok(Place::Any);
     }

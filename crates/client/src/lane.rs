@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_wire::engine::Started;
-use sluicegate_wire::reply::Reply;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Failure;
 use crate::cache::{Asked, Cache, Looked};
-use crate::command::encode;
 use crate::figures::{add, take};
 use crate::node::{Connected, Node, NotConnected};
-use crate::running::{self, Running};
+use crate::running::{self, READ, Running};
 use crate::section::Section;
-use crate::topology::pending;
+use crate::transaction::{Request, Transaction};
+use crate::waiter::{Awaited, Waiter, pending};
 
 /// Bytes of commands that one lane keeps for a connection.
 const QUEUED_MAX: usize = 64 << 20;
@@ -70,8 +69,10 @@ pub(crate) struct Entry {
     pub(crate) skips: bool,
     pub(crate) route: Route,
     /// The reply may be kept.
-    pub(crate) asked: Option<Asked>,
-    pub(crate) reply: oneshot::Sender<Reply>,
+    pub(crate) asked: Option<Box<Asked>>,
+    /// It is several commands, with so many replies.
+    pub(crate) transaction: Option<Box<Transaction>>,
+    pub(crate) waiter: Waiter,
 }
 
 /// What must be known of a command to send it elsewhere.
@@ -103,9 +104,32 @@ impl Route {
     }
 }
 
+impl Commands {
+    /// The bytes of those that are here.
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.answered..]
+    }
+
+    /// Forgets so many bytes at the start, and says how far the others have moved up: they do so in pieces, which costs no
+    /// more than what is forgotten.
+    pub(crate) fn forget(&mut self, len: usize) -> usize {
+        self.answered += len;
+        if self.answered == self.bytes.len() {
+            self.bytes.clear();
+            self.bytes.shrink_to(4 * READ);
+        } else if self.answered >= 4 * READ && self.answered >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.answered);
+        } else {
+            return 0;
+        }
+        std::mem::take(&mut self.answered)
+    }
+}
+
 impl Entry {
-    pub(crate) fn new(len: usize, route: Route, reply: oneshot::Sender<Reply>) -> Entry {
-        Entry { len, since: route.begun, repeatable: route.reads, skips: false, route, asked: None, reply }
+    pub(crate) fn new(len: usize, route: Route, waiter: Waiter) -> Entry {
+        let (repeatable, since) = (route.reads, route.begun);
+        Entry { len, since, repeatable, skips: false, route, asked: None, transaction: None, waiter }
     }
 
     /// It is sent elsewhere, in so many bytes.
@@ -114,6 +138,9 @@ impl Entry {
         self.since = now;
         self.repeatable = self.route.reads;
         self.skips = self.route.asking;
+        if let Some(transaction) = &mut self.transaction {
+            transaction.again();
+        }
         self.route.moves += u8::from(!self.route.asking);
     }
 
@@ -121,8 +148,7 @@ impl Entry {
         if !self.route.own {
             section.counters.failed(&failure);
         }
-        // Nobody may wait for it any more.
-        let _ = self.reply.send(failure.into_reply());
+        self.waiter.tell(failure.into_reply());
     }
 }
 
@@ -136,34 +162,29 @@ impl Lane {
     }
 
     /// Starts a command; what was read before and has not changed since is answered here.
-    pub(crate) fn start(&self, args: &[&[u8]], route: Route) -> Result<Started, Failure> {
+    pub(crate) fn start(&self, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         let section = &*self.node.section;
-        if section.options.client_cache == 0 {
-            return Ok(pending(self.push(args, route)?));
-        }
-        let looked = {
+        let mut asked = None;
+        if section.options.client_cache > 0 {
             let mut cache = self.cache.lock();
-            match route.reads {
-                true => cache.look(args, self.node.generation(), &section.cached),
-                false => {
-                    cache.writes(args, &section.cached);
-                    Looked::Other
-                }
+            match request {
+                Request::One(args) if route.reads => match cache.look(args, self.node.generation(), &section.cached) {
+                    Looked::Hit(reply) => return Ok(Started::Done(reply)),
+                    Looked::Miss(miss) => asked = Some(Box::new(miss)),
+                    Looked::Other => {}
+                },
+                _ => request.commands().for_each(|args| cache.writes(args, &section.cached)),
             }
-        };
-        match looked {
-            Looked::Hit(reply) => Ok(Started::Done(reply)),
-            Looked::Miss(asked) => Ok(pending(self.queue(args, route, Some(asked))?)),
-            Looked::Other => Ok(pending(self.push(args, route)?)),
         }
+        Ok(pending(self.queue(request, route, asked)?))
     }
 
     /// Queues a command; its reply, or a failure's, comes in any case.
-    pub(crate) fn push(&self, args: &[&[u8]], route: Route) -> Result<oneshot::Receiver<Reply>, Failure> {
-        self.queue(args, route, None)
+    pub(crate) fn push(&self, args: &[&[u8]], route: Route) -> Result<Awaited, Failure> {
+        self.queue(Request::One(args), route, None)
     }
 
-    fn queue(&self, args: &[&[u8]], route: Route, asked: Option<Asked>) -> Result<oneshot::Receiver<Reply>, Failure> {
+    fn queue(&self, request: Request<'_>, route: Route, asked: Option<Box<Asked>>) -> Result<Awaited, Failure> {
         let section = &*self.node.section;
         let most = section.options.maxqueue as u64;
         let mut queue = self.queue.lock();
@@ -171,22 +192,23 @@ impl Lane {
             return Err(Failure::Closed);
         }
         let queued = section.counters.queued.load(std::sync::atomic::Ordering::Relaxed);
-        if queued >= most || queue.commands.bytes.len() > QUEUED_MAX {
+        if queued >= most || queue.commands.bytes().len() > QUEUED_MAX {
             return Err(Failure::QueueFull(queued as usize));
         }
         add(&section.counters.queued, 1);
-        let (reply, receiver) = oneshot::channel();
+        let (waiter, awaited) = Waiter::of(&request);
         let before = queue.commands.bytes.len();
-        encode(args, &mut queue.commands.bytes);
+        request.encode(&mut queue.commands.bytes);
         let len = queue.commands.bytes.len() - before;
-        queue.commands.entries.push_back(Entry { asked, ..Entry::new(len, route, reply) });
+        let transaction = request.transaction();
+        queue.commands.entries.push_back(Entry { asked, transaction, ..Entry::new(len, route, waiter) });
         let waker = queue.waker.take();
         drop(queue);
         // One wake for all that is queued before the task's turn comes.
         if let Some(waker) = waker {
             waker.wake();
         }
-        Ok(receiver)
+        Ok(awaited)
     }
 
     /// Queues a command that was queued elsewhere before; gives it back if the lane is closed.
@@ -208,7 +230,7 @@ impl Lane {
         let Some(cluster) = self.node.section.cluster() else { return };
         let commands = std::mem::take(&mut self.queue.lock().commands);
         take(&self.node.section.counters.queued, commands.entries.len() as u64);
-        let (mut stay, mut start) = (Commands::default(), 0);
+        let (mut stay, mut start) = (Commands::default(), commands.answered);
         for entry in commands.entries {
             let bytes = &commands.bytes[start..start + entry.len];
             start += entry.len;
@@ -246,11 +268,12 @@ impl Lane {
             return if queue.closed { Poll::Ready(0) } else { Poll::Pending };
         }
         let all = count == queue.commands.entries.len();
-        if all && to.entries.is_empty() && to.bytes.is_empty() {
+        if all && to.entries.is_empty() && to.bytes.is_empty() && queue.commands.answered == 0 {
             std::mem::swap(&mut queue.commands, to);
         } else {
             let bytes: usize = queue.commands.entries.iter().take(count).map(|entry| entry.len).sum();
-            to.bytes.extend(queue.commands.bytes.drain(..bytes));
+            to.bytes.extend_from_slice(&queue.commands.bytes()[..bytes]);
+            queue.commands.forget(bytes);
             to.entries.extend(queue.commands.entries.drain(..count));
         }
         drop(queue);
@@ -265,7 +288,7 @@ impl Lane {
         }
         add(&self.node.section.counters.queued, commands.entries.len() as u64);
         let mut queue = self.queue.lock();
-        commands.bytes.extend_from_slice(&queue.commands.bytes);
+        commands.bytes.extend_from_slice(queue.commands.bytes());
         commands.entries.extend(queue.commands.entries.drain(..));
         queue.commands = commands;
     }
@@ -292,15 +315,20 @@ impl Lane {
 
     /// Fails the commands that `failure` says, from the first on, until it says none.
     fn fail_while(&self, failure: impl Fn(&Entry) -> Option<Failure>) {
-        loop {
-            let mut queue = self.queue.lock();
-            let Some(found) = queue.commands.entries.front().and_then(&failure) else { return };
+        let (mut failed, mut bytes) = (Vec::new(), 0);
+        let mut queue = self.queue.lock();
+        while let Some(found) = queue.commands.entries.front().and_then(&failure) {
             let entry = queue.commands.entries.pop_front().expect("just seen");
-            queue.commands.bytes.drain(..entry.len);
-            drop(queue);
-            take(&self.node.section.counters.queued, 1);
-            entry.fail(&self.node.section, found);
+            bytes += entry.len;
+            failed.push((entry, found));
         }
+        if failed.is_empty() {
+            return;
+        }
+        queue.commands.forget(bytes);
+        drop(queue);
+        take(&self.node.section.counters.queued, failed.len() as u64);
+        failed.into_iter().for_each(|(entry, found)| entry.fail(&self.node.section, found));
     }
 
     /// Fails what has waited for too long.
@@ -308,10 +336,7 @@ impl Lane {
         let now = Instant::now();
         let timeout = self.node.section.options.timeout_queue;
         self.fail_while(|entry| {
-            (entry.since + timeout <= now).then(|| match self.node.last_failure() {
-                Some(reason) => Failure::Connect(reason),
-                None => Failure::QueueTimeout(timeout),
-            })
+            (entry.since + timeout <= now).then(|| Failure::no_connection(self.node.last_failure(), timeout))
         });
     }
 
@@ -363,9 +388,10 @@ impl Lane {
         };
         tokio::select! {
             biased;
+            // What has turned before is looked at before anything is begun.
+            () = self.turned.notified() => None,
             connected = connecting => connected,
             () = self.expire_always() => None,
-            () = self.turned.notified() => None,
         }
     }
 }
@@ -380,19 +406,23 @@ impl Drop for Closing {
     }
 }
 
-/// Serves a lane until it is closed.
-pub(crate) async fn serve(lane: Arc<Lane>) {
-    let lane = Closing(lane);
-    let lane = &*lane.0;
+/// Serves a lane until it is closed, which it is also when the runtime ends before this has begun.
+pub(crate) fn serve(lane: Arc<Lane>) -> impl Future<Output = ()> + Send {
+    let closing = Closing(lane);
+    async move { serve_until_closed(&closing.0).await }
+}
+
+async fn serve_until_closed(lane: &Lane) {
     while lane.wait_for_work().await {
         let Some(connected) = lane.connect().await else { continue };
         let lifetime = lane.node.section.options.max_lifetime.map(jittered);
         let mut running = Running::new(lane, connected, lifetime);
+        let generation = running.generation;
         let end = running.run().await;
         running.finish(&end);
         drop(running);
         if let running::End::Lost(reason) | running::End::Dead(reason) = &end {
-            lane.node.failed(reason);
+            lane.node.died(generation, reason);
         }
     }
     lane.reroute();

@@ -110,6 +110,8 @@ async fn serve(mut stream: DuplexStream, mut state: watch::Receiver<State>, seen
 async fn converse(stream: &mut DuplexStream, state: &mut watch::Receiver<State>, seen: &Mutex<Seen>) -> io::Result<()> {
     let mut parser = ReplyParser::new(ReplyLimits::default());
     let mut input = Vec::new();
+    // What waits for EXEC.
+    let mut queued: Option<Vec<i64>> = None;
     loop {
         if stream.read_buf(&mut input).await? == 0 {
             return Ok(());
@@ -131,8 +133,26 @@ async fn converse(stream: &mut DuplexStream, state: &mut watch::Receiver<State>,
             let reply = match &*word(0) {
                 "INCR" | "GET" => {
                     let number: i64 = word(1).parse().expect("a number");
-                    seen.lock().done.push(number);
-                    format!(":{number}\r\n")
+                    match &mut queued {
+                        Some(queued) => {
+                            queued.push(number);
+                            "+QUEUED\r\n".to_owned()
+                        }
+                        None => {
+                            seen.lock().done.push(number);
+                            format!(":{number}\r\n")
+                        }
+                    }
+                }
+                "MULTI" => {
+                    assert!(queued.replace(Vec::new()).is_none(), "MULTI within MULTI");
+                    "+OK\r\n".to_owned()
+                }
+                "EXEC" => {
+                    let numbers = queued.take().expect("MULTI comes first");
+                    assert!(numbers.len() == 2 && numbers[0] == numbers[1], "{numbers:?} in one transaction");
+                    seen.lock().done.push(numbers[0]);
+                    format!("*2\r\n:{0}\r\n:{0}\r\n", numbers[0])
                 }
                 _ => "+OK\r\n".to_owned(),
             };
@@ -142,18 +162,28 @@ async fn converse(stream: &mut DuplexStream, state: &mut watch::Receiver<State>,
     }
 }
 
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Read,
+    Write,
+    /// The same write twice, together.
+    Together,
+}
+
 /// What happens, one after the other.
 #[derive(Clone, Debug)]
 enum Event {
-    Ask { db: u32, reads: bool },
+    Ask { db: u32, what: What },
     Wait(u64),
     Turn(State),
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let state = prop_oneof![Just(State::Up), (1u64..150).prop_map(State::Slow), Just(State::Down), Just(State::Silent)];
+    let what = prop_oneof![3 => Just(What::Read), 3 => Just(What::Write), 2 => Just(What::Together)];
     let event = prop_oneof![
-        6 => (0u32..2, any::<bool>()).prop_map(|(db, reads)| Event::Ask { db, reads }),
+        6 => (0u32..2, what).prop_map(|(db, what)| Event::Ask { db, what }),
         3 => prop_oneof![0u64..5, 0u64..400, 0u64..2000].prop_map(Event::Wait),
         1 => state.prop_map(Event::Turn),
     ];
@@ -172,28 +202,38 @@ const GRAIN: Duration = Duration::from_millis(5);
 struct Asked {
     number: i64,
     db: u32,
-    reads: bool,
+    what: What,
     took: Duration,
     reply: Reply,
 }
 
 /// Asks at once; the future is what comes of it.
-fn ask(client: &Client, number: i64, db: u32, reads: bool) -> impl Future<Output = Asked> + Send + 'static {
+fn ask(client: &Client, number: i64, db: u32, what: What) -> impl Future<Output = Asked> + Send + 'static {
     let begun = Instant::now();
     let key = number.to_string();
     let full = client.connections().expect("an engine").queued >= MAXQUEUE as u64;
-    let started = client.start(db + 1, &[if reads { b"GET" } else { b"INCR" }, key.as_bytes()]);
+    let write: &[&[u8]] = &[b"INCR", key.as_bytes()];
+    let started = match what {
+        What::Read => client.start(db + 1, &[b"GET", key.as_bytes()]),
+        What::Write => client.start(db + 1, write),
+        What::Together => client.together(db + 1, &[write, write]).expect("it is shared"),
+    };
     if let Started::Done(Reply::Error(text)) = &started {
         assert!(text.starts_with("BREAKER") || full && text.starts_with("QUEUEFULL"), "{text}");
     } else {
         assert!(!full, "{number} found no room and was queued");
     }
     async move {
-        let reply = match started {
-            Started::Done(reply) => reply,
-            Started::Pending(reply) => reply.await,
+        let reply = started.finish().await;
+        let reply = match reply {
+            Reply::Array(both)
+                if what == What::Together && both == [Reply::Integer(number), Reply::Integer(number)] =>
+            {
+                Reply::Integer(number)
+            }
+            reply => reply,
         };
-        Asked { number, db, reads, took: begun.elapsed(), reply }
+        Asked { number, db, what, took: begun.elapsed(), reply }
     }
 }
 
@@ -217,9 +257,9 @@ async fn play(events: Vec<Event>, breaker: u32) {
     let mut number = 0;
     for event in events {
         match event {
-            Event::Ask { db, reads } => {
+            Event::Ask { db, what } => {
                 number += 1;
-                tasks.push(tokio::spawn(ask(&client, number, db, reads)));
+                tasks.push(tokio::spawn(ask(&client, number, db, what)));
             }
             Event::Wait(ms) => sleep(Duration::from_millis(ms)).await,
             Event::Turn(state) => drop(engine.state.send_replace(state)),
@@ -231,7 +271,7 @@ async fn play(events: Vec<Event>, breaker: u32) {
     let back = Instant::now();
     loop {
         number += 1;
-        let asked = ask(&client, number, 0, false).await;
+        let asked = ask(&client, number, 0, What::Write).await;
         let ends = asked.reply == Reply::Integer(number);
         tasks.push(tokio::spawn(async move { asked }));
         if ends {
@@ -258,7 +298,8 @@ async fn play(events: Vec<Event>, breaker: u32) {
         seen.done.clone()
     };
     let mut writes: HashMap<i64, u32> = HashMap::new();
-    for Asked { number, db, reads, took, reply } in asked {
+    for Asked { number, db, what, took, reply } in asked {
+        let reads = what == What::Read;
         let times = done.get(&number).copied().unwrap_or(0);
         // A read may wait and be sent twice.
         let bound = (QUEUE + SERVER) * if reads { 2 } else { 1 } + GRAIN;

@@ -1,6 +1,7 @@
 //! One engine's address with what its connections share: its lanes, the breaker, the counters.
 
 use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use sluicegate_wire::engine::{Connections, NodeFigures, Started};
 use sluicegate_wire::reply::Reply;
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
 use crate::breaker::{Admission, Breaker};
@@ -17,6 +18,7 @@ use crate::figures::{Counters, Gauge, add, take};
 use crate::lane::{self, Lane, Route};
 use crate::section::Section;
 use crate::stream::Stream;
+use crate::transaction::Request;
 use crate::{Address, Failure, handshake};
 
 /// An engine, as its lanes see it.
@@ -24,6 +26,8 @@ use crate::{Address, Failure, handshake};
 pub(crate) struct Node {
     /// Tells nodes apart in the threads' lists of lanes.
     id: u64,
+    /// The same for all nodes of this address.
+    mark: u64,
     pub(crate) section: Arc<Section>,
     pub(crate) address: Address,
     /// It knows where the engine is, and is none itself.
@@ -34,6 +38,8 @@ pub(crate) struct Node {
     generation: AtomicU64,
     /// Grows when another engine takes over what this one had.
     epoch: AtomicU64,
+    /// It did.
+    was_left: Notify,
     /// The breaker counts failures, so that those who succeed need no lock to say so.
     ailing: AtomicBool,
     health: Mutex<Health>,
@@ -89,14 +95,18 @@ impl Node {
     pub(crate) fn new(section: Arc<Section>, address: Address) -> Node {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let breaker = Breaker::new(section.options.breaker, section.options.connect_rate, Instant::now());
+        let mut mark = DefaultHasher::new();
+        address.hash(&mut mark);
         Node {
             id: IDS.fetch_add(1, Ordering::Relaxed),
+            mark: mark.finish(),
             section,
             address,
             is_sentinel: false,
             counters: Counters::default(),
             generation: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
+            was_left: Notify::new(),
             ailing: AtomicBool::new(false),
             health: Mutex::new(Health { breaker, last_failure: None }),
             lanes: Mutex::default(),
@@ -121,6 +131,12 @@ impl Node {
             known.push((self.id, db, lane.clone()));
             Ok(lane)
         })
+    }
+
+    /// A lane to any database, for a sign of life: one that is there, or this thread's.
+    pub(crate) fn any_lane(self: &Arc<Node>) -> Result<Arc<Lane>, Failure> {
+        let there = self.lanes.lock().iter().find(|lane| !lane.is_closed()).cloned();
+        there.map_or_else(|| self.lane(0), Ok)
     }
 
     fn assign(self: &Arc<Node>, db: u32) -> Result<Arc<Lane>, Failure> {
@@ -181,9 +197,9 @@ impl Node {
     }
 
     /// Queues a command; its reply, or a failure's, comes in any case.
-    pub(crate) fn ask(self: &Arc<Node>, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
+    pub(crate) fn ask(self: &Arc<Node>, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
         self.admit()?;
-        self.lane(db)?.start(args, Route::new(None, db, kind == Kind::Reads))
+        self.lane(db)?.start(request, Route::new(None, db, kind == Kind::Reads))
     }
 
     /// Whether a command may be queued.
@@ -209,14 +225,16 @@ impl Node {
         self.ailing.load(Ordering::Relaxed).then(|| self.health.lock().last_failure.clone()).flatten()
     }
 
-    /// It answered so.
-    pub(crate) fn answered(&self, reply: &Reply) {
+    /// It answered so, over a connection of that generation.
+    pub(crate) fn answered(&self, reply: &Reply, generation: u64) {
         let Reply::Error(text) = reply else { return self.succeeded() };
         add(&self.counters.engine_errors, 1);
         // It is not what it was: whatever is connected to it is to look again.
         match text.split(' ').next() {
+            // Others can be asked instead.
+            Some("MASTERDOWN") if self.section.is_cluster() => self.died(generation, text),
             Some("READONLY" | "MASTERDOWN") => self.flush(),
-            Some("LOADING") => self.failed(text),
+            Some("LOADING") => self.died(generation, text),
             _ => self.succeeded(),
         }
     }
@@ -224,15 +242,29 @@ impl Node {
     /// It answered.
     pub(crate) fn succeeded(&self) {
         if self.ailing.load(Ordering::Relaxed) {
-            self.health.lock().breaker.succeeded();
+            let mut health = self.health.lock();
+            health.breaker.succeeded();
+            // Under the lock, so that no failure is forgotten that was counted meanwhile.
             self.ailing.store(false, Ordering::Relaxed);
         }
     }
 
     /// Connecting failed, or a connection died; connections that exist renew themselves before their next use.
     pub(crate) fn failed(&self, reason: &str) {
-        self.flush();
+        self.note(None, reason);
+    }
+
+    /// The same of a connection of that generation: what several see of one death counts once.
+    pub(crate) fn died(&self, generation: u64, reason: &str) {
+        self.note(Some(generation), reason);
+    }
+
+    fn note(&self, generation: Option<u64>, reason: &str) {
         let mut health = self.health.lock();
+        if generation.is_some_and(|generation| generation != self.generation()) {
+            return;
+        }
+        self.flush();
         health.breaker.failed(Instant::now(), fastrand::f64());
         health.last_failure = Some(reason.to_owned());
         self.ailing.store(true, Ordering::Relaxed);
@@ -249,12 +281,33 @@ impl Node {
     /// Another engine has taken over: what waits goes there, and what was sent is not waited for long.
     pub(crate) fn leave(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.was_left.notify_waiters();
         self.flush();
         self.lanes.lock().iter().for_each(|lane| lane.turn());
     }
 
+    /// Waits until another engine takes over what this one had since that epoch.
+    pub(crate) async fn left(&self, epoch: u64) {
+        loop {
+            let left = self.was_left.notified();
+            if self.epoch() != epoch {
+                return;
+            }
+            left.await;
+        }
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// How much it is the one to read a slot's keys from: a number by chance, the same each time.
+    pub(crate) fn weight(&self, slot: u16) -> u64 {
+        // The finalizer of MurmurHash3.
+        let mut mixed = self.mark ^ u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        mixed ^ mixed >> 33
     }
 
     /// Nobody has tried to connect to it.

@@ -70,6 +70,8 @@ pub enum Mode {
         master: String,
         /// Who asks the sentinels; `None`: they have no passwords.
         auth: Option<Auth>,
+        /// Commands that only read go to replicas.
+        from_replicas: bool,
     },
     /// Masters that have the slots, with their replicas.
     Cluster {

@@ -8,38 +8,47 @@
 //! queue`, and counts in `maxqueue`. What rests ends after `timeout idle` and at its `max-lifetime`, when its node gave a
 //! sign of death, and when somebody waits for a connection. It is looked at before it is used again, and asked for a sign
 //! of life after 30 s of rest.
+//!
+//! **Several nodes.** It leads to the master of the first key, and goes [elsewhere](crate::follow) as long as nothing was done.
+//! One whose node is left gives up what was asked, as a lane does, and so nobody waits for ever for an element, or for a
+//! message, from an engine that others have replaced.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_wire::engine::{Own, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
-use sluicegate_wire::resp::{ReplyLimits, ReplyParser};
+use sluicegate_wire::resp::ReplyParser;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::cluster::MOVES_MAX;
 use crate::command::{self, Waits, encode};
 use crate::figures::{Gauge, add};
-use crate::keys::{Place, place};
+use crate::follow::{Session, Together};
 use crate::lane::jittered;
 use crate::node::{Connected, Node, NotConnected};
-use crate::running::{BULK_MAX, ELEMENTS_MAX, READ, VALIDATE_AFTER};
+use crate::running::{GRACE, READ, VALIDATE_AFTER, reply_parser};
 use crate::section::Section;
 use crate::stream::Stream;
+use crate::told::Redirect;
 use crate::topology::Topology;
 use crate::{Address, Failure, Options, handshake};
 
 /// How often connections that rest are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
+
+/// How often a cluster is asked where its masters are while somebody waits.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Messages of channels that come while something else is asked, and are kept.
 const MESSAGES_MAX: usize = 1000;
@@ -68,6 +77,8 @@ pub(crate) struct Conversation {
     line: Line,
     db: u32,
     input: Vec<u8>,
+    /// What is in it and was not read yet.
+    start: usize,
     filled: usize,
     parser: ReplyParser,
     messages: VecDeque<Reply>,
@@ -81,14 +92,14 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     fn new(line: Line, db: u32, generation: u64, lifetime: Option<Duration>) -> Conversation {
-        let limits = ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() };
         let now = Instant::now();
         Conversation {
             line,
             db,
             input: vec![0; READ],
+            start: 0,
             filled: 0,
-            parser: ReplyParser::new(limits),
+            parser: reply_parser(),
             messages: VecDeque::new(),
             unclean: false,
             listens: false,
@@ -114,16 +125,22 @@ impl Conversation {
     /// The next reply or message. What was read of one stays here if the caller stops waiting.
     async fn read(&mut self) -> Result<Reply, String> {
         loop {
-            let progress = self.parser.parse(&self.input[..self.filled]);
+            let progress = self.parser.parse(&self.input[self.start..self.filled]);
             let progress = progress.map_err(|error| format!("the engine speaks no RESP: {error}"))?;
-            self.input.copy_within(progress.consumed..self.filled, 0);
-            self.filled -= progress.consumed;
+            self.start += progress.consumed;
             if let Some(reply) = progress.reply {
-                if self.filled == 0 && self.input.len() > 4 * READ {
-                    self.input = vec![0; READ];
+                if self.start == self.filled {
+                    (self.start, self.filled) = (0, 0);
+                    if self.input.len() > 4 * READ {
+                        self.input = vec![0; READ];
+                    }
                 }
                 return Ok(reply);
             }
+            // Once for what was read, and not for each reply in it.
+            self.input.copy_within(self.start..self.filled, 0);
+            self.filled -= self.start;
+            self.start = 0;
             if self.filled == self.input.len() {
                 let larger = 2 * self.input.len();
                 self.input.resize(larger, 0);
@@ -192,7 +209,7 @@ impl Conversation {
     async fn is_quiet(&mut self) -> bool {
         let stream = self.line.stream();
         let mut byte = [0];
-        self.filled == 0 && poll_fn(|cx| Poll::Ready(stream.poll_read(cx, &mut byte).is_pending())).await
+        self.filled == self.start && poll_fn(|cx| Poll::Ready(stream.poll_read(cx, &mut byte).is_pending())).await
     }
 
     fn is_stale(&self, node: &Node, now: Instant) -> bool {
@@ -235,11 +252,15 @@ impl Resting {
         drop(all);
     }
 
-    /// Ends those that are idle for too long, too old, or of a node that gave a sign of death. False: there are none left.
-    fn sweep(&self) -> bool {
+    /// Ends those that are idle for too long, too old, or of a node that gave a sign of death. False: there are none left,
+    /// and whoever lays down the next one finds that nobody is `sweeping`.
+    fn sweep(&self, sweeping: &AtomicBool) -> bool {
         let mut all = self.0.lock();
         let now = Instant::now();
         all.retain(|(of, one)| !one.is_stale(of, now));
+        if all.is_empty() {
+            sweeping.store(false, Ordering::Relaxed);
+        }
         !all.is_empty()
     }
 }
@@ -284,12 +305,7 @@ impl Node {
         let result = tokio::time::timeout(timeout, taking).await;
         drop(gauge);
         section.counters.waited(begun.elapsed());
-        result.unwrap_or_else(|_| {
-            Err(match self.last_failure() {
-                Some(reason) => Failure::Connect(reason),
-                None => Failure::QueueTimeout(timeout),
-            })
-        })
+        result.unwrap_or_else(|_| Err(Failure::no_connection(self.last_failure(), timeout)))
     }
 
     /// What rested, if it is still alive.
@@ -305,9 +321,9 @@ impl Node {
     }
 
     /// What replies say of the engine.
-    fn heard(&self, replies: &[Reply]) {
+    fn heard(&self, replies: &[Reply], generation: u64) {
         add(&self.counters.replies, replies.len() as u64);
-        replies.iter().for_each(|reply| self.answered(reply));
+        replies.iter().for_each(|reply| self.answered(reply, generation));
     }
 
     /// Nobody needs it any more: it rests, once it is clean.
@@ -348,17 +364,29 @@ impl Node {
         if section.sweeping.swap(true, Ordering::Relaxed) {
             return;
         }
-        let section = Arc::downgrade(section);
+        let mut sweeping = Sweeping(Arc::downgrade(section));
         runtime.spawn(async move {
-            while let Some(section) = section.upgrade() {
-                if !section.resting.sweep() {
-                    section.sweeping.store(false, Ordering::Relaxed);
-                    return;
+            while let Some(section) = sweeping.0.upgrade() {
+                if !section.resting.sweep(&section.sweeping) {
+                    // It has said so already, and another task may have begun.
+                    sweeping.0 = Weak::new();
+                    continue;
                 }
                 drop(section);
                 sleep(SWEEP).await;
             }
         });
+    }
+}
+
+/// Says that what rests is looked after for as long as it lives: the task may end with its runtime.
+struct Sweeping(Weak<Section>);
+
+impl Drop for Sweeping {
+    fn drop(&mut self) {
+        if let Some(section) = self.0.upgrade() {
+            section.sweeping.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -387,9 +415,85 @@ struct Taken {
     conversation: Conversation,
     /// Its node, and the right to it; a store of this process has none.
     of: Option<(Arc<Node>, Right)>,
+    /// Its node's, when it was taken.
+    epoch: u64,
+    session: Session,
 }
 
 impl Taken {
+    /// One of a node's.
+    async fn of(node: &Arc<Node>, db: u32, session: Session) -> Result<Taken, Failure> {
+        let epoch = node.epoch();
+        let (conversation, right) = node.take_own(db).await?;
+        Ok(Taken { conversation, of: Some((node.clone(), right)), epoch, session })
+    }
+
+    /// Does the work; `again`: at another node than the one that refused it.
+    async fn work(&mut self, work: &Work, again: bool) -> Result<Reply, Failure> {
+        let node = self.of.as_ref().map(|(node, _)| node.clone());
+        let in_flight = node.as_ref().map(|node| Gauge::of(&node.counters.in_flight));
+        let conversation = &mut self.conversation;
+        // Until it is known that a transaction has ended.
+        conversation.unclean |= work.unclean.is_some();
+        let doing = async {
+            match &work.kind {
+                WorkKind::Ask(together) => {
+                    let (bytes, wanted) = self.session.bytes(together, again);
+                    let replies = conversation.ask(&bytes, wanted.len()).await?;
+                    let replies = replies.into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
+                    Ok(Reply::Array(replies.map(|(reply, _)| reply).collect()))
+                }
+                WorkKind::Subscribe(bytes, count) => conversation.subscribe(bytes, *count).await,
+                WorkKind::Message => conversation.message().await,
+            }
+        };
+        let doing = async {
+            match work.limit {
+                Some(limit) => tokio::time::timeout(limit, doing).await.map_err(|_| limit),
+                None => Ok(doing.await),
+            }
+        };
+        let done = tokio::select! {
+            biased;
+            done = doing => done,
+            () = is_left(node.as_ref(), self.epoch) => Ok(Err("another engine has taken over".to_owned())),
+        };
+        drop(in_flight);
+        match done {
+            Ok(Ok(reply)) => {
+                if let (Some(node), Reply::Array(replies), WorkKind::Ask(_)) = (&node, &reply, &work.kind) {
+                    node.heard(replies, self.conversation.generation);
+                }
+                Ok(reply)
+            }
+            Err(_) if matches!(work.kind, WorkKind::Message) => Ok(Reply::Null),
+            Ok(Err(reason)) => Err(self.lost(&reason)),
+            Err(limit) => {
+                self.lost(&format!("no reply within {} ms", limit.as_millis()));
+                Err(Failure::Timeout(limit))
+            }
+        }
+    }
+
+    /// Where all of the work is to be done instead, if none of it was done here.
+    fn redirect(&self, work: &Work, reply: &Reply) -> Option<Redirect> {
+        let (Some((node, _)), WorkKind::Ask(together), Reply::Array(replies)) = (&self.of, &work.kind, reply) else {
+            return None;
+        };
+        node.section.cluster()?;
+        self.session.redirect(together, replies, &node.address)
+    }
+
+    /// Notes what was done. `tells`: who asked is told in words of ours what can't be followed.
+    fn done(&mut self, work: &Work, reply: &mut Reply, tells: bool) {
+        if let (WorkKind::Ask(together), Some(false), Reply::Array(replies)) = (&work.kind, work.unclean, &*reply) {
+            self.conversation.unclean &= !together.has_ended(replies);
+        }
+        if let (Some((node, _)), WorkKind::Ask(together), Reply::Array(replies)) = (&self.of, &work.kind, reply) {
+            self.session.done(together, replies, node, tells && node.section.is_cluster());
+        }
+    }
+
     fn rest(self) {
         if let Some((node, right)) = self.of {
             node.rest(self.conversation, right);
@@ -400,7 +504,7 @@ impl Taken {
         match &self.of {
             Some((node, _)) => {
                 let reason = format!("{}: {reason}", node.address);
-                node.failed(&reason);
+                node.died(self.conversation.generation, &reason);
                 Failure::Lost(reason)
             }
             None => Failure::Lost(reason.to_owned()),
@@ -422,23 +526,30 @@ enum State {
 
 /// What is done with a connection.
 struct Work {
-    bytes: Vec<u8>,
     kind: WorkKind,
     /// The most time for it once there is a connection.
     limit: Option<Duration>,
-    /// A key of what is asked: a cluster's node is chosen by it.
-    key: Option<Box<[u8]>>,
     /// What it leaves behind, if it says.
     unclean: Option<bool>,
 }
 
 enum WorkKind {
-    /// So many commands are asked.
-    Ask(usize),
-    /// So many channels are listened to.
-    Subscribe(usize),
+    /// Commands are asked.
+    Ask(Together),
+    /// So many channels are listened to, by this command.
+    Subscribe(Vec<u8>, usize),
     /// The next message is waited for; a null when the time is up.
     Message,
+}
+
+impl Work {
+    /// A key of what is asked: a cluster's node is chosen by it.
+    fn key(&self) -> Option<&[u8]> {
+        match &self.kind {
+            WorkKind::Ask(together) => together.key.as_deref(),
+            WorkKind::Subscribe(..) | WorkKind::Message => None,
+        }
+    }
 }
 
 /// A connection of one's own, made when it is asked first.
@@ -492,13 +603,8 @@ impl OwnConnection {
 
 impl Own for OwnConnection {
     fn start(&mut self, commands: &[&[&[u8]]]) -> PendingReply {
-        let mut work = Work {
-            bytes: Vec::new(),
-            kind: WorkKind::Ask(commands.len()),
-            limit: Some(self.way.options().timeout_server),
-            key: None,
-            unclean: None,
-        };
+        let mut together = Together::default();
+        let (mut limit, mut unclean) = (Some(self.way.options().timeout_server), None);
         for args in commands {
             let waits = match command::of_own(args) {
                 Ok(waits) => waits,
@@ -507,32 +613,33 @@ impl Own for OwnConnection {
             if let Way::Engine(_, section) = &self.way {
                 add(&section.counters.commands, 1);
             }
-            work.limit = match (work.limit, waits) {
+            limit = match (limit, waits) {
                 (Some(limit), Waits::For(time)) => limit.checked_add(time),
                 _ => None,
             };
-            work.unclean = command::leaves_unclean(args).or(work.unclean);
-            if work.key.is_none()
-                && let Ok(Place::Key(key)) = place(args)
-            {
-                work.key = Some(key.into());
-            }
-            encode(args, &mut work.bytes);
+            unclean = command::leaves_unclean(args).or(unclean);
+            together.push(args);
         }
-        self.perform(work)
+        self.perform(Work { kind: WorkKind::Ask(together), limit, unclean })
     }
 
     fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply {
-        let mut words: Vec<&[u8]> = vec![if patterns { b"PSUBSCRIBE" } else { b"SUBSCRIBE" }];
+        let name = if patterns { "PSUBSCRIBE" } else { "SUBSCRIBE" };
+        if channels.is_empty() {
+            // The engine's error would be taken for the next reply.
+            let refused = Failure::Refused(format!("{name} without a channel"));
+            return Box::pin(std::future::ready(refused.into_reply()));
+        }
+        let mut words: Vec<&[u8]> = vec![name.as_bytes()];
         words.extend(channels);
         let mut bytes = Vec::new();
         encode(&words, &mut bytes);
-        let (kind, limit) = (WorkKind::Subscribe(channels.len()), Some(self.way.options().timeout_server));
-        self.perform(Work { bytes, kind, limit, key: None, unclean: None })
+        let limit = Some(self.way.options().timeout_server);
+        self.perform(Work { kind: WorkKind::Subscribe(bytes, channels.len()), limit, unclean: None })
     }
 
     fn message(&mut self, limit: Option<Duration>) -> PendingReply {
-        self.perform(Work { bytes: Vec::new(), kind: WorkKind::Message, limit, key: None, unclean: None })
+        self.perform(Work { kind: WorkKind::Message, limit, unclean: None })
     }
 }
 
@@ -554,10 +661,25 @@ impl Way {
 
     async fn open(&self, db: u32, key: Option<&[u8]>) -> Result<Taken, Failure> {
         match self {
-            Way::Engine(topology, _) => {
-                let node = topology.own_node(key).await?;
-                let (conversation, right) = node.take_own(db).await?;
-                Ok(Taken { conversation, of: Some((node, right)) })
+            Way::Engine(topology, section) => {
+                let until = Instant::now() + section.options.timeout_queue;
+                loop {
+                    let node = topology.own_node(key).await?;
+                    let turns_away = async {
+                        match section.cluster() {
+                            Some(cluster) => cluster.turns_away(key, &node).await,
+                            None => pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        biased;
+                        taken = Taken::of(&node, db, Session::default()) => return taken,
+                        () = turns_away => {}
+                    }
+                    if Instant::now() >= until {
+                        return Err(Failure::QueueTimeout(section.options.timeout_queue));
+                    }
+                }
             }
             Way::Here(options, connect) => {
                 let connecting = async {
@@ -569,7 +691,8 @@ impl Way {
                 let greeting = handshake::greet(&mut stream, options, db);
                 let greeted = tokio::time::timeout(options.timeout_connect, greeting).await;
                 greeted.map_err(|_| Failure::QueueTimeout(options.timeout_connect))?.map_err(Failure::Connect)?;
-                Ok(Taken { conversation: Conversation::new(Line::Here(stream), db, 0, None), of: None })
+                let conversation = Conversation::new(Line::Here(stream), db, 0, None);
+                Ok(Taken { conversation, of: None, epoch: 0, session: Session::default() })
             }
         }
     }
@@ -585,7 +708,7 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
             *state.lock() = State::Ended;
             return Err(Failure::Lost("the connection has ended".into()));
         }
-        State::Unopened => match way.open(db, work.key.as_deref()).await {
+        State::Unopened => match way.open(db, work.key()).await {
             Ok(taken) => Box::new(taken),
             Err(failure) => {
                 *state.lock() = State::Unopened;
@@ -593,38 +716,35 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
             }
         },
     };
-    let busy = taken.of.as_ref().map(|(node, _)| node.clone());
-    let in_flight = busy.as_ref().map(|node| Gauge::of(&node.counters.in_flight));
-    let conversation = &mut taken.conversation;
-    conversation.unclean = work.unclean.unwrap_or(conversation.unclean);
-    let doing = async {
-        match work.kind {
-            WorkKind::Ask(count) => conversation.ask(&work.bytes, count).await.map(Reply::Array),
-            WorkKind::Subscribe(count) => conversation.subscribe(&work.bytes, count).await,
-            WorkKind::Message => conversation.message().await,
+    let (mut moves, mut until) = (0, None);
+    let mut reply = loop {
+        let reply = match taken.work(&work, moves > 0).await {
+            Ok(reply) => reply,
+            Err(failure) => {
+                *state.lock() = State::Ended;
+                return Err(failure);
+            }
+        };
+        let Some(redirect) = taken.redirect(&work, &reply) else {
+            break reply;
+        };
+        let now = Instant::now();
+        let options = way.options();
+        if moves == MOVES_MAX || now > *until.get_or_insert(now + options.timeout_queue + options.timeout_server) {
+            break reply;
         }
+        moves += 1;
+        let untouched = taken.session.is_untouched();
+        taken = match follow(*taken, db, &work, redirect, moves).await {
+            Ok(taken) => Box::new(taken),
+            Err(failure) => {
+                *state.lock() = if untouched { State::Unopened } else { State::Ended };
+                return Err(failure);
+            }
+        };
     };
-    let done = match work.limit {
-        Some(limit) => tokio::time::timeout(limit, doing).await.map_err(|_| limit),
-        None => Ok(doing.await),
-    };
-    drop(in_flight);
-    let reply = match done {
-        Ok(Ok(reply)) => reply,
-        Err(_) if matches!(work.kind, WorkKind::Message) => Reply::Null,
-        Ok(Err(reason)) => {
-            *state.lock() = State::Ended;
-            return Err(taken.lost(&reason));
-        }
-        Err(limit) => {
-            *state.lock() = State::Ended;
-            taken.lost(&format!("no reply within {} ms", limit.as_millis()));
-            return Err(Failure::Timeout(limit));
-        }
-    };
-    if let (Some((node, _)), Reply::Array(replies), WorkKind::Ask(_)) = (&taken.of, &reply, &work.kind) {
-        node.heard(replies);
-    }
+    let tells = taken.redirect(&work, &reply).is_none();
+    taken.done(&work, &mut reply, tells);
     // Whoever had the connection may have gone meanwhile.
     let mut state = state.lock();
     match *state {
@@ -635,4 +755,32 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
         _ => *state = State::Open(taken),
     }
     Ok(reply)
+}
+
+/// A connection to where the work was sent by the node of this one, which nobody needs any more.
+async fn follow(taken: Taken, db: u32, work: &Work, redirect: Redirect, moves: u8) -> Result<Taken, Failure> {
+    let cluster = taken.of.as_ref().and_then(|(node, _)| node.section.cluster()).ok_or(Failure::Closed)?;
+    let mut session = taken.session.elsewhere();
+    taken.rest();
+    let (node, asking) = cluster.redirect_own(redirect, moves, work.key()).await?;
+    session.asking = asking;
+    Taken::of(&node, db, session).await
+}
+
+/// Waits until another engine has taken over, and as long as a lane would then. The cluster is asked now and then: what waits
+/// for others asks nothing.
+async fn is_left(node: Option<&Arc<Node>>, epoch: u64) {
+    let Some((node, cluster)) = node.and_then(|node| Some((node, node.section.cluster()?))) else {
+        return pending().await;
+    };
+    let asking = async {
+        loop {
+            sleep(LOOK).await;
+            cluster.refresh();
+        }
+    };
+    tokio::select! {
+        () = node.left(epoch) => sleep(GRACE).await,
+        () = asking => {}
+    }
 }

@@ -16,22 +16,29 @@ use crate::{Failure, told};
 
 /// Commands that are sent before the first of them is answered.
 const PIPELINE_MAX: usize = 1024;
+/// Bytes of commands that are not answered, beyond which no more are taken.
+const PIPELINE_BYTES_MAX: usize = 16 << 20;
 /// Longest string of a reply, bytes.
-pub(crate) const BULK_MAX: u64 = 64 << 20;
+const BULK_MAX: u64 = 64 << 20;
 /// Elements of a reply.
-pub(crate) const ELEMENTS_MAX: u64 = 1 << 22;
+const ELEMENTS_MAX: u64 = 1 << 22;
 /// Room for what is read at once.
 pub(crate) const READ: usize = 16 * 1024;
 /// A connection that was idle for so long is asked for a sign of life before it gets a command.
 pub(crate) const VALIDATE_AFTER: Duration = Duration::from_secs(30);
 /// How long a node that is not asked any more may take for the replies that are still to come.
-const GRACE: Duration = Duration::from_millis(100);
+pub(crate) const GRACE: Duration = Duration::from_millis(100);
 /// A node of a cluster that owes a reply for so long may have lost its slots.
 const DOUBT: Duration = Duration::from_millis(200);
 
 /// Asks an engine to tell when what was read over the connection changes, and whether it will.
 const TRACKING: &[u8] =
     b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n*2\r\n$6\r\nCLIENT\r\n$12\r\nTRACKINGINFO\r\n";
+
+/// A reader of replies.
+pub(crate) fn reply_parser() -> ReplyParser {
+    ReplyParser::new(ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() })
+}
 
 /// Why a connection ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +68,7 @@ pub(crate) struct Running<'a> {
     input: Vec<u8>,
     filled: usize,
     parser: ReplyParser,
-    generation: u64,
+    pub(crate) generation: u64,
     epoch: u64,
     /// When to ask the cluster again whether the node that owes a reply still has the slots.
     doubted: Option<Instant>,
@@ -77,6 +84,8 @@ pub(crate) struct Running<'a> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
+        // With the task's runtime, commands may still be here.
+        take(&self.lane.node.counters.in_flight, self.commands.entries.len() as u64);
         self.lane.cache.lock().end(&self.lane.node.section.cached);
     }
 }
@@ -85,7 +94,6 @@ impl<'a> Running<'a> {
     pub(crate) fn new(lane: &'a Lane, connected: Connected, lifetime: Option<Duration>) -> Running<'a> {
         let now = Instant::now();
         let tracking = lane.node.section.options.client_cache > 0;
-        let limits = ReplyLimits { max_bulk: BULK_MAX, max_elements: ELEMENTS_MAX, ..ReplyLimits::default() };
         Running {
             lane,
             connected,
@@ -95,7 +103,7 @@ impl<'a> Running<'a> {
             active: now,
             input: vec![0; READ],
             filled: 0,
-            parser: ReplyParser::new(limits),
+            parser: reply_parser(),
             generation: lane.node.generation(),
             epoch: lane.node.epoch(),
             left: None,
@@ -128,13 +136,16 @@ impl<'a> Running<'a> {
             match self.next_deadline() {
                 None => return Poll::Pending,
                 Some(at) => {
-                    if self.timer.deadline() != at {
+                    // Deadlines move on with each reply; the timer follows when it fires, not each time.
+                    if at < self.timer.deadline() {
                         self.timer.as_mut().reset(at);
                     }
                     if self.timer.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    if let Some(end) = self.overdue() {
+                    if self.timer.deadline() < at {
+                        self.timer.as_mut().reset(at);
+                    } else if let Some(end) = self.overdue() {
                         return Poll::Ready(end);
                     }
                 }
@@ -170,7 +181,7 @@ impl<'a> Running<'a> {
             return None;
         }
         let room = PIPELINE_MAX.saturating_sub(self.commands.entries.len());
-        if room == 0 {
+        if room == 0 || self.commands.bytes.len() - self.commands.answered > PIPELINE_BYTES_MAX {
             return None;
         }
         let before = self.commands.entries.len();
@@ -282,7 +293,7 @@ impl<'a> Running<'a> {
             return Ok(());
         }
         let node = &*self.lane.node;
-        let Some(entry) = self.commands.entries.pop_front() else {
+        let Some(mut entry) = self.commands.entries.pop_front() else {
             return Err(self.lost("a reply that nobody asked for"));
         };
         if entry.skips && matches!(reply, Reply::Simple(_)) {
@@ -295,47 +306,57 @@ impl<'a> Running<'a> {
             return Err(self.lost("ASKING is not understood"));
         }
         let len = entry.len;
-        let entry = match (&reply, node.section.cluster()) {
-            (Reply::Error(text), Some(cluster)) => match told::redirect(text, &node.address) {
-                Some(redirect) => {
-                    let start = self.commands.answered;
-                    let bytes = &self.commands.bytes[start..start + len];
-                    cluster.redirect(entry, bytes, redirect).err()
+        let reply = match &mut entry.transaction {
+            None => reply,
+            Some(transaction) => match transaction.take(reply) {
+                Some(reply) => reply,
+                None => {
+                    self.commands.entries.push_front(entry);
+                    return Ok(());
                 }
-                None => Some(entry),
             },
+        };
+        if self.commands.answered + len > self.written {
+            // What comes next would be taken for the rest of it.
+            self.commands.entries.push_front(entry);
+            return Err(self.lost("a reply to what was not sent yet"));
+        }
+        let entry = match &reply {
+            Reply::Error(text)
+                if let Some(cluster) = node.section.cluster()
+                    && let Some(redirect) = told::redirect(text, &node.address) =>
+            {
+                // Who has nothing to answer with now is not asked again at once.
+                if text.starts_with("LOADING") || text.starts_with("MASTERDOWN") {
+                    node.died(self.generation, text);
+                } else {
+                    if text.starts_with("READONLY") {
+                        node.flush();
+                    }
+                    node.succeeded();
+                }
+                let start = self.commands.answered;
+                let bytes = &self.commands.bytes[start..start + len];
+                cluster.redirect(entry, bytes, redirect).err()
+            }
             _ => Some(entry),
         };
         self.acknowledge(len);
         take(&node.counters.in_flight, 1);
-        let Some(entry) = entry else {
-            node.succeeded();
-            return Ok(());
-        };
+        let Some(entry) = entry else { return Ok(()) };
         add(&node.counters.replies, 1);
-        node.answered(&reply);
+        node.answered(&reply, self.generation);
         if let Some(asked) = entry.asked {
             let section = &node.section;
-            self.lane.cache.lock().keep(asked, &reply, section.options.client_cache, &section.cached);
+            self.lane.cache.lock().keep(*asked, &reply, section.options.client_cache, &section.cached);
         }
-        // Whoever asked may have gone.
-        let _ = entry.reply.send(reply);
+        entry.waiter.tell(reply);
         Ok(())
     }
 
     /// Forgets the bytes of an answered command; in pieces, since most replies come many at once.
     fn acknowledge(&mut self, len: usize) {
-        self.commands.answered += len;
-        let answered = self.commands.answered;
-        if self.commands.entries.is_empty() && answered == self.commands.bytes.len() {
-            self.commands.bytes.clear();
-            self.commands.bytes.shrink_to(4 * READ);
-            (self.written, self.commands.answered) = (0, 0);
-        } else if answered >= 4 * READ {
-            self.commands.bytes.drain(..answered);
-            self.written -= answered;
-            self.commands.answered = 0;
-        }
+        self.written -= self.commands.forget(len);
     }
 
     fn lost(&self, reason: impl std::fmt::Display) -> End {

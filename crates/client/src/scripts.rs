@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use sha1::{Digest, Sha1};
 use sluicegate_wire::engine::Started;
@@ -15,6 +16,7 @@ use sluicegate_wire::reply::Reply;
 use crate::Failure;
 use crate::command::Kind;
 use crate::topology::Topology;
+use crate::transaction::Request;
 
 /// Bytes of bodies that are known; what would be more makes all of them unknown.
 const BODIES_MAX: usize = 4 << 20;
@@ -28,10 +30,14 @@ pub(crate) struct Scripts(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    by_body: HashMap<Arc<[u8]>, Hex>,
+    // Bodies are hashed whole for each call.
+    by_body: HashMap<Arc<[u8]>, Hex, RandomState>,
     by_digest: HashMap<Hex, Arc<[u8]>>,
     bytes: usize,
 }
+
+/// How an engine begins that has no such script. A script may give an error of this code that it made itself.
+const NOSCRIPT: &str = "NOSCRIPT No matching script";
 
 /// The names of one call, with the body and by its digest.
 const FORMS: [(&[u8], &[u8]); 2] = [(b"EVAL", b"EVALSHA"), (b"EVAL_RO", b"EVALSHA_RO")];
@@ -51,8 +57,11 @@ impl Known {
         self.by_body.insert(body, digest);
     }
 
-    fn body_of(&self, digest: &[u8]) -> Option<&Arc<[u8]>> {
-        self.by_digest.get(digest.to_ascii_lowercase().as_slice())
+    /// A script, by its digest in any case.
+    fn named(&self, digest: &[u8]) -> Option<(Hex, Arc<[u8]>)> {
+        let mut name = Hex::try_from(digest).ok()?;
+        name.make_ascii_lowercase();
+        Some((name, self.by_digest.get(&name)?.clone()))
     }
 }
 
@@ -68,6 +77,20 @@ fn hex(body: &[u8]) -> Hex {
 }
 
 impl Scripts {
+    /// A call by its digest with the body instead, if that is known: in a transaction it can't be asked again.
+    pub(crate) fn with_body(&self, args: &[&[u8]]) -> Option<(&'static [u8], Arc<[u8]>)> {
+        let [name, script, ..] = args else { return None };
+        let (with_body, by_digest) = FORMS
+            .into_iter()
+            .find(|(body, digest)| name.eq_ignore_ascii_case(body) || name.eq_ignore_ascii_case(digest))?;
+        let mut known = self.0.lock();
+        if name.eq_ignore_ascii_case(by_digest) {
+            return known.named(script).map(|(_, body)| (with_body, body));
+        }
+        known.note(script);
+        None
+    }
+
     /// Starts a call of a script whose body is known; `None`: it is an ordinary command.
     pub(crate) fn ask(
         &self,
@@ -100,37 +123,29 @@ impl Scripts {
                     }
                 }
             } else {
-                let body = known.body_of(script)?.clone();
-                (*known.by_body.get(&body)?, body)
+                known.named(script)?
             }
         };
         let mut short = vec![by_digest, &digest[..]];
         short.extend(rest);
-        let started = match topology.ask(db, &short, kind) {
+        let started = match topology.ask(db, Request::One(&short), kind) {
             Ok(started) => started,
             Err(failure) => return Some(Err(failure)),
         };
         let rest: Vec<Box<[u8]>> = rest.iter().map(|word| Box::from(*word)).collect();
         let topology = topology.clone();
         Some(Ok(Started::Pending(Box::pin(async move {
-            let reply = finish(started).await;
-            if !matches!(&reply, Reply::Error(text) if text.starts_with("NOSCRIPT")) {
+            let reply = started.finish().await;
+            if !matches!(&reply, Reply::Error(text) if text.starts_with(NOSCRIPT)) {
                 return reply;
             }
             let mut long = vec![with_body, &body];
             long.extend(rest.iter().map(|word| &**word));
-            match topology.ask(db, &long, kind) {
-                Ok(started) => finish(started).await,
+            match topology.ask(db, Request::One(&long), kind) {
+                Ok(started) => started.finish().await,
                 Err(failure) => failure.into_reply(),
             }
         }))))
-    }
-}
-
-async fn finish(started: Started) -> Reply {
-    match started {
-        Started::Done(reply) => reply,
-        Started::Pending(reply) => reply.await,
     }
 }
 
@@ -152,7 +167,7 @@ mod tests {
             known.note(&body);
             assert!(known.bytes <= BODIES_MAX);
             assert_eq!(known.by_body.len(), known.by_digest.len());
-            assert!(known.body_of(&hex(&body).to_ascii_uppercase()).is_some());
+            assert!(known.named(&hex(&body).to_ascii_uppercase()).is_some());
         }
         let before = known.bytes;
         known.note(&vec![b'x'; BODIES_MAX]);

@@ -7,8 +7,10 @@ use sluicegate_wire::slot::SLOTS;
 
 use crate::Address;
 
-/// Most nodes of a cluster that are known at a time.
-const NODES_MAX: usize = 4096;
+/// Most nodes of a cluster, and most replicas of a master behind sentinels, that are known at a time.
+pub(crate) const NODES_MAX: usize = 4096;
+/// Most other sentinels that one tells of and that are heeded.
+pub(crate) const SENTINELS_MAX: usize = 16;
 
 /// A master with its replicas, and the slots that are theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub(crate) struct Shard {
     pub(crate) slots: Vec<RangeInclusive<u16>>,
     pub(crate) master: Address,
     pub(crate) replicas: Vec<Address>,
+    /// Replicas that are there and don't follow their master now, as a sentinel says.
+    pub(crate) spare: Vec<Address>,
 }
 
 /// Reads the reply of `CLUSTER SLOTS` that `from` gave.
@@ -25,6 +29,9 @@ pub(crate) fn slots(reply: &Reply, from: &Address) -> Result<Vec<Shard>, String>
         Reply::Error(text) => return Err(text.clone()),
         _ => return Err("CLUSTER SLOTS is answered by something else than a list".into()),
     };
+    if lines.len() > usize::from(SLOTS) {
+        return Err(format!("CLUSTER SLOTS has {} entries, more than there are slots", lines.len()));
+    }
     let mut shards: Vec<Shard> = Vec::new();
     let mut nodes = 0;
     for line in lines {
@@ -48,7 +55,7 @@ pub(crate) fn slots(reply: &Reply, from: &Address) -> Result<Vec<Shard>, String>
         if nodes > NODES_MAX {
             return Err(format!("CLUSTER SLOTS tells of more than {NODES_MAX} nodes"));
         }
-        shards.push(Shard { slots: vec![range], master, replicas });
+        shards.push(Shard { slots: vec![range], master, replicas, spare: Vec::new() });
     }
     if shards.is_empty() {
         return Err("no slot has a node".into());
@@ -99,19 +106,69 @@ pub(crate) fn master(address: &Reply, state: &Reply, from: &Address) -> Result<(
         _ => None,
     };
     let there = there.ok_or("a master is told without an address")?;
-    let epoch = |name: &Reply, value: &Reply| match (name, value) {
-        (Reply::Bulk(name), Reply::Bulk(value)) if name == b"config-epoch" => {
-            std::str::from_utf8(value).ok()?.parse().ok()
-        }
-        _ => None,
-    };
-    let epoch = match state {
-        Reply::Error(text) => return Err(text.clone()),
-        Reply::Map(pairs) => pairs.iter().find_map(|(name, value)| epoch(name, value)),
-        Reply::Array(words) => words.chunks_exact(2).find_map(|pair| epoch(&pair[0], &pair[1])),
-        _ => None,
-    };
+    if let Reply::Error(text) = state {
+        return Err(text.clone());
+    }
+    let epoch = field(state, "config-epoch").and_then(|epoch| epoch.parse().ok());
     Ok((there, epoch.ok_or("a master is told without its epoch")?))
+}
+
+/// A field of what a sentinel says of one instance: a map, in RESP2 a list of names and values.
+fn field<'a>(state: &'a Reply, name: &str) -> Option<&'a str> {
+    let value = match state {
+        Reply::Map(pairs) => pairs.iter().find(|(of, _)| is(of, name)).map(|(_, value)| value),
+        Reply::Array(words) => words.chunks_exact(2).find(|pair| is(&pair[0], name)).map(|pair| &pair[1]),
+        _ => None,
+    };
+    match value? {
+        Reply::Bulk(value) => std::str::from_utf8(value).ok(),
+        _ => None,
+    }
+}
+
+fn is(word: &Reply, name: &str) -> bool {
+    matches!(word, Reply::Bulk(word) if word == name.as_bytes())
+}
+
+/// Where an instance is that the sentinel `from` tells of.
+fn instance(state: &Reply, from: &Address) -> Option<Address> {
+    address(field(state, "ip")?, field(state, "port")?.parse().ok()?, from)
+}
+
+fn is_down(state: &Reply) -> bool {
+    let flags = field(state, "flags").unwrap_or_default();
+    flags.split(',').any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
+}
+
+/// Reads what the sentinel `from` says of a master's replicas (`SENTINEL REPLICAS`): those that follow it, and those that
+/// don't and have something. What is down, and what never had anything from a master, is left out.
+pub(crate) fn replicas(reply: &Reply, from: &Address) -> Result<(Vec<Address>, Vec<Address>), String> {
+    let states = match reply {
+        Reply::Array(states) => states,
+        Reply::Error(text) => return Err(text.clone()),
+        _ => return Err("SENTINEL REPLICAS is answered by something else than a list".into()),
+    };
+    if states.len() > NODES_MAX {
+        return Err(format!("SENTINEL REPLICAS tells of more than {NODES_MAX} nodes"));
+    }
+    let (mut linked, mut spare) = (Vec::new(), Vec::new());
+    for state in states.iter().filter(|state| !is_down(state)) {
+        let Some(there) = instance(state, from) else { continue };
+        if field(state, "master-link-status") == Some("ok") {
+            linked.push(there);
+        } else if field(state, "slave-repl-offset").is_some_and(|offset| offset != "0") {
+            spare.push(there);
+        }
+    }
+    Ok((linked, spare))
+}
+
+/// Reads which other sentinels the sentinel `from` knows (`SENTINEL SENTINELS`), those that are down last. One that does not
+/// say has none.
+pub(crate) fn sentinels(reply: &Reply, from: &Address) -> Vec<Address> {
+    let Reply::Array(states) = reply else { return Vec::new() };
+    let (down, up): (Vec<&Reply>, Vec<&Reply>) = states.iter().partition(|state| is_down(state));
+    up.into_iter().chain(down).filter_map(|state| instance(state, from)).take(SENTINELS_MAX).collect()
 }
 
 /// An error that means: not here, or not now.
@@ -121,8 +178,8 @@ pub(crate) enum Redirect {
     Moved(u16, Address),
     /// `ASK`: this one key is there already, or only there.
     Ask(Address),
-    /// Some of the keys have moved and some have not, the cluster has no majority, or a master has become a
-    /// replica: a little later.
+    /// Some of the keys have moved and some have not, the cluster has no majority, a master has become a replica, or one
+    /// has nothing to answer with now: a little later.
     Later,
 }
 
@@ -130,7 +187,7 @@ pub(crate) enum Redirect {
 pub(crate) fn redirect(text: &str, from: &Address) -> Option<Redirect> {
     let mut words = text.split(' ');
     match words.next()? {
-        "TRYAGAIN" | "CLUSTERDOWN" | "READONLY" => Some(Redirect::Later),
+        "TRYAGAIN" | "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING" => Some(Redirect::Later),
         code @ ("MOVED" | "ASK") => {
             let slot = slot(words.next()?.parse().ok()?)?;
             let (host, port) = words.next()?.rsplit_once(':')?;
@@ -147,7 +204,7 @@ pub(crate) fn redirect(text: &str, from: &Address) -> Option<Redirect> {
     }
 }
 
-/// Reads whatever comes as the reply of `CLUSTER SLOTS` and as an error: no input makes it fail.
+/// Reads whatever comes as the reply of `CLUSTER SLOTS`, as what a sentinel says, and as an error: no input makes it fail.
 #[doc(hidden)]
 pub fn fuzz_told(data: &[u8]) {
     let from = Address::Tcp("127.0.0.1".into(), 7000);
@@ -156,6 +213,9 @@ pub fn fuzz_told(data: &[u8]) {
         && let Some(reply) = progress.reply
     {
         let _ = master(&reply, &reply, &from);
+        assert!(sentinels(&reply, &from).len() <= SENTINELS_MAX);
+        let (linked, spare) = replicas(&reply, &from).unwrap_or_default();
+        assert!(linked.len() + spare.len() <= NODES_MAX);
         let shards = slots(&reply, &from).unwrap_or_default();
         assert!(shards.iter().flat_map(|shard| &shard.slots).all(|range| !range.is_empty() && *range.end() < SLOTS));
     }
@@ -194,9 +254,10 @@ mod tests {
                 slots: vec![0..=99, 200..=201],
                 master: tcp("10.0.0.1", 7001),
                 replicas: vec![tcp("10.0.0.2", 7002)],
+                spare: vec![],
             },
             // Without a host it is the one that was asked.
-            Shard { slots: vec![100..=16383], master: tcp("10.0.0.9", 7003), replicas: vec![] },
+            Shard { slots: vec![100..=16383], master: tcp("10.0.0.9", 7003), replicas: vec![], spare: vec![] },
         ];
         assert_eq!(read(TWO), Ok(expected));
         let check = |bytes: &str, expected: &str| assert_eq!(read(bytes).unwrap_err(), expected, "{bytes}");
@@ -230,6 +291,58 @@ mod tests {
         check(here, &Reply::Error("NOAUTH".into()), "NOAUTH");
     }
 
+    /// Instances as a sentinel tells of them: port, flags, link, offset; as maps, or as flat lists.
+    fn instances(all: &[(&str, &str, &str, &str)], maps: bool) -> Reply {
+        let text = |text: &str| Reply::Bulk(text.into());
+        let one = |(port, flags, link, offset): &(&str, &str, &str, &str)| {
+            let fields = [("ip", "10.0.0.1"), ("port", *port), ("flags", *flags)];
+            let further = [("master-link-status", *link), ("slave-repl-offset", *offset)];
+            let pairs = fields.into_iter().chain(further).map(|(name, value)| (text(name), text(value)));
+            match maps {
+                true => Reply::Map(pairs.collect()),
+                false => Reply::Array(pairs.flat_map(|(name, value)| [name, value]).collect()),
+            }
+        };
+        Reply::Array(all.iter().map(one).collect())
+    }
+
+    #[test]
+    fn replicas_of_a_master_are_read() {
+        let from = tcp("10.0.0.9", 26379);
+        let all = [
+            ("1", "slave", "ok", "7"),
+            ("2", "s_down,slave", "ok", "7"),
+            ("3", "slave,disconnected", "ok", "7"),
+            ("4", "slave", "err", "7"),
+            ("5", "slave", "err", "0"),
+            ("x", "slave", "ok", "7"),
+            ("6", "slave", "ok", "7"),
+        ];
+        for maps in [true, false] {
+            let (linked, spare) = replicas(&instances(&all, maps), &from).expect("a list");
+            assert_eq!(linked, [tcp("10.0.0.1", 1), tcp("10.0.0.1", 6)]);
+            assert_eq!(spare, [tcp("10.0.0.1", 4)]);
+        }
+        let many = vec![("1", "slave", "ok", "7"); NODES_MAX + 1];
+        assert_eq!(
+            replicas(&instances(&many, true), &from).unwrap_err(),
+            "SENTINEL REPLICAS tells of more than 4096 nodes"
+        );
+        assert_eq!(replicas(&Reply::Error("NOPERM".into()), &from).unwrap_err(), "NOPERM");
+        let other = "SENTINEL REPLICAS is answered by something else than a list";
+        assert_eq!(replicas(&Reply::Integer(1), &from).unwrap_err(), other);
+    }
+
+    #[test]
+    fn other_sentinels_are_read() {
+        let from = tcp("10.0.0.9", 26379);
+        let all = [("1", "s_down,sentinel", "", ""), ("2", "sentinel", "", ""), ("0", "sentinel", "", "")];
+        assert_eq!(sentinels(&instances(&all, true), &from), [tcp("10.0.0.1", 2), tcp("10.0.0.1", 1)]);
+        let many = vec![("1", "sentinel", "", ""); 100];
+        assert_eq!(sentinels(&instances(&many, false), &from).len(), SENTINELS_MAX);
+        assert_eq!(sentinels(&Reply::Error("NOPERM".into()), &from), []);
+    }
+
     #[test]
     fn errors_that_send_elsewhere_are_read() {
         let check = |text: &str, expected: Option<Redirect>| {
@@ -244,6 +357,8 @@ mod tests {
         check("MOVED 3999 ?:0", Some(Redirect::Later));
         check("TRYAGAIN Multiple keys request during rehashing of slot", Some(Redirect::Later));
         check("CLUSTERDOWN Hash slot not served", Some(Redirect::Later));
+        check("LOADING Redis is loading the dataset in memory", Some(Redirect::Later));
+        check("MASTERDOWN Link with MASTER is down", Some(Redirect::Later));
         for other in
             ["ERR MOVED", "MOVED", "MOVED 16384 h:1", "MOVED -1 h:1", "MOVED 1 h", "MOVED 1 h:65536", "ASK x h:1"]
         {

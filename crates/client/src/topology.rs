@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use sluicegate_wire::engine::Started;
-use sluicegate_wire::reply::Reply;
-use tokio::sync::oneshot;
 
 use crate::Failure;
 use crate::cluster::Cluster;
@@ -12,6 +10,7 @@ use crate::command::Kind;
 use crate::node::Node;
 use crate::options::Mode;
 use crate::section::Section;
+use crate::transaction::Request;
 
 /// The nodes of a section.
 #[derive(Clone, Debug)]
@@ -37,11 +36,11 @@ impl Topology {
         }
     }
 
-    /// Starts a command where it belongs.
-    pub(crate) fn ask(&self, db: u32, args: &[&[u8]], kind: Kind) -> Result<Started, Failure> {
+    /// Starts a command, or a transaction, where it belongs.
+    pub(crate) fn ask(&self, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
         match self {
-            Topology::Single(node) => node.ask(db, args, kind),
-            Topology::Cluster(cluster) => cluster.ask(db, args, kind),
+            Topology::Single(node) => node.ask(db, request, kind),
+            Topology::Cluster(cluster) => cluster.ask(db, request, kind),
         }
     }
 
@@ -68,9 +67,4 @@ impl Topology {
             Topology::Cluster(cluster) => cluster.last_failure(),
         }
     }
-}
-
-/// The reply that comes through `receiver`; without one the engine is not used any more.
-pub(crate) fn pending(receiver: oneshot::Receiver<Reply>) -> Started {
-    Started::Pending(Box::pin(async move { receiver.await.unwrap_or_else(|_| Failure::Closed.into_reply()) }))
 }

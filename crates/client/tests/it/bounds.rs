@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use sluicegate_client::{Client, Options};
 use sluicegate_testkit::{RedisServer, wait_for};
+use sluicegate_wire::engine::Engine;
 use sluicegate_wire::reply::Reply;
 use tokio::task::JoinSet;
 
-use crate::support::{ask, error, figures, info, options, patient, worker};
+use crate::support::{ask, error, figures, info, options, patient, patiently, runtime, worker};
 
 #[test]
 fn workers_without_a_lane_use_anothers() {
@@ -139,4 +140,32 @@ fn a_client_that_is_dropped_answers_everybody() {
     assert_eq!(figures(&client).queued, 0);
     server.program.signal(libc::SIGCONT);
     worker(async { assert!(matches!(ask(&client, "INCR k").await, Reply::Integer(_))) });
+}
+
+/// A worker may be gone before its lane has begun, and while an engine owes it replies.
+#[test]
+fn a_worker_that_goes_at_once_takes_its_lane_along() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(Options { maxconn: 1, ..patient(server.port) });
+    let first = runtime();
+    let entered = first.enter();
+    let asked = client.start(0, &[b"INCR", b"k"]);
+    drop(entered);
+    drop(first);
+    assert!(error(patiently(asked.finish())).starts_with("CLOSED"));
+    assert_eq!(figures(&client).queued, 0);
+    patiently(async { assert_eq!(ask(&client, "INCR k").await, Reply::Integer(1)) });
+    worker(async {
+        assert_eq!(ask(&client, "INCR k").await, Reply::Integer(2));
+        server.program.signal(libc::SIGSTOP);
+        let mut asked = std::pin::pin!(ask(&client, "INCR k"));
+        while figures(&client).in_flight == 0 {
+            tokio::select! {
+                _ = &mut asked => panic!("the engine stands still"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    });
+    assert_eq!((figures(&client).queued, figures(&client).in_flight, figures(&client).connected), (0, 0, 0));
+    server.program.signal(libc::SIGCONT);
 }

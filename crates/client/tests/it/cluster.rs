@@ -1,22 +1,26 @@
 //! A cluster of six on loopback: slots, redirections, nodes that die, stop and move slots under load.
 
-use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluicegate_client::{Address, Client, Mode, Options};
-use sluicegate_testkit::{RedisServer, free_port, wait_for};
+use sluicegate_testkit::{PATIENCE, RedisServer, free_port, wait_for};
+use sluicegate_wire::engine::Engine;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::slot::slot;
 
-use crate::support::{ask, bulk, error, figures, patient, worker};
+use crate::own::{ok, on, own, together};
+use crate::support::{ask, bulk, error, figures, patient, patiently, runtime, worker};
+use crate::transactions::shared;
 
 /// Three masters with a replica each: 0 has the first third of the slots and 3 follows it, and so on.
 struct Cluster {
+    /// The last one does not belong to it yet.
     nodes: Vec<RedisServer>,
     /// Clients of the single nodes, by which the test rules them.
     own: Vec<Client>,
-    dead: Cell<Option<usize>>,
+    dead: OnceLock<usize>,
     _directory: tempfile::TempDir,
 }
 
@@ -29,37 +33,41 @@ impl Cluster {
                 let bus = free_port();
                 let line = format!(
                     "--cluster-enabled yes --cluster-node-timeout 800 --cluster-config-file nodes-{index}.conf \
-                     --cluster-port {bus} --dir {dir} --dbfilename {index}.rdb --repl-diskless-sync-delay 0 --cluster-replica-validity-factor 0"
+                     --cluster-port {bus} --enable-debug-command yes --rdbcompression no --dir {dir} --dbfilename {index}.rdb --repl-diskless-sync-delay 0 --cluster-replica-validity-factor 0"
                 );
                 line.split(' ').map(str::to_owned).collect()
             })
         };
         let nodes: Vec<RedisServer> = std::thread::scope(|scope| {
-            let started: Vec<_> = (0..6).map(|index| scope.spawn(move || start(index))).collect();
+            let started: Vec<_> = (0..7).map(|index| scope.spawn(move || start(index))).collect();
             started.into_iter().map(|node| node.join().expect("it starts")).collect()
         });
         let own = nodes.iter().map(|node| Client::new(Options { name: "test".into(), ..patient(node.port) })).collect();
-        let cluster = Cluster { nodes, own, dead: Cell::new(None), _directory: directory };
-        for index in 0..6 {
+        let cluster = Cluster { nodes, own, dead: OnceLock::new(), _directory: directory };
+        for index in 0..7 {
             cluster.ok(index, &format!("CLUSTER SET-CONFIG-EPOCH {}", index + 1));
         }
         for (index, range) in ["0 5460", "5461 10922", "10923 16383"].into_iter().enumerate() {
             cluster.ok(index, &format!("CLUSTER ADDSLOTSRANGE {range}"));
         }
-        for index in 1..6 {
-            let port = cluster.nodes[index].port;
-            let bus = cluster.config(index, "cluster-port");
-            cluster.ok(0, &format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
-        }
-        for index in 3..6 {
-            let master = cluster.id(index - 3);
-            wait_for("a replica to know its master", || {
-                (cluster.tell(index, &format!("CLUSTER REPLICATE {master}")) == Reply::Simple("OK".into()))
-                    .then_some(())
-            });
-        }
+        (1..6).for_each(|index| cluster.meet(index));
+        (3..6).for_each(|index| cluster.follow(index, index - 3));
         cluster.settle();
         cluster
+    }
+
+    fn meet(&self, index: usize) {
+        let port = self.nodes[index].port;
+        let bus = self.config(index, "cluster-port");
+        self.ok(0, &format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+    }
+
+    fn follow(&self, index: usize, master: usize) {
+        let master = self.id(master);
+        wait_for("a replica to know its master", || {
+            let followed = self.tell(index, &format!("CLUSTER REPLICATE {master}"));
+            (followed == Reply::Simple("OK".into())).then_some(())
+        });
     }
 
     fn tell(&self, index: usize, command: &str) -> Reply {
@@ -93,7 +101,7 @@ impl Cluster {
     }
 
     fn is_master(&self, index: usize) -> bool {
-        self.dead.get() != Some(index) && self.text(index, "INFO replication").contains("role:master")
+        self.dead.get() != Some(&index) && self.text(index, "INFO replication").contains("role:master")
     }
 
     /// The master that has a key, and its replica.
@@ -243,6 +251,9 @@ fn a_cluster_is_asked_whatever_happens_to_it() {
     step("everyday", &everyday);
     step("replicas", &replicas_are_read_from);
     step("resharding", &slots_move_under_load);
+    step("own", &connections_of_their_own_follow);
+    step("growth", &a_node_comes_and_goes);
+    step("loading", &nodes_that_load_are_waited_for);
     step("failover", &a_master_hands_over_under_load);
     step("pause", &a_master_stops_under_load);
     step("death", &a_master_dies_under_load);
@@ -341,9 +352,11 @@ fn move_slot(cluster: &Cluster, slot: u16, from: usize, to: usize, halfway: impl
         let port = cluster.nodes[to].port;
         cluster.ok(from, &format!("MIGRATE 127.0.0.1 {port}  0 30000 KEYS {}", keys.join(" ")));
     }
-    for index in [to, from] {
-        cluster.ok(index, &format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
-    }
+    cluster.ok(to, &format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+    // A master that has no slot any more follows the one that has its last.
+    let reply = cluster.tell(from, &format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
+    let follows = matches!(&reply, Reply::Error(text) if text == "ERR Please use SETSLOT only with masters.");
+    assert!(follows || reply == ok(), "{reply:?}");
 }
 
 fn slots_move_under_load(cluster: &Cluster) {
@@ -382,8 +395,227 @@ fn slots_move_under_load(cluster: &Cluster) {
     assert_eq!(failed, 0, "{:?}", figures(&client));
 }
 
+/// Waits until a node has so many clients that wait for an element.
+fn blocked(cluster: &Cluster, index: usize, count: usize) {
+    wait_for("a client to wait", || {
+        cluster.text(index, "INFO clients").contains(&format!("blocked_clients:{count}\r\n")).then_some(())
+    });
+}
+
+fn connections_of_their_own_follow(cluster: &Cluster) {
+    let of = slot(b"own:{b}");
+    // They know where the slot was, and read the map no more until they are told.
+    let [plain, watching, stepping, popping, waiting, sharing] = [(); 6].map(|()| Client::new(cluster.options()));
+    let queued = Reply::Simple("QUEUED".into());
+    let done = |number: i64| Reply::Array(vec![ok(), queued.clone(), Reply::Array(vec![Reply::Integer(number)])]);
+    let counts = ["MULTI", "INCR own:{b}", "EXEC"];
+    let runtime = runtime();
+    let mut watched = own(&watching);
+    runtime.block_on(async {
+        for client in [&plain, &watching, &stepping, &popping, &waiting, &sharing] {
+            assert_eq!(ask(client, "GET own:{b}").await, Reply::Null);
+        }
+        assert_eq!(on(&mut *watched, "WATCH own:{b}").await, ok());
+    });
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| patiently(ask(&waiting, "BLPOP list:{b} 0")));
+        blocked(cluster, 0, 1);
+        move_slot(cluster, of, 0, 1, || {
+            // What is nowhere yet is made where the slot goes.
+            let client = Client::new(cluster.options());
+            worker(async {
+                let mut half = own(&client);
+                assert_eq!(together(&mut *half, &counts).await, done(1));
+                assert_eq!(on(&mut *half, "GET own:{b}").await, bulk("1"));
+                let both = shared(&client, 0, &["INCR shared:{b}", "INCR shared:{b}"]).await;
+                assert_eq!(both, Reply::Array(vec![Reply::Integer(1), Reply::Integer(2)]));
+                let mut half = own(&client);
+                assert_eq!(on(&mut *half, "MULTI").await, ok());
+                assert_eq!(on(&mut *half, "INCR half:{b}").await, queued);
+                assert_eq!(on(&mut *half, "INCR half:{b}").await, queued);
+                assert_eq!(on(&mut *half, "EXEC").await, Reply::Array(vec![Reply::Integer(1), Reply::Integer(2)]));
+            });
+        });
+        // Those who wait go with the slot.
+        blocked(cluster, 1, 1);
+        assert_eq!(cluster.tell(1, "RPUSH list:{b} v"), Reply::Integer(1));
+        let popped = waits.join().expect("no panic");
+        assert_eq!(popped, Reply::Array(vec![bulk("list:{b}"), bulk("v")]));
+    });
+    assert_eq!(cluster.tell(1, "RPUSH list:{b} w"), Reply::Integer(1));
+    runtime.block_on(async {
+        assert_eq!(together(&mut *own(&plain), &counts).await, done(2));
+        assert!(figures(&plain).redirected <= 1, "{:?}", figures(&plain));
+        let mut step = own(&stepping);
+        assert_eq!(on(&mut *step, "MULTI").await, ok());
+        assert_eq!(on(&mut *step, "INCR own:{b}").await, queued);
+        assert_eq!(on(&mut *step, "EXEC").await, Reply::Array(vec![Reply::Integer(3)]));
+        assert_eq!(ask(&popping, "BLPOP list:{b} 0").await, Reply::Array(vec![bulk("list:{b}"), bulk("w")]));
+        let both = shared(&sharing, 0, &["INCR shared:{b}", "GET own:{b}"]).await;
+        assert_eq!(both, Reply::Array(vec![Reply::Integer(3), bulk("3")]));
+        let crossing = error(shared(&sharing, 0, &["INCR a", "INCR b"]).await);
+        assert_eq!(crossing, "CROSSSLOT Keys in request don't hash to the same slot");
+        // What was watched stays behind, and who watched is told.
+        let replies = together(&mut *watched, &counts).await;
+        let Reply::Array(replies) = replies else { panic!("{replies:?}") };
+        let [here, there] = [0, 1].map(|index| cluster.nodes[index].address());
+        let told = format!("ELSEWHERE the key is at {there}, and this connection has begun at {here}: take another");
+        assert_eq!(error(replies[1].clone()), told);
+        assert!(error(replies[2].clone()).starts_with("EXECABORT"));
+        assert_eq!(ask(&plain, "GET own:{b}").await, bulk("3"));
+        let crossing = together(&mut *own(&plain), &["MULTI", "INCR a", "INCR b", "EXEC"]).await;
+        let Reply::Array(replies) = crossing else { panic!("{crossing:?}") };
+        assert!(replies.iter().any(|reply| matches!(reply, Reply::Error(text) if text.starts_with("CROSSSLOT"))));
+    });
+    move_slot(cluster, of, 1, 0, || ());
+}
+
+/// A seventh node gets a slot, hands it back, follows a master and is forgotten.
+fn a_node_comes_and_goes(cluster: &Cluster) {
+    let of = slot(b"grown:{b}");
+    let address = cluster.nodes[6].address();
+    let client = Client::new(cluster.options());
+    let seen = |client: &Client| figures(client).nodes.into_iter().find(|node| node.address == address);
+    assert_eq!(worker(ask(&client, "GET grown:{b}")), Reply::Null);
+    cluster.meet(6);
+    wait_for("all to know the seventh", || {
+        let known = (0..7).all(|index| {
+            let nodes = cluster.text(index, "CLUSTER NODES");
+            let settled = cluster.text(index, "CLUSTER INFO").contains("cluster_state:ok");
+            settled && nodes.lines().count() == 7 && !nodes.contains("handshake") && !nodes.contains("fail")
+        });
+        known.then_some(())
+    });
+    under_load(cluster, cluster.options(), |counts, loaded| {
+        move_slot(cluster, of, 0, 6, || {
+            // It is not in the map as long as it has no slot; what goes there shares a connection.
+            worker(async {
+                for number in 0..20 {
+                    assert_eq!(ask(&client, &format!("SET grown:{{b}}:{number} v")).await, ok());
+                }
+                let node = seen(&client).expect("it was asked");
+                assert_eq!((node.role, node.replies, node.connects), ("importing", 20, 1));
+            });
+        });
+        assert_eq!(worker(ask(&client, "GET grown:{b}:7")), bulk("v"));
+        assert_eq!(seen(&client).expect("it has a slot").role, "master");
+        // What is counted has gone along.
+        goes_on(counts);
+        let node = seen(loaded).expect("it has a slot");
+        assert!(node.role == "master" && node.connected > 0 && node.replies >= 20, "{node:?}");
+        move_slot(cluster, of, 6, 0, || goes_on(counts));
+        assert_eq!(worker(ask(&client, "GET grown:{b}:7")), bulk("v"));
+        cluster.follow(6, 0);
+        is_read_from_until_it_is_forgotten(cluster);
+        wait_for("nobody to be connected to who was forgotten", || {
+            seen(loaded).is_none_or(|node| node.connected == 0).then_some(())
+        });
+        goes_on(counts);
+    });
+    cluster.ok(6, "CLUSTER RESET");
+    cluster.settle();
+}
+
+/// As one of two replicas the seventh is read from, until it is forgotten, though it goes on.
+fn is_read_from_until_it_is_forgotten(cluster: &Cluster) {
+    let address = cluster.nodes[6].address();
+    let reader = Client::new(Options { mode: Mode::Cluster { from_replicas: true }, ..cluster.options() });
+    let seen = |client: &Client| figures(client).nodes.into_iter().find(|node| node.address == address);
+    wait_for("the masters to tell of it", || {
+        let port = Reply::Integer(cluster.nodes[6].port.into());
+        fn tells(reply: &Reply, port: &Reply) -> bool {
+            matches!(reply, Reply::Array(items) if items.contains(port) || items.iter().any(|item| tells(item, port)))
+        }
+        (0..3).all(|index| tells(&cluster.tell(index, "CLUSTER SLOTS"), &port)).then_some(())
+    });
+    let reads = async |enough: &dyn Fn() -> bool| {
+        let reading = async {
+            while !enough() {
+                assert_eq!(ask(&reader, "GET grown:{b}:7").await, bulk("v"));
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("{:?}", figures(&reader)));
+    };
+    worker(reads(&|| seen(&reader).is_some_and(|node| node.role == "replica")));
+    let id = cluster.id(6);
+    (0..6).for_each(|index| cluster.ok(index, &format!("CLUSTER FORGET {id}")));
+    // It is seen when the map is read next, here because of a slot that has moved.
+    let other = slot(b"other:{b}") - 1;
+    move_slot(cluster, other, 0, 1, || ());
+    let key = (0..).map(|number| format!("any:{number}")).find(|key| slot(key.as_bytes()) == other).expect("a key");
+    worker(async {
+        assert_eq!(ask(&reader, &format!("INCR {key}")).await, Reply::Integer(1));
+        reads(&|| seen(&reader).is_none_or(|node| node.role == "former" && node.connected == 0)).await;
+    });
+    move_slot(cluster, other, 1, 0, || ());
+}
+
+/// Has a node read its data anew, slowly, until somebody was told so by the node.
+fn loads(cluster: &Cluster, index: usize, client: &Client, was_told: &AtomicBool) {
+    cluster.ok(index, "CONFIG SET key-load-delay 2000 loading-process-events-interval-bytes 1024");
+    let address = cluster.nodes[index].address();
+    wait_for("somebody to meet a node that loads", || {
+        // It answers others meanwhile, that it is loading.
+        cluster.ok(index, "DEBUG RELOAD");
+        let node = figures(client).nodes.into_iter().find(|node| node.address == address);
+        node.and_then(|node| node.last_failure).filter(|text| text.contains("LOADING")).map(drop)
+    });
+    was_told.store(true, Ordering::Relaxed);
+    cluster.ok(index, "CONFIG SET key-load-delay 0");
+}
+
+fn nodes_that_load_are_waited_for(cluster: &Cluster) {
+    // Nobody takes over from who is slow.
+    (0..6).for_each(|index| cluster.ok(index, "CONFIG SET cluster-node-timeout 60000"));
+    let [master, replica] = cluster.pair(KEYS[2]);
+    let script = "for i = 1, 200 do redis.call('set', '{a}'..i, string.rep('v', 2000)) end";
+    let fill: [&[u8]; 4] = [b"EVAL", script.as_bytes(), b"1", b"{a}"];
+    assert_eq!(worker(async { cluster.own[master].start(0, &fill).finish().await }), Reply::Null);
+    wait_for("the replica to have it", || {
+        let count = cluster.tell(replica, "DBSIZE");
+        (count == cluster.tell(master, "DBSIZE")).then_some(())
+    });
+    // A replica: its reads go to the master, and come back.
+    let mode = Mode::Cluster { from_replicas: true };
+    let reader = Client::new(Options { mode, breaker: 1_000_000, ..cluster.options() });
+    let read_from = |index: usize| {
+        let address = cluster.nodes[index].address();
+        figures(&reader).nodes.into_iter().find(|node| node.address == address).map_or(0, |node| node.replies)
+    };
+    let was_told = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reads = async |enough: &dyn Fn() -> bool| {
+            while !enough() {
+                assert!(matches!(ask(&reader, "GET {a}7").await, Reply::Bulk(value) if value.len() == 2000));
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        patiently(reads(&|| read_from(replica) > 0));
+        let by_master = read_from(master);
+        scope.spawn(|| loads(cluster, replica, &reader, &was_told));
+        patiently(reads(&|| was_told.load(Ordering::Relaxed)));
+        assert!(read_from(master) > by_master);
+        let before = read_from(replica);
+        patiently(reads(&|| read_from(replica) > before + 10));
+    });
+    // A master: what is written waits for it, and the others are asked meanwhile.
+    let client = under_load(cluster, Options { breaker: 1_000_000, ..cluster.options() }, |counts, client| {
+        loads(cluster, master, client, &was_told);
+        goes_on(counts);
+        for count in counts {
+            assert_eq!((count.failed.load(Ordering::Relaxed), count.unknown.load(Ordering::Relaxed)), (0, 0));
+        }
+    });
+    assert!(figures(&client).redirected > 0);
+    (0..6).for_each(|index| cluster.ok(index, "CONFIG SET cluster-node-timeout 800"));
+}
+
 fn a_master_hands_over_under_load(cluster: &Cluster) {
     let [old, new] = cluster.pair(KEYS[1]);
+    let waiting = Client::new(cluster.options());
+    let waits = std::thread::spawn(move || patiently(ask(&waiting, "BLPOP pops:{c} 0")));
+    blocked(cluster, old, 1);
     under_load(cluster, cluster.options(), |counts, client| {
         cluster.ok(new, "CLUSTER FAILOVER");
         wait_for("the replica to be the master", || cluster.is_master(new).then_some(()));
@@ -397,6 +629,10 @@ fn a_master_hands_over_under_load(cluster: &Cluster) {
             (is(new, "master") && !is(old, "master")).then_some(())
         });
     });
+    // Who waited for an element waits at the new one.
+    blocked(cluster, new, 1);
+    assert_eq!(cluster.tell(new, "RPUSH pops:{c} v"), Reply::Integer(1));
+    assert_eq!(waits.join().expect("no panic"), Reply::Array(vec![bulk("pops:{c}"), bulk("v")]));
     cluster.settle();
 }
 
@@ -419,7 +655,7 @@ fn a_master_dies_under_load(cluster: &Cluster) {
     let [old, new] = cluster.pair(KEYS[1]);
     under_load(cluster, Options { connect_rate: 20, ..cluster.options() }, |counts, _| {
         cluster.nodes[old].program.signal(libc::SIGKILL);
-        cluster.dead.set(Some(old));
+        cluster.dead.set(old).expect("it is the first");
         wait_for("the replica to be the master", || cluster.is_master(new).then_some(()));
         let begun = std::time::Instant::now();
         goes_on(counts);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use sluicegate_client::{Address, Auth, Client, Options};
 use sluicegate_testkit::RedisServer;
+use sluicegate_wire::engine::{Engine, Failed};
 use sluicegate_wire::reply::Reply;
 use tokio::task::JoinSet;
 
-use crate::support::{ask, ask_in, bulk, error, figures, info, patient, worker};
+use crate::support::{ask, ask_in, bulk, error, figures, info, patient, patiently, worker};
 
 #[test]
 fn replies_are_those_of_resp3() {
@@ -24,6 +25,9 @@ fn replies_are_those_of_resp3() {
         assert_eq!(error(ask(&client, "INCR k").await), "ERR value is not an integer or out of range");
         let refused = error(ask(&client, "MULTI").await);
         assert!(refused.starts_with("ERR MULTI is not allowed here"), "{refused}");
+        // Nothing is answered to it, so the next reply would be taken for its own.
+        let refused = error(ask(&client, "REPLCONF ACK 1").await);
+        assert!(refused.starts_with("ERR REPLCONF is not allowed here"), "{refused}");
         assert_eq!(ask(&client, "CLIENT GETNAME").await, bulk("sessions"));
         assert_eq!(figures(&client).connects, 1);
     });
@@ -159,4 +163,43 @@ fn names_are_looked_up() {
     let server = RedisServer::start(&[]);
     let client = Client::new(Options { servers: vec![Address::Tcp("localhost".into(), server.port)], ..patient(0) });
     worker(async { assert_eq!(ask(&client, "PING").await, Reply::Simple("PONG".into())) });
+}
+
+#[test]
+fn commands_whose_replies_nobody_waits_for_tell_their_errors() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(patient(server.port));
+    let (sender, mut errors) = tokio::sync::mpsc::unbounded_channel();
+    let failed: Failed = Arc::new(move |text: &str| drop(sender.send(text.to_owned())));
+    let forget = |command: &str| {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        client.forget(0, &words, &failed)
+    };
+    patiently(async {
+        for _ in 0..100 {
+            assert!(forget("INCR n").is_none());
+        }
+        // They go in order with those that are waited for.
+        assert_eq!(ask(&client, "GET n").await, bulk("100"));
+        assert!(forget("HGET n f").is_none());
+        let told = errors.recv().await.expect("it is told");
+        assert!(told.starts_with("WRONGTYPE "), "{told}");
+        // What may have to be asked again, waits, or is refused is finished by whoever asked.
+        assert_eq!(ask(&client, "EVAL return{1} 0").await, Reply::Array(vec![Reply::Integer(1)]));
+        let again = forget("EVAL return{1} 0").expect("a script").finish().await;
+        assert_eq!(again, Reply::Array(vec![Reply::Integer(1)]));
+        let blocked = forget("BLPOP none 0.01").expect("a connection of its own").finish().await;
+        assert_eq!(blocked, Reply::Null);
+        assert!(error(forget("MULTI").expect("refused").finish().await).starts_with("ERR MULTI is not allowed here"));
+        let figures = figures(&client);
+        assert_eq!((figures.queued, figures.in_flight, figures.engine_errors), (0, 0, 1));
+        // One that was sent and lost is told of too.
+        assert!(forget("SHUTDOWN NOSAVE").is_none());
+        assert!(forget("INCR n").is_none());
+        for _ in 0..2 {
+            let told = errors.recv().await.expect("it is told");
+            assert!(told.starts_with("CONNLOST "), "{told}");
+        }
+    });
+    drop(server);
 }

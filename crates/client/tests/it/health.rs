@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use sluicegate_client::{Client, Options};
 use sluicegate_testkit::RedisServer;
+use sluicegate_wire::engine::Engine;
 use sluicegate_wire::reply::Reply;
 
-use crate::support::{ask, bulk, error, figures, options, patient, worker};
+use crate::support::{ask, ask_in, bulk, error, figures, options, patient, worker};
 
 /// A port that nobody listens on for now.
 fn closed_port() -> u16 {
@@ -50,6 +51,28 @@ fn the_breaker_opens_and_closes() {
     });
 }
 
+/// What is answered before it was sent is answered to somebody else.
+#[test]
+fn a_reply_to_what_was_not_sent_ends_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = Client::new(patient(listener.local_addr().expect("bound").port()));
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        assert!(stream.read(&mut [0; 4096]).expect("a greeting") > 0);
+        stream.write_all(b"+OK\r\n").expect("it is read");
+        // More than fits into the sockets' buffers; the rest is never read.
+        assert!(stream.read(&mut [0; 4096]).expect("a command") > 0);
+        stream.write_all(b":1\r\n").expect("it is read");
+        (listener, stream)
+    });
+    worker(async {
+        let large = vec![b'x'; 32 << 20];
+        let text = error(client.start(0, &[b"SET", b"k", &large]).finish().await);
+        assert!(text.starts_with("CONNLOST") && text.ends_with("a reply to what was not sent yet"), "{text}");
+    });
+    drop(peer.join().expect("no panic"));
+}
+
 /// An engine without memory refuses writes: that is no reason to leave it.
 #[test]
 fn a_full_engine_is_asked_on() {
@@ -67,6 +90,32 @@ fn a_full_engine_is_asked_on() {
         assert_eq!((seen.connects, seen.engine_errors, seen.is_open), (1, 20, false));
         assert_eq!(ask(&client, "CONFIG SET maxmemory 0").await, Reply::Simple("OK".into()));
         assert_eq!(ask(&client, "INCR n").await, Reply::Integer(1));
+    });
+}
+
+/// An engine that dies does so once, however many connections it had.
+#[test]
+fn a_death_is_one_failure() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(Options { breaker: 2, ..patient(server.port) });
+    worker(async {
+        for db in 0..4 {
+            assert_eq!(ask_in(&client, db, "PING").await, Reply::Simple("PONG".into()));
+        }
+        server.program.signal(libc::SIGSTOP);
+        let dying = async {
+            while figures(&client).in_flight < 4 {
+                tokio::task::yield_now().await;
+            }
+            server.program.signal(libc::SIGKILL);
+        };
+        let incr = |db| ask_in(&client, db, "INCR k");
+        let (one, two, three, four, ()) = tokio::join!(incr(0), incr(1), incr(2), incr(3), dying);
+        for reply in [one, two, three, four] {
+            assert!(error(reply).starts_with("CONNLOST"));
+        }
+        let seen = figures(&client);
+        assert!(!seen.is_open && seen.last_failure.is_some(), "{seen:?}");
     });
 }
 

@@ -9,3 +9,4 @@ mod own;
 mod sentinel;
 mod support;
 mod tls;
+mod transactions;

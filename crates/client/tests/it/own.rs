@@ -9,29 +9,29 @@ use sluicegate_wire::engine::{Engine, Own};
 use sluicegate_wire::reply::Reply;
 use tokio::task::JoinSet;
 
-use crate::support::{ask, bulk, error, figures, patient, worker};
+use crate::support::{ask, bulk, error, figures, patient, patiently, worker};
 
 /// A connection of its own.
-fn own(client: &Client) -> Box<dyn Own> {
+pub fn own(client: &Client) -> Box<dyn Own> {
     client.own(0).expect("an engine has them")
 }
 
 /// Commands on it, sent together.
-async fn together(own: &mut dyn Own, commands: &[&str]) -> Reply {
+pub async fn together(own: &mut dyn Own, commands: &[&str]) -> Reply {
     let words: Vec<Vec<&[u8]>> = commands.iter().map(|line| line.split(' ').map(str::as_bytes).collect()).collect();
     let commands: Vec<&[&[u8]]> = words.iter().map(Vec::as_slice).collect();
     own.start(&commands).await
 }
 
 /// One command on it.
-async fn on(own: &mut dyn Own, command: &str) -> Reply {
+pub async fn on(own: &mut dyn Own, command: &str) -> Reply {
     match together(own, &[command]).await {
         Reply::Array(mut replies) => replies.remove(0),
         reply => reply,
     }
 }
 
-fn ok() -> Reply {
+pub fn ok() -> Reply {
     Reply::Simple("OK".into())
 }
 
@@ -238,5 +238,53 @@ fn channels_are_listened_to() {
         assert_eq!(listener.subscribe(false, &[b"a"]).await, ok());
         drop(listener);
         until(&observer, "PUBSUB NUMSUB a", |reply| *reply == Reply::Array(vec![bulk("a"), Reply::Integer(0)])).await;
+    });
+}
+
+/// What a transaction's end does not end, since it is refused, is nobody else's.
+#[test]
+fn what_an_error_leaves_open_is_cleaned() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(Options { maxconn: 2, ..patient(server.port) });
+    worker(async {
+        let mut first = own(&client);
+        let id = on(&mut *first, "CLIENT ID").await;
+        for end in ["EXEC", "DISCARD"] {
+            assert_eq!(on(&mut *first, "WATCH k").await, ok());
+            assert_eq!(error(on(&mut *first, end).await), format!("ERR {end} without MULTI"));
+            drop(first);
+            assert!(matches!(ask(&client, "INCR k").await, Reply::Integer(_)));
+            first = own(&client);
+            let Reply::Array(replies) = together(&mut *first, &["MULTI", "GET none", "EXEC"]).await else {
+                panic!("no replies")
+            };
+            assert_eq!(replies[2], Reply::Array(vec![Reply::Null]), "{end}");
+        }
+        for end in ["EXEC now", "DISCARD now"] {
+            assert_eq!(on(&mut *first, "MULTI").await, ok());
+            error(on(&mut *first, end).await);
+            drop(first);
+            first = own(&client);
+            assert_eq!(on(&mut *first, "EXISTS k").await, Reply::Integer(1), "{end}");
+        }
+        // It was the same one each time.
+        assert_eq!(on(&mut *first, "CLIENT ID").await, id);
+        let nothing = error(own(&client).subscribe(false, &[]).await);
+        assert_eq!(nothing, "ERR SUBSCRIBE without a channel");
+    });
+}
+
+/// Those that rest are looked after by whoever uses them, also when the worker is gone that was first.
+#[test]
+fn what_rests_ends_when_its_worker_is_gone() {
+    let server = RedisServer::start(&[]);
+    let client = Client::new(Options { timeout_idle: Some(Duration::from_millis(50)), ..patient(server.port) });
+    worker(async { assert_eq!(on(&mut *own(&client), "PING").await, Reply::Simple("PONG".into())) });
+    patiently(async {
+        assert_eq!(on(&mut *own(&client), "PING").await, Reply::Simple("PONG".into()));
+        assert_eq!(figures(&client).connected, 1);
+        while figures(&client).connected > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     });
 }

@@ -1,17 +1,20 @@
-//! A master, its replica and three sentinels on loopback: discovery, failover, what sentinels say that is not so.
+//! A master, its replicas and three sentinels on loopback: discovery, failover, reads from replicas, what sentinels say
+//! that is not so.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluicegate_client::{Address, Auth, Client, Mode, Options};
-use sluicegate_testkit::{Program, RedisServer, free_port, wait_for};
+use sluicegate_testkit::{PATIENCE, Program, RedisServer, free_port, wait_for};
+use sluicegate_wire::engine::NodeFigures;
 use sluicegate_wire::reply::Reply;
 
+use crate::own::own;
 use crate::support::{ask, ask_in, bulk, error, figures, patient, worker};
 
-/// Two engines, the first of which is the master at first, and three sentinels.
+/// Three engines, the first of which is the master at first and the second its successor, and three sentinels.
 struct Watched {
-    engines: [RedisServer; 2],
+    engines: Vec<RedisServer>,
     sentinels: Vec<(Program, u16)>,
     _directory: tempfile::TempDir,
 }
@@ -19,61 +22,90 @@ struct Watched {
 impl Watched {
     fn start() -> Watched {
         let directory = tempfile::tempdir().expect("a directory");
-        let dir = directory.path().to_str().expect("ASCII");
-        let start = |further: &[&str]| {
-            let common = ["--requirepass", "secret", "--masterauth", "secret", "--repl-diskless-sync-delay", "0"];
-            RedisServer::start(&[&common[..], &["--dir", dir], further].concat())
-        };
-        let master = start(&["--dbfilename", "master.rdb"]);
-        let port = master.port.to_string();
-        let replica = start(&["--dbfilename", "replica.rdb", "--replicaof", "127.0.0.1", &port]);
-        let engines = [master, replica];
-        let mut watched = Watched { engines, sentinels: Vec::new(), _directory: directory };
+        let mut watched = Watched { engines: Vec::new(), sentinels: Vec::new(), _directory: directory };
+        watched.engine(None, "100");
+        watched.engine(Some(0), "100");
+        watched.engine(Some(0), "0");
         // Sentinels ask a master rarely which replicas it has.
-        wait_for("the replica to follow", || watched.info(1).contains("master_link_status:up").then_some(()));
+        (1..3).for_each(|index| watched.catch_up(0, index));
         for index in 0..3 {
-            let started = watched.sentinel(index);
+            let started = watched.sentinel(index, 0, "secret");
             watched.sentinels.push(started);
         }
-        // They know each other and the replica, so that they can agree.
-        let observers: Vec<Client> = watched.sentinels.iter().map(|(_, port)| sentinel_client(*port)).collect();
-        wait_for("the sentinels to know each other", || {
-            let all = observers.iter().all(|observer| {
-                let reply = worker(ask(observer, "SENTINEL MASTER mymaster"));
-                let Reply::Map(pairs) = reply else { return false };
-                let is = |name: &str, value: &str| pairs.contains(&(bulk(name), bulk(value)));
-                is("num-other-sentinels", "2") && is("num-slaves", "1") && is("flags", "master")
-            });
-            all.then_some(())
-        });
+        watched.settle("2");
+        for index in 0..3 {
+            // An engine that says something else than they know is corrected after four of these.
+            let reply = worker(ask(&watched.observer(index), "SENTINEL DEBUG publish-period 2000"));
+            assert_eq!(reply, Reply::Simple("OK".into()));
+        }
         watched
     }
 
-    fn sentinel(&self, index: usize) -> (Program, u16) {
+    /// One engine more; one with the priority 0 never becomes the master.
+    fn engine(&mut self, master: Option<usize>, priority: &str) {
+        let dir = self._directory.path().to_str().expect("ASCII");
+        let (file, port) = (format!("{}.rdb", self.engines.len()), master.map(|of| self.engines[of].port.to_string()));
+        let common = ["--requirepass", "secret", "--masterauth", "secret", "--repl-diskless-sync-delay", "0"];
+        let own = ["--dir", dir, "--dbfilename", &file, "--replica-priority", priority];
+        let follows = port.iter().flat_map(|port| ["--replicaof", "127.0.0.1", port]);
+        let words: Vec<&str> = common.into_iter().chain(own).chain(follows).collect();
+        let engine = RedisServer::start(&words);
+        self.engines.push(engine);
+    }
+
+    /// Waits until what is written to the master is seen in a replica: its link may be up a second earlier.
+    fn catch_up(&self, master: usize, index: usize) {
+        let [master, replica] = [master, index].map(|index| self.engine_client(index));
+        wait_for("the replica to follow", || {
+            let Reply::Integer(number) = worker(ask(&master, "INCR marker")) else { panic!("no number") };
+            (worker(ask(&replica, "GET marker")) == bulk(&number.to_string())).then_some(())
+        });
+    }
+
+    /// A client of one engine, whatever that is at the moment.
+    fn engine_client(&self, index: usize) -> Client {
+        Client::new(Options { name: "test".into(), auth: secret("secret"), ..patient(self.engines[index].port) })
+    }
+
+    fn observer(&self, sentinel: usize) -> Client {
+        Client::new(Options { name: "test".into(), auth: secret("hidden"), ..patient(self.sentinels[sentinel].1) })
+    }
+
+    /// Waits until the sentinels know each other and the replicas, so that they can agree.
+    fn settle(&self, replicas: &str) {
+        for index in 0..3 {
+            let observer = self.observer(index);
+            wait_for("the sentinels to know each other", || {
+                let reply = worker(ask(&observer, "SENTINEL MASTER mymaster"));
+                let Reply::Map(pairs) = reply else { return None };
+                let is = |name: &str, value: &str| pairs.contains(&(bulk(name), bulk(value)));
+                let all = is("num-other-sentinels", "2") && is("num-slaves", replicas) && is("flags", "master");
+                all.then_some(())
+            });
+        }
+    }
+
+    /// A sentinel of this master, which knows the engines by this password.
+    fn sentinel(&self, index: usize, master: usize, password: &str) -> (Program, u16) {
         let path = self._directory.path().join(format!("sentinel-{index}.conf"));
         for _ in 0..5 {
             let port = free_port();
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nrequirepass hidden\nsentinel sentinel-pass hidden\n\
                  sentinel monitor mymaster 127.0.0.1 {} 2\n\
-                 sentinel auth-pass mymaster secret\nsentinel down-after-milliseconds mymaster 500\n\
+                 sentinel auth-pass mymaster {password}\nsentinel down-after-milliseconds mymaster 500\n\
                  sentinel failover-timeout mymaster 5000\n",
-                self.engines[0].port
+                self.engines[master].port
             );
             std::fs::write(&path, text).expect("writable");
             let mut command = std::process::Command::new("redis-server");
             command.arg(&path).arg("--sentinel");
             let mut program = Program::start(command, &[]);
-            let ready = wait_for("a sentinel", || {
-                if program.output().contains("+monitor master") {
-                    Some(true)
-                } else if program.is_running() {
-                    None
-                } else {
-                    Some(false)
-                }
-            });
-            if ready {
+            if program.comes_to_print("+monitor master") {
+                // It looks around more often, and is never in doubt about the time, however slow the machine.
+                let own = Client::new(Options { name: "test".into(), auth: secret("hidden"), ..patient(port) });
+                let hasty = "SENTINEL DEBUG info-period 200 publish-period 200 tilt-trigger 600000";
+                assert_eq!(worker(ask(&own, hasty)), Reply::Simple("OK".into()));
                 return (program, port);
             }
         }
@@ -81,22 +113,50 @@ impl Watched {
     }
 
     fn info(&self, index: usize) -> String {
-        let own =
-            Client::new(Options { name: "test".into(), auth: secret("secret"), ..patient(self.engines[index].port) });
-        match worker(ask(&own, "INFO replication")) {
-            Reply::Bulk(text) | Reply::Verbatim(_, text) => String::from_utf8(text).expect("text"),
-            reply => panic!("{reply:?}"),
-        }
+        text(worker(ask(&self.engine_client(index), "INFO replication")))
     }
 
     fn options(&self) -> Options {
         let sentinels = self.sentinels.iter().map(|(_, port)| Address::Tcp("127.0.0.1".into(), *port));
         Options {
-            mode: Mode::Sentinel { master: "mymaster".into(), auth: secret("hidden") },
+            mode: by_sentinels("mymaster", false),
             servers: sentinels.collect(),
             auth: secret("secret"),
+            connect_rate: 1000,
             ..patient(0)
         }
+    }
+}
+
+fn by_sentinels(master: &str, from_replicas: bool) -> Mode {
+    Mode::Sentinel { master: master.into(), auth: secret("hidden"), from_replicas }
+}
+
+/// What is known of an engine or a sentinel; nothing if it is not known.
+fn node(client: &Client, address: &str) -> NodeFigures {
+    figures(client).nodes.into_iter().find(|node| node.address == address).unwrap_or_default()
+}
+
+/// Where the master is, as the client knows it.
+fn master(client: &Client) -> String {
+    figures(client).nodes.into_iter().find(|node| node.role == "master").map(|node| node.address).unwrap_or_default()
+}
+
+/// Asks again and again until it is seen.
+async fn until(client: &Client, command: &str, seen: impl Fn() -> bool) {
+    let asking = async {
+        while !seen() {
+            ask(client, command).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{:?}", figures(client)));
+}
+
+fn text(reply: Reply) -> String {
+    match reply {
+        Reply::Bulk(text) | Reply::Verbatim(_, text) => String::from_utf8(text).expect("text"),
+        reply => panic!("{reply:?}"),
     }
 }
 
@@ -104,17 +164,22 @@ fn secret(password: &str) -> Option<Auth> {
     Some(Auth { user: None, password: password.into() })
 }
 
-fn sentinel_client(port: u16) -> Client {
-    Client::new(Options { name: "test".into(), auth: secret("hidden"), ..patient(port) })
-}
-
 /// One set of processes for all that can happen to it, in this order: it takes seconds to come to be.
 #[test]
 fn a_master_is_found_through_sentinels_whatever_happens_to_it() {
-    let watched = Watched::start();
-    everyday(&watched);
-    a_master_that_stops_is_replaced(&watched);
-    a_sentinel_that_dies_is_not_missed(&watched);
+    let mut watched = Watched::start();
+    let mut step = |name: &str, run: &dyn Fn(&mut Watched)| {
+        let begun = std::time::Instant::now();
+        run(&mut watched);
+        println!("{name}: {:?}", begun.elapsed());
+    };
+    step("everyday", &|watched| everyday(watched));
+    step("replicas", &|watched| replicas_are_read_from(watched));
+    step("come and go", &replicas_come_and_go);
+    step("orphans", &|watched| replicas_without_their_master_stand_in_for_it(watched));
+    step("stop", &|watched| a_master_that_stops_is_replaced(watched));
+    step("death", &|watched| sentinels_that_die_are_not_missed(watched));
+    step("stale", &a_sentinel_that_was_cut_off_is_not_believed);
 }
 
 fn everyday(watched: &Watched) {
@@ -128,14 +193,14 @@ fn everyday(watched: &Watched) {
         assert!(seen.nodes.iter().any(|node| node.role == "sentinel" && node.replies > 0), "{seen:?}");
     });
     let unknown = Client::new(Options {
-        mode: Mode::Sentinel { master: "nobody".into(), auth: secret("hidden") },
-        timeout_queue: Duration::from_millis(300),
+        mode: by_sentinels("nobody", false),
+        timeout_queue: Duration::from_millis(200),
         ..watched.options()
     });
     let text = error(worker(ask(&unknown, "GET k")));
     assert!(text.starts_with("CONNECT 127.0.0.1:") && text.ends_with("no master of this name is watched"), "{text}");
     let stranger = Client::new(Options {
-        mode: Mode::Sentinel { master: "mymaster".into(), auth: None },
+        mode: Mode::Sentinel { master: "mymaster".into(), auth: None, from_replicas: false },
         timeout_queue: Duration::from_millis(500),
         ..watched.options()
     });
@@ -143,9 +208,158 @@ fn everyday(watched: &Watched) {
     assert!(text.contains("NOAUTH"), "{text}");
 }
 
+fn replicas_are_read_from(watched: &Watched) {
+    let options = Options { mode: by_sentinels("mymaster", true), ..watched.options() };
+    let client = Client::new(options);
+    let [first, second] = [1, 2].map(|index| watched.engines[index].address());
+    let replies = |address: &str| node(&client, address).replies;
+    worker(async {
+        // Sentinels say which replicas there are once they have heard of what those hold.
+        until(&client, "GET a", || replies(&first) > 0 || replies(&second) > 0).await;
+        // A key has its replica; of many keys both have some, and the master has none.
+        let before = (replies(&first), replies(&second), replies(&master(&client)));
+        for _ in 0..10 {
+            assert_eq!(ask(&client, "GET k").await, bulk("v"));
+        }
+        let after = (replies(&first), replies(&second), replies(&master(&client)));
+        assert!(
+            after == (before.0 + 10, before.1, before.2) || after == (before.0, before.1 + 10, before.2),
+            "{after:?}"
+        );
+        for number in 0..40 {
+            assert_eq!(ask(&client, &format!("GET none:{number}")).await, Reply::Null);
+        }
+        assert!(replies(&first) > after.0 && replies(&second) > after.1, "{:?}", figures(&client));
+        assert_eq!(replies(&master(&client)), after.2);
+        // What writes, and what is about all keys, goes to the master.
+        for command in ["SET r 1", "EVAL return(redis.call('INCR',KEYS[1])) 1 r", "DBSIZE", "SCAN 0", "KEYS r"] {
+            let reply = ask(&client, command).await;
+            assert!(!matches!(reply, Reply::Error(_)), "{command}: {reply:?}");
+        }
+        assert_eq!(replies(&master(&client)), after.2 + 5);
+        // Another database, which is no replica's own.
+        assert_eq!(ask_in(&client, 3, "GET k").await, Reply::Null);
+    });
+}
+
+/// Engines that follow the master come, stop, go on and die; reads are answered all the time.
+fn replicas_come_and_go(watched: &mut Watched) {
+    let short = Duration::from_millis(300);
+    let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
+    let client = Client::new(Options { mode: by_sentinels("mymaster", true), ..bounds });
+    let role = |address: &str| node(&client, address).role;
+    let reads = async || assert_eq!(ask(&client, "GET k").await, bulk("v"));
+    worker(async {
+        until(&client, "GET k", || watched.engines[1..].iter().all(|engine| role(&engine.address()) == "replica"))
+            .await;
+    });
+    watched.engine(Some(0), "0");
+    watched.catch_up(0, 3);
+    let third = watched.engines[3].address();
+    worker(until(&client, "GET k", || role(&third) == "replica"));
+    // One that stops is left before the sentinels know, and comes back.
+    worker(async {
+        let replies = || {
+            let nodes = figures(&client).nodes.into_iter().filter(|node| node.role == "replica");
+            nodes.map(|node| (node.address, node.replies)).collect::<Vec<_>>()
+        };
+        let before = replies();
+        reads().await;
+        let reader = replies().into_iter().find(|node| !before.contains(node)).expect("one of them was asked").0;
+        let stopped = watched.engines.iter().find(|engine| engine.address() == reader).expect("it is one of them");
+        stopped.program.signal(libc::SIGSTOP);
+        // What was sent before is overdue; what comes then is read elsewhere.
+        while ask(&client, "GET k").await != bulk("v") {}
+        let before = node(&client, &reader).replies;
+        reads().await;
+        assert_eq!(node(&client, &reader).replies, before);
+        until(&client, "GET k", || role(&reader) != "replica").await;
+        stopped.program.signal(libc::SIGCONT);
+        until(&client, "GET k", || role(&reader) == "replica" && node(&client, &reader).replies > before + 10).await;
+    });
+    // When none is left the master is read from.
+    for engine in &watched.engines[1..] {
+        engine.program.signal(libc::SIGSTOP);
+    }
+    worker(async {
+        let of_master = || node(&client, &watched.engines[0].address()).replies;
+        while of_master() == 0 {
+            ask(&client, "GET k").await;
+        }
+        let before = of_master();
+        for _ in 0..10 {
+            reads().await;
+        }
+        assert!(of_master() >= before + 9, "{:?}", figures(&client));
+    });
+    for engine in &watched.engines[1..] {
+        engine.program.signal(libc::SIGCONT);
+    }
+    (1..4).for_each(|index| watched.catch_up(0, index));
+    // One that dies is forgotten.
+    watched.engines.truncate(3);
+    worker(until(&client, "GET k", || role(&third) != "replica" && role(&watched.engines[2].address()) == "replica"));
+    watched.settle("3");
+}
+
+/// Replicas that have lost the master are read from only when it doesn't answer either.
+fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
+    let short = Duration::from_millis(300);
+    let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
+    let client = Client::new(Options { mode: by_sentinels("mymaster", true), ..bounds });
+    let [there, first, second] = [0, 1, 2].map(|index| watched.engines[index].address());
+    let of_replicas = || node(&client, &first).replies + node(&client, &second).replies;
+    let agree_never = |quorum: u32| {
+        for index in 0..3 {
+            let reply = worker(ask(&watched.observer(index), &format!("SENTINEL SET mymaster quorum {quorum}")));
+            assert_eq!(reply, Reply::Simple("OK".into()));
+        }
+    };
+    agree_never(100);
+    let own = watched.engine_client(0);
+    let observer = watched.observer(0);
+    worker(async {
+        let ok = Reply::Simple("OK".into());
+        until(&client, "GET k", || of_replicas() > 0).await;
+        // Its connection to the master knew the password in time.
+        assert_eq!(ask(&client, "SET k v").await, ok);
+        // They can't come back, and the sentinel sees it.
+        assert_eq!(ask(&own, "CONFIG SET requirepass other").await, ok);
+        assert_eq!(ask(&own, "CLIENT KILL TYPE replica").await, Reply::Integer(2));
+        let lost = (bulk("master-link-status"), bulk("err"));
+        let is_lost = |state: &Reply| matches!(state, Reply::Map(pairs) if pairs.contains(&lost));
+        loop {
+            let reply = ask(&observer, "SENTINEL REPLICAS mymaster").await;
+            let Reply::Array(states) = &reply else { panic!("{reply:?}") };
+            if states.iter().filter(|state| is_lost(state)).count() >= 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let before = node(&client, &there).replies;
+        until(&client, "GET k", || node(&client, &there).replies >= before + 10).await;
+        let before = of_replicas();
+        assert_eq!(ask(&client, "GET k").await, bulk("v"));
+        assert_eq!(of_replicas(), before);
+        watched.engines[0].program.signal(libc::SIGSTOP);
+        until(&client, "GET k", || of_replicas() >= before + 10).await;
+        assert_eq!(ask(&client, "GET k").await, bulk("v"));
+        let unanswered = error(ask(&client, "SET k other").await);
+        assert!(unanswered.starts_with("CONNECT") || unanswered.starts_with("BREAKER"), "{unanswered}");
+        watched.engines[0].program.signal(libc::SIGCONT);
+        assert_eq!(ask(&own, "CONFIG SET requirepass secret").await, ok);
+    });
+    (1..3).for_each(|index| watched.catch_up(0, index));
+    agree_never(2);
+    watched.settle("3");
+}
+
 /// Counts under load while the master stops for longer than the sentinels wait. What was acknowledged is there.
 fn a_master_that_stops_is_replaced(watched: &Watched) {
-    let client = Client::new(Options { connect_rate: 1000, ..watched.options() });
+    let client = Client::new(watched.options());
+    let reader = Client::new(Options { mode: by_sentinels("mymaster", true), ..watched.options() });
+    let replies = |index: usize| node(&reader, &watched.engines[index].address()).replies;
+    worker(until(&reader, "GET k", || replies(1) + replies(2) > 0));
     let (done, unknown, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let goes_on = || {
         let before = done.load(Ordering::Relaxed);
@@ -182,9 +396,46 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
         }
         let _stop = Stop(&stop);
         goes_on();
-        watched.engines[0].program.signal(libc::SIGSTOP);
+        // What was sent before is given up as soon as there is another master, not when its time is over.
+        let waits = Client::new(Options { timeout_server: Duration::from_secs(3600), ..watched.options() });
+        // Nor does anybody wait there for an element or for a message, who would wait for ever.
+        let pops = Client::new(watched.options());
+        let popping =
+            scope.spawn(move || worker(async { tokio::time::timeout(PATIENCE, ask(&pops, "BLPOP l 0")).await }));
+        let hears = Client::new(watched.options());
+        let hearing = scope.spawn(move || {
+            worker(async {
+                let mut own = own(&hears);
+                assert_eq!(own.subscribe(false, &[b"channel"]).await, Reply::Simple("OK".into()));
+                tokio::time::timeout(PATIENCE, own.message(None)).await
+            })
+        });
+        let waiting = scope.spawn(move || {
+            worker(async {
+                assert_eq!(ask(&waits, "INCR waits").await, Reply::Integer(1));
+                let (mut popping, mut hearing) = (false, false);
+                while !(popping && hearing) {
+                    popping = text(ask(&waits, "INFO clients").await).contains("blocked_clients:1\r\n");
+                    let heard = ask(&waits, "PUBSUB NUMSUB channel").await;
+                    hearing = heard == Reply::Array(vec![bulk("channel"), Reply::Integer(1)]);
+                }
+                watched.engines[0].program.signal(libc::SIGSTOP);
+                tokio::time::timeout(PATIENCE, ask(&waits, "INCR waits")).await
+            })
+        });
+        // Those who read miss it at no time.
+        while !watched.info(1).contains("role:master") {
+            assert_eq!(worker(ask(&reader, "GET k")), bulk("v"));
+        }
         wait_for("the replica to be the master", || watched.info(1).contains("role:master").then_some(()));
         goes_on();
+        for waiting in [waiting, popping, hearing] {
+            let given_up = error(waiting.join().expect("no panic").expect("it is given up"));
+            assert!(
+                given_up.starts_with("CONNLOST") && given_up.ends_with("another engine has taken over"),
+                "{given_up}"
+            );
+        }
         // The old one thinks that it is the master still, for a while; nobody asks it.
         watched.engines[0].program.signal(libc::SIGCONT);
         assert!(watched.info(0).contains("role:master"));
@@ -199,12 +450,59 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
     assert_eq!(master.address, watched.engines[1].address());
 }
 
-fn a_sentinel_that_dies_is_not_missed(watched: &Watched) {
+/// The client knows one sentinel by its file; the others by that one.
+fn sentinels_that_die_are_not_missed(watched: &Watched) {
     let mut told = watched.options();
-    // The first is none, and the second answers no more once it was asked.
-    watched.sentinels[0].0.signal(libc::SIGKILL);
-    watched.sentinels[1].0.signal(libc::SIGSTOP);
-    told.timeout_connect = Duration::from_millis(300);
+    told.servers.truncate(1);
     let client = Client::new(told);
     assert_eq!(worker(ask(&client, "GET k")), bulk("v"));
+    watched.sentinels[0].0.signal(libc::SIGKILL);
+    // The master hands over, and those who are left say so; one of them answers no more once it is asked. They would make
+    // the old one follow themselves, some seconds later.
+    let follow = format!("REPLICAOF 127.0.0.1 {}", watched.engines[1].port);
+    assert_eq!(worker(ask(&watched.engine_client(0), &follow)), Reply::Simple("OK".into()));
+    watched.catch_up(1, 0);
+    let [second, third] = [1, 2].map(|index| watched.observer(index));
+    wait_for("the sentinel to see it", || {
+        let Reply::Array(all) = worker(ask(&second, "SENTINEL REPLICAS mymaster")) else { return None };
+        let follows = (bulk("master-link-status"), bulk("ok"));
+        let port = (bulk("port"), bulk(&watched.engines[0].port.to_string()));
+        let is =
+            |state: &Reply| matches!(state, Reply::Map(pairs) if pairs.contains(&follows) && pairs.contains(&port));
+        all.iter().any(is).then_some(())
+    });
+    assert_eq!(worker(ask(&second, "SENTINEL FAILOVER mymaster")), Reply::Simple("OK".into()));
+    let there = Reply::Array(vec![bulk("127.0.0.1"), bulk(&watched.engines[0].port.to_string())]);
+    let asked = "SENTINEL GET-MASTER-ADDR-BY-NAME mymaster";
+    wait_for("the other sentinel to hear", || (worker(ask(&third, asked)) == there).then_some(()));
+    watched.sentinels[1].0.signal(libc::SIGSTOP);
+    worker(until(&client, "SET after 1", || master(&client) == watched.engines[0].address()));
+    assert_eq!(worker(ask(&client, "SET after 2")), Reply::Simple("OK".into()));
+    let own = watched.engine_client(0);
+    assert_eq!(worker(ask(&own, "GET after")), bulk("2"));
+    watched.sentinels[1].0.signal(libc::SIGCONT);
+}
+
+/// A sentinel that can't speak to the engines knows an old master for ever, and that one says itself that it is one.
+fn a_sentinel_that_was_cut_off_is_not_believed(watched: &mut Watched) {
+    let stale = watched.sentinel(3, 1, "wrong");
+    let [there, stray] = [0, 1].map(|index| watched.engines[index].address());
+    let mut told = watched.options();
+    told.servers.truncate(1);
+    told.servers[0] = Address::Tcp("127.0.0.1".into(), watched.sentinels[2].1);
+    told.servers.push(Address::Tcp("127.0.0.1".into(), stale.1));
+    let client = Client::new(Options { timeout_connect: Duration::from_millis(300), ..told.clone() });
+    assert_eq!(worker(ask(&client, "SET k there")), Reply::Simple("OK".into()));
+    assert_eq!(master(&client), there);
+    watched.sentinels.clear();
+    let own = watched.engine_client(1);
+    assert_eq!(worker(ask(&own, "REPLICAOF NO ONE")), Reply::Simple("OK".into()));
+    // Who knows nothing else is led there.
+    told.servers.remove(0);
+    let led = Client::new(told);
+    assert_eq!(worker(ask(&led, "SET k astray")), Reply::Simple("OK".into()));
+    assert_eq!(master(&led), stray);
+    let heard = format!("127.0.0.1:{}", stale.1);
+    worker(until(&client, "INCR n", || node(&client, &heard).replies >= 12));
+    assert_eq!((master(&client), worker(ask(&client, "GET k"))), (there, bulk("there")));
 }

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use sluicegate_client::{Address, Client, Options};
-use sluicegate_testkit::RedisServer;
-use sluicegate_wire::engine::{Connections, Engine, Started};
+use sluicegate_testkit::{PATIENCE, RedisServer};
+use sluicegate_wire::engine::{Connections, Engine};
 use sluicegate_wire::reply::Reply;
 
 /// The bounds of the tests: short waits, so that what fails fails soon.
@@ -29,9 +29,19 @@ pub fn patient(port: u16) -> Options {
     }
 }
 
-/// A worker's runtime.
+/// A worker's runtime. Connections that belong to it are held still while none of its futures runs.
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Runs on a runtime of its own.
 pub fn worker<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    runtime().block_on(future)
+}
+
+/// The same; what never comes is a failure, and holds nobody up.
+pub fn patiently<T>(future: impl Future<Output = T>) -> T {
+    worker(async { tokio::time::timeout(PATIENCE, future).await.expect("it comes") })
 }
 
 /// One command in the section's database.
@@ -41,10 +51,7 @@ pub async fn ask(client: &Client, command: &str) -> Reply {
 
 pub async fn ask_in(client: &Client, db: u32, command: &str) -> Reply {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-    match client.start(db, &words) {
-        Started::Done(reply) => reply,
-        Started::Pending(reply) => reply.await,
-    }
+    client.start(db, &words).finish().await
 }
 
 /// The text of an error reply.

@@ -1,0 +1,64 @@
+//! Who is told what came of a command.
+
+use std::fmt;
+
+use sluicegate_wire::engine::{Failed, Started};
+use sluicegate_wire::reply::Reply;
+use tokio::sync::oneshot;
+
+use crate::Failure;
+use crate::transaction::Request;
+
+/// What awaits the reply of a command.
+pub(crate) enum Waiter {
+    /// Somebody, who may have gone.
+    Somebody(oneshot::Sender<Reply>),
+    /// Nobody; only an error is told.
+    Nobody(Failed),
+}
+
+/// The other end of a [`Waiter`]; without one the command goes its way.
+pub(crate) type Awaited = Option<oneshot::Receiver<Reply>>;
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Waiter::Somebody(_) => "Somebody",
+            Waiter::Nobody(_) => "Nobody",
+        })
+    }
+}
+
+impl Waiter {
+    /// What awaits the reply to a request, and where it comes.
+    pub(crate) fn of(request: &Request<'_>) -> (Waiter, Awaited) {
+        match request {
+            Request::Forgotten(_, failed) => (Waiter::Nobody((*failed).clone()), None),
+            Request::One(_) | Request::Together(_) => {
+                let (sender, receiver) = oneshot::channel();
+                (Waiter::Somebody(sender), Some(receiver))
+            }
+        }
+    }
+
+    pub(crate) fn tell(self, reply: Reply) {
+        match self {
+            Waiter::Somebody(sender) => drop(sender.send(reply)),
+            Waiter::Nobody(failed) => {
+                if let Reply::Error(text) = &reply {
+                    failed(text);
+                }
+            }
+        }
+    }
+}
+
+/// The reply that comes; without one the engine is not used any more.
+pub(crate) fn pending(awaited: Awaited) -> Started {
+    match awaited {
+        Some(receiver) => {
+            Started::Pending(Box::pin(async move { receiver.await.unwrap_or_else(|_| Failure::Closed.into_reply()) }))
+        }
+        None => Started::Done(Reply::Null),
+    }
+}
