@@ -1,7 +1,7 @@
 //! The ticker, its signal and the hook: how a script that runs long is made to yield, and ended.
 //!
 //! A worker enters a burst by storing the running coroutine and bumping a sequence number to odd, and leaves it by
-//! bumping it to even: two stores, no clock. One ticker thread looks at all workers every [`TICK`]; a worker that has
+//! bumping it to even: two stores, no clock. One ticker thread looks at all workers every [`TICK`] or more often; a worker that has
 //! used a tick of CPU time since it was first seen in an odd sequence gets [`SIGNAL`], whose handler runs on that
 //! worker's thread and so may arm the hook of its running coroutine (`lua_sethook` is async-signal-safe on the own
 //! thread, not from another).
@@ -37,6 +37,11 @@ pub const TICK: Duration = Duration::from_millis(1);
 /// at the second look.
 const SLICE: Duration = Duration::from_micros(900);
 
+/// How often it looks while a script runs on a [patient] thread. Where a worker shares a core with that thread, it
+/// loses the core when it has had its turn, and the kernel may leave it to the script until the next thing happens there:
+/// its own tick, which is 4 ms with most distributions, or the ticker's waking up.
+const PATIENT_TICK: Duration = Duration::from_micros(500);
+
 /// How often it looks while none ran since the last look.
 const IDLE_TICK: Duration = Duration::from_millis(10);
 
@@ -57,6 +62,8 @@ struct Slot {
     thread: libc::pthread_t,
     /// The clock that counts this thread's CPU time.
     clock: libc::clockid_t,
+    /// It stands behind others.
+    patient: bool,
 }
 
 impl Slot {
@@ -98,7 +105,8 @@ thread_local! {
 }
 
 /// Says whether this thread is one that long scripts may keep: the kernel preempts it, so a C function that polls
-/// ([`poll`](crate::poll)) runs to its end here. Its slices end as ever, which is how scripts take turns.
+/// ([`poll`](crate::poll)) runs to its end here. Its slices end as ever, which is how scripts take turns. Said before the
+/// thread's first burst.
 pub fn patient(patient: bool) {
     PATIENT.set(patient);
 }
@@ -147,6 +155,7 @@ fn register() -> *const Slot {
         fired: AtomicU64::new(0),
         thread,
         clock,
+        patient: is_patient(),
     });
     slots().push(Watched { slot: Arc::clone(&slot), sequence: 0, since: Duration::ZERO });
     let raw = Arc::as_ptr(&slot);
@@ -177,7 +186,7 @@ fn tick() {
             let sequence = slot.sequence.load(Ordering::Acquire);
             let (runs, is_new) = (sequence & 1 == 1, sequence != watched.sequence);
             if runs || is_new {
-                period = TICK;
+                period = period.min(if slot.patient { PATIENT_TICK } else { TICK });
             }
             if runs && is_new {
                 watched.since = slot.ran();

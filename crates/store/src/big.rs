@@ -17,6 +17,7 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use crate::catalogue::{CommandSpec, Cost, Handler};
+use crate::hold::Ticket;
 use crate::keys::KeyRule;
 use crate::park::{Finished, Parked, ReplyForm, Waits, Words};
 use crate::section::{Section, SectionError, SectionWait};
@@ -40,16 +41,23 @@ pub(crate) fn is_big(spec: &CommandSpec, words: &[&[u8]]) -> bool {
 }
 
 /// Whether a command of a transaction takes so long that it is not done on the transaction's worker.
-pub(crate) fn takes_long(inner: &Inner, spec: &'static CommandSpec, words: &[&[u8]], db: u32) -> bool {
+/// `held` has the ticket that holds its only key, and the key's hash, if there is such a key.
+pub(crate) fn takes_long(
+    inner: &Inner,
+    spec: &'static CommandSpec,
+    words: &[&[u8]],
+    db: u32,
+    held: Option<(&Ticket, u64)>,
+) -> bool {
     match spec.cost_of(words.len()) {
-        Cost::Constant => words.len() > ELEMENTS_MAX && inner.is_for_aside(spec, words, db),
+        Cost::Constant => words.len() > ELEMENTS_MAX && inner.is_for_aside(spec, words, db, held),
         Cost::PerKey => {
             let halves = step(spec) == 2 && words.len().is_multiple_of(2);
             words.len() > KEYS_MAX && !halves && is_big(spec, words)
         }
         _ => match spec.leads(words) {
             Some(others) => (others.work)(inner, words, db) > WORK_MAX,
-            None => inner.is_for_aside(spec, words, db),
+            None => inner.is_for_aside(spec, words, db, held),
         },
     }
 }

@@ -412,17 +412,18 @@ impl<'p> Ctx<'p> {
     }
 
     /// Key `index`, to be changed. Only for commands that write.
+    #[inline]
     pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
         self.lock_pinned(index);
         let place = self.places[index];
         let key = self.words[place.word as usize];
-        let stripe: &mut Stripe = &mut self.locks[usize::from(place.lock)];
+        let stripe = &mut self.locks[usize::from(place.lock)];
         let slot = stripe.find(place.hash, key, &mut self.now, false);
-        if self.now.take_removed() {
-            self.say(Class::Expired, "expired", place);
+        if self.now.take_removed() && self.inner.notifier.wants(Class::Expired) {
+            self.effects.push(Effect::Event(Event { name: "expired", db: place.db, key: key.into() }));
         }
         KeyMut {
-            stripe: &mut self.locks[usize::from(place.lock)],
+            stripe,
             is_apart: self.pins.is_some(),
             slot,
             hash: place.hash,
@@ -528,6 +529,21 @@ impl<'p> Ctx<'p> {
     }
 }
 
+impl Ctx<'_> {
+    /// Unlocks the stripe of a command that leaves nothing else, as nearly all do: then there is nothing to be dropped.
+    /// False, and nothing is done, if there is.
+    #[inline]
+    pub(crate) fn ends_bare(&mut self) -> bool {
+        self.garbage.capacity() == 0
+            && self.effects.capacity() == 0
+            && !self.places.spilled()
+            && self.ahead.is_none()
+            && self.resolved.is_none()
+            && self.pins.is_none()
+            && self.locks.clear_one()
+    }
+}
+
 impl Drop for Ctx<'_> {
     fn drop(&mut self) {
         // Stripes first, then what was replaced: freeing megabytes takes longer than a lock may be held.
@@ -628,18 +644,15 @@ impl KeyMut<'_, '_> {
     ) -> Result<Option<R>, Refused> {
         let Some(slot) = self.slot else { return Ok(None) };
         let now = self.now.ticks();
-        self.stripe.table.entry_mut(slot).touch(now);
-        let change = |object: &mut Object| {
-            K::of_mut(object).map(|value| {
-                let result = change(value);
-                (result, value.is_gone())
-            })
+        let change = |value: &mut K| {
+            let result = change(value);
+            (result, value.is_gone())
         };
         let edited = match self.is_apart {
-            false => self.stripe.edit_object(slot, change),
-            true => self.edit_apart::<K, _>(slot, change),
+            false => self.stripe.edit_as(slot, now, change),
+            true => self.edit_apart(slot, now, change),
         };
-        let (result, is_empty) = edited.flatten().ok_or(WRONG_TYPE)?;
+        let (result, is_empty) = edited.ok_or(WRONG_TYPE)?;
         if is_empty {
             self.remove();
         }
@@ -649,18 +662,16 @@ impl KeyMut<'_, '_> {
     /// Lets `change` edit an object while others use the stripe: an empty one stands in for it meanwhile. Nobody sees
     /// that except who looks at types of keys without asking who holds them.
     #[cold]
-    fn edit_apart<K: Kind, R>(
-        &mut self,
-        slot: Slot,
-        change: impl FnOnce(&mut Object) -> Option<R>,
-    ) -> Option<Option<R>> {
-        let entry = self.stripe.table.entry(slot);
+    fn edit_apart<K: Kind, R>(&mut self, slot: Slot, now: u32, change: impl FnOnce(&mut K) -> R) -> Option<R> {
+        let entry = self.stripe.table.entry_mut(slot);
+        entry.touch(now);
         let bytes = entry.outside_bytes();
         if entry.object().is_none_or(|object| K::of(&object).is_none()) {
             return None;
         }
         let mut object = self.stripe.detach(slot, K::empty().into_object())?;
-        let changed = catch_unwind(AssertUnwindSafe(|| self.stripe.unlocked(|| change(&mut object))));
+        let value = K::of_mut(&mut object).expect("its type was just seen");
+        let changed = catch_unwind(AssertUnwindSafe(|| self.stripe.unlocked(|| change(value))));
         let slot = self.stripe.table.find(self.hash, self.key).expect("nobody removes a key that is held");
         self.slot = Some(slot);
         drop(self.stripe.put_back(slot, object, bytes));

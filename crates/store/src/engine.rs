@@ -5,10 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplyBuilder;
+use smallvec::SmallVec;
 
 use crate::Store;
-use crate::catalogue::{ConnectionCommand, Handler};
+use crate::catalogue::{ConnectionCommand, Flags, Handler};
+use crate::command::Handle;
 use crate::execute::{FAILED, Origin, resolve};
+use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
 use crate::park::{Finished, ReplyForm};
 
 impl Engine for Store {
@@ -43,6 +46,52 @@ impl Engine for Store {
                 })
             }))),
         }
+    }
+
+    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        self.run_together(db, commands).map(Started::Done)
+    }
+}
+
+impl Store {
+    /// Runs a few cheap commands under one locking of all their stripes, as EXEC does; [`None`], and nothing has happened, where
+    /// one of them is not that cheap, is refused, or meets a held key.
+    fn run_together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Reply> {
+        let inner = &*self.0;
+        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() {
+            return None;
+        }
+        let mut plan = Plan::new();
+        let mut handles: SmallVec<[Handle; 8]> = SmallVec::new();
+        for words in commands {
+            let spec = resolve(words).ok()?;
+            let Handler::Keyspace(handle) = spec.handler else { return None };
+            let is_full = spec.flags.has(Flags::DENYOOM) && inner.memory.is_over();
+            if is_full || !suits(spec, words) || !plan.add(inner, spec, words, db) {
+                return None;
+            }
+            handles.push(handle);
+        }
+        let (replies, ready) = {
+            let pass = inner.gate.enter();
+            let mut ctx = plan.lock(inner, &pass)?;
+            let mut replies = Vec::with_capacity(commands.len());
+            for (index, (words, handle)) in commands.iter().zip(handles).enumerate() {
+                // A fault ends its command; the others are run all the same.
+                let reply = catch_unwind(AssertUnwindSafe(|| {
+                    let mut reply = ReplyBuilder::new();
+                    plan.turn_to(index, &mut ctx, words, db);
+                    handle(&mut ctx, &mut reply);
+                    reply.finish()
+                }));
+                replies.push(reply.unwrap_or_else(|_| Reply::Error(FAILED.into())));
+            }
+            (replies, Plan::unlock(inner, ctx))
+        };
+        if let Some(ready) = ready {
+            inner.serve_and_end(*ready);
+        }
+        Some(Reply::Array(replies))
     }
 }
 
@@ -94,6 +143,31 @@ mod tests {
         check(&store, "MGET hits none", Reply::Array(vec![Reply::Bulk(b"5".to_vec()), Reply::Null]));
         check(&store, "GET", Reply::Error("ERR wrong number of arguments for 'get' command".into()));
         check(&store, "NOPE a", Reply::Error("ERR unknown command 'NOPE', with args beginning with: 'a' ".into()));
+    }
+
+    #[test]
+    fn cheap_commands_are_done_together_and_others_are_left_to_a_connection() {
+        let store = Store::new(StoreOptions::default());
+        let together = |lines: &[&str]| {
+            let words: Vec<Vec<&[u8]>> =
+                lines.iter().map(|line| line.split(' ').map(str::as_bytes).collect()).collect();
+            let commands: Vec<&[&[u8]]> = words.iter().map(Vec::as_slice).collect();
+            store.together(1, &commands).map(|started| match started {
+                Started::Done(reply) => reply,
+                Started::Pending(_) => panic!("{lines:?} wait"),
+            })
+        };
+        let replies = together(&["SET k 1", "INCR k", "LPUSH k x", "GET none"]).expect("they are cheap");
+        let Reply::Array(replies) = replies else { panic!("{replies:?}") };
+        assert_eq!(replies[..2], [Reply::Simple("OK".into()), Reply::Integer(2)]);
+        assert!(matches!(&replies[2], Reply::Error(text) if text.starts_with("WRONGTYPE")));
+        assert_eq!(replies[3], Reply::Null);
+        assert_eq!(together(&["INCR k"]), Some(Reply::Array(vec![Reply::Integer(3)])));
+        for other in ["FLUSHALL", "GET", "NOPE", "PING", "EVAL return(1) 0", "SORT l", "SELECT 2"] {
+            assert_eq!(together(&["INCR k", other]), None, "{other}");
+        }
+        assert_eq!(together(&["INCR k"; COMMANDS_MAX + 1]), None);
+        assert_eq!(together(&["INCR k"]), Some(Reply::Array(vec![Reply::Integer(4)])));
     }
 
     #[test]

@@ -145,13 +145,15 @@ pub(crate) struct Who<'w> {
     pub(crate) collected: Option<&'w Collected>,
     /// Its ticket holds all keys of the command.
     pub(crate) covers: bool,
+    /// The hash of the command's only key, if that is known.
+    pub(crate) hash: Option<u64>,
     pub(crate) blocks: Blocks<'w>,
 }
 
 impl Who<'_> {
     /// A client that may wait for a reply in this form.
     pub(crate) fn plain(form: ReplyForm) -> Who<'static> {
-        Who { id: NOBODY, now_ms: None, collected: None, covers: false, blocks: Blocks::As(form) }
+        Who { id: NOBODY, now_ms: None, collected: None, covers: false, hash: None, blocks: Blocks::As(form) }
     }
 }
 
@@ -227,7 +229,7 @@ impl Inner {
             if let Some(others) = spec.leads(words) {
                 return Undeclared::start(this, spec, others, words, db, form, out);
             }
-            if self.is_for_aside(spec, words, db) {
+            if self.is_for_aside(spec, words, db, None) {
                 return self.start_aside(spec, words, db, form, out);
             }
         }
@@ -344,13 +346,16 @@ impl Inner {
         {
             prepare(&mut ctx);
         }
-        self.lock_keys(&mut ctx, spec);
+        self.lock_keys(&mut ctx, spec, who.hash);
         if !who.covers && ctx.locks.any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
             return Attempted::Held;
         }
         handle(&mut ctx, out);
         if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
+        }
+        if ctx.ends_bare() {
+            std::mem::forget(ctx);
         }
         Attempted::Done
     }
@@ -378,7 +383,7 @@ impl Inner {
         work: &mut dyn FnMut(&mut Ctx<'_>),
     ) {
         let mut ctx = self.context(pass, words, db, who);
-        self.lock_keys(&mut ctx, spec);
+        self.lock_keys(&mut ctx, spec, who.hash);
         work(&mut ctx);
         self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
     }
@@ -438,12 +443,12 @@ impl Inner {
 
     /// Locks the stripes of all keys, in order.
     #[inline]
-    fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec) {
+    fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec, hash: Option<u64>) {
         let writes = spec.flags.has(Flags::WRITE);
         if let KeyRule::Range { first, last, .. } = spec.keys
             && first == last
         {
-            let hash = self.keyspace.hasher.hash(ctx.words[first as usize]);
+            let hash = hash.unwrap_or_else(|| self.keyspace.hasher.hash(ctx.words[first as usize]));
             let db = match writes {
                 true => Some(self.keyspace.db_to_write(ctx.pass, ctx.db)),
                 false => self.keyspace.db(ctx.pass, ctx.db),

@@ -630,7 +630,7 @@ impl HoldTable {
     pub(crate) fn grant(&mut self, id: u64, key: &[u8], mode: Mode) {
         #[cfg(test)]
         GRANTS.set(GRANTS.get() + 1);
-        let hold = self.keys.entry(key.into()).or_default();
+        let hold = self.keys.entry(KeyName::from_slice(key)).or_default();
         hold.note_overtaking(id, key, mode);
         hold.leave_queue(id);
         match mode {

@@ -187,10 +187,13 @@ impl Keyspace {
     }
 
     /// A database, made if it does not exist.
+    #[inline]
     pub(crate) fn db_to_write<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
-        if let Some(db) = self.db(pass, index) {
-            return db;
-        }
+        self.db(pass, index).unwrap_or_else(|| self.new_db(pass, index))
+    }
+
+    #[cold]
+    fn new_db<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
         let new = Box::into_raw(Box::new(self.empty()));
         let place = &self.databases[index as usize];
         if place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {

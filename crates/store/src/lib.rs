@@ -31,6 +31,7 @@ mod evict;
 mod execute;
 mod expiry;
 mod float;
+mod futex;
 mod gate;
 mod glob;
 mod hold;
@@ -38,6 +39,7 @@ mod hyperloglog;
 mod invite;
 mod keys;
 mod keyspace;
+mod leaf_lock;
 mod limit;
 mod locks;
 mod memory;
@@ -92,11 +94,13 @@ pub use script::fuzz_scripts;
 pub use section::{Section, SectionError, SectionWait};
 pub use stats::{DatabaseStats, Stats};
 
-/// What [`claim`], [`progress`] and [`turnstile`] are made of; a model checker gives them others (`tests/loom.rs`).
+/// What [`claim`], [`leaf_lock`], [`progress`] and [`turnstile`] are made of; a model checker gives them others (`tests/loom.rs`).
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Mutex, MutexGuard};
     pub(crate) use std::thread::yield_now;
+
+    pub(crate) use crate::futex::Futex;
 }
 
 /// What a store is made with.

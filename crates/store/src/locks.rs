@@ -37,6 +37,16 @@ impl<'p> Locks<'p> {
         self.rest.clear();
     }
 
+    /// Unlocks the only one; false, and nothing is done, if there are or were others.
+    #[inline]
+    pub(crate) fn clear_one(&mut self) -> bool {
+        if self.rest.capacity() > 0 {
+            return false;
+        }
+        self.first = None;
+        true
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()

@@ -84,6 +84,8 @@ pub struct Section {
     is_named: Cell<bool>,
     /// The place among the ticket's keys of the one that was used last, which is mostly the next one's, too.
     used_last: usize,
+    /// Its hash, once it was used.
+    hash_last: Option<u64>,
 }
 
 /// How a section takes keys that it did not declare.
@@ -153,6 +155,7 @@ impl Future for SectionWait {
             missed: None,
             is_named: Cell::new(false),
             used_last: 0,
+            hash_last: None,
         }))
     }
 }
@@ -203,6 +206,7 @@ impl Section {
             missed: None,
             is_named: Cell::new(false),
             used_last: 0,
+            hash_last: None,
         }
     }
 
@@ -330,6 +334,42 @@ impl Section {
         }
     }
 
+    /// The hash of the command's only key, if that is the key that was used last and is held as the command needs it.
+    #[inline]
+    pub(crate) fn knows(&self, spec: &CommandSpec, db: u32, words: &[&[u8]]) -> Option<u64> {
+        let hash = self.hash_last?;
+        let key = words[spec.keys.only()?];
+        let held = self.ticket.keys.get(self.used_last)?;
+        let is_it = held.db == db && *held.key == *key && !self.everything && spec.others.is_none();
+        (is_it && (held.mode == Mode::Exclusive || spec.mode() == Mode::Shared)).then_some(hash)
+    }
+
+    /// The ticket that holds its declared keys.
+    #[inline]
+    pub(crate) fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// As [`execute_resolved`](Self::execute_resolved), of a command whose only key it [knows](Self::knows).
+    #[inline]
+    pub(crate) fn execute_known(
+        &mut self,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        hash: u64,
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
+        let Handler::Keyspace(handle) = spec.handler else { return self.execute_resolved(spec, db, words, out) };
+        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
+            self.inner.make_room();
+        }
+        match self.run_covered(spec, handle, db, words, Some(hash), out)? {
+            true => Ok(()),
+            false => self.execute_pinned(spec, db, words, out),
+        }
+    }
+
     /// As [`execute_resolved`](Self::execute_resolved); false, and nothing has happened, if the command takes so long
     /// that it is [carried out](Self::execute_pinned) on another thread, if the caller can do that.
     pub(crate) fn try_execute(
@@ -388,16 +428,31 @@ impl Section {
         out: &mut dyn ReplySink,
     ) -> Result<bool, SectionError> {
         self.cover_all(spec, db, words)?;
+        self.run_covered(spec, handle, db, words, None, out)
+    }
+
+    /// The same for a command whose keys it holds as the command needs them; with the hash of its only key, if known.
+    #[inline]
+    fn run_covered(
+        &mut self,
+        spec: &'static CommandSpec,
+        handle: Handle,
+        db: u32,
+        words: &[&[u8]],
+        hash: Option<u64>,
+        out: &mut dyn ReplySink,
+    ) -> Result<bool, SectionError> {
         let collected = Collected::new(std::mem::take(&mut self.effects));
         let ran = {
             let (id, now_ms) = (self.ticket.id, Some(self.now_ms));
-            let who = Who { id, now_ms, collected: Some(&collected), covers: true, blocks: Blocks::Never };
+            let who = Who { id, now_ms, collected: Some(&collected), covers: true, hash, blocks: Blocks::Never };
             let pass = self.inner.gate.enter_with(&self.ticket);
             self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
         self.effects = collected.into_inner();
         match ran {
-            Attempted::Done | Attempted::Blocked(_) => Ok(true),
+            Attempted::Done => Ok(true),
+            Attempted::Blocked(_waiter) => Ok(true),
             Attempted::Long => Ok(false),
             Attempted::Ready(ready) => {
                 self.note_ready(ready.keys);
@@ -474,7 +529,11 @@ impl Section {
                 place.map(|place| start + place)
             }
         };
-        self.used_last = place.unwrap_or(self.used_last);
+        if let Some(place) = place
+            && (place != self.used_last || self.hash_last.is_none())
+        {
+            (self.used_last, self.hash_last) = (place, Some(self.inner.keyspace.hasher.hash(key)));
+        }
         match place.map(|place| &keys[place]) {
             Some(held) if held.mode == Mode::Shared && mode == Mode::Exclusive => Err(SectionError::ReadOnly),
             Some(_) => Ok(()),

@@ -2,32 +2,70 @@
 //!
 //! A database has at least 1,024 of them, so two workers rarely meet. The lock is a leaf, held for microseconds: under it
 //! nothing logs, wakes, calls a script or takes another lock, except that a command of several keys locks its stripes
-//! in (database, stripe) order. A thread that finds it taken spins for at most 2 µs, then yields its time slice, because
-//! the owner may be a descheduled thread, and blocks only after that failed several times.
+//! in (database, stripe) order. A thread that finds it taken spins for at most 2 µs, then sleeps, because the owner
+//! may be a descheduled thread.
 //!
 //! How many keys a stripe has, when the next one expires and what memory it takes is published in [`Figures`] when it is
 //! unlocked after a change, so that DBSIZE, INFO and the expiry sweep read a dense array and lock nothing.
+
+mod edit;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::lock_api::{self, GuardSend, RawMutex};
 
 use crate::block::WaitTable;
 use crate::clock::{Clock, ticks_of_ms};
+use crate::futex::Futex;
 use crate::hold::HoldTable;
+use crate::leaf_lock;
 use crate::memory::Memory;
 use crate::notify::Class;
-use crate::object::{Kind, Object, Set};
+use crate::object::{Kind, Set};
 use crate::slab::{Emptied, Slab};
 use crate::table::{Due, Item, KeyHasher, Slot, Table, prefetch};
 use crate::value::{Entry, Garbage, SHARED_MIN, Value, View};
 use crate::watch::WatchTable;
 
 const SPIN: Duration = Duration::from_micros(2);
-const YIELDS: usize = 8;
+
+/// [`leaf_lock`] as a mutex is made of it.
+pub(crate) struct RawLock(Futex);
+
+type Mutex<T> = lock_api::Mutex<RawLock, T>;
+type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawLock, T>;
+
+// SAFETY: whoever took the word from free to taken has the lock until it gives it back, and nobody else takes it
+// meanwhile; the exchanges order what was done under it.
+unsafe impl RawMutex for RawLock {
+    #[allow(clippy::declare_interior_mutable_const, reason = "what the trait asks for")]
+    const INIT: RawLock = RawLock(Futex::new(leaf_lock::FREE));
+    type GuardMarker = GuardSend;
+
+    #[inline]
+    fn lock(&self) {
+        if !leaf_lock::try_lock(&self.0) {
+            let start = Instant::now();
+            leaf_lock::lock(&self.0, || {
+                (0..16).for_each(|_| std::hint::spin_loop());
+                start.elapsed() < SPIN
+            });
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        leaf_lock::try_lock(&self.0)
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        leaf_lock::unlock(&self.0);
+    }
+}
 
 /// A stripe and its lock, on cache lines of its own.
 #[repr(align(128))]
@@ -162,36 +200,12 @@ impl StripeCell {
     pub(crate) fn lock<'a>(&'a self, figures: &'a Figures) -> Locked<'a> {
         // Taking the lock keeps the processor from reading ahead.
         prefetch(std::ptr::from_ref(self).cast::<u8>().wrapping_add(64));
-        let stripe = match self.lock.try_lock() {
-            Some(stripe) => stripe,
-            None => self.lock_taken(),
-        };
-        Locked::new(stripe, figures)
+        Locked::new(self.lock.lock(), figures)
     }
 
     /// Locks the stripe if nobody has it.
     pub(crate) fn try_lock<'a>(&'a self, figures: &'a Figures) -> Option<Locked<'a>> {
         self.lock.try_lock().map(|stripe| Locked::new(stripe, figures))
-    }
-
-    #[cold]
-    fn lock_taken(&self) -> MutexGuard<'_, Stripe> {
-        let start = Instant::now();
-        while start.elapsed() < SPIN {
-            for _ in 0..16 {
-                std::hint::spin_loop();
-            }
-            if let Some(stripe) = self.lock.try_lock() {
-                return stripe;
-            }
-        }
-        for _ in 0..YIELDS {
-            std::thread::yield_now();
-            if let Some(stripe) = self.lock.try_lock() {
-                return stripe;
-            }
-        }
-        self.lock.lock()
     }
 }
 
@@ -331,8 +345,8 @@ impl Stripe {
     /// frozen, so a key that it holds shared may live on for it. Who writes has the key alone.
     #[inline]
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], now: &mut Now<'_>, reads: bool) -> Option<Slot> {
-        let slot = self.table.find(hash, key)?;
-        match self.table.entry(slot).expiry() {
+        let (slot, entry) = self.table.look(hash, key)?;
+        match entry.expiry() {
             Some(at_ms) if at_ms <= now.ms() => {
                 if !reads || self.holds.is_none() {
                     self.expire(slot, key, at_ms);
@@ -514,60 +528,6 @@ impl Stripe {
         }
     }
 
-    /// Edits the value at `slot` in place if it has a vector of its own; see [`Entry::edit`].
-    pub(crate) fn edit(&mut self, slot: Slot, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let Stripe { table, outside_bytes, changed, .. } = self;
-        let entry = table.entry_mut(slot);
-        let before = entry.outside_bytes();
-        Edited { entry, before, outside_bytes, changed }.entry.edit(final_len, change)
-    }
-
-    /// Edits the object at `slot` in place; [`None`] if the value is a string.
-    pub(crate) fn edit_object<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
-        let Stripe { table, outside_bytes, changed, .. } = self;
-        let entry = table.entry_mut(slot);
-        let before = entry.outside_bytes();
-        let result = Edited { entry, before, outside_bytes, changed }.entry.edit_object(change);
-        if let Some(at_ms) = self.table.entry(slot).elements_due() {
-            self.expires_at(slot, at_ms);
-        }
-        result
-    }
-
-    /// Puts another object at `slot`, which has one, and returns the old one. The stripe's sum of bytes stays as it is:
-    /// the old one comes back by [`put_back`](Self::put_back).
-    pub(crate) fn detach(&mut self, slot: Slot, stand_in: Object) -> Option<Object> {
-        self.table.entry_mut(slot).edit_object(|object| std::mem::replace(object, stand_in))
-    }
-
-    /// Takes a string of [`SHARED_MIN`] bytes or more out of `slot`, where an empty one stands in for it until
-    /// [`put_string_back`](Self::put_string_back); the stripe's sum of bytes stays as it is.
-    pub(crate) fn detach_string(&mut self, slot: Slot) -> Option<Arc<Vec<u8>>> {
-        self.table.entry_mut(slot).swap_shared(Arc::default())
-    }
-
-    /// Puts back at `slot` what was [taken out](Self::detach_string) when it had so many bytes, and was changed.
-    pub(crate) fn put_string_back(&mut self, slot: Slot, long: Arc<Vec<u8>>, bytes: usize) {
-        let entry = self.table.entry_mut(slot);
-        drop(entry.swap_shared(long));
-        entry.set_raw();
-        self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;
-        self.changed = true;
-    }
-
-    /// Puts an object back at `slot` that was [detached](Self::detach) when it had so many bytes. Returns what stood in
-    /// for it.
-    pub(crate) fn put_back(&mut self, slot: Slot, object: Object, bytes: usize) -> Option<Object> {
-        let entry = self.table.entry_mut(slot);
-        let stand_in = entry.edit_object(|place| std::mem::replace(place, object));
-        self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;
-        self.changed = true;
-        if let Some(at_ms) = self.table.entry(slot).elements_due() {
-            self.expires_at(slot, at_ms);
-        }
-        stand_in
-    }
-
     /// Looks at about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and
     /// elements that did. `tell` hears what becomes of which key. Returns whether it came to the end; the next call
     /// begins anew then.
@@ -642,24 +602,6 @@ impl Stripe {
         self.earliest_ms = i64::MAX;
         self.sweep_from = 0;
         self.changed = true;
-    }
-}
-
-/// Accounts for an edited value, even if the change panicked.
-struct Edited<'s> {
-    entry: &'s mut Entry,
-    before: usize,
-    outside_bytes: &'s mut usize,
-    changed: &'s mut bool,
-}
-
-impl Drop for Edited<'_> {
-    fn drop(&mut self) {
-        let after = self.entry.outside_bytes();
-        if self.before != after {
-            *self.outside_bytes = *self.outside_bytes - self.before + after;
-            *self.changed = true;
-        }
     }
 }
 
@@ -867,7 +809,7 @@ mod tests {
         assert!(cell.try_lock(&figures).is_none());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| cell.lock(&figures).table.len());
-            // Long enough to spin and to yield; then it blocks, and is woken.
+            // Long enough to spin; then it sleeps, and is woken.
             std::thread::sleep(Duration::from_millis(5));
             drop(locked);
             assert_eq!(waiting.join().expect("it gets the lock"), 0);

@@ -186,6 +186,12 @@ impl<T: Item> Table<T> {
 
     /// The entry with this key.
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
+        self.look(hash, key).map(|(slot, _)| slot)
+    }
+
+    /// The entry with this key, and where it stands.
+    #[inline]
+    pub(crate) fn look(&self, hash: u64, key: &[u8]) -> Option<(Slot, &T)> {
         let directory = self.index(hash);
         let segment = self.directory.get(directory)?;
         let is_it = |entry: &T| {
@@ -193,14 +199,14 @@ impl<T: Item> Table<T> {
             prefetch(entry.address().wrapping_add(64));
             entry.key() == key
         };
-        let index = segment.find(hash, is_it)?;
-        Some(Slot { directory: directory as u32, index: index as u16 })
+        let (index, entry) = segment.find(hash, is_it)?;
+        Some((Slot { directory: directory as u32, index: index as u16 }, entry))
     }
 
     /// The entry with this hash that `is_it` says it is.
     pub(crate) fn find_by(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Slot> {
         let directory = self.index(hash);
-        let index = self.directory.get(directory)?.find(hash, is_it)?;
+        let (index, _) = self.directory.get(directory)?.find(hash, is_it)?;
         Some(Slot { directory: directory as u32, index: index as u16 })
     }
 

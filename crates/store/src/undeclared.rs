@@ -93,6 +93,7 @@ pub(crate) struct Alone<'a> {
 impl Alone<'_> {
     fn who(&self) -> Who<'_> {
         Who {
+            hash: None,
             id: NOBODY,
             now_ms: Some(self.now_ms),
             collected: Some(self.collected),

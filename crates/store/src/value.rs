@@ -18,6 +18,8 @@
 //! An entry is moved to another block when its shape changes (an expiry comes or goes, the value outgrows its place);
 //! the table's slot is then pointed at the new one.
 
+mod typed;
+
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -28,6 +30,7 @@ use crate::memory::heap_bytes;
 use crate::object::{Kind, Object, ObjectRef, Raw, limits};
 use crate::slab::Slab;
 use crate::table::Item;
+pub(crate) use typed::EditingAs;
 
 /// Values longer than this many bytes have a vector of their own.
 pub(crate) const INLINE_MAX: usize = 192;
@@ -455,7 +458,11 @@ impl Entry {
     }
 
     fn put_object(&mut self, object: ManuallyDrop<Object>) {
-        let object = ManuallyDrop::into_inner(object).into_raw();
+        self.put_raw(ManuallyDrop::into_inner(object).into_raw());
+    }
+
+    #[inline]
+    fn put_raw(&mut self, object: Raw) {
         // SAFETY: called for entries of this form only, which have room for a pointer there; the tag is the head's
         // fourth byte.
         unsafe {

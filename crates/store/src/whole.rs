@@ -30,11 +30,12 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use crate::Inner;
 use crate::block::ReadyKey;
-use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
 use crate::command::geo::search::visits_of_search;
 use crate::command::stream::read::visits_of_stream;
 use crate::command::zset::range::ranks_of_query;
 use crate::command::{integer, is};
+use crate::gate::Pass;
 use crate::hold::{Mode, Ticket};
 use crate::object::{Kind, Object, Stream, Zset};
 use crate::park::{OwnedCommand, Parked, ReplyForm, Waits, Words};
@@ -208,13 +209,30 @@ fn mode(spec: &CommandSpec, place: usize) -> Mode {
 
 impl Inner {
     /// Whether the command goes over so much that it is to be worked aside.
-    pub(crate) fn is_for_aside(&self, spec: &'static CommandSpec, words: &[&[u8]], db: u32) -> bool {
+    /// `held` has the ticket that holds its only key, and the key's hash, if there is such a key.
+    pub(crate) fn is_for_aside(
+        &self,
+        spec: &'static CommandSpec,
+        words: &[&[u8]],
+        db: u32,
+        held: Option<(&Ticket, u64)>,
+    ) -> bool {
         // XREAD alone reads more than an element, and would wait only if what it is to read went away in this moment.
         if spec.blocking.is_some() && spec.name != "xread" {
             return false;
         }
         if words.len() > ELEMENTS_MAX {
             return true;
+        }
+        if let Some((ticket, hash)) = held
+            && spec.cost_of(words.len()) == Cost::PerElement
+            && !words.get(2).is_some_and(|word| word.starts_with(b"-"))
+        {
+            // It goes over what its key has, not over as much as it says, and most stripes have nothing that is large.
+            let pass = self.gate.enter_with(ticket);
+            if self.is_little(&pass, db, hash) {
+                return false;
+            }
         }
         match spec.name {
             "keys" => {
@@ -226,15 +244,21 @@ impl Inner {
         }
     }
 
+    /// Whether nothing is large of what stands with a key.
+    #[inline]
+    fn is_little(&self, pass: &Pass<'_>, db: u32, hash: u64) -> bool {
+        let stripe = self.keyspace.stripe_of(hash);
+        let of_db = self.keyspace.db(pass, db);
+        of_db.is_none_or(|db| db.figures[stripe].bytes.load(Ordering::Relaxed) < BYTES_MIN)
+    }
+
     fn visits_many(&self, visits: Visits, spec: &CommandSpec, words: &[&[u8]], db: u32) -> bool {
         let pass = self.gate.enter();
-        if let Some(word) = spec.keys.only().filter(|_| !matches!(visits, Visits::Pairs | Visits::Drawn(_))) {
-            // Most stripes have nothing that is large.
-            let stripe = self.keyspace.stripe_of_key(words[word]);
-            let of_db = self.keyspace.db(&pass, db);
-            if of_db.is_none_or(|db| db.figures[stripe].bytes.load(Ordering::Relaxed) < BYTES_MIN) {
-                return false;
-            }
+        // Most stripes have nothing that is large.
+        if let Some(word) = spec.keys.only().filter(|_| !matches!(visits, Visits::Pairs | Visits::Drawn(_)))
+            && self.is_little(&pass, db, self.keyspace.hasher.hash(words[word]))
+        {
+            return false;
         }
         let keys = self.keys_of(spec, words, db);
         let (mut sum, mut least, mut product) = (0_usize, usize::MAX, 1_usize);

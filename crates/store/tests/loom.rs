@@ -1,9 +1,12 @@
 //! The lock-free parts under a model checker, which runs them in every order that the memory model allows (within a
-//! bound of preemptions): the claim word of blocked clients, the progress of tickets, and the gate's turnstile.
+//! bound of preemptions): the claim word of blocked clients, the lock of stripes, the progress of tickets, and the gate's
+//! turnstile.
 
 #[allow(dead_code, reason = "not everything of it is under test")]
 #[path = "../src/claim.rs"]
 mod claim;
+#[path = "../src/leaf_lock.rs"]
+mod leaf_lock;
 #[allow(dead_code, reason = "not everything of it is under test")]
 #[path = "../src/progress.rs"]
 mod progress;
@@ -16,6 +19,31 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
+
+    /// As the kernel does it: who wants to sleep looks at the word while nobody can wake.
+    pub(crate) struct Futex(AtomicU32, Mutex<()>, loom::sync::Condvar);
+
+    impl Futex {
+        pub(crate) fn new(value: u32) -> Futex {
+            Futex(AtomicU32::new(value), Mutex::new(()), loom::sync::Condvar::new())
+        }
+
+        pub(crate) fn word(&self) -> &AtomicU32 {
+            &self.0
+        }
+
+        pub(crate) fn wait(&self, expected: u32) {
+            let kernel = self.1.lock().expect("nobody panics");
+            if self.0.load(Ordering::SeqCst) == expected {
+                drop(self.2.wait(kernel));
+            }
+        }
+
+        pub(crate) fn wake_one(&self) {
+            let _kernel = self.1.lock().expect("nobody panics");
+            self.2.notify_one();
+        }
+    }
 }
 
 use std::task::{Poll, Wake, Waker};
@@ -274,5 +302,31 @@ fn a_ticket_keeps_it_open_until_it_is_gone() {
         assert!(section.join().expect("it ends"), "the last ticket knows that it is the last");
         assert!(turnstile.close());
         turnstile.open();
+    });
+}
+
+/// Three threads take the lock of a stripe, one after the other and never two at once; one that sleeps is woken.
+#[test]
+fn a_stripe_is_locked_by_one_at_a_time() {
+    check(2, || {
+        let lock = Arc::new(sync::Futex::new(leaf_lock::FREE));
+        let guarded = Guarded::new();
+        let work = |lock: &sync::Futex, guarded: &Guarded| {
+            if !leaf_lock::try_lock(lock) {
+                let mut looks = 1;
+                leaf_lock::lock(lock, || std::mem::take(&mut looks) > 0);
+            }
+            guarded.write();
+            leaf_lock::unlock(lock);
+        };
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let (lock, guarded) = (lock.clone(), guarded.clone());
+                thread::spawn(move || work(&lock, &guarded))
+            })
+            .collect();
+        work(&lock, &guarded);
+        others.into_iter().for_each(|other| other.join().expect("it ends"));
+        assert_eq!(guarded.read(), 3);
     });
 }

@@ -5,12 +5,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::reply::Reply;
 
 /// A reply that is still to come. Dropping it gives up the reply, never the command.
 pub type PendingReply = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// Is told the error of a command whose reply nobody waits for.
+pub type Failed = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What [`Engine::start`] did.
 pub enum Started {
@@ -20,6 +24,16 @@ pub enum Started {
     Pending(PendingReply),
 }
 
+impl Started {
+    /// The reply, waited for if it is not here.
+    pub async fn finish(self) -> Reply {
+        match self {
+            Started::Done(reply) => reply,
+            Started::Pending(reply) => reply.await,
+        }
+    }
+}
+
 /// A store or an engine as rules and scripts see it.
 pub trait Engine: Send + Sync {
     /// Starts one command in database `db`. `args[0]` is the command's name; `args` is never empty.
@@ -27,6 +41,18 @@ pub trait Engine: Send + Sync {
     /// Commands that change a connection's state (SELECT, MULTI, WATCH, SUBSCRIBE, blocking forms…) are answered with
     /// an error that names the way to do it.
     fn start(&self, db: u32, args: &[&[u8]]) -> Started;
+
+    /// Starts a command whose reply nobody waits for. What is given back is still to be finished by the caller, an error
+    /// included; `None`: it goes its way, and `failed` is told if it comes to an error.
+    fn forget(&self, db: u32, args: &[&[u8]], _failed: &Failed) -> Option<Started> {
+        Some(self.start(db, args))
+    }
+
+    /// Starts commands in database `db` that are done together, with nobody else in between. The reply is an array of
+    /// theirs; or an error, and then nothing was done. `None`: these, or this store, need a connection of one's own for it.
+    fn together(&self, _db: u32, _commands: &[&[&[u8]]]) -> Option<Started> {
+        None
+    }
 
     /// A connection of one's own in database `db`, for what changes a connection; `None` where there are none. It is
     /// made when it is asked first, and given back, clean, when it is dropped.
@@ -117,7 +143,7 @@ pub struct Connections {
 pub struct NodeFigures {
     /// Where it is.
     pub address: String,
-    /// `master`, `replica`, or `former` for one that is left.
+    /// `master`, `replica`, `sentinel`, `seed`, `importing`, or `former` for one that is left.
     pub role: &'static str,
     /// Connections that serve.
     pub connected: u64,

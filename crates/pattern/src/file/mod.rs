@@ -25,6 +25,7 @@ mod index;
 mod version;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -131,6 +132,8 @@ impl Hit<'_> {
 pub struct PatternFile {
     name: Arc<str>,
     kind: Kind,
+    /// The number that the configuration gives it; others have one by their order.
+    number: Option<u32>,
     /// What the bytes were that it was read from, as a number: the same bytes give the same.
     origin: u64,
     state: RwLock<State>,
@@ -170,12 +173,35 @@ impl PatternFile {
                 state.lines.push(number);
             }
         }
-        Ok(PatternFile { name, kind, origin, state: RwLock::new(state) })
+        Ok(PatternFile { name, kind, number: None, origin, state: RwLock::new(state) })
+    }
+
+    /// An ACL's patterns that stand in the configuration and have a number there (`-u`); the file's name is `#N`.
+    pub fn numbered(number: u32, patterns: &[Vec<u8>]) -> Result<PatternFile, LoadError> {
+        let mut hasher = DefaultHasher::new();
+        patterns.hash(&mut hasher);
+        let mut state = State::default();
+        let bytes: usize = patterns.iter().map(Vec::len).sum();
+        let name: Arc<str> = format!("#{number}").into();
+        if bytes > TEXT_LIMIT || patterns.len() > ENTRIES_LIMIT {
+            return Err(LoadError { file: name, line: 1, message: "there are too many patterns".to_owned() });
+        }
+        for pattern in patterns {
+            state.content.push(pattern, b"");
+            state.lines.push(1);
+        }
+        let (kind, origin) = (Kind::Acl, hasher.finish());
+        Ok(PatternFile { name, kind, number: Some(number), origin, state: RwLock::new(state) })
     }
 
     /// The file's name as the configuration gives it.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// The number that the configuration gives it.
+    pub fn number(&self) -> Option<u32> {
+        self.number
     }
 
     /// Whether it has values.
@@ -517,6 +543,8 @@ pub struct PatternFiles(RwLock<Files>);
 struct Files {
     all: Vec<Arc<PatternFile>>,
     names: BTreeMap<Arc<str>, usize>,
+    /// What is said of numbered ones, by their numbers.
+    described: BTreeMap<u32, Arc<str>>,
     /// Those of the configuration before, while another one is read.
     before: Option<Arc<PatternFiles>>,
 }
@@ -549,6 +577,33 @@ impl PatternFiles {
             files.all.push(known.unwrap_or_else(|| Arc::new(file)));
         }
         files.all[at].clone()
+    }
+
+    /// Takes a numbered list in, and what is said of it; `None`: the number is taken.
+    pub fn insert_numbered(&self, file: PatternFile, description: &str) -> Option<Arc<PatternFile>> {
+        let number = file.number?;
+        match self.0.write().described.entry(number) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(place) => _ = place.insert(description.into()),
+        }
+        Some(self.insert(file))
+    }
+
+    /// All files with their numbers, in their order: those that the configuration gives, and for each of the others
+    /// the least that is free.
+    pub fn by_number(&self) -> Vec<(u32, Arc<PatternFile>)> {
+        let files = self.0.read();
+        let taken = |number: u32| files.described.contains_key(&number);
+        let mut free = (0..).filter(|number| !taken(*number));
+        let mut number = |file: &PatternFile| file.number.or_else(|| free.next()).unwrap_or_default();
+        let mut all: Vec<_> = files.all.iter().map(|file| (number(file), file.clone())).collect();
+        all.sort_by_key(|(number, _)| *number);
+        all
+    }
+
+    /// What is said of a numbered list.
+    pub fn description(&self, number: u32) -> Option<Arc<str>> {
+        self.0.read().described.get(&number).cloned()
     }
 
     /// All files, in the order in which they were first named.

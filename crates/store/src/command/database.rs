@@ -81,8 +81,9 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Reads a cursor as Redis does, which takes nothing for 0 and lets negative numbers wrap.
+/// Reads a cursor as Redis does, which takes nothing for 0, lets negative numbers wrap, and sees no further than a zero byte.
 pub(super) fn parse_cursor(word: &[u8]) -> Option<u64> {
+    let word = &word[..memchr::memchr(0, word).unwrap_or(word.len())];
     let (negative, digits) = match word {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),

@@ -11,7 +11,7 @@ use super::{Refused, SYNTAX, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
-use crate::limit::{COUNT, PERIOD_US, Pace, Parts, Sliding, Told, Window, Windows};
+use crate::limit::{COUNT, LONGEST_NS, PERIOD_US, Pace, Parts, Sliding, Told, Window, Windows};
 use crate::notify::Class;
 use crate::object::{Kind, Zset};
 use crate::value::{Value, View};
@@ -118,12 +118,13 @@ fn put(key: &mut KeyMut<'_, '_>, numbers: &[i64], expiry: Option<i64>) {
     key.set(Value::Bytes { bytes: &bytes, raw: false }, expiry);
 }
 
-/// `START:NUMBER[,NUMBER]…`.
+/// `START:NUMBER[,NUMBER]…`. No start is beyond what scripts can count with, so sums with it stay in bounds.
 fn numbers(bytes: &[u8]) -> Option<(i64, impl Iterator<Item = Option<i64>>)> {
     let colon = bytes.iter().position(|byte| *byte == b':')?;
     let number = |text: &[u8]| parse_i64(text).filter(|number| *number >= 0);
     let rest = bytes[colon + 1..].split(|byte| *byte == b',');
-    Some((number(&bytes[..colon])?, rest.map(number)))
+    let start_us = number(&bytes[..colon]).filter(|start_us| *start_us <= LONGEST_NS)?;
+    Some((start_us, rest.map(number)))
 }
 
 fn window(bytes: &[u8]) -> Option<Window> {
@@ -170,7 +171,8 @@ fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             let remaining = (max - len as i64).max(0);
             Told { allowed, remaining, retry_us: if allowed { 0 } else { -1 }, reset_us: 0 }
         })?;
-        key.set_expiry(Some(last_ms as i64 + 1));
+        // What was put there by others may end later, or never.
+        key.set_expiry(Some((last_ms as i64).min(now_ms + LEASE_MAX_MS) + 1));
         if told.allowed {
             ctx.notify(0, Class::Zset, "zadd");
         }

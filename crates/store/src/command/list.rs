@@ -94,9 +94,10 @@ fn push(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, to: End, only_if_exists: boo
         words.iter().for_each(|word| list.push(to, word));
         list.len()
     };
-    let result = match only_if_exists {
-        true => ctx.key(0).edit_existing_as(add),
-        false => ctx.key(0).edit_as(add).map(Some),
+    let mut key = ctx.key(0);
+    let result = match only_if_exists && !key.exists() {
+        true => Ok(None),
+        false => key.edit_as(add).map(Some),
     };
     let result = result.map(|len| {
         if len.is_some() {
@@ -174,7 +175,7 @@ fn lrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         };
         let (start, count) = range(first, last, list.len());
         out.array(count);
-        list.iter_from(start, End::Tail).take(count).for_each(|element| say(element, out));
+        list.visit(start, count, |element| say(element, out));
         Ok(())
     })();
     or_error(result, out);

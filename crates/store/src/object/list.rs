@@ -297,9 +297,23 @@ impl List {
         self.seek(index).and_then(|place| self.block(place.node).map(|packed| packed.get(place.at)))
     }
 
-    /// The elements from an index on, towards an end.
-    pub(crate) fn iter_from(&self, index: usize, towards: End) -> Iter<'_> {
-        Iter { list: self, next: self.seek(index), towards }
+    /// Lets `see` have up to `count` elements from an index on.
+    pub(crate) fn visit(&self, index: usize, mut count: usize, mut see: impl FnMut(Element<'_>)) {
+        let Some(Place { mut node, at }) = self.seek(index) else { return };
+        let mut next = Some(at);
+        while let Some(packed) = self.block(node) {
+            while let Some(at) = next {
+                if count == 0 {
+                    return;
+                }
+                let element;
+                (element, next) = packed.read(at);
+                see(element);
+                count -= 1;
+            }
+            node += 1;
+            next = self.block(node).and_then(Packed::first);
+        }
     }
 
     /// All elements, beginning at this end.
@@ -394,9 +408,12 @@ impl List {
         let mut taken = None;
         match self {
             List::Packed(packed) => {
-                if let Some(at) = packed.seek(start as i64) {
+                if count > 0
+                    && let Some(at) = packed.seek(start as i64)
+                {
                     packed.remove(at, count);
                 }
+                return None;
             }
             List::Nodes(nodes) => {
                 let (mut index, skipped) = nodes.locate(start)?;
@@ -733,9 +750,12 @@ mod tests {
             for index in [0, expected.len() / 3, expected.len() / 2, expected.len().saturating_sub(1), expected.len()] {
                 let found = list.get(index).map(|element| element.text(&mut itoa::Buffer::new()).to_vec());
                 prop_assert_eq!(found, expected.get(index).cloned());
-                let rest: Vec<_> =
-                    list.iter_from(index, End::Tail).map(|e| e.text(&mut itoa::Buffer::new()).to_vec()).collect();
+                let mut rest = Vec::new();
+                list.visit(index, usize::MAX, |e| rest.push(e.text(&mut itoa::Buffer::new()).to_vec()));
                 prop_assert_eq!(&rest[..], expected.get(index..).unwrap_or_default());
+                rest.clear();
+                list.visit(index, 3, |e| rest.push(e.text(&mut itoa::Buffer::new()).to_vec()));
+                prop_assert_eq!(&rest[..], expected.get(index..expected.len().min(index + 3)).unwrap_or_default());
             }
             expected.reverse();
             prop_assert_eq!(texts(&list, End::Tail), expected);

@@ -65,6 +65,24 @@ impl Raw {
         self.start
     }
 
+    /// An object as an entry keeps it.
+    #[inline]
+    pub(crate) fn of<K: Kind>(value: K) -> Raw {
+        let (form, start) = value.into_raw();
+        debug_assert!(form < 16);
+        Raw { tag: K::TAG << 4 | form, start }
+    }
+
+    /// The object, if it is of this type.
+    ///
+    /// # Safety
+    /// It came from [`of`](Self::of) or [`Object::into_raw`], and the object is used and dropped through one handle only.
+    #[inline]
+    pub(crate) unsafe fn typed<K: Kind>(self) -> Option<K> {
+        // SAFETY: the tag says whose `into_raw` it was; the caller promises the rest.
+        (self.tag >> 4 == K::TAG).then(|| unsafe { K::from_raw(self.tag & 15, self.start) })
+    }
+
     /// Whether elements of it may expire on their own: told by its form, without looking at it.
     pub(crate) fn is_timed(self) -> bool {
         let form = self.tag & 15;
@@ -227,12 +245,7 @@ impl Object {
 
     /// The object as an entry keeps it.
     pub(crate) fn into_raw(self) -> Raw {
-        fn raw<K: Kind>(value: K) -> Raw {
-            let (form, start) = value.into_raw();
-            debug_assert!(form < 16);
-            Raw { tag: K::TAG << 4 | form, start }
-        }
-        each!(self, value => raw(value))
+        each!(self, value => Raw::of(value))
     }
 
     /// The object that an entry keeps.

@@ -60,6 +60,7 @@ impl<'a> Element<'a> {
 }
 
 /// The integer that stands for this text in a block, if there is one: what Redis keeps as such.
+#[inline]
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     if text.is_empty() || text.len() > 20 { None } else { parse_i64(text) }
 }
@@ -78,6 +79,7 @@ unsafe impl Send for Packed {}
 unsafe impl Sync for Packed {}
 
 /// Bytes of the block for so many in use: a step of at most an eighth, so that an insertion seldom moves the block.
+#[inline]
 fn block_bytes(used: usize) -> usize {
     match used {
         0..=128 => used.next_multiple_of(8),
@@ -232,6 +234,7 @@ impl Packed {
     }
 
     /// The element at a place, and the place after it.
+    #[inline]
     pub(crate) fn read(&self, at: At) -> (Element<'_>, Option<At>) {
         let encoded = self.encoded(at);
         let size = encoded.size();
@@ -278,12 +281,12 @@ impl Packed {
 
     /// Adds an element at the end.
     pub(crate) fn push_back(&mut self, text: &[u8]) {
-        self.splice(self.used() - 1, 0, &[text], 1);
+        self.put(self.used() - 1, text);
     }
 
     /// Adds an element at the start.
     pub(crate) fn push_front(&mut self, text: &[u8]) {
-        self.splice(HEAD, 0, &[text], 1);
+        self.put(HEAD, text);
     }
 
     /// Adds elements before the one at `at`, or at the end.
@@ -300,14 +303,15 @@ impl Packed {
 
     /// Removes up to `count` elements from `at` on; the place stays valid as that of what followed, if anything did.
     pub(crate) fn remove(&mut self, at: At, count: usize) -> Option<At> {
-        let mut end = at.0 as usize;
+        let (place, last) = (at.0 as usize, self.used() - 1);
+        let mut end = place;
         let mut removed = 0;
-        while removed < count && end < self.used() - 1 {
+        while removed < count && end < last {
             end = self.end_of(At(end as u32));
             removed += 1;
         }
-        self.splice(at.0 as usize, end - at.0 as usize, &[], -(removed as isize));
-        ((at.0 as usize) < self.used() - 1).then_some(at)
+        self.gap(place, end - place, 0, -(removed as isize));
+        (end < last).then_some(at)
     }
 
     /// Moves the elements from `at` on to a block of their own.
@@ -327,39 +331,66 @@ impl Packed {
 
     /// Replaces `old` bytes at `place` by the encoded `texts`.
     fn splice(&mut self, place: usize, old: usize, texts: &[&[u8]], change: isize) {
+        let new: usize = texts.iter().map(|text| encoded_bytes(text)).sum();
+        let gap = self.gap(place, old, new, change);
+        let mut at = 0;
+        for text in texts {
+            let text = Text::of(text);
+            text.write(&mut gap[at..][..text.whole]);
+            at += text.whole;
+        }
+        debug_assert_eq!(at, new);
+    }
+
+    /// Adds one element at `place`.
+    #[inline]
+    fn put(&mut self, place: usize, text: &[u8]) {
+        let text = Text::of(text);
+        text.write(self.gap(place, 0, text.whole, 1));
+    }
+
+    /// Makes `new` bytes of `old` ones at `place`, and `change` elements more of those there are. The caller writes the new
+    /// bytes.
+    #[inline]
+    fn gap(&mut self, place: usize, old: usize, new: usize, change: isize) -> &mut [u8] {
         let count = self.len();
         let used = self.used();
-        let new: usize = texts.iter().map(|text| encoded_bytes(text)).sum();
         let total = used - old + new;
-        assert!(total <= u32::MAX as usize, "a block is at most 4 GiB");
+        assert!(place + old < used && total <= u32::MAX as usize, "a block is at most 4 GiB");
         // Room first, then the move: no byte is lost if the allocation fails.
         if total > used {
             self.resize(used, total);
         }
-        // SAFETY: the block has room for `max(used, total)` bytes; `place + old` is at most `used`, and what follows it
-        // moves within the block. Texts can't be part of this block, which is borrowed mutably.
+        // SAFETY: the block has room for `max(used, total)` bytes; `place + old` is less than `used`, and what follows it
+        // moves within the block, which has `total` bytes in use then.
         unsafe {
             let start = self.0.as_ptr();
-            std::ptr::copy(start.add(place + old), start.add(place + new), used - place - old);
-            start.cast::<u32>().write((total as u32).to_le());
-            let gap = std::slice::from_raw_parts_mut(start.add(place), new);
-            let mut at = 0;
-            for text in texts {
-                at += encode(text, &mut gap[at..]);
+            if place + old == used - 1 {
+                start.add(place + new).write(END);
+            } else {
+                std::ptr::copy(start.add(place + old), start.add(place + new), used - place - old);
             }
-            debug_assert_eq!(at, new);
+            start.cast::<u32>().write((total as u32).to_le());
         }
         if total < used {
             self.resize(used, total);
         }
         self.set_count(count.wrapping_add_signed(change));
+        // SAFETY: these bytes are among the `total` ones of the block, which is borrowed mutably; both callers write all of
+        // them and read none.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().add(place), new) }
     }
 
+    #[inline]
     fn resize(&mut self, from: usize, to: usize) {
-        let (old, new) = (layout(from), layout(to));
-        if old.size() == new.size() {
-            return;
+        if block_bytes(from) != block_bytes(to) {
+            self.move_to(from, to);
         }
+    }
+
+    #[inline(never)]
+    fn move_to(&mut self, from: usize, to: usize) {
+        let (old, new) = (layout(from), layout(to));
         // SAFETY: the block was allocated with `old`, as `used` was `from`; the new size is not 0.
         let block = unsafe { realloc(self.0.as_ptr(), old, new.size()) };
         self.0 = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(new));
@@ -458,62 +489,80 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Bytes of head and data of a text.
-fn size_of_text(text: &[u8]) -> usize {
-    match integer(text) {
-        Some(0..=127) => 1,
-        Some(-4096..=4095) => 2,
-        Some(-0x8000..=0x7fff) => 3,
-        Some(-0x80_0000..=0x7f_ffff) => 4,
-        Some(-0x8000_0000..=0x7fff_ffff) => 5,
-        Some(_) => 9,
-        None if text.len() < 64 => 1 + text.len(),
-        None if text.len() < 4096 => 2 + text.len(),
-        None => 5 + text.len(),
+/// A text that becomes an element.
+struct Text<'t> {
+    text: &'t [u8],
+    /// What it is kept as, if that is an integer.
+    value: Option<i64>,
+    /// Bytes of head and data.
+    size: usize,
+    /// Those and the length behind them.
+    whole: usize,
+}
+
+impl<'t> Text<'t> {
+    #[inline]
+    fn of(text: &'t [u8]) -> Text<'t> {
+        let value = integer(text);
+        let size = match value {
+            Some(0..=127) => 1,
+            Some(-4096..=4095) => 2,
+            Some(-0x8000..=0x7fff) => 3,
+            Some(-0x80_0000..=0x7f_ffff) => 4,
+            Some(-0x8000_0000..=0x7fff_ffff) => 5,
+            Some(_) => 9,
+            None if text.len() < 64 => 1 + text.len(),
+            None if text.len() < 4096 => 2 + text.len(),
+            None => 5 + text.len(),
+        };
+        Text { text, value, size, whole: size + backward_bytes(size) }
+    }
+
+    /// Writes it as an element.
+    #[inline]
+    fn write(&self, out: &mut [u8]) {
+        let Text { text, size, whole, .. } = *self;
+        match self.value {
+            Some(value @ 0..=127) => out[0] = value as u8,
+            Some(value @ -4096..=4095) => {
+                out[..2].copy_from_slice(&((value as u16 & 0x1fff) | 0xc000).to_be_bytes());
+            }
+            Some(value) => {
+                out[0] = [0xf1, 0xf2, 0xf3, 0, 0, 0, 0xf4][size - 3];
+                out[1..size].copy_from_slice(&value.to_le_bytes()[..size - 1]);
+            }
+            None => {
+                let head = size - text.len();
+                match head {
+                    1 => out[0] = 0x80 | text.len() as u8,
+                    2 => out[..2].copy_from_slice(&(0xe000 | text.len() as u16).to_be_bytes()),
+                    _ => {
+                        out[0] = 0xf0;
+                        out[1..5].copy_from_slice(&(text.len() as u32).to_le_bytes());
+                    }
+                }
+                out[head..size].copy_from_slice(text);
+            }
+        }
+        if whole == size + 1 {
+            out[size] = size as u8;
+            return;
+        }
+        // From its end the length is read 7 bits at a time, the lowest last; a set top bit says that more stand before it.
+        for (index, byte) in out[size..whole].iter_mut().rev().enumerate() {
+            let more = if size + index + 1 < whole { 0x80 } else { 0 };
+            *byte = (size >> (7 * index)) as u8 & 0x7f | more;
+        }
     }
 }
 
 /// Bytes of a text as an element, everything included.
 pub(crate) fn encoded_bytes(text: &[u8]) -> usize {
-    let size = size_of_text(text);
-    size + backward_bytes(size)
-}
-
-/// Writes a text as an element; gives its bytes.
-fn encode(text: &[u8], out: &mut [u8]) -> usize {
-    let size = size_of_text(text);
-    match integer(text) {
-        Some(value @ 0..=127) => out[0] = value as u8,
-        Some(value @ -4096..=4095) => {
-            out[..2].copy_from_slice(&((value as u16 & 0x1fff) | 0xc000).to_be_bytes());
-        }
-        Some(value) => {
-            out[0] = [0xf1, 0xf2, 0xf3, 0, 0, 0, 0xf4][size - 3];
-            out[1..size].copy_from_slice(&value.to_le_bytes()[..size - 1]);
-        }
-        None => {
-            let head = size - text.len();
-            match head {
-                1 => out[0] = 0x80 | text.len() as u8,
-                2 => out[..2].copy_from_slice(&(0xe000 | text.len() as u16).to_be_bytes()),
-                _ => {
-                    out[0] = 0xf0;
-                    out[1..5].copy_from_slice(&(text.len() as u32).to_le_bytes());
-                }
-            }
-            out[head..size].copy_from_slice(text);
-        }
-    }
-    let tail = backward_bytes(size);
-    // From its end the length is read 7 bits at a time, the lowest last; a set top bit says that more stand before it.
-    for (index, byte) in out[size..size + tail].iter_mut().rev().enumerate() {
-        let more = if index + 1 < tail { 0x80 } else { 0 };
-        *byte = (size >> (7 * index)) as u8 & 0x7f | more;
-    }
-    size + tail
+    Text::of(text).whole
 }
 
 /// Bytes of an element's length behind it.
+#[inline]
 fn backward_bytes(size: usize) -> usize {
     match size {
         0..=0x7f => 1,

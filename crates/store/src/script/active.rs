@@ -147,7 +147,9 @@ impl Active {
             }
             section.adopt_everything();
         }
-        let takes_long = takes_long(&self.inner, spec, words, self.db);
+        let known = section.knows(spec, self.db, words);
+        let held = known.map(|hash| (section.ticket(), hash));
+        let takes_long = takes_long(&self.inner, spec, words, self.db, held);
         if takes_long && !self.is_patient {
             self.waits = Waits::Thread;
             return Ran::Waits;
@@ -171,10 +173,10 @@ impl Active {
                 &mut unwanted
             }
         };
-        let result = if takes_long {
-            carry_out(section, spec, &Words::new(words), self.db, sink)
-        } else {
-            section.execute_resolved(spec, self.db, words, sink)
+        let result = match known {
+            _ if takes_long => carry_out(section, spec, &Words::new(words), self.db, sink),
+            Some(hash) => section.execute_known(spec, self.db, words, hash, sink),
+            None => section.execute_resolved(spec, self.db, words, sink),
         };
         if write == Write::First && (result.is_err() || out.first() == Some(&b'-')) {
             self.control.take_back_write();

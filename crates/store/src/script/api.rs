@@ -207,13 +207,15 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
 
 /// Reads the words of a command, which are the arguments from the first to the last one given; false if one is no word.
 pub(super) unsafe fn words(lua: *mut lua_State, host: &mut Host, first: c_int, last: c_int) -> bool {
-    // SAFETY: what is kept points to strings on the stack, and into a buffer that has room for all numbers.
+    // SAFETY: what is kept points to strings on the stack, and into a buffer that has room for all numbers. There is room
+    // for the words, and all are written before they count.
     unsafe {
         host.words.clear();
         host.digits.clear();
-        let count = last - first + 1;
+        let count = last + 1 - first;
         host.words.reserve(count as usize);
-        for index in first..=last {
+        let place = host.words.as_mut_ptr();
+        for index in first..last + 1 {
             let word: &'static [u8] = match ffi::lua_type(lua, index) {
                 ffi::LUA_TSTRING => {
                     let mut len = 0;
@@ -223,8 +225,9 @@ pub(super) unsafe fn words(lua: *mut lua_State, host: &mut Host, first: c_int, l
                 ffi::LUA_TNUMBER => number(lua, index, &mut host.digits, count),
                 _ => return false,
             };
-            host.words.push(word);
+            place.add((index - first) as usize).write(word);
         }
+        host.words.set_len(count as usize);
         true
     }
 }
@@ -236,20 +239,26 @@ pub(super) fn write_number(out: &mut Vec<u8>, value: f64) {
 
 /// A number among `count` arguments as a word, which is kept in `digits`.
 unsafe fn number(lua: *mut lua_State, index: c_int, digits: &mut Vec<u8>, count: c_int) -> &'static [u8] {
-    /// Those of one digit, which are most.
-    static DIGIT: [u8; 10] = *b"0123456789";
+    /// Those below a hundred, which are most, with two digits each.
+    static DIGITS: [[u8; 2]; 100] = {
+        let mut digits = [[0; 2]; 100];
+        let mut number = 0;
+        while number < 100 {
+            digits[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+            number += 1;
+        }
+        digits
+    };
     // SAFETY: the buffer gets room for all arguments before the first one, so it stays where it is.
     unsafe {
-        let mut is_integer = 0;
-        let integer = ffi::lua_tointegerx(lua, index, &mut is_integer);
-        if let place @ 0..=9 = integer
-            && ffi::lua_isinteger(lua, index) != 0
-        {
-            return &DIGIT[place as usize..=place as usize];
+        let is_integer = ffi::lua_isinteger(lua, index) != 0;
+        let integer = if is_integer { ffi::lua_tointegerx(lua, index, std::ptr::null_mut()) } else { -1 };
+        if let place @ 0..=99 = integer {
+            return &DIGITS[place as usize][usize::from(place < 10)..];
         }
         digits.reserve(DIGITS_MAX * count as usize - digits.len());
         let start = digits.len();
-        if is_integer != 0 && ffi::lua_isinteger(lua, index) != 0 {
+        if is_integer {
             digits.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
         } else {
             write_double(digits, ffi::lua_tonumber(lua, index));
@@ -278,7 +287,7 @@ unsafe fn answer(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
             let failed = host.reply.first() == Some(&b'-');
             host.counts.add(active.row, if failed { Came::Failed } else { Came::Well });
         }
-        give(lua, host, how)
+        if host.reply.is_empty() && !how.wants_reply() { 0 } else { give(lua, host, how) }
     }
 }
 

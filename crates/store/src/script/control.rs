@@ -103,7 +103,15 @@ impl Control {
     }
 
     /// It is about to write.
+    #[inline]
     pub(crate) fn begin_write(&self) -> Write {
+        if self.has_written() {
+            return Write::Another;
+        }
+        self.begin_first_write()
+    }
+
+    fn begin_first_write(&self) -> Write {
         let unless_ended = |state| (state & KILLED == 0).then_some(state | WROTE);
         match self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, unless_ended) {
             Ok(state) if state & WROTE == 0 => Write::First,

@@ -9,6 +9,11 @@ impl Engine for Server {
         self.store.start(db, args)
     }
 
+    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        // Monitors are shown what comes over connections.
+        if self.monitors.any() { None } else { self.store.together(db, commands) }
+    }
+
     fn figures(&self) -> Option<Figures> {
         let store = self.store.stats();
         let [per_second, ..] = self.rate.lock().per_second;

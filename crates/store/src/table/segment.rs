@@ -146,7 +146,7 @@ impl<T: Item> Segment<T> {
     }
 
     #[inline]
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<usize> {
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<(usize, &T)> {
         self.prefetch(hash);
         let print = fingerprint(hash);
         let groups = self.groups();
@@ -157,8 +157,8 @@ impl<T: Item> Segment<T> {
             let mut hits = equal(word, print);
             while hits != 0 {
                 let index = group * GROUP + hits.trailing_zeros() as usize / 8;
-                if slots[index].as_ref().is_some_and(&is_it) {
-                    return Some(index);
+                if let Some(entry) = slots[index].as_ref().filter(|entry| is_it(entry)) {
+                    return Some((index, entry));
                 }
                 hits &= hits - 1;
             }

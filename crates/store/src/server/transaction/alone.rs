@@ -132,7 +132,7 @@ impl Exec {
         let queued = &self.commands[self.next];
         queued.may_take_long()
             && !self.is_listed(self.next)
-            && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.session.db)
+            && takes_long(&self.inner, queued.spec(), &queued.words.to_vec(), context.session.db, None)
     }
 
     /// Whether at this place is a KEYS that has been read ahead.

@@ -118,3 +118,12 @@ fn texts_and_numbers_to_be_sorted_end_at_a_nul() {
         "RPUSH l 0x1p-1074 1; SORT l",
     ]);
 }
+
+#[test]
+fn a_cursor_ends_at_a_zero_byte() {
+    let cursors = ["", "\\x00", "0\\x00junk", "1\\x00 ", "x\\x00", "\\x00x", "-\\x00", "-0", "+0\\x00", "\\t\\x00"];
+    let lines = cursors.map(|cursor| {
+        format!("ZADD z 1 a; SADD s a; HSET h f v; ZSCAN z \"{cursor}\"; SSCAN s \"{cursor}\"; HSCAN h \"{cursor}\"")
+    });
+    check(&lines.each_ref().map(String::as_str));
+}
