@@ -140,10 +140,6 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         let message = format!("'cookie' statement ignored for {kind} '{name}' as it requires HTTP mode");
         diagnostics.warning(proxy.at.clone(), message);
     }
-    for rule in proxy.stick_rules.iter().filter(|rule| rule.response) {
-        let message = format!("'stick store-response' in TCP mode is not there yet ({kind} '{name}')");
-        diagnostics.error(rule.at.clone(), message).hint("'stick on' stores what the client's side has");
-    }
     if proxy.options.forwardfor.is_some() {
         let message = format!("'option forwardfor' ignored for {kind} '{name}' as it requires HTTP mode");
         diagnostics.warning(proxy.at.clone(), message);

@@ -270,6 +270,7 @@ impl ConditionReader<'_> {
         let mut ignore_case = false;
         let mut lists = Vec::new();
         let mut silent = false;
+        let mut number = None;
         let mut as_map = false;
         while next < end {
             match line.text(next) {
@@ -291,15 +292,20 @@ impl ConditionReader<'_> {
                     next += 1;
                     lists.push(next);
                 }
-                flag @ ("-m" | "-f") => {
+                "-u" if next + 1 < end => {
+                    next += 1;
+                    let Ok(found) = line.text(next).parse::<u32>() else {
+                        let message = format!("'-u': '{}' is no number from 0 to {}", line.text(next), u32::MAX);
+                        self.diagnostics.error(line.at(next), message);
+                        return None;
+                    };
+                    number = Some((found, next));
+                }
+                flag @ ("-m" | "-f" | "-u") => {
                     self.diagnostics.error(line.at(next), format!("flag '{flag}' expects an argument"));
                     return None;
                 }
                 "-M" => as_map = true,
-                flag @ "-u" => {
-                    self.diagnostics.error(line.at(next), format!("flag '{flag}' is not supported yet"));
-                    return None;
-                }
                 "--" => {
                     silent = true;
                     next += 1;
@@ -346,14 +352,42 @@ impl ConditionReader<'_> {
         if let Some(notice) = patterns.notice() {
             self.diagnostics.add(Severity::Notice, Some(line.at(first)), notice);
         }
-        let matcher = match patterns.finish() {
+        let ranges = patterns.ranges();
+        let mut matcher = match patterns.finish() {
             Ok(matcher) => matcher,
             Err(message) => {
                 self.diagnostics.error(line.at(end - 1), message);
                 return None;
             }
         };
+        if let (Some(number), true) = (number, good && method.takes_patterns()) {
+            let words = || line.words[first..end].iter().map(|word| word.bytes().to_vec()).collect();
+            files.push(self.numbered(line, number, text, ranges.unwrap_or_else(words), method, ignore_case)?);
+            matcher = PatternReader::new(method, ignore_case).finish().ok()?;
+        }
         good.then_some(AclTest { expr: parsed.expr, matcher, files, ignore_case })
+    }
+
+    /// Keeps patterns where commands can change them, under their number (`-u`).
+    fn numbered(
+        &mut self,
+        line: &Line,
+        (number, at): (u32, usize),
+        text: &str,
+        patterns: Vec<Vec<u8>>,
+        method: Method,
+        ignore_case: bool,
+    ) -> Option<(Arc<PatternFile>, IndexId)> {
+        let place = line.at(0);
+        let description = format!("acl '{text}' file '{}' line {}", place.file, place.line);
+        let made = PatternFile::numbered(number, &patterns).map_err(|error| error.to_string()).and_then(|file| {
+            let inserted = self.stores.patterns.insert_numbered(file, &description);
+            let file = inserted.ok_or_else(|| format!("another acl has the number {number}"))?;
+            let method = method.in_files().unwrap_or(sluicegate_pattern::Method::Str);
+            let index = file.index(method, ignore_case).map_err(|error| error.to_string())?;
+            Ok((file, index))
+        });
+        made.map_err(|message| _ = self.diagnostics.error(line.at(at), message)).ok()
     }
 
     /// Reads the file of `-f`, unless it is known already, and prepares it for a method.

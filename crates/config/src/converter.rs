@@ -6,7 +6,7 @@ use sluicegate_pattern::{Kind, Method, Regex, ValueType};
 
 use crate::catalogue::{Converter, ConverterRow, Place};
 use crate::expression::{ExpressionReader, Problem, StoreNames, variable};
-use crate::model::{Arg, MapGives, MapUse};
+use crate::model::{Arg, MapGives, MapUse, VarCondition};
 
 /// What is wrong with an argument, and which one it is.
 type Refused = (usize, String);
@@ -89,10 +89,8 @@ pub(crate) fn finish(row: &ConverterRow, mut args: Vec<Arg>, stores: &StoreNames
             }
         }
         Converter::SetVar => {
-            const CONDITIONS: [&str; 8] =
-                ["ifexists", "ifnotexists", "ifempty", "ifnotempty", "ifset", "ifnotset", "ifgt", "iflt"];
             for index in 1..args.len() {
-                if let Some(word) = text(index).filter(|word| !CONDITIONS.contains(&&**word)) {
+                if let Some(word) = text(index).filter(|word| VarCondition::named(word).is_none()) {
                     return Err((index, format!("'{word}' is no condition")));
                 }
             }

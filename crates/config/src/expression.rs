@@ -9,7 +9,7 @@ use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
 use crate::catalogue::{ArgKind, ConverterRow, Fetch, FetchRow, Output, Place, Sides, known};
 use crate::converter;
 use crate::limits;
-use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarName, VarScope};
+use crate::model::{Arg, ConverterCall, Expr, OnError, Position, TableKey, VarCondition, VarName, VarScope, VarTarget};
 use crate::section::table::is_known;
 use crate::unit;
 use crate::{Files, load_patterns, pattern, suggest};
@@ -43,6 +43,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) sides: Cell<Sides>,
     /// Stick tables by name, with what their keys are.
     pub(crate) tables: HashMap<Arc<str>, TableKey>,
+    /// Counters that a stream may track, and a session as many.
+    pub(crate) counters: usize,
     /// User lists.
     pub(crate) user_lists: HashSet<Arc<str>>,
     /// `resolvers` sections.
@@ -625,6 +627,21 @@ pub(crate) fn variable(text: &str) -> Result<VarName, (String, Option<String>)> 
     Ok(VarName { scope: *scope, name: name.into() })
 }
 
+/// `scope.name[,condition…]` of what sets variables.
+pub(crate) fn variable_to_set(text: &str) -> Result<VarTarget, (String, Option<String>)> {
+    let mut words = text.split(',');
+    let name = variable(words.next().unwrap_or_default())?;
+    let mut conditions = Vec::new();
+    for word in words.filter(|word| !word.is_empty()) {
+        let Some(condition) = VarCondition::named(word) else {
+            let hint = suggest::nearest(word, VarCondition::names()).map(|name| format!("did you mean '{name}'?"));
+            return Err((format!("unknown condition '{word}'"), hint));
+        };
+        conditions.push(condition);
+    }
+    Ok(VarTarget { name, conditions })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -707,7 +724,7 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "sc_glitch_cnt(0)", "'sc_glitch_cnt' is not supported yet");
+        refused(place, "fc_glitches", "'fc_glitches' is not supported yet");
         refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");
         refused(place, "bin(0g)", "not hexadecimal");

@@ -26,7 +26,9 @@ pub const LOG_RANGES: usize = 64;
 pub const CAPTURES: usize = 1024;
 /// Bytes that one capture slot may keep.
 pub const CAPTURE_BYTES: i64 = 65536;
-/// Tracked counters of a stream and of a session, each; HAProxy's `tune.stick-counters`.
+/// Tracked counters of a stream and of a session, each, where `tune.stick-counters` does not say otherwise.
 pub const TRACKED_COUNTERS: usize = 3;
+/// The most that it may say: an event is looked for in each of them.
+pub const TRACKED_COUNTERS_MAX: usize = 100;
 /// Elements of an array in a stick table.
 pub const COUNTER_ELEMENTS: usize = 100;

@@ -163,6 +163,19 @@ impl PatternReader {
         Ok(())
     }
 
+    /// Numbers as patterns of files say them: ranges without operators.
+    pub(crate) fn ranges(&self) -> Option<Vec<Vec<u8>>> {
+        let (Matcher::Int(ranges) | Matcher::Len(ranges)) = &self.matcher else { return None };
+        let text = |&(low, high): &(i64, i64)| match (low, high) {
+            (low, high) if low == high => low.to_string(),
+            (i64::MIN, high) => format!(":{high}"),
+            (low, i64::MAX) => format!("{low}:"),
+            (low, high) => format!("{low}:{high}"),
+        };
+        // A reversed range holds nothing.
+        Some(ranges.iter().filter(|(low, high)| low <= high).map(|range| text(range).into_bytes()).collect())
+    }
+
     /// The matcher; an operator that no number followed is an error.
     pub(crate) fn finish(self) -> Result<Matcher, String> {
         if let (Some(_), Matcher::Int(ranges) | Matcher::Len(ranges)) = (self.operator, &self.matcher)

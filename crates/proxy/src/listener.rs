@@ -11,11 +11,14 @@
 //! back. One that finds no descriptor closes idle server connections; if there are none, it waits until a session ends,
 //! or a tenth of a second.
 
-use std::collections::HashMap;
+mod sockets;
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,20 +26,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use sluicegate_config::model::{Bind, BindAddress, BindTcp, Position};
+use sluicegate_config::model::{Bind, BindAddress, Position};
 use smallvec::SmallVec;
-use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::counters::Figures;
+use crate::counters::{Counters, Figures};
 use crate::pace::Pace;
 use crate::process::{AcceptLoop, Limit, Phase, Process};
 use crate::running::{ProxyRun, Running};
-use crate::server::{self, abstract_address};
+use crate::server;
 use crate::stream::LastInvalid;
 use crate::worker::Worker;
+use sockets::set_up;
+pub use sockets::{ReplacingSockets, Sockets, SystemSockets, Wanted, group_id, remove_stale, user_id};
 
 /// HAProxy's backlog of a bind without `backlog`, where no `maxconn` says more.
 const DEFAULT_BACKLOG: u32 = 1024;
@@ -105,203 +110,6 @@ impl FrontendShared {
     }
 }
 
-/// What a listening socket should be.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// Where it listens.
-    pub address: &'a BindAddress,
-    /// Connections that the kernel may complete ahead of `accept`.
-    pub backlog: u32,
-    /// `v6only`/`v4v6`; `None` leaves the system's default.
-    pub v6only: Option<bool>,
-    /// Mode of a unix socket.
-    pub mode: Option<u32>,
-    /// Owner of a unix socket: a name or a number.
-    pub user: Option<&'a str>,
-    /// Group of a unix socket: a name or a number.
-    pub group: Option<&'a str>,
-}
-
-/// Who makes listening sockets: this process, or a privileged parent on its behalf.
-pub trait Sockets {
-    /// A listening, non-blocking, close-on-exec socket.
-    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd>;
-}
-
-/// Sockets made here and now.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemSockets;
-
-impl Sockets for SystemSockets {
-    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
-        listen_system(wanted, false)
-    }
-}
-
-/// The same for a process that replaces another one: a unix socket takes the place of one that is alive.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ReplacingSockets;
-
-impl Sockets for ReplacingSockets {
-    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
-        listen_system(wanted, true)
-    }
-}
-
-fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
-    let backlog = wanted.backlog.min(i32::MAX as u32) as i32;
-    let socket = match wanted.address {
-        BindAddress::Inet(host, port) => listen_inet(*host, *port, wanted.v6only)?,
-        BindAddress::Unix(path) => return listen_unix(path, wanted, backlog, replace),
-        BindAddress::Abstract(name) => {
-            let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-            socket.bind(&abstract_address(name)?)?;
-            socket
-        }
-        BindAddress::Fd(number) => inherited(*number)?,
-    };
-    if !socket.is_listener()? {
-        socket.listen(backlog)?;
-    }
-    // Accepted connections inherit it; what is not TCP refuses it.
-    let _ = socket.set_tcp_nodelay(true);
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
-
-/// Sets what a `bind` line says of its TCP sockets, where it says something: once they are there, whoever made them.
-fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<()> {
-    let BindTcp { interface, mss, user_timeout, defer_accept, fast_open } = &bind.tcp;
-    let raw = SockRef::from(socket);
-    if let Some(interface) = interface {
-        raw.bind_device(Some(interface.as_bytes()))?;
-    }
-    if let Some(mss) = mss {
-        raw.set_tcp_mss(*mss)?;
-    }
-    if user_timeout.is_some() {
-        raw.set_tcp_user_timeout(*user_timeout)?;
-    }
-    if *defer_accept {
-        set_tcp(socket, libc::TCP_DEFER_ACCEPT, 1)?;
-    }
-    if *fast_open {
-        set_tcp(socket, libc::TCP_FASTOPEN, backlog.min(i32::MAX as u32) as i32)?;
-    }
-    Ok(())
-}
-
-fn set_tcp(socket: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let (fd, from) = (socket.as_raw_fd(), std::ptr::from_ref(&value).cast());
-    // SAFETY: the descriptor is the socket's; the kernel reads the integer's size.
-    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, name, from, size_of_val(&value) as libc::socklen_t) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn listen_inet(host: IpAddr, port: u16, v6only: Option<bool>) -> io::Result<RawSocket> {
-    let address = SocketAddr::new(host, port);
-    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
-    let _ = socket.set_reuse_port(true);
-    if let (true, Some(only)) = (address.is_ipv6(), v6only) {
-        socket.set_only_v6(only)?;
-    }
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-/// A unix socket appears under a temporary name with its final owner and mode, then takes the place of the old one in
-/// one step, so that no client ever meets a missing or a wrongly owned socket.
-fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace: bool) -> io::Result<OwnedFd> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = std::path::PathBuf::from(temporary);
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    if !replace && path.exists() && !is_stale(path) {
-        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
-    }
-    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(&temporary)?)?;
-    let set_up = || -> io::Result<()> {
-        if let Some(mode) = wanted.mode {
-            std::fs::set_permissions(&temporary, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
-        }
-        let user = wanted.user.map(user_id).transpose()?;
-        let group = wanted.group.map(group_id).transpose()?;
-        if user.is_some() || group.is_some() {
-            std::os::unix::fs::chown(&temporary, user, group)?;
-        }
-        socket.listen(backlog)?;
-        socket.set_nonblocking(true)?;
-        std::fs::rename(&temporary, path)
-    };
-    if let Err(error) = set_up() {
-        let _ = std::fs::remove_file(&temporary);
-        return Err(error);
-    }
-    Ok(socket.into())
-}
-
-/// Removes the file of a unix socket that nobody listens on any more; one that is alive, or no socket, stays.
-pub fn remove_stale(path: &std::path::Path) {
-    if is_stale(path) {
-        // Who may not remove it leaves it, for the next process to replace.
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// A socket file whose owner has gone refuses connections; anything that is no socket is never stale.
-fn is_stale(path: &std::path::Path) -> bool {
-    let Ok(address) = SockAddr::unix(path) else { return false };
-    let Ok(probe) = RawSocket::new(Domain::UNIX, Type::STREAM, None) else { return false };
-    if probe.set_nonblocking(true).is_err() {
-        return false;
-    }
-    let is_socket =
-        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
-    is_socket && matches!(probe.connect(&address), Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
-}
-
-fn inherited(number: i32) -> io::Result<RawSocket> {
-    // SAFETY: `fcntl` with a descriptor that isn't open fails with EBADF and touches no memory.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `copy` was made just now, so nobody else owns it.
-    Ok(RawSocket::from(unsafe { OwnedFd::from_raw_fd(copy) }))
-}
-
-/// The number of a user, who is named or numbered. Reads the system's files, so it is called before threads exist.
-pub fn user_id(name: &str) -> io::Result<u32> {
-    look_up(name, "user", |name| {
-        // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.
-        unsafe { libc::getpwnam(name.as_ptr()).as_ref().map(|entry| entry.pw_uid) }
-    })
-}
-
-/// The number of a group, as [`user_id`].
-pub fn group_id(name: &str) -> io::Result<u32> {
-    look_up(name, "group", |name| {
-        // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.
-        unsafe { libc::getgrnam(name.as_ptr()).as_ref().map(|entry| entry.gr_gid) }
-    })
-}
-
-fn look_up(name: &str, what: &str, find: impl Fn(&std::ffi::CStr) -> Option<u32>) -> io::Result<u32> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    let found = std::ffi::CString::new(name).ok().and_then(|name| find(&name));
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no {what} '{name}'")))
-}
-
 /// A `bind` address that could not be listened on.
 #[derive(Debug)]
 pub struct BindError {
@@ -368,6 +176,10 @@ pub struct Listener {
     pub generation: u64,
     /// Current sessions against the bind's `maxconn`; the listeners of one address in successive snapshots share it.
     pub sessions: Arc<Limit>,
+    /// What is counted of it, where `option socket-stats` asks for that.
+    figures: Option<Arc<Figures>>,
+    /// Workers that would accept, but wait for a slot of the frontend or of the process.
+    waiting: AtomicU32,
     /// One per worker, or one that is shared; none once it no longer listens.
     sockets: Mutex<Vec<Arc<OwnedFd>>>,
     /// A newer configuration does not have it: what it accepted finishes what it does.
@@ -386,6 +198,36 @@ impl Listener {
     /// `accept-proxy`.
     pub fn accepts_header(&self) -> bool {
         self.proxy.config.binds[self.bind].accept_proxy
+    }
+
+    /// Its name: that of its `bind` line, or its number.
+    pub fn name(&self) -> Cow<'_, str> {
+        name(&self.proxy.config.binds[self.bind], self.id)
+    }
+
+    /// It accepts nothing until the frontend or the process has room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The address that it really has, as `show stat` tells it.
+    pub(crate) fn address(&self) -> Cow<'static, str> {
+        self.local.map_or(Cow::Borrowed("unix"), |local| Cow::Owned(local.to_string()))
+    }
+
+    /// What is counted of it, where `option socket-stats` asks for that.
+    #[inline]
+    pub fn figures(&self) -> Option<&Figures> {
+        self.figures.as_deref()
+    }
+
+    /// Counts something at the frontend, and here where that is asked for; `worker` is the caller's.
+    #[inline]
+    pub(crate) fn count(&self, worker: usize, count: impl Fn(&Counters)) {
+        count(self.proxy.frontend.figures.at(worker));
+        if let Some(figures) = &self.figures {
+            count(figures.at(worker));
+        }
     }
 
     /// The socket that this worker accepts on; `None` once it no longer listens.
@@ -424,6 +266,35 @@ impl Listener {
     }
 }
 
+/// The sockets of a section's `bind` lines: which line, its address, and its number in the section. That is the one
+/// that `id` gives, and otherwise its place among all of them or the next one that is free.
+pub(crate) fn numbered(binds: &[Bind]) -> Vec<(usize, &BindAddress, u32)> {
+    let mut taken: HashSet<u32> = binds.iter().filter_map(|bind| bind.id).collect();
+    let mut next = 0;
+    let mut sockets = Vec::new();
+    for (index, bind) in binds.iter().enumerate() {
+        for (place, address) in bind.addresses.iter().enumerate() {
+            next += 1;
+            let id = bind.id.filter(|_| place == 0).unwrap_or_else(|| {
+                while !taken.insert(next) {
+                    next += 1;
+                }
+                next
+            });
+            sockets.push((index, address, id));
+        }
+    }
+    sockets
+}
+
+/// The name of a socket of a `bind` line.
+pub(crate) fn name(bind: &Bind, id: u32) -> Cow<'_, str> {
+    match &bind.name {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(format!("sock-{id}")),
+    }
+}
+
 /// A name for an address that is the same in the next configuration. Where one address is bound several times (port 0,
 /// an inherited descriptor), the order counts.
 fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<String, u32>) -> Arc<str> {
@@ -449,17 +320,13 @@ pub fn bind_after(
     let mut errors = Vec::new();
     let mut seen = HashMap::new();
     for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
-        let mut id = 0;
-        for (index, bind) in proxy.config.binds.iter().enumerate() {
-            id = bind.id.map_or(id, |id| id - 1);
-            for address in &bind.addresses {
-                id += 1;
-                let key = key_of(bind, address, &mut seen);
-                let old = before.iter().find(|listener| listener.key == key && !listener.sockets.lock().is_empty());
-                match bind_address(running, proxy, (index, id, key), address, old, sockets) {
-                    Ok(listener) => bound.push(Arc::new(listener)),
-                    Err(error) => errors.push(BindError::new(bind, &proxy.config.name, address, error)),
-                }
+        for (index, address, id) in numbered(&proxy.config.binds) {
+            let bind = &proxy.config.binds[index];
+            let key = key_of(bind, address, &mut seen);
+            let old = before.iter().find(|listener| listener.key == key && !listener.sockets.lock().is_empty());
+            match bind_address(running, proxy, (index, id, key), address, old, sockets) {
+                Ok(listener) => bound.push(Arc::new(listener)),
+                Err(error) => errors.push(BindError::new(bind, &proxy.config.name, address, error)),
             }
         }
     }
@@ -482,6 +349,7 @@ fn listen_for(
         address,
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
         v6only: bind.v6only,
+        transparent: bind.tcp.transparent,
         mode: bind.mode,
         user: bind.user.as_deref(),
         group: bind.group.as_deref(),
@@ -522,6 +390,10 @@ fn bind_address(
             .collect(),
     };
     let local = SockRef::from(&*sockets[0]).local_addr()?.as_socket();
+    let figures = proxy.config.options.socket_stats.then(|| {
+        let known = old.and_then(|old| old.figures.clone());
+        known.unwrap_or_else(|| Arc::new(Figures::new(running.process.workers.len())))
+    });
     Ok(Listener {
         proxy: proxy.clone(),
         process: running.process.clone(),
@@ -530,6 +402,8 @@ fn bind_address(
         key,
         generation: running.generation,
         sessions: old.map_or_else(|| Arc::new(Limit::new(bind.maxconn)), |old| old.sessions.clone()),
+        figures,
+        waiting: AtomicU32::new(0),
         sockets: Mutex::new(sockets),
         removed: AtomicBool::new(false),
         local,
@@ -614,6 +488,22 @@ impl Drop for Slots {
     }
 }
 
+/// A worker that waits for a slot; its loop may be dropped meanwhile.
+struct Waits<'a>(&'a AtomicU32);
+
+impl Waits<'_> {
+    fn on(listener: &Listener) -> Waits<'_> {
+        listener.waiting.fetch_add(1, Ordering::Relaxed);
+        Waits(&listener.waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 enum Full {
     Process,
     Frontend,
@@ -673,10 +563,12 @@ pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> 
                 Ok(slots) => slots,
                 Err(Full::Process) => {
                     worker.figures().full.add(1);
+                    let _waits = Waits::on(&listener);
                     listener.process.sessions.room().await;
                     continue;
                 }
                 Err(Full::Frontend) => {
+                    let _waits = Waits::on(&listener);
                     listener.proxy.frontend.sessions.room().await;
                     continue;
                 }
@@ -847,7 +739,7 @@ mod tests {
     use super::*;
 
     fn wanted(address: &BindAddress) -> Wanted<'_> {
-        Wanted { address, backlog: 16, v6only: None, mode: None, user: None, group: None }
+        Wanted { address, backlog: 16, v6only: None, transparent: false, mode: None, user: None, group: None }
     }
 
     #[test]
@@ -859,27 +751,5 @@ mod tests {
         let text = BindError { at, proxy: "www".into(), address: DisplayAddress(&address).to_string(), error };
         let expected = format!("a.cfg:7: 'www': cannot bind {} (Address already in use)", taken.local_addr().unwrap());
         assert_eq!(text.to_string(), expected);
-    }
-
-    #[test]
-    fn a_unix_socket_gets_its_mode_replaces_a_stale_one_and_spares_a_living_one() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("s");
-        let address = BindAddress::Unix(path.clone());
-        let first = SystemSockets.listen(Wanted { mode: Some(0o600), ..wanted(&address) }).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
-        assert_eq!(mode & 0o777, 0o600);
-        let error = SystemSockets.listen(wanted(&address)).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
-        drop(first);
-        SystemSockets.listen(wanted(&address)).unwrap();
-    }
-
-    #[test]
-    fn an_inherited_socket_may_listen_already() {
-        let parent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let fd = SystemSockets.listen(wanted(&BindAddress::Fd(parent.as_raw_fd()))).unwrap();
-        assert_eq!(SockRef::from(&fd).local_addr().unwrap().as_socket(), parent.local_addr().ok());
-        assert!(SystemSockets.listen(wanted(&BindAddress::Fd(999_999))).is_err());
     }
 }

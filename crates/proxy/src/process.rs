@@ -67,6 +67,8 @@ pub struct Process {
     pub compressors: Memory,
     /// Invalid messages so far.
     invalid: AtomicU64,
+    /// Turns from servers being deleted to servers being added, and back: a name may mean another server since.
+    turns: AtomicU32,
     /// The way of jobs to each worker, once they have started.
     desks: OnceLock<Box<[mpsc::Sender<Job>]>>,
     /// The way of configurations to each worker.
@@ -155,6 +157,7 @@ impl Process {
             boot: OnceLock::new(),
             compressors: Memory::default(),
             invalid: AtomicU64::new(0),
+            turns: AtomicU32::new(0),
             desks: OnceLock::new(),
             adopters: OnceLock::new(),
             idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
@@ -183,6 +186,18 @@ impl Process {
     /// Messages so far that could not be understood (`show errors`).
     pub fn invalid_messages(&self) -> u64 {
         self.invalid.load(Ordering::Relaxed)
+    }
+
+    /// The revision of a server that is made now: how often servers were added after others were deleted.
+    pub(crate) fn server_revision(&self) -> u32 {
+        self.turns.load(Ordering::Relaxed) / 2
+    }
+
+    /// A server will be added, or was deleted.
+    pub(crate) fn turn_of_servers(&self, added: bool) {
+        if (self.turns.load(Ordering::Relaxed) % 2 == 1) == added {
+            self.turns.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The number of another one.

@@ -89,16 +89,13 @@ impl Current {
     }
 
     /// Serves the same with another configuration, which `change` makes of the one that is served, or says why it can't
-    /// be. Scripts belong to the snapshot that loaded them, so there must be none.
+    /// be. Scripts go on in it as they are.
     pub(crate) async fn amend(
         &self,
         change: impl FnOnce(&Arc<Running>) -> Result<Amended, String>,
     ) -> Result<(), String> {
         let _turn = self.making.lock().await;
         let old = self.running();
-        if old.lua.is_some() {
-            return Err("Servers can't be added or deleted while scripts are loaded.".to_owned());
-        }
         let Amended { config, added } = change(&old)?;
         let process = old.process.clone();
         if process.phase() != Phase::Serving {
@@ -107,7 +104,11 @@ impl Current {
         let config = Arc::new(config);
         let logger = Logger::after(&config, Identity::default(), Some(&old.logger));
         logger.open(None).map_err(|errors| errors.join("\n"))?;
-        let parts = Parts { engines: old.engines.clone(), lua: None, logger, process };
+        // Whoever amends it holds the turn, so nobody else does between this and what is built.
+        if added.is_some() {
+            process.turn_of_servers(true);
+        }
+        let parts = Parts { engines: old.engines.clone(), lua: old.lua.clone(), logger, process };
         let lines = |errors: Vec<String>| errors.join("\n");
         let next = build_after(config, parts, Some(&old))
             .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;
@@ -126,8 +127,12 @@ impl Current {
         }
         let listeners = bind_after(&next, old.listeners(), &NoSockets)
             .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;
+        let process = next.process.clone();
         // The file is the same: there is nothing to be said.
         self.replace(next, listeners, self.stats_sockets()).await;
+        if added.is_none() {
+            process.turn_of_servers(false);
+        }
         Ok(())
     }
 
@@ -143,6 +148,9 @@ impl Current {
         let said = commit(&old, &next);
         next.set_listeners(listeners);
         old.listeners().iter().for_each(|listener| listener.leave_to(&next));
+        if let Some(lua) = next.lua.as_ref().filter(|_| next.has_scripts_of(&old)) {
+            lua.follow(&next);
+        }
         next.process.adopt(&next).await;
         old.listeners().iter().for_each(|listener| listener.close());
         self.running.send_replace(next);

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use sluicegate_config::Config;
-use sluicegate_config::model::{self, BackendName, ProxyId, ProxyKind};
+use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind};
 use sluicegate_wire::engine::Engine;
 
 use crate::cli::catalogue::Registry;
@@ -49,6 +49,8 @@ pub struct Running {
     pub directory: Arc<Directory>,
     /// The servers that track each server that is tracked.
     trackers: HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>>,
+    /// Servers whose connections sessions do not share (`http-reuse never`).
+    pub(crate) unshared: Box<[Arc<ServerRun>]>,
     /// Each worker's idle server connections, by worker.
     pub idle: Box<[Arc<IdleConnections>]>,
     /// Its number: one more than that of the snapshot before.
@@ -60,6 +62,25 @@ impl Running {
     /// What the frontends listen on, once workers serve this snapshot.
     pub fn listeners(&self) -> &[Arc<Listener>] {
         self.listeners.get().map_or(&[], |listeners| listeners)
+    }
+
+    /// The scripts are those of another snapshot, and go on from it to this one.
+    pub(crate) fn has_scripts_of(&self, other: &Running) -> bool {
+        matches!((&self.lua, &other.lua), (Some(own), Some(others)) if Arc::ptr_eq(own, others))
+    }
+
+    /// What one frontend listens on.
+    pub fn listeners_of(&self, proxy: ProxyId) -> &[Arc<Listener>] {
+        // They stand in the order of the proxies.
+        let all = self.listeners();
+        let start = all.partition_point(|listener| listener.proxy.id.0 < proxy.0);
+        let count = all[start..].partition_point(|listener| listener.proxy.id == proxy);
+        &all[start..start + count]
+    }
+
+    /// The sockets of one frontend that have figures of their own: all, or none.
+    pub fn counted_listeners(&self, proxy: &ProxyRun) -> &[Arc<Listener>] {
+        if proxy.config.options.socket_stats { self.listeners_of(proxy.id) } else { &[] }
     }
 
     /// Says what is listened on, once.
@@ -106,9 +127,10 @@ pub fn build_after(
     }
     let workers = parts.process.workers.len();
     let limit = parts.process.sessions.max();
+    let revision = parts.process.server_revision();
     let sides = (0..).zip(&config.proxies).map(|(index, proxy)| {
-        let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
-        Arc::new(Sides::new(proxy, workers, fullconn(&config, ProxyId(index), limit), known.map(|known| &**known)))
+        let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind)).map(|known| &**known);
+        Arc::new(Sides::new(proxy, workers, revision, fullconn(&config, ProxyId(index), limit), known))
     });
     let sides = sides.collect();
     let tables = config.proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());
@@ -153,6 +175,8 @@ pub fn build_after(
         .map(|proxy| (proxy.config.name.clone(), proxy.id))
         .collect();
     let trackers = trackers(&config);
+    let unshared = proxies.iter().filter(|proxy| proxy.config.http_reuse == HttpReuse::Never);
+    let unshared = unshared.flat_map(|proxy| proxy.servers.iter().cloned()).collect();
     let running = Arc::new(Running {
         config,
         proxies,
@@ -164,6 +188,7 @@ pub fn build_after(
         commands: Registry::default(),
         directory,
         trackers,
+        unshared,
         idle: match before {
             Some(before) => before.idle.clone(),
             None => (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
@@ -176,7 +201,10 @@ pub fn build_after(
         running.settle_trackers();
     }
     if let Some(lua) = &running.lua {
-        lua.publish(&running);
+        if before.is_none_or(|before| !running.has_scripts_of(before)) {
+            lua.publish(&running);
+        }
+        lua.add_commands(&running);
     }
     Ok(running)
 }
@@ -312,9 +340,9 @@ pub struct Sides {
 }
 
 impl Sides {
-    fn new(config: &model::Proxy, workers: usize, fullconn: u32, before: Option<&ProxyRun>) -> Sides {
+    fn new(config: &model::Proxy, workers: usize, revision: u32, fullconn: u32, before: Option<&ProxyRun>) -> Sides {
         let backend_before = before.map(|before| (&*before.config, &before.backend));
-        let (backend, servers) = build_backend(config, workers, fullconn, backend_before);
+        let (backend, servers) = build_backend(config, (workers, revision), fullconn, backend_before);
         let frontend = match before {
             // A frontend that was shut for good has no sockets left: the file opens it again.
             Some(before) if before.frontend.gate() != Gate::Shut => before.frontend.clone(),
@@ -390,7 +418,7 @@ pub struct ProxyRun {
     pub servers: Vec<Arc<ServerRun>>,
     /// Connections to some of them may come from an address that is not this machine's.
     pub(crate) has_foreign_sources: bool,
-    /// What names each of them in the persistence cookie.
+    /// What names each of them in the persistence cookie, by the file.
     pub cookies: Vec<Option<Arc<str>>>,
     /// Every proxy of the configuration.
     pub directory: Arc<Directory>,

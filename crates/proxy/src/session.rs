@@ -20,11 +20,13 @@ use std::time::{Duration, Instant, SystemTime};
 use sluicegate_config::model::{ErrorPage, Mode, ProxyId};
 use sluicegate_wire::http::{HeadError, Limits, RequestHead, parse_request, status};
 
+use crate::counters::Counters;
 use crate::listener::{Accepted, Listener, Slots};
 use crate::process::Phase;
 use crate::rule::{self, Hook, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::VarMap;
+use crate::server;
 use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
 use crate::stream::{Active, Buffer, Fault, Invalid, Socket, Timer, tcp};
@@ -161,12 +163,19 @@ impl Session {
         if listener.proxy.config.mode != Mode::Http {
             return;
         }
+        self.forget_own();
         // An empty buffer belongs to nobody.
         self.place.worker().buffers.reclaim(&mut self.input);
         // Servers may have other places there.
         self.last_server = LastServer::NONE;
         self.slots.follow(listener);
         self.place.follow(worker);
+    }
+
+    /// Closes the server connections that only this session may use.
+    fn forget_own(&self) {
+        let worker = self.worker();
+        server::forget_own(&worker.running.unshared, worker.index, self.place());
     }
 
     /// Reads what has come, compacting if there is no room behind it. 0 is the client's end.
@@ -222,6 +231,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.forget_own();
         let worker = self.place.worker().clone();
         worker.buffers.reclaim(&mut self.input);
     }
@@ -235,8 +245,8 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     async move {
         let now = session.accepted;
         let index = session.worker().index;
+        session.listener().count(index, |counters| counters.conn_tot.add(1));
         let counters = session.frontend().frontend.figures.at(index);
-        counters.conn_tot.add(1);
         let options = &session.frontend().config.options;
         session.socket.settle(&options.client_probes, options.nolinger);
         counters.conn_rate.add(now, 1);
@@ -271,11 +281,9 @@ async fn admit(session: &mut Session) -> bool {
 async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     let frontend = session.frontend().clone();
     let worker = session.worker().clone();
-    let counters = frontend.frontend.figures.at(worker.index);
-    let (list, refused) = match hook {
-        Hook::TcpRequestConnection => (&frontend.rules.tcp_request_connection, &counters.dcon),
-        _ => (&frontend.rules.tcp_request_session, &counters.dses),
-    };
+    let of_connection = hook == Hook::TcpRequestConnection;
+    let rules = &frontend.rules;
+    let list = if of_connection { &rules.tcp_request_connection } else { &rules.tcp_request_session };
     if list.is_empty() {
         return Some(false);
     }
@@ -288,7 +296,8 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
     (session.peer, session.local) = (stream.cx.source, stream.cx.destination);
     stream.finish(session);
     if !matches!(verdict, Verdict::Continue) {
-        refused.add(1);
+        let refused = |counters: &Counters| if of_connection { counters.dcon.add(1) } else { counters.dses.add(1) };
+        session.listener().count(worker.index, refused);
         return None;
     }
     Some(expects_header)
@@ -443,12 +452,13 @@ async fn refuse(session: &mut Session, arrival: Arrival, started: Instant) {
     }
     let options = &session.frontend().config.options;
     let ignored = silent && options.http_ignore_probes;
-    let counters = session.frontend().frontend.figures.at(session.worker().index);
     let unlogged = ignored || (silent && options.dontlognull);
     let counted = !ignored && (!silent || answered);
     if counted {
-        counters.ereq.add(1);
-        counters.req_tot.add(1);
+        session.listener().count(session.worker().index, |counters| {
+            counters.ereq.add(1);
+            counters.req_tot.add(1);
+        });
     }
     let mut stream = Active::take(session);
     if counted {

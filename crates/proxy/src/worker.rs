@@ -84,7 +84,12 @@ pub(crate) struct Adoption {
 }
 
 impl Worker {
-    fn new(index: usize, running: Arc<Running>, station: Rc<Station>) -> Rc<Worker> {
+    /// `before` is the same worker under the snapshot before.
+    fn new(index: usize, running: Arc<Running>, station: Rc<Station>, before: Option<&Worker>) -> Rc<Worker> {
+        let lua = match before.filter(|before| running.has_scripts_of(&before.running)) {
+            Some(before) => before.lua.share(),
+            None => running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
+        };
         let tune = &running.config.global.tune;
         Rc::new(Worker {
             index,
@@ -96,7 +101,7 @@ impl Worker {
             streams: FreeList::default(),
             cards: Cards::default(),
             idle: running.idle[index].clone(),
-            lua: running.lua.as_ref().map(|states| states.worker(index)).unwrap_or_default(),
+            lua,
             buffers: BufferPool::of_worker(tune, running.process.clone(), index),
             running,
             station,
@@ -381,7 +386,7 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
         current: RefCell::new(None),
         elders: RefCell::default(),
     });
-    let worker = Worker::new(index, running, station.clone());
+    let worker = Worker::new(index, running, station.clone(), None);
     let result = runtime.block_on(serve(worker, setup));
     if result.is_err() {
         // The others can't carry on as if nothing had happened: a listener would silently have lost a worker.
@@ -399,10 +404,12 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
 type Accepting = tokio::task::JoinSet<io::Result<()>>;
 
 impl Station {
-    /// Serves a configuration from here on, alone.
-    fn enter(&self, worker: &Rc<Worker>, accepting: &mut Accepting) {
+    /// Serves a configuration from here on, alone; its scripts begin, unless they go on.
+    fn enter(&self, worker: &Rc<Worker>, accepting: &mut Accepting, begins: bool) {
         *self.current.borrow_mut() = Some(worker.clone());
-        lua::start_worker(worker);
+        if begins {
+            lua::start_worker(worker);
+        }
         for listener in worker.running.listeners() {
             accepting.spawn_local(listener::accept_loop(worker.clone(), listener.clone()));
         }
@@ -417,14 +424,18 @@ impl Station {
                 listener::accept_rest(&old, listener, &socket);
             }
         }
-        old.lua.stop();
-        let worker = Worker::new(old.index, running, self.clone());
+        // Scripts that both have go on, and so do their tasks.
+        let goes_on = running.has_scripts_of(&old.running);
+        if !goes_on {
+            old.lua.stop();
+        }
+        let worker = Worker::new(old.index, running, self.clone(), Some(&old));
         {
             let mut elders = self.elders.borrow_mut();
             elders.retain(|elder| elder.strong_count() > 0);
             elders.push(Rc::downgrade(&old));
         }
-        self.enter(&worker, accepting);
+        self.enter(&worker, accepting, !goes_on);
         worker.wake_idle_sessions();
         worker
     }
@@ -434,7 +445,7 @@ async fn serve(worker: Rc<Worker>, setup: Setup) -> io::Result<()> {
     let Setup { tasks, mut inbox, mut jobs, mut adoptions, .. } = setup;
     let station = worker.station.clone();
     let mut accepting = Accepting::new();
-    station.enter(&worker, &mut accepting);
+    station.enter(&worker, &mut accepting, true);
     for task in tasks {
         tokio::task::spawn_local(task(&worker));
     }

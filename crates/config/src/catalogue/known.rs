@@ -26,7 +26,7 @@ pub const GLOBAL: &[&str] = &[
     "tune.notsent-lowat.client", "tune.notsent-lowat.server", "tune.peers.max-updates-at-once",
     "tune.rcvbuf.backend", "tune.rcvbuf.client", "tune.rcvbuf.frontend", "tune.rcvbuf.server",
     "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.backend", "tune.sndbuf.client",
-    "tune.sndbuf.frontend", "tune.sndbuf.server", "tune.stick-counters", "tune.vars.check-max-size",
+    "tune.sndbuf.frontend", "tune.sndbuf.server", "tune.vars.check-max-size",
     "tune.vars.global-max-size", "tune.vars.proc-max-size", "tune.vars.reqres-max-size",
     "tune.vars.sess-max-size", "tune.vars.txn-max-size", "wurfl-data-file",
 ];
@@ -38,16 +38,14 @@ pub const PROXY: &[&str] = &[
     "clitimeout", "contimeout", "crt", "dispatch", "email-alert",
     "external-check", "force-be-switch", "grace", "guid",
     "log-steps",
-    "max-session-srv-conns", "monitor-net",
+    "monitor-net",
    
    
     "option assume-rfc6587-ntf", "option checkcache",
     "option disable-h2-upgrade", "option external-check",
    
     "option http_proxy", "option httpclog",
-    "option independent-streams",
     
-    "option socket-stats",
     "option spop-check",
     "option transparent", "option use-small-buffers", "reqadd",
     "reqallow", "reqdel", "reqdeny", "reqirep", "reqrep", "reqtarpit", "rspadd", "rspdel",
@@ -69,7 +67,7 @@ pub const BIND_OPTIONS: &[&str] = &[
     "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers", "process",
     "proto", "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output", "shards", "sigalgs", "ssl",
     "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss", "thread",
-    "tls-ticket-keys", "tls-tickets", "transparent", "verify",
+    "tls-ticket-keys", "tls-tickets", "verify",
 ];
 
 /// Options of `stats socket`.
@@ -94,7 +92,7 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "pool-conn-name", "proto", "redir",
     "renegotiate", 
     "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
-    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick", "strict-maxconn",
+    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse", "stick",
     "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost", "ws",
 ];
 
@@ -118,7 +116,7 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
         "send-spoe-group", "set-bandwidth-limit", "set-headers-bin",
     ]),
     ("http-response", &[
-        "cache-store", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit", "wait-for-body",
+        "cache-store", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit",
     ]),
     ("http-after-response", &["do-log", "ot-group", "set-headers-bin", "add-headers-bin", "del-headers-bin"]),
 ];
@@ -134,8 +132,8 @@ pub const FETCHES: &[&str] = &[
     "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type",
     "internal.strm.is_htx", "last_entity", "last_rule_file", "last_rule_line", "lat_ns_avg", "lat_ns_tot",
     "quic_enabled", "req.bytes_in", "req.bytes_out", "res.bytes_in", "res.cache_hit",
-    "res.cache_name", "sc1_clr_gpc", "sc_glitch_cnt", "sc_glitch_rate", "src_glitch_cnt",
-    "src_glitch_rate", "srv_bytes_in", "ssl_bc_client_random", "ssl_bc_err", "ssl_bc_err_str", "ssl_bc_npn",
+    "res.cache_name", "sc1_clr_gpc",
+    "srv_bytes_in", "ssl_bc_client_random", "ssl_bc_err", "ssl_bc_err_str", "ssl_bc_npn",
     "ssl_bc_server_random", "ssl_bc_session_key", "ssl_c_chain_der", "ssl_f_der", "ssl_f_i_dn", "ssl_f_key_alg",
     "ssl_f_notafter", "ssl_f_notbefore", "ssl_f_s_dn", "ssl_f_serial", "ssl_f_sha1", "ssl_f_sig_alg", "ssl_f_version",
     "ssl_fc_cipherlist_bin", "ssl_fc_cipherlist_hex", "ssl_fc_cipherlist_str", "ssl_fc_cipherlist_xxh",
@@ -154,7 +152,7 @@ pub const CONVERTERS: &[&str] = &[
     "aes_cbc_dec", "aes_cbc_enc", "aes_gcm_dec", "aes_gcm_enc", "capture-req", "capture-res", "date", "debug",
     "fix_is_valid", "fix_tag_value", "jwt_decrypt_secret", "jwt_verify", "le2hex", "mqtt_field_value", "mqtt_is_valid",
     "nbsrv", "protobuf", "reverse", "reverse_dom", "rfc7239_field", "rfc7239_is_valid", "rfc7239_n2nn", "rfc7239_n2np",
-    "rfc7239_nn", "rfc7239_np", "rfc7239_nph", "srv_queue", "table_glitch_cnt", "table_glitch_rate", "ungrpc", "when",
+    "rfc7239_nn", "rfc7239_np", "rfc7239_nph", "srv_queue", "ungrpc", "when",
     "x509_v_err_str",
 ];
 

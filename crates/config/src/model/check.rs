@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluicegate_pattern::Regex;
 
-use super::{Expr, LogFormat, Position, ProxyId, VarName};
+use super::{Expr, LogFormat, Position, ProxyId, VarName, VarTarget};
 
 /// What a proxy says about the checks of its servers.
 #[derive(Clone, Debug, Default)]
@@ -66,9 +66,9 @@ pub enum CheckStepKind {
     /// Something is expected.
     Expect(Box<CheckExpect>),
     /// `set-var`.
-    SetVar(VarName, Expr),
+    SetVar(VarTarget, Expr),
     /// `set-var-fmt`.
-    SetVarFormat(VarName, LogFormat),
+    SetVarFormat(VarTarget, LogFormat),
     /// `unset-var`.
     UnsetVar(VarName),
 }

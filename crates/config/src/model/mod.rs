@@ -180,7 +180,7 @@ pub struct Global {
 #[derive(Clone, Debug)]
 pub struct Preset {
     /// Its scope is `proc`.
-    pub name: VarName,
+    pub target: VarTarget,
     /// What it becomes.
     pub value: PresetValue,
     /// The same as it stands in the file.
@@ -238,6 +238,8 @@ pub struct Tune {
     pub splices: bool,
     /// `maxpipes`, of all workers together.
     pub maxpipes: Option<u32>,
+    /// `tune.stick-counters`.
+    pub stick_counters: usize,
     /// `tune.pipesize`, bytes; 0: what is good for most.
     pub pipesize: usize,
     /// `tune.bufsize`, bytes; 16384.
@@ -280,6 +282,7 @@ impl Default for Tune {
         Tune {
             splices: true,
             maxpipes: None,
+            stick_counters: crate::limits::TRACKED_COUNTERS,
             pipesize: 0,
             bufsize: 16384,
             maxrewrite: 1024,
@@ -427,6 +430,8 @@ pub enum EngineMode {
         master: String,
         /// `sentinel-auth [USER] PASSWORD`.
         auth: Option<(Option<String>, String)>,
+        /// `read-from replica`.
+        from_replicas: bool,
     },
     /// Several that have the slots.
     Cluster {

@@ -99,6 +99,9 @@ pub struct Proxy {
     /// `max-keep-alive-queue`: requests that may wait for the server that `option prefer-last-server` prefers; `None`: any
     /// number.
     pub max_keep_alive_queue: Option<u32>,
+    /// `max-session-srv-conns`: idle connections to servers that a session has of its own, where they are not shared
+    /// (frontend side).
+    pub max_session_srv_conns: u32,
     /// `source`.
     pub source: Option<super::Source>,
     /// `balance`.
@@ -218,6 +221,7 @@ impl Proxy {
             retry_on: RetryOn::default(),
             persist_rdp_cookie: None,
             max_keep_alive_queue: None,
+            max_session_srv_conns: 5,
             source: None,
             balance: Balance::default(),
             hash_type: HashType::default(),
@@ -319,6 +323,8 @@ pub struct ProxyOptions {
     pub http_ignore_probes: bool,
     /// `option http-pretend-keepalive`.
     pub pretend_keepalive: bool,
+    /// `option independent-streams`.
+    pub independent_streams: bool,
     /// `option idle-close-on-response`.
     pub idle_close_on_response: bool,
     /// `option http-restrict-req-hdr-names`.
@@ -347,6 +353,8 @@ pub struct ProxyOptions {
     pub all_backups: bool,
     /// `option prefer-last-server`.
     pub prefer_last_server: bool,
+    /// `option socket-stats`: each listening socket has figures of its own.
+    pub socket_stats: bool,
 }
 
 /// `option http-restrict-req-hdr-names`: what becomes of a field whose name is not of letters, digits and `-`.
@@ -479,12 +487,20 @@ pub struct BindTcp {
     pub defer_accept: bool,
     /// `tfo`.
     pub fast_open: bool,
+    /// `transparent`.
+    pub transparent: bool,
 }
 
 impl BindTcp {
     /// As the system has them.
-    pub const NONE: BindTcp =
-        BindTcp { interface: None, mss: None, user_timeout: None, defer_accept: false, fast_open: false };
+    pub const NONE: BindTcp = BindTcp {
+        interface: None,
+        mss: None,
+        user_timeout: None,
+        defer_accept: false,
+        fast_open: false,
+        transparent: false,
+    };
 }
 
 impl Bind {
@@ -587,6 +603,8 @@ pub struct Server {
     pub weight: u16,
     /// `maxconn`; `None` unlimited.
     pub maxconn: Option<u32>,
+    /// `strict-maxconn`: `maxconn` bounds connections as well, idle ones included.
+    pub strict_maxconn: bool,
     /// `minconn`; `None`: the limit does not follow the backend's load.
     pub minconn: Option<u32>,
     /// `maxqueue`; `None` unlimited.
@@ -603,6 +621,8 @@ pub struct Server {
     pub non_stick: bool,
     /// `disabled`: starts in maintenance.
     pub disabled: bool,
+    /// It was added at run time.
+    pub dynamic: bool,
     /// `cookie VALUE`: what names it in the backend's cookie.
     pub cookie: Option<String>,
     /// `send-proxy`, `send-proxy-v2`: connections to it begin with a PROXY protocol header.

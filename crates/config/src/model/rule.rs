@@ -98,9 +98,9 @@ pub enum Action {
     /// `do-resolve(scope.name,SECTION[,ipv4|ipv6]) EXPR`.
     DoResolve(DoResolve, Expr),
     /// `set-var(scope.name) EXPR`.
-    SetVar(VarName, Expr),
+    SetVar(VarTarget, Expr),
     /// `set-var-fmt(scope.name) FORMAT`.
-    SetVarFormat(VarName, LogFormat),
+    SetVarFormat(VarTarget, LogFormat),
     /// `unset-var(scope.name)`.
     UnsetVar(VarName),
     /// `set-map`, `del-map`, `add-acl`, `del-acl`.
@@ -272,4 +272,51 @@ pub struct VarName {
     pub scope: VarScope,
     /// Name without the scope.
     pub name: Arc<str>,
+}
+
+/// A variable that is set where all conditions hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VarTarget {
+    /// The variable.
+    pub name: VarName,
+    /// What must hold.
+    pub conditions: Vec<VarCondition>,
+}
+
+/// What must hold before a variable is set (`set-var(NAME,CONDITION…)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VarCondition {
+    /// It exists: it was set, or it is a `proc.` variable, all of which exist.
+    Exists(bool),
+    /// What it becomes is an empty text.
+    Empty(bool),
+    /// It has a value.
+    Set(bool),
+    /// Its integer is above what it becomes; what is no integer is not compared.
+    Greater,
+    /// Its integer is below what it becomes.
+    Less,
+}
+
+impl VarCondition {
+    const ALL: [(&'static str, VarCondition); 8] = [
+        ("ifexists", VarCondition::Exists(true)),
+        ("ifnotexists", VarCondition::Exists(false)),
+        ("ifempty", VarCondition::Empty(true)),
+        ("ifnotempty", VarCondition::Empty(false)),
+        ("ifset", VarCondition::Set(true)),
+        ("ifnotset", VarCondition::Set(false)),
+        ("ifgt", VarCondition::Greater),
+        ("iflt", VarCondition::Less),
+    ];
+
+    /// The condition of a name.
+    pub fn named(name: &str) -> Option<VarCondition> {
+        VarCondition::ALL.iter().find(|(known, _)| *known == name).map(|(_, condition)| *condition)
+    }
+
+    /// The names of all conditions.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        VarCondition::ALL.iter().map(|(name, _)| *name)
+    }
 }

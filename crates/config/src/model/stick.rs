@@ -96,6 +96,8 @@ pub enum DataKind {
     Gpt,
     Gpc,
     GpcRate,
+    GlitchCnt,
+    GlitchRate,
 }
 
 /// How a datum is kept.
@@ -113,7 +115,7 @@ pub enum DataForm {
 
 impl DataKind {
     /// All of them, in order.
-    pub const ALL: [(DataKind, &'static str, DataForm); 25] = [
+    pub const ALL: [(DataKind, &'static str, DataForm); 27] = [
         (DataKind::ServerId, "server_id", DataForm::Word),
         (DataKind::Gpt0, "gpt0", DataForm::Word),
         (DataKind::Gpc0, "gpc0", DataForm::Word),
@@ -139,6 +141,8 @@ impl DataKind {
         (DataKind::Gpt, "gpt", DataForm::Word),
         (DataKind::Gpc, "gpc", DataForm::Word),
         (DataKind::GpcRate, "gpc_rate", DataForm::Rate),
+        (DataKind::GlitchCnt, "glitch_cnt", DataForm::Word),
+        (DataKind::GlitchRate, "glitch_rate", DataForm::Rate),
     ];
 
     /// The kind of a name.

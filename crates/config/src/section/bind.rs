@@ -76,6 +76,17 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.tcp.fast_open = true;
         Ok(())
     }),
+    option(
+        "transparent",
+        0,
+        "",
+        "The address need not be one of this machine's: connections to others that the system passes here are accepted; needs \
+         a capability.",
+        |b, _| {
+            b.tcp.transparent = true;
+            Ok(())
+        },
+    ),
     option("uid", 1, "UID", "Owner of a unix socket, by number.", |b, v| {
         unit::integer(v, 0, i64::from(u32::MAX))?;
         b.user = Some(v.to_owned());

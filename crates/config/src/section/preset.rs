@@ -7,7 +7,7 @@ use crate::catalogue::Place;
 use crate::diagnostic::Diagnostics;
 use crate::expression::{self, ExpressionReader, Problem, StoreNames};
 use crate::format::{self, Blanks};
-use crate::model::{Config, Position, Preset, PresetValue, VarName, VarScope};
+use crate::model::{Config, Position, Preset, PresetValue, VarScope, VarTarget};
 use crate::section::{Section, SectionKind};
 
 /// Keywords of `global` that are typed with the other sections.
@@ -22,10 +22,10 @@ pub(crate) fn all(sections: &[Section], stores: &StoreNames<'_>, diagnostics: &m
         let keyword = line.text(0);
         let wrong = match name(line.text(1)) {
             Err(problem) => Err((1, problem)),
-            Ok(name) => {
+            Ok(target) => {
                 let place = |offset: usize| line.within(2, offset);
                 value(stores, keyword == "set-var-fmt", line.text(2), &place)
-                    .map(|value| presets.push(Preset { name, value, text: line.text(2).to_owned(), at: line.at(0) }))
+                    .map(|value| presets.push(Preset { target, value, text: line.text(2).to_owned(), at: line.at(0) }))
                     .map_err(|problem| (2, problem))
             }
         };
@@ -44,14 +44,14 @@ pub(crate) fn all(sections: &[Section], stores: &StoreNames<'_>, diagnostics: &m
 pub fn preset(config: &Config, variable: &str, is_format: bool, text: &str) -> Result<Preset, String> {
     let stores = StoreNames { patterns: config.patterns.clone(), any_store: true, ..StoreNames::default() };
     let place = |offset: usize| Position { file: "stats socket".into(), line: 1, column: offset as u32 + 1 };
-    let name = name(variable).map_err(|problem| problem.message)?;
+    let target = name(variable).map_err(|problem| problem.message)?;
     let value = value(&stores, is_format, text, &place).map_err(|problem| problem.message)?;
-    Ok(Preset { name, value, text: text.to_owned(), at: place(0) })
+    Ok(Preset { target, value, text: text.to_owned(), at: place(0) })
 }
 
-fn name(text: &str) -> Result<VarName, Problem> {
-    match expression::variable(text) {
-        Ok(name) if name.scope == VarScope::Proc => Ok(name),
+fn name(text: &str) -> Result<VarTarget, Problem> {
+    match expression::variable_to_set(text) {
+        Ok(target) if target.name.scope == VarScope::Proc => Ok(target),
         Ok(_) => Err(Problem::new(0, "only 'proc.' variables outlive a stream".to_owned())),
         Err((message, hint)) => Err(Problem::new(0, message).hint(hint)),
     }

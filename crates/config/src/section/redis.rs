@@ -166,8 +166,8 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
         "read-from",
         (1, 1),
         "master | replica",
-        "With `mode cluster`: where commands go that only read (master). Replicas answer with what they have, which may \
-         be older; a key is read from the same one as long as that answers.",
+        "With `mode cluster` and `mode sentinel`: where commands go that only read (master). Replicas answer with what they \
+         have, which may be older; a key is read from the same one as long as that answers.",
         |reader, line| match line.text(1) {
             word @ ("master" | "replica") => reader.part("read-from", line, Part::Text(word.to_owned())),
             other => {
@@ -413,6 +413,10 @@ impl EngineReader<'_> {
         }
     }
 
+    fn take_read_from(&mut self) -> bool {
+        self.take_text("read-from").as_deref() == Some("replica")
+    }
+
     fn mode(&mut self) -> EngineMode {
         match self.mode {
             "sentinel" => {
@@ -427,14 +431,14 @@ impl EngineReader<'_> {
                     Some((_, Part::User(user, password))) => Some((user, password)),
                     _ => None,
                 };
-                EngineMode::Sentinel { master, auth }
+                EngineMode::Sentinel { master, auth, from_replicas: self.take_read_from() }
             }
             "cluster" => {
                 if self.section.db != 0 {
                     let message = format!("redis '{}': a cluster has database 0 only", self.section.name);
                     self.diagnostics.error(self.section.at.clone(), message);
                 }
-                EngineMode::Cluster { from_replicas: self.take_text("read-from").as_deref() == Some("replica") }
+                EngineMode::Cluster { from_replicas: self.take_read_from() }
             }
             _ => EngineMode::Single,
         }
@@ -466,7 +470,7 @@ impl EngineReader<'_> {
         for (word, at) in unused {
             let needed = match word {
                 "sentinel-auth" | "sentinel-master" => "mode sentinel",
-                "read-from" => "mode cluster",
+                "read-from" => "mode cluster' or 'mode sentinel",
                 _ => "ssl",
             };
             self.diagnostics.error(at, format!("'{word}' has no effect without '{needed}'"));

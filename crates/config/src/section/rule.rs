@@ -11,13 +11,13 @@ use std::sync::Arc;
 use crate::catalogue::{Contexts, FetchRow, Place, Sides, known};
 use crate::condition::Acls;
 use crate::diagnostic::Diagnostics;
-use crate::expression::{ExpressionReader, Problem, variable};
+use crate::expression::{ExpressionReader, Problem, variable, variable_to_set};
 use crate::format::Blanks;
 use crate::model::{
     AclRef, Action, AddressPart, BodyWait, Capture, Carrier, Condition, CounterChange, CounterValue, DataKind,
     DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr, PatternEdit,
     Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, StoreCall, TargetPart, TimeOr, TimeoutSide, Track,
-    VarName,
+    VarName, VarTarget,
 };
 use crate::section::error;
 use crate::section::log;
@@ -367,8 +367,17 @@ impl ActionReader<'_, '_> {
     }
 
     fn variable_named(&mut self, index: usize, name: &str) -> Option<VarName> {
-        match variable(name) {
-            Ok(variable) => Some(variable),
+        self.good_variable(index, variable(name))
+    }
+
+    fn variable_to_set(&mut self) -> Option<VarTarget> {
+        let inside = self.inside.unwrap_or_default();
+        self.good_variable(self.name_at, variable_to_set(inside))
+    }
+
+    fn good_variable<T>(&mut self, index: usize, found: Result<T, (String, Option<String>)>) -> Option<T> {
+        match found {
+            Ok(found) => Some(found),
             Err((message, hint)) => {
                 let offset = self.line.text(index).find('(').map_or(0, |i| i + 1);
                 let error = self.reader.diagnostics.error(self.line.within(index, offset), message);
@@ -485,8 +494,15 @@ impl ActionReader<'_, '_> {
 
     /// The number of a tracked counter.
     fn slot(&mut self, text: &str) -> Option<usize> {
-        match unit::integer(text, 0, limits::TRACKED_COUNTERS as i64 - 1) {
-            Ok(slot) => Some(slot as usize),
+        let counters = self.reader.stores.counters;
+        match unit::integer(text, 0, limits::TRACKED_COUNTERS_MAX as i64 - 1) {
+            Ok(slot) if (slot as usize) < counters => Some(slot as usize),
+            Ok(_) => {
+                let message = format!("'{}': there are {counters} tracked counters, the first is 0", self.name());
+                let error = self.reader.diagnostics.error(self.line.at(self.name_at), message);
+                error.hint("'tune.stick-counters N' of 'global' says how many");
+                None
+            }
             Err(message) => {
                 let message = format!("'{}': the number of a tracked counter: {message}", self.name());
                 self.reader.diagnostics.error(self.line.at(self.name_at), message);

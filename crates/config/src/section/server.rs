@@ -37,6 +37,7 @@ pub(crate) struct ServerSettings {
     minconn: Option<u32>,
     maxqueue: Option<u32>,
     slowstart: Option<Duration>,
+    strict_maxconn: bool,
     hash_key: ServerHashKey,
     pool: Pool,
     backup: bool,
@@ -89,6 +90,7 @@ impl Default for ServerSettings {
             minconn: None,
             maxqueue: None,
             slowstart: None,
+            strict_maxconn: false,
             hash_key: ServerHashKey::Id,
             pool: Pool::default(),
             backup: false,
@@ -502,6 +504,17 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     ),
     // Several words of its own: see `source::read`.
     option("source", 1, source::USAGE, source::DOCS, |_, _| Ok(())),
+    option(
+        "strict-maxconn",
+        0,
+        "",
+        "'maxconn' bounds the connections as well: where idle ones are in the way of a new one, one of them is closed; where \
+         none is, the request fails.",
+        |s, _| {
+            s.strict_maxconn = true;
+            Ok(())
+        },
+    ),
     option("track", 1, "[BACKEND/]SERVER", "The server is as that one is, in place of checks of its own.", |s, v| {
         s.track = Some(v.to_owned());
         Ok(())
@@ -561,10 +574,12 @@ impl ServerSettings {
             minconn,
             maxqueue: self.maxqueue,
             slowstart: self.slowstart,
+            strict_maxconn: self.strict_maxconn,
             hash_key: self.hash_key,
             pool: self.pool,
             backup: self.backup,
             disabled: self.disabled,
+            dynamic: false,
             cookie: self.cookie,
             non_stick: self.non_stick,
             send_proxy: self.send_proxy.finish(),

@@ -92,10 +92,8 @@ fn address(text: &str, ranges: bool) -> Result<Place, String> {
             let (host, rest) = rest.split_once(']').ok_or("missing ']'")?;
             (host, rest.strip_prefix(':'))
         }
-        None => match bare.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') => (host, Some(port)),
-            _ => (bare, None),
-        },
+        // Behind the last colon stands a port, in IPv6 without brackets too, as in HAProxy.
+        None => bare.rsplit_once(':').map_or((bare, None), |(host, port)| (host, Some(port))),
     };
     let address = match host {
         "" | "*" => None,
@@ -106,7 +104,8 @@ fn address(text: &str, ranges: bool) -> Result<Place, String> {
     };
     let port = |text: &str| unit::integer(text, 1, 65535).map(|port| port as u16);
     let ports = match ports {
-        None => None,
+        // Any port.
+        None | Some("0") => None,
         Some(ports) => match ports.split_once('-') {
             Some(_) if !ranges => return Err(format!("port range not permitted here in '{text}'")),
             Some((low, high)) => {

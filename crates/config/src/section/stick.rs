@@ -267,8 +267,7 @@ fn datum(name: &str, argument: &str) -> Result<TableData, String> {
     let Some(kind) = DataKind::named(name) else {
         let near = suggest::nearest(name, DataKind::ALL.iter().map(|(_, name, _)| *name));
         let near = near.map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
-        let glitch = name.starts_with("glitch_");
-        return Err(if glitch { format!("'{name}' is not supported yet") } else { format!("unknown '{name}'{near}") });
+        return Err(format!("unknown '{name}'{near}"));
     };
     let (elements, period) = match (kind.is_array(), argument.split_once(',')) {
         (true, Some((elements, period))) => (elements, period),

@@ -257,6 +257,13 @@ impl Balancer {
         }
     }
 
+    /// What a server's places follow from is another number now. Only hashes on a ring want to know.
+    pub fn set_seed(&mut self, server: usize, seed: u32) {
+        if let Algorithm::Ring(ring) = &mut self.algorithm {
+            ring.set_seed(server, seed, &self.servers);
+        }
+    }
+
     /// A server serves or queues so many requests now. Only `leastconn` wants to know.
     pub fn load_changed(&mut self, server: usize, in_flight: u32) {
         if let Algorithm::LeastConn(least) = &mut self.algorithm {

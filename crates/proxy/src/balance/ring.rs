@@ -101,6 +101,20 @@ impl Ring {
         self.sum_up(servers);
     }
 
+    /// A server's places follow from something else.
+    pub(super) fn set_seed(&mut self, server: usize, seed: u32, servers: &Servers) {
+        if self.seeds[server] == seed {
+            return;
+        }
+        let (backup, side) = (servers.backup[server], usize::from(servers.backup[server]));
+        let goes = |place: &Place| place.server as usize == server;
+        self.last = self.last.and_then(|last| self.after_removal(last, side, goes));
+        self.places[side].retain(|place| !goes(place));
+        (self.seeds[server], self.counts[server]) = (seed, 0);
+        self.add(server, backup, servers.weight[server]);
+        self.places[side].sort_unstable();
+    }
+
     /// Where the walk stands once some places are gone: a place that goes hands it on to the one behind it.
     fn after_removal(&self, last: (u32, u32), side: usize, goes: impl Fn(&Place) -> bool) -> Option<(u32, u32)> {
         let places = &self.places[side];

@@ -240,6 +240,31 @@ fn a_ring_moves_only_what_was_a_servers() {
     assert_eq!(chosen(&mut balancer), before);
 }
 
+/// A server that is known by something else chooses as if it always had been.
+#[test]
+fn places_follow_from_what_a_server_is_known_by() {
+    let given = [(2, false), (1, false), (3, false), (1, true)];
+    let slots = Slots::new(4);
+    let chosen = |balancer: &mut Balancer| -> Vec<Pick> {
+        (0..500u32).map(|key| balancer.pick(of(full_hash(key)), &slots)).collect()
+    };
+    let mut other = members(&given);
+    other[2].seed = 77;
+    other[3].seed = 78;
+    let mut always = Balancer::new(&hashing(true), &other);
+    let mut moved = Balancer::new(&hashing(true), &members(&given));
+    assert_ne!(chosen(&mut moved), chosen(&mut always));
+    moved.set_seed(2, 77);
+    moved.set_seed(3, 78);
+    assert_eq!(chosen(&mut moved), chosen(&mut always));
+    // One that is out has no places, and gets the new ones when it comes back.
+    moved.set_weight(0, 0);
+    moved.set_seed(0, 79);
+    moved.set_seed(0, members(&given)[0].seed);
+    moved.set_weight(0, 2 * WEIGHT_SCALE);
+    assert_eq!(chosen(&mut moved), chosen(&mut always));
+}
+
 #[test]
 fn a_factor_bounds_how_busy_a_server_gets() {
     let method = Method { factor: 125, ..hashing(true) };

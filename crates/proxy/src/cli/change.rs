@@ -30,6 +30,13 @@ pub const COMMANDS: &[Command] = &[
         run: Run::Now(|call| direct(call, Directive::AgentChecks(false))),
     },
     Command {
+        name: &["disable", "dynamic-cookie", "backend"],
+        arguments: "<bk>",
+        help: "disable dynamic cookies on a specific backend",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| dynamic_cookie(call, |_, proxy| proxy.backend.cookies.enable(false))),
+    },
+    Command {
         name: &["disable", "frontend"],
         arguments: "<frontend>",
         help: "temporarily disable specific frontend",
@@ -58,6 +65,13 @@ pub const COMMANDS: &[Command] = &[
         run: Run::Now(enable_agent),
     },
     Command {
+        name: &["enable", "dynamic-cookie", "backend"],
+        arguments: "<bk>",
+        help: "enable dynamic cookies on a specific backend",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| dynamic_cookie(call, |_, proxy| proxy.backend.cookies.enable(true))),
+    },
+    Command {
         name: &["enable", "frontend"],
         arguments: "<frontend>",
         help: "re-enable specific frontend",
@@ -84,6 +98,13 @@ pub const COMMANDS: &[Command] = &[
         help: "report a server's current weight",
         level: StatsLevel::User,
         run: Run::Now(get_weight),
+    },
+    Command {
+        name: &["set", "dynamic-cookie-key", "backend"],
+        arguments: "<bk> <k>",
+        help: "change a backend secret key for dynamic cookies",
+        level: StatsLevel::Admin,
+        run: Run::Now(|call| dynamic_cookie(call, set_cookie_key)),
     },
     Command {
         name: &["set", "maxconn", "frontend"],
@@ -179,6 +200,25 @@ fn frontend(call: &mut Call<'_>) -> Option<Arc<ProxyRun>> {
         call.say("No such frontend.");
     }
     found
+}
+
+/// Changes how a backend makes values of its persistence cookie.
+fn dynamic_cookie(call: &mut Call<'_>, change: fn(&mut Call<'_>, &ProxyRun)) {
+    let found = match call.arg(0) {
+        "" => Err("A backend name is expected."),
+        name => backend_named(call.running, name).cloned().ok_or("No such backend."),
+    };
+    match found {
+        Ok(proxy) => change(call, &proxy),
+        Err(message) => call.say(message),
+    }
+}
+
+fn set_cookie_key(call: &mut Call<'_>, proxy: &ProxyRun) {
+    match call.arg(1) {
+        "" => call.say("String value expected."),
+        key => proxy.backend.cookies.set_key(Some(key)),
+    }
 }
 
 fn direct(call: &mut Call<'_>, directive: Directive) {
@@ -345,7 +385,10 @@ fn set_server(call: &mut Call<'_>) {
             set_address(call, &proxy, &server, &text);
         }
         ("fqdn", "") => call.say("set server <b>/<s> fqdn requires a FQDN."),
-        ("fqdn", _) => call.say("set server <b>/<s> fqdn failed because no resolution is configured."),
+        ("fqdn", name) => {
+            let name = name.to_owned();
+            set_name(call, &proxy, &server, &name);
+        }
         ("ssl", _) => call.say("'set server <srv> ssl' cannot be set.  default-server should define ssl settings"),
         _ => call.say(
             "usage: set server <backend>/<server> addr | agent | agent-addr | agent-port | agent-send | check-addr | \
@@ -369,6 +412,18 @@ fn set_address(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, text: 
     };
     call.say(format!("{} by '{BY}'", server.move_to(ip, port)));
     proxy.set_resolved(call.running, server, Ok(()));
+}
+
+/// `set server … fqdn`: another name to follow.
+fn set_name(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, name: &str) {
+    let refused = |why: &str| format!("set server <b>/<s> fqdn failed because {why}.");
+    let section = server.config.resolve.as_ref().and_then(|resolve| proxy.directory.resolver(&resolve.section));
+    let said = match section {
+        None => refused("no resolution is configured"),
+        Some(_) if server.follows_service() => refused("SRV resolution is configured"),
+        Some(section) => format!("{} by 'stats socket command'", section.rename(&proxy.config.name, server, name)),
+    };
+    call.say(said);
 }
 
 /// A limit as HAProxy reads it: digits; anything else counts as 0.
@@ -454,6 +509,10 @@ fn clear_counters(call: &mut Call<'_>) {
         proxy.frontend.sessions.clear_peak();
         proxy.frontend.figures.clear(all);
         proxy.backend.figures.clear(all);
+        for listener in call.running.counted_listeners(proxy) {
+            listener.sessions.clear_peak();
+            listener.figures().inspect(|figures| figures.clear(all));
+        }
         proxy.backend.queue.clear_highest();
         for server in &proxy.servers {
             server.shared.figures.clear(all);

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use sluicegate_config::model::StatsLevel;
-use sluicegate_wire::engine::Started;
 use sluicegate_wire::reply::Reply;
 
 use super::catalogue::{Call, Command, Run};
@@ -102,11 +101,7 @@ async fn clear(mut call: Call<'_>) -> std::io::Result<()> {
     let stored = limit.stored_key(&key);
     let mut removed = 0;
     for store in limit.stores() {
-        let reply = match store.start(0, &[b"DEL", &stored]) {
-            Started::Done(reply) => reply,
-            Started::Pending(reply) => reply.await,
-        };
-        match reply {
+        match store.start(0, &[b"DEL", &stored]).finish().await {
             Reply::Integer(count) => removed += count,
             Reply::Error(reason) => call.say(format!("The key can't be cleared: {reason}")),
             _ => {}

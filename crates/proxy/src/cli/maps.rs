@@ -1,8 +1,9 @@
 //! Commands that show and change map and ACL files, and the process's variables.
 //!
 //! A file is named by its path, or as `#N` by its number in `show map` and `show acl`; an entry by its key, or as
-//! `#0xN` by its reference in their listings. `prepare` begins a version beside the one that is served, `@N` names it, and
-//! `commit` serves it. Patterns that stand in the configuration itself are not there. What changes a file asks for the level of an operator, as
+//! `#0xN` by its reference in their listings. Patterns that stand in the configuration are such a file where they have a
+//! number there (`-u`). `prepare` begins a version beside the one that is served, `@N` names it, and
+//! `commit` serves it. What changes a file asks for the level of an operator, as
 //! HAProxy's manual says and its code does not.
 
 use std::sync::Arc;
@@ -149,13 +150,15 @@ fn word(kind: Kind) -> &'static str {
 
 /// The file that the first argument names; the client is told if there is none.
 fn file(call: &mut Call<'_>, kind: Kind) -> Option<Arc<PatternFile>> {
-    let files = call.running.config.patterns.all();
+    let files = &call.running.config.patterns;
     let name = call.arg(0);
     let found = match name.strip_prefix('#') {
-        Some(number) => number.parse().ok().and_then(|at: usize| files.get(at)),
-        None => files.iter().find(|file| &**file.name() == name),
+        Some(number) => number.parse().ok().and_then(|wanted: u32| {
+            files.by_number().into_iter().find(|(number, _)| *number == wanted).map(|(_, file)| file)
+        }),
+        None => files.get(name),
     };
-    let found = found.filter(|file| file.kind() == kind).cloned();
+    let found = found.filter(|file| file.kind() == kind);
     if found.is_none() {
         call.say(format!("Unknown {} identifier. Please use #<id> or <file>.", word(kind)));
     }
@@ -220,12 +223,17 @@ fn show(mut call: Call<'_>, kind: Kind) -> Answer<'_> {
         let version = take_version(&mut call);
         if version.is_none() && call.arg(0).is_empty() {
             call.out.push("# id (file) description\n");
-            for (number, file) in call.running.config.patterns.all().iter().enumerate() {
+            let files = &call.running.config.patterns;
+            for (number, file) in files.by_number() {
                 if file.kind() == kind {
-                    let (name, count) = (file.name(), file.len());
+                    let (mut name, count) = (&**file.name(), file.len());
+                    let mut description = format!("pattern loaded from file '{name}'");
+                    if let Some(number) = file.number() {
+                        (name, description) = ("", files.description(number).unwrap_or_default().to_string());
+                    }
                     let VersionNumbers { current, last } = file.versions();
                     let line = format!(
-                        "{number} ({name}) pattern loaded from file '{name}'. curr_ver={current} next_ver={last} entry_cnt={count}\n"
+                        "{number} ({name}) {description}. curr_ver={current} next_ver={last} entry_cnt={count}\n"
                     );
                     call.out.push(line);
                     call.out.drain().await?;

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_config::model::{ProxyId, StatsLevel};
+use sluicegate_config::model::StatsLevel;
 
 use super::catalogue::{Call, Command, Run};
 use super::change::server;
 use super::protocol::Answer;
 use crate::running::Running;
+use crate::server::ServerShared;
 use crate::stream::{Detail, Which};
 
 /// How long a worker may be busy before its streams are left out.
@@ -84,11 +85,11 @@ fn show_sess(mut call: Call<'_>) -> Answer<'_> {
 }
 
 /// Has all workers end the streams of a server, some time soon.
-pub(crate) fn shut_sessions(running: &Arc<Running>, backend: ProxyId, server: usize) {
-    let running = running.clone();
+pub(crate) fn shut_sessions(running: &Arc<Running>, server: &ServerShared) {
+    let (running, which) = (running.clone(), Which::OfServer(server.life));
     // Whoever changes servers does so within a runtime; without one there are no streams either.
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(async move { end(&running, Which::OfServer(backend.0, server as u32)).await });
+        runtime.spawn(async move { end(&running, which).await });
     }
 }
 
@@ -123,8 +124,8 @@ fn shutdown_session(mut call: Call<'_>) -> Answer<'_> {
 
 fn shutdown_sessions(mut call: Call<'_>) -> Answer<'_> {
     Box::pin(async move {
-        if let Some((proxy, server)) = server(&mut call) {
-            end(call.running, Which::OfServer(proxy.id.0, server.shared.index as u32)).await;
+        if let Some((_, server)) = server(&mut call) {
+            end(call.running, Which::OfServer(server.shared.life)).await;
         }
         Ok(())
     })

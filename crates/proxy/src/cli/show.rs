@@ -307,8 +307,10 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
         Operation::Stopping => 3,
         _ => 2,
     };
-    // Forced maintenance, the tracked server's, maintenance by the file, forced drain, the tracked server's, no address.
-    let admin = u32::from(status.unresolved) << 5
+    // Forced maintenance, the tracked server's, maintenance by the file, forced drain, the tracked server's, no address,
+    // a name by a command.
+    let admin = u32::from(server.shared.fqdn().is_some()) << 6
+        | u32::from(status.unresolved) << 5
         | u32::from(status.inherited == Admin::Drain) << 4
         | u32::from(status.inherited == Admin::Maintenance) << 1
         | u32::from(status.admin == Admin::Maintenance)
@@ -325,13 +327,12 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant) -> String {
         false => u32::from(config.disabled) << 3,
     };
     let (name, service) = match &config.address {
-        ServerAddress::Name(name, _) if config.resolve.is_some() && name.starts_with('_') => {
+        ServerAddress::Name(name, _) if server.follows_service() => {
             let section = config.resolve.as_ref().and_then(|own| proxy.directory.resolver(&own.section));
             let target = section.and_then(|section| section.name_of(&proxy.config.name, server.name()));
             (target.unwrap_or_else(|| "-".to_owned()), name.as_str())
         }
-        ServerAddress::Name(name, _) => (name.clone(), "-"),
-        _ => ("-".to_owned(), "-"),
+        _ => (server.hostname().map_or_else(|| "-".to_owned(), |name| name.to_string()), "-"),
     };
     let (address, port) = place(server);
     let check = config.check.as_ref();

@@ -2,8 +2,9 @@
 //!
 //! Which responses are compressed, and how their heads change, is HAProxy's: the client takes one of the algorithms
 //! ([`choose`], when the request is complete), the response is one of HTTP/1.1 with status 200 to 203 and a body whose
-//! end is known, not compressed already and not forbidden to be ([`prepare_response`], when its rules have run). The
-//! backend's word counts before the frontend's. Bodies go through an [`Encoder`] in the relay; nothing else changes
+//! end is known, not compressed already and not forbidden to be ([`prepare_response`], when its rules have run). What
+//! services answer (a script's, the statistics page, the exporter) counts as a response; what rules answer and error
+//! pages do not. The backend's word counts before the frontend's. Bodies go through an [`Encoder`] in the relay; nothing else changes
 //! for those that are not compressed.
 
 mod encoder;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sluicegate_config::model::{Compression, CompressionAlgorithm};
-use sluicegate_wire::http::{Framing, Message, Method, RequestHead, ResponseHead, Version};
+use sluicegate_wire::http::{Framing, Message, Method, RequestHead, Version};
 
 pub(crate) use encoder::Encoder;
 
@@ -131,7 +132,7 @@ fn rate(worker: &Worker, which: impl Fn(&Cost) -> &Rate) -> u64 {
 pub(crate) fn prepare_response(
     response: &mut Message,
     request: (Version, Method),
-    head: &ResponseHead,
+    body: Framing,
     algorithm: CompressionAlgorithm,
     (frontend, backend): (&ProxyRun, &ProxyRun),
     worker: &Worker,
@@ -141,7 +142,7 @@ pub(crate) fn prepare_response(
         return None;
     }
     let min = settings(frontend, backend).map(|settings| settings.min).find(|min| *min > 0).unwrap_or(0);
-    match head.body {
+    match body {
         Framing::Chunked => {}
         Framing::Length(length) if length > 0 && length >= min => {}
         _ => return None,
@@ -162,7 +163,7 @@ pub(crate) fn prepare_response(
     if let (Some(weak), Some(id)) = (strong, place) {
         response.set_value(id, &weak);
     }
-    frame(response, head.body);
+    frame(response, body);
     response.add(b"vary", b"Accept-Encoding");
     if !encoder.is_identity() {
         response.add(b"content-encoding", algorithm.coding().as_bytes());

@@ -21,12 +21,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_config::model::{self, LimitAlgorithm, LimitKind};
-use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
 use crate::running::Engines;
-use script::Script;
 
 pub(crate) use field::{Fields, Fresh};
 pub(crate) use lease::Lease;
@@ -37,6 +36,8 @@ use top::Top;
 pub const KEY_MAX: usize = 1024;
 /// The largest cost of a request.
 pub const COST_MAX: u64 = 1_000_000_000;
+/// The longest time in which a full bucket gets empty, ns: differences of times are exact in a script up to 2^53.
+const LONGEST_NS: i64 = 1 << 53;
 /// How many threads count without meeting each other.
 const SHARDS: usize = 16;
 
@@ -240,8 +241,8 @@ pub(crate) struct Plan {
     words: SmallVec<[Box<[u8]>; 4]>,
     /// How long a place is kept for who is not heard of (`max`).
     lease: Option<Duration>,
-    /// Asked by a script.
-    script: Option<Script>,
+    /// What an engine runs (EVAL); the client sends its digest only, once the engine knows it.
+    script: Option<&'static str>,
 }
 
 impl Plan {
@@ -252,7 +253,12 @@ impl Plan {
         let name = &limit.name;
         match &limit.kind {
             LimitKind::Rate { count, period, burst, algorithm } => {
-                let (count, burst, period_us) = (part(*count), part(*burst), period.as_micros() as i64);
+                let (count, burst, mut period_us) = (part(*count), part(*burst), period.as_micros() as i64);
+                if *algorithm == LimitAlgorithm::Gcra {
+                    // Of a fraction at least one is left, and for that the period may be too long.
+                    let longest_us = i128::from(LONGEST_NS / burst - 1) * i128::from(count) / 1000;
+                    period_us = i64::try_from(longest_us).map_or(period_us, |longest_us| longest_us.min(period_us));
+                }
                 let interval_ns = (period_us * 1000 + count - 1) / count;
                 let (capacity, window_us) = match algorithm {
                     LimitAlgorithm::Gcra => (burst, (interval_ns * burst + 999) / 1000),
@@ -272,7 +278,7 @@ impl Plan {
                     policy: format!("\"{name}\";q={capacity};w={}", field::seconds(window_us)).into_bytes().into(),
                     words,
                     lease: None,
-                    script: external.then(|| Script::take(*algorithm)),
+                    script: external.then(|| script::take(*algorithm)),
                 }
             }
             LimitKind::Concurrency { max, lease } => {
@@ -282,7 +288,7 @@ impl Plan {
                     policy: format!("\"{name}\";q={max};qu=\"concurrent-requests\"").into_bytes().into(),
                     words: SmallVec::from_iter([word(max), word(lease.as_millis() as i64)]),
                     lease: Some(*lease),
-                    script: external.then(Script::lease),
+                    script: external.then_some(script::LEASE),
                 }
             }
         }
@@ -293,50 +299,28 @@ impl Plan {
         let mut args: SmallVec<[&[u8]; 10]> = SmallVec::new();
         match &self.script {
             None => args.extend([if self.lease.is_some() { b"LIMIT.LEASE" } else { &b"LIMIT.TAKE"[..] }, key]),
-            Some(script) => args.extend([&b"EVALSHA"[..], script.sha.as_bytes(), b"1", key]),
+            Some(script) => args.extend([&b"EVAL"[..], script.as_bytes(), b"1", key]),
         }
         args.extend(self.words.iter().map(|word| &**word));
         args.extend_from_slice(last);
-        let started = engine.start(0, &args);
-        let Some(script) = &self.script else {
-            return match started {
-                Started::Done(reply) => Ask::Done(Told::read(reply)),
-                Started::Pending(reply) => Ask::Later(Box::pin(async { Told::read(reply.await) })),
-            };
-        };
-        // The engine may not know the script, after its start or SCRIPT FLUSH; then it gets the text.
-        args[0] = b"EVAL";
-        args[1] = script.text.as_bytes();
-        let args: Vec<Box<[u8]>> = args.iter().map(|word| Box::from(*word)).collect();
-        let engine = engine.clone();
-        Ask::Later(Box::pin(async move {
-            let finish = async |started: Started| match started {
-                Started::Done(reply) => reply,
-                Started::Pending(reply) => reply.await,
-            };
-            match finish(started).await {
-                Reply::Error(reason) if reason.starts_with("NOSCRIPT") => {
-                    let args: SmallVec<[&[u8]; 10]> = args.iter().map(|word| &**word).collect();
-                    let started = engine.start(0, &args);
-                    Told::read(finish(started).await)
-                }
-                reply => Told::read(reply),
-            }
-        }))
+        match engine.start(0, &args) {
+            Started::Done(reply) => Ask::Done(Told::read(reply)),
+            Started::Pending(reply) => Ask::Later(reply),
+        }
     }
 }
 
 /// An answer that is here, or comes.
 enum Ask {
     Done(Result<Told, String>),
-    Later(Pin<Box<dyn Future<Output = Result<Told, String>>>>),
+    Later(PendingReply),
 }
 
 impl Ask {
     async fn finish(self) -> Result<Told, String> {
         match self {
             Ask::Done(told) => told,
-            Ask::Later(told) => told.await,
+            Ask::Later(reply) => Told::read(reply.await),
         }
     }
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_KFunction, lua_State};
 use sluicegate_script::{can_wait, push_bytes, raise, wait};
-use sluicegate_wire::engine::Engine;
+use sluicegate_wire::engine::{Engine, Failed};
 use sluicegate_wire::reply::Reply;
 
 use super::applet::AppletIo;
 use super::httpclient;
+use super::native::Named;
 use super::operation::{Operation, Outcome};
 use super::patterns::MapHandle;
 use super::states::{ActionCode, Shared, StateCell};
@@ -119,6 +120,8 @@ pub(super) struct RedisHandle {
     pub(super) name: Arc<str>,
     pub(super) db: u32,
     pub(super) engine: Option<Arc<dyn Engine>>,
+    /// Is told of the failures of its `acall`.
+    pub(super) failed: Failed,
 }
 
 /// The host value of each state.
@@ -145,6 +148,10 @@ pub(super) struct Host {
     pub(super) text: Vec<u8>,
     /// A line of `show stat` on its way into the state.
     pub(super) cells: Row,
+    /// Servers while they are pushed.
+    pub(super) servers: Vec<Named>,
+    /// The line and the number of each listening socket, while they are pushed.
+    pub(super) sockets: Vec<(usize, u32)>,
     /// The answer of an HTTP server while it is pushed.
     pub(super) http: Option<Box<httpclient::Answer>>,
     /// Replies while they are pushed: more than one if a finalizer of the script's asks a store in the middle. Boxed,
@@ -174,6 +181,8 @@ impl Host {
             maps: Vec::new(),
             text: Vec::new(),
             cells: Row::default(),
+            servers: Vec::new(),
+            sockets: Vec::new(),
             http: None,
             answers: Vec::new(),
         }

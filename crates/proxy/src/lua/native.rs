@@ -1,11 +1,12 @@
 //! The functions beneath `prelude.lua`: what its objects of plain tables ask of the running process.
 //!
-//! Objects name proxies and servers by their place in the configuration, which is checked at each call, so a table that
-//! a script made up harms nobody. What is not a script's to see at that moment (nothing runs yet) is nil.
+//! Objects name proxies by their place in the configuration, and servers, which come and go while a configuration is
+//! served, by their lives. Both are looked up at each call, so a table that a script made up harms nobody. What is not a
+//! script's to see at that moment (nothing runs yet, the server was deleted) is nil.
 
 use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sluicegate_config::model::{self, Mode, ProxyKind};
@@ -16,11 +17,11 @@ use tokio::sync::Notify;
 use super::host::{Phase, check_object, host, key, push_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 use super::{httpclient, patterns, redis, redis_own, socket, table};
-use crate::listener::Gate;
+use crate::listener::{self, Gate, numbered};
 use crate::process::Process;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight};
-use crate::stats::columns::{self, Cell};
+use crate::stats::columns::{self, Cell, Row};
 use crate::stats::{Object, info};
 use crate::stream::Which;
 
@@ -28,8 +29,12 @@ const PRELUDE: &str = include_str!("prelude.lua");
 
 /// Runs the prelude and keeps what publishes proxies.
 pub(super) unsafe fn open(lua: *mut lua_State) {
-    const NATIVE: [(&CStr, lua_CFunction); 15] = [
+    const NATIVE: [(&CStr, lua_CFunction); 19] = [
         (c"stats", function!(stats)),
+        (c"server_stats", function!(server_stats)),
+        (c"servers", function!(servers)),
+        (c"trackers", function!(trackers)),
+        (c"shut_server", function!(shut_server)),
         (c"server", function!(server)),
         (c"tracking", function!(tracking)),
         (c"set_server", function!(set_server)),
@@ -112,23 +117,7 @@ unsafe fn push_proxy(lua: *mut lua_State, index: usize, proxy: &ProxyRun) {
             ffi::lua_pushboolean(lua, c_int::from(has));
             ffi::lua_setfield(lua, -2, name.as_ptr());
         }
-        ffi::lua_createtable(lua, 0, proxy.servers.len() as c_int);
-        for (place, server) in proxy.servers.iter().enumerate() {
-            ffi::lua_createtable(lua, 2, 2);
-            for (slot, value) in [(1, index), (2, place)] {
-                ffi::lua_pushinteger(lua, value as i64);
-                ffi::lua_rawseti(lua, -2, slot);
-            }
-            push_bytes(lua, server.name().as_bytes());
-            ffi::lua_setfield(lua, -2, c"name".as_ptr());
-            push_text(lua, server.config.sid.to_string().into_bytes());
-            ffi::lua_setfield(lua, -2, c"puid".as_ptr());
-            push_bytes(lua, server.name().as_bytes());
-            ffi::lua_insert(lua, -2);
-            ffi::lua_rawset(lua, -3);
-        }
-        ffi::lua_setfield(lua, -2, c"servers".as_ptr());
-        push_listeners(lua, config);
+        push_listeners(lua, index, config);
         ffi::lua_setfield(lua, -2, c"listeners".as_ptr());
         if let Some(table) = &config.stick_table {
             ffi::lua_createtable(lua, 1, 0);
@@ -140,23 +129,21 @@ unsafe fn push_proxy(lua: *mut lua_State, index: usize, proxy: &ProxyRun) {
 }
 
 /// Pushes the listeners: one per address, by the name of its `bind`, or numbered.
-unsafe fn push_listeners(lua: *mut lua_State, config: &model::Proxy) {
+unsafe fn push_listeners(lua: *mut lua_State, index: usize, config: &model::Proxy) {
     // SAFETY: as `publish`.
     unsafe {
         ffi::lua_createtable(lua, 0, config.binds.len() as c_int);
-        let mut number = 0;
-        for bind in &config.binds {
-            for _ in &bind.addresses {
-                match &bind.name {
-                    Some(name) => push_bytes(lua, name.as_bytes()),
-                    None => {
-                        number += 1;
-                        push_text(lua, format!("sock-{number}").into_bytes());
-                    }
-                }
-                ffi::lua_createtable(lua, 0, 0);
-                ffi::lua_rawset(lua, -3);
+        // The list is parked where no error of Lua's leaks it.
+        host(lua).sockets = numbered(&config.binds).into_iter().map(|(bind, _, id)| (bind, id)).collect();
+        for place in 0..host(lua).sockets.len() {
+            let (bind, id) = host(lua).sockets[place];
+            push_text(lua, listener::name(&config.binds[bind], id).into_owned().into_bytes());
+            ffi::lua_createtable(lua, 2, 0);
+            for (slot, value) in [(1, index), (2, place)] {
+                ffi::lua_pushinteger(lua, value as i64);
+                ffi::lua_rawseti(lua, -2, slot);
             }
+            ffi::lua_rawset(lua, -3);
         }
     }
 }
@@ -164,7 +151,7 @@ unsafe fn push_listeners(lua: *mut lua_State, config: &model::Proxy) {
 /// What runs; `None` before it does.
 pub(super) unsafe fn running(lua: *mut lua_State) -> Option<Arc<Running>> {
     // SAFETY: a C function's usual stack.
-    unsafe { host(lua).shared.running.get().and_then(Weak::upgrade) }
+    unsafe { host(lua).shared.running.read().upgrade() }
 }
 
 /// Runs `f` on the proxy that argument 1 names. `f` calls nothing of Lua's.
@@ -178,32 +165,140 @@ unsafe fn with_proxy<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &Prox
     }
 }
 
-/// As [`with_proxy`], for the server that argument 2 names.
+/// As [`with_proxy`], for the server whose object is argument 1: the proxy's place, the server's place when the object was
+/// made, and its life. `None` once the server was deleted.
 unsafe fn with_server<T>(lua: *mut lua_State, f: impl FnOnce(&Arc<Running>, &ProxyRun, &ServerRun) -> T) -> Option<T> {
-    // SAFETY: as `with_proxy`.
+    // SAFETY: as `with_proxy`; raw reads of a table raise nothing.
     unsafe {
-        let server = usize::try_from(ffi::luaL_checkinteger(lua, 2)).ok();
-        with_proxy(lua, |running, proxy| Some(f(running, proxy, proxy.servers.get(server?)?))).flatten()
+        ffi::luaL_checktype(lua, 1, ffi::LUA_TTABLE);
+        let [proxy, place, life] = [1, 2, 3].map(|slot| {
+            ffi::lua_rawgeti(lua, 1, slot);
+            let number = ffi::lua_tointegerx(lua, -1, std::ptr::null_mut());
+            ffi::lua_settop(lua, -2);
+            number
+        });
+        let running = running(lua)?;
+        let proxy = usize::try_from(proxy).ok().and_then(|index| running.proxies.get(index))?;
+        let is_it = |server: &&Arc<ServerRun>| server.shared.life == life as u64;
+        // Servers before it may have gone.
+        let first = usize::try_from(place).ok().and_then(|place| proxy.servers.get(place)).filter(is_it);
+        let server = first.or_else(|| proxy.servers.iter().find(is_it))?;
+        Some(f(&running, proxy, server))
     }
 }
 
-/// `stats(proxy, server)`: the cells of a line of `show stat` that are not empty, by their column's name; a proxy's own
-/// line for server -1, its backend's if it has one.
-unsafe fn stats(lua: *mut lua_State) -> c_int {
-    // SAFETY: cells are parked in the host; the snapshot is held by nobody while Lua is called.
+/// A server on its way to a script.
+pub(super) struct Named {
+    proxy: usize,
+    place: usize,
+    life: u64,
+    sid: u32,
+    name: Arc<str>,
+}
+
+impl Named {
+    fn of(proxy: &ProxyRun, server: &ServerRun) -> Named {
+        let (place, life) = (server.shared.index, server.shared.life);
+        Named { proxy: proxy.id.0 as usize, place, life, sid: server.config.sid, name: server.name().clone() }
+    }
+}
+
+/// Pushes an array of what the objects of servers are made of.
+unsafe fn push_servers(lua: *mut lua_State, servers: Vec<Named>) -> c_int {
+    // SAFETY: the list is parked in the host before Lua is called, and each name is copied there for its push.
     unsafe {
-        let server = ffi::luaL_checkinteger(lua, 2);
-        ffi::lua_createtable(lua, 0, 64);
+        let count = servers.len();
+        host(lua).servers = servers;
+        ffi::lua_createtable(lua, count as c_int, 0);
+        for index in 0..count {
+            let Some(&Named { proxy, place, life, .. }) = host(lua).servers.get(index) else { break };
+            let numbers = [(1, proxy as i64), (2, place as i64), (3, life as i64)];
+            ffi::lua_createtable(lua, 3, 2);
+            for (slot, value) in numbers {
+                ffi::lua_pushinteger(lua, value);
+                ffi::lua_rawseti(lua, -2, slot);
+            }
+            for (field, of) in [
+                (c"name", (|named| named.name.as_bytes().to_vec()) as fn(&Named) -> Vec<u8>),
+                (c"puid", |named| named.sid.to_string().into_bytes()),
+            ] {
+                let text = host(lua).servers.get(index).map(of).unwrap_or_default();
+                push_text(lua, text);
+                ffi::lua_setfield(lua, -2, field.as_ptr());
+            }
+            ffi::lua_rawseti(lua, -2, index as i64 + 1);
+        }
+        host(lua).servers = Vec::new();
+        1
+    }
+}
+
+/// `servers(proxy [, name])`: all servers of a proxy, or the one of this name.
+unsafe fn servers(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_proxy`.
+    unsafe {
+        let name = if ffi::lua_type(lua, 2) > ffi::LUA_TNIL { Some(check_bytes(lua, 2)) } else { None };
+        let found = with_proxy(lua, |_, proxy| {
+            let meant = |server: &&Arc<ServerRun>| name.is_none_or(|name| server.name().as_bytes() == name);
+            proxy.servers.iter().filter(meant).map(|server| Named::of(proxy, server)).collect()
+        });
+        push_servers(lua, found.unwrap_or_default())
+    }
+}
+
+/// `trackers(server)`: the servers whose health is this one's; nil for one that was deleted.
+unsafe fn trackers(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_server`.
+    unsafe {
+        let found = with_server(lua, |running, proxy, server| {
+            let trackers = running.trackers(proxy.id, server.shared.index);
+            trackers.map(|(proxy, server)| Named::of(proxy, server)).collect()
+        });
+        match found {
+            Some(found) => push_servers(lua, found),
+            None => 0,
+        }
+    }
+}
+
+/// `server_stats(server)`: the cells of its line of `show stat`; nil once it was deleted.
+unsafe fn server_stats(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_server`.
+    unsafe {
+        match with_server(lua, |running, proxy, server| {
+            columns::row(running, Object::Server(proxy, server), Instant::now())
+        }) {
+            Some(cells) => push_cells(lua, cells),
+            None => 0,
+        }
+    }
+}
+
+/// `stats(proxy [, socket])`: the cells of a listening socket's line, or of the proxy's, its backend's if it has one.
+unsafe fn stats(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_proxy`.
+    unsafe {
+        let socket = usize::try_from(ffi::luaL_optinteger(lua, 2, -1));
         let cells = with_proxy(lua, |running, proxy| {
-            let object = match usize::try_from(server) {
-                Ok(index) => Object::Server(proxy, proxy.servers.get(index)?),
+            let object = match socket {
+                Ok(socket) => Object::Socket(proxy, running.counted_listeners(proxy).get(socket)?),
                 Err(_) if proxy.config.kind == ProxyKind::Frontend => Object::Frontend(proxy),
                 Err(_) => Object::Backend(proxy),
             };
             Some(columns::row(running, object, Instant::now()))
         });
-        host(lua).cells = cells.flatten().unwrap_or_default();
-        for column in columns::COLUMNS {
+        push_cells(lua, cells.flatten().unwrap_or_default())
+    }
+}
+
+/// Pushes the cells of a line of `show stat` that are not empty, by their column's name.
+unsafe fn push_cells(lua: *mut lua_State, cells: Row) -> c_int {
+    // SAFETY: cells are parked in the host before Lua is called.
+    unsafe {
+        host(lua).cells = cells;
+        ffi::lua_createtable(lua, 0, 64);
+        // Scripts see the columns of proxies, and not those of modules behind them.
+        for column in columns::COLUMNS.iter().take_while(|column| column.name != "-") {
             match host(lua).cells.take(column.name) {
                 Cell::Empty => continue,
                 Cell::Number(number) => ffi::lua_pushinteger(lua, number),
@@ -242,10 +337,14 @@ unsafe fn push_value(lua: *mut lua_State, value: Option<Value>) -> c_int {
 unsafe fn server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
-        let what = check_bytes(lua, 3);
+        let what = check_bytes(lua, 2);
         let value = with_server(lua, |_, _, server| {
             let shared = &server.shared;
             match what {
+                b"name" => Value::Text(shared.name.to_string()),
+                b"puid" => Value::Text(server.config.sid.to_string()),
+                b"rid" => Value::Int(shared.revision.into()),
+                b"dynamic" => Value::Bool(server.config.dynamic),
                 b"addr" => match server.socket_addr(None) {
                     Some(address) => Value::Text(format!("{}:{}", address.ip(), address.port())),
                     None => Value::Nil,
@@ -266,31 +365,36 @@ unsafe fn server(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `tracking(proxy, server)`: proxy and place of the server whose health is this one's; nil if it has its own.
+/// `tracking(server)`: the server whose health is this one's, in an array that is empty if it has its own; nil once it was
+/// deleted.
 unsafe fn tracking(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
-        let target = with_server(lua, |_, _, server| server.config.health.track.as_ref()?.target);
-        let Some((proxy, server)) = target.flatten() else { return 0 };
-        ffi::lua_pushinteger(lua, i64::from(proxy.0));
-        ffi::lua_pushinteger(lua, server as i64);
-        2
+        let found = with_server(lua, |running, _, server| {
+            let (proxy, index) = server.config.health.track.as_ref()?.target?;
+            let proxy = running.proxies.get(proxy.0 as usize)?;
+            Some(Named::of(proxy, proxy.servers.get(index)?))
+        });
+        match found {
+            Some(found) => push_servers(lua, found.into_iter().collect()),
+            None => 0,
+        }
     }
 }
 
 /// Who changed a server, as lines and answers say it.
 const BY: &str = "Lua script";
 
-/// `set_server(proxy, server, what [, value [, port]])`: nil, or what is to be said.
+/// `set_server(server, what [, value [, port]])`: nil, or what is to be said.
 unsafe fn set_server(lua: *mut lua_State) -> c_int {
     // SAFETY: as `with_server`.
     unsafe {
-        let what = check_bytes(lua, 3);
+        let what = check_bytes(lua, 2);
         let text = |index| {
             let bytes = if ffi::lua_type(lua, index) > ffi::LUA_TNIL { check_bytes(lua, index) } else { b"" };
             std::str::from_utf8(bytes).unwrap_or("?")
         };
-        let (text, port) = (text(4), text(5));
+        let (text, port) = (text(3), text(4));
         let said = with_server(lua, |running, proxy, server| {
             let direct = |directive| {
                 proxy.direct_by(running, server, directive, BY);
@@ -352,34 +456,40 @@ fn set_address(server: &ServerRun, address: &str, port: &str) -> String {
     format!("{} by '{BY}'", server.move_to(ip, port))
 }
 
-/// `shut(proxy, server)`: ends the streams of a server, or of all backup servers for -1. They end when their workers
-/// come to it.
+/// `shut(proxy)`: ends the streams of all backup servers, when their workers come to it.
 unsafe fn shut(lua: *mut lua_State) -> c_int {
-    // SAFETY: as `with_proxy`; what is spawned owns all it needs, and what is alive when this returns has no destructor.
+    // SAFETY: as `with_proxy`; nothing is alive when this returns.
     unsafe {
-        ffi::luaL_checkinteger(lua, 1);
-        let server = usize::try_from(ffi::luaL_checkinteger(lua, 2)).ok();
-        // Before traffic there is no stream, and no runtime either.
-        if host(lua).phase == Phase::Run {
-            let process = running(lua).map(|running| running.process.clone());
-            let servers = with_proxy(lua, |_, proxy| {
-                let meant = |run: &&Arc<ServerRun>| match server {
-                    Some(index) => run.shared.index == index,
-                    None => run.shared.backup,
-                };
-                let which = |run: &Arc<ServerRun>| Which::OfServer(proxy.id.0, run.shared.index as u32);
-                proxy.servers.iter().filter(meant).map(which).collect::<Vec<_>>()
-            });
-            if let (Some(process), Some(servers)) = (process, servers) {
-                tokio::task::spawn_local(async move {
-                    for which in servers {
-                        end_streams(&process, which).await;
-                    }
-                });
-            }
-        }
+        let phase = host(lua).phase;
+        with_proxy(lua, |running, proxy| {
+            let backups = proxy.servers.iter().filter(|server| server.shared.backup);
+            shut_servers(phase, running, backups.map(|server| server.shared.life).collect());
+        });
         0
     }
+}
+
+/// `shut_server(server)`: the same of one server.
+unsafe fn shut_server(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_server`; nothing is alive when this returns.
+    unsafe {
+        let phase = host(lua).phase;
+        with_server(lua, |running, _, server| shut_servers(phase, running, vec![server.shared.life]));
+        0
+    }
+}
+
+fn shut_servers(phase: Phase, running: &Running, lives: Vec<u64>) {
+    // Before traffic there is no stream, and no runtime either.
+    if phase != Phase::Run {
+        return;
+    }
+    let process = running.process.clone();
+    tokio::task::spawn_local(async move {
+        for life in lives {
+            end_streams(&process, Which::OfServer(life)).await;
+        }
+    });
 }
 
 async fn end_streams(process: &Process, which: Which) {

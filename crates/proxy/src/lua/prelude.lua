@@ -1,29 +1,60 @@
 -- The parts of HAProxy's API that are Lua: objects of plain tables over the functions of `native`.
 local native = ...
 
--- Proxies and servers. Each object names its place in the configuration (fields 1 and 2); what it tells is read from
--- the running process at each call.
+-- Proxies and servers. The object of a proxy names its place in the configuration (field 1), that of a server also the
+-- server's place and its life; what they tell is read from the running process at each call. A server that was deleted
+-- tells nil.
 local Server = {}
 Server.__index = Server
 
-function Server:get_name() return self.name end
-function Server:get_puid() return self.puid end
-function Server:get_addr() return native.server(self[1], self[2], "addr") end
-function Server:get_stats() return native.stats(self[1], self[2]) end
-function Server:get_cur_sess() return native.server(self[1], self[2], "cur_sess") end
-function Server:get_pend_conn() return native.server(self[1], self[2], "pend_conn") end
-function Server:get_maxconn() return native.server(self[1], self[2], "maxconn") end
-function Server:get_weight() return native.server(self[1], self[2], "weight") end
-function Server:is_draining() return native.server(self[1], self[2], "draining") end
-function Server:is_backup() return native.server(self[1], self[2], "backup") end
-function Server:is_dynamic() return false end
-function Server:get_proxy() return core.proxies[native.proxy(self[1], "name")] end
-function Server:set_maxconn(value) return native.set_server(self[1], self[2], "maxconn", tostring(value)) end
-function Server:set_weight(value) return native.set_server(self[1], self[2], "weight", tostring(value)) end
-function Server:get_rid() return 0 end
-function Server:set_addr(address, port)
-    return native.set_server(self[1], self[2], "addr", address, port and tostring(port))
+-- The objects of servers that scripts hold, by their lives, so that each server has one.
+local objects = setmetatable({}, { __mode = "v" })
+
+local function object_of(server)
+    local known = objects[server[3]]
+    if known then
+        known[2] = server[2]
+        return known
+    end
+    objects[server[3]] = setmetatable(server, Server)
+    return server
 end
+
+-- What `proxy.servers` is: nothing of its own, so that it is what runs.
+local function list_of(proxy)
+    return setmetatable({}, {
+        __index = function(_, name)
+            local server = type(name) == "string" and native.servers(proxy, name)[1]
+            return server and object_of(server) or nil
+        end,
+        __newindex = function() end,
+        __len = function() return #native.servers(proxy) end,
+        __pairs = function(self)
+            local servers, at = native.servers(proxy), 0
+            return function()
+                at = at + 1
+                local server = servers[at]
+                if server then return server.name, object_of(server) end
+            end, self, nil
+        end,
+    })
+end
+
+-- What takes no argument and tells something.
+for method, what in pairs({
+    get_name = "name", get_puid = "puid", get_rid = "rid", get_addr = "addr", get_cur_sess = "cur_sess",
+    get_pend_conn = "pend_conn", get_maxconn = "maxconn", get_weight = "weight", is_draining = "draining",
+    is_backup = "backup", is_dynamic = "dynamic",
+}) do
+    Server[method] = function(self) return native.server(self, what) end
+end
+function Server:get_stats() return native.server_stats(self) end
+function Server:get_proxy()
+    if native.server(self, "name") then return core.proxies[native.proxy(self[1], "name")] end
+end
+function Server:set_maxconn(value) return native.set_server(self, "maxconn", tostring(value)) end
+function Server:set_weight(value) return native.set_server(self, "weight", tostring(value)) end
+function Server:set_addr(address, port) return native.set_server(self, "addr", address, port and tostring(port)) end
 -- What takes no argument and gives nothing.
 for name, what in pairs({
     set_drain = "drain", set_maint = "maint", set_ready = "ready", check_enable = "check_enable",
@@ -31,9 +62,20 @@ for name, what in pairs({
     check_force_down = "check_force_down", agent_enable = "agent_enable", agent_disable = "agent_disable",
     agent_force_up = "agent_force_up", agent_force_down = "agent_force_down",
 }) do
-    Server[name] = function(self) native.set_server(self[1], self[2], what) end
+    Server[name] = function(self) native.set_server(self, what) end
 end
-function Server:shut_sess() native.shut(self[1], self[2]) end
+function Server:shut_sess() native.shut_server(self) end
+
+function Server:tracking()
+    local target = native.tracking(self)
+    return target and target[1] and object_of(target[1])
+end
+
+function Server:get_trackers()
+    local trackers = native.trackers(self)
+    for index, server in ipairs(trackers or {}) do trackers[index] = object_of(server) end
+    return trackers
+end
 
 -- Commands that are sent together: what `write` calls on its argument is gathered there, and their replies come as a
 -- table in the same order.
@@ -70,11 +112,69 @@ end
 
 function native.redis_methods.own(store, work)
     if type(work) ~= "function" then error("own: a function is expected", 2) end
-    local block = native.own(store)
-    local results = table.pack(pcall(work, setmetatable({block}, Own)))
-    native.own_close(block)
-    if not results[1] then error(results[2], 0) end
-    return table.unpack(results, 2, results.n)
+    local block <close> = native.own(store)
+    return work(setmetatable({block}, Own))
+end
+
+-- Commands with nobody else in between, on a connection of its own; nil if a watched key has changed.
+local function transact(own, commands)
+    table.insert(commands, 1, {"MULTI"})
+    commands[#commands + 1] = {"EXEC"}
+    local replies = native.own_batch(own[1], commands)
+    local done = replies[replies.n]
+    if type(done) == "table" and done.err then
+        -- Which command was refused says more than that the transaction was.
+        for index = 1, replies.n - 1 do
+            local reply = replies[index]
+            if type(reply) == "table" and reply.err then error(reply.err, 0) end
+        end
+        error(done.err, 0)
+    end
+    return done
+end
+
+-- A transaction that watches keys, on a connection of its own. One whose keys have moved to another node begins again there.
+local function watched(store, watch, tries, write)
+    local function try(own)
+        while tries > 0 do
+            tries = tries - 1
+            own:watch(table.unpack(watch))
+            local commands = gather(write, own)
+            if #commands == 0 then return {n = 0} end
+            local done = transact(own, commands)
+            if done ~= nil then return done end
+        end
+    end
+    while true do
+        local ok, done = pcall(store.own, store, try)
+        if ok then return done end
+        local moved = type(done) == "string" and done:find("^ELSEWHERE ")
+        if not moved or tries == 0 then error(done, 0) end
+    end
+end
+
+-- One that watches none needs no connection of its own, unless `write` asks for it or a command is not for a shared one.
+local function unwatched(store, tries, write)
+    local own
+    local function take()
+        own = own or setmetatable({native.own(store)}, Own)
+        return own
+    end
+    local asked <close> = setmetatable({}, {
+        __index = function(_, name)
+            local method = take()[name]
+            return function(_, ...) return method(own, ...) end
+        end,
+        __close = function() if own then native.own_close(own[1]) end end,
+    })
+    for _ = 1, tries do
+        local commands = gather(write, asked)
+        if #commands == 0 then return {n = 0} end
+        local done = not own and native.together(store, commands)
+        if done ~= false then return done end
+        done = transact(take(), commands)
+        if done ~= nil then return done end
+    end
 end
 
 -- What `write` calls on its first argument is done together, unless a watched key changed: then there are no replies, or
@@ -82,29 +182,10 @@ end
 function native.redis_methods.multi(store, options, write)
     if write == nil then options, write = {}, options end
     if type(write) ~= "function" or type(options) ~= "table" then error("multi: a function is expected", 2) end
-    local watch = options.watch
+    local watch, tries = options.watch, 1 + (options.retry or 0)
     if type(watch) == "string" then watch = {watch} end
-    return store:own(function(own)
-        for _ = 0, options.retry or 0 do
-            if watch and #watch > 0 then own:watch(table.unpack(watch)) end
-            local commands = gather(write, own)
-            if #commands == 0 then return {n = 0} end
-            table.insert(commands, 1, {"MULTI"})
-            commands[#commands + 1] = {"EXEC"}
-            local replies = native.own_batch(own[1], commands)
-            local done = replies[replies.n]
-            if type(done) == "table" and done.err then
-                -- Which command was refused says more than that the transaction was.
-                for index = 1, replies.n - 1 do
-                    local reply = replies[index]
-                    if type(reply) == "table" and reply.err then error(reply.err, 0) end
-                end
-                error(done.err, 0)
-            end
-            if done ~= nil then return done end
-        end
-        return nil
-    end)
+    if watch and #watch > 0 then return watched(store, watch, tries, write) end
+    return unwatched(store, tries, write)
 end
 
 -- Channels that a script listens to. A connection that ended is made again by the next call, which says so: messages may
@@ -113,8 +194,15 @@ local Subscription = {}
 Subscription.__index = Subscription
 
 local function listen(self)
-    self.block = native.own(self.store)
-    if #self.channels > 0 then native.own_subscribe(self.block, self.patterns, self.channels) end
+    local block = native.own(self.store)
+    if #self.channels > 0 then
+        local ok, problem = pcall(native.own_subscribe, block, self.patterns, self.channels)
+        if not ok then
+            native.own_close(block)
+            error(problem, 0)
+        end
+    end
+    self.block = block
 end
 
 local function subscribe(store, patterns, ...)
@@ -134,8 +222,6 @@ function Subscription:receive(seconds)
     if not self.block then
         local ok, problem = pcall(listen, self)
         if ok then return nil, "reconnected" end
-        if self.block then native.own_close(self.block) end
-        self.block = nil
         -- Whoever asks again at once does not keep a worker busy.
         core.msleep(100)
         return nil, problem
@@ -158,24 +244,6 @@ function Subscription:close()
 end
 Subscription.__close = Subscription.close
 
--- All proxies in the order of the file, and of each its servers by their place.
-local published, places = {}, {}
-
-function Server:tracking()
-    local proxy, place = native.tracking(self[1], self[2])
-    return proxy and places[proxy][place + 1]
-end
-
-function Server:get_trackers()
-    local trackers = {}
-    for _, proxy in ipairs(published) do
-        for _, server in ipairs(places[proxy[1]]) do
-            if server:tracking() == self then trackers[#trackers + 1] = server end
-        end
-    end
-    return trackers
-end
-
 local Proxy = {}
 Proxy.__index = Proxy
 
@@ -185,17 +253,17 @@ function Proxy:get_cap() return native.proxy(self[1], "cap") end
 function Proxy:get_mode() return native.proxy(self[1], "mode") end
 function Proxy:get_srv_act() return native.proxy(self[1], "srv_act") end
 function Proxy:get_srv_bck() return native.proxy(self[1], "srv_bck") end
-function Proxy:get_stats() return native.stats(self[1], -1) end
+function Proxy:get_stats() return native.stats(self[1]) end
 function Proxy:pause() native.gate(self[1], "pause") end
 function Proxy:resume() native.gate(self[1], "resume") end
 function Proxy:stop() native.gate(self[1], "stop") end
-function Proxy:shut_bcksess() native.shut(self[1], -1) end
+function Proxy:shut_bcksess() native.shut(self[1]) end
 
--- Listeners have no counters of their own, as in HAProxy without `option socket-stats`: there is nothing to tell.
+-- Without `option socket-stats` a listener has no counters of its own, and there is nothing to tell.
 local Listener = {}
 Listener.__index = Listener
 
-function Listener:get_stats() return {} end
+function Listener:get_stats() return native.stats(self[1], self[2]) end
 
 -- What HAProxy has and this process has not: the error names it, instead of a nil that fails somewhere else.
 local function missing(class, name, names)
@@ -460,10 +528,8 @@ end
 -- Called once, when the configuration runs: `list` is an array of proxies.
 local function publish(list)
     core.proxies, core.backends, core.frontends = {}, {}, {}
-    published = list
     for _, proxy in ipairs(list) do
-        places[proxy[1]] = {}
-        for _, server in pairs(proxy.servers) do places[proxy[1]][server[2] + 1] = setmetatable(server, Server) end
+        proxy.servers = list_of(proxy[1])
         for _, listener in pairs(proxy.listeners) do setmetatable(listener, Listener) end
         if proxy.stktable then setmetatable(proxy.stktable, StickTable) end
         setmetatable(proxy, Proxy)

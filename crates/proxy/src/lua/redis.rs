@@ -12,6 +12,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use sluicegate_script::ffi::{self, lua_KContext, lua_State};
@@ -20,12 +21,23 @@ use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
-use super::forgotten::forget;
-use super::host::{RedisHandle, check_object, host, key, raise_text, set_functions, wait_for};
+use super::forgotten::{forget, teller};
+use super::host::{RedisHandle, host, key, raise_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
 
 /// Handles of one state: stores and engines times databases.
 const HANDLES_MAX: usize = 1024;
+
+/// An object as its userdata holds it: no pointer, so a forged one harms nobody.
+#[repr(C)]
+struct Object {
+    tag: u64,
+    /// Among the host's handles.
+    index: u32,
+}
+
+/// Of every [`Object`], and of no other userdata of its size.
+const TAG: u64 = u64::from_be_bytes(*b"the-call");
 
 /// Replies within replies.
 const DEPTH_MAX: usize = 64;
@@ -78,7 +90,8 @@ unsafe fn redis(lua: *mut lua_State) -> c_int {
             return 0;
         };
         let db = db as u32;
-        let slot = ffi::lua_newuserdatauv(lua, size_of::<u32>(), 0) as *mut u32;
+        let object = ffi::lua_newuserdatauv(lua, size_of::<Object>(), 0) as *mut Object;
+        object.write(Object { tag: 0, index: 0 });
         ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS).cast());
         ffi::lua_setmetatable(lua, -2);
         let host = host(lua);
@@ -93,11 +106,13 @@ unsafe fn redis(lua: *mut lua_State) -> c_int {
                 {
                     raise_text(lua, unknown(name));
                 }
-                host.redis.push(RedisHandle { name: name.into(), db, engine: None });
+                let name = Arc::from(name);
+                let failed = teller(&host.shared.forgotten, &host.shared.sink, &name);
+                host.redis.push(RedisHandle { name, db, engine: None, failed });
                 host.redis.len() - 1
             }
         };
-        *slot = index as u32;
+        object.write(Object { tag: TAG, index: index as u32 });
         1
     }
 }
@@ -182,22 +197,25 @@ unsafe fn start(lua: *mut lua_State, name: Option<c_int>, mode: lua_KContext) ->
         let started = {
             let mut digits = [itoa::Buffer::new(); INTEGERS];
             let mut args: SmallVec<[&[u8]; 8]> = SmallVec::new();
-            args.extend(name.and_then(|name| to_bytes(lua, name)));
+            if let Some(name) = name.and_then(|name| to_bytes(lua, name)) {
+                args.push(name);
+            }
             let mut unused = digits.iter_mut();
-            args.extend((2..=top).filter_map(|argument| {
-                to_bytes(lua, argument).or_else(|| {
+            for argument in 2..=top {
+                if let Some(text) = to_bytes(lua, argument) {
+                    args.push(text);
+                } else if let Some(digits) = unused.next() {
                     let number = ffi::lua_tointegerx(lua, argument, std::ptr::null_mut());
-                    Some(unused.next()?.format(number).as_bytes())
-                })
-            }));
+                    args.push(digits.format(number).as_bytes());
+                }
+            }
+            if mode == FORGET {
+                forget(engine, db, &args, &host(lua).redis[index as usize].failed);
+                return 0;
+            }
             engine.start(db, &args)
         };
         match started {
-            started if mode == FORGET => {
-                let host = host(lua);
-                forget(&host.shared.forgotten, &host.shared.sink, &host.redis[index as usize].name, started);
-                0
-            }
             Started::Done(Reply::Integer(number)) => {
                 ffi::lua_pushinteger(lua, number);
                 1
@@ -239,12 +257,13 @@ unsafe fn engine<'l>(lua: *mut lua_State, index: u32) -> (&'l dyn Engine, u32) {
 /// Commands of one pipeline.
 const BATCH_MAX: u64 = 100_000;
 
-/// The functions beneath `r:pipeline`: the methods of objects, and `batch(r, commands)`, which starts a table of commands,
-/// each a table of words, and gives a table of their replies.
+/// The functions beneath `r:pipeline` and `r:multi`: the methods of objects, and two that start a table of commands, each a table
+/// of words, and give a table of their replies: `batch(r, commands)`, and `together(r, commands)`, where nobody else's come in
+/// between, and which gives false if that takes a connection of its own.
 pub(super) unsafe fn set_native(lua: *mut lua_State) {
     // SAFETY: the table is on top.
     unsafe {
-        set_functions(lua, &[(c"batch", function!(batch))]);
+        set_functions(lua, &[(c"batch", function!(batch)), (c"together", function!(together))]);
         ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::REDIS_METHODS).cast());
         ffi::lua_setfield(lua, -2, c"redis_methods".as_ptr());
     }
@@ -321,10 +340,7 @@ unsafe fn batch(lua: *mut lua_State) -> c_int {
         let replies = async move {
             let mut replies = Vec::with_capacity(started.len());
             for one in started {
-                replies.push(match one {
-                    Started::Done(reply) => reply,
-                    Started::Pending(reply) => reply.await,
-                });
+                replies.push(one.finish().await);
             }
             Reply::Array(replies)
         };
@@ -336,6 +352,27 @@ unsafe fn batch(lua: *mut lua_State) -> c_int {
             Poll::Pending => Reply::Null,
         };
         finish(lua, reply, RAISE)
+    }
+}
+
+unsafe fn together(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `batch`.
+    unsafe {
+        let (engine, db) = engine_of(lua);
+        let count = check_commands(lua);
+        let started = {
+            let commands: SmallVec<[SmallVec<[&[u8]; 8]>; 4]> = (1..=count).map(|at| command_at(lua, at)).collect();
+            let commands: SmallVec<[&[&[u8]]; 8]> = commands.iter().map(|words| &words[..]).collect();
+            engine.together(db, &commands)
+        };
+        match started {
+            None => {
+                ffi::lua_pushboolean(lua, 0);
+                1
+            }
+            Some(Started::Done(reply)) => finish(lua, reply, RAISE),
+            Some(Started::Pending(reply)) => wait_for(lua, Operation::Reply(reply), RAISE, continuation!(answered)),
+        }
     }
 }
 
@@ -376,10 +413,16 @@ pub(super) unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContex
 
 /// Argument 1 as a handle's index; raises otherwise.
 unsafe fn check(lua: *mut lua_State) -> u32 {
-    // SAFETY: the metatable proves what the block holds.
+    // SAFETY: the block is as long as an object, and an object is plain numbers.
     unsafe {
-        let slot = check_object::<u32>(lua, &key::REDIS, c"an object of core.redis is expected (is it r:command(…)?)");
-        *slot
+        let object = ffi::lua_touserdata(lua, 1) as *const Object;
+        if ffi::lua_type(lua, 1) != ffi::LUA_TUSERDATA
+            || ffi::lua_rawlen(lua, 1) != size_of::<Object>()
+            || (*object).tag != TAG
+        {
+            ffi::luaL_argerror(lua, 1, c"an object of core.redis is expected (is it r:command(…)?)".as_ptr());
+        }
+        (*object).index
     }
 }
 

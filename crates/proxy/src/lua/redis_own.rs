@@ -35,8 +35,8 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
                 (c"own_close", function!(close)),
             ],
         );
-        ffi::lua_createtable(lua, 0, 1);
-        set_functions(lua, &[(c"__gc", function!(close))]);
+        ffi::lua_createtable(lua, 0, 2);
+        set_functions(lua, &[(c"__gc", function!(close)), (c"__close", function!(close))]);
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::OWN).cast());
     }
 }
@@ -86,8 +86,10 @@ unsafe fn close(lua: *mut lua_State) -> c_int {
 unsafe fn batch(lua: *mut lua_State) -> c_int {
     // SAFETY: every call that may raise comes before the words are borrowed; their tables keep them.
     unsafe {
-        let own = check(lua);
+        check(lua);
         let count = check_commands(lua);
+        // Making strings collects garbage, and a finalizer may end the coroutine that has the connection.
+        let own = check(lua);
         let reply = {
             let commands: Vec<SmallVec<[&[u8]; 8]>> = (1..=count).map(|at| command_at(lua, at)).collect();
             let commands: Vec<&[&[u8]]> = commands.iter().map(|words| &words[..]).collect();
@@ -101,13 +103,14 @@ unsafe fn batch(lua: *mut lua_State) -> c_int {
 unsafe fn call(lua: *mut lua_State) -> c_int {
     // SAFETY: as `batch`; the words stay on the stack.
     unsafe {
-        let own = check(lua);
+        check(lua);
         let top = ffi::lua_gettop(lua);
         let mode = if ffi::lua_toboolean(lua, 2) != 0 { PROTECT } else { RAISE };
         if top < 3 {
             raise(lua, c"call: a command is expected");
         }
         (3..=top).for_each(|word| _ = check_bytes(lua, word));
+        let own = check(lua);
         let reply = {
             let words: SmallVec<[&[u8]; 8]> = (3..=top).filter_map(|word| to_bytes(lua, word)).collect();
             own.start(&[&words])

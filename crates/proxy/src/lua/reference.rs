@@ -284,8 +284,10 @@ the end of the connection); more bytes than a Content-Length promised are cut of
 that fails before `start_response` is answered with 500. Their run time is bounded by `tune.lua.service-timeout`, that
 of fetches and converters by `tune.lua.session-timeout`. Header names keep the case that the script gives them.
 
-**Proxies and servers.** A listener has no counters of its own, so `get_stats` gives an empty table, as HAProxy's does
-without `option socket-stats`. `pause`, `resume` and `stop` are those of the stats socket; a backend's do nothing. `is_draining` is a boolean, as the
+**Proxies and servers.** Without `option socket-stats` a listener has no counters of its own, and `get_stats` gives an
+empty table, where 2.6 gives what it told last of another one. The `servers` of a proxy are those that it has at
+the moment, also those of `add server`; whoever holds one that was deleted is told nil by all of its methods, as in 3.2, and a new one
+of the same name is another object. `pause`, `resume` and `stop` are those of the stats socket; a backend's do nothing. `is_draining` is a boolean, as the
 manual says, where 2.6 gives 0 or 1.
 `core.set_nice` checks its argument and changes nothing: workers take turns by what is ready.
 
@@ -311,7 +313,8 @@ most once a second. `r:pipeline(function(p) p:set(\"k\", 1) p:get(\"k\") end)` s
 a table of their replies, where an error is a table with `err`.
 
 `r:multi(function(m) m:set(\"k\", 1) m:incr(\"n\") end)` does what is called on `m` together and with nobody else in between, and
-gives a table of the replies. `r:multi({watch = {\"k\"}, retry = 3}, function(m, c) m:set(\"k\", c:get(\"k\") + 1) end)` does so only if
+gives a table of the replies. It shares the connection with other commands, unless one of these is not for that or the function
+uses `c`; few short commands in the embedded store are a function call. `r:multi({watch = {\"k\"}, retry = 3}, function(m, c) m:set(\"k\", c:get(\"k\") + 1) end)` does so only if
 no watched key was changed since: the function is called again, at most `retry` times, and nil says that it was never done. `c` is
 the connection, for what has to be known before. A command that is refused is an error, and then nothing was done.
 
@@ -334,7 +337,8 @@ where 2.6 gives its head.
 **Sockets that are kept.** `tcp:setkeepalive(pool, max_idle, timeout)` leaves a socket's connection to whoever connects to the same
 pool next, with `core.tcp():connect(host, port, {pool = \"name\"})`; without a name the pool is that of the address. At most
 `max_idle` (30) connections rest in a pool, for `timeout` (60) seconds, and 1024 in all pools of a worker; each worker has its
-own. One that the other side closed, or that says something that nobody asked for, is not handed out.
+own. One that the other side closed, or that says something that nobody asked for, is not handed out. One whose last read
+or write did not come to its end, or that can't be written to, is closed instead of kept.
 `tcp:setkeepalive(milliseconds, size)` is OpenResty's form. It gives 1, or nil and why not; `tcp:getreusedtimes()` says how
 often the connection was used before.
 

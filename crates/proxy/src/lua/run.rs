@@ -100,6 +100,11 @@ impl WorkerLua {
         WorkerLua { inner: Some(inner) }
     }
 
+    /// The same for another snapshot with these scripts.
+    pub(crate) fn share(&self) -> WorkerLua {
+        WorkerLua { inner: self.inner.clone() }
+    }
+
     /// There are scripts.
     pub(crate) fn is_there(&self) -> bool {
         self.inner.is_some()

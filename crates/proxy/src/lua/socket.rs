@@ -10,7 +10,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::io::ErrorKind;
-use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +29,8 @@ const CHUNK: usize = 16 * 1024;
 /// HAProxy's connect timeout of a socket without `settimeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A socket as its userdata owns it.
+/// A socket as its userdata holds it: in place, so that one whose finalizer is called by hand, or by another finalizer
+/// while a function of it runs, is empty and never gone.
 #[derive(Default)]
 struct Socket {
     stream: Option<Arc<Stream>>,
@@ -46,12 +46,18 @@ struct Socket {
     luasocket: bool,
     /// The last operation of such a socket ran out of time.
     timed_out: bool,
+    /// A read has not got what it waits for, or waited for: the peer may still say it.
+    late: bool,
+    /// A write has not come to its end, or there will be none: the peer has got half of something.
+    cut: bool,
     /// It connects to paths.
     unix: bool,
     /// Whose connection it has, or will give one to.
     pool: Option<Box<str>>,
     /// How often its connection was used before.
     reused: u32,
+    /// It was finalized, and nothing will drop what it gets.
+    collected: bool,
 }
 
 impl Socket {
@@ -63,6 +69,7 @@ impl Socket {
     fn consume(&mut self, count: usize) {
         self.start += count;
         self.scanned = 0;
+        self.late &= count == 0;
         // A finalizer of the script's may have closed the socket while the bytes were handed over.
         if self.start >= self.buffer.len() {
             self.start = 0;
@@ -99,7 +106,8 @@ impl Socket {
             stream.shutdown(libc::SHUT_RDWR);
         }
         self.buffer = Vec::new();
-        self.start = 0;
+        (self.start, self.scanned) = (0, 0);
+        (self.late, self.cut, self.timed_out) = (false, false, false);
         self.ended = true;
     }
 }
@@ -145,32 +153,32 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 }
 
 unsafe fn tcp(lua: *mut lua_State) -> c_int {
-    // SAFETY: the box is made after the last call that may raise, except for setting the metatable, which doesn't.
+    // SAFETY: as `make`.
     unsafe {
         if host(lua).phase == Phase::Body {
             return 0; // As HAProxy: there is nobody who could wait.
         }
-        let slot = ffi::lua_newuserdatauv(lua, size_of::<*mut Socket>(), 0) as *mut *mut Socket;
-        *slot = ptr::null_mut();
+        make(lua, false, false)
+    }
+}
+
+/// Pushes a socket.
+unsafe fn make(lua: *mut lua_State, luasocket: bool, unix: bool) -> c_int {
+    // SAFETY: the block is as long as a socket and aligned for one, which owns nothing yet; it is written before a call that
+    // might look at it.
+    unsafe {
+        let socket = ffi::lua_newuserdatauv(lua, size_of::<Socket>(), 0) as *mut Socket;
+        socket.write(Socket { luasocket, unix, ..Socket::default() });
         ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
         ffi::lua_setmetatable(lua, -2);
-        *slot = Box::into_raw(Box::default());
         1
     }
 }
 
 /// `socket.tcp()` of the module `socket`; with an argument `socket.unix()`.
 pub(super) unsafe fn luasocket(lua: *mut lua_State) -> c_int {
-    // SAFETY: as `tcp`.
-    unsafe {
-        let unix = ffi::lua_type(lua, 1) > ffi::LUA_TNIL;
-        let slot = ffi::lua_newuserdatauv(lua, size_of::<*mut Socket>(), 0) as *mut *mut Socket;
-        *slot = ptr::null_mut();
-        ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::SOCKET).cast());
-        ffi::lua_setmetatable(lua, -2);
-        *slot = Box::into_raw(Box::new(Socket { luasocket: true, unix, ..Socket::default() }));
-        1
-    }
+    // SAFETY: as `make`.
+    unsafe { make(lua, true, ffi::lua_type(lua, 1) > ffi::LUA_TNIL) }
 }
 
 /// nil and why, as LuaSocket says it.
@@ -185,23 +193,20 @@ unsafe fn refuse(lua: *mut lua_State, why: &std::ffi::CStr) -> c_int {
 
 /// Argument 1 as a socket; raises otherwise.
 unsafe fn check<'a>(lua: *mut lua_State) -> &'a mut Socket {
-    // SAFETY: the metatable proves that the block holds a pointer from `tcp`, null once collected.
+    // SAFETY: the metatable proves that the block holds a socket from `make`; the stack keeps it.
     unsafe {
-        let slot = check_object::<*mut Socket>(lua, &key::SOCKET, c"socket expected");
-        if (*slot).is_null() {
+        let socket = check_object::<Socket>(lua, &key::SOCKET, c"socket expected");
+        if (*socket).collected {
             ffi::luaL_argerror(lua, 1, c"socket expected".as_ptr());
         }
-        &mut **slot
+        &mut *socket
     }
 }
 
 unsafe fn collect(lua: *mut lua_State) -> c_int {
-    // SAFETY: as `check`; the pointer is cleared before the box goes, so a finalizer that is called by hand is harmless.
+    // SAFETY: as `check`; what is left owns nothing.
     unsafe {
-        check(lua);
-        let slot = ffi::lua_touserdata(lua, 1) as *mut *mut Socket;
-        let socket = std::mem::replace(&mut *slot, ptr::null_mut());
-        drop(Box::from_raw(socket));
+        *check(lua) = Socket { collected: true, ended: true, ..Socket::default() };
         0
     }
 }
@@ -209,7 +214,7 @@ unsafe fn collect(lua: *mut lua_State) -> c_int {
 unsafe fn connect(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; what owns memory is moved into the host before Lua is called again.
     unsafe {
-        let socket = check(lua);
+        check(lua);
         let address = check_bytes(lua, 2);
         let options = if ffi::lua_type(lua, 3) == ffi::LUA_TTABLE { 3 } else { 4 };
         let port = match options == 3 || ffi::lua_type(lua, 3) <= ffi::LUA_TNIL {
@@ -225,6 +230,8 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
                 _ => raise(lua, c"connect: the name of a pool is expected"),
             }
         }
+        // The table may be one whose fields are looked up by a function of the script's.
+        let socket = check(lua);
         let limit = match socket.timeout {
             None if socket.luasocket => None,
             timeout => Some(timeout.unwrap_or(CONNECT_TIMEOUT)),
@@ -335,12 +342,14 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
         let data = slice(data, ffi::luaL_optinteger(lua, 3, 1), ffi::luaL_optinteger(lua, 4, -1));
         loop {
             if done == data.len() {
+                socket.cut &= done == 0;
                 // LuaSocket gives the index of the last byte, which starts where the slice does.
                 let before = if socket.luasocket { ffi::luaL_optinteger(lua, 3, 1).max(1) - 1 } else { 0 };
                 ffi::lua_pushinteger(lua, before + done as i64);
                 return 1;
             }
             let Some(stream) = &socket.stream else { return sent(lua, done) };
+            socket.cut = true;
             match stream.try_write(&data[done..]) {
                 Ok(count) => done += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -486,6 +495,7 @@ unsafe fn receive_on(lua: *mut lua_State) -> c_int {
             if !socket.fill(want)
                 && let Some(stream) = &socket.stream
             {
+                socket.late = true;
                 let operation = Operation::Readable(stream.clone(), socket.timeout);
                 return wait_for(lua, operation, 0, continuation!(received_more));
             }
@@ -501,9 +511,10 @@ unsafe fn received_part(lua: *mut lua_State) -> c_int {
         // Argument 3 is the prefix, also where it was not given.
         ffi::lua_settop(lua, 3);
         refuse(lua, if std::mem::take(&mut socket.timed_out) { c"timeout" } else { c"closed" });
-        let len = socket.pending().len();
+        let (len, late) = (socket.pending().len(), socket.late);
         push_prefixed(lua, socket.pending());
         socket.consume(len);
+        socket.late = late;
         3
     }
 }
@@ -606,6 +617,7 @@ unsafe fn shutdown(lua: *mut lua_State) -> c_int {
                 stream.shutdown(how);
                 // What the kernel still holds is not for a script that wants to hear nothing more.
                 socket.ended |= how != libc::SHUT_WR;
+                socket.cut |= how != libc::SHUT_RD;
                 ffi::lua_pushinteger(lua, 1);
             }
             None => ffi::lua_pushnil(lua),
@@ -648,7 +660,9 @@ unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
             raise(lua, c"setkeepalive: the number of connections must be from 0 to 65536");
         }
         let socket = check(lua);
-        if socket.stream.is_none() || socket.ended {
+        if socket.stream.is_none() || socket.ended || socket.late || socket.cut {
+            // What the peer still says would be the next one's.
+            socket.close();
             return refuse(lua, c"closed");
         }
         if !socket.pending().is_empty() || socket.stream.as_ref().is_some_and(|stream| !stream.is_quiet()) {
@@ -687,7 +701,8 @@ unsafe fn getreusedtimes(lua: *mut lua_State) -> c_int {
     }
 }
 
-const _: () = assert!(size_of::<*mut Socket>() == size_of::<*mut c_void>());
+/// Lua aligns blocks for whatever C has.
+const _: () = assert!(align_of::<Socket>() <= align_of::<*mut c_void>());
 
 #[cfg(test)]
 mod tests {

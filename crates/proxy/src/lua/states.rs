@@ -8,26 +8,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sluicegate_config::LuaNames;
 use sluicegate_config::model::{self, LuaLoad, StatsLevel};
 use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLimit, State, ffi};
 use tokio::sync::{mpsc, oneshot};
 
-use super::forgotten::Forgotten;
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::run::Purpose;
 use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, redis, socket, txn};
 use crate::cli::catalogue::{Dynamic, Handler, Outlet};
+use crate::log::Throttle;
 use crate::running::{Engines, Running};
 
 /// What all states share.
 pub(super) struct Shared {
     pub(super) sink: LogSink,
     pub(super) engines: OnceLock<Engines>,
-    pub(super) forgotten: Arc<Forgotten>,
-    pub(super) running: OnceLock<Weak<Running>>,
+    /// How often failures of commands are told whose replies nobody waited for.
+    pub(super) forgotten: Arc<Throttle>,
+    /// What is served; nothing before that, and after it has been replaced by what has scripts of its own.
+    pub(super) running: RwLock<Weak<Running>>,
     pub(super) patterns: LuaPatterns,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
     pub(super) bufsize: usize,
@@ -204,7 +206,7 @@ impl LuaStates {
             sink,
             engines: OnceLock::new(),
             forgotten: Arc::default(),
-            running: OnceLock::new(),
+            running: RwLock::default(),
             patterns,
             bufsize: tune.bufsize,
             session_timeout: tune.lua_session_timeout,
@@ -233,16 +235,25 @@ impl LuaStates {
         let _ = self.shared.engines.set(engines);
     }
 
-    /// Shows scripts what runs: `core.proxies` and its kin; and adds their commands to the stats socket. Once, when the
-    /// snapshot is complete, before any worker starts.
+    /// Shows scripts what runs: `core.proxies` and its kin. Once, when the snapshot is complete, before any worker
+    /// starts.
     pub fn publish(&self, running: &Arc<Running>) {
-        let _ = self.shared.running.set(Arc::downgrade(running));
+        self.follow(running);
         for cell in self.cells.iter().flatten() {
             let mut state = cell.lock.lock_blocking();
             if let Err(message) = native::publish(&mut state, running) {
                 (self.shared.sink)(1, &format!("Lua: core.proxies: {message}."));
             }
         }
+    }
+
+    /// Scripts see another snapshot from here on, whose proxies are the same.
+    pub(crate) fn follow(&self, running: &Arc<Running>) {
+        *self.shared.running.write() = Arc::downgrade(running);
+    }
+
+    /// Adds the commands of scripts to the stats socket of a snapshot that is not served yet.
+    pub(crate) fn add_commands(&self, running: &Running) {
         for (words, registered) in &self.commands {
             let (jobs, references) = (self.jobs.0.clone(), registered.references.clone());
             let name = words.clone();

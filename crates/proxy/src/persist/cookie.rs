@@ -118,11 +118,7 @@ fn one(cx: &mut StreamContext, backend: &ProxyRun, cookie: &PersistenceCookie, v
     let ignored = cx.persistence.ignored || cx.persistence.server.is_some();
     let mut found = false;
     if !named.is_empty() && !ignored {
-        for (index, of) in backend.cookies.iter().enumerate() {
-            if of.as_deref().is_none_or(|of| of.as_bytes() != named) {
-                continue;
-            }
-            let server = &backend.servers[index];
+        for (index, server) in backend.named_by_cookie(named) {
             let up = server.shared.status().is_running();
             cx.persistence.letters.0 = if up { b'V' } else { b'D' };
             if is_usable(backend, server, cx.persistence.forced) {
@@ -146,7 +142,7 @@ fn one(cx: &mut StreamContext, backend: &ProxyRun, cookie: &PersistenceCookie, v
 pub(crate) fn response(cx: &mut StreamContext, backend: &ProxyRun) {
     let Some(cookie) = &backend.config.cookie else { return };
     let Some(index) = cx.log.server.as_ref().map(|server| server.shared.index) else { return };
-    let own = backend.cookies.get(index).cloned().flatten();
+    let own = backend.cookie_of(index);
     let direct = cx.persistence.server == Some(index);
     if !direct && cx.persistence.letters.0 == b'V' {
         // It was asked for and could not be had.

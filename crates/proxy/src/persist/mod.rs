@@ -9,7 +9,7 @@ mod cookie;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use sluicegate_config::model::{self, DataKind, ServerAddress, ServerPort};
+use sluicegate_config::model::{self, DataKind};
 
 use crate::running::ProxyRun;
 use crate::sample::Sample;
@@ -157,25 +157,23 @@ pub(crate) fn store(cx: &mut StreamContext) {
     }
 }
 
-/// The cookie's value of each server of a backend.
+/// The value of the cookie that the file gives each server of a backend.
 pub(crate) fn cookie_values(config: &model::Proxy) -> Vec<Option<Arc<str>>> {
-    let key = config.dynamic_cookie_key.as_deref().filter(|_| config.cookie.as_ref().is_some_and(|c| c.dynamic));
-    let value = |server: &model::Server| match (&server.cookie, key) {
-        (Some(value), _) => Some(value.as_str().into()),
-        (None, Some(key)) => dynamic(key, &server.address),
-        (None, None) => None,
-    };
-    config.servers.iter().map(value).collect()
+    config.servers.iter().map(|server| server.cookie.as_deref().map(Arc::from)).collect()
 }
 
-/// HAProxy's value for a server's address: a hash of the key, the address and the port.
-fn dynamic(key: &str, address: &ServerAddress) -> Option<Arc<str>> {
-    let ServerAddress::Inet(ip, ServerPort::Fixed(port)) = address else { return None };
-    let mut bytes = key.as_bytes().to_vec();
-    match ip {
-        std::net::IpAddr::V4(ip) => bytes.extend_from_slice(&ip.octets()),
-        std::net::IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
+impl ProxyRun {
+    /// What names a server in the persistence cookie.
+    pub(crate) fn cookie_of(&self, index: usize) -> Option<Arc<str>> {
+        let own = self.cookies.get(index)?.clone();
+        own.or_else(|| self.backend.cookies.value(self.servers.get(index)?))
     }
-    bytes.extend_from_slice(&u32::from(*port).to_be_bytes());
-    Some(format!("{:016x}", xxhash_rust::xxh64::xxh64(&bytes, 0)).into())
+
+    /// The servers that a cookie of this value names.
+    fn named_by_cookie<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = (usize, &'a Arc<ServerRun>)> {
+        self.servers.iter().enumerate().filter(move |(index, server)| match &self.cookies[*index] {
+            Some(own) => own.as_bytes() == value,
+            None => self.backend.cookies.value(server).is_some_and(|made| made.as_bytes() == value),
+        })
+    }
 }

@@ -29,6 +29,7 @@ use tokio::sync::{Notify, oneshot};
 use self::message::Kind;
 pub use self::message::fuzz_answer;
 use self::state::State;
+use crate::server::ServerRun;
 
 /// A `resolvers` section, outside any snapshot.
 pub struct Resolver {
@@ -117,7 +118,15 @@ impl Resolver {
         asked
     }
 
-    /// The name that a server follows at the moment, where it is not the file's.
+    /// Has a server of the section follow another name, and says what became of that, as HAProxy does. Its address stays
+    /// until the new name has one.
+    pub(crate) fn rename(&self, backend: &Arc<str>, server: &ServerRun, name: &str) -> String {
+        let said = self.state.lock().rename(backend, server, name, Instant::now());
+        self.wake.notify_one();
+        said
+    }
+
+    /// The name that a server follows at the moment, where it is a service's.
     pub fn name_of(&self, backend: &str, server: &str) -> Option<String> {
         self.state.lock().name_of(backend, server)
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{self, ServerAddress};
+use sluicegate_config::model;
 use sluicegate_pattern::in_network;
 use tokio::sync::oneshot;
 use xxhash_rust::xxh32::xxh32;
@@ -27,6 +27,7 @@ use super::message::{self, Answer, Fault, Found, Kind, Name};
 use super::servers::Target;
 use super::{Asked, Counters};
 use crate::running::Running;
+use crate::server::ServerRun;
 
 /// Records that are kept of a name.
 pub(super) const RECORDS: usize = 8_192;
@@ -35,6 +36,8 @@ pub(super) const WAITING: usize = 8_192;
 /// The shortest record: a root name, type, class, time to live and length.
 const RECORD_MIN: usize = 11;
 const HEADER: usize = 12;
+/// Bytes of a name that a command may give.
+const NAME_MAX: usize = 255;
 
 /// Sends a question to all name servers; gives how many it went to.
 pub(super) type Send<'a> = dyn FnMut(&[u8]) -> u32 + 'a;
@@ -108,6 +111,14 @@ impl Resolution {
         }
     }
 
+    /// Puts a server at a service's record that no answer told of.
+    fn remember(&mut self, key: &ServerKey, target: &Name, port: u16, now: Instant) {
+        let order = order_of_service(target);
+        let at = self.records.partition_point(|record| record.order <= order);
+        let datum = Datum::Service { target: target.clone(), port, weight: 0, additional: None };
+        self.records.insert(at, Record { order, datum, seen: now, users: vec![key.clone()] });
+    }
+
     fn is_wanted(&self) -> bool {
         !self.servers.is_empty() || !self.services.is_empty() || self.rules.iter().any(|rule| !rule.is_closed())
     }
@@ -137,6 +148,11 @@ pub(super) struct State {
     places: HashMap<ServerKey, (usize, usize)>,
 }
 
+/// The kind of addresses that a server would rather have.
+fn family(resolve: &model::ServerResolve) -> Kind {
+    if resolve.prefer_v4 { Kind::V4 } else { Kind::V6 }
+}
+
 fn random_id() -> u16 {
     // A hasher's keys come from the system's source of randomness, and what it makes of them tells nothing of them.
     RandomState::new().build_hasher().finish() as u16
@@ -164,22 +180,18 @@ impl State {
     /// Takes the servers of a snapshot on. Those that were there before and follow the same name go on as they were.
     pub(super) fn attach(&mut self, running: &Running, now: Instant) {
         self.places.clear();
-        let mut wanted: Vec<(ServerKey, Name, Kind)> = Vec::new();
+        let mut wanted: Vec<(ServerKey, Name, Kind, &Arc<ServerRun>)> = Vec::new();
         for (place, proxy) in running.proxies.iter().enumerate().filter(|(_, proxy)| !proxy.config.disabled) {
             for (index, server) in proxy.servers.iter().enumerate() {
-                let Some(resolve) = &server.config.resolve else { continue };
-                let ServerAddress::Name(host, _) = &server.config.address else { continue };
-                let Some(name) = message::name(host.as_bytes()).filter(|_| resolve.section == self.config.name) else {
+                let Some(resolve) = server.config.resolve.as_ref().filter(|own| own.section == self.config.name) else {
                     continue;
-                };
-                let kind = match (host.starts_with('_'), resolve.prefer_v4) {
-                    (true, _) => Kind::Service,
-                    (false, true) => Kind::V4,
-                    (false, false) => Kind::V6,
                 };
                 let key = (proxy.config.name.clone(), server.config.name.clone());
                 self.places.insert(key.clone(), (place, index));
-                wanted.push((key, name, kind));
+                // A server that has an address may be told to follow a name.
+                let Some(name) = server.hostname().and_then(|host| message::name(host.as_bytes())) else { continue };
+                let kind = if server.follows_service() { Kind::Service } else { family(resolve) };
+                wanted.push((key, name, kind, server));
             }
         }
         let mut followers = std::mem::take(&mut self.followers);
@@ -188,7 +200,7 @@ impl State {
             resolution.services.clear();
         });
         let mut services = HashMap::new();
-        for (key, name, kind) in wanted {
+        for (key, name, kind, server) in wanted {
             let number = self.number(&name, kind, now);
             let before = followers.remove(&key).unwrap_or_default();
             let Some(resolution) = self.resolutions.get_mut(&number) else { continue };
@@ -198,6 +210,19 @@ impl State {
             } else {
                 services.insert(key.clone(), number);
                 let taken = resolution.records.iter().any(|record| record.users.contains(&key));
+                // What a state file says of it is taken for an answer until there is one.
+                if let Some(target) = server.shared.take_target().filter(|_| !taken)
+                    && let (Some(name), Some(port)) = (message::name(target.as_bytes()), server.shared.moved().port)
+                {
+                    resolution.service(&key.0, None);
+                    resolution.remember(&key, &name, port, now);
+                    let own = self.number(&name, server.config.resolve.as_ref().map_or(Kind::V6, family), now);
+                    if let Some(resolution) = self.resolutions.get_mut(&own) {
+                        resolution.servers.push(key.clone());
+                    }
+                    self.followers.insert(key, Follower { target: Some(name), resolution: Some(own) });
+                    continue;
+                }
                 resolution.service(&key.0, (!taken).then(|| key.clone()));
                 let own = before.resolution.and_then(|number| self.resolutions.get_mut(&number));
                 if let Some(own) = own.filter(|_| taken) {
@@ -572,6 +597,36 @@ impl State {
         }
     }
 
+    /// A server shall follow another name.
+    pub(super) fn rename(&mut self, backend: &Arc<str>, server: &ServerRun, to: &str, now: Instant) -> String {
+        let from = server.hostname();
+        if from.as_deref() == Some(to) {
+            return "no need to change the FDQN".to_owned();
+        }
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        if to.len() > NAME_MAX || !to.bytes().all(is_known) {
+            return format!("invalid fqdn '{to}'");
+        }
+        let label = format!("{backend}/{}", server.name());
+        let (Some(name), Some(resolve)) = (message::name(to.as_bytes()), &server.config.resolve) else {
+            return format!("could not update {label} FQDN");
+        };
+        let said = format!("{label} changed its FQDN from {} to {to}", from.as_deref().unwrap_or("(null)"));
+        // Other capital letters are the same name.
+        if from.and_then(|from| message::name(from.as_bytes())).as_ref() == Some(&name) {
+            return said;
+        }
+        let key = (backend.clone(), server.config.name.clone());
+        self.unfollow(&key);
+        let number = self.number(&name, family(resolve), now);
+        if let Some(resolution) = self.resolutions.get_mut(&number) {
+            resolution.servers.push(key.clone());
+        }
+        self.followers.insert(key, Follower { target: None, resolution: Some(number) });
+        server.shared.set_fqdn(Some(to.into()));
+        said
+    }
+
     /// Gives each service that answers a server in each backend that asks, and the server what the record says.
     fn serve(&mut self, number: u64, now: Instant, running: &Arc<Running>) {
         let Some(resolution) = self.resolutions.get_mut(&number) else { return };
@@ -604,7 +659,7 @@ impl State {
             }
             let resolve = target.server.config.resolve.as_ref();
             if additional.is_none() && follower.resolution.is_none() {
-                let kind = if resolve.is_some_and(|resolve| resolve.prefer_v4) { Kind::V4 } else { Kind::V6 };
+                let kind = resolve.map_or(Kind::V6, family);
                 let own = self.number(&name, kind, now);
                 if let Some(resolution) = self.resolutions.get_mut(&own) {
                     resolution.servers.push(key.clone());
@@ -627,6 +682,11 @@ impl State {
     }
 }
 
+fn order_of_service(target: &Name) -> u32 {
+    let wire = target.as_octets();
+    xxh32(&wire[..wire.len() - 1], 33)
+}
+
 /// Adds an answer's records to those that are known.
 fn merge(records: &mut Vec<Record>, answer: Answer, now: Instant) {
     for found in answer.records {
@@ -639,8 +699,7 @@ fn merge(records: &mut Vec<Record>, answer: Answer, now: Instant) {
                 (order, Datum::Address(ip))
             }
             Found::Service { target, port, weight } => {
-                let wire = target.as_octets();
-                let order = xxh32(&wire[..wire.len() - 1], 33);
+                let order = order_of_service(&target);
                 (order, Datum::Service { target, port, weight, additional: None })
             }
         };

@@ -21,7 +21,7 @@ use crate::limit::PendingAnswer;
 use crate::lua::{self, BoundAction, BoundService};
 use crate::persist::{self, StickCode};
 use crate::resolve::{Asked, Resolver};
-use crate::sample::{Sample, VarRef};
+use crate::sample::{Sample, Setting, VarRef};
 use crate::stick::{Change, Counted, Table};
 use crate::stream::StreamContext;
 
@@ -56,9 +56,9 @@ pub(super) enum ActionCode {
     /// `do-resolve`: the accumulator is the name.
     DoResolve(Resolve),
     /// `set-var`: the accumulator; no sample leaves the variable alone.
-    SetVar(VarRef),
+    SetVar(Setting),
     /// `set-var-fmt`: the text.
-    SetVarText(VarRef),
+    SetVarText(Setting),
     /// `unset-var`.
     UnsetVar(VarRef),
     /// `capture`: the accumulator, cut to what the frontend's slot takes.
@@ -240,13 +240,13 @@ impl ActionCode {
             }
             // A value that does not fit into the stream's limit is not set, as in HAProxy.
             ActionCode::DoResolve(resolve) => return resolve.act(sample, cx),
-            ActionCode::SetVar(variable) => {
+            ActionCode::SetVar(setting) => {
                 if let Some(sample) = sample {
-                    cx.variables.set(variable, sample);
+                    setting.set(&mut cx.variables, sample);
                 }
             }
-            ActionCode::SetVarText(variable) => {
-                cx.variables.set(variable, Sample::Str(machine.text().to_vec()));
+            ActionCode::SetVarText(setting) => {
+                setting.set(&mut cx.variables, Sample::Str(machine.text().to_vec()));
             }
             ActionCode::UnsetVar(variable) => cx.variables.unset(variable),
             ActionCode::Capture { slot, response } => capture(*slot, *response, sample, cx),

@@ -26,7 +26,7 @@ use crate::log::{self, Logger};
 use crate::lua::{self, LuaStates};
 use crate::persist::StickCode;
 use crate::running::{Directory, Engines};
-use crate::sample::{ConverterCode, ExpressionCode, FetchCode, FetchScope, FormatMode, MatcherCode, VarRef};
+use crate::sample::{ConverterCode, ExpressionCode, FetchCode, FetchScope, FormatMode, MatcherCode, Setting, VarRef};
 use crate::server::KeyCode;
 use crate::stream::{ForwardedCode, Side};
 
@@ -530,6 +530,11 @@ impl Builder<'_> {
         variable
     }
 
+    fn setting(&mut self, target: &model::VarTarget, at: &Position) -> Option<Setting> {
+        let variable = self.variable(&target.name, at)?;
+        Some(Setting { variable, conditions: target.conditions.clone().into() })
+    }
+
     fn reply(&mut self, reply: &model::Return, source: ReplySource) -> ActionCode {
         let body = match &reply.body {
             ReturnBody::Format(format) => Some(format),
@@ -618,15 +623,15 @@ impl Builder<'_> {
                 self.expr(expr);
                 ActionCode::DoResolve(Resolve { resolver, prefer_v4: resolve.prefer_v4, variable })
             }
-            Action::SetVar(name, expr) => {
-                let Some(variable) = self.variable(name, at) else { return };
+            Action::SetVar(target, expr) => {
+                let Some(setting) = self.setting(target, at) else { return };
                 self.expr(expr);
-                ActionCode::SetVar(variable)
+                ActionCode::SetVar(setting)
             }
-            Action::SetVarFormat(name, format) => {
-                let Some(variable) = self.variable(name, at) else { return };
+            Action::SetVarFormat(target, format) => {
+                let Some(setting) = self.setting(target, at) else { return };
                 self.text(format, FormatMode::Plain);
-                ActionCode::SetVarText(variable)
+                ActionCode::SetVarText(setting)
             }
             Action::UnsetVar(name) => {
                 let Some(variable) = self.variable(name, at) else { return };

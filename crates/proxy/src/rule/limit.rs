@@ -117,7 +117,7 @@ impl LimitCode {
         if let Some(wrong) = wrong {
             return Limited::Done(self.fail(wrong, key, hook, cx));
         }
-        match limit::ask(&self.limit, &self.plan, self.stand_in.as_ref(), stored, cost) {
+        match limit::ask(&self.limit, &self.plan, self.stand_in.as_ref(), stored, without_zeros(cost)) {
             Asked::Done(answer) => Limited::Done(self.finish(answer, machine, hook, cx)),
             Asked::Later(answer) => Limited::Later(answer),
         }
@@ -189,6 +189,12 @@ impl LimitCode {
         }
         Some(if hook.is_http() { Verdict::Reply(page_reply(503, ReplySource::Deny)) } else { Verdict::Close })
     }
+}
+
+/// A number without zeros before it, which stores take for no number.
+fn without_zeros(text: &[u8]) -> &[u8] {
+    let zeros = text.iter().take_while(|byte| **byte == b'0').count();
+    &text[zeros.min(text.len().saturating_sub(1))..]
 }
 
 fn is_cost(text: &[u8]) -> bool {

@@ -16,7 +16,7 @@ mod preset;
 mod value;
 mod variables;
 
-pub use converter::{Converted, ConverterCode, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
+pub use converter::{Converted, ConverterCode, Setting, VALUE_LIMIT, fuzz_decoders, fuzz_json, reply_value};
 pub(crate) use converter::{Hash, avalanche, read_time_zone, url_decode};
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use sluicegate_config::model::{Preset, PresetValue};
 
+use super::converter::conditions_hold;
 use super::{ExpressionCode, FetchScope, FormatMode, Value, VarRef};
 use crate::log::{LineCode, View};
 use crate::rule::CompileError;
@@ -23,7 +24,7 @@ fn nowhere(running: &Running) -> Option<StreamContext> {
 /// Computes a variable and sets it; what has no value unsets it. The error says what of it can't be compiled.
 pub(crate) fn set(running: &Running, preset: &Preset) -> Result<(), String> {
     let scope = FetchScope { directory: Some(&running.directory), own: None };
-    let Some(VarRef::Process(variable)) = VarRef::intern(&preset.name) else {
+    let Some(VarRef::Process(variable)) = VarRef::intern(&preset.target.name) else {
         return Err("too many variable names in this process".to_owned());
     };
     let context = nowhere(running).ok_or("there is no section that could be asked")?;
@@ -43,7 +44,11 @@ pub(crate) fn set(running: &Running, preset: &Preset) -> Result<(), String> {
             Some(Value::Str(text.into()).into_sample())
         }
     };
-    variable.set(value);
+    match value {
+        Some(value)
+            if !conditions_hold(&preset.target.conditions, true, variable.get().as_ref(), &value.as_value()) => {}
+        value => variable.set(value),
+    }
     Ok(())
 }
 
@@ -51,7 +56,8 @@ impl Running {
     /// Sets the variables of `global`, those alone whose lines `before` has not. Gives what can't be.
     pub fn preset(&self, before: Option<&Running>) -> Vec<String> {
         let known = before.map_or(&[][..], |before| &before.config.global.presets);
-        let same = |preset: &Preset| known.iter().any(|known| known.name == preset.name && known.text == preset.text);
+        let same =
+            |preset: &Preset| known.iter().any(|known| known.target == preset.target && known.text == preset.text);
         let new = self.config.global.presets.iter().filter(|preset| !same(preset));
         new.filter_map(|preset| {
             let error = set(self, preset).err()?;

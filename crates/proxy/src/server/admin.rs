@@ -219,7 +219,7 @@ impl ProxyRun {
         notice.state(before, after, why);
         notice.backend_down(state.backend_up());
         if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
-            shut_sessions(running, self.id, server.shared.index);
+            shut_sessions(running, &server.shared);
         }
         if before.0 == after.0 {
             return;
@@ -304,6 +304,7 @@ impl ServerRun {
                 moved.ip = Some(ip);
                 moved.port = port.or(moved.port);
             });
+            self.rekey();
             idle::clear(self);
         }
         said
@@ -345,9 +346,7 @@ impl Notice<'_> {
         let word = if runs { "UP" } else { "DOWN" };
         let kind = if matches!(why, Why::Decided) { "forced " } else { "" };
         let plain = |line: &str| say(self.proxy, self.logger, "WARNING", Severity::Notice, line);
-        if let (Admin::Maintenance, Why::Name(_), ServerAddress::Name(name, _)) =
-            (from, why, &self.server.config.address)
-        {
+        if let (Admin::Maintenance, Why::Name(_), Some(name)) = (from, why, self.server.hostname()) {
             return plain(&match to {
                 Admin::Ready => format!("{subject} ('{name}') is {word}/READY (resolves again)."),
                 Admin::Drain => format!("{subject} ('{name}') is {word}/DRAIN (resolves again)."),

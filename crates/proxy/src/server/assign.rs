@@ -12,10 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model;
+use sluicegate_config::model::{self, HttpReuse};
 
-use super::connection::{ConnectError, ServerConnection, connect, reuse_policy, say};
+use super::connection::{ConnectError, Open, ServerConnection, connect, reuse_policy, say};
 use super::header::{Headers, Made};
+use super::idle::Keeper;
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
 use super::{Observed, idle, observe, shed_idle, source};
@@ -89,6 +90,7 @@ pub async fn assign_and_connect(
         headers: (&backend.headers, backend.headers.make(cx)),
         foreign: source::foreign(backend, cx),
         allow_reuse,
+        keeper: Keeper { session: cx.session, most: cx.frontend.config.max_session_srv_conns },
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
         priority: cx.priority,
         retries: cx.overrides.retries.unwrap_or(backend.config.retries),
@@ -98,8 +100,8 @@ pub async fn assign_and_connect(
     let made = match failed {
         None => assignment.run(&mut cx.log).await,
         Some(failed) => {
-            let ServerConnection { socket, slot, .. } = failed;
-            drop(socket);
+            let ServerConnection { socket, open, slot, .. } = failed;
+            drop((socket, open));
             assignment.again(slot, &mut cx.log).await
         }
     };
@@ -122,6 +124,8 @@ pub(super) struct Assignment<'a> {
     /// The address that it comes from, by server, where that is not this machine's.
     pub(super) foreign: source::Foreign,
     pub(super) allow_reuse: bool,
+    /// The session, by its place among its worker's.
+    pub(super) keeper: Keeper,
     /// The hash of the request's key, where `balance` asks for one.
     pub(super) hash: Option<u32>,
     /// How often a failed connection is tried again.
@@ -165,6 +169,21 @@ impl Drop for Queued<'_> {
         self.log.server_queue += positions.server;
         self.log.backend_queue += positions.backend;
     }
+}
+
+/// A place among the server's connections. Under `strict-maxconn` idle ones make room; as the request has a slot, there is
+/// one unless it is just being taken, or `maxconn` was lowered.
+async fn room(server: &ServerRun) -> Option<Open> {
+    const TRIES: u32 = 4;
+    for _ in 0..TRIES {
+        if let Some(open) = Open::new(server) {
+            return Some(open);
+        }
+        if !idle::close_one(server) {
+            tokio::task::yield_now().await;
+        }
+    }
+    Open::new(server)
 }
 
 impl Assignment<'_> {
@@ -218,14 +237,14 @@ impl Assignment<'_> {
             self.server_counters(&slot.server).session(now);
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
-                Ok((socket, reuses)) => {
-                    let header = self.label(&slot.server);
+                Ok((socket, open, reuses)) => {
+                    let label = self.label(&slot.server);
                     log.connect_done = Some(now);
                     if reuses == 0 {
                         self.observed(&slot.server, Observed::Connected);
                     }
                     note(log, Reached::Established, Some(slot.server.shared.index));
-                    return Ok(ServerConnection { socket, slot, reuses, header });
+                    return Ok(ServerConnection { socket, open, slot, reuses, label, keeper: self.keeper });
                 }
                 Err(error) => error,
             };
@@ -411,16 +430,17 @@ impl Assignment<'_> {
         &self,
         server: &Arc<ServerRun>,
         now: &mut Instant,
-    ) -> Result<(crate::stream::Socket, u32), ConnectError> {
+    ) -> Result<(crate::stream::Socket, Open, u32), ConnectError> {
         let (config, header) = (self.config, self.header(server));
         let label = self.label(server);
         if let Some(proven_only) =
             reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse)
-            && let Some((socket, reuses)) = idle::take(server, self.worker, proven_only, label.as_deref())
+            && let Some((socket, open, reuses)) = idle::take(server, self.worker, proven_only, label.as_deref())
         {
             self.count(server, |counters| counters.reuse.add(1));
-            return Ok((socket, reuses));
+            return Ok((socket, open, reuses));
         }
+        let open = room(server).await.ok_or(ConnectError::Resource)?;
         self.count(server, |counters| counters.connect.add(1));
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
         let local = source::local(config, &server.config, foreign);
@@ -434,7 +454,7 @@ impl Assignment<'_> {
             say(&socket, header, config.timeouts.connect).await?;
         }
         *now = Instant::now();
-        Ok((socket, 0))
+        Ok((socket, open, 0))
     }
 
     /// What a connection to this server begins with.
@@ -442,18 +462,29 @@ impl Assignment<'_> {
         self.headers.0.of(server.shared.index, &self.headers.1)
     }
 
-    /// What an idle connection must have begun with to serve this request: the same header, from the same address.
+    /// What an idle connection must have to serve this request: the same header, from the same address, to the same one
+    /// where the server has none of its own, and under `http-reuse never` the same session.
     fn label(&self, server: &ServerRun) -> Option<Arc<[u8]>> {
         let header = self.header(server);
-        match self.foreign.get(server.shared.index).copied().flatten() {
-            None => header.cloned(),
-            Some(from) => {
-                let mut label = from.to_string().into_bytes();
-                label.push(b' ');
-                label.extend_from_slice(header.map_or(&[][..], |header| header));
-                Some(label.into())
-            }
+        let foreign = self.foreign.get(server.shared.index).copied().flatten();
+        let own = server.reuse == HttpReuse::Never;
+        let place = self.destination.filter(|_| server.follows_clients());
+        if foreign.is_none() && place.is_none() && !own {
+            return header.cloned();
         }
+        let mut label = Vec::new();
+        if own {
+            label.extend_from_slice(&idle::own_label(self.worker, self.keeper.session));
+        }
+        if let Some(from) = foreign {
+            label.extend_from_slice(from.to_string().as_bytes());
+            label.push(b' ');
+        }
+        if let Some(place) = place {
+            label.extend_from_slice(format!(">{place} ").as_bytes());
+        }
+        label.extend_from_slice(header.map_or(&[][..], |header| header));
+        Some(label.into())
     }
 
     fn backend_counters(&self) -> &Counters {

@@ -15,6 +15,13 @@ use crate::running::ProxyRun;
 pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mut dyn FnMut(String)) {
     if !Arc::ptr_eq(&before.backend, &after.backend) {
         after.backend.succeed(&before.backend, now);
+        after.backend.cookies.follow(&before.backend.cookies);
+    }
+    let makes = |config: &model::Proxy| {
+        (config.dynamic_cookie_key.clone(), config.cookie.as_ref().is_some_and(|cookie| cookie.dynamic))
+    };
+    if makes(&before.config) != makes(&after.config) {
+        after.backend.cookies.define(&after.config);
     }
     for server in &after.servers {
         let subject = format!("Server {}/{}", after.config.name, server.name());
@@ -23,8 +30,13 @@ pub(crate) fn commit(before: &ProxyRun, after: &ProxyRun, now: Instant, say: &mu
         };
         let (was, is, index) = (&old.config, &server.config, server.shared.index);
         if was.address == is.address {
+            // What moved at run time is where it stays.
             if !Arc::ptr_eq(&old.shared, &server.shared) && old.shared.moved() != Moved::default() {
                 server.shared.set_moved(|moved| *moved = old.shared.moved());
+            }
+            if !Arc::ptr_eq(&old.shared, &server.shared) {
+                server.shared.set_fqdn(old.shared.fqdn());
+                server.rekey();
             }
         } else {
             // Connections to where it was are of no use where it is.

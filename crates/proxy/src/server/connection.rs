@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, ServerAddress};
 use socket2::{Domain, SockAddr, Type};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::idle::{self, IdleConnections};
+use super::idle::{self, IdleConnections, Keeper};
 use super::shared::{ServerRun, Slot};
 use super::source::{self, Local};
 use crate::stream::Socket;
@@ -23,11 +24,15 @@ use crate::worker::Worker;
 pub struct ServerConnection {
     /// The socket, registered with this worker's runtime.
     pub socket: Socket,
+    /// Given back before the slot: who gets that may need this.
+    pub(super) open: Open,
     pub(super) slot: Slot,
     /// Requests that it served before.
     pub(super) reuses: u32,
-    /// The PROXY protocol header that it began with.
-    pub(super) header: Option<Arc<[u8]>>,
+    /// What a request must have to take it when it is idle.
+    pub(super) label: Option<Arc<[u8]>>,
+    /// Whose it is where connections are not shared.
+    pub(super) keeper: Keeper,
 }
 
 impl ServerConnection {
@@ -41,8 +46,8 @@ impl ServerConnection {
         &self.slot.server
     }
 
-    /// The response is complete and both sides agreed to keep the connection: it becomes idle, or is closed where
-    /// `http-reuse never` or a limit says so. The slot goes to the next waiter, who may take this very connection.
+    /// The response is complete and both sides agreed to keep the connection: it becomes idle, or is closed where a
+    /// limit says so. The slot goes to the next waiter, who may take this very connection.
     ///
     /// Only on the worker that made or took it.
     pub fn release(self, worker: &Rc<Worker>) {
@@ -50,11 +55,29 @@ impl ServerConnection {
     }
 
     pub(super) fn release_on(self, owner: &Arc<IdleConnections>, worker: usize) {
-        let ServerConnection { socket, slot, reuses, header } = self;
-        if slot.server.reuse != HttpReuse::Never {
-            idle::keep(&slot.server, (socket, reuses, header), owner, worker);
-        }
+        let ServerConnection { socket, open, slot, reuses, label, keeper } = self;
+        idle::keep(&slot.server, (socket, open, reuses, label), owner, worker, keeper);
         drop(slot);
+    }
+}
+
+/// A connection that counts among those of its server.
+#[derive(Debug)]
+pub(super) struct Open(Arc<AtomicU32>);
+
+impl Open {
+    /// One more connection; `None` under `strict-maxconn` where there are as many as that allows.
+    pub(super) fn new(server: &ServerRun) -> Option<Open> {
+        let count = &server.shared.connections;
+        let limit = server.shared.maxconn().filter(|_| server.config.strict_maxconn).unwrap_or(u32::MAX);
+        let more = |open: u32| (open < limit).then_some(open + 1);
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok().map(|_| Open(count.clone()))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -180,8 +203,8 @@ pub(super) fn reuse_policy(
         return None;
     }
     match policy {
-        HttpReuse::Never => None,
-        HttpReuse::Safe => allow_reuse.then_some(false),
+        // Those that are found under `never` are the session's own.
+        HttpReuse::Never | HttpReuse::Safe => allow_reuse.then_some(false),
         HttpReuse::Aggressive => Some(!allow_reuse),
         HttpReuse::Always => Some(false),
     }
@@ -194,7 +217,7 @@ mod tests {
     #[test]
     fn reuse_follows_the_policy() {
         let may = |policy, allow| reuse_policy(Mode::Http, policy, ConnectionMode::KeepAlive, allow);
-        assert_eq!([may(HttpReuse::Never, true), may(HttpReuse::Never, false)], [None, None]);
+        assert_eq!([may(HttpReuse::Never, true), may(HttpReuse::Never, false)], [Some(false), None]);
         assert_eq!([may(HttpReuse::Safe, true), may(HttpReuse::Safe, false)], [Some(false), None]);
         assert_eq!([may(HttpReuse::Aggressive, true), may(HttpReuse::Aggressive, false)], [Some(false), Some(true)]);
         assert_eq!([may(HttpReuse::Always, true), may(HttpReuse::Always, false)], [Some(false), Some(false)]);

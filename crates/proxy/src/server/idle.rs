@@ -12,11 +12,17 @@
 //! are closed. `pool-max-conn` bounds what all workers keep, `max-reuse` how often one connection is taken, and below
 //! `pool-low-conn` of them no worker takes another's.
 //!
+//! Under `http-reuse never` a connection is its client's: it is labelled with the session, only that session's next
+//! requests take it, and it is closed with the session ([`forget`]) and not for want of use, as in HAProxy. A session has
+//! no more of them than `max-session-srv-conns` says.
+//!
 //! When descriptors run out, whoever needs one closes the older half of all idle connections ([`shed`]) and tries
 //! again: a connection that nobody uses never costs a client its own.
 //!
 //! Limits: [`LIST_MAX`] per worker and server, [`WORKER_MAX`] per worker; beyond, a released connection is closed.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,8 +30,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluicegate_config::model::HttpReuse;
 use tokio::sync::Notify;
 
+use super::connection::Open;
 use super::shared::ServerRun;
 use crate::stream::Socket;
 
@@ -34,10 +42,22 @@ pub const LIST_MAX: usize = 1_024;
 /// Idle connections of one worker to all servers.
 pub const WORKER_MAX: u32 = 8_192;
 
+/// How often it is looked whether a list of sessions' own connections is empty.
+const OWN_SWEEP: Duration = Duration::from_secs(5);
+
 /// One worker's idle connections to all servers, counted against `WORKER_MAX`.
 #[derive(Debug, Default)]
 pub struct IdleConnections {
     open: AtomicU32,
+    /// How many of them are a session's own, for those that have any.
+    own: Mutex<HashMap<u32, u32>>,
+}
+
+/// A session, and how many idle connections of its own it may have (`max-session-srv-conns`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keeper {
+    pub(super) session: u32,
+    pub(super) most: u32,
 }
 
 impl IdleConnections {
@@ -56,21 +76,51 @@ impl IdleConnections {
 #[derive(Debug)]
 struct Idle {
     socket: Socket,
+    open: Open,
     /// Requests that it served after its first. One is enough to know that it survives being idle (`http-reuse
     /// aggressive`).
     reuses: u32,
-    /// The PROXY protocol header that it began with.
-    header: Option<Arc<[u8]>>,
+    /// What a request must have to take it: the PROXY protocol header that it began with, its source, where it
+    /// goes if that depends on the request, its session.
+    label: Option<Arc<[u8]>>,
     _place: Place,
 }
 
-/// A place among a worker's idle connections.
+/// A place among a worker's idle connections, and among those of one of its sessions.
 #[derive(Debug)]
-struct Place(Arc<IdleConnections>);
+struct Place {
+    owner: Arc<IdleConnections>,
+    session: Option<u32>,
+}
+
+impl Place {
+    /// `None`: there is no room. `keeper` is the session that alone may use the connection.
+    fn take(owner: &Arc<IdleConnections>, keeper: Option<Keeper>) -> Option<Place> {
+        if let Some(Keeper { session, most }) = keeper {
+            let mut own = owner.own.lock();
+            let count = own.get(&session).map_or(0, |count| *count);
+            if count >= most {
+                return None;
+            }
+            own.insert(session, count + 1);
+        }
+        let before = owner.open.fetch_add(1, Ordering::Relaxed);
+        let place = Place { owner: owner.clone(), session: keeper.map(|keeper| keeper.session) };
+        (before < WORKER_MAX).then_some(place)
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.owner.open.fetch_sub(1, Ordering::Relaxed);
+        let Some(session) = self.session else { return };
+        let mut own = self.owner.own.lock();
+        if let Entry::Occupied(mut count) = own.entry(session) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 
@@ -132,14 +182,14 @@ impl IdleList {
     }
 
     /// The last one returned that lives; dead ones on the way are closed.
-    fn pop(&self, proven_only: bool, header: Option<&[u8]>) -> Option<Idle> {
+    fn pop(&self, proven_only: bool, label: Option<&[u8]>) -> Option<Idle> {
         if self.len() == 0 {
             return None;
         }
         loop {
             let candidate = {
                 let mut connections = self.connections.lock();
-                let fits = |idle: &Idle| (!proven_only || idle.reuses > 0) && idle.header.as_deref() == header;
+                let fits = |idle: &Idle| (!proven_only || idle.reuses > 0) && idle.label.as_deref() == label;
                 let at = connections.idle.iter().rposition(fits)?;
                 let candidate = connections.idle.remove(at);
                 connections.spare = connections.spare.min(connections.idle.len());
@@ -197,6 +247,42 @@ impl IdleList {
         }
     }
 
+    /// Closes those whose label begins so.
+    fn forget(&self, label: &[u8]) {
+        if self.len() == 0 {
+            return;
+        }
+        let mut gone = Vec::new();
+        let mut connections = self.connections.lock();
+        let mut at = 0;
+        while at < connections.idle.len() {
+            match connections.idle[at].label.as_ref().is_some_and(|known| known.starts_with(label)) {
+                true => gone.push(connections.idle.remove(at)),
+                false => at += 1,
+            }
+        }
+        connections.spare = connections.spare.min(connections.idle.len());
+        self.count.store(connections.idle.len() as u32, Ordering::Relaxed);
+        drop(connections);
+    }
+
+    /// Closes the oldest.
+    fn close_one(&self) -> bool {
+        if self.len() == 0 {
+            return false;
+        }
+        let mut connections = self.connections.lock();
+        if connections.idle.is_empty() {
+            return false;
+        }
+        let closed = connections.idle.remove(0);
+        connections.spare = connections.spare.min(connections.idle.len());
+        self.count.store(connections.idle.len() as u32, Ordering::Relaxed);
+        drop(connections);
+        drop(closed);
+        true
+    }
+
     fn shed(&self) -> usize {
         let closed: Vec<Idle> = {
             let mut connections = self.connections.lock();
@@ -225,9 +311,28 @@ impl IdleList {
     }
 }
 
+/// What the label of a connection begins with that only one session of a worker may use. No PROXY protocol header and no
+/// address begins so.
+pub(super) fn own_label(worker: usize, session: u32) -> [u8; 7] {
+    let [a, b] = (worker as u16).to_be_bytes();
+    let [c, d, e, f] = session.to_be_bytes();
+    [0xff, a, b, c, d, e, f]
+}
+
+/// Closes the idle connections of a session that ends, or that goes on under another configuration.
+pub(crate) fn forget(servers: &[Arc<ServerRun>], worker: usize, session: u32) {
+    let label = own_label(worker, session);
+    servers.iter().for_each(|server| server.shared.idle[worker].forget(&label));
+}
+
 /// Closes the older half of the idle connections to `server`, whichever worker holds them; gives how many.
 pub(super) fn shed(server: &ServerRun) -> usize {
     server.shared.idle.iter().map(IdleList::shed).sum()
+}
+
+/// Closes an idle connection to `server`, whoever has it, so that there is room for another; `false`: there is none.
+pub(super) fn close_one(server: &ServerRun) -> bool {
+    server.shared.idle.iter().any(IdleList::close_one)
 }
 
 /// Closes every idle connection to `server`: it is somewhere else now.
@@ -238,26 +343,29 @@ pub(crate) fn clear(server: &ServerRun) {
 }
 
 /// Takes an idle connection to `server`: this worker's, or another's, which is then registered here.
-/// Only one that began with this header, or with none. Says which of its requests after the first the next one is.
+/// Only one with this label, or with none. Says which of its requests after the first the next one is.
 pub(super) fn take(
     server: &ServerRun,
     worker: usize,
     proven_only: bool,
-    header: Option<&[u8]>,
-) -> Option<(Socket, u32)> {
+    label: Option<&[u8]>,
+) -> Option<(Socket, Open, u32)> {
     let lists = &server.shared.idle;
-    if let Some(idle) = lists[worker].pop(proven_only, header) {
-        return Some((idle.socket, idle.reuses + 1));
+    if let Some(idle) = lists[worker].pop(proven_only, label) {
+        return Some((idle.socket, idle.open, idle.reuses + 1));
     }
     let low = server.config.pool.low;
+    if server.reuse == HttpReuse::Never {
+        return None;
+    }
     if low > 0 && server.shared.idle_connections() < low {
         return None;
     }
     for other in (1..lists.len()).map(|step| (worker + step) % lists.len()) {
-        while let Some(idle) = lists[other].pop(proven_only, header) {
+        while let Some(idle) = lists[other].pop(proven_only, label) {
             // A descriptor that can't be moved is closed; the next one may do.
             if let Ok(socket) = idle.socket.adopt() {
-                return Some((socket, idle.reuses + 1));
+                return Some((socket, idle.open, idle.reuses + 1));
             }
         }
     }
@@ -267,20 +375,21 @@ pub(super) fn take(
 /// Keeps a connection that may serve another request; closes it where a limit is reached or the peer has closed it.
 pub(super) fn keep(
     server: &Arc<ServerRun>,
-    (socket, reuses, header): (Socket, u32, Option<Arc<[u8]>>),
+    (socket, open, reuses, label): (Socket, Open, u32, Option<Arc<[u8]>>),
     owner: &Arc<IdleConnections>,
     worker: usize,
+    keeper: Keeper,
 ) {
     let list = &server.shared.idle[worker];
     let pool = &server.config.pool;
-    let spent = pool.max_reuse.is_some_and(|max| reuses >= max);
-    let crowded = pool.max.is_some_and(|max| server.shared.idle_connections() >= max);
-    let Some(delay) = pool.purge_delay.filter(|_| !spent && !crowded) else { return };
-    let before = owner.open.fetch_add(1, Ordering::Relaxed);
-    let idle = Idle { socket, reuses, header, _place: Place(owner.clone()) };
-    if before >= WORKER_MAX {
-        return;
-    }
+    // The pool's limits are about what clients share.
+    let own = server.reuse == HttpReuse::Never;
+    let spent = !own && pool.max_reuse.is_some_and(|max| reuses >= max);
+    let crowded = !own && pool.max.is_some_and(|max| server.shared.idle_connections() >= max);
+    let delay = if own { Some(OWN_SWEEP) } else { pool.purge_delay };
+    let Some(delay) = delay.filter(|_| !spent && !crowded) else { return };
+    let Some(place) = Place::take(owner, own.then_some(keeper)) else { return };
+    let idle = Idle { socket, open, reuses, label, _place: place };
     if list.watches(&idle.socket) && list.push(idle) && !list.swept.swap(true, Ordering::Relaxed) {
         tokio::task::spawn_local(mind(server.clone(), worker, delay));
     }
@@ -296,7 +405,8 @@ async fn mind(server: Arc<ServerRun>, worker: usize, delay: Duration) {
         tokio::select! {
             () = list.watch.something.notified() => list.sweep(),
             _ = purge.tick() => {
-                if !list.purge() {
+                let left = if server.reuse == HttpReuse::Never { list.len() > 0 } else { list.purge() };
+                if !left {
                     list.swept.store(false, Ordering::Relaxed);
                     // A connection that came in between found the sweeper still there.
                     if list.len() == 0 || list.swept.swap(true, Ordering::Relaxed) {

@@ -52,7 +52,7 @@ pub fn resolve_names(running: &Running, last: &HashMap<String, IpAddr>) -> Resul
     let mut errors = Vec::new();
     for proxy in &running.proxies {
         for server in &proxy.servers {
-            match address(&proxy.config, &server.config, last) {
+            match address(&proxy.config, &server.config, server.shared.target().as_deref(), last) {
                 // A second start of the same snapshot keeps the first answer.
                 Ok(Found::Address(address)) => drop(server.resolved.set(address)),
                 Ok(Found::NoName) => {}
@@ -62,6 +62,7 @@ pub fn resolve_names(running: &Running, last: &HashMap<String, IpAddr>) -> Resul
                     errors.push(error);
                 }
             }
+            server.rekey();
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
@@ -74,7 +75,7 @@ pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>
     for (proxy, server) in
         config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)))
     {
-        match address(proxy, server, &HashMap::new()) {
+        match address(proxy, server, None, &HashMap::new()) {
             Ok(Found::Address(address)) => drop(known.insert(format!("{}/{}", proxy.name, server.name), address)),
             Ok(Found::NoName | Found::Later) => {}
             Err(error) => errors.push(error),
@@ -93,6 +94,7 @@ pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
                 None if server.shared.moved().ip.is_some() => {}
                 None => wait(server),
             }
+            server.rekey();
         }
     }
 }
@@ -107,6 +109,7 @@ pub(crate) fn keep_addresses(next: &Running, old: &Running) {
             if let Some(address) = known.get(server.name()) {
                 // It is new, so nothing is set.
                 let _ = server.resolved.set(*address);
+                server.rekey();
             }
         }
     }
@@ -126,7 +129,7 @@ fn wait(server: &ServerRun) {
 /// The servers of a configuration whose names have no address, for a check. Blocks.
 pub fn unresolvable(config: &Config) -> Vec<ResolveError> {
     let servers = config.proxies.iter().flat_map(|proxy| proxy.servers.iter().map(move |server| (proxy, server)));
-    servers.filter_map(|(proxy, server)| address(proxy, server, &HashMap::new()).err()).collect()
+    servers.filter_map(|(proxy, server)| address(proxy, server, None, &HashMap::new()).err()).collect()
 }
 
 /// What a server's name gets for an address.
@@ -138,12 +141,20 @@ enum Found {
     Later,
 }
 
-/// The first address of a server's name, by the ways of `init-addr` in turn.
-fn address(proxy: &Proxy, server: &Server, last: &HashMap<String, IpAddr>) -> Result<Found, ResolveError> {
+/// The first address of a server's name, by the ways of `init-addr` in turn; of a service it is that of the record's
+/// `target`, where a state file tells of one.
+fn address(
+    proxy: &Proxy,
+    server: &Server,
+    target: Option<&str>,
+    last: &HashMap<String, IpAddr>,
+) -> Result<Found, ResolveError> {
     let ServerAddress::Name(name, _) = &server.address else { return Ok(Found::NoName) };
-    // Services have no address; their records' targets do.
+    let mut name = name.as_str();
     if name.starts_with('_') && server.resolve.is_some() {
-        return Ok(Found::Later);
+        // Services have no address; their records' targets do.
+        let Some(target) = target else { return Ok(Found::Later) };
+        name = target;
     }
     let mut source = None;
     for way in &server.init_addr {
@@ -155,7 +166,7 @@ fn address(proxy: &Proxy, server: &Server, last: &HashMap<String, IpAddr>) -> Re
             }
             InitAddr::None => return Ok(Found::Later),
             InitAddr::Ip(address) => return Ok(Found::Address(*address)),
-            InitAddr::Libc => match (name.as_str(), 0).to_socket_addrs().map(|mut addresses| addresses.next()) {
+            InitAddr::Libc => match (name, 0).to_socket_addrs().map(|mut addresses| addresses.next()) {
                 Ok(Some(address)) => return Ok(Found::Address(address.ip())),
                 Ok(None) => {}
                 Err(error) => source = Some(error),
@@ -165,7 +176,7 @@ fn address(proxy: &Proxy, server: &Server, last: &HashMap<String, IpAddr>) -> Re
     Err(ResolveError {
         at: server.at.clone(),
         server: format!("{}/{}", proxy.name, server.name),
-        name: name.clone(),
+        name: name.to_owned(),
         source,
     })
 }

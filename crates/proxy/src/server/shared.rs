@@ -13,21 +13,23 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerHashKey, ServerPort};
+use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerPort};
 use tokio::sync::Notify;
 
+use super::cookie::{CookieMaker, Made};
 use super::health::Health;
 use super::idle::IdleList;
 use super::queue::Queue;
+use super::seed::member;
 pub(crate) use super::state::Turn;
 pub use super::state::{Admin, AgentStatus, Moved, Operation, ServerStatus};
 pub(super) use super::state::{UNCHECKED_RISE, UNCHECKED_TOP, initial};
-use crate::balance::{Balancer, Load, Member, Method, Pick, WEIGHT_SCALE, Wish, full_hash};
+use crate::balance::{Balancer, Load, Member, Method, Pick, WEIGHT_SCALE, Wish};
 use crate::counters::Figures;
 use crate::running::{ProxyRun, Running};
 use crate::stream::LastInvalid;
@@ -48,6 +50,10 @@ pub struct ServerShared {
     pub name: Arc<str>,
     /// Its place in the backend.
     pub index: usize,
+    /// Which server it is, in whatever snapshot: its name may be that of another one before it.
+    pub life: u64,
+    /// HAProxy's revision of names that are used again.
+    pub revision: u32,
     /// `backup`.
     pub backup: bool,
     /// What is counted; `scur` is the number of slots in use.
@@ -76,11 +82,19 @@ pub struct ServerShared {
     moved: Mutex<Moved>,
     /// `set server … agent-send`.
     agent_send: Mutex<Option<Arc<[u8]>>>,
+    /// `set server … fqdn`.
+    fqdn: Mutex<Option<Arc<str>>>,
+    /// The target of a service's record that a state file tells of, until name servers are asked.
+    target: Mutex<Option<Arc<str>>>,
+    /// What names it in the cookie, where that is made of its address.
+    pub(super) cookie: Made,
     /// Failures of traffic in a row that `observe` saw.
     pub(super) failures: AtomicU32,
     /// The next check is due earlier than was thought.
     pub(super) hurry: Notify,
     pub(super) idle: Box<[IdleList]>,
+    /// Connections for requests, in use, being made or idle, under this name in any configuration.
+    pub(super) connections: Arc<AtomicU32>,
 }
 
 impl ServerShared {
@@ -89,8 +103,10 @@ impl ServerShared {
         config: &model::Server,
         workers: usize,
         pressure: Arc<Pressure>,
+        revision: u32,
         before: Option<&ServerShared>,
     ) -> ServerShared {
+        static LIVES: AtomicU64 = AtomicU64::new(1);
         let (mut health, operation) = initial(config);
         if config.disabled {
             health.level = 0;
@@ -123,6 +139,8 @@ impl ServerShared {
         ServerShared {
             name: config.name.clone(),
             index,
+            life: before.map_or_else(|| LIVES.fetch_add(1, Ordering::Relaxed), |before| before.life),
+            revision: before.map_or(revision, |before| before.revision),
             backup: config.backup,
             figures: before.map_or_else(|| Arc::new(Figures::new(workers)), |before| before.figures.clone()),
             queued: AtomicU32::new(0),
@@ -139,9 +157,13 @@ impl ServerShared {
             has_moved: AtomicBool::new(false),
             moved: Mutex::default(),
             agent_send: Mutex::default(),
+            fqdn: Mutex::default(),
+            target: Mutex::default(),
+            cookie: Made::default(),
             failures: AtomicU32::new(0),
             hurry: Notify::new(),
             idle: (0..workers.max(1)).map(|_| IdleList::new()).collect(),
+            connections: before.map_or_else(Arc::default, |before| before.connections.clone()),
         }
     }
 
@@ -159,6 +181,29 @@ impl ServerShared {
     pub(crate) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
         change(&mut self.moved.lock());
         self.has_moved.store(true, Ordering::Release);
+    }
+
+    /// The name that a command told it to follow.
+    pub fn fqdn(&self) -> Option<Arc<str>> {
+        self.fqdn.lock().clone()
+    }
+
+    pub(crate) fn set_fqdn(&self, name: Option<Arc<str>>) {
+        *self.fqdn.lock() = name;
+    }
+
+    /// The target of a service's record that a state file told of, where nobody has asked name servers yet.
+    pub(super) fn target(&self) -> Option<Arc<str>> {
+        self.target.lock().clone()
+    }
+
+    pub(super) fn set_target(&self, name: &str) {
+        *self.target.lock() = Some(name.into());
+    }
+
+    /// That target, for who asks name servers from here on.
+    pub(crate) fn take_target(&self) -> Option<Arc<str>> {
+        self.target.lock().take()
     }
 
     /// What is sent to its agent.
@@ -311,6 +356,8 @@ pub struct BackendShared {
     pub servers: Vec<Arc<ServerShared>>,
     balancer: Mutex<Balancer>,
     pressure: Arc<Pressure>,
+    /// What makes values of the persistence cookie.
+    pub cookies: CookieMaker,
     /// `balance`.
     algorithm: model::Balance,
     /// Weights may be other than by the file, and 0, at run time: the algorithm keeps no table of them.
@@ -319,6 +366,8 @@ pub struct BackendShared {
     /// The same backend in other snapshots, where it is defined otherwise: they share their servers' slots.
     kin: Mutex<Vec<Weak<BackendShared>>>,
     has_kin: AtomicBool,
+    /// Those of them that came before this one: who waits there hears from here how the servers are.
+    elders: Mutex<Vec<Weak<BackendShared>>>,
 }
 
 /// When a backend last went up or down.
@@ -350,7 +399,12 @@ pub struct BackendSummary {
 }
 
 impl BackendShared {
-    fn new(config: &model::Proxy, workers: usize, fullconn: u32, before: Option<&BackendShared>) -> BackendShared {
+    fn new(
+        config: &model::Proxy,
+        (workers, revision): (usize, u32),
+        fullconn: u32,
+        before: Option<&BackendShared>,
+    ) -> BackendShared {
         let figures = before.map_or_else(|| Arc::new(Figures::new(workers)), |before| before.figures.clone());
         let known = before.and_then(|before| before.pressure.served.clone());
         let served = (config.hash_balance_factor > 0).then(|| known.unwrap_or_default());
@@ -361,7 +415,7 @@ impl BackendShared {
             .enumerate()
             .map(|(index, server)| {
                 let before = before.and_then(|before| before.server_named(&server.name)).map(|before| &**before);
-                Arc::new(ServerShared::new(index, server, workers, pressure.clone(), before))
+                Arc::new(ServerShared::new(index, server, workers, pressure.clone(), revision, before))
             })
             .collect();
         let method = Method {
@@ -371,8 +425,9 @@ impl BackendShared {
             affinity: config.hash_preserve_affinity,
             all_backups: config.options.all_backups,
         };
+        let effective = |server: &ServerShared| server.weight.load(Ordering::Relaxed);
         let members: Vec<Member> =
-            config.servers.iter().zip(&servers).map(|(server, run)| member(server, run)).collect();
+            config.servers.iter().zip(&servers).map(|(server, run)| member(server, effective(run))).collect();
         let balancer = Balancer::new(&method, &members);
         let up = balancer.usable() != (0, 0);
         BackendShared {
@@ -384,10 +439,12 @@ impl BackendShared {
             balancer: Mutex::new(balancer),
             pressure,
             dynamic: method.is_dynamic(),
+            cookies: CookieMaker::new(config),
             algorithm: method.balance,
             status: Mutex::new(BackendStatus { up, changed: Instant::now(), downtime: Duration::ZERO, times_down: 0 }),
             kin: Mutex::default(),
             has_kin: AtomicBool::new(false),
+            elders: Mutex::default(),
         }
     }
 
@@ -405,7 +462,7 @@ impl BackendShared {
             kin.kin.lock().push(Arc::downgrade(self));
             kin.has_kin.store(true, Ordering::Release);
         }
-        *self.kin.lock() = family;
+        *self.kin.lock() = family.clone();
         self.has_kin.store(true, Ordering::Release);
         for (index, server) in self.servers.iter().enumerate() {
             let Some(old) = before.server_named(&server.name) else { continue };
@@ -416,9 +473,12 @@ impl BackendShared {
             self.load_changed(index);
         }
         let known = before.status.lock().clone();
-        let mut status = self.status.lock();
-        let up = status.up;
-        *status = BackendStatus { up, ..known };
+        {
+            let mut status = self.status.lock();
+            let up = status.up;
+            *status = BackendStatus { up, ..known };
+        }
+        *self.elders.lock() = family;
     }
 
     /// A slot of this server is free: hands it to who waits for it.
@@ -535,17 +595,43 @@ impl BackendShared {
         let share = status.warm(now, server.slowstart.unwrap_or_default(), self.dynamic);
         server.share.store(share, Ordering::SeqCst);
         let weight = status.effective_weight();
-        // Still under the state's lock, so that the balancer hears of concurrent changes in their order.
+        // Still under the state's lock, so that the balancer hears of concurrent changes in their order; so do elders.
         if server.weight.swap(weight, Ordering::Relaxed) != weight {
             self.set_balancer_weight(index, weight, now);
         }
+        let mut told = Vec::new();
+        if self.has_kin.load(Ordering::Acquire) {
+            for elder in self.elders.lock().iter().filter_map(Weak::upgrade) {
+                if let Some(index) = elder.server_named(&server.name).map(|server| server.index) {
+                    elder.take_state(index, &status, now);
+                    told.push((elder, index));
+                }
+            }
+        }
         drop(status);
+        self.act_on_state(index, runs, weight);
+        told.iter().for_each(|(elder, index)| elder.act_on_state(*index, runs, weight));
+        result
+    }
+
+    /// A server is as the backend says that took over from this one.
+    fn take_state(&self, index: usize, known: &ServerStatus, now: Instant) {
+        let server = &self.servers[index];
+        let mut status = server.status.lock();
+        *status = known.clone();
+        let weight = status.effective_weight();
+        if server.weight.swap(weight, Ordering::Relaxed) != weight {
+            self.set_balancer_weight(index, weight, now);
+        }
+    }
+
+    /// Who waits for a server that stops goes elsewhere, and one that begins takes who waits.
+    fn act_on_state(&self, index: usize, runs: bool, weight: u32) {
         if !runs {
             self.queue.redistribute(self, index);
         } else if weight > 0 {
             self.slot_freed(index);
         }
-        result
     }
 
     /// Forgets how often a server failed and how long it was down (`clear counters all`).
@@ -559,6 +645,11 @@ impl BackendShared {
     pub fn set_maxconn(&self, index: usize, maxconn: u32) {
         self.servers[index].maxconn.store(maxconn, Ordering::SeqCst);
         self.slot_freed(index);
+    }
+
+    /// A server's places on the ring of `hash-type consistent` follow from this.
+    pub(super) fn set_seed(&self, index: usize, seed: u32) {
+        self.balancer.lock().set_seed(index, seed);
     }
 
     fn set_balancer_weight(&self, index: usize, weight: u32, now: Instant) {
@@ -614,35 +705,6 @@ impl Load for BackendShared {
 
     fn queue_is_full(&self, server: usize) -> bool {
         self.servers[server].maxconn().is_some() && self.servers[server].queue_is_full()
-    }
-}
-
-/// A server as its balancer first sees it.
-fn member(config: &model::Server, server: &ServerShared) -> Member {
-    let numbered = config.sid.wrapping_mul(WEIGHT_SCALE * 256);
-    let seed = match (config.hash_key, &config.address) {
-        (ServerHashKey::Id, _) => numbered,
-        (kind, ServerAddress::Inet(ip, port)) => {
-            let port = match (kind, port) {
-                (ServerHashKey::AddrPort, ServerPort::Fixed(port)) => full_hash(u32::from(*port)),
-                (ServerHashKey::AddrPort, ServerPort::Offset(_)) => full_hash(0),
-                _ => 0,
-            };
-            match ip {
-                // HAProxy adds the address as it lies in memory.
-                IpAddr::V4(ip) => full_hash(port.wrapping_add(u32::from_ne_bytes(ip.octets()))),
-                IpAddr::V6(ip) => xxhash_rust::xxh32::xxh32(&ip.octets(), port),
-            }
-        }
-        // What has no address, or none yet, is known by its number.
-        _ => numbered,
-    };
-    Member {
-        weight: u32::from(config.weight),
-        effective: server.weight.load(Ordering::Relaxed),
-        backup: config.backup,
-        number: config.sid,
-        seed,
     }
 }
 
@@ -705,6 +767,30 @@ impl ServerRun {
         moved.ip.or(first)
     }
 
+    /// The name that its address comes from: what a command said, or the file.
+    pub fn hostname(&self) -> Option<Arc<str>> {
+        self.shared.fqdn().or_else(|| match &self.config.address {
+            ServerAddress::Name(name, _) => Some(name.as_str().into()),
+            _ => None,
+        })
+    }
+
+    /// It follows the records of a service.
+    pub(crate) fn follows_service(&self) -> bool {
+        matches!(&self.config.address, ServerAddress::Name(name, _) if name.starts_with('_'))
+            && self.config.resolve.is_some()
+    }
+
+    /// Address or port are those that a client connected to, so that connections may be shared only by requests that
+    /// wanted to go to the same place.
+    pub(super) fn follows_clients(&self) -> bool {
+        match &self.config.address {
+            ServerAddress::Inet(ip, port) => ip.is_unspecified() || matches!(port, ServerPort::Offset(_)),
+            ServerAddress::Name(_, port) => matches!(port, ServerPort::Offset(_)),
+            ServerAddress::Unix(_) | ServerAddress::Abstract(_) => false,
+        }
+    }
+
     /// Where a connection for a client that connected to `destination` goes; `None` for unix sockets and for a name
     /// that was not resolved.
     pub fn socket_addr(&self, destination: Option<SocketAddr>) -> Option<SocketAddr> {
@@ -757,13 +843,14 @@ fn shape(config: &model::Proxy, fullconn: u32) -> String {
     text
 }
 
-/// Makes the running side of a proxy's servers for `workers` workers, with figures, slots and health at their start.
+/// Makes the running side of a proxy's servers for so many workers and of this revision, with figures, slots and health
+/// at their start.
 ///
 /// A snapshot that comes after another one shares the other's backend if both define it alike, except for what can be
 /// changed at run time; otherwise it has one of its own, whose servers count on under their names.
 pub fn build_backend(
     config: &model::Proxy,
-    workers: usize,
+    workers: (usize, u32),
     fullconn: u32,
     before: Option<(&model::Proxy, &Arc<BackendShared>)>,
 ) -> (Arc<BackendShared>, Vec<Arc<ServerRun>>) {

@@ -27,8 +27,8 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Local<'a> {
     source: &'a Source,
-    /// What `usesrc` came to.
-    foreign: Option<SocketAddr>,
+    /// What `usesrc` came to, for a request; checks know none.
+    foreign: Option<Option<SocketAddr>>,
 }
 
 /// The foreign source of each server of a backend, for one request; empty where no server has one.
@@ -79,17 +79,22 @@ pub(crate) fn local<'a>(
     server: &'a model::Server,
     foreign: Option<SocketAddr>,
 ) -> Option<Local<'a>> {
-    source(proxy, server).map(|source| Local { source, foreign })
+    source(proxy, server).map(|source| Local { source, foreign: source.foreign.is_some().then_some(foreign) })
+}
+
+/// What a check's connection is bound to: the address of `source`, whatever `usesrc` says.
+pub(super) fn local_of_check<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<Local<'a>> {
+    source(proxy, server).map(|source| Local { source, foreign: None })
 }
 
 /// Begins a connection from there.
 pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Result<TcpStream> {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let Source { address: own, ports, foreign, interface } = local.source;
-    let (from, first, count) = match (foreign, local.foreign) {
-        (Some(_), Some(from)) => (from.ip(), from.port(), 1),
-        (Some(_), None) => (any, 0, 1),
-        (None, _) => {
+    let Source { address: own, ports, interface, .. } = local.source;
+    let (from, first, count) = match local.foreign {
+        Some(Some(from)) => (from.ip(), from.port(), 1),
+        Some(None) => (any, 0, 1),
+        None => {
             let (low, high) = ports.unwrap_or((0, 0));
             (own.unwrap_or(any), low, high - low + 1)
         }
@@ -100,7 +105,7 @@ pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Resul
         let port = first + ((u32::from(start) + u32::from(step)) % u32::from(count)) as u16;
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
-        if foreign.is_some() {
+        if local.foreign.is_some() {
             if address.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
         }
         if let Some(interface) = interface {

@@ -98,6 +98,12 @@ struct State {
     port: Option<u16>,
     check: (Option<IpAddr>, Option<u16>),
     agent: (Option<IpAddr>, Option<u16>),
+    /// The name that a command told it to follow.
+    fqdn: Option<Arc<str>>,
+    /// The name that its address comes from.
+    name: Option<Arc<str>>,
+    /// The service whose record it follows.
+    service: Option<Arc<str>>,
 }
 
 /// The words behind the server's name; `Err` names all that mean nothing.
@@ -148,6 +154,9 @@ fn read(words: &[&str]) -> Result<State, String> {
         port: (port > 0).then_some(port as u16),
         check: (address(18), port_at(17)),
         agent: (address(19), port_at(20)),
+        name: (words[13] != "-").then(|| words[13].into()),
+        service: words.get(15).filter(|name| **name != "-").map(|name| (*name).into()),
+        fqdn: (admin & NAME_BY_COMMAND != 0 && words[13] != "-").then(|| words[13].into()),
     })
 }
 
@@ -206,6 +215,13 @@ pub fn restore(
             let Some(line) = lines.get(&(&*proxy.config.name, &**server.name())) else { continue };
             let subject = format!("for server '{}/{}'", proxy.config.name, server.name());
             match read(line) {
+                Ok(state) if state.is_of_another_service(server) => {
+                    let (is, was) = (server.hostname(), state.service);
+                    let [is, was] = [&is, &was].map(|name| name.as_deref().unwrap_or("-"));
+                    notes.push(format!(
+                        "server-state application failed {subject}, it follows the service '{is}' and not '{was}'"
+                    ));
+                }
                 Ok(state) => {
                     if let Some(address) = state.address {
                         addresses.insert(format!("{}/{}", proxy.config.name, server.name()), address);
@@ -221,6 +237,11 @@ pub fn restore(
 }
 
 impl State {
+    /// What it tells was found through the records of a service that the server does not follow now.
+    fn is_of_another_service(&self, server: &ServerRun) -> bool {
+        server.follows_service() && self.service.is_some() && self.service != server.hostname()
+    }
+
     fn apply(&self, proxy: &ProxyRun, server: &ServerRun, now: Instant) {
         let (config, index) = (&server.config, server.shared.index);
         let was_disabled = self.admin & CONFIGURED_MAINTENANCE != 0;
@@ -275,6 +296,12 @@ impl State {
             status.changed = now.checked_sub(self.age).unwrap_or(now);
             status.starting = self.operation == 1 && config.slowstart.is_some();
         });
+        if config.resolve.is_some() && !server.follows_service() && self.fqdn != server.hostname() {
+            server.shared.set_fqdn(self.fqdn.clone());
+        }
+        if let Some(name) = self.name.as_deref().filter(|_| server.follows_service() && self.service.is_some()) {
+            server.shared.set_target(name);
+        }
         self.move_there(server);
     }
 

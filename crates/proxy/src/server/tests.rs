@@ -15,7 +15,7 @@ use sluicegate_config::{Config, Environment, Files, NoLua, load};
 use tokio::io::AsyncWriteExt;
 
 use super::assign::Assignment;
-use super::idle::IdleConnections;
+use super::idle::{IdleConnections, Keeper};
 use super::queue::{Positions, Turn, Wait};
 use super::*;
 use crate::balance::{Pick, Wish};
@@ -76,6 +76,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         headers: (&proxy.headers, Vec::new()),
         foreign: Vec::new(),
         allow_reuse,
+        keeper: Keeper { session: 0, most: proxy.config.max_session_srv_conns },
         hash: None,
         retries: proxy.config.retries,
         priority: Priority::default(),

@@ -81,55 +81,60 @@ columns! {
         Object::Frontend(_) => "FRONTEND".into(),
         Object::Backend(_) => "BACKEND".into(),
         Object::Server(_, server) => server.name().to_string().into(),
+        Object::Socket(_, listener) => listener.name().into_owned().into(),
     },
     "qcur" MGP u32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
+        Object::Frontend(_) | Object::Socket(..) => Empty,
         Object::Backend(proxy) => count(proxy.backend.queue.len().into()),
         Object::Server(_, server) => count(server.shared.queued.load(Ordering::Relaxed).into()),
     },
     "qmax" MMP u32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
+        Object::Frontend(_) | Object::Socket(..) => Empty,
         Object::Backend(proxy) => count(proxy.backend.queue.highest().into()),
         Object::Server(_, server) => count(server.shared.queued_max.load(Ordering::Relaxed).into()),
     },
     "scur" MGP u32 => |v| match v.object {
         Object::Frontend(proxy) => count(proxy.frontend.sessions.current().into()),
+        Object::Socket(_, listener) => count(listener.sessions.current().into()),
         _ => count(v.figures().scur.load(Ordering::Relaxed).into()),
     },
     "smax" MMP u32 => |v| match v.object {
         Object::Frontend(proxy) => count(proxy.frontend.sessions.peak().into()),
+        Object::Socket(_, listener) => count(listener.sessions.peak().into()),
         _ => count(v.figures().smax.load(Ordering::Relaxed).into()),
     },
     "slim" CLP u32 => |v| match v.object {
         Object::Frontend(proxy) => count(frontend_limit(v.running, proxy)),
         Object::Backend(proxy) => count(proxy.backend.fullconn().into()),
         Object::Server(_, server) => server.shared.maxconn().map_or(Empty, |max| count(max.into())),
+        Object::Socket(_, listener) => count(listener.sessions.max().unwrap_or(0).into()),
     },
-    "stot" MCP u64 => |v| v.sum(|c| &c.stot),
+    "stot" MCP u64 => |v| match v.object {
+        // Of a socket it is connections, those that rules refused at once included.
+        Object::Socket(..) => v.sum(|c| &c.conn_tot),
+        _ => v.sum(|c| &c.stot),
+    },
     "bin" MCP u64 => |v| v.sum(|c| &c.bin),
     "bout" MCP u64 => |v| v.sum(|c| &c.bout),
-    "dreq" MCP u64 => |v| v.proxies_only(|c| &c.dreq),
+    "dreq" MCP u64 => |v| v.no_servers_sum(|c| &c.dreq),
     "dresp" MCP u64 => |v| v.sum(|c| &c.dresp),
-    "ereq" MCP u64 => |v| v.frontends_only(|c| &c.ereq),
+    "ereq" MCP u64 => |v| v.front_sum(|c| &c.ereq),
     "econ" MCP u64 => |v| v.no_frontends(|c| &c.econ),
     "eresp" MCP u64 => |v| v.no_frontends(|c| &c.eresp),
     "wretr" MCP u64 => |v| v.no_frontends(|c| &c.wretr),
     "wredis" MCP u64 => |v| v.no_frontends(|c| &c.wredis),
     "status" SGP str => status,
     "weight" MaP u32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).weight.into()),
-        Object::Server(..) => v.status(|status| count(status.current_weight().into())),
+        _ => v.status(|status| count(status.current_weight().into())),
     },
     "act" MGP u32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).active as u64),
-        Object::Server(_, server) => Number(i64::from(!server.config.backup)),
+        _ => v.server(|server| Number(i64::from(!server.config.backup))),
     },
     "bck" MGP u32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).backup as u64),
-        Object::Server(_, server) => Number(i64::from(server.config.backup)),
+        _ => v.server(|server| Number(i64::from(server.config.backup))),
     },
     "chkfail" MCP u64 => |v| v.checked(|status| count(status.failed_checks)),
     "chkdown" MCP u64 => |v| match v.object {
@@ -137,9 +142,8 @@ columns! {
         _ => v.checked(|status| count(status.times_down)),
     },
     "lastchg" MAP u32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(v.seconds_since(proxy.backend.summary(v.now).changed)),
-        Object::Server(..) => v.status(|status| count(v.seconds_since(status.changed))),
+        _ => v.status(|status| count(v.seconds_since(status.changed))),
     },
     "downtime" MCP u32 => |v| match v.object {
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).downtime.as_secs()),
@@ -150,6 +154,7 @@ columns! {
     "iid" KGS u32 => |v| count(v.proxy().config.uid.into()),
     "sid" KGS u32 => |v| match v.object {
         Object::Server(_, server) => count(server.config.sid.into()),
+        Object::Socket(_, listener) => count(listener.id.into()),
         _ => Number(0),
     },
     "throttle" MaP u32 => |v| match v.object {
@@ -165,12 +170,13 @@ columns! {
         Object::Frontend(_) => 0,
         Object::Backend(_) => 1,
         Object::Server(..) => 2,
+        Object::Socket(..) => 3,
     }),
-    "rate" MRP u32 => |v| count(v.figures().rate(v.now, |c| &c.sess_rate).into()),
+    "rate" MRP u32 => |v| v.no_sockets(|figures| count(figures.rate(v.now, |c| &c.sess_rate).into())),
     "rate_lim" CLP u32 => |v| v.frontend(|proxy| {
         count(proxy.frontend.pace().map_or(0, |pace| pace.limit()).into())
     }),
-    "rate_max" MMP u32 => |v| count(v.figures().rate_max().into()),
+    "rate_max" MMP u32 => |v| v.no_sockets(|figures| count(figures.rate_max().into())),
     "check_status" MOP str => |v| v.checking(|status| word(status.check.as_ref(), status.checking)),
     "check_code" MOP u64 => |v| v.checking(|status| code(status.check.as_ref())),
     "check_duration" MDP u64 => |v| v.checking(|status| duration(status.check.as_ref())),
@@ -192,12 +198,12 @@ columns! {
     },
     "cli_abrt" MCP u64 => |v| v.no_frontends(|c| &c.cli_abrt),
     "srv_abrt" MCP u64 => |v| v.no_frontends(|c| &c.srv_abrt),
-    "comp_in" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_in)),
-    "comp_out" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_out)),
-    "comp_byp" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_byp)),
-    "comp_rsp" MCP u64 => |v| v.no_servers(v.sum(|c| &c.comp_rsp)),
+    "comp_in" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.comp_in)),
+    "comp_out" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.comp_out)),
+    "comp_byp" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.comp_byp)),
+    "comp_rsp" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.comp_rsp)),
     "lastsess" MAP s32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
+        Object::Frontend(_) | Object::Socket(..) => Empty,
         _ => match v.figures().highest(|c| &c.lastsess) {
             0 => Number(-1),
             at => Number(i64::from(second(v.now)) - at as i64),
@@ -220,11 +226,16 @@ columns! {
     "agent_rise" CGS u32 => |v| v.asking(|agent| count(agent.health.rise.into())),
     "agent_fall" CGS u32 => |v| v.asking(|agent| count(agent.health.fall.into())),
     "agent_health" CGS u32 => |v| v.asking(|agent| count(agent.health.level.into())),
-    "addr" CGS str => |v| v.server(address),
+    "addr" CGS str => |v| match v.object {
+        Object::Socket(_, listener) => Cell::Text(listener.address()),
+        _ => v.server(address),
+    },
     "cookie" CNS str => |v| match v.object {
-        Object::Frontend(_) => Empty,
+        Object::Frontend(_) | Object::Socket(..) => Empty,
         Object::Backend(proxy) => proxy.config.cookie.as_ref().map_or(Empty, |cookie| cookie.name.to_string().into()),
-        Object::Server(_, server) => server.config.cookie.clone().map_or(Empty, Cell::from),
+        Object::Server(proxy, server) => {
+            proxy.cookie_of(server.shared.index).map_or(Empty, |cookie| cookie.to_string().into())
+        }
     },
     "mode" CGS str => |v| match v.proxy().config.mode {
         Mode::Tcp => "tcp".into(),
@@ -241,8 +252,8 @@ columns! {
         Mode::Http => v.frontends_only(|c| &c.intercepted),
         Mode::Tcp => Empty,
     },
-    "dcon" MCP u64 => |v| v.frontends_only(|c| &c.dcon),
-    "dses" MCP u64 => |v| v.frontends_only(|c| &c.dses),
+    "dcon" MCP u64 => |v| v.front_sum(|c| &c.dcon),
+    "dses" MCP u64 => |v| v.front_sum(|c| &c.dses),
     "wrew" MCP u64 => |v| v.sum(|c| &c.wrew),
     "connect" MCP u64 => |v| v.no_frontends(|c| &c.connect),
     "reuse" MCP u64 => |v| v.no_frontends(|c| &c.reuse),
@@ -260,9 +271,8 @@ columns! {
     "used_conn_cur" MGP u32 => |v| v.server(|server| count(server.shared.figures.scur.load(Ordering::Relaxed).into())),
     "need_conn_est" MGP u32 => |v| v.server(|server| count(server.shared.figures.smax.load(Ordering::Relaxed).into())),
     "uweight" MaP u32 => |v| match v.object {
-        Object::Frontend(_) => Empty,
         Object::Backend(proxy) => count(proxy.backend.summary(v.now).weight.into()),
-        Object::Server(..) => v.status(|status| count(status.weight.into())),
+        _ => v.status(|status| count(status.weight.into())),
     },
     "agg_server_status" MGP u32 => |v| v.backend(|_| Number(0)),
     "agg_server_check_status" MGP u32 => |v| v.backend(|_| Number(0)),
@@ -287,49 +297,49 @@ columns! {
     "ssl_sess" MCP u64 => |_| Number(0),
     "ssl_reused_sess" MCP u64 => |_| Number(0),
     "ssl_failed_handshake" MCP u64 => |_| Number(0),
-    "h2_headers_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_data_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_settings_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_rst_stream_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_goaway_rcvd" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_detected_conn_protocol_errors" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_detected_strm_protocol_errors" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_rst_stream_resp" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_goaway_resp" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_open_connections" MGP u64 => |v| v.no_servers(Number(0)),
-    "h2_backend_open_streams" MGP u64 => |v| v.no_servers(Number(0)),
-    "h2_total_connections" MCP u64 => |v| v.no_servers(Number(0)),
-    "h2_backend_total_streams" MCP u64 => |v| v.no_servers(Number(0)),
+    "h2_headers_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_data_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_settings_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_rst_stream_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_goaway_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_detected_conn_protocol_errors" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_detected_strm_protocol_errors" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_rst_stream_resp" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_goaway_resp" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_open_connections" MGP u64 => |v| v.proxies_only(Number(0)),
+    "h2_backend_open_streams" MGP u64 => |v| v.proxies_only(Number(0)),
+    "h2_total_connections" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_backend_total_streams" MCP u64 => |v| v.proxies_only(Number(0)),
     "h1_open_connections" MGP u64 => |v| match v.object {
         Object::Frontend(proxy) if v.is_http() => count(proxy.frontend.sessions.current().into()),
         Object::Backend(proxy) if v.is_http() => count(server_connections(proxy)),
-        _ => v.no_servers(Number(0)),
+        _ => v.proxies_only(Number(0)),
     },
     "h1_open_streams" MGP u64 => |v| match v.object {
         Object::Backend(proxy) if v.is_http() => count(server_requests(proxy)),
-        _ => v.no_servers(Number(0)),
+        _ => v.proxies_only(Number(0)),
     },
     "h1_total_connections" MCP u64 => |v| match v.object {
         Object::Frontend(_) if v.is_http() => v.sum(|c| &c.conn_tot),
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.connect),
-        _ => v.no_servers(Number(0)),
+        _ => v.proxies_only(Number(0)),
     },
     "h1_total_streams" MCP u64 => |v| match v.object {
         Object::Frontend(_) | Object::Backend(_) if v.is_http() => v.sum(|c| &c.req_tot),
-        _ => v.no_servers(Number(0)),
+        _ => v.proxies_only(Number(0)),
     },
     "h1_bytes_in" MCP u64 => |v| match v.object {
         Object::Frontend(_) if v.is_http() => v.sum(|c| &c.bin),
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.bout),
-        _ => v.no_servers(Number(0)),
+        _ => v.proxies_only(Number(0)),
     },
     "h1_bytes_out" MCP u64 => |v| match v.object {
         Object::Frontend(_) if v.is_http() => v.sum(|c| &c.bout),
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.bin),
-        _ => v.no_servers(Number(0)),
+        _ => v.proxies_only(Number(0)),
     },
-    "h1_spliced_bytes_in" MCP u64 => |v| v.no_servers(Number(0)),
-    "h1_spliced_bytes_out" MCP u64 => |v| v.no_servers(Number(0)),
+    "h1_spliced_bytes_in" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h1_spliced_bytes_out" MCP u64 => |v| v.proxies_only(Number(0)),
 }
 
 fn status(v: &View<'_>) -> Cell {
@@ -349,6 +359,15 @@ fn status(v: &View<'_>) -> Cell {
             let first_status = first.shared.status();
             server_status(status, &first_status, first.config.check.is_some())
         }),
+        Object::Socket(_, listener) => {
+            let full = listener.sessions.max().is_some_and(|max| listener.sessions.current() >= max);
+            match (full, listener.is_waiting()) {
+                (true, _) => "FULL",
+                (_, true) => "WAITING",
+                _ => "OPEN",
+            }
+            .into()
+        }
     }
 }
 
@@ -461,7 +480,8 @@ impl<'a> View<'a> {
     /// The proxy that it is, or that it belongs to.
     pub fn proxy(&self) -> &'a ProxyRun {
         match self.object {
-            Object::Frontend(proxy) | Object::Backend(proxy) | Object::Server(proxy, _) => proxy,
+            Object::Frontend(proxy) | Object::Backend(proxy) => proxy,
+            Object::Server(proxy, _) | Object::Socket(proxy, _) => proxy,
         }
     }
 
@@ -474,15 +494,30 @@ impl<'a> View<'a> {
             Object::Frontend(proxy) => &proxy.frontend.figures,
             Object::Backend(proxy) => &proxy.backend.figures,
             Object::Server(_, server) => &server.shared.figures,
+            // One that counts nothing is in no list.
+            Object::Socket(proxy, listener) => listener.figures().unwrap_or(&proxy.frontend.figures),
         }
+    }
+
+    /// One of the frontend's side.
+    fn is_front(&self) -> bool {
+        matches!(self.object, Object::Frontend(_) | Object::Socket(..))
     }
 
     fn sum(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
         count(self.figures().sum(figure))
     }
 
-    fn proxies_only(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
+    fn no_servers_sum(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
         if matches!(self.object, Object::Server(..)) { Empty } else { self.sum(figure) }
+    }
+
+    fn no_sockets(&self, cell: impl FnOnce(&Figures) -> Cell) -> Cell {
+        if matches!(self.object, Object::Socket(..)) { Empty } else { cell(self.figures()) }
+    }
+
+    fn front_sum(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
+        if self.is_front() { self.sum(figure) } else { Empty }
     }
 
     fn frontends_only(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
@@ -490,27 +525,27 @@ impl<'a> View<'a> {
     }
 
     fn no_frontends(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
-        if matches!(self.object, Object::Frontend(_)) { Empty } else { self.sum(figure) }
+        if self.is_front() { Empty } else { self.sum(figure) }
     }
 
     fn no_frontends_highest(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
-        if matches!(self.object, Object::Frontend(_)) { Empty } else { count(self.figures().highest(figure)) }
+        if self.is_front() { Empty } else { count(self.figures().highest(figure)) }
     }
 
     fn average(&self, figure: impl Fn(&Counters) -> &Average) -> Cell {
-        if matches!(self.object, Object::Frontend(_)) { Empty } else { count(self.figures().average(figure)) }
+        if self.is_front() { Empty } else { count(self.figures().average(figure)) }
     }
 
     fn http(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
-        if self.is_http() { self.sum(figure) } else { Empty }
+        if self.is_http() { self.no_sockets(|figures| count(figures.sum(figure))) } else { Empty }
     }
 
-    fn no_servers(&self, cell: Cell) -> Cell {
-        if matches!(self.object, Object::Server(..)) { Empty } else { cell }
+    fn proxies_only(&self, cell: Cell) -> Cell {
+        if matches!(self.object, Object::Server(..) | Object::Socket(..)) { Empty } else { cell }
     }
 
     fn http_proxies(&self, cell: Cell) -> Cell {
-        if self.is_http() { self.no_servers(cell) } else { Empty }
+        if self.is_http() { self.proxies_only(cell) } else { Empty }
     }
 
     fn frontend(&self, cell: impl FnOnce(&'a ProxyRun) -> Cell) -> Cell {

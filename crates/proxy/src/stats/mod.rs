@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::ProxyKind;
 
+use crate::listener::Listener;
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, ServerRun, warm_up};
 
@@ -26,6 +27,8 @@ use crate::server::{Admin, ServerRun, warm_up};
 pub enum Object<'a> {
     /// A frontend, or the frontend side of a listen.
     Frontend(&'a ProxyRun),
+    /// A listening socket with figures of its own (`option socket-stats`).
+    Socket(&'a ProxyRun, &'a Listener),
     /// A server.
     Server(&'a ProxyRun, &'a ServerRun),
     /// A backend, or the backend side of a listen.
@@ -48,9 +51,9 @@ pub enum Format {
 pub struct Filter {
     /// Only this proxy: `iid`.
     pub proxy: Option<u32>,
-    /// Types as a mask: 1 frontends, 2 backends, 4 servers; `None` all.
+    /// Types as a mask: 1 frontends, 2 backends, 4 servers, 8 sockets; `None` all.
     pub types: Option<u32>,
-    /// Only this server: `sid`.
+    /// Only this server or socket: `sid`.
     pub server: Option<u32>,
     /// Only servers that are up.
     pub up: bool,
@@ -64,14 +67,18 @@ impl Filter {
             Object::Frontend(proxy) => (1, proxy),
             Object::Backend(proxy) => (2, proxy),
             Object::Server(proxy, _) => (4, proxy),
+            Object::Socket(proxy, _) => (8, proxy),
         };
         if self.proxy.is_some_and(|iid| iid != proxy.config.uid) || self.types.is_some_and(|mask| mask & bit == 0) {
             return false;
         }
-        let Object::Server(_, server) = object else { return true };
-        if self.server.is_some_and(|sid| sid != server.config.sid) {
-            return false;
-        }
+        let wrong = |id: u32| self.server.is_some_and(|sid| sid != id);
+        let server = match object {
+            Object::Server(_, server) if !wrong(server.config.sid) => server,
+            Object::Server(..) => return false,
+            Object::Socket(_, listener) => return !wrong(listener.id),
+            _ => return true,
+        };
         if !self.up && !self.no_maint {
             return true;
         }
@@ -80,13 +87,14 @@ impl Filter {
     }
 }
 
-/// All lines in HAProxy's order: proxies as in the file, of each the frontend, the servers, the backend.
+/// All lines in HAProxy's order: proxies as in the file, of each the frontend, its sockets, the servers, the backend.
 pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
     running.proxies.iter().filter(|proxy| !proxy.config.disabled).flat_map(|proxy| {
         let frontend = (proxy.config.kind != ProxyKind::Backend).then_some(Object::Frontend(proxy));
         let backend = (proxy.config.kind != ProxyKind::Frontend).then_some(Object::Backend(proxy));
+        let sockets = running.counted_listeners(proxy).iter().map(move |listener| Object::Socket(proxy, listener));
         let servers = proxy.servers.iter().map(move |server| Object::Server(proxy, server));
-        frontend.into_iter().chain(servers.take_while(move |_| backend.is_some())).chain(backend)
+        frontend.into_iter().chain(sockets).chain(servers.take_while(move |_| backend.is_some())).chain(backend)
     })
 }
 
@@ -98,6 +106,9 @@ impl Object<'_> {
             Object::Backend(proxy) => typed::Owner { letter: 'B', proxy: proxy.config.uid, server: 0 },
             Object::Server(proxy, server) => {
                 typed::Owner { letter: 'S', proxy: proxy.config.uid, server: server.config.sid }
+            }
+            Object::Socket(proxy, listener) => {
+                typed::Owner { letter: 'L', proxy: proxy.config.uid, server: listener.id }
             }
         }
     }

@@ -29,16 +29,17 @@ const BACKEND: u8 = 4;
 const SERVER: u8 = 8;
 const STICKTABLE: u8 = 16;
 const STORE: u8 = 32;
+const LISTENER: u8 = 64;
 /// Scopes of HAProxy's of which there is nothing here.
 const NONE: u8 = 0;
-const ALL: u8 = GLOBAL | FRONTEND | BACKEND | SERVER | STICKTABLE | STORE;
+const ALL: u8 = GLOBAL | FRONTEND | LISTENER | BACKEND | SERVER | STICKTABLE | STORE;
 
 const SCOPES: [(&str, u8); 9] = [
     ("global", GLOBAL),
     ("frontend", FRONTEND),
     ("backend", BACKEND),
     ("server", SERVER),
-    ("listener", NONE),
+    ("listener", LISTENER),
     ("resolver", NONE),
     ("sticktable", STICKTABLE),
     ("store", STORE),
@@ -136,20 +137,20 @@ const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 const METRICS: &[Metric] = &[
     ("current_queue", BACKEND | SERVER, G, "qcur", Plain),
     ("max_queue", BACKEND | SERVER, G, "qmax", Plain),
-    ("current_sessions", FRONTEND | BACKEND | SERVER, G, "scur", Plain),
-    ("max_sessions", FRONTEND | BACKEND | SERVER, G, "smax", Plain),
-    ("limit_sessions", FRONTEND | BACKEND | SERVER, G, "slim", Plain),
-    ("sessions_total", FRONTEND | BACKEND | SERVER, C, "stot", Plain),
-    ("bytes_in_total", FRONTEND | BACKEND | SERVER, C, "bin", Plain),
-    ("bytes_out_total", FRONTEND | BACKEND | SERVER, C, "bout", Plain),
-    ("requests_denied_total", FRONTEND | BACKEND, C, "dreq", Plain),
-    ("responses_denied_total", FRONTEND | BACKEND | SERVER, C, "dresp", Plain),
-    ("request_errors_total", FRONTEND, C, "ereq", Plain),
+    ("current_sessions", FRONTEND | LISTENER | BACKEND | SERVER, G, "scur", Plain),
+    ("max_sessions", FRONTEND | LISTENER | BACKEND | SERVER, G, "smax", Plain),
+    ("limit_sessions", FRONTEND | LISTENER | BACKEND | SERVER, G, "slim", Plain),
+    ("sessions_total", FRONTEND | LISTENER | BACKEND | SERVER, C, "stot", Plain),
+    ("bytes_in_total", FRONTEND | LISTENER | BACKEND | SERVER, C, "bin", Plain),
+    ("bytes_out_total", FRONTEND | LISTENER | BACKEND | SERVER, C, "bout", Plain),
+    ("requests_denied_total", FRONTEND | LISTENER | BACKEND, C, "dreq", Plain),
+    ("responses_denied_total", FRONTEND | LISTENER | BACKEND | SERVER, C, "dresp", Plain),
+    ("request_errors_total", FRONTEND | LISTENER, C, "ereq", Plain),
     ("connection_errors_total", BACKEND | SERVER, C, "econ", Plain),
     ("response_errors_total", BACKEND | SERVER, C, "eresp", Plain),
     ("retry_warnings_total", BACKEND | SERVER, C, "wretr", Plain),
     ("redispatch_warnings_total", BACKEND | SERVER, C, "wredis", Plain),
-    ("status", FRONTEND | BACKEND | SERVER, G, "status", Status),
+    ("status", FRONTEND | LISTENER | BACKEND | SERVER, G, "status", Status),
     ("weight", BACKEND | SERVER, G, "weight", Plain),
     ("active_servers", BACKEND, G, "act", Plain),
     ("active", SERVER, G, "act", Plain),
@@ -184,9 +185,9 @@ const METRICS: &[Metric] = &[
     ("connections_rate_max", FRONTEND, G, "conn_rate_max", Plain),
     ("connections_total", FRONTEND, C, "conn_tot", Plain),
     ("intercepted_requests_total", FRONTEND, C, "intercepted", Http),
-    ("denied_connections_total", FRONTEND, C, "dcon", Plain),
-    ("denied_sessions_total", FRONTEND, C, "dses", Plain),
-    ("failed_header_rewriting_total", FRONTEND | BACKEND | SERVER, C, "wrew", Plain),
+    ("denied_connections_total", FRONTEND | LISTENER, C, "dcon", Plain),
+    ("denied_sessions_total", FRONTEND | LISTENER, C, "dses", Plain),
+    ("failed_header_rewriting_total", FRONTEND | LISTENER | BACKEND | SERVER, C, "wrew", Plain),
     ("connection_attempts_total", BACKEND | SERVER, C, "connect", Plain),
     ("connection_reuses_total", BACKEND | SERVER, C, "reuse", Plain),
     ("http_cache_lookups_total", FRONTEND | BACKEND, C, "cache_lookups", Http),
@@ -197,7 +198,7 @@ const METRICS: &[Metric] = &[
     ("max_connect_time_seconds", BACKEND | SERVER, G, "ctime_max", Milliseconds),
     ("max_response_time_seconds", BACKEND | SERVER, G, "rtime_max", Milliseconds),
     ("max_total_time_seconds", BACKEND | SERVER, G, "ttime_max", Milliseconds),
-    ("internal_errors_total", FRONTEND | BACKEND | SERVER, C, "eint", Plain),
+    ("internal_errors_total", FRONTEND | LISTENER | BACKEND | SERVER, C, "eint", Plain),
     ("unsafe_idle_connections_current", SERVER, G, "idle_conn_cur", Plain),
     ("safe_idle_connections_current", SERVER, G, "safe_conn_cur", Plain),
     ("used_connections_current", SERVER, G, "used_conn_cur", Plain),
@@ -323,6 +324,8 @@ const NODES: &[NamedMetric<NodeFigures>] = &[
     ("breaker_open", G, "Whether a node is not asked for a while", |n| u64::from(n.is_open)),
 ];
 
+const SOCKET_STATES: [&str; 3] = ["WAITING", "OPEN", "FULL"];
+
 const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
 
 const CHECK_STATES: [&str; 16] = [
@@ -349,7 +352,8 @@ pub struct Scrape {
 }
 
 /// A section of metrics of objects: its scope, and the type of its objects as a mask.
-const OBJECTS: [(&str, u8, u32); 3] = [("frontend", FRONTEND, 1), ("backend", BACKEND, 2), ("server", SERVER, 4)];
+const OBJECTS: [(&str, u8, u32); 4] =
+    [("frontend", FRONTEND, 1), ("listener", LISTENER, 8), ("backend", BACKEND, 2), ("server", SERVER, 4)];
 
 impl Scrape {
     /// The answer of `running` to what is wanted.
@@ -377,7 +381,7 @@ impl Scrape {
                 }
                 self.section = 1;
             }
-            section @ 1..=3 => {
+            section @ 1..=4 => {
                 let (scope, bit, types) = OBJECTS[section - 1];
                 let more = scopes & bit != 0 && self.objects(scope, bit, types, out);
                 if !more {
@@ -385,7 +389,7 @@ impl Scrape {
                     self.cursor = Cursor::default();
                 }
             }
-            4 => {
+            5 => {
                 if scopes & STICKTABLE != 0 {
                     tables(&self.running, &self.wanted, out);
                 }
@@ -394,7 +398,7 @@ impl Scrape {
                     engines(&self.running, &self.wanted, out);
                     limits(&self.running, &self.wanted, out);
                 }
-                self.section = 5;
+                self.section = 6;
             }
             _ => return false,
         }
@@ -513,6 +517,11 @@ impl Family<'_> {
             }
             Status => match view.server_status() {
                 Some(status) => self.states(view, &SERVER_STATES, [state(status)]),
+                None if matches!(view.object(), Object::Socket(..)) => {
+                    let is = |text: &str| SOCKET_STATES.into_iter().find(|state| *state == text);
+                    let state = if let Cell::Text(text) = view.cell(column) { is(&text) } else { None };
+                    self.states(view, &SOCKET_STATES, state);
+                }
                 None => {
                     let up = matches!(view.cell(column), Cell::Text(text) if !matches!(&*text, "DOWN" | "STOP"));
                     self.states(view, &["DOWN", "UP"], [if up { "UP" } else { "DOWN" }]);
@@ -552,8 +561,10 @@ impl Family<'_> {
             head(self.metric, self.kind, describe::column(self.columns[0].name), self.out);
         }
         let _ = write!(self.out, "{}{{proxy=\"{}\"", self.metric, Label(&view.proxy().config.name));
-        if let Object::Server(_, server) = view.object() {
-            let _ = write!(self.out, ",server=\"{}\"", Label(server.name()));
+        match view.object() {
+            Object::Server(_, server) => _ = write!(self.out, ",server=\"{}\"", Label(server.name())),
+            Object::Socket(_, listener) => _ = write!(self.out, ",listener=\"{}\"", Label(&listener.name())),
+            _ => {}
         }
         for (name, value) in label.into_iter().chain(self.module.map(|module| ("mod", module))) {
             let _ = write!(self.out, ",{name}=\"{value}\"");

@@ -23,11 +23,11 @@ pub struct Field {
 /// Whose values they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// `F`, `B` or `S`.
+    /// `F`, `B`, `S` or `L`.
     pub letter: char,
     /// The proxy's number.
     pub proxy: u32,
-    /// The server's number; 0 for proxies.
+    /// The server's or the socket's number; 0 for proxies.
     pub server: u32,
 }
 
@@ -91,6 +91,7 @@ pub fn json(owner: Option<Owner>, fields: &[Field], out: &mut String) {
             let object = match letter {
                 'F' => "Frontend",
                 'B' => "Backend",
+                'L' => "Listener",
                 _ => "Server",
             };
             let _ = write!(out, "\"objType\":\"{object}\",\"proxyId\":{proxy},\"id\":{server},");

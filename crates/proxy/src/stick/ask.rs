@@ -21,6 +21,8 @@ pub fn read(row: &Row<'_>, figure: CounterFigure, element: u32) -> Option<i64> {
         F::HttpErrRate => get(DataKind::HttpErrRate),
         F::HttpFailCnt => get(DataKind::HttpFailCnt),
         F::HttpFailRate => get(DataKind::HttpFailRate),
+        F::GlitchCnt => get(DataKind::GlitchCnt),
+        F::GlitchRate => get(DataKind::GlitchRate),
         F::BytesInRate => get(DataKind::BytesInRate),
         F::BytesOutRate => get(DataKind::BytesOutRate),
         F::KbytesIn => get(DataKind::BytesInCnt).map(|bytes| bytes >> 10),

@@ -12,7 +12,43 @@ use crate::sample::Value;
 
 /// The tracked counters of a session or of a stream. Nothing is allocated before something is tracked.
 #[derive(Debug, Default)]
-pub struct Tracked(Option<Box<[Option<Slot>; TRACKED_COUNTERS]>>);
+pub struct Tracked(Option<Box<Slots>>);
+
+/// The first ones, and those beyond them (`tune.stick-counters`), for which there is room once one is tracked.
+#[derive(Debug, Default)]
+struct Slots {
+    first: [Option<Slot>; TRACKED_COUNTERS],
+    more: Vec<Option<Slot>>,
+}
+
+impl Slots {
+    fn get(&self, number: usize) -> Option<&Slot> {
+        match self.first.get(number) {
+            Some(slot) => slot.as_ref(),
+            None => self.more.get(number - TRACKED_COUNTERS)?.as_ref(),
+        }
+    }
+
+    fn place(&mut self, number: usize) -> &mut Option<Slot> {
+        if number < TRACKED_COUNTERS {
+            return &mut self.first[number];
+        }
+        let number = number - TRACKED_COUNTERS;
+        if self.more.len() <= number {
+            self.more.resize_with(number + 1, || None);
+        }
+        &mut self.more[number]
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Slot> {
+        self.first.iter().chain(&self.more).flatten()
+    }
+
+    /// One more than the highest number that may track something.
+    fn end(&self) -> usize {
+        TRACKED_COUNTERS + self.more.len()
+    }
+}
 
 #[derive(Debug)]
 struct Slot {
@@ -79,8 +115,8 @@ impl Tracked {
             }
             events.iter().for_each(|event| event.count(row));
         });
-        if let (Some((held, ())), Some(slot)) = (tracked, self.0.get_or_insert_default().get_mut(number)) {
-            *slot = Some(Slot { held, backend });
+        if let Some((held, ())) = tracked {
+            *self.0.get_or_insert_default().place(number) = Some(Slot { held, backend });
         }
     }
 
@@ -92,13 +128,14 @@ impl Tracked {
 
     /// What a number tracks.
     pub fn get(&self, number: usize) -> Option<&Held> {
-        Some(&self.0.as_ref()?.get(number)?.as_ref()?.held)
+        Some(&self.0.as_ref()?.get(number)?.held)
     }
 
     /// Tracks nothing any more.
     pub fn clear(&mut self) {
-        for slot in self.0.iter_mut().flat_map(|slots| slots.iter_mut()) {
-            *slot = None;
+        if let Some(slots) = &mut self.0 {
+            slots.first = Default::default();
+            slots.more.clear();
         }
     }
 
@@ -106,7 +143,8 @@ impl Tracked {
     #[inline]
     pub fn count(stream: &Tracked, session: &Tracked, event: Counted) {
         if !stream.is_unused() || !session.is_unused() {
-            for number in 0..TRACKED_COUNTERS {
+            let end = |tracked: &Tracked| tracked.0.as_ref().map_or(0, |slots| slots.end());
+            for number in 0..end(stream).max(end(session)) {
                 if let Some(held) = stream.get(number).or_else(|| session.get(number)) {
                     count(held, event);
                 }
@@ -116,7 +154,7 @@ impl Tracked {
 
     /// Counts an event in the counters that a backend's rules track.
     pub fn count_of_backend(&self, event: Counted) {
-        for slot in self.0.iter().flat_map(|slots| slots.iter().flatten()).filter(|slot| slot.backend) {
+        for slot in self.0.iter().flat_map(|slots| slots.all()).filter(|slot| slot.backend) {
             count(&slot.held, event);
         }
     }

@@ -185,6 +185,11 @@ impl Active {
             counters.bin.add(request);
             counters.bout.add(response);
         }
+        if let Some(counters) = cx.listener.as_ref().and_then(|listener| listener.figures()) {
+            let counters = counters.at(index);
+            counters.bin.add(request);
+            counters.bout.add(response);
+        }
     }
 
     /// Credits the server with its response, whatever rules make of it.
@@ -196,10 +201,19 @@ impl Active {
         }
     }
 
-    /// Counts something at the frontend and, once it is known, at the backend.
-    pub(crate) fn each_side(&self, count: impl Fn(&Counters)) {
+    /// Counts something at the frontend and at the socket that the client connected to.
+    pub(crate) fn at_front(&self, count: impl Fn(&Counters)) {
         let index = self.worker.index;
         count(self.cx.frontend.frontend.figures.at(index));
+        if let Some(figures) = self.cx.listener.as_ref().and_then(|listener| listener.figures()) {
+            count(figures.at(index));
+        }
+    }
+
+    /// Counts something there and, once it is known, at the backend.
+    pub(crate) fn each_side(&self, count: impl Fn(&Counters)) {
+        let index = self.worker.index;
+        self.at_front(&count);
         if let Some(backend) = &self.cx.backend {
             count(backend.backend.figures.at(index));
         }

@@ -177,16 +177,20 @@ pub enum Which {
     Every,
     /// The one of this number.
     Id(u64),
-    /// Those of a server: the backend's place and the server's place in it.
-    OfServer(u32, u32),
+    /// Those of a server, by [`ServerShared::life`](crate::server::ServerShared::life).
+    OfServer(u64),
 }
 
 impl Which {
-    fn takes(self, card: &Card) -> bool {
+    fn takes(self, card: &Card, running: &Running) -> bool {
         match self {
             Which::Every => true,
             Which::Id(id) => card.id.get() == id,
-            Which::OfServer(backend, server) => (card.backend.get(), card.server.get()) == (backend, server),
+            Which::OfServer(life) => {
+                let backend = running.proxies.get(card.backend.get() as usize);
+                let server = backend.and_then(|backend| backend.servers.get(card.server.get() as usize));
+                server.is_some_and(|server| server.shared.life == life)
+            }
         }
     }
 }
@@ -232,7 +236,7 @@ impl Worker {
     fn describe_own(&self, which: Which, detail: Detail, from: usize, found: &mut Found) -> Option<usize> {
         let now = Instant::now();
         self.cards.visit(from, |card| {
-            if which.takes(card) {
+            if which.takes(card, &self.running) {
                 found.count += 1;
                 match detail {
                     Detail::Line => line(card, &self.running, self.index, now, &mut found.text),
@@ -250,7 +254,7 @@ impl Worker {
     fn end_own(&self, which: Which, from: usize, found: &mut Found) -> Option<usize> {
         let mut sessions = Vec::new();
         let next = self.cards.visit(from, |card| {
-            if which.takes(card) && !card.killed.replace(true) {
+            if which.takes(card, &self.running) && !card.killed.replace(true) {
                 found.count += 1;
                 sessions.push(card.session.get());
             }

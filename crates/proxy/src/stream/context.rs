@@ -35,6 +35,8 @@ pub struct StreamContext {
     pub frontend: Arc<ProxyRun>,
     /// The backend, once one is chosen (in a `listen`: the frontend itself).
     pub backend: Option<Arc<ProxyRun>>,
+    /// The session's place among its worker's.
+    pub session: u32,
     /// Client address; `None` behind a unix socket.
     pub source: Option<SocketAddr>,
     /// Address that the client connected to.
@@ -159,6 +161,7 @@ impl StreamContext {
             process: frontend.directory.process.clone(),
             frontend,
             backend: None,
+            session: 0,
             source: None,
             destination: None,
             proxied: None,
@@ -201,6 +204,7 @@ impl StreamContext {
             self.frontend = session.frontend().clone();
         }
         self.backend = None;
+        self.session = session.place();
         self.source = session.peer;
         self.destination = session.local;
         self.proxied.clone_from(&session.proxied);

@@ -26,6 +26,7 @@ mod motion;
 mod persist;
 mod service;
 mod stats;
+mod wait;
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
@@ -37,6 +38,7 @@ use sluicegate_wire::http::{
 };
 
 use self::motion::{Event, Finish};
+use self::wait::Coming;
 use super::flow::{Flow, Moved};
 use super::forwardfor;
 use super::inspect::{self, BodyCame, Peek};
@@ -118,6 +120,8 @@ pub(crate) async fn serve(session: &mut Session, mut stream: Active, head: Reque
         peek: None,
         up_failed: false,
         answered: false,
+        begins_malformed: false,
+        independent: false,
         constant: false,
         client_active: now,
         server_active: now,
@@ -173,6 +177,10 @@ struct Exchange<'a> {
     up_failed: bool,
     /// Bytes of a final response went to the client.
     answered: bool,
+    /// The response's body is malformed where it came with the head: to `observe` its head is.
+    begins_malformed: bool,
+    /// `option independent-streams` of the backend: a server that takes the request is not active by that.
+    independent: bool,
     /// The answer is sent as it is: rules failed on it before.
     constant: bool,
     client_active: Instant,
@@ -197,6 +205,7 @@ impl Exchange<'_> {
         let _stay = backend.backend.enter(worker.index, self.client_active);
         self.server_timeout = self.stream.cx.overrides.server.or(backend.config.timeouts.server);
         self.mode = stricter(self.mode, backend.config.options.connection);
+        self.independent = backend.config.options.independent_streams;
         if backend.id != frontend.id {
             self.request_rules(backend).await?;
         }
@@ -289,59 +298,21 @@ impl Exchange<'_> {
         self.rules(&proxy.rules.redirect, Hook::HttpRequest).await
     }
 
-    /// Shows rules what is here of the request's body.
-    fn peek_request(&mut self) {
-        let content = &mut self.stream.cx.request_content;
-        let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, content));
-        peek.look(self.session.input.data(), content);
-    }
-
-    /// Waits for the request's body, or so many bytes of it. A client that waits for a word itself gets it.
-    async fn await_body(&mut self, deadline: Option<Instant>, at_least: u64) -> Step<()> {
-        self.peek_request();
-        let Some(peek) = &mut self.peek else { return Ok(()) };
-        if !peek.is_complete() && self.version == Version::Http11 {
-            let request = &mut self.stream.cx.request;
-            if request.first(b"expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
-                request.delete_all(b"expect");
-                // Who does not get it sends the body after a while all the same.
-                let _ = self.session.socket.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
-            }
-        }
-        let came = inspect::body(self.session, &mut self.stream, peek, deadline, at_least).await;
-        self.client_active = Instant::now();
-        match came {
-            BodyCame::Enough => Ok(()),
-            BodyCame::Late => {
-                // To HAProxy a request whose body it waited for in vain never was complete.
-                self.stream.cx.log.request_done = None;
-                let index = self.stream.worker().index;
-                self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
-                Err(self.page(408, b'c', b'R').await)
-            }
-            BodyCame::Malformed => {
-                let index = self.stream.worker().index;
-                self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
-                Err(self.refuse(400, b'P', b'R').await)
-            }
-            BodyCame::Gone => {
-                self.count_client_abort();
-                self.stream.end(b'C', b'R');
-                Err(After::Close)
-            }
-        }
-    }
-
-    async fn response_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
+    /// The rules of responses; `coming` is the server's, if one answers.
+    async fn response_rules(&mut self, proxy: &ProxyRun, coming: Option<&mut Coming<'_>>) -> Step<()> {
         self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await?;
         // Whatever `http-response` rules make of it, the server gave it.
         if self.stream.cx.backend.as_ref().is_some_and(|backend| backend.id == proxy.id) {
             self.stream.count_server_response(self.stream.cx.response.status());
         }
-        self.rules(&proxy.rules.http_response, Hook::HttpResponse).await
+        self.rules_on(&proxy.rules.http_response, Hook::HttpResponse, coming).await
     }
 
     async fn rules(&mut self, list: &RuleList, hook: Hook) -> Step<()> {
+        self.rules_on(list, hook, None).await
+    }
+
+    async fn rules_on(&mut self, list: &RuleList, hook: Hook, mut coming: Option<&mut Coming<'_>>) -> Step<()> {
         if list.is_empty() {
             return Ok(());
         }
@@ -351,6 +322,12 @@ impl Exchange<'_> {
             rule::Attempt::Suspended(mut suspended) => {
                 let verdict = loop {
                     match suspended.asks() {
+                        Some(rule::Ask::Body(wait)) if hook.is_response() => {
+                            // What is answered here is seen without its body.
+                            if let Some(coming) = coming.as_deref_mut() {
+                                Box::pin(self.await_response_body(coming, wait)).await?;
+                            }
+                        }
                         Some(rule::Ask::Body(wait)) => {
                             self.await_body(Some(Instant::now() + wait.time), wait.at_least).await?;
                         }
@@ -390,10 +367,7 @@ impl Exchange<'_> {
                 match hook.is_response() {
                     _ if !refused => {}
                     true => self.stream.count_refused_response(),
-                    false => {
-                        let index = self.stream.worker().index;
-                        self.stream.cx.frontend.frontend.figures.at(index).dreq.add(1);
-                    }
+                    false => self.stream.at_front(|counters| counters.dreq.add(1)),
                 }
                 let unparsed = hook == Hook::TcpRequestContent && self.stream.cx.backend.is_none();
                 if hook == Hook::TcpResponseContent {
@@ -451,6 +425,8 @@ impl Exchange<'_> {
             }
             Some(Err(failure)) => {
                 let ending = failure.ending();
+                // To HAProxy its answer is a response already.
+                self.stream.cx.variables.enter_response();
                 Err(self.page(failure.status(), ending.who, ending.phase).await)
             }
             None => {
@@ -535,18 +511,21 @@ impl Exchange<'_> {
         cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
         self.stream.count(0, size);
         self.stream.cx.count_response();
-        self.observe(backend, connection, Observed::of_status(status));
+        self.begins_malformed = begins_malformed(head.body, input.data());
+        let seen = if self.begins_malformed { Observed::InvalidHead } else { Observed::of_status(status) };
+        self.observe(backend, connection, seen);
         let looks = |proxy: &ProxyRun| {
             proxy.rules.http_response.looks().response || proxy.rules.tcp_response_content.looks().response
         };
-        if looks(backend) || looks(frontend) {
-            let content = &mut self.stream.cx.response_content;
-            Peek::new(head.body, content).look(input.data(), content);
+        let looked = looks(backend) || looks(frontend);
+        let mut coming = Coming { connection, input, framing: head.body, peek: None };
+        if looked {
+            coming.look(&mut self.stream.cx.response_content);
         }
         self.store_server(backend).await?;
-        let mut passed = self.response_rules(backend).await;
+        let mut passed = self.response_rules(backend, Some(&mut coming)).await;
         if passed.is_ok() && backend.id != frontend.id {
-            passed = self.response_rules(frontend).await;
+            passed = self.response_rules(frontend, Some(&mut coming)).await;
         }
         if let Err(after) = passed {
             // To HAProxy a response that rules refused was none, but what had come of its body is counted.
@@ -599,7 +578,7 @@ impl Exchange<'_> {
         let worker = self.stream.worker().clone();
         let encoder = self.compress.filter(|_| !silent).and_then(|algorithm| {
             let (response, request) = (&mut self.stream.cx.response, (self.version, self.head.method));
-            let encoder = compress::prepare_response(response, request, &head, algorithm, proxies, &worker);
+            let encoder = compress::prepare_response(response, request, head.body, algorithm, proxies, &worker);
             self.stream.cx.log.compressed = encoder.is_some().then_some(algorithm);
             encoder
         });
@@ -632,7 +611,6 @@ impl Exchange<'_> {
         }
         let started = down.has_written();
         self.stream.response_out = down.into_memory();
-        let index = self.stream.worker().index;
         let (who, phase) = match finish {
             Finish::Complete => {
                 let uploaded = self.up.is_done() && !self.up_failed;
@@ -650,6 +628,7 @@ impl Exchange<'_> {
             }
             // The body was found malformed behind a head that is not on its way yet: this can be told.
             Finish::BadResponse if !started => {
+                self.observe_body(proxies.1, connection);
                 self.capture_response(connection, input, Fault::Chunk);
                 self.answered = false;
                 self.stream.discount_response();
@@ -658,6 +637,7 @@ impl Exchange<'_> {
                 return Err(self.page(502, b'P', b'H').await);
             }
             Finish::BadResponse => {
+                self.observe_body(proxies.1, connection);
                 self.capture_response(connection, input, Fault::Chunk);
                 self.count_bad_response(connection);
                 (b'S', b'D')
@@ -668,7 +648,7 @@ impl Exchange<'_> {
             }
             Finish::BadBody => {
                 self.session.capture(Fault::Chunk);
-                self.stream.cx.frontend.frontend.figures.at(index).ereq.add(1);
+                self.stream.at_front(|counters| counters.ereq.add(1));
                 (b'P', b'D')
             }
             Finish::ClientTimeout => {
@@ -697,8 +677,7 @@ impl Exchange<'_> {
         write_response(&self.stream.cx.response, Framing::None, ConnectionField::None, &mut out);
         self.stream.adjust_client_names(&mut out);
         self.answered = true;
-        let timeouts =
-            RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts, &self.stream.cx.overrides);
+        let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &self.stream.cx.overrides);
         let relay = Relay::new(self.session, &mut self.stream, &mut connection.socket, input, out, timeouts);
         let ending = relay.run().await;
         self.stream.end(ending.who, ending.phase);
@@ -730,6 +709,22 @@ fn take_whole_body(framing: Framing, input: &mut Buffer) -> bool {
     }
     input.consume(end);
     true
+}
+
+/// Of a body's chunks those that came with its head are malformed.
+fn begins_malformed(framing: Framing, mut data: &[u8]) -> bool {
+    if framing != Framing::Chunked {
+        return false;
+    }
+    let mut decoder = BodyDecoder::new(framing);
+    while !data.is_empty() && !decoder.is_done() {
+        match decoder.decode(data) {
+            Ok((taken @ 1.., _)) => data = &data[taken..],
+            Ok(_) => return false,
+            Err(_) => return true,
+        }
+    }
+    false
 }
 
 /// What of a body came with its head, as bytes are counted; malformed chunks end it.

@@ -66,6 +66,11 @@ impl Peek {
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
+
+    /// What came can't be the body.
+    pub(super) fn is_malformed(&self) -> bool {
+        self.malformed
+    }
 }
 
 /// What waiting for a body gave.

@@ -4,14 +4,15 @@
 //! second timeout passes. A side can time out while it is waited for: its bytes while it has not ended, or room for what is
 //! sent to it; traffic in either direction keeps it alive. A side whose bytes did not come in time is taken to have ended,
 //! as HAProxy does it, so the other one hears a FIN and may still answer; that first timeout is what is logged. One that
-//! takes nothing ends the relay. `timeout tunnel` replaces both sides' timeouts, and a side
+//! takes nothing ends the relay. With `option independent-streams` of its proxy what is sent to a side does not keep it
+//! alive: its own bytes do. `timeout tunnel` replaces both sides' timeouts, and a side
 //! that was sent a FIN and has not answered with its own is under `client-fin` or `server-fin`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::Timeouts;
+use sluicegate_config::model::Proxy;
 use sluicegate_wire::http::Framing;
 
 use super::flow::{Flow, FlowError, Moved, Wait};
@@ -26,11 +27,19 @@ pub(crate) struct RelayTimeouts {
     server: Option<Duration>,
     server_fin: Option<Duration>,
     tunnel: Option<Duration>,
+    /// `option independent-streams`, of each side.
+    client_independent: bool,
+    server_independent: bool,
 }
 
 impl RelayTimeouts {
-    pub(crate) fn new(frontend: &Timeouts, backend: &Timeouts, set: &Overrides) -> RelayTimeouts {
+    pub(crate) fn new(frontend: &Proxy, backend: &Proxy, set: &Overrides) -> RelayTimeouts {
+        let independent = |proxy: &Proxy| proxy.options.independent_streams;
+        let (client_independent, server_independent) = (independent(frontend), independent(backend));
+        let (frontend, backend) = (&frontend.timeouts, &backend.timeouts);
         RelayTimeouts {
+            client_independent,
+            server_independent,
             client: set.client.or(frontend.client),
             client_fin: frontend.client_fin,
             server: set.server.or(backend.server),
@@ -56,6 +65,9 @@ pub(crate) struct Relay<'a> {
     down_blocked: bool,
     client_active: Instant,
     server_active: Instant,
+    /// When a side's own bytes last came.
+    client_sent: Instant,
+    server_sent: Instant,
     /// The first timeout.
     late: Option<Endings>,
 }
@@ -88,6 +100,8 @@ impl<'a> Relay<'a> {
             down_blocked: false,
             client_active: now,
             server_active: now,
+            client_sent: now,
+            server_sent: now,
             late: None,
         }
     }
@@ -142,6 +156,12 @@ impl<'a> Relay<'a> {
             if server_moved {
                 self.server_active = now;
             }
+            if up.read > 0 {
+                self.client_sent = now;
+            }
+            if down.read > 0 {
+                self.server_sent = now;
+            }
         }
         self.poll_timeouts(cx)
     }
@@ -160,16 +180,25 @@ impl<'a> Relay<'a> {
         let times = &self.timeouts;
         let both_open = !self.up_ended && !self.down_ended;
         let last = self.client_active.max(self.server_active);
+        let since = |active: Instant, own: Option<Instant>| match own {
+            Some(own) => own,
+            None if both_open && times.tunnel.is_some() => last,
+            None => active,
+        };
         let deadline =
             |waited: bool, sent_fin: bool, fin: Option<Duration>, plain: Option<Duration>, since: Instant| {
-                let since = if both_open && times.tunnel.is_some() { last } else { since };
                 let timeout = fin.filter(|_| sent_fin).or(times.tunnel).or(plain);
                 timeout.filter(|_| waited).map(|timeout| since + timeout)
             };
         let client_waited = !self.up_ended || self.down_blocked;
         let server_waited = !self.down_ended || self.up_blocked;
-        let client = deadline(client_waited, self.down_ended, times.client_fin, times.client, self.client_active);
-        let server = deadline(server_waited, self.up_ended, times.server_fin, times.server, self.server_active);
+        // Once a side has ended, only room for what it is sent is waited for.
+        let client_own = Some(self.client_sent).filter(|_| times.client_independent && !self.up_ended);
+        let server_own = Some(self.server_sent).filter(|_| times.server_independent && !self.down_ended);
+        let client_since = since(self.client_active, client_own);
+        let server_since = since(self.server_active, server_own);
+        let client = deadline(client_waited, self.down_ended, times.client_fin, times.client, client_since);
+        let server = deadline(server_waited, self.up_ended, times.server_fin, times.server, server_since);
         let first = match (client, server) {
             (Some(client), Some(server)) => Some(client.min(server)),
             (one, other) => one.or(other),
@@ -179,8 +208,8 @@ impl<'a> Relay<'a> {
         let of_client = client.is_some() && client == first;
         let late = *self.late.get_or_insert(if of_client { CLIENT_LATE } else { SERVER_LATE });
         match of_client {
-            true if !self.down_blocked => self.end_up(),
-            false if !self.up_blocked => self.end_down(),
+            true if !self.down_blocked || client_own.is_some() => self.end_up(),
+            false if !self.up_blocked || server_own.is_some() => self.end_down(),
             _ => return Poll::Ready(late),
         }
         if self.up_ended && self.down_ended { Poll::Ready(late) } else { self.poll_timeouts(cx) }

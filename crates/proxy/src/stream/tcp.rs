@@ -27,14 +27,21 @@ pub(crate) async fn serve(session: &mut Session) {
 async fn serve_stream(session: &mut Session) -> bool {
     let mut stream = Active::take(session);
     stream.begin(session);
+    let read = converse(session, &mut stream).await;
+    // What came and went nowhere counts as well.
+    stream.count(session.input.len(), 0);
+    read
+}
+
+async fn converse(session: &mut Session, stream: &mut Active) -> bool {
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
-    if let Err(service) = request_rules(frontend, session, &mut stream).await {
-        return answer(service, session, &mut stream).await;
+    if let Err(service) = request_rules(frontend, session, stream).await {
+        return answer(service, session, stream).await;
     }
     let looks = frontend.rules.looks_for_backend();
     if looks.request || looks.head {
-        inspect::see_request(session, &mut stream, looks.head);
+        inspect::see_request(session, stream, looks.head);
     }
     let chosen = rule::choose_backend(frontend, &mut stream.cx, &worker).await;
     let Some(ProxyId(index)) = chosen else {
@@ -45,14 +52,14 @@ async fn serve_stream(session: &mut Session) -> bool {
     stream.set_backend(backend);
     let _stay = backend.backend.enter(worker.index, Instant::now());
     if backend.id != frontend.id
-        && let Err(service) = request_rules(backend, session, &mut stream).await
+        && let Err(service) = request_rules(backend, session, stream).await
     {
-        return answer(service, session, &mut stream).await;
+        return answer(service, session, stream).await;
     }
     if let Some(key) = &backend.rules.balance_key {
         let looks = key.looks();
         if looks.request || looks.head {
-            inspect::see_request(session, &mut stream, looks.head);
+            inspect::see_request(session, stream, looks.head);
         }
     }
     for list in [&backend.rules.persist, &backend.rules.use_server] {
@@ -61,7 +68,7 @@ async fn serve_stream(session: &mut Session) -> bool {
         }
     }
     if let Some(code) = &backend.rules.rdp_cookie {
-        inspect::see_request(session, &mut stream, false);
+        inspect::see_request(session, stream, false);
         let value = code.value(&stream.cx).map(|value| value.into_text().into_owned());
         if let Some(value) = value {
             persist::rdp_cookie(&value, &mut stream.cx);
@@ -92,7 +99,6 @@ async fn serve_stream(session: &mut Session) -> bool {
         }
     };
     stream.note_addresses(&connection);
-    persist::store(&mut stream.cx);
     if frontend.config.logging.asap {
         stream.log_so_far(stream.cx.log.connect_done);
     }
@@ -102,14 +108,19 @@ async fn serve_stream(session: &mut Session) -> bool {
     let list = &backend.rules.tcp_response_content;
     if !list.is_empty() {
         let delay = backend.config.response_inspect_delay;
-        let verdict = inspect::tcp_response(session, &mut stream, &mut connection, &mut input, list, delay).await;
-        if obey(verdict, backend, Hook::TcpResponseContent, &mut stream).is_err() {
+        let verdict = inspect::tcp_response(session, stream, &mut connection, &mut input, list, delay).await;
+        if obey(verdict, Hook::TcpResponseContent, stream).is_err() {
             worker.buffers.reclaim(&mut input);
             return false;
         }
     }
-    let timeouts = RelayTimeouts::new(&frontend.config.timeouts, &backend.config.timeouts, &stream.cx.overrides);
-    let relay = Relay::new(session, &mut stream, &mut connection.socket, &mut input, Vec::new(), timeouts);
+    // They see what content rules have waited for, and without such rules nothing, as in HAProxy.
+    if !backend.rules.stick_response.is_empty() {
+        rule::run(&backend.rules.stick_response, Hook::HttpResponse, &mut stream.cx, &worker).await;
+    }
+    persist::store(&mut stream.cx);
+    let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &stream.cx.overrides);
+    let relay = Relay::new(session, stream, &mut connection.socket, &mut input, Vec::new(), timeouts);
     let ending = relay.run().await;
     worker.buffers.reclaim(&mut input);
     stream.server_gone();
@@ -130,11 +141,11 @@ async fn request_rules(
         return Ok(());
     }
     let verdict = inspect::tcp_request(session, stream, list, proxy.config.inspect_delay).await;
-    obey(verdict, proxy, Hook::TcpRequestContent, stream)
+    obey(verdict, Hook::TcpRequestContent, stream)
 }
 
 /// What content rules decided.
-fn obey(verdict: Verdict, proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> Result<(), Option<BoundService>> {
+fn obey(verdict: Verdict, hook: Hook, stream: &mut Active) -> Result<(), Option<BoundService>> {
     match verdict {
         Verdict::Continue | Verdict::Missing => return Ok(()),
         Verdict::Service(service) => return Err(Some(service)),
@@ -147,7 +158,7 @@ fn obey(verdict: Verdict, proxy: &ProxyRun, hook: Hook, stream: &mut Active) -> 
     if hook.is_response() {
         stream.count_refused_response();
     } else {
-        proxy.frontend.figures.at(stream.worker().index).dreq.add(1);
+        stream.at_front(|counters| counters.dreq.add(1));
     }
     stream.end(b'P', if hook.is_response() { b'D' } else { b'R' });
     Err(None)

@@ -2,8 +2,9 @@
 //! what comes out of them.
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluicegate_testkit::{Client, Sluicegate};
+use sluicegate_testkit::{Client, Sluicegate, wait_for};
 
 use crate::pair::{Logged, answering, both, origin, ours, read_head};
 use crate::rules::fixture::verdict;
@@ -299,27 +300,76 @@ fn what_is_compressed_is_counted() {
 /// Limits of the process: a body begins compressed only within them.
 #[test]
 fn the_process_has_limits() {
-    let back = server(TEXT, OK);
-    let asked = |global: &str, times: usize| {
+    let start = |global: &str| {
         let text = format!(
-            "global\n {global}\n{DEFAULTS}listen f\n bind 127.0.0.1:1\n compression algo gzip\n server s {back}\n"
+            "global\n {global}\n{DEFAULTS}listen f\n bind 127.0.0.1:1\n compression algo gzip\n server s {}\n",
+            large()
         );
-        let whole = Whole::start(&text, 1);
-        let mut compressed = Vec::new();
-        for _ in 0..times {
-            let mut client = Client::connect(&whole.address());
-            client.send(get("Accept-Encoding: gzip\r\n"));
-            compressed.push(client.read_response().header("content-encoding").is_some());
-        }
-        (compressed, Sluicegate::stats(&whole.stats, "show info"))
+        Whole::start(&text, 1)
     };
-    assert_eq!(asked("maxzlibmem 1", 2).0, [true, true]);
-    assert_eq!(asked("maxcompcpuusage 100", 2).0, [true, true]);
-    assert_eq!(asked("maxcompcpuusage 0", 1).1.matches("CompressBpsRateLim: 0\n").count(), 1);
-    // 47 bytes each: after so many a kibibyte of this second, or of the one before, is spent.
-    let (compressed, info) = asked("maxcomprate 1", 60);
-    assert!(compressed[0] && !compressed.iter().all(|one| *one), "{compressed:?}");
-    assert!(info.contains("CompressBpsRateLim: 1024\n"), "{info}");
+    for global in ["maxzlibmem 1", "maxcompcpuusage 100"] {
+        let whole = start(global);
+        let mut client = Client::connect(&whole.address());
+        assert!((0..2).all(|_| is_compressed(&mut client)), "{global}");
+    }
+    let told = |whole: &Whole| Sluicegate::stats(&whole.stats, "show info");
+    assert!(told(&start("maxcompcpuusage 0")).contains("CompressBpsRateLim: 0\n"));
+    let whole = start("maxcomprate 1");
+    let mut client = Client::connect(&whole.address());
+    assert!(is_compressed(&mut client), "nothing was spent yet");
+    wait_for("a response as it is", || (!is_compressed(&mut client)).then_some(()));
+    assert!(told(&whole).contains("CompressBpsRateLim: 1024\n"), "{}", told(&whole));
+}
+
+/// Whether a response of two kibibytes is compressed; it costs more than a limit of one a second allows.
+fn is_compressed(client: &mut Client) -> bool {
+    client.send(get("Accept-Encoding: gzip\r\n"));
+    client.read_response().header("content-encoding").is_some()
+}
+
+fn large() -> std::net::SocketAddr {
+    answering(|_| format!("HTTP/1.1 200 OK\r\nContent-Length: 2048\r\n\r\n{}", "x".repeat(2048)).into_bytes())
+}
+
+#[test]
+fn a_rate_is_set_while_the_process_runs() {
+    let text = format!("{DEFAULTS}listen f\n bind 127.0.0.1:1\n compression algo gzip\n server s {}\n", large());
+    let whole = Whole::start(&text, 1);
+    let mut client = Client::connect(&whole.address());
+    assert!((0..5).all(|_| is_compressed(&mut client)));
+    Sluicegate::stats(&whole.stats, "set rate-limit http-compression global 1");
+    wait_for("a response as it is", || (!is_compressed(&mut client)).then_some(()));
+    Sluicegate::stats(&whole.stats, "set rate-limit http-compression global 0");
+    assert!((0..5).all(|_| is_compressed(&mut client)));
+}
+
+/// A worker that is busier than `maxcompcpuusage` lets responses through as they are.
+#[test]
+fn busy_workers_compress_nothing() {
+    let text = format!(
+        "global\n maxcompcpuusage 10\n{DEFAULTS}listen f\n bind 127.0.0.1:1\n compression algo gzip\n server s {}\n",
+        large()
+    );
+    let whole = Whole::start(&text, 1);
+    let mut client = Client::connect(&whole.address());
+    assert!(is_compressed(&mut client), "nothing was measured yet");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = Client::connect(&whole.address());
+                // So many take longer than anybody waits.
+                for _ in 0..10_000_000 {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    is_compressed(&mut client);
+                }
+            });
+        }
+        wait_for("a response as it is", || (!is_compressed(&mut client)).then_some(()));
+        over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Harder work and a wider window make less of a body whose repetitions lie far apart.

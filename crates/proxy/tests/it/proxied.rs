@@ -30,14 +30,23 @@ fn v2(tlvs: &[(u8, &[u8])], checksum: bool) -> Vec<u8> {
     out
 }
 
-/// The ephemeral ports, the listener's and the date are masked.
+/// The ephemeral ports, the listener's, the date and the times a line says are masked.
 fn masked(text: &str, client: &Client, address: &str) -> String {
     let local = client.stream().local_addr().expect("connected").port().to_string();
     let port = address.rsplit(':').next().expect("a port").to_owned();
     let text = text.replace(&local, "CLIENT").replace(&port, "BIND");
-    match (text.find('['), text.find(']')) {
+    let text = match (text.find('['), text.find(']')) {
         (Some(from), Some(to)) if from < to => format!("{}[]{}", &text[..from], &text[to + 1..]),
         _ => text,
+    };
+    let timers = |word: &&str| word.split('/').count() == 5 && word.split('/').all(|part| part.parse::<i64>().is_ok());
+    match text.split(' ').find(timers) {
+        Some(word) => {
+            let masked: Vec<&str> =
+                word.split('/').map(|part| if part.starts_with('-') { part } else { "T" }).collect();
+            text.replacen(word, &masked.join("/"), 1)
+        }
+        None => text,
     }
 }
 

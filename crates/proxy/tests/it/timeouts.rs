@@ -1,5 +1,10 @@
 //! Every timeout, with short values; a test waits for what follows and never measures how long it took.
 
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sluicegate_config::model::{Mode, Proxy};
@@ -137,4 +142,65 @@ fn a_server_that_keeps_its_side_open_is_not_waited_for_forever() {
     assert_eq!(peer.read_to_end(), b"bye");
     assert_eq!(client.read_to_end(), b"");
     wait_for("the session's end", || (gate.process().sessions.current() == 0).then_some(()));
+}
+
+/// With `option independent-streams` a side is not kept alive by what it is sent.
+#[test]
+fn sides_can_be_independent() {
+    let independent = |mode: Mode, change: fn(&mut Proxy)| {
+        let origin = Origin::new();
+        let mut proxy = listen(mode, &[origin.address]);
+        proxy.options.independent_streams = true;
+        change(&mut proxy);
+        (Gate::start(1, proxy), origin)
+    };
+    let (gate, origin) = independent(Mode::Tcp, |proxy| proxy.timeouts.server = SHORT);
+    let mut client = gate.client();
+    let _peer = origin.accept();
+    let talker = Talker::start(client.stream());
+    assert_eq!(client.read_to_end(), b"", "the server is taken to have ended while it is talked to");
+    drop(talker);
+
+    let (gate, origin) = independent(Mode::Tcp, |proxy| proxy.timeouts.client = SHORT);
+    let _client = gate.client();
+    let mut peer = origin.accept();
+    let talker = Talker::start(&peer.stream);
+    assert_eq!(peer.read_to_end(), b"", "the client is taken to have ended while it is talked to");
+    drop(talker);
+
+    let (gate, origin) = independent(Mode::Http, |proxy| proxy.timeouts.server = SHORT);
+    let mut client = gate.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
+    let _peer = origin.accept();
+    let talker = Talker::start(client.stream());
+    assert_eq!(client.read_response().status, 504, "the server has no longer for its answer because it takes a body");
+    drop(talker);
+}
+
+/// Says something again and again, until it is dropped.
+struct Talker {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Talker {
+    fn start(stream: &TcpStream) -> Talker {
+        let over = Arc::new(AtomicBool::new(false));
+        let (mut stream, ends) = (stream.try_clone().expect("a descriptor"), over.clone());
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) && stream.write_all(b".").is_ok() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        Talker { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
+use crate::limits::TRACKED_COUNTERS_MAX;
 use crate::model::{LogHost, LuaLoad, LuaLogStderr, LuaPath};
 use crate::section::log;
 use crate::section::table::{MANY, Table};
@@ -327,6 +328,13 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "N",
         "Header fields of a message, and one for their end; 101.",
         Parser::Integer(1, 32767, |g, n| g.tune.http_maxhdr = n as usize),
+    ),
+    one(
+        "tune.stick-counters",
+        "N",
+        "Counters that a connection may track, and a request as many ('track-sc0' to 'track-scN'); 3. Each is looked at \
+         with every event that is counted.",
+        Parser::Integer(0, TRACKED_COUNTERS_MAX as i64, |g, n| g.tune.stick_counters = n as usize),
     ),
     one(
         "tune.pipesize",

@@ -85,6 +85,15 @@ pub(super) const IDLE_CLOSE: Row<ProxyParser> = option(
     |r, line| r.settings.proxy.options.idle_close_on_response = on(line),
 );
 
+/// `option independent-streams`.
+pub(super) const INDEPENDENT: Row<ProxyParser> = option(
+    "option independent-streams",
+    PROXY,
+    "A side that is waited for is not kept alive by what is sent to it: a client that only receives is under 'timeout \
+         client', a server that only takes a request under 'timeout server'.",
+    |r, line| r.settings.proxy.options.independent_streams = on(line),
+);
+
 /// `option nolinger`.
 pub(super) const NOLINGER: Row<ProxyParser> = option(
     "option nolinger",
@@ -120,6 +129,22 @@ pub(super) const KEEP_ALIVE_QUEUE: Row<ProxyParser> = row(
     },
 );
 
+/// `max-session-srv-conns`.
+pub(super) const SESSION_CONNECTIONS: Row<ProxyParser> = row(
+    "max-session-srv-conns",
+    FRONT,
+    1,
+    1,
+    "N",
+    "How many idle connections to servers a client's connection has of its own under 'http-reuse never'; beyond, they are \
+     closed. 5.",
+    |r, line| {
+        if let Some(n) = r.integer(line, 1, 0, i64::from(i32::MAX)) {
+            r.settings.proxy.max_session_srv_conns = n as u32;
+        }
+    },
+);
+
 /// `option prefer-last-server`.
 pub(super) const PREFER_LAST: Row<ProxyParser> = option(
     "option prefer-last-server",
@@ -150,6 +175,15 @@ pub(super) const SOURCE: Row<ProxyParser> = row("source", BACK, 1, MANY, source:
         r.settings.proxy.source = Some(source);
     }
 });
+
+/// `option socket-stats`.
+pub(super) const SOCKET_STATS: Row<ProxyParser> = option(
+    "option socket-stats",
+    FRONT,
+    "Each listening socket has figures of its own: a line of 'show stat', of the page and of the exporter, and 'get_stats' \
+     of its Lua object.",
+    |r, line| r.settings.proxy.options.socket_stats = on(line),
+);
 
 /// `option srvtcpka`.
 pub(super) const SERVER_PROBES: Row<ProxyParser> =

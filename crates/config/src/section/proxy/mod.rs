@@ -125,7 +125,12 @@ pub(crate) fn all(
 ) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>, Vec<Preset>) {
     let names = proxy_names(sections, diagnostics);
     let stores = store::stores(sections, diagnostics);
-    let mut store_names = StoreNames { patterns: patterns.clone(), files: Some(loaded.files), ..StoreNames::default() };
+    let mut store_names = StoreNames {
+        patterns: patterns.clone(),
+        files: Some(loaded.files),
+        counters: global.tune.stick_counters,
+        ..StoreNames::default()
+    };
     store_names.stores.extend(stores.iter().map(|s| s.name.clone()));
     store_names.embedded.extend(stores.iter().map(|s| s.name.clone()));
     for engine in engines {

@@ -315,15 +315,23 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("set-uri", REQUEST, "FORMAT", "The whole target; Host follows the authority of one that has one.", |a| {
         a.set_target(TargetPart::Whole)
     }),
-    row("set-var", EVERYWHERE, "(SCOPE.NAME) EXPRESSION", "Sets a variable to a sample.", |a| {
-        let name = a.variable()?;
-        Some(Action::SetVar(name, a.expression()?))
-    }),
-    row("set-var-fmt", EVERYWHERE, "(SCOPE.NAME) FORMAT", "Sets a variable to a string.", |a| {
-        let name = a.variable()?;
+    row(
+        "set-var",
+        EVERYWHERE,
+        "(SCOPE.NAME[,CONDITION]…) EXPRESSION",
+        "Sets a variable to a sample, if all conditions hold, which the converter `set-var` has too: `ifexists`, \
+         `ifnotexists` (a `proc.` variable always exists), `ifset`, `ifnotset` (it has a value), `ifempty`, `ifnotempty` (the \
+         sample is an empty text), `ifgt`, `iflt` (its integer is above or below the sample's).",
+        |a| {
+            let target = a.variable_to_set()?;
+            Some(Action::SetVar(target, a.expression()?))
+        },
+    ),
+    row("set-var-fmt", EVERYWHERE, "(SCOPE.NAME[,CONDITION]…) FORMAT", "The same with a string.", |a| {
+        let target = a.variable_to_set()?;
         let format = a.format(a.next, "a format")?;
         a.next += 1;
-        Some(Action::SetVarFormat(name, format))
+        Some(Action::SetVarFormat(target, format))
     }),
     row(
         "silent-drop",
@@ -373,9 +381,10 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("unset-var", EVERYWHERE, "(SCOPE.NAME)", "Removes a variable.", |a| a.variable().map(Action::UnsetVar)),
     row(
         "wait-for-body",
-        Contexts::HTTP_REQUEST,
+        HTTP,
         "time TIME [at-least BYTES]",
-        "Waits for the body, or so many bytes of it, until it is complete or the buffer is full; a request whose body is late is answered with 408.",
+        "Waits for the body, or so many bytes of it, until it is complete or the buffer is full; a request whose body is \
+         late is answered with 408, a response with 504.",
         |a| a.wait_for_body(),
     ),
     row(

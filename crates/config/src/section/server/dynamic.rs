@@ -51,7 +51,7 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
     let tracks = settings.track.is_some();
     let at = Position { file: "stats socket".into(), line: 1, column: 1 };
     let mut server = settings.server(name.into(), address, at);
-    server.sid = sid;
+    (server.sid, server.dynamic) = (sid, true);
     let mut config = config.clone();
     config.proxies[backend.0 as usize].servers.push(server);
     if tracks {

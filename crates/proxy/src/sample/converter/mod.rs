@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use sluicegate_config::catalogue::Converter;
-use sluicegate_config::model::Arg;
+use sluicegate_config::model::{Arg, VarCondition};
 use sluicegate_pattern::Regex;
 use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
@@ -39,7 +39,8 @@ use number::{Binary, Operand, Unary};
 use table::TableCode;
 use text::{Cut, cut_value, map_case};
 use time::{DateFormat, Unit};
-use variable::Requirement;
+pub use variable::Setting;
+pub(crate) use variable::conditions_hold;
 
 pub use encode::fuzz_decoders;
 pub(crate) use encode::url_decode;
@@ -140,10 +141,7 @@ pub enum ConverterCode {
         unit: Unit,
     },
     FormatDate(DateFormat),
-    SetVar {
-        variable: VarRef,
-        requirements: Box<[Requirement]>,
-    },
+    SetVar(Setting),
     UnsetVar(VarRef),
     /// `store_get(store)`: the value under the sample as key.
     StoreGet(Arc<dyn Engine>),
@@ -356,15 +354,16 @@ impl ConverterCode {
             Converter::UsLtime => date(Unit::Microseconds, true)?,
             Converter::UsUtime => date(Unit::Microseconds, false)?,
             Converter::SetVar => {
-                let mut requirements = Vec::new();
+                let mut conditions = Vec::new();
                 for index in 1..args.len() {
                     let name = text(args, index)?;
                     if !name.is_empty() {
-                        requirements.push(Requirement::named(&name).ok_or("unknown condition")?);
+                        let named = std::str::from_utf8(&name).ok().and_then(VarCondition::named);
+                        conditions.push(named.ok_or("unknown condition")?);
                     }
                 }
                 let variable = variable(args, 0)?.ok_or("a variable is needed")?;
-                ConverterCode::SetVar { variable, requirements: requirements.into() }
+                ConverterCode::SetVar(Setting { variable, conditions: conditions.into() })
             }
             Converter::UnsetVar => ConverterCode::UnsetVar(variable(args, 0)?.ok_or("a variable is needed")?),
             Converter::Table(figure) => {
@@ -584,15 +583,10 @@ impl ConverterCode {
             ConverterCode::FormatDate(format) => {
                 Converted::text_or_nothing(value.to_int().and_then(|date| format.render(date)))
             }
-            ConverterCode::SetVar { variable, requirements } => {
-                let holds = if requirements.is_empty() {
-                    true
-                } else {
-                    let old = cx.variables.get(variable);
-                    requirements.iter().all(|requirement| requirement.holds(old.as_ref(), &value))
-                };
-                if holds { Converted::Assign(variable.clone(), true, value) } else { Converted::Nothing }
-            }
+            ConverterCode::SetVar(setting) => match setting.may(&cx.variables, &value) {
+                true => Converted::Assign(setting.variable.clone(), true, value),
+                false => Converted::Nothing,
+            },
             ConverterCode::UnsetVar(variable) => Converted::Assign(variable.clone(), false, value),
             ConverterCode::StoreGet(engine) => answered(value.with_text(|key| engine.start(0, &[b"GET", key]))),
             ConverterCode::StoreIncr { engine, by } => {

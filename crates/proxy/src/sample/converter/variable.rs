@@ -1,53 +1,62 @@
-//! `set-var` and `unset-var` as converters.
+//! Variables that are set under conditions, by rules and by the converters `set-var` and `unset-var`.
 //!
 //! A converter only reads its stream, so it hands the change out ([`Converted::Assign`]) to whoever evaluates, who
 //! makes it and goes on with the sample.
 //!
 //! [`Converted::Assign`]: super::Converted::Assign
 
-use super::super::value::{Sample, Value};
+use sluicegate_config::model::VarCondition;
 
-/// What must hold before a variable is set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requirement {
-    /// `ifexists` and `ifset`: it has a value.
-    Set(bool),
-    /// `ifempty` and `ifnotempty`: the sample is an empty text.
-    Empty(bool),
-    /// `ifgt`: its integer is above the sample's.
-    Greater,
-    /// `iflt`: below.
-    Less,
+use super::super::value::{Sample, Value};
+use super::super::variables::{VarRef, Variables};
+
+/// A variable that is set where all conditions hold.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The variable.
+    pub variable: VarRef,
+    /// What must hold.
+    pub conditions: Box<[VarCondition]>,
 }
 
-impl Requirement {
-    /// The requirement by its name.
-    pub(super) fn named(name: &[u8]) -> Option<Requirement> {
-        Some(match name {
-            b"ifexists" | b"ifset" => Requirement::Set(true),
-            b"ifnotexists" | b"ifnotset" => Requirement::Set(false),
-            b"ifempty" => Requirement::Empty(true),
-            b"ifnotempty" => Requirement::Empty(false),
-            b"ifgt" => Requirement::Greater,
-            b"iflt" => Requirement::Less,
-            _ => return None,
-        })
+impl Setting {
+    /// Whether the variable may become this.
+    pub fn may(&self, variables: &Variables, new: &Value<'_>) -> bool {
+        if self.conditions.is_empty() {
+            return true;
+        }
+        let permanent = matches!(self.variable, VarRef::Process(_));
+        conditions_hold(&self.conditions, permanent, variables.get(&self.variable).as_ref(), new)
     }
 
-    /// Whether it holds for the variable's value and the sample.
-    pub(super) fn holds(self, old: Option<&Sample>, new: &Value<'_>) -> bool {
-        let compare = |wanted: fn(i64, i64) -> bool| match (old, new) {
-            (Some(Sample::Int(old)), Value::Int(new)) => wanted(*old, *new),
-            _ => true,
-        };
-        match self {
-            Requirement::Set(wanted) => old.is_some() == wanted,
-            Requirement::Empty(wanted) => {
-                let empty = matches!(new, Value::Str(text) | Value::Bin(text) if text.is_empty());
-                empty == wanted
-            }
-            Requirement::Greater => compare(|old, new| old > new),
-            Requirement::Less => compare(|old, new| old < new),
+    /// Sets the variable, unless a condition does not hold.
+    pub fn set(&self, variables: &mut Variables, sample: Sample) {
+        if self.may(variables, &sample.as_value()) {
+            variables.set(&self.variable, sample);
         }
     }
+}
+
+/// Whether all conditions hold for a variable's value and what it is to become. A `permanent` variable exists without a
+/// value too: to HAProxy all of the process do that its file names.
+pub(crate) fn conditions_hold(
+    conditions: &[VarCondition],
+    permanent: bool,
+    old: Option<&Sample>,
+    new: &Value<'_>,
+) -> bool {
+    let compare = |wanted: fn(i64, i64) -> bool| match (old, new) {
+        (Some(Sample::Int(old)), Value::Int(new)) => wanted(*old, *new),
+        _ => true,
+    };
+    conditions.iter().all(|condition| match condition {
+        VarCondition::Exists(wanted) => (permanent || old.is_some()) == *wanted,
+        VarCondition::Set(wanted) => old.is_some() == *wanted,
+        VarCondition::Empty(wanted) => {
+            let empty = matches!(new, Value::Str(text) | Value::Bin(text) if text.is_empty());
+            empty == *wanted
+        }
+        VarCondition::Greater => compare(|old, new| old > new),
+        VarCondition::Less => compare(|old, new| old < new),
+    })
 }

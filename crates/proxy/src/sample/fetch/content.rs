@@ -228,7 +228,7 @@ fn is_http(cx: &StreamContext) -> bool {
 /// Bodies belong to messages.
 fn body(cx: &StreamContext, direction: Direction) -> Option<()> {
     let there = match direction {
-        Direction::Request => !cx.request.method().is_empty(),
+        Direction::Request => !cx.request.method().is_empty() && !cx.request_content.no_http,
         Direction::Response => cx.response.status() != 0,
     };
     if !there {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use sluicegate_config::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckPort, CheckProtocol, CheckSequence, CheckStatus, CheckStep,
-    CheckStepKind, Expected, ExpectedText, Expr, LogFormat, Position, VarName,
+    CheckStepKind, Expected, ExpectedText, Expr, LogFormat, Position, VarName, VarTarget,
 };
 use sluicegate_pattern::Regex;
 
 use crate::log::{LineCode, View};
 use crate::rule::CompileError;
 use crate::running::Engines;
-use crate::sample::{ExpressionCode, FetchScope, FormatMode, VarRef};
+use crate::sample::{ExpressionCode, FetchScope, FormatMode, Setting, VarRef};
 
 /// A check's steps.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub(super) enum KindCode {
     Send(BytesCode),
     Request(RequestCode),
     Expect(Box<ExpectCode>),
-    Set(VarRef, ExpressionCode),
-    SetText(VarRef, LineCode),
+    Set(Setting, ExpressionCode),
+    SetText(Setting, LineCode),
     Unset(VarRef),
 }
 
@@ -211,9 +211,11 @@ impl Compiler<'_> {
                 body: request.body.as_ref().map(|body| self.bytes(body)),
             }),
             CheckStepKind::Expect(expect) => KindCode::Expect(Box::new(self.expect(expect)?)),
-            CheckStepKind::SetVar(name, expr) => KindCode::Set(self.variable(name, &expr.at)?, self.expression(expr)?),
-            CheckStepKind::SetVarFormat(name, format) => {
-                KindCode::SetText(self.variable(name, &nowhere())?, self.format(format))
+            CheckStepKind::SetVar(target, expr) => {
+                KindCode::Set(self.setting(target, &expr.at)?, self.expression(expr)?)
+            }
+            CheckStepKind::SetVarFormat(target, format) => {
+                KindCode::SetText(self.setting(target, &nowhere())?, self.format(format))
             }
             CheckStepKind::UnsetVar(name) => KindCode::Unset(self.variable(name, &nowhere())?),
         };
@@ -301,6 +303,11 @@ impl Compiler<'_> {
             self.errors.push(CompileError { at: at.clone(), message: "too many variables".to_owned() });
         }
         variable
+    }
+
+    fn setting(&mut self, target: &VarTarget, at: &Position) -> Option<Setting> {
+        let variable = self.variable(&target.name, at)?;
+        Some(Setting { variable, conditions: target.conditions.clone().into() })
     }
 }
 

@@ -415,12 +415,12 @@ pub(super) fn turned(
     notice.backend_down(before.backend_up);
     let health = &server.config.health;
     if matches!(turn, Turn::Down { .. }) && health.shut_sessions_when_down {
-        shut_sessions(running, proxy.id, server.shared.index);
+        shut_sessions(running, &server.shared);
     }
     if turn == Turn::Up && health.shut_backups_when_up && !server.config.backup && server.shared.effective_weight() > 0
     {
         for backup in proxy.servers.iter().filter(|server| server.config.backup) {
-            shut_sessions(running, proxy.id, backup.shared.index);
+            shut_sessions(running, &backup.shared);
         }
     }
     let to = match turn {
@@ -452,6 +452,8 @@ pub(crate) enum Observed {
     WrongResponse,
     /// A response came whose head is none.
     InvalidHead,
+    /// A response came whose body is malformed.
+    InvalidBody,
     /// No response came in time.
     ReadTimeout,
     /// The connection ended before its response.
@@ -484,6 +486,7 @@ impl Observed {
             Observed::GoodResponse => "Correct http response",
             Observed::WrongResponse => "Wrong http response",
             Observed::InvalidHead => "Invalid http response (headers)",
+            Observed::InvalidBody => "Invalid http response",
             Observed::ReadTimeout => "Read timeout (http)",
             Observed::BrokenPipe => "Close from server (http)",
         }

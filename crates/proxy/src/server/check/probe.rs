@@ -168,16 +168,16 @@ impl<'a> Probe<'a> {
                         Verdict::Ends(outcome) => return outcome,
                     }
                 }
-                KindCode::Set(variable, expression) => {
+                KindCode::Set(setting, expression) => {
                     let sample = self.with_context(|cx| expression.value(cx).map(|value| value.into_sample()));
                     if let Some(sample) = sample {
-                        self.variables.set(variable, sample);
+                        setting.set(&mut self.variables, sample);
                     }
                 }
-                KindCode::SetText(variable, format) => {
+                KindCode::SetText(setting, format) => {
                     let mut text = Vec::new();
                     self.with_context(|cx| format.render(&View::running(cx), &mut text));
-                    self.variables.set(variable, Sample::Str(text));
+                    setting.set(&mut self.variables, Sample::Str(text));
                 }
                 KindCode::Unset(variable) => self.variables.unset(variable),
             }
@@ -309,7 +309,7 @@ impl<'a> Probe<'a> {
         if let (Some(limit), Some(_)) = (connect_limit, check_limit) {
             self.deadline = self.deadline.min(now + limit);
         }
-        let local = source::local(&self.aim.proxy.config, &self.aim.server.config, None);
+        let local = source::local_of_check(&self.aim.proxy.config, &self.aim.server.config);
         let connected = match (self.address(connect), &self.aim.server.config.address) {
             (Some(address), _) => match timeout_at(self.deadline, connect_tcp(address, local, None)).await {
                 Ok(result) => result,

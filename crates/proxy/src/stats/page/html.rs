@@ -4,6 +4,7 @@
 //! A state is said in words and by a colour. Every text that comes from a file or a peer goes through [`Text`]. The
 //! only script ticks all servers of a table; everything works without it.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 use std::time::Instant;
 
@@ -229,7 +230,8 @@ impl Page {
     /// A line of a table; the first of a proxy begins it.
     pub(super) fn object(&mut self, view: &View<'_>, object: Object<'_>, out: &mut Vec<u8>) {
         let proxy = match object {
-            Object::Frontend(proxy) | Object::Backend(proxy) | Object::Server(proxy, _) => proxy,
+            Object::Frontend(proxy) | Object::Backend(proxy) => proxy,
+            Object::Server(proxy, _) | Object::Socket(proxy, _) => proxy,
         };
         if self.open != Some(proxy.id.0) {
             self.close(view, out);
@@ -523,7 +525,7 @@ fn class(object: Object<'_>, state: &str) -> &'static str {
             }
         }
         _ if matches!(state, "OPEN" | "UP") => "up",
-        _ if state == "PAUSED" => "warn",
+        _ if matches!(state, "PAUSED" | "FULL" | "WAITING") => "warn",
         _ => "down",
     }
 }
@@ -536,11 +538,12 @@ fn line(view: &View<'_>, proxy: &ProxyRun, object: Object<'_>, out: &mut Vec<u8>
         Cell::Empty => String::new(),
     };
     let state = text("status");
-    let (kind, label) = match object {
-        Object::Frontend(_) => ("fe", "Frontend"),
-        Object::Backend(_) => ("be", "Backend"),
-        Object::Server(_, server) if server.config.backup => ("sv bk", &**server.name()),
-        Object::Server(_, server) => ("sv", &**server.name()),
+    let (kind, label): (_, Cow<'_, str>) = match object {
+        Object::Frontend(_) => ("fe", "Frontend".into()),
+        Object::Backend(_) => ("be", "Backend".into()),
+        Object::Server(_, server) if server.config.backup => ("sv bk", (&**server.name()).into()),
+        Object::Server(_, server) => ("sv", (&**server.name()).into()),
+        Object::Socket(_, listener) => ("so", listener.name()),
     };
     put!(out, "<tr class=\"{kind}\">");
     if view.admin {
@@ -554,11 +557,13 @@ fn line(view: &View<'_>, proxy: &ProxyRun, object: Object<'_>, out: &mut Vec<u8>
             _ => put!(out, "<td>"),
         }
     }
-    put!(out, "<th scope=row>{}", Text(label));
-    if view.page.legends
-        && let Object::Server(_, server) = object
-    {
-        legend(server, &text, out);
+    put!(out, "<th scope=row>{}", Text(&label));
+    match object {
+        Object::Server(_, server) if view.page.legends => legend(server, &text, out),
+        Object::Socket(_, listener) if view.page.legends => {
+            put!(out, "<small>{}, id {}</small>", Text(&text("addr")), listener.id);
+        }
+        _ => {}
     }
     put!(out, "<td><span class=\"b {}\">{}</span>", class(object, &state), Text(&state));
     if let Cell::Number(seconds) = cells.get("lastchg") {
@@ -590,8 +595,9 @@ fn line(view: &View<'_>, proxy: &ProxyRun, object: Object<'_>, out: &mut Vec<u8>
 /// What `show-legends` says of a server.
 fn legend(server: &ServerRun, text: &dyn Fn(&'static str) -> String, out: &mut Vec<u8>) {
     put!(out, "<small>{}, id {}", Text(&text("addr")), server.config.sid);
-    if let Some(cookie) = &server.config.cookie {
-        put!(out, ", cookie “{}”", Text(cookie));
+    let cookie = text("cookie");
+    if !cookie.is_empty() {
+        put!(out, ", cookie “{}”", Text(&cookie));
     }
     if server.config.backup {
         put!(out, ", backup");

@@ -33,7 +33,7 @@ pub trait Document: Send {
 #[derive(Debug, Default)]
 pub struct Cursor {
     proxy: usize,
-    /// Of that proxy: 0 the frontend, then the servers, then the backend.
+    /// Of that proxy: 0 the frontend, then its sockets, then the servers, then the backend.
     place: usize,
 }
 
@@ -49,7 +49,9 @@ impl Cursor {
             let proxy = running.proxies.get(self.proxy)?;
             let place = self.place;
             self.place += 1;
-            if proxy.config.disabled || place > proxy.servers.len() + 1 || (place == 0 && !wanted(proxy)) {
+            let sockets = running.counted_listeners(proxy);
+            let end = sockets.len() + proxy.servers.len() + 1;
+            if proxy.config.disabled || place > end || (place == 0 && !wanted(proxy)) {
                 (self.proxy, self.place) = (self.proxy + 1, 0);
                 continue;
             }
@@ -58,8 +60,9 @@ impl Cursor {
             let object = match place {
                 0 if front => Object::Frontend(proxy),
                 0 => continue,
+                _ if place <= sockets.len() => Object::Socket(proxy, &sockets[place - 1]),
                 _ if !back => continue,
-                _ => match proxy.servers.get(place - 1) {
+                _ => match proxy.servers.get(place - 1 - sockets.len()) {
                     Some(server) => Object::Server(proxy, server),
                     None => Object::Backend(proxy),
                 },

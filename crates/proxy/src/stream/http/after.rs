@@ -51,8 +51,7 @@ impl Exchange<'_> {
     pub(super) async fn finish_response(&mut self) -> Step<()> {
         self.stream.cx.tell_limits();
         if self.has_after_rules() && !Box::pin(self.after_rules()).await {
-            let index = self.stream.worker().index;
-            self.stream.cx.frontend.frontend.figures.at(index).eint.add(1);
+            self.stream.at_front(|counters| counters.eint.add(1));
             self.stream.cx.log.response_started = None;
             return Err(Box::pin(self.page(500, b'P', b'H')).await);
         }

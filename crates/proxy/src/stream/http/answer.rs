@@ -5,12 +5,11 @@ use std::task::Poll;
 use sluicegate_config::model::HeaderNames;
 
 use super::*;
+use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
     /// A rule's answer.
     pub(super) async fn local(&mut self, reply: LocalReply, hook: Hook) -> After {
-        let index = self.stream.worker().index;
-        let counters = self.stream.cx.frontend.frontend.figures.at(index);
         let who = match reply.source {
             ReplySource::Deny if hook.is_response() => {
                 self.stream.count_refused_response();
@@ -29,24 +28,24 @@ impl Exchange<'_> {
                 let cx = &self.stream.cx;
                 let request = !hook.is_response();
                 if request && cx.backend.as_ref().is_none_or(|backend| backend.id == cx.frontend.id) {
-                    counters.intercepted.add(1);
+                    self.stream.at_front(|counters| counters.intercepted.add(1));
                 }
                 b'L'
             }
             ReplySource::Internal => {
-                counters.eint.add(1);
+                self.stream.at_front(|counters| counters.eint.add(1));
                 b'I'
             }
             ReplySource::Rewrite => {
-                counters.eint.add(1);
+                self.stream.at_front(|counters| counters.eint.add(1));
                 b'P'
             }
             ReplySource::Invalid if hook.is_response() => {
-                counters.eresp.add(1);
+                self.stream.at_front(|counters| counters.eresp.add(1));
                 b'P'
             }
             ReplySource::Invalid => {
-                counters.ereq.add(1);
+                self.stream.at_front(|counters| counters.ereq.add(1));
                 b'P'
             }
         };
@@ -151,7 +150,12 @@ impl Exchange<'_> {
                     return After::Close;
                 };
                 let Some(list) = proxy.rules.http_errors.get(&code) else { return After::Close };
+                let sent = self.up.has_written().then(|| hide_request(&mut self.stream.cx));
                 let made = Box::pin(rule::run(list, Hook::HttpRequest, &mut self.stream.cx, &worker)).await;
+                if let Some((request, content)) = sent {
+                    self.stream.cx.request = request;
+                    self.stream.cx.request_content = content;
+                }
                 let Verdict::Reply(reply) = made else { return After::Close };
                 self.stream.cx.response = reply.head;
                 Box::pin(self.answer(&reply.body, Ending::length(matches!(code, 400 | 408)))).await
@@ -210,8 +214,7 @@ impl Exchange<'_> {
             // As HAProxy: a page of 500 in its place, on which the rules run once more, and one on which they don't.
             self.constant |= status == 500;
             self.answered = false;
-            let index = self.stream.worker().index;
-            self.stream.cx.frontend.frontend.figures.at(index).eint.add(1);
+            self.stream.at_front(|counters| counters.eint.add(1));
             return Box::pin(self.page(500, b'P', b'H')).await;
         }
         let mut moved = Moved::default();
@@ -294,4 +297,14 @@ impl Exchange<'_> {
         .await;
         result.map_err(|who| self.stream.end(who, b'D'))
     }
+}
+
+/// Takes a request out of the rules' sight that is on its way to a server: HAProxy has none of it any more but its
+/// method. Variables of requests are gone as well.
+fn hide_request(cx: &mut StreamContext) -> (Message, Content) {
+    cx.variables.enter_response();
+    let request = std::mem::take(&mut cx.request);
+    cx.request.set_request(request.method(), b"", request.version());
+    let gone = Content { no_http: true, ..Content::default() };
+    (request, std::mem::replace(&mut cx.request_content, gone))
 }

@@ -5,26 +5,33 @@ use super::*;
 impl Exchange<'_> {
     /// Counts what was compressed of the bodies.
     pub(super) fn count_encoded(&mut self, down: &mut Flow) {
-        let now = || std::time::Instant::now();
-        let cost = &self.stream.worker().figures().compression;
-        let add = |read: u64, written: u64| {
-            cost.read.add(now(), u32::try_from(read).unwrap_or(u32::MAX));
-            cost.written.add(now(), u32::try_from(written).unwrap_or(u32::MAX));
-        };
         if let Some((read @ 1.., written, false)) = self.up.take_encoded() {
-            add(read, written);
+            self.count_cost(read, written);
         }
-        match down.take_encoded() {
-            None | Some((0, 0, _)) => {}
-            Some((read, _, true)) => self.stream.each_side(|counters| counters.comp_byp.add(read)),
-            Some((read, written, false)) => {
-                add(read, written);
+        if let Some(moved) = down.take_encoded() {
+            self.count_compressed(moved);
+        }
+    }
+
+    /// Counts bytes in and out of a response's encoder, and whether it leaves them as they are.
+    pub(super) fn count_compressed(&self, moved: (u64, u64, bool)) {
+        match moved {
+            (0, 0, _) => {}
+            (read, _, true) => self.stream.each_side(|counters| counters.comp_byp.add(read)),
+            (read, written, false) => {
+                self.count_cost(read, written);
                 self.stream.each_side(|counters| {
                     counters.comp_in.add(read);
                     counters.comp_out.add(written);
                 });
             }
         }
+    }
+
+    fn count_cost(&self, read: u64, written: u64) {
+        let (now, cost) = (Instant::now(), &self.stream.worker().figures().compression);
+        cost.read.add(now, u32::try_from(read).unwrap_or(u32::MAX));
+        cost.written.add(now, u32::try_from(written).unwrap_or(u32::MAX));
     }
 
     /// Keeps what is in the buffer as the backend's last invalid response.

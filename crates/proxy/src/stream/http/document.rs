@@ -4,6 +4,7 @@
 //! others on the worker have their turn.
 
 use super::*;
+use crate::compress::Encoder;
 use crate::stats::page::Document;
 
 impl Exchange<'_> {
@@ -18,6 +19,41 @@ impl Exchange<'_> {
         cx.log.applet = Some(name.into());
         cx.frontend.frontend.figures.at(worker.index).intercepted.add(1);
         self.stream.end(b'L', b'R');
+        self.choose_compression();
+    }
+
+    /// How a service's answer is to be compressed, if it can be: as a server's.
+    pub(super) fn choose_compression(&mut self) {
+        let cx = &mut self.stream.cx;
+        let frontend = cx.frontend.clone();
+        let backend = cx.backend.clone().unwrap_or_else(|| frontend.clone());
+        self.compress = compress::choose(&mut cx.request, &frontend, &backend);
+    }
+
+    /// An encoder for a service's answer, whose head is changed to fit.
+    pub(super) fn service_encoder(&mut self, framing: Framing) -> Option<Encoder> {
+        let algorithm = self.compress?;
+        let worker = self.stream.worker().clone();
+        let cx = &mut self.stream.cx;
+        let frontend = cx.frontend.clone();
+        let backend = cx.backend.clone().unwrap_or_else(|| frontend.clone());
+        let request = (self.version, self.head.method);
+        let proxies = (&*frontend, &*backend);
+        let encoder = compress::prepare_response(&mut cx.response, request, framing, algorithm, proxies, &worker)?;
+        cx.log.compressed = Some(algorithm);
+        Some(encoder)
+    }
+
+    /// Appends the end of a service's body that was compressed; the last chunk is the caller's.
+    pub(super) fn end_encoded(&mut self, encoder: &mut Encoder, out: &mut Vec<u8>) {
+        encoder.finish(out);
+        self.count_encoder(encoder);
+        self.stream.each_side(|counters| counters.comp_rsp.add(1));
+    }
+
+    pub(super) fn count_encoder(&self, encoder: &mut Encoder) {
+        let (read, written) = encoder.take_moved();
+        self.count_compressed((read, written, encoder.is_identity()));
     }
 
     /// Sends the head in the context with what `document` makes for a body.
@@ -36,17 +72,24 @@ impl Exchange<'_> {
         let complete = matches!(self.up.discard(&mut self.session.input, &mut moved), Ok(true));
         self.stream.count(moved.body, 0);
         let mut out = std::mem::take(&mut self.stream.response_out);
-        let silent = self.local_head(framing, complete, &mut out).await?;
+        let (silent, mut encoder) = self.local_head(framing, complete, &mut out).await?;
         let mut body = Vec::new();
         let mut more = !silent;
         while more {
             body.clear();
             more = document.piece(&mut body);
             self.stream.count(0, body.len());
-            match framing {
-                Framing::Chunked if !body.is_empty() => write_chunk(&body, &mut out),
-                Framing::Chunked => {}
-                _ => out.extend_from_slice(&body),
+            match (&mut encoder, framing) {
+                _ if body.is_empty() => {}
+                (Some(encoder), _) => {
+                    encoder.push(&body, &mut out);
+                    self.count_encoder(encoder);
+                }
+                (None, Framing::Chunked) => write_chunk(&body, &mut out),
+                (None, _) => out.extend_from_slice(&body),
+            }
+            if let Some(encoder) = encoder.as_mut().filter(|_| !more) {
+                self.end_encoded(encoder, &mut out);
             }
             if !more && framing == Framing::Chunked {
                 write_last_chunk(std::iter::empty(), &mut out);
@@ -67,14 +110,21 @@ impl Exchange<'_> {
         })
     }
 
-    /// Runs the rules of responses on a head that was made here, and writes it; gives whether no body may follow.
-    async fn local_head(&mut self, framing: Framing, complete: bool, out: &mut Vec<u8>) -> Step<bool> {
+    /// Runs the rules of responses on a head that was made here, and writes it; gives whether no body may follow, and
+    /// what compresses it.
+    async fn local_head(
+        &mut self,
+        framing: Framing,
+        complete: bool,
+        out: &mut Vec<u8>,
+    ) -> Step<(bool, Option<Encoder>)> {
         let cx = &mut self.stream.cx;
         cx.log.response_started = Some(Instant::now());
         let size = head_size(&cx.response);
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
+        let encoder = self.service_encoder(framing);
         let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
         let silent = self.head.method == Method::Head;
         let response = &self.stream.cx.response;
@@ -82,7 +132,7 @@ impl Exchange<'_> {
         write_response(response, if silent { Framing::None } else { framing }, field, out);
         self.stream.adjust_client_names(out);
         self.answered = true;
-        Ok(silent)
+        Ok((silent, encoder))
     }
 
     /// The rules of responses for one that was made here: the backend's, if one was chosen, and the frontend's.
@@ -94,8 +144,8 @@ impl Exchange<'_> {
         let backend = cx.backend.clone();
         let frontend = cx.frontend.clone();
         if let Some(backend) = backend.filter(|backend| backend.id != frontend.id) {
-            self.response_rules(&backend).await?;
+            self.response_rules(&backend, None).await?;
         }
-        self.response_rules(&frontend).await
+        self.response_rules(&frontend, None).await
     }
 }

@@ -33,8 +33,6 @@ impl Exchange<'_> {
         if retryable && self.may_retry(backend) {
             return Ok(Outcome::Retry);
         }
-        let index = self.stream.worker().index;
-        let counters = self.stream.cx.frontend.frontend.figures.at(index);
         match event {
             Event::ServerGone if dead => {
                 if self.session.requests > 1 {
@@ -59,12 +57,12 @@ impl Exchange<'_> {
                 Err(self.page(504, b's', b'H').await)
             }
             Event::ClientTimeout => {
-                counters.ereq.add(1);
+                self.stream.at_front(|counters| counters.ereq.add(1));
                 Err(self.page(408, b'c', b'H').await)
             }
             Event::BadBody => {
                 self.session.capture(Fault::Chunk);
-                counters.ereq.add(1);
+                self.stream.at_front(|counters| counters.ereq.add(1));
                 // What came with the head counts as part of it, as it does for HAProxy.
                 match self.up.has_written() {
                     true => Err(self.page(400, b'P', b'H').await),
@@ -93,6 +91,13 @@ impl Exchange<'_> {
     /// Tells the server's health what its answer was like.
     pub(super) fn observe(&self, backend: &ProxyRun, connection: &ServerConnection, seen: Observed) {
         server::observe(&self.stream.worker().running, backend, connection.server(), seen);
+    }
+
+    /// Tells it that the body of its answer is malformed, unless that is said of its head.
+    pub(super) fn observe_body(&self, backend: &ProxyRun, connection: &ServerConnection) {
+        if !self.begins_malformed {
+            self.observe(backend, connection, Observed::InvalidBody);
+        }
     }
 
     /// Whether the request may go to a server once more (`retry-on`): nothing of it was forgotten, and there are retries

@@ -133,7 +133,7 @@ impl Exchange<'_> {
     }
 
     /// Moves the request. A server that takes no more of it may have answered already, so that is no error here.
-    fn poll_up(
+    pub(super) fn poll_up(
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut ServerConnection,
@@ -156,10 +156,10 @@ impl Exchange<'_> {
     }
 
     /// Notes who was active.
-    fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
+    pub(super) fn note(&mut self, up: &Moved, server_sent: bool, client_took: bool) {
         // What the server took came from the client; with equal timeouts it is then the server's that passes first.
         let client = up.read > 0 || up.written > 0 || client_took;
-        let server = up.written > 0 || server_sent;
+        let server = server_sent || (up.written > 0 && (self.answered || !self.independent));
         if client || server {
             let now = Instant::now();
             if client {

@@ -13,6 +13,7 @@ use std::time::Instant;
 use sluicegate_wire::http::{ConnectionField, Framing, Version, status, write_chunk, write_last_chunk, write_response};
 
 use super::{After, Exchange, Step};
+use crate::compress::Encoder;
 use crate::counters::head_size;
 use crate::lua::{AppletIo, BoundService, Service};
 use crate::rule::Hook;
@@ -29,6 +30,8 @@ struct Outgoing {
     left: u64,
     /// The client wants a head only.
     silent: bool,
+    /// What compresses the body, into chunks.
+    encoder: Option<Encoder>,
 }
 
 impl Outgoing {
@@ -51,10 +54,17 @@ impl Outgoing {
         let promised = if let Framing::Length(_) = framing { self.left.min(count as u64) as usize } else { count };
         self.left -= if let Framing::Length(_) = framing { promised as u64 } else { 0 };
         if !self.silent {
-            match framing {
-                Framing::Chunked => write_chunk(&io.output, &mut self.bytes),
-                Framing::None => {}
-                Framing::Length(_) | Framing::UntilClose => self.bytes.extend_from_slice(&io.output[..promised]),
+            match (&mut self.encoder, framing) {
+                (Some(encoder), _) if promised > 0 => {
+                    encoder.push(&io.output[..promised], &mut self.bytes);
+                    // What a script has said reaches the client now, however long it thinks about the rest.
+                    encoder.flush(&mut self.bytes);
+                }
+                (Some(_), _) | (None, Framing::None) => {}
+                (None, Framing::Chunked) => write_chunk(&io.output, &mut self.bytes),
+                (None, Framing::Length(_) | Framing::UntilClose) => {
+                    self.bytes.extend_from_slice(&io.output[..promised]);
+                }
             }
         }
         io.output.clear();
@@ -74,6 +84,7 @@ impl Exchange<'_> {
         cx.log.applet = Some(service.name());
         cx.frontend.frontend.figures.at(worker.index).intercepted.add(1);
         self.stream.end(b'L', b'R');
+        self.choose_compression();
         let mut io = Box::new(AppletIo::new());
         // What came with the head is there when the script begins; HAProxy's `length` counts it.
         let mut moved = Moved::default();
@@ -128,6 +139,10 @@ impl Exchange<'_> {
         };
         if !whole {
             return Ok(After::Close);
+        }
+        if let Some(mut encoder) = out.encoder.take() {
+            self.end_encoded(&mut encoder, &mut out.bytes);
+            out.framing = Some(Framing::Chunked);
         }
         if out.framing == Some(Framing::Chunked) && !out.silent {
             write_last_chunk(std::iter::empty(), &mut out.bytes);
@@ -189,11 +204,16 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
+        out.encoder = self.service_encoder(framing);
         let keep = self.keeps_client() && framing != Framing::UntilClose;
         let silent = self.head.method == sluicegate_wire::http::Method::Head;
         let response = &self.stream.cx.response;
         let field = ConnectionField::for_response(self.version, response.version(), keep);
-        let written = if silent { Framing::None } else { framing };
+        let written = match framing {
+            _ if silent => Framing::None,
+            _ if out.encoder.is_some() => Framing::Chunked,
+            framing => framing,
+        };
         write_response(response, written, field, &mut out.bytes);
         self.stream.adjust_client_names(&mut out.bytes);
         out.silent = silent;
@@ -214,6 +234,9 @@ impl Exchange<'_> {
         loop {
             let count = out.take(self.applet());
             self.stream.count(0, count);
+            if let Some(encoder) = &mut out.encoder {
+                self.count_encoder(encoder);
+            }
             if out.is_written() {
                 break;
             }

@@ -187,7 +187,7 @@ async fn apply(running: &Arc<Running>, backend: &ProxyRun, server: &ServerRun, a
         Act::HealthStopping => Directive::Health(HealthWord::Stopping),
         Act::HealthDown => Directive::Health(HealthWord::Down),
         Act::Shutdown => {
-            end(running, Which::OfServer(backend.id.0, server.shared.index as u32)).await;
+            end(running, Which::OfServer(server.shared.life)).await;
             return Some(true);
         }
         Act::EnableAgent | Act::DisableAgent if server.config.health.agent.is_some() => {

@@ -7,6 +7,8 @@ use sluicegate_testkit::{RedisServer, wait_for};
 use super::fixture::Act::{Close, Give, Take};
 use super::fixture::{Either, Scripted, compare_lines};
 
+/// How long a check may take: 'inter' bounds its connection, and the rest has as long as a busy machine needs.
+const TIMES: &str = "timeout check 20s\n server s @0@ check inter 300ms fastinter 10ms downinter 10ms";
 const OK: &[super::fixture::Act] = &[Take, Give(b"HTTP/1.0 200 OK\r\n\r\n"), Close];
 const NO: &[super::fixture::Act] = &[Take, Give(b"HTTP/1.0 503 No\r\n\r\n"), Close];
 const GONE: &[super::fixture::Act] = &[Take, Give(b"HTTP/1.0 404 Gone\r\n\r\n"), Close];
@@ -21,10 +23,7 @@ fn rises_and_falls_are_told_alike() {
         })]
     };
     for (option, lines) in [("", 3), (" option log-health-checks\n", 9)] {
-        let text = format!(
-            "backend be\n option httpchk\n{option} server s @0@ check inter 30ms downinter 20ms fastinter 10ms rise 2 fall \
-             3\n"
-        );
+        let text = format!("backend be\n option httpchk\n{option} {TIMES} rise 2 fall 3\n");
         compare_lines(&text, servers, lines, &[]);
     }
 }
@@ -42,9 +41,8 @@ fn a_server_that_asks_for_no_more_traffic_and_comes_back() {
             _ => OK,
         })]
     };
-    let text =
-        "backend be\n option httpchk\n http-check disable-on-404\n server s @0@ check inter 20ms rise 2 fall 2\n";
-    compare_lines(text, servers, 6, &[]);
+    let text = format!("backend be\n option httpchk\n http-check disable-on-404\n {TIMES} rise 2 fall 2\n");
+    compare_lines(&text, servers, 6, &[]);
 }
 
 #[test]

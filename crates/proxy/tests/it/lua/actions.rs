@@ -191,6 +191,38 @@ fn a_detached_script_that_waits_for_ever_is_given_up() {
     });
 }
 
+/// Connections of their own are few: a script that is given up gives its own back at once, not when its state collects
+/// garbage.
+#[test]
+fn a_script_that_is_given_up_gives_its_connections_back() {
+    let code = "collectgarbage('stop')
+        local store = core.redis('main')
+        core.register_action('own', {'http-req'}, function(txn)
+          store:own(function() core.sleep(1000) end) end)
+        core.register_action('multi', {'http-req'}, function(txn)
+          store:multi(function(m, c) c:get('k') core.sleep(1000) end) end)
+        core.register_action('lent', {'http-req'}, function(txn) txn:set_var('txn.result', store:lent()) end)";
+    bench(shared(code), 1, |bench| {
+        Box::pin(async move {
+            let mut pending = Vec::new();
+            for name in ["own", "multi"] {
+                let mut cx = bench.stream("");
+                match try_run_action(&bench.worker, &mut cx, &bench.bind(name, &[]), Hook::HttpReq) {
+                    Attempt::Pending(waits) => pending.push(waits),
+                    Attempt::Ready(_) => panic!("it waits"),
+                }
+            }
+            assert_eq!(bench.result("lent").await, "2");
+            bench.worker.lua.limit_detached(Duration::from_millis(20));
+            drop(pending);
+            while bench.worker.lua.detached() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(bench.result("lent").await, "0");
+        })
+    });
+}
+
 #[test]
 fn the_process_ends_with_tasks_and_detached_scripts_on_their_way() {
     let code = "core.register_task(function() while true do core.msleep(1) end end)

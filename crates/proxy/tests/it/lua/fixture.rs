@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use sluicegate_config::model::{Global, LuaAction, LuaLoad, LuaPath, Position, Tune};
 use sluicegate_pattern::{Kind, PatternFile, PatternFiles};
@@ -14,7 +15,7 @@ use sluicegate_proxy::process::Process;
 use sluicegate_proxy::running::{self, Engines, Parts};
 use sluicegate_proxy::stream::StreamContext;
 use sluicegate_proxy::worker::{self, Worker, WorkerTask};
-use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::engine::{Engine, Own, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
 
 use crate::rules::fixture::{config, context};
@@ -39,9 +40,26 @@ pub fn patterns() -> LuaPatterns {
 }
 
 /// A store of counters: INCRBY, GET and ECHO at once, LATER an echo after a turn of the loop, NEVER no answer, PANIC
-/// a fault.
+/// a fault, LENT how many connections of one's own there are.
 #[derive(Default)]
-pub struct Counters(Mutex<HashMap<Vec<u8>, i64>>);
+pub struct Counters(Mutex<HashMap<Vec<u8>, i64>>, Arc<()>);
+
+/// A connection of one's own, of which nothing is asked.
+struct Lent(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+impl Own for Lent {
+    fn start(&mut self, _: &[&[&[u8]]]) -> PendingReply {
+        Box::pin(std::future::ready(Reply::Null))
+    }
+
+    fn subscribe(&mut self, _: bool, _: &[&[u8]]) -> PendingReply {
+        Box::pin(std::future::ready(Reply::Null))
+    }
+
+    fn message(&mut self, _: Option<Duration>) -> PendingReply {
+        Box::pin(std::future::ready(Reply::Null))
+    }
+}
 
 impl Engine for Counters {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
@@ -62,6 +80,7 @@ impl Engine for Counters {
                 None => Reply::Null,
             },
             (b"ECHO", [text]) => bulk(text),
+            (b"LENT", []) => Reply::Integer(Arc::strong_count(&self.1) as i64 - 1),
             (b"DB", []) => Reply::Integer(i64::from(db)),
             (b"MANY", []) => Reply::Array(vec![
                 Reply::Integer(1),
@@ -81,6 +100,10 @@ impl Engine for Counters {
             }
             _ => Reply::Error("ERR unknown command".into()),
         })
+    }
+
+    fn own(&self, _: u32) -> Option<Box<dyn Own>> {
+        Some(Box::new(Lent(self.1.clone())))
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use sluicegate_testkit::RedisServer;
 
-use super::fixture::{Scripts, bench};
+use super::fixture::{Scripts, bench, unlimited};
 
 /// A peer that serves its connections one after another with `serve`.
 fn peer(serve: impl Fn(TcpStream) + Send + 'static) -> u16 {
@@ -35,7 +35,8 @@ fn with_socket(port: u16, body: &str) -> String {
          end)"
     );
     let redis = "/usr/share/lua/5.1/?.lua";
-    bench(Scripts::new().with(&code, false).path(redis), 1, |bench| Box::pin(async move { bench.result("a").await }))
+    let scripts = Scripts::new().with(&code, false).path(redis).tune(unlimited);
+    bench(scripts, 1, |bench| Box::pin(async move { bench.result("a").await }))
 }
 
 /// What `body` gives against a peer that sends `bytes` (in the pieces given) and closes.
@@ -348,4 +349,107 @@ fn a_timeout_of_the_module_socket_leaves_the_connection_open() {
     );
     super::fixture::check(&body, "nil timeout par part");
     drop(go);
+}
+
+/// A connection on which an answer may still be on its way, or which can't be written to, is for nobody else.
+#[test]
+fn only_connections_in_order_are_kept() {
+    let port = peer(|mut stream| {
+        let _ = stream.write_all(b"+OK\n");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let again = format!(
+        "local line, kept = s:receive(), s:setkeepalive()
+        local t = core.tcp()
+        t:connect('127.0.0.1', {port})
+        result(line, kept, s:getreusedtimes(), t:getreusedtimes())"
+    );
+    assert_eq!(with_socket(port, &again), "+OK 1 nil 1");
+    let shut = "s:receive() s:shutdown('send') result(s:setkeepalive())";
+    assert_eq!(with_socket(port, shut), "nil closed");
+    // More than the kernel takes for a peer that reads nothing.
+    let (held, hold) = std::sync::mpsc::channel::<()>();
+    let stuck = peer(move |stream| {
+        let _ = hold.recv();
+        drop(stream);
+    });
+    let sent = "s:settimeout(0.01) local sent = s:send(('x'):rep(16 << 20)) result(sent < 16 << 20, s:setkeepalive())";
+    assert_eq!(with_socket(stuck, sent), "true nil closed");
+    let module = |port: u16, body: &str| {
+        super::fixture::check(
+            &format!("local s = require('socket').connect('127.0.0.1', {port}) {body}"),
+            "timeout nil closed nil",
+        );
+    };
+    let late = "s:receive() s:settimeout(0.01)
+        local _, why = s:receive()
+        local kept, problem = s:setkeepalive()
+        result(why, kept, problem, s:getpeername())";
+    module(port, late);
+    let sent = "s:settimeout(0.01) local _, why = s:send(('x'):rep(16 << 20))
+        local kept, problem = s:setkeepalive()
+        result(why, kept, problem, s:getpeername())";
+    drop(held);
+    let (held, hold) = std::sync::mpsc::channel::<()>();
+    let stuck = peer(move |stream| {
+        let _ = hold.recv();
+        drop(stream);
+    });
+    module(stuck, sent);
+    drop(held);
+    // What was late has come.
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let slow = peer(move |mut stream| {
+        let mut byte = [0];
+        let _ = stream.read_exact(&mut byte);
+        let _ = stream.write_all(b"late\n");
+        let _ = wait.recv();
+    });
+    let body = format!(
+        "local s = require('socket').connect('127.0.0.1', {slow}) s:settimeout(0.01)
+        local _, why = s:receive()
+        s:settimeout(10) s:send('!')
+        result(why, s:receive(), s:setkeepalive())"
+    );
+    super::fixture::check(&body, "timeout late 1");
+    drop(go);
+}
+
+/// Whatever calls a socket's finalizer, and whenever: the socket is empty and never gone.
+#[test]
+fn a_finalizer_called_by_hand_ends_a_socket() {
+    let port = peer(|mut stream| {
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let body = format!(
+        "local finalize = getmetatable(s).__gc
+        local options = setmetatable({{}}, {{__index = function() finalize(s) end}})
+        local connected, why = pcall(s.connect, s, '127.0.0.1', {port}, options)
+        result(connected, why:match('socket expected'), (pcall(s.receive, s)), (pcall(finalize, s)))"
+    );
+    assert_eq!(with_socket(port, &body), "false socket expected false false");
+}
+
+/// A socket whose reader was somewhere in a line when another script connected it anew.
+#[test]
+fn a_new_connection_begins_with_a_new_line() {
+    let port = peer(|mut stream| {
+        let _ = stream.write_all(b"a long piece of a line");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let other = peer(|mut stream| {
+        let _ = stream.write_all(b"x\n");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let body = format!(
+        "local waits = false
+        -- What came with the first byte is in the buffer, and the task looks at it before it waits.
+        s:receive(1)
+        core.register_task(function() waits = true s:receive('*l') end)
+        while not waits do core.msleep(1) end
+        s:close()
+        local connected = s:connect('127.0.0.1', {other})
+        result(connected, pcall(s.receive, s))"
+    );
+    assert_eq!(with_socket(port, &body), "1 true x");
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::differential::{compare, compare_on, show};
 
-fn requests(values: &[&str]) -> Vec<String> {
+pub(super) fn requests(values: &[&str]) -> Vec<String> {
     values.iter().map(|value| format!("GET /p HTTP/1.1\r\nHost: h\r\nX: {value}\r\n")).collect()
 }
 

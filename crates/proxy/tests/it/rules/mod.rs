@@ -6,5 +6,6 @@ mod differential;
 mod fetches;
 pub mod fixture;
 mod users;
+mod variables;
 mod waiting;
 mod wire;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use sluicegate_testkit::Client;
 
-use crate::pair::{answering, both, origin, read_head};
+use crate::pair::{answering, both, origin, ours, read_head, theirs};
 
 /// A TCP server that says its name and ends.
 fn named(name: &'static str) -> SocketAddr {
@@ -154,6 +154,49 @@ fn a_long_queue_ends_the_preference() {
             if answer.status == 200 { answer.text() } else { answer.status.to_string() }
         });
         assert_eq!((ours.as_str(), theirs.as_str()), (expected, expected), "{limit}");
+    }
+}
+
+/// `max-session-srv-conns`: what a client has of its own beyond that is closed.
+#[test]
+fn a_client_has_so_many_connections_of_its_own() {
+    // Who the answer came from, and by which of its connections.
+    let web = || {
+        let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        origin(move |mut stream| {
+            let own = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            while read_head(&mut stream).is_some() {
+                let body = own.to_string();
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                if stream.write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        })
+    };
+    for (limit, used, expected) in [
+        ("max-session-srv-conns 0", 2, "00 11"),
+        ("max-session-srv-conns 1", 2, "00 01"),
+        ("max-session-srv-conns 2", 3, "000 001"),
+        ("max-session-srv-conns 3", 3, "000 000"),
+        ("", 5, "00000 00000"),
+        ("", 6, "000000 000001"),
+    ] {
+        let talk = |address: &str| {
+            let mut client = Client::connect(address);
+            let mut round = || -> String { (0..used).map(|at| client.get(&format!("/s{at}")).text()).collect() };
+            format!("{} {}", round(), round())
+        };
+        let text = || {
+            let server = |at| format!(" use-server s{at} if {{ path /s{at} }}\n server s{at} {}\n", web());
+            let servers: String = (0..used).map(server).collect();
+            format!(
+                "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n http-reuse never\n\
+                 frontend f\n bind @BIND@\n {limit}\n default_backend b\nbackend b\n{servers}"
+            )
+        };
+        assert_eq!(ours(&text(), |address, _| talk(address)), expected, "{limit}");
+        assert_eq!(theirs(&text(), |address, _| talk(address)), expected, "haproxy: {limit}");
     }
 }
 

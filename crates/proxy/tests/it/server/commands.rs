@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use sluicegate_testkit::{Haproxy, Listening, Sluicegate, free_port, wait_for};
+use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, free_port, wait_for};
 
 use super::fixture::Whole;
 
@@ -28,20 +28,7 @@ struct Both {
 
 impl Both {
     fn start() -> Both {
-        // haproxy does not put inherited sockets aside, so it binds its frontend itself.
-        let (front, origin) = (format!("127.0.0.1:{}", free_port()), Listening::new());
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let theirs = directory.path().join("stats.sock");
-        let global = format!("global\n nbthread 1\n maxconn 1000\n stats socket {} level admin\n", theirs.display());
-        let text = TEXT.replace("@SERVER@", &origin.address());
-        let other = text.replace("@ORIGIN@", &origin.word()).replace("@BIND@", &front).replace("@LOG@", "stdout");
-        let haproxy = Haproxy::start(&format!("{global}{other}"), &[&origin]);
-        wait_for("haproxy's origin", || UnixStream::connect(&theirs).ok());
-        // A port of the kernel's choice would be given up by a pause, and another one chosen afterwards.
-        let own = text.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", &format!("127.0.0.1:{}", free_port()));
-        let whole =
-            Whole::start(&format!("global\n nbthread 1\n maxconn 1000\n stats socket /nowhere level admin\n{own}"), 1);
-        let both = Both { haproxy, whole, theirs, front, _origin: origin, _directory: directory };
+        let both = Both::with(TEXT);
         for socket in [&both.theirs, &both.whole.stats] {
             wait_for("the first check", || {
                 let csv = Sluicegate::stats(socket, "show stat -1 4 -1");
@@ -49,6 +36,23 @@ impl Both {
             });
         }
         both
+    }
+
+    fn with(text: &str) -> Both {
+        // haproxy does not put inherited sockets aside, so it binds its frontend itself.
+        let (front, origin) = (format!("127.0.0.1:{}", free_port()), Listening::new());
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let theirs = directory.path().join("stats.sock");
+        let global = format!("global\n nbthread 1\n maxconn 1000\n stats socket {} level admin\n", theirs.display());
+        let text = text.replace("@SERVER@", &origin.address());
+        let other = text.replace("@ORIGIN@", &origin.word()).replace("@BIND@", &front).replace("@LOG@", "stdout");
+        let haproxy = Haproxy::start(&format!("{global}{other}"), &[&origin]);
+        wait_for("haproxy's origin", || UnixStream::connect(&theirs).ok());
+        // A port of the kernel's choice would be given up by a pause, and another one chosen afterwards.
+        let own = text.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", &format!("127.0.0.1:{}", free_port()));
+        let whole =
+            Whole::start(&format!("global\n nbthread 1\n maxconn 1000\n stats socket /nowhere level admin\n{own}"), 1);
+        Both { haproxy, whole, theirs, front, _origin: origin, _directory: directory }
     }
 
     /// Both answers, ours first.
@@ -244,10 +248,93 @@ fn servers_go_through_haproxys_states() {
         both.same_state(line);
     }
     // Those lines of haproxy that are not on stderr, and what it says there is the same with a label.
-    let said: Vec<String> =
-        both.haproxy.program.output().lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
-    assert!(said.len() > 20, "{said:?}");
-    assert_eq!(both.whole.log_lines(said.len()), said);
+    let said = || {
+        let output = both.haproxy.program.output();
+        output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let theirs = wait_for("as many lines", || {
+        let count = both.whole.log_lines(0).len();
+        Some(said()).filter(|said| said.len() > 20 && said.len() == count)
+    });
+    assert_eq!(both.whole.log_lines(theirs.len()), theirs);
+}
+
+const COOKIES: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n retries 0\n\
+                       frontend origin\n bind @ORIGIN@\n http-request return status 200 content-type text/plain string \
+                       hello\n\
+                       frontend www\n bind @BIND@\n use_backend %[path,field(2,/)]\n\
+                       backend made\n cookie S insert dynamic\n dynamic-cookie-key first\n server a @SERVER@\n \
+                       server b 127.0.0.2:1\n server own @SERVER@ cookie fixed\n server off [::1]:7 disabled\n\
+                       backend keyless\n cookie S insert indirect dynamic\n server a @SERVER@\n server b 127.0.0.3\n\
+                       backend plain\n cookie S insert indirect\n dynamic-cookie-key first\n server a @SERVER@\n \
+                       server u unix@/nowhere/at-all\n\
+                       backend none\n server a @SERVER@\n";
+
+/// Values of cookies are made, made of another key, and given up as commands say, and follow the servers' addresses.
+#[test]
+fn values_of_cookies_are_made_as_commands_say() {
+    let both = Both::with(COOKIES);
+    // Name, sessions, cookie of each server.
+    let values = |text: &str| {
+        let cells =
+            |line: &str| [0, 1, 7, 74].map(|at| line.split(',').nth(at).unwrap_or_default().to_owned()).join(" ");
+        text.lines().map(cells).collect::<Vec<_>>()
+    };
+    let same = |line: &str| {
+        both.same(line);
+        let (ours, theirs) = both.ask("show stat -1 4 -1");
+        assert_eq!(values(&ours), values(&theirs), "after {line}");
+        values(&ours)
+    };
+    let value = |servers: &[String], name: &str| {
+        let found = servers.iter().find_map(|line| line.strip_prefix(name)).expect("the server");
+        found.rsplit(' ').next().expect("a cell").to_owned()
+    };
+    let first = same("show backend");
+    for line in [
+        "enable dynamic-cookie backend",
+        "enable dynamic-cookie backend nosuch",
+        "enable dynamic-cookie backend www",
+        "disable dynamic-cookie backend",
+        "disable dynamic-cookie backend nosuch",
+        "set dynamic-cookie-key backend",
+        "set dynamic-cookie-key backend nosuch",
+        "set dynamic-cookie-key backend nosuch key",
+        "set dynamic-cookie-key backend made",
+        "user; set dynamic-cookie-key backend made x; enable dynamic-cookie backend made",
+        "enable dynamic-cookie backend keyless",
+        "enable dynamic-cookie backend plain",
+        "enable dynamic-cookie backend none",
+        "set dynamic-cookie-key backend none other",
+        "set dynamic-cookie-key backend keyless other",
+        "disable dynamic-cookie backend plain",
+        "set dynamic-cookie-key backend plain third",
+        "enable dynamic-cookie backend plain",
+        "set server made/b addr 127.0.0.9",
+        "set server made/b addr 127.0.0.9 port 99",
+        "set server made/b addr ::9 port 7",
+        "disable dynamic-cookie backend made",
+        "set dynamic-cookie-key backend made second",
+    ] {
+        same(line);
+    }
+    let second = same("enable dynamic-cookie backend made");
+    assert_ne!(value(&second, "made a"), value(&first, "made a"));
+    assert_eq!(value(&second, "made own"), "fixed");
+    // What was made names the server, and nothing else does.
+    let addresses = [both.whole.addresses[1].to_string(), both.front.clone()];
+    for (server, made) in [("a", value(&second, "made a")), ("own", "fixed".to_owned()), ("-", value(&first, "made a"))]
+    {
+        let given = addresses.each_ref().map(|address| {
+            let mut client = Client::connect(address);
+            client.send(format!("GET /made HTTP/1.1\r\nHost: x\r\nCookie: S={made}\r\nConnection: close\r\n\r\n"));
+            let response = client.read_response();
+            (response.status, response.header("set-cookie").map(str::to_owned))
+        });
+        assert_eq!(given[0], given[1], "{server}");
+        assert_eq!(given[0].1.is_none(), server != "-", "{given:?}");
+        same("show backend");
+    }
 }
 
 /// `disable frontend` makes the kernel refuse, `enable frontend` accepts again, `shutdown frontend` is for good.
@@ -313,4 +400,89 @@ fn commands_of_haproxy_are_there_or_listed() {
     let section = behind.split("\n## ").next().expect("its text");
     let listed: std::collections::BTreeSet<&str> = section.split('`').skip(1).step_by(2).collect();
     assert_eq!(unknown, listed);
+}
+
+const SLOW: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n\
+                    frontend origin\n bind @ORIGIN@\n http-request return status 200\n\
+                    frontend www\n bind @BIND@\n default_backend turns\n\
+                    backend turns\n server hour @SERVER@ weight 100 slowstart 1h\n server sixteen @SERVER@ weight 100 \
+                    slowstart 16s\n server two @SERVER@ weight 100 slowstart 2s\n server light @SERVER@ weight 3 slowstart 2s\n \
+                    server quick @SERVER@ weight 100\n\
+                    backend fixed\n balance static-rr\n server s @SERVER@ weight 100 slowstart 1h\n\
+                    backend mapped\n balance source\n server s @SERVER@ weight 100 slowstart 1h\n\
+                    backend ringed\n balance source\n hash-type consistent\n server s @SERVER@ weight 100 slowstart 1h\n\
+                    backend least\n balance leastconn\n server s @SERVER@ weight 10 slowstart 1h\n";
+
+/// Weights of servers that start slowly, by seconds: what each of the two tells is a step of that way, and the first and
+/// the last are reached by both, however the steps between are met.
+#[test]
+fn slow_starts_go_haproxys_way() {
+    let both = Both::with(SLOW);
+    let each = [
+        "turns/hour",
+        "turns/sixteen",
+        "turns/two",
+        "turns/light",
+        "turns/quick",
+        "fixed/s",
+        "mapped/s",
+        "ringed/s",
+        "least/s",
+    ];
+    // The state of `show servers state`, the weight and the throttle of `show stat`.
+    let seen = |socket: &Path, server: &str| {
+        let (backend, name) = server.split_once('/').expect("a backend");
+        let state = Sluicegate::stats(socket, &format!("show servers state {backend}"));
+        let state = state.lines().find(|line| line.split(' ').nth(3) == Some(name)).expect("its line").to_owned();
+        let rows = Sluicegate::stats(socket, &format!("show stat {backend} 4 -1"));
+        let row = rows.lines().find(|row| row.split(',').nth(1) == Some(name)).expect("its row").to_owned();
+        let state = state.split(' ').nth(5).expect("a state").to_owned();
+        [
+            state,
+            row.split(',').nth(18).expect("a weight").to_owned(),
+            row.split(',').nth(29).expect("a share").to_owned(),
+        ]
+    };
+    for server in each {
+        both.same(&format!("set server {server} state maint"));
+    }
+    for server in each {
+        both.same(&format!("set server {server} state ready"));
+    }
+    let sockets = [&both.whole.stats, &both.theirs];
+    // What takes an hour is at its first step, as far as any test goes.
+    for (server, weight, share) in [
+        ("turns/hour", "7", "6"),
+        ("fixed/s", "100", "100"),
+        ("mapped/s", "100", "100"),
+        ("ringed/s", "7", "6"),
+        ("least/s", "1", "6"),
+    ] {
+        for socket in sockets {
+            assert_eq!(seen(socket, server), ["1", weight, share], "{server}");
+        }
+    }
+    for socket in sockets {
+        assert_eq!(seen(socket, "turns/quick"), ["2", "100", ""]);
+    }
+    // A step each second: sixteenths of the weight, rounded up.
+    let way = |weight: u32, seconds: u32| {
+        let steps = (0..seconds).map(move |second| (16 * second + seconds) / seconds);
+        steps.map(move |steps| ((weight * steps).div_ceil(16).to_string(), (steps * 100 / 16).to_string()))
+    };
+    for (server, weight, seconds) in [("turns/two", 100, 2), ("turns/light", 3, 2), ("turns/sixteen", 100, 16)] {
+        for socket in sockets {
+            let steps: Vec<_> = way(weight, seconds).chain([(weight.to_string(), String::new())]).collect();
+            let mut reached = 0;
+            wait_for("the last step", || {
+                let [_, weight, share] = seen(socket, server);
+                let at = steps.iter().position(|step| *step == (weight.clone(), share.clone()));
+                let at = at.unwrap_or_else(|| panic!("{server} is at {weight}, {share}% of {steps:?}"));
+                assert!(at >= reached, "{server} went back from step {reached} to {at}");
+                reached = at;
+                // Of the long one it is enough that it has moved.
+                (at + 1 == steps.len() || (seconds > 2 && at > 0)).then_some(())
+            });
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod errors;
 pub mod fixture;
+mod hashes;
 mod load;
 mod logs;
 mod retries;

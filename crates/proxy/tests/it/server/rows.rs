@@ -3,7 +3,7 @@
 use sluicegate_testkit::{Client, wait_for};
 
 use super::fixture::Whole;
-use crate::support::{OK, Origin};
+use crate::support::{OK, Origin, Peer};
 
 fn start(rows: &str) -> Whole {
     Whole::start(
@@ -95,26 +95,73 @@ fn fullconn_and_a_server_s_cookie_alone_change_nothing() {
 
 #[test]
 fn http_reuse_decides_who_shares_a_server_s_connection() {
-    for (policy, shared) in [("never", false), ("safe", true), ("always", true)] {
-        let origin = Origin::new();
-        let whole = start(&format!(" http-reuse {policy}\n server s {}\n", origin.address));
-        let mut client = Client::connect(&whole.address());
-        client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut first = origin.accept();
-        first.head();
-        first.send(OK);
-        client.read_response();
-        client.send("GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
-        if shared {
-            assert!(first.head().starts_with("GET /2 "), "{policy}");
-            first.send(OK);
-        } else {
-            assert_eq!(first.read_to_end(), b"", "{policy}: it is closed behind its request");
-            let mut second = origin.accept();
-            assert!(second.head().starts_with("GET /2 "), "{policy}");
-            second.send(OK);
-        }
+    let served = |peer: &mut Peer, client: &mut Client, path: &str| {
+        assert!(peer.head().starts_with(&format!("GET {path} ")), "{path}");
+        peer.send(OK);
         assert_eq!(client.read_response().status, 200);
+    };
+    let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    for policy in ["never", "safe", "always"] {
+        let origin = Origin::new();
+        // What is kept for one client alone is no pool.
+        let limits = if policy == "never" { "pool-max-conn 0 max-reuse 1 pool-purge-delay 0" } else { "" };
+        let whole = start(&format!(" http-reuse {policy}\n server s {} {limits}\n", origin.address));
+        let mut one = Client::connect(&whole.address());
+        one.send(request("/1"));
+        let mut first = origin.accept();
+        served(&mut first, &mut one, "/1");
+        one.send(request("/2"));
+        served(&mut first, &mut one, "/2");
+        let mut other = Client::connect(&whole.address());
+        other.send(request("/3"));
+        if policy == "always" {
+            served(&mut first, &mut other, "/3");
+            continue;
+        }
+        let mut second = origin.accept();
+        served(&mut second, &mut other, "/3");
+        // Two idle connections: under `never` each client has its own.
+        if policy == "never" {
+            one.send(request("/4"));
+            served(&mut first, &mut one, "/4");
+            other.send(request("/5"));
+            served(&mut second, &mut other, "/5");
+            drop(one);
+            assert_eq!(first.read_to_end(), b"", "it ends with its client");
+            other.send(request("/6"));
+            served(&mut second, &mut other, "/6");
+        }
+    }
+}
+
+/// Idle connections count: the oldest one goes where a new one would be one too many.
+#[test]
+fn strict_maxconn_bounds_connections_as_well() {
+    for (word, workers, most) in [("strict-maxconn", 1, 2), ("strict-maxconn", 2, 2), ("", 1, 3)] {
+        let origin = Origin::new();
+        let text = format!(
+            "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\nlisten l\n \
+             bind 127.0.0.1:1\n server s {} maxconn 2 {word}\n",
+            origin.address
+        );
+        let whole = Whole::start(&text, workers);
+        let (mut clients, mut peers) = (Vec::new(), Vec::new());
+        // A first request does not take a connection that is idle.
+        for number in 1..=3 {
+            let mut client = Client::connect(&whole.address());
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            let mut peer = origin.accept();
+            peer.head();
+            peer.send(OK);
+            assert_eq!(client.read_response().status, 200);
+            let idle = || whole.running.proxies[0].servers[0].shared.idle_connections();
+            wait_for("an idle connection", || (idle() == most.min(number)).then_some(()));
+            clients.push(client);
+            peers.push(peer);
+        }
+        if most == 2 {
+            assert_eq!(peers[0].read_to_end(), b"", "{workers} workers");
+        }
     }
 }
 

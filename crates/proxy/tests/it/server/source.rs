@@ -1,28 +1,31 @@
 //! `source`: where connections to servers come from, against Debian's haproxy.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use sluicegate_testkit::Client;
+use sluicegate_testkit::{Client, PATIENCE};
 
-use crate::pair::{both, origin, read_head};
+use crate::pair::{both, origin, ours, read_head, theirs};
 
 const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n \
                         option http-server-close\n";
 
-/// Answers with its peer's address.
+/// A server that answers with its peer's address.
 fn told() -> SocketAddr {
-    origin(|mut stream| {
-        let peer = stream.peer_addr().expect("connected");
-        while read_head(&mut stream).is_some() {
-            let body = peer.to_string();
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-            if stream.write_all(answer.as_bytes()).is_err() {
-                return;
-            }
+    origin(tell)
+}
+
+/// Answers every request with the peer's address.
+fn tell(mut stream: TcpStream) {
+    let peer = stream.peer_addr().expect("connected");
+    while read_head(&mut stream).is_some() {
+        let body = peer.to_string();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
         }
-    })
+    }
 }
 
 /// The address that the server saw, for a request with these fields; the client's own port is `CLIENT`.
@@ -81,6 +84,127 @@ fn a_connection_may_have_the_clients_own_address() {
     assert_eq!(ours, theirs);
 }
 
+/// The same in IPv6, whose loopback has one address: only the port tells whose the connection is.
+#[test]
+fn an_ipv6_connection_may_have_the_clients_own_address() {
+    let Ok(listener) = TcpListener::bind("[::1]:0") else {
+        // A machine without IPv6 can't show it.
+        return;
+    };
+    let at = listener.local_addr().expect("bound");
+    std::thread::spawn(move || listener.incoming().flatten().for_each(tell));
+    for (source, asked) in [
+        ("source [::]:0 usesrc client", true),
+        ("source [::1]:0 usesrc client", true),
+        ("source [::]:0 usesrc clientip", false),
+        ("source [::]:0 usesrc hdr_ip(x-ip)", false),
+        ("source [::]:0 usesrc [::1]:0", false),
+        ("source [::1]:0", false),
+    ] {
+        let (port, free) = free_ports();
+        drop(free);
+        let text = format!(
+            "{DEFAULTS}listen l\n bind @BIND@\n tcp-request connection set-src str(::1)\n tcp-request connection \
+             set-src-port int({port})\n {source}\n server s {at}\n"
+        );
+        let (ours, theirs) = both(&text, |address, _| {
+            let mut client = Client::connect(address);
+            client.send(b"GET / HTTP/1.0\r\nX-Ip: ::1\r\n\r\n");
+            let answer = String::from_utf8_lossy(&client.read_response().body).into_owned();
+            let seen: SocketAddr = answer.parse().unwrap_or_else(|_| panic!("{source}: {answer}"));
+            (seen.ip(), seen.port() == port)
+        });
+        assert_eq!(ours, theirs, "{source}");
+        assert_eq!((ours.0.to_string().as_str(), ours.1), ("::1", asked), "{source}");
+    }
+}
+
+/// A server that answers with both addresses of the connection.
+fn told_both() -> SocketAddr {
+    origin(|mut stream| {
+        let (here, there) = (stream.local_addr().expect("connected"), stream.peer_addr().expect("connected"));
+        while read_head(&mut stream).is_some() {
+            let body = format!("{here} {there}");
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// A server that has the address or the port of its clients: no request travels on a connection that was made for one
+/// that wanted to go elsewhere, and those that want the same share one.
+#[test]
+fn connections_are_shared_by_who_goes_to_the_same_place() {
+    let places = [told_both(), told_both()];
+    let asked = [0, 1, 0, 0, 1];
+    for server in ["0.0.0.0", "0.0.0.0:+0", "127.0.0.1"] {
+        for reuse in ["safe", "always", "never"] {
+            let text = format!(
+                "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n http-reuse \
+                 {reuse}\nlisten l\n bind @BIND@\n http-request set-dst str(127.0.0.1)\n http-request set-dst-port \
+                 req.hdr(x-port)\n server s {server}\n"
+            );
+            let talk = |address: &str| {
+                let mut client = Client::connect(address);
+                let mut connections = Vec::new();
+                asked.map(|place| {
+                    let port = places[place].port();
+                    client.send(format!("GET / HTTP/1.1\r\nHost: h\r\nX-Port: {port}\r\n\r\n").as_bytes());
+                    let answer = client.read_response().body;
+                    let answer = String::from_utf8_lossy(&answer).into_owned();
+                    let at = connections.iter().position(|seen| *seen == answer).unwrap_or(connections.len());
+                    if at == connections.len() {
+                        connections.push(answer.clone());
+                    }
+                    (answer.split(' ').next().and_then(|here| here.parse().ok()), at)
+                })
+            };
+            let (ours, theirs) = both(&text, |address, _| talk(address));
+            assert_eq!(ours, asked.map(|place| (Some(places[place]), place)), "{server} {reuse}");
+            // HAProxy may have closed an idle one meanwhile.
+            assert_eq!(ours.map(|(place, _)| place), theirs.map(|(place, _)| place), "{server} {reuse}");
+        }
+    }
+}
+
+/// The address of the first connection.
+fn first(seen: &mpsc::Receiver<String>) -> String {
+    seen.recv_timeout(PATIENCE).expect("a check")
+}
+
+/// A check's connection comes from the address of `source`, whatever `usesrc` says of requests.
+#[test]
+fn checks_come_from_where_the_file_says() {
+    for (backend, server, expected) in [
+        ("", "", "127.0.0.1"),
+        ("source 127.0.0.2", "", "127.0.0.2"),
+        ("source 127.0.0.2", "source 127.0.0.3", "127.0.0.3"),
+        ("source 127.0.0.2 interface lo", "", "127.0.0.2"),
+        ("source 0.0.0.0 usesrc clientip", "", "127.0.0.1"),
+        ("source 127.0.0.2 usesrc hdr_ip(x-ip)", "", "127.0.0.2"),
+        ("source 0.0.0.0 usesrc 127.0.0.55", "", "127.0.0.1"),
+    ] {
+        let seen_by = |run: fn(&str, &mpsc::Receiver<String>) -> String| {
+            let (send, seen) = mpsc::channel();
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+            let at = listener.local_addr().expect("bound");
+            // Who it was says only its acceptance, as it may be over by then. A bare connection of haproxy's is never accepted.
+            std::thread::spawn(move || {
+                while let Ok((_, peer)) = listener.accept() {
+                    let _ = send.send(peer.ip().to_string());
+                }
+            });
+            let check = format!("server s {at} check inter 100ms {server}");
+            run(&format!("{DEFAULTS}listen l\n bind @BIND@\n option httpchk\n {backend}\n {check}\n"), &seen)
+        };
+        let ours = seen_by(|text, seen| ours(text, |_, _| first(seen)));
+        let theirs = seen_by(|text, seen| theirs(text, |_, _| first(seen)));
+        assert_eq!((ours.as_str(), theirs.as_str()), (expected, expected), "{backend} | {server}");
+    }
+}
+
 /// As many connections as there are ports; one more is a failure of this side's. Idle connections are not shared
 /// between addresses.
 #[test]
@@ -92,7 +216,7 @@ fn a_range_of_ports_has_an_end() {
     });
     let (first, _free) = free_ports();
     let text = format!(
-        "{DEFAULTS} retries 0\n log-format \"%ST %ts\"\nlisten l\n bind @BIND@\n server s {at} source 127.0.0.1:{first}-{}\n",
+        "{DEFAULTS} retries 0\n log-format \"%ST %ts\"\nlisten l\n bind @BIND@\n server s {at} source 127.0.0.77:{first}-{}\n",
         first + 1
     );
     drop(_free);

@@ -212,3 +212,67 @@ fn sc_add_gpc_and_the_converters_that_change() {
     let response = sluicegate_testkit::Client::connect(&whole.address()).get("/");
     assert_eq!(response.header("x"), Some("7 7 1 2 2 0 1 2 98"));
 }
+
+/// `tune.stick-counters`, of which 2.6 has none: what three counters do, the others do as well.
+#[test]
+fn more_counters_than_three_are_tracked() {
+    let rules = " tcp-request connection track-sc3 src table ips\n tcp-request session sc-inc-gpc0(3)\n \
+                 http-request track-sc11 hdr(k) table texts if { hdr(k) -m found }\n http-request track-sc4 src table ips if \
+                 { hdr(k) -m found }\n http-request track-sc4 hdr(k) table texts\n http-request sc-inc-gpc0(11)\n \
+                 http-request return status 200 hdr X \"%[sc_tracked(3)] %[sc_conn_cnt(3)] %[sc_http_req_cnt(3)] \
+                 %[sc_get_gpc0(3)]\" hdr Y \"%[sc_tracked(11)] %[sc_get_gpc0(11)] %[sc_trackers(11)] %[sc_tracked(4)] \
+                 %[sc_conn_cur(4)] %[sc_tracked(0)] %[sc_tracked(10)] %[sc_tracked(50)]\"\n";
+    let text = format!(
+        "global\n tune.stick-counters 12\nfrontend f\n mode http\n bind 127.0.0.1:1\n timeout client 9s\n{rules}\
+         backend ips\n stick-table type ip size 100 store conn_cnt,conn_cur,http_req_cnt,gpc0\n\
+         backend texts\n stick-table type string size 100 store gpc0,bytes_in_cnt\n"
+    );
+    let whole = crate::server::fixture::Whole::start(&text, 1);
+    let mut client = sluicegate_testkit::Client::connect(&whole.address());
+    let mut ask = |fields: &str| {
+        client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
+        let response = client.read_response();
+        ["x", "y"].map(|name| response.header(name).unwrap_or_default().to_owned()).join(" | ")
+    };
+    // The client's entry is tracked by its connection and by the stream.
+    assert_eq!(ask("k: a\r\n"), "1 2 2 1 | 1 1 1 1 2 0 0 0");
+    // What a stream tracks ends with it, what a connection tracks goes on.
+    assert_eq!(ask(""), "1 2 3 1 | 0   0  0 0 0");
+    assert_eq!(ask("k: a\r\n"), "1 3 5 1 | 1 2 1 1 2 0 0 0");
+    drop(client);
+    sluicegate_testkit::wait_for("the connection's end", || {
+        let listed = sluicegate_testkit::Sluicegate::stats(&whole.stats, "show table ips");
+        (listed.contains(" use=0 ") && listed.contains(" conn_cur=0 ")).then_some(())
+    });
+    let listed = sluicegate_testkit::Sluicegate::stats(&whole.stats, "show table texts");
+    assert!(
+        listed.contains("key=a use=0 ") && listed.contains(" gpc0=2 ") && !listed.contains("bytes_in_cnt=0"),
+        "{listed}"
+    );
+}
+
+/// Of 3.x: HTTP/1 has no glitches, so they are what `set table` says.
+#[test]
+fn glitches_are_data_as_others() {
+    let text = "frontend f\n mode http\n bind 127.0.0.1:1\n timeout client 9s\n stick-table type ip size 100 store \
+                glitch_cnt,glitch_rate(1h)\n tcp-request connection track-sc0 src\n http-request return status 200 hdr X \
+                \"%[sc_glitch_cnt(0)] %[src_glitch_cnt(f)] %[src,table_glitch_cnt(f)]\" hdr Y \"%[sc_glitch_rate(0)] \
+                %[src_glitch_rate(f)] %[src,table_glitch_rate(f)]\"\n";
+    let whole = crate::server::fixture::Whole::start(text, 1);
+    let ask = || {
+        let response = sluicegate_testkit::Client::connect(&whole.address()).get("/");
+        ["x", "y"].map(|name| response.header(name).unwrap_or_default().to_owned())
+    };
+    assert_eq!(ask(), ["0 0 0", "0 0 0"]);
+    let mut client = sluicegate_testkit::Client::connect(&whole.address());
+    client.send("nonsense\r\n\r\n");
+    assert_eq!(client.read_response().status, 400);
+    assert_eq!(ask(), ["0 0 0", "0 0 0"]);
+    let line = "set table f key 127.0.0.1 data.glitch_cnt 7 data.glitch_rate 900";
+    assert_eq!(sluicegate_testkit::Sluicegate::stats(&whole.stats, line).trim(), "");
+    let [count, rates] = ask();
+    assert_eq!(count, "7 7 7");
+    assert!(rates.split(' ').all(|rate| (1..=900).contains(&rate.parse::<u32>().expect("a number"))), "{rates}");
+    let listed = sluicegate_testkit::Sluicegate::stats(&whole.stats, "show table f data.glitch_cnt gt 6");
+    assert!(listed.contains(" glitch_cnt=7 glitch_rate(3600000)="), "{listed}");
+}

@@ -192,6 +192,60 @@ fn stick_rules_keep_tcp_clients_at_their_server() {
     assert_eq!(ours, ["LOG one --"; 3]);
 }
 
+/// A server that greets: five letters, and its own.
+fn greeter(name: char) -> std::net::SocketAddr {
+    crate::pair::origin(move |mut stream| {
+        let _ = std::io::Write::write_all(&mut stream, format!("SALUT{name}").as_bytes());
+        // It leaves once the client has.
+        let _ = std::io::Read::read(&mut stream, &mut [0]);
+    })
+}
+
+/// What a server says first is a key once content rules have waited for it; without them nothing of it is seen.
+#[test]
+fn servers_are_stored_by_what_they_say_in_tcp() {
+    let servers = format!(" server a {}\n server b {}\n", greeter('a'), greeter('b'));
+    let waits = " tcp-response inspect-delay 20s\n tcp-response content accept if { res.len ge 6 }\n";
+    let listens = [
+        " stick store-response res.payload(0,5) table said\n stick store-response src,concat(x) table known\n".to_owned(),
+        format!("{waits} stick store-response res.payload(0,5) table said\n"),
+        format!(
+            "{waits} stick store-response res.payload(0,6) table said if {{ res.payload(5,1) -m str b }}\n stick \
+             store-response src,concat(y) table known if {{ src 192.0.2.1 }}\n"
+        ),
+        format!("{waits} stick store-request src,concat(asked) table known\n stick on src,concat(on) table known\n"),
+        " tcp-response inspect-delay 20s\n tcp-response content reject if { res.len ge 6 }\n stick on src,concat(r) table \
+         known\n stick store-response src,concat(s) table known\n"
+            .to_owned(),
+        " tcp-request inspect-delay 20s\n tcp-request content accept if { req.len ge 5 }\n stick match req.payload(0,5) \
+         table said\n"
+            .to_owned(),
+    ];
+    let mut text = String::new();
+    for (index, rules) in listens.iter().enumerate() {
+        text += &format!("listen l{index}\n mode tcp\n bind @BIND@\n{rules}{servers}");
+    }
+    text += "backend said\n stick-table type string len 20 size 100\nbackend known\n stick-table type string len 40 size \
+             100\n";
+    let pair = Pair::start(&text);
+    for front in [0, 1, 2, 2, 3, 4, 5, 5] {
+        let (theirs, ours) = pair.each(front, |client| {
+            client.send("SALUT");
+            let said = match front {
+                4 => client.read_to_end(),
+                _ => client.read_exact(6),
+            };
+            client.finish();
+            String::from_utf8_lossy(&said).into_owned()
+        });
+        assert_eq!(ours, theirs, "of {front}");
+        assert_eq!(ours.is_empty(), front == 4);
+        pair.same_tables(&["said", "known"]);
+    }
+    let listed = pair.same_tables(&["said"]);
+    assert!(listed.contains("key=SALUT ") && listed.contains("key=SALUTb "), "{listed}");
+}
+
 #[test]
 fn use_server_comes_before_cookies() {
     let requests = &[

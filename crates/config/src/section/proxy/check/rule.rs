@@ -9,7 +9,7 @@ use crate::catalogue::Place;
 use crate::expression::{self, ExpressionReader};
 use crate::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckPort, CheckProtocol, CheckStatus, CheckStepKind, Expected,
-    ExpectedHeader, ExpectedText, Expr, LogFormat, VarName,
+    ExpectedHeader, ExpectedText, Expr, LogFormat, VarTarget,
 };
 use crate::pattern::hexadecimal;
 use crate::section::proxy::ProxyReader;
@@ -94,8 +94,8 @@ impl ProxyReader<'_> {
             self.check_error(line, 1, format!("missing ')' in '{}'", line.text(1)));
             return None;
         };
-        let variable: VarName = match expression::variable(inside) {
-            Ok(variable) => variable,
+        let target: VarTarget = match expression::variable_to_set(inside) {
+            Ok(target) => target,
             Err((message, hint)) => {
                 let error = self.diagnostics.error(line.at(1), message);
                 if let Some(hint) = hint {
@@ -111,10 +111,14 @@ impl ProxyReader<'_> {
                     self.check_error(line, next, format!("unexpected argument '{}'", line.text(next)));
                     return None;
                 }
-                CheckStepKind::SetVar(variable, expression)
+                CheckStepKind::SetVar(target, expression)
             }
-            "set-var-fmt" => CheckStepKind::SetVarFormat(variable, self.check_format(line, 2)?),
-            _ => CheckStepKind::UnsetVar(variable),
+            "set-var-fmt" => CheckStepKind::SetVarFormat(target, self.check_format(line, 2)?),
+            _ if !target.conditions.is_empty() => {
+                self.check_error(line, 1, "'unset-var' takes no conditions".to_owned());
+                return None;
+            }
+            _ => CheckStepKind::UnsetVar(target.name),
         })
     }
 

@@ -1,0 +1,255 @@
+//! How listening sockets are made, and what a `bind` line says of them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use sluicegate_config::model::{Bind, BindAddress, BindTcp};
+use socket2::{Domain, SockAddr, SockRef, Socket as RawSocket, Type};
+
+use crate::server::abstract_address;
+
+/// What a listening socket should be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Where it listens.
+    pub address: &'a BindAddress,
+    /// Connections that the kernel may complete ahead of `accept`.
+    pub backlog: u32,
+    /// `v6only`/`v4v6`; `None` leaves the system's default.
+    pub v6only: Option<bool>,
+    /// `transparent`: the address may be another machine's.
+    pub transparent: bool,
+    /// Mode of a unix socket.
+    pub mode: Option<u32>,
+    /// Owner of a unix socket: a name or a number.
+    pub user: Option<&'a str>,
+    /// Group of a unix socket: a name or a number.
+    pub group: Option<&'a str>,
+}
+
+/// Who makes listening sockets: this process, or a privileged parent on its behalf.
+pub trait Sockets {
+    /// A listening, non-blocking, close-on-exec socket.
+    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd>;
+}
+
+/// Sockets made here and now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemSockets;
+
+impl Sockets for SystemSockets {
+    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
+        listen_system(wanted, false)
+    }
+}
+
+/// The same for a process that replaces another one: a unix socket takes the place of one that is alive.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplacingSockets;
+
+impl Sockets for ReplacingSockets {
+    fn listen(&self, wanted: Wanted<'_>) -> io::Result<OwnedFd> {
+        listen_system(wanted, true)
+    }
+}
+
+fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
+    let backlog = wanted.backlog.min(i32::MAX as u32) as i32;
+    let socket = match wanted.address {
+        BindAddress::Inet(host, port) => listen_inet(*host, *port, &wanted)?,
+        BindAddress::Unix(path) => return listen_unix(path, wanted, backlog, replace),
+        BindAddress::Abstract(name) => {
+            let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+            socket.bind(&abstract_address(name)?)?;
+            socket
+        }
+        BindAddress::Fd(number) => inherited(*number)?,
+    };
+    if !socket.is_listener()? {
+        socket.listen(backlog)?;
+    }
+    // Accepted connections inherit it; what is not TCP refuses it.
+    let _ = socket.set_tcp_nodelay(true);
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Sets what a `bind` line says of its TCP sockets, where it says something: once they are there, whoever made them.
+pub(super) fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<()> {
+    let BindTcp { interface, mss, user_timeout, defer_accept, fast_open, transparent } = &bind.tcp;
+    let raw = SockRef::from(socket);
+    if let (true, Some(local)) = (*transparent, raw.local_addr()?.as_socket()) {
+        make_transparent(&raw, local.is_ipv4())?;
+    }
+    if let Some(interface) = interface {
+        raw.bind_device(Some(interface.as_bytes()))?;
+    }
+    if let Some(mss) = mss {
+        raw.set_tcp_mss(*mss)?;
+    }
+    if user_timeout.is_some() {
+        raw.set_tcp_user_timeout(*user_timeout)?;
+    }
+    if *defer_accept {
+        set_tcp(socket, libc::TCP_DEFER_ACCEPT, 1)?;
+    }
+    if *fast_open {
+        set_tcp(socket, libc::TCP_FASTOPEN, backlog.min(i32::MAX as u32) as i32)?;
+    }
+    Ok(())
+}
+
+fn set_tcp(socket: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let (fd, from) = (socket.as_raw_fd(), std::ptr::from_ref(&value).cast());
+    // SAFETY: the descriptor is the socket's; the kernel reads the integer's size.
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, name, from, size_of_val(&value) as libc::socklen_t) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn listen_inet(host: IpAddr, port: u16, wanted: &Wanted<'_>) -> io::Result<RawSocket> {
+    let address = SocketAddr::new(host, port);
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
+    let _ = socket.set_reuse_port(true);
+    if let (true, Some(only)) = (address.is_ipv6(), wanted.v6only) {
+        socket.set_only_v6(only)?;
+    }
+    if wanted.transparent {
+        make_transparent(&SockRef::from(&socket), address.is_ipv4())?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// One that is already may stay so without the capability.
+fn make_transparent(socket: &SockRef<'_>, v4: bool) -> io::Result<()> {
+    match v4 {
+        true if !socket.ip_transparent_v4()? => socket.set_ip_transparent_v4(true),
+        false if !socket.ip_transparent_v6()? => socket.set_ip_transparent_v6(true),
+        _ => Ok(()),
+    }
+}
+
+/// A unix socket appears under a temporary name with its final owner and mode, then takes the place of the old one in
+/// one step, so that no client ever meets a missing or a wrongly owned socket.
+fn listen_unix(path: &std::path::Path, wanted: Wanted<'_>, backlog: i32, replace: bool) -> io::Result<OwnedFd> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = std::path::PathBuf::from(temporary);
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if !replace && path.exists() && !is_stale(path) {
+        return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+    }
+    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(&temporary)?)?;
+    let set_up = || -> io::Result<()> {
+        if let Some(mode) = wanted.mode {
+            std::fs::set_permissions(&temporary, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+        }
+        let user = wanted.user.map(user_id).transpose()?;
+        let group = wanted.group.map(group_id).transpose()?;
+        if user.is_some() || group.is_some() {
+            std::os::unix::fs::chown(&temporary, user, group)?;
+        }
+        socket.listen(backlog)?;
+        socket.set_nonblocking(true)?;
+        std::fs::rename(&temporary, path)
+    };
+    if let Err(error) = set_up() {
+        let _ = std::fs::remove_file(&temporary);
+        return Err(error);
+    }
+    Ok(socket.into())
+}
+
+/// Removes the file of a unix socket that nobody listens on any more; one that is alive, or no socket, stays.
+pub fn remove_stale(path: &std::path::Path) {
+    if is_stale(path) {
+        // Who may not remove it leaves it, for the next process to replace.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A socket file whose owner has gone refuses connections; anything that is no socket is never stale.
+fn is_stale(path: &std::path::Path) -> bool {
+    let Ok(address) = SockAddr::unix(path) else { return false };
+    let Ok(probe) = RawSocket::new(Domain::UNIX, Type::STREAM, None) else { return false };
+    if probe.set_nonblocking(true).is_err() {
+        return false;
+    }
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|meta| std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()));
+    is_socket && matches!(probe.connect(&address), Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED))
+}
+
+fn inherited(number: i32) -> io::Result<RawSocket> {
+    // SAFETY: `fcntl` with a descriptor that isn't open fails with EBADF and touches no memory.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `copy` was made just now, so nobody else owns it.
+    Ok(RawSocket::from(unsafe { OwnedFd::from_raw_fd(copy) }))
+}
+
+/// The number of a user, who is named or numbered. Reads the system's files, so it is called before threads exist.
+pub fn user_id(name: &str) -> io::Result<u32> {
+    look_up(name, "user", |name| {
+        // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.
+        unsafe { libc::getpwnam(name.as_ptr()).as_ref().map(|entry| entry.pw_uid) }
+    })
+}
+
+/// The number of a group, as [`user_id`].
+pub fn group_id(name: &str) -> io::Result<u32> {
+    look_up(name, "group", |name| {
+        // SAFETY: `name` is a C string; the result is read at once, before threads exist that could look up another.
+        unsafe { libc::getgrnam(name.as_ptr()).as_ref().map(|entry| entry.gr_gid) }
+    })
+}
+
+fn look_up(name: &str, what: &str, find: impl Fn(&std::ffi::CStr) -> Option<u32>) -> io::Result<u32> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let found = std::ffi::CString::new(name).ok().and_then(|name| find(&name));
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no {what} '{name}'")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(address: &BindAddress) -> Wanted<'_> {
+        Wanted { address, backlog: 16, v6only: None, transparent: false, mode: None, user: None, group: None }
+    }
+
+    #[test]
+    fn a_unix_socket_gets_its_mode_replaces_a_stale_one_and_spares_a_living_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let address = BindAddress::Unix(path.clone());
+        let first = SystemSockets.listen(Wanted { mode: Some(0o600), ..wanted(&address) }).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let error = SystemSockets.listen(wanted(&address)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+        drop(first);
+        SystemSockets.listen(wanted(&address)).unwrap();
+    }
+
+    #[test]
+    fn an_inherited_socket_may_listen_already() {
+        let parent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let fd = SystemSockets.listen(wanted(&BindAddress::Fd(parent.as_raw_fd()))).unwrap();
+        assert_eq!(SockRef::from(&fd).local_addr().unwrap().as_socket(), parent.local_addr().ok());
+        assert!(SystemSockets.listen(wanted(&BindAddress::Fd(999_999))).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! Rules that wait for a message's body.
+//!
+//! A body stays in the buffer from which it is forwarded later, so what is waited for is at most `tune.bufsize` bytes;
+//! rules see a copy. While the response's is waited for, the rest of the request goes on to the server, who may have to
+//! hear it before the response comes.
+
+use std::task::{Context, Poll, ready};
+
+use sluicegate_config::model::BodyWait;
+
+use super::super::Content;
+use super::super::flow::{FlowError, Wait};
+use super::*;
+
+/// A server's response while rules see it.
+pub(super) struct Coming<'a> {
+    pub(super) connection: &'a mut ServerConnection,
+    /// What came behind the head.
+    pub(super) input: &'a mut Buffer,
+    pub(super) framing: Framing,
+    /// How far rules have seen the body, if any wanted to.
+    pub(super) peek: Option<Peek>,
+}
+
+impl Coming<'_> {
+    /// Shows rules what is here of the body.
+    pub(super) fn look(&mut self, content: &mut Content) -> &Peek {
+        let peek = self.peek.get_or_insert_with(|| Peek::new(self.framing, content));
+        peek.look(self.input.data(), content);
+        peek
+    }
+}
+
+/// What waiting for a response's body gave.
+enum Came {
+    /// What was wanted, or all there will be before something is forwarded.
+    Enough,
+    /// The server ended its connection before.
+    Ended,
+    Malformed,
+    /// The rule's time or the server's passed.
+    Late,
+    /// The client broke its connection, or ended it under `option abortonclose`.
+    ClientGone,
+    /// The request's chunks are malformed.
+    BadBody,
+    /// The client's time for the rest of its request passed.
+    ClientTimeout,
+}
+
+impl Exchange<'_> {
+    /// Shows rules what is here of the request's body.
+    pub(super) fn peek_request(&mut self) {
+        let content = &mut self.stream.cx.request_content;
+        let peek = self.peek.get_or_insert_with(|| Peek::new(self.head.body, content));
+        peek.look(self.session.input.data(), content);
+    }
+
+    /// Waits for the request's body, or so many bytes of it. A client that waits for a word itself gets it.
+    pub(super) async fn await_body(&mut self, deadline: Option<Instant>, at_least: u64) -> Step<()> {
+        self.peek_request();
+        let Some(peek) = &mut self.peek else { return Ok(()) };
+        if !peek.is_complete() && self.version == Version::Http11 {
+            let request = &mut self.stream.cx.request;
+            if request.first(b"expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
+                request.delete_all(b"expect");
+                // Who does not get it sends the body after a while all the same.
+                let _ = self.session.socket.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
+            }
+        }
+        let came = inspect::body(self.session, &mut self.stream, peek, deadline, at_least).await;
+        self.client_active = Instant::now();
+        match came {
+            BodyCame::Enough => Ok(()),
+            BodyCame::Late => {
+                // To HAProxy a request whose body it waited for in vain never was complete.
+                self.stream.cx.log.request_done = None;
+                self.stream.at_front(|counters| counters.ereq.add(1));
+                Err(self.page(408, b'c', b'R').await)
+            }
+            BodyCame::Malformed => {
+                self.stream.at_front(|counters| counters.ereq.add(1));
+                Err(self.refuse(400, b'P', b'R').await)
+            }
+            BodyCame::Gone => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'R');
+                Err(After::Close)
+            }
+        }
+    }
+
+    /// Waits for a server's body, or so many bytes of it. One that ends too early is passed on as it is.
+    pub(super) async fn await_response_body(&mut self, coming: &mut Coming<'_>, wait: BodyWait) -> Step<()> {
+        let deadline = Instant::now() + wait.time;
+        match poll_fn(|cx| self.poll_response_body(cx, coming, deadline, wait.at_least)).await {
+            Came::Enough | Came::Ended => Ok(()),
+            Came::Malformed => {
+                if let Some(backend) = self.stream.cx.backend.clone() {
+                    self.observe_body(&backend, coming.connection);
+                }
+                self.capture_response(coming.connection, coming.input, Fault::Chunk);
+                self.count_bad_response(coming.connection);
+                Err(self.page(502, b'P', b'H').await)
+            }
+            Came::Late => Err(self.page(504, b's', b'R').await),
+            Came::ClientGone => {
+                self.count_client_abort();
+                self.stream.end(b'C', b'D');
+                Err(After::Close)
+            }
+            Came::BadBody => {
+                self.session.capture(Fault::Chunk);
+                self.stream.at_front(|counters| counters.ereq.add(1));
+                Err(self.page(400, b'P', b'D').await)
+            }
+            Came::ClientTimeout => {
+                self.count_client_abort();
+                Err(self.page(408, b'c', b'D').await)
+            }
+        }
+    }
+
+    fn poll_response_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        coming: &mut Coming<'_>,
+        deadline: Instant,
+        at_least: u64,
+    ) -> Poll<Came> {
+        let mut up = Moved::default();
+        let waiting = match self.poll_up(cx, coming.connection, &mut up) {
+            Ok(waiting) => waiting,
+            Err(FlowError::Malformed) => return Poll::Ready(Came::BadBody),
+            Err(_) => return Poll::Ready(Came::ClientGone),
+        };
+        let worker = self.stream.worker().clone();
+        let mut read = 0;
+        loop {
+            let content = &mut self.stream.cx.response_content;
+            let peek = coming.look(content);
+            if peek.is_malformed() {
+                return Poll::Ready(Came::Malformed);
+            }
+            let enough = at_least > 0 && content.data.len() as u64 >= at_least;
+            if peek.is_complete() || enough || coming.input.len() == worker.buffers.size() {
+                return Poll::Ready(Came::Enough);
+            }
+            worker.buffers.equip(coming.input);
+            if coming.input.spare().is_empty() {
+                coming.input.compact();
+            }
+            match coming.connection.socket.poll_read(cx, coming.input.spare()) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    coming.input.filled(count);
+                    read += count;
+                }
+                Poll::Ready(_) => return Poll::Ready(Came::Ended),
+                Poll::Pending => break,
+            }
+        }
+        worker.buffers.retire(coming.input);
+        self.note(&up, read > 0, false);
+        let proxy = self.stream.cx.backend.as_ref().unwrap_or(&self.stream.cx.frontend);
+        let abort_on_close = proxy.config.options.abortonclose;
+        if waiting == Wait::Done && self.session.poll_gone(cx, abort_on_close).is_ready() {
+            return Poll::Ready(Came::ClientGone);
+        }
+        let server = self.server_timeout.map_or(deadline, |timeout| deadline.min(self.server_active + timeout));
+        let client =
+            self.client_timeout.filter(|_| waiting == Wait::Source).map(|timeout| self.client_active + timeout);
+        let late = client.is_none_or(|client| server <= client);
+        self.session.timer.set(Some(if late { server } else { client.unwrap_or(server) }));
+        ready!(self.session.timer.poll(cx));
+        Poll::Ready(if late { Came::Late } else { Came::ClientTimeout })
+    }
+}
