@@ -13,6 +13,9 @@
 //! which one of a million was, in µs. The line `expired` has the milliseconds from the expiry of the last of the
 //! keys until all were gone.
 
+#[path = "../src/allocator.rs"]
+mod allocator;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +24,7 @@ use sluicegate_store::{Caller, Executed, Store, StoreOptions, execute};
 use sluicegate_wire::resp::{Protocol, ReplyWriter};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// Above this a command counts as a stall.
 const STALL_NS: u64 = 1_000_000;

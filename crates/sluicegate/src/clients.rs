@@ -104,7 +104,9 @@ fn options(section: &RedisSection, names: &Names) -> Result<Options, String> {
     Ok(Options {
         mode: match &section.mode {
             EngineMode::Single => Mode::Single,
-            EngineMode::Sentinel { master, auth: of } => Mode::Sentinel { master: master.clone(), auth: auth(of) },
+            EngineMode::Sentinel { master, auth: of, from_replicas } => {
+                Mode::Sentinel { master: master.clone(), auth: auth(of), from_replicas: *from_replicas }
+            }
             EngineMode::Cluster { from_replicas } => Mode::Cluster { from_replicas: *from_replicas },
         },
         // Only its own: a change of another section's is none of this one.

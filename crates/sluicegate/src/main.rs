@@ -3,6 +3,7 @@
 //! This crate is the only one that sees all the others. It wires them together and holds no logic of its own: reading
 //! files is `config`'s, serving is `proxy`'s and `store`'s.
 
+mod allocator;
 mod alone;
 mod arguments;
 mod check;
@@ -27,9 +28,8 @@ use std::process::ExitCode;
 
 use arguments::Command;
 
-/// Memory that one worker allocates is often freed by another; mimalloc gives it back without a lock.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();

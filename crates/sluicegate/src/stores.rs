@@ -139,6 +139,10 @@ impl Engine for Embedded {
         self.server.start(db, args)
     }
 
+    fn together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        self.server.together(db, commands)
+    }
+
     fn own(&self, db: u32) -> Option<Box<dyn Own>> {
         Some(self.connection(db))
     }

@@ -3,12 +3,15 @@
 //!
 //! Nothing here sleeps for luck: a wait polls a condition until a deadline and panics with what it saw. A listener is
 //! bound to port 0 by the test and handed over as an inherited descriptor (`fd@N`), to Sluicegate and to Debian's
-//! haproxy alike; programs that take only a port number (redis-server) get one from [`free_port`] and are retried.
+//! haproxy alike; programs that take only a port number (redis-server) get one from [`free_port`], which nobody else is
+//! given.
 
+mod certificates;
 mod client;
 mod peer;
 mod process;
 
+pub use certificates::Certificates;
 pub use client::{Client, Response, encode};
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};
@@ -83,7 +86,28 @@ impl Default for Listening {
     }
 }
 
-/// A port that was free a moment ago, for programs that cannot inherit a socket.
+/// A port of 127.0.0.1 for programs that cannot inherit a socket, and for addresses where nobody listens.
+///
+/// A socket that does not listen holds it as long as this process runs, so that the kernel gives it to no other test,
+/// neither for a listener nor for a connection. Servers can bind it all the same, as all of them set SO_REUSEADDR or
+/// SO_REUSEPORT.
 pub fn free_port() -> u16 {
-    Listening::new().port()
+    // SAFETY: the descriptor is the call's own and valid throughout; the option and the address live as long as the
+    // calls that read them and are passed with their sizes.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        assert!(socket >= 0, "a socket");
+        for option in [libc::SO_REUSEADDR, libc::SO_REUSEPORT] {
+            let on: libc::c_int = 1;
+            let size = size_of_val(&on) as libc::socklen_t;
+            assert_eq!(libc::setsockopt(socket, libc::SOL_SOCKET, option, (&raw const on).cast(), size), 0);
+        }
+        let mut address: libc::sockaddr_in = std::mem::zeroed();
+        address.sin_family = libc::AF_INET as libc::sa_family_t;
+        address.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
+        let mut size = size_of_val(&address) as libc::socklen_t;
+        assert_eq!(libc::bind(socket, (&raw const address).cast(), size), 0, "a loopback port");
+        assert_eq!(libc::getsockname(socket, (&raw mut address).cast(), &raw mut size), 0);
+        u16::from_be(address.sin_port)
+    }
 }

@@ -64,18 +64,24 @@ impl Program {
     /// Waits until it has printed `text`.
     #[track_caller]
     pub fn wait_for_output(&mut self, text: &str) {
+        if !self.comes_to_print(text) {
+            let status = self.child.wait();
+            panic!("{} ended with {status:?} before it said {text:?}:\n{}", self.name, self.output());
+        }
+    }
+
+    /// The same; false: it ended without.
+    #[track_caller]
+    pub fn comes_to_print(&mut self, text: &str) -> bool {
         let deadline = Instant::now() + PATIENCE;
-        while !self.output().contains(text) {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                // Its last words may still be on their way, and come to an end unless a child of its own goes on.
-                if self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < deadline {
-                    std::thread::sleep(Duration::from_millis(2));
-                    continue;
-                }
-                if self.output().contains(text) {
-                    return;
-                }
-                panic!("{} ended with {status} before it said {text:?}:\n{}", self.name, self.output());
+        loop {
+            // Asked first, since its last words are read behind its end.
+            let ended = !self.is_running() && self.readers.iter().all(|reader| reader.is_finished());
+            if self.output().contains(text) {
+                return true;
+            }
+            if ended {
+                return false;
             }
             assert!(Instant::now() < deadline, "{} did not say {text:?}:\n{}", self.name, self.output());
             std::thread::sleep(Duration::from_millis(2));
@@ -193,16 +199,7 @@ impl RedisServer {
             command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
             command.args(arguments());
             let mut program = Program::start(command, &[]);
-            let ready = wait_for("redis-server", || {
-                if program.output().contains("Ready to accept connections") {
-                    Some(true)
-                } else if program.is_running() {
-                    None
-                } else {
-                    Some(false)
-                }
-            });
-            if ready {
+            if program.comes_to_print("Ready to accept connections") {
                 return RedisServer { program, port };
             }
         }

@@ -88,6 +88,9 @@ impl Offer {
     }
 }
 
+/// Stands beside the three values of `v6only`.
+const TRANSPARENT: u32 = 4;
+
 /// A socket that is asked for.
 #[derive(Debug, PartialEq)]
 pub struct WantedSocket {
@@ -96,6 +99,7 @@ pub struct WantedSocket {
     /// See [`Wanted`].
     pub backlog: u32,
     v6only: Option<bool>,
+    transparent: bool,
     mode: Option<u32>,
     user: Option<String>,
     group: Option<String>,
@@ -104,16 +108,18 @@ pub struct WantedSocket {
 impl WantedSocket {
     /// The same, owned.
     pub fn new(wanted: Wanted<'_>) -> WantedSocket {
-        let Wanted { address, backlog, v6only, mode, user, group } = wanted;
+        let Wanted { address, backlog, v6only, transparent, mode, user, group } = wanted;
         let own = |name: Option<&str>| name.map(str::to_owned);
-        WantedSocket { address: address.clone(), backlog, v6only, mode, user: own(user), group: own(group) }
+        let (address, user, group) = (address.clone(), own(user), own(group));
+        WantedSocket { address, backlog, v6only, transparent, mode, user, group }
     }
 
     /// The same, borrowed.
     pub fn wanted(&self) -> Wanted<'_> {
-        let WantedSocket { address, backlog, v6only, mode, user, group } = self;
+        let WantedSocket { address, user, group, .. } = self;
         let (user, group) = (user.as_deref(), group.as_deref());
-        Wanted { address, backlog: *backlog, v6only: *v6only, mode: *mode, user, group }
+        let WantedSocket { backlog, v6only, transparent, mode, .. } = *self;
+        Wanted { address, backlog, v6only, transparent, mode, user, group }
     }
 
     /// As bytes.
@@ -129,7 +135,8 @@ impl WantedSocket {
         text(&mut out, &first);
         number(&mut out, second);
         number(&mut out, self.backlog);
-        number(&mut out, self.v6only.map_or(2, u32::from));
+        let transparent = if self.transparent { TRANSPARENT } else { 0 };
+        number(&mut out, self.v6only.map_or(2, u32::from) | transparent);
         number(&mut out, self.mode.unwrap_or(u32::MAX));
         for name in [&self.user, &self.group] {
             text(&mut out, name.as_deref().unwrap_or_default().as_bytes());
@@ -150,14 +157,16 @@ impl WantedSocket {
             _ => return Err(Broken),
         };
         let backlog = reader.number()?;
-        let v6only = match reader.number()? {
+        let flags = reader.number()?;
+        let transparent = flags & TRANSPARENT != 0;
+        let v6only = match flags & !TRANSPARENT {
             2 => None,
             only => Some(only == 1),
         };
         let mode = Some(reader.number()?).filter(|mode| *mode != u32::MAX);
         let mut name = || Ok(Some(reader.string()?).filter(|name| !name.is_empty()));
         let (user, group) = (name()?, name()?);
-        Ok(WantedSocket { address, backlog, v6only, mode, user, group })
+        Ok(WantedSocket { address, backlog, v6only, transparent, mode, user, group })
     }
 }
 
@@ -293,6 +302,7 @@ mod tests {
                 address: &address,
                 backlog: 9,
                 v6only: Some(true),
+                transparent: true,
                 mode: Some(0o600),
                 user: None,
                 group: Some("g"),

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port, wait_for};
+use sluicegate_testkit::{Certificates, Client, Listening, RedisServer, Sluicegate, free_port, wait_for};
 
 use crate::BINARY;
 
@@ -151,6 +151,9 @@ core.register_action('own', {'http-req'}, function(txn)
   say(tries)
   say(data:get('never'))
   say(data:multi(function() end))
+  say(data:multi(function(m, c) m:set('seen', c:get('a')) m:get('seen') end))
+  say(data:multi(function(m) for number = 1, 40 do m:incr('many') end end).n)
+  say(data:multi(function(m) m:unwatch() m:get('seen') end))
   local ok, problem = pcall(data.multi, data, function(m) m:set('a', 9) m:set('lonely') end)
   say(ok) say(problem) say(data:get('a'))
   say(data:own(function(c)
@@ -188,8 +191,15 @@ core.register_task(function()
   data:set('heard', table.concat(heard, ' '))
 end)
 
+core.register_task(function()
+  local handed
+  while not pcall(function() handed = data:blpop('hand', 60) end) do core.msleep(10) end
+  data:set('handed', handed[2])
+end)
+
 core.register_action('publish', {'http-req'}, function(txn)
-  txn:set_var('txn.said', table.concat({data:publish('news', 'one'), data:publish('other', 'two'), data:publish('news', 'three')}, ' '))
+  txn:set_var('txn.said', table.concat({data:publish('news', 'one'), data:publish('other', 'two'),
+    data:multi(function(m) m:publish('news', 'three') m:rpush('hand', 'over') end)[1]}, ' '))
 end)
 "##;
 
@@ -212,14 +222,15 @@ fn transactions_blocking_commands_and_channels_are_alike_in_stores_and_engines()
         let mut ask = |path: &str| client.get(path).text();
         wait_for("the task", || (ask("/get/listening") == "1").then_some(()));
         let mut answers = vec![ask("/publish"), ask("/wait"), ask("/own")];
+        wait_for("what was handed over", || (ask("/get/handed") == "over").then_some(()));
         answers.push(wait_for("what was heard", || Some(ask("/get/heard")).filter(|heard| !heard.is_empty())));
         answers
     };
     for (keyword, workers) in [("lua-load", 2), ("lua-load-per-thread", 1)] {
         let here = answers("store data", keyword, workers);
         assert_eq!(here[..2], ["2 1 2", ""]);
-        let expected = "{OK 2 WRONGTYPE Operation against a key holding the wrong kind of value nil 2};nil;{OK 30};3;nil;{};\
-                        false;ERR wrong number of arguments for 'set' command;2;{2 one};ERR SELECT is not allowed here;\
+        let expected = "{OK 2 WRONGTYPE Operation against a key holding the wrong kind of value nil 2};nil;{OK 30};3;nil;{};{OK 2};40;\
+                        {OK 2};false;ERR wrong number of arguments for 'set' command;2;{2 one};ERR SELECT is not allowed here;\
                         {l two};false;mine;1;nil;{q direct};false";
         assert_eq!(here[2], expected);
         assert_eq!(here[3], "news=one other=two news=three timeout n*s>news=one closed");
@@ -473,4 +484,40 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     wait_for("the old connection to end", || {
         (own.ask(&["CLIENT", "LIST"]).matches("name=data").count() == 1).then_some(())
     });
+}
+
+/// `ssl` as a section has it: the engine asks for a certificate, and is asked for its own.
+#[test]
+fn an_engine_behind_tls_is_asked() {
+    let made = Certificates::new();
+    let (_engine, port) = made.engine("here", "yes");
+    let both = [made.read("client.crt"), made.read("client.key")].concat();
+    std::fs::write(made.path("both.pem"), both).unwrap();
+    let gate = Listening::new();
+    let section = |name: &str, words: &str| {
+        format!(
+            "redis {name}\n    server one 127.0.0.1:{port}\n    ssl\n    timeout queue 30s\n    timeout connect 30s\n    timeout server 30s\n{words}"
+        )
+    };
+    let (ca, other, crt) = (made.path("ca.crt"), made.path("other.crt"), made.path("both.pem"));
+    let text = format!(
+        "{}{}{}{}    http-request store-call data INCR n set-var(txn.said) if {{ path /data }}\n    \
+         http-request store-call stranger INCR n set-var(txn.said) if {{ path /stranger }}\n    \
+         http-request store-call bare INCR n set-var(txn.said) if {{ path /bare }}\n    \
+         http-request return status 200 content-type text/plain lf-string \"%[var(txn.said)]%[var(txn.store_err)]\"\n",
+        section("data", &format!("    verify required\n    ca-file {ca}\n    crt {crt}\n")),
+        section("stranger", &format!("    breaker 1\n    ca-file {other}\n    crt {crt}\n")),
+        section("bare", "    breaker 1\n    verify none\n"),
+        front(&gate),
+    );
+    let _server = Sluicegate::start(BINARY, &text, &[&gate]);
+    let mut client = Client::connect(&gate.address());
+    assert_eq!(client.get("/data").text(), "1");
+    assert_eq!(client.get("/data").text(), "2");
+    let refused = client.get("/stranger").text();
+    assert!(refused.starts_with("BREAKER") && refused.contains("invalid peer certificate: UnknownIssuer"), "{refused}");
+    // It is not shown one.
+    let refused = client.get("/bare").text();
+    assert!(refused.starts_with("BREAKER"), "{refused}");
+    assert_eq!(client.get("/data").text(), "3");
 }

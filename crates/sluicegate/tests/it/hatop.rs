@@ -3,13 +3,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use sluicegate_testkit::{Listening, Sluicegate, wait_for};
+use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
 
 use super::start;
 
@@ -189,4 +190,59 @@ fn hatop_shows_servers_and_its_keys_act() {
     hatop.shows(before, "admin");
     hatop.press("disable server app/steady\r");
     becomes(&stats, "steady", "status", "MAINT");
+}
+
+/// While all connections that `maxconn` allows are in use and more wait, hatop starts, reads figures and acts.
+#[test]
+fn hatop_answers_while_the_proxy_is_saturated() {
+    const MOST: usize = 3;
+    let gate = Listening::new();
+    let origin = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
+    let server = start(
+        &format!(
+            "global\n maxconn {MOST}\n stats socket @DIR@/stats level admin\n stats timeout 30s\ndefaults\n mode http\n \
+             timeout client 60s\n timeout server 60s\n timeout connect 60s\nfrontend www\n bind {}\n \
+             default_backend app\nbackend app\n server nimble {} weight 20\n server steady 127.0.0.1:1 disabled\n",
+            gate.word(),
+            origin.local_addr().expect("bound")
+        ),
+        &[&gate],
+    );
+    let stats = server.directory().join("stats");
+    let mut clients: Vec<Client> = (0..2 * MOST).map(|_| Client::connect(&gate.address())).collect();
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    }
+    let accept = || {
+        let (mut peer, _) = origin.accept().expect("the proxy connects");
+        assert!(peer.read(&mut [0; 4096]).expect("a request") > 0);
+        peer
+    };
+    let held: Vec<TcpStream> = (0..MOST).map(|_| accept()).collect();
+    let info = Sluicegate::stats(&stats, "show info");
+    assert!(info.contains(&format!("\nCurrConns: {MOST}\n")), "{info}");
+
+    let mut command = Command::new("/usr/bin/hatop");
+    command.arg("-s").arg(&stats).args(["-i", "1"]);
+    let mut hatop = Terminal::start(command);
+    for text in ["www", "app", "nimble", "steady"] {
+        hatop.shows(0, text);
+    }
+    for key in [END, UP, UP] {
+        hatop.moves(key);
+    }
+    hatop.acts(F6, "nimble");
+    assert_eq!(column(&stats, "nimble", "weight"), "19");
+    assert_eq!(column(&stats, "nimble", "scur"), MOST.to_string(), "nothing was answered meanwhile");
+
+    // Who waited is served once there is room.
+    let answer = |mut peer: TcpStream| {
+        peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+            .expect("the proxy reads");
+    };
+    held.into_iter().for_each(answer);
+    (0..MOST).for_each(|_| answer(accept()));
+    for client in &mut clients {
+        assert_eq!(client.read_response().status, 200);
+    }
 }

@@ -5,6 +5,7 @@ mod alone;
 mod as_haproxy;
 mod bench;
 mod command_line;
+mod compressed;
 mod corpus;
 mod dns;
 mod engine_examples;

@@ -164,10 +164,26 @@ fn origin(name: &'static str) -> (u16, Arc<AtomicBool>) {
     (port, ended)
 }
 
+/// Looks at all servers in each request, and at those that were there in requests before.
+const LOOKS: &str = "
+local held = {}
+core.register_action('look', { 'http-req' }, function()
+  for name, server in pairs(core.backends.t.servers) do held[name] = server end
+  for name, server in pairs(held) do
+    if server:get_name() == nil then held[name] = nil end
+    server:get_stats() server:get_addr() server:get_proxy() server:get_trackers() server:set_maxconn(0)
+  end
+end)
+";
+
 #[test]
 fn traffic_goes_where_servers_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("a.lua"), LOOKS).expect("written");
     let gate = Listening::new();
-    let server = start(&file(&gate, "@DIR@/stats"), &[&gate]);
+    let text = file(&gate, "@DIR@/stats").replace("nbthread 2", "nbthread 2\n lua-load-per-thread @DIR@/a.lua");
+    let text = text.replace(" default_backend t", " http-request lua.look\n default_backend t");
+    let server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
     let place = server.directory().join("stats");
     let ask = |command: &str| Sluicegate::stats(&place, command).trim_end().to_owned();
     let mut client = Client::connect(&gate.address());
@@ -239,6 +255,153 @@ fn a_server_with_requests_stays() {
     std::io::Write::write_all(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").expect("it reads");
     assert_eq!(client.read_response().text(), "ok");
     wait_for("its end", || Sluicegate::stats(&place, "del server t/one").starts_with("Server deleted.").then_some(()));
+}
+
+/// Streams know their server by more than a place, which is another's once servers before it have gone.
+#[test]
+fn streams_are_ended_of_the_server_that_is_meant() {
+    let gate = Listening::new();
+    let target = Listening::new();
+    let server = start(&file(&gate, "@DIR@/stats"), &[&gate]);
+    let place = server.directory().join("stats");
+    let ask = |line: &str| Sluicegate::stats(&place, line).trim_end().to_owned();
+    ask(&format!("add server t/one 127.0.0.1:{} enabled", target.port()));
+    let begin = || {
+        let mut client = Client::connect(&gate.address());
+        client.send("GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        let stream = target.listener.accept().expect("a connection").0;
+        wait_for("its stream", || ask("show sess").contains("srv=one").then_some(()));
+        (client, stream)
+    };
+    let (mut client, mut stream) = begin();
+    assert_eq!(ask("del server t/w"), "Server deleted.");
+    assert_eq!(ask("add server t/two 127.0.0.1:1 enabled"), "New server registered.");
+    assert_eq!(ask("shutdown sessions server t/two"), "");
+    std::io::Write::write_all(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").expect("it reads");
+    assert_eq!(client.read_response().text(), "ok");
+    ask("disable server t/two");
+    let (mut client, _stream) = begin();
+    assert_eq!(ask("del server t/two"), "Server deleted.");
+    assert_eq!(ask("shutdown sessions server t/one"), "");
+    let rest = client.read_to_end();
+    assert!(!rest.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&rest));
+}
+
+/// A task that counts, and commands that look at servers, in one state for all workers.
+const SCRIPT: &str = "
+local held, count = {}, 0
+core.register_task(function()
+  while true do
+    core.msleep(1)
+    count = count + 1
+  end
+end)
+local function all(...)
+  local values = table.pack(...)
+  for i = 1, values.n do values[i] = tostring(values[i]) end
+  return table.concat(values, ' ')
+end
+local function told(server)
+  local stats = server:get_stats()
+  return all(server:get_name(), server:get_puid(), server:get_rid(), server:is_dynamic(), server:get_addr(),
+    stats and stats.svname .. '=' .. stats.status)
+end
+local commands = {
+  list = function()
+    local lines = {}
+    for name, server in pairs(core.backends.t.servers) do
+      held[name .. server:get_rid()] = server
+      lines[#lines + 1] = all(name, told(server), server == core.backends.t.servers[name], server:get_proxy().name)
+    end
+    lines[#lines + 1] = all(#core.backends.t.servers, core.backends.t.servers.nosuch, core.backends.t.servers[1])
+    return table.concat(lines, '\\n')
+  end,
+  held = function(name) return told(held[name]) end,
+  every = function(name)
+    local server = held[name]
+    local values = {}
+    for _, method in ipairs({ 'get_name', 'get_puid', 'get_rid', 'get_addr', 'get_stats', 'get_cur_sess',
+        'get_pend_conn', 'get_maxconn', 'get_weight', 'is_draining', 'is_backup', 'is_dynamic', 'get_proxy',
+        'tracking', 'get_trackers', 'set_drain', 'set_maint', 'set_ready', 'check_enable', 'check_disable',
+        'check_force_up', 'check_force_nolb', 'check_force_down', 'agent_enable', 'agent_disable', 'agent_force_up',
+        'agent_force_down', 'shut_sess' }) do
+      local value = server[method](server)
+      values[#values + 1] = tostring(value)
+    end
+    return table.concat(values, ' ') .. ' ' ..
+      all(server:set_maxconn(3), server:set_weight(4), server:set_addr('127.0.0.1', 5))
+  end,
+  forget = function(name) held[name] = nil collectgarbage() return 'forgotten' end,
+  set = function(name)
+    held[name]:set_weight(7)
+    held[name]:set_maint()
+    return told(held[name])
+  end,
+  track = function()
+    local servers = core.backends.named.servers
+    return all(servers.behind:tracking() == servers.checked, #servers.checked:get_trackers(),
+      servers.checked:get_trackers()[1] == servers.behind, servers.checked:tracking())
+  end,
+  count = function() return tostring(count) end,
+}
+core.register_cli({ 'ask' }, function(applet, _, what, name)
+  local done, said = pcall(commands[what], name)
+  applet:send(tostring(said) .. '\\n')
+end)
+core.register_action('mark', { 'http-req' }, function(txn) txn:set_var('txn.mark', 'marked') end)
+";
+
+#[test]
+fn scripts_see_servers_that_come_and_go() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("a.lua"), SCRIPT).expect("written");
+    let gate = Listening::new();
+    let text = file(&gate, "@DIR@/stats").replace("nbthread 2", "nbthread 2\n lua-load @DIR@/a.lua").replace(
+        " default_backend t",
+        " http-request lua.mark\n http-response set-header mark %[var(txn.mark)]\n default_backend t",
+    );
+    let server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
+    let place = server.directory().join("stats");
+    let ask = |line: &str| Sluicegate::stats(&place, line).trim_end().to_owned();
+    let gone = format!("{}nil nil nil", "nil ".repeat(28));
+    let count = || ask("ask count").parse::<u64>().expect("a number");
+    let goes_on = |after: u64| wait_for("the task", || (count() > after + 3).then_some(()));
+
+    assert_eq!(ask("ask list"), "w w 1 0 false 127.0.0.1:1 w=MAINT true t\n1 nil nil");
+    let (one, _) = origin("one");
+    assert_eq!(ask(&format!("add server t/a 127.0.0.1:{one} enabled")), "New server registered.");
+    let line = format!("a a 2 0 true 127.0.0.1:{one} a=no check true t");
+    assert_eq!(ask("ask list"), format!("w w 1 0 false 127.0.0.1:1 w=MAINT true t\n{line}\n2 nil nil"));
+    // Rules of the new snapshot run the scripts, whose task goes on.
+    let response = Client::connect(&gate.address()).get("/");
+    assert_eq!((response.status, response.header("mark")), (200, Some("marked")));
+    goes_on(count());
+    // A server before it goes, and its own object finds it where it is now.
+    assert_eq!(ask("del server t/w"), "Server deleted.");
+    assert_eq!(ask("ask every w0"), gone);
+    assert_eq!(ask("ask held a0"), format!("a 2 0 true 127.0.0.1:{one} a=no check"));
+    assert_eq!(ask("ask set a0"), format!("a 2 0 true 127.0.0.1:{one} a=MAINT"));
+    assert!(ask("show stat t 4 -1").contains("t,a,") && ask("get weight t/a") == "7 (initial 1)");
+    wait_for("its last request", || (ask("del server t/a") == "Server deleted.").then_some(()));
+    assert_eq!(ask("ask every a0"), gone);
+    assert_eq!(ask("ask list"), "0 nil nil");
+    // Another server of the same name is not what the first one was.
+    assert_eq!(ask("add server t/a 127.0.0.1:3"), "New server registered.");
+    assert_eq!(ask("ask list"), "a a 1 1 true 127.0.0.1:3 a=MAINT true t\n1 nil nil");
+    assert_eq!(ask("ask every a0"), gone);
+    assert_eq!(ask("ask held a1"), "a 1 1 true 127.0.0.1:3 a=MAINT");
+    assert_eq!(ask("ask track"), "true 1 true nil");
+    assert_eq!(ask("ask forget a1"), "forgotten");
+    goes_on(count());
+    assert_eq!(ask("ask list"), "a a 1 1 true 127.0.0.1:3 a=MAINT true t\n1 nil nil");
+    // A reload loads the scripts anew.
+    let pid = server.program.pid().to_string();
+    let reload = Command::new(BINARY).args(["reload", &pid]).output().expect("it starts");
+    assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
+    assert_eq!(ask("ask list"), "w w 1 1 false 127.0.0.1:1 w=MAINT true t\n1 nil nil");
+    assert_eq!(ask("add server t/b 127.0.0.1:3"), "New server registered.");
+    goes_on(count());
+    assert!(ask("ask list").contains("\nb b 2 1 true "), "{}", ask("ask list"));
 }
 
 #[test]

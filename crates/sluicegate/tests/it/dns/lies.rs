@@ -136,9 +136,12 @@ fn only_the_name_server_is_heard() {
     let pid = own.program().pid();
     let told = Arc::new(AtomicUsize::new(0));
     let seen = told.clone();
+    let ports = Arc::new(AtomicUsize::new(0));
+    let seen_ports = ports.clone();
     own.names.say(move |question| {
         // Answers from elsewhere come first, to every socket that the process has.
         for port in udp_ports(pid) {
+            seen_ports.fetch_add(1, Ordering::SeqCst);
             let wrong = answer(question, 0, &[address("web.example", WRONG)]);
             let _ = stranger.send_to(&wrong, ("127.0.0.1", port));
         }
@@ -147,12 +150,21 @@ fn only_the_name_server_is_heard() {
     });
     own.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
     wait_for("questions", || (told.load(Ordering::SeqCst) > 5).then_some(()));
+    assert!(ports.load(Ordering::SeqCst) > 0, "the process has sockets that could hear it");
     assert!(!own.program().output().contains(WRONG));
 }
 
-/// The ports of a process's UDP sockets.
+/// The ports of a process's UDP sockets: the table has those of the whole machine.
 fn udp_ports(pid: u32) -> Vec<u16> {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/udp")).unwrap_or_default();
-    let local = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
-    local.filter_map(|place| u16::from_str_radix(place.split_once(':')?.1, 16).ok()).collect()
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let own: Vec<_> = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
+    let port = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let socket = format!("socket:[{}]", words.get(9)?);
+        let is_own = own.iter().any(|target| target.to_str() == Some(&socket));
+        let (_, port) = words[1].split_once(':').filter(|_| is_own)?;
+        u16::from_str_radix(port, 16).ok()
+    };
+    table.lines().skip(1).filter_map(port).collect()
 }

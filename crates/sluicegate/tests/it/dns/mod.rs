@@ -15,10 +15,11 @@ use crate::start;
 
 /// One of the two programs with its name server.
 struct Side {
+    /// Ends before its name server, whose port is somebody else's then.
+    program: Running,
     names: Nameserver,
     place: PathBuf,
     gate: Listening,
-    program: Running,
     _directory: Option<tempfile::TempDir>,
 }
 
@@ -130,14 +131,87 @@ fn a_server_follows_its_name() {
         gone();
     }
     let [haproxy, own] = &mut sides;
-    let said = own.said();
-    assert_eq!(said, haproxy.said());
+    // What is said of the last state comes a little later.
+    let last = "backend 't' has no server available!";
+    let all = |side: &mut Side| {
+        wait_for("the last line", || {
+            Some(side.said()).filter(|said| said.iter().filter(|line| *line == last).count() == 5)
+        })
+    };
+    let said = all(own);
+    assert_eq!(said, all(haproxy));
     assert_eq!(said[0], "t/s changed its IP from (none) to 127.0.0.2 by dns/one.");
     assert!(said.iter().any(|line| line == "Server t/s administratively READY thanks to valid DNS answer."));
     for reason in ["DNS NX status", "DNS refused status", "unspecified DNS error", "DNS timeout status"] {
         let line = format!("is going DOWN for maintenance ({reason})");
         assert!(said.iter().any(|said| said.contains(&line)), "{reason}: {said:?}");
     }
+}
+
+#[test]
+fn a_server_is_told_to_follow_another_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("states");
+    // A name by a command, and one that the line says without that.
+    let line = |server: &str, admin: u32| {
+        format!("3 kept 1 {server} - 2 {admin} 1 1 1 1 0 2 0 0 0 0 other.example 80 - 0 0 - - 0\n")
+    };
+    std::fs::write(&file, format!("1\n# names\n{}{}", line("told", 64), line("plain", 0))).expect("writable");
+    let follows = "resolvers dns resolve-prefer ipv4 init-addr none";
+    let backends = format!(
+        "backend t\n server s web.example:80 {follows}\n server ip 127.0.0.9:80 {follows}\n \
+         server alone 127.0.0.8:80\n server srv _http._tcp.example {follows}\n\
+         backend kept\n load-server-state-from-file global\n server told web.example:80 {follows}\n \
+         server plain web.example:80 {follows} resolve-opts allow-dup-ip\n\
+         global\n server-state-file {}\n",
+        file.display()
+    );
+    let zone = || vec![address("web.example", "127.0.0.2"), address("other.example", "127.0.0.3")];
+    let mut sides = both(TIMES, &backends, |names| names.know(zone()));
+    let gone = "srv MAINT (resolution) 1 ";
+    let mut answers = Vec::new();
+    for side in &mut sides {
+        let (ip, alone) = ("ip no check 1 127.0.0.9:80", "alone no check 1 127.0.0.8:80");
+        side.wait_for_servers("t", &["s no check 1 127.0.0.2:80", ip, alone, gone]);
+        side.wait_for_servers("kept", &["told no check 1 127.0.0.3:80", "plain no check 1 127.0.0.2:80"]);
+        let lines = [
+            "set server t/s fqdn",
+            "set server t/alone fqdn web.example",
+            "set server t/srv fqdn web.example",
+            "set server t/s fqdn web.example",
+            "set server t/s fqdn web/example",
+            "set server t/s fqdn a..b",
+            "set server t/s fqdn WEB.example",
+            "set server t/s fqdn other.example",
+            "set server t/ip fqdn web.example",
+        ];
+        let mut said = lines.map(|line| side.ask(line)).to_vec();
+        let ip = "ip no check 1 127.0.0.2:80";
+        side.wait_for_servers("t", &["s no check 1 127.0.0.3:80", ip, alone, gone]);
+        let state = side.ask("show servers state t");
+        let named = |line: &str| line.split(' ').nth(17).map(str::to_owned);
+        said.push(state.lines().skip(2).filter_map(named).collect::<Vec<_>>().join(" "));
+        answers.push(said);
+        // The new name is lost and found.
+        side.names.know(vec![address("web.example", "127.0.0.2")]);
+        side.wait_for_servers("t", &["s MAINT (resolution) 1 ", ip, alone, gone]);
+        side.names.know(zone());
+        side.wait_for_servers("t", &["s no check 1 127.0.0.3:80", ip, alone, gone]);
+        // What is said of it comes a little later.
+        let ready = |line: &&String| line.starts_with("Server t/s administratively READY");
+        wait_for("the last line", || (side.said().iter().filter(ready).count() == 2).then_some(()));
+    }
+    assert_eq!(answers[1], answers[0]);
+    assert_eq!(answers[1].last().map(String::as_str), Some("other.example web.example - -"));
+    let [haproxy, own] = &mut sides;
+    let said = own.said();
+    assert_eq!(about(&said, "t/"), about(&haproxy.said(), "t/"));
+    assert!(said.iter().any(|line| line.contains("('other.example') is UP/READY (resolves again)")), "{said:?}");
+}
+
+/// The lines about servers of a backend.
+fn about(said: &[String], backend: &str) -> Vec<String> {
+    said.iter().filter(|line| line.contains(backend)).cloned().collect()
 }
 
 #[test]
@@ -281,4 +355,51 @@ fn a_name_server_is_asked_over_tcp() {
     wait_for("the address", || (servers(&place, "t") == ["s no check 1 127.0.0.7:80"]).then_some(()));
     drop(own);
     names.join().expect("a quiet end");
+}
+
+/// What is known of names, and when they were asked for, goes on over a reload: for servers, and for rules that
+/// ask for what a server follows.
+#[test]
+fn a_reload_asks_nothing_again() {
+    let names = Nameserver::start();
+    names.know(vec![address("web.example", "127.0.0.2")]);
+    let gate = Listening::new();
+    let text = |rest: &str| {
+        format!(
+            "global\n stats socket @DIR@/stats level admin\nresolvers dns\n nameserver one {}\n timeout resolve 1h\n \
+             timeout retry 1h\n hold valid 1h\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout \
+             connect 1s\nfrontend gate\n bind {}\n http-request do-resolve(txn.ip,dns,ipv4) str(web.example)\n \
+             http-request return status 200 hdr ip %[var(txn.ip)]\nbackend t\n server s web.example:80 resolvers dns \
+             resolve-prefer ipv4 init-addr none\n{rest}",
+            names.address,
+            gate.word()
+        )
+    };
+    let own = start(&text(""), &[&gate]);
+    let place = own.directory().join("stats");
+    let file = own.directory().join("sluicegate.cfg");
+    let sent = || {
+        let shown = Sluicegate::stats(&place, "show resolvers dns");
+        let line = shown.lines().find_map(|line| line.trim().strip_prefix("sent:")).expect("a figure");
+        line.trim().parse::<u32>().expect("a number")
+    };
+    wait_for("the address", || (servers(&place, "t") == ["s no check 1 127.0.0.2:80"]).then_some(()));
+    let ask = || sluicegate_testkit::Client::connect(&gate.address()).get("/").header("ip").map(str::to_owned);
+    assert_eq!(ask().as_deref(), Some("127.0.0.2"));
+    assert_eq!(sent(), 1);
+    names.say(|question| panic!("nobody asks for {}", question.name));
+    // The same backend, and one that is defined otherwise.
+    for rest in ["", " fullconn 7\n", " server plain 127.0.0.1:9\n", " server plain 127.0.0.1:9\n balance leastconn\n"]
+    {
+        let text = text(rest).replace("@DIR@", own.directory().to_str().expect("UTF-8"));
+        std::fs::write(&file, text).expect("writable");
+        let reload = std::process::Command::new(crate::BINARY)
+            .args(["reload", &own.program.pid().to_string()])
+            .output()
+            .expect("it starts");
+        assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
+        assert_eq!(servers(&place, "t")[0], "s no check 1 127.0.0.2:80", "{rest}");
+        assert_eq!(ask().as_deref(), Some("127.0.0.2"), "{rest}");
+        assert_eq!(sent(), 1, "{rest}");
+    }
 }

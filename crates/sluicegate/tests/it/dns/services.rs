@@ -99,3 +99,53 @@ fn addresses_come_with_services() {
         });
     }
 }
+
+/// What a state file tells of a service's servers holds until an answer says otherwise.
+#[test]
+fn state_files_bring_services_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("states");
+    let line = |server: &str, rest: &str| format!("3 t 1 {server} {rest} 0 0 - - 0\n");
+    let lines = [
+        line("s1", &format!("127.0.0.2 2 0 3 1 1 1 0 2 0 0 0 0 a.example 8001 {NAME}")),
+        line("s2", &format!("127.0.0.3 2 0 1 1 1 1 0 2 0 0 0 0 b.example 8002 {NAME}")),
+        line("s3", &format!("- 0 32 1 1 1 1 0 0 0 0 0 0 - 0 {NAME}")),
+    ];
+    std::fs::write(&file, format!("1\n# names\n{}", lines.concat())).expect("writable");
+    let backends = format!(
+        "backend t\n load-server-state-from-file global\n server-template s 3 {NAME} resolvers dns resolve-prefer ipv4\n\
+         backend other\n load-server-state-from-file global\n server-template s 1 _other.example resolvers dns\n\
+         global\n server-state-file {}\n",
+        file.display()
+    );
+    // Nobody answers at first.
+    let settings = "accepted_payload_size 8192\n resolve_retries 2\n timeout resolve 50ms\n timeout retry 50ms\n \
+                    hold timeout 1h\n hold other 1h\n";
+    let mut sides = both(settings, &backends, |_| ());
+    let mut named = Vec::new();
+    for side in &mut sides {
+        side.wait_for_servers(
+            "t",
+            &["s1 no check 3 127.0.0.2:8001", "s2 no check 1 127.0.0.3:8002", "s3 MAINT (resolution) 1 "],
+        );
+        let state = side.ask("show servers state t");
+        let names = state.lines().skip(2).filter_map(|line| line.split(' ').nth(17));
+        named.push(names.collect::<Vec<_>>().join(" "));
+        // Each stays at its own record; what is new goes to who was free.
+        side.names.know(zone(&[
+            (10, 8003, "c.example", "127.0.0.5"),
+            (10, 8002, "b.example", "127.0.0.3"),
+            (10, 8001, "a.example", "127.0.0.4"),
+        ]));
+        side.wait_for_servers(
+            "t",
+            &["s1 no check 1 127.0.0.4:8001", "s2 no check 1 127.0.0.3:8002", "s3 no check 1 127.0.0.5:8003"],
+        );
+        side.names.know(zone(&[(10, 8002, "b.example", "127.0.0.3"), (10, 8003, "c.example", "127.0.0.5")]));
+        side.wait_for_servers(
+            "t",
+            &["s1 MAINT (resolution) 1 ", "s2 no check 1 127.0.0.3:8002", "s3 no check 1 127.0.0.5:8003"],
+        );
+    }
+    assert_eq!(named, ["a.example b.example -"; 2]);
+}

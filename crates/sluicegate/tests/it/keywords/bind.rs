@@ -60,7 +60,11 @@ fn v6only_keeps_ipv4_out_and_v4v6_lets_it_in() {
         return;
     }
     for (option, open) in [("v4v6", true), ("v6only", false)] {
-        let (_server, port) = start_on_port(|port| format!("[::]:{port} {option}"));
+        // The port in IPv4, which nobody else gets; who listens to it there, too, shares it with this socket.
+        let port = sluicegate_testkit::free_port();
+        let text = format!("{DEFAULTS}listen gate\n    bind [::]:{port} {option}\n{}", answer("%[dst_port]"));
+        let _server = start(&text, &[]);
+        wait_for("the start", || TcpStream::connect(("::1", port)).ok());
         assert_eq!(Client::connect(&format!("[::1]:{port}")).get("/").status, 200, "{option}");
         assert_eq!(TcpStream::connect(("127.0.0.1", port)).is_ok(), open, "{option}");
     }
@@ -144,5 +148,60 @@ fn a_unix_socket_has_its_mode_and_owner() {
         assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
         let file = std::fs::metadata(server.directory().join("gate")).unwrap();
         assert_eq!((file.mode() & 0o777, file.uid(), file.gid()), (mode, owner.0, owner.1), "{options}");
+    }
+}
+
+/// Runs a command in the network of a process; what it prints if it succeeds.
+fn beside(pid: u32, words: &[&str]) -> Option<String> {
+    let output = Command::new("nsenter").args(["-t", &pid.to_string(), "-n"]).args(words).output().expect("nsenter");
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// In a network of its own a program listens on addresses that are nobody's until routes say that they are here.
+#[test]
+fn a_transparent_socket_listens_on_addresses_of_others() {
+    if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
+        // Who may not make a network can't show it.
+        return;
+    }
+    let own = std::fs::read_link("/proc/self/ns/net").expect("linux");
+    let addresses = ["203.0.113.7:8000", "[2001:db8::7]:8000"];
+    for (program, words) in [("/usr/sbin/haproxy", &["-db", "-f"][..]), (BINARY, &["run"])] {
+        let started = |option: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("a.cfg");
+            let binds = addresses.map(|address| format!("    bind {address} {option}\n")).concat();
+            std::fs::write(&file, format!("{DEFAULTS}listen gate\n{binds}{}", answer("%[dst] %[src]"))).unwrap();
+            let mut command = Command::new("unshare");
+            command.args(["-n", program]).args(words).arg(&file);
+            (Program::start(command, &[]), directory)
+        };
+        let (mut refused, _directory) = started("");
+        assert_ne!(refused.wait(), 0, "{program}: the addresses are not there");
+        let (listens, _directory) = started("transparent");
+        let pid = listens.pid();
+        wait_for("a network of its own", || {
+            let network = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()?;
+            (network != own).then_some(())
+        });
+        let is_listening = |file: &str| {
+            // Its port is 8000, its state that of listening sockets.
+            let table = std::fs::read_to_string(format!("/proc/{pid}/net/{file}")).ok()?;
+            table.lines().any(|line| line.contains(":1F40 ") && line.contains(" 0A ")).then_some(())
+        };
+        wait_for("its sockets", || is_listening("tcp").and_then(|()| is_listening("tcp6")));
+        for words in [
+            &["ip", "link", "set", "lo", "up"][..],
+            &["ip", "route", "add", "local", "203.0.113.0/24", "dev", "lo"],
+            &["ip", "-6", "route", "add", "local", "2001:db8::/64", "dev", "lo"],
+        ] {
+            beside(pid, words).unwrap_or_else(|| panic!("{words:?}"));
+        }
+        for address in addresses {
+            let url = format!("http://{address}/");
+            let host = address.trim_end_matches(":8000").trim_matches(['[', ']']);
+            let said = beside(pid, &["curl", "-s", "-g", "--max-time", "30", &url]).expect("an answer");
+            assert_eq!(said.split(' ').next(), Some(host), "{program}: {said}");
+        }
     }
 }

@@ -86,6 +86,61 @@ fn the_service_manager_is_told() {
     assert_eq!(program.wait(), 0);
 }
 
+/// A command of a unit that replaces a service: the manager hears who is the service then, and of its reloads and its end.
+#[test]
+fn the_service_manager_hears_who_goes_on() {
+    for theirs in [false, true] {
+        let front = Listening::new();
+        let site = Site::serving("", &front);
+        let manager = UnixDatagram::bind(site.path("notify")).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let program = if theirs { std::path::PathBuf::from(super::HAPROXY) } else { site.path("haproxy") };
+        let start = |program: &std::path::Path, words: &[&str]| {
+            let mut command = site.command(program, words);
+            command.env("NOTIFY_SOCKET", site.path("notify"));
+            Program::start(command, &super::fds(&[&front]))
+        };
+        let hear = || {
+            let mut buffer = [0; 1024];
+            let count = manager.recv(&mut buffer).expect("a datagram");
+            String::from_utf8_lossy(&buffer[..count]).into_owned()
+        };
+        // Debian's master tells first that it loads.
+        let hear_ready = || loop {
+            let state = hear();
+            if state.starts_with("READY=1\n") {
+                return state;
+            }
+        };
+        let mut old = start(&program, &["-Ws", "-p", "pid"]);
+        hear_ready();
+        assert_eq!(Client::connect(&front.address()).get("/").status, 200);
+        let text = std::fs::read_to_string(site.path("a.cfg")).unwrap();
+        std::fs::write(site.path("a.cfg"), text.replace("status 200", "status 202")).unwrap();
+        let pid = old.pid().to_string();
+        let mut new = start(&site.path("haproxy"), &["-Ws", "-p", "pid", "-sf", &pid]);
+        // Ours goes on as it is, a stranger is replaced.
+        let serves = if theirs { new.pid() } else { old.pid() };
+        let ready = format!("READY=1\nMAINPID={serves}\nSTATUS=Ready.\n");
+        wait_for("the successor", || (hear() == ready).then_some(()));
+        wait_for("the pidfile", || (site.pid("pid") == serves).then_some(()));
+        wait_for("the new file", || (Client::connect(&front.address()).get("/").status == 202).then_some(()));
+        if theirs {
+            assert_eq!(old.wait(), 0, "{}", old.output());
+        }
+        // What the manager sends to the command that it started reaches the service.
+        new.signal(libc::SIGUSR2);
+        wait_for("the reload", || hear().starts_with("RELOADING=1\nMONOTONIC_USEC=").then_some(()));
+        assert_eq!(hear(), ready);
+        new.signal(libc::SIGTERM);
+        assert_eq!(hear(), "STOPPING=1\nSTATUS=Stopping.\n");
+        assert_eq!(new.wait(), 0, "{}", new.output());
+        if !theirs {
+            assert_eq!(old.wait(), 0, "{}", old.output());
+        }
+    }
+}
+
 /// A service that can't start is not said to be ready.
 #[test]
 fn the_service_manager_is_not_told_of_a_failure() {

@@ -4,6 +4,7 @@ mod browser;
 mod exporter;
 mod page;
 mod scale;
+mod sockets;
 mod webdriver;
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Response, Sluicegate};
