@@ -44,7 +44,7 @@ pub fn accounting(arguments: &[&str]) -> Result<(), String> {
 }
 
 pub(crate) struct Options {
-    runs: usize,
+    pub(crate) runs: usize,
     seconds: u32,
     only: Option<String>,
     pub(crate) write: bool,

@@ -187,8 +187,14 @@ pub(super) fn others(options: &Options) -> Result<Part, String> {
     part.goal("GET p99 beside a long script, ms", "≤ 1", p99, |ms| ms <= 1.0);
     part.goal("slowest GET beside a long script, ms", "≤ 5", slowest, |ms| ms <= 5.0);
     let mut owner = server.client()?;
+    let computes: [&[u8]; 3] = [b"EVAL", LONG[1].script.as_bytes(), b"0"];
     let start = Instant::now();
-    owner.add(&[b"EVAL", LONG[1].script.as_bytes(), b"0"]);
+    owner.add(&computes);
+    owner.flush()?;
+    owner.answer()?;
+    let by_itself = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    owner.add(&computes);
     owner.flush()?;
     let beside = gets(options, &server, None)?;
     let mut load = background(options, &server)?;
@@ -198,6 +204,8 @@ pub(super) fn others(options: &Options) -> Result<Part, String> {
     let _ = load.kill();
     let _ = load.wait();
     part.goal("GETs at saturation, of those without a script", "≥ 0.4", beside.rate / alone.rate, |part| part >= 0.4);
+    // It takes 3 s on a machine of a certain speed.
+    let took = took * 3.0 / by_itself;
     part.goal("a script of 3 s at saturation, s", "≤ 15", took, |seconds| seconds <= 15.0);
     Ok(part)
 }
