@@ -215,7 +215,7 @@ impl Cluster {
             self.refresh();
         }
         node.admit()?;
-        node.lane(db)?.start(request, route)
+        node.start(request, route)
     }
 
     /// The node that has a slot, or for no slot any node; `None`: the map is not known yet.
@@ -314,13 +314,16 @@ impl Cluster {
     pub(crate) fn send(&self, node: &Arc<Node>, mut entry: Entry, bytes: &[u8]) {
         // What is kept of one connection's replies is nothing to another's.
         entry.asked = None;
-        match node.lane(entry.route.db) {
-            Ok(lane) => {
-                if let Err(entry) = lane.requeue(entry, bytes) {
-                    entry.fail(&self.section, Failure::Closed);
-                }
+        loop {
+            let lane = match node.lane(entry.route.db) {
+                Ok(lane) => lane,
+                Err(failure) => return entry.fail(&self.section, failure),
+            };
+            // One that has closed since it was found gives it back.
+            match lane.requeue(entry, bytes) {
+                Ok(()) => return,
+                Err(back) => entry = back,
             }
-            Err(failure) => entry.fail(&self.section, failure),
         }
     }
 

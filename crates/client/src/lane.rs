@@ -228,6 +228,8 @@ impl Lane {
     /// Sends what waits here and belongs elsewhere by now on its way.
     fn reroute(&self) {
         let Some(cluster) = self.node.section.cluster() else { return };
+        // The node may be the one again for which it closed.
+        let again = self.is_closed() && !self.node.section.is_closed();
         let commands = std::mem::take(&mut self.queue.lock().commands);
         take(&self.node.section.counters.queued, commands.entries.len() as u64);
         let (mut stay, mut start) = (Commands::default(), commands.answered);
@@ -236,6 +238,7 @@ impl Lane {
             start += entry.len;
             match cluster.elsewhere(&entry.route, &self.node) {
                 Some(node) => cluster.resend(&node, entry, bytes),
+                None if again && !entry.route.own => cluster.send(&self.node, entry, bytes),
                 None => {
                     stay.bytes.extend_from_slice(bytes);
                     stay.entries.push_back(entry);

@@ -199,7 +199,18 @@ impl Node {
     /// Queues a command; its reply, or a failure's, comes in any case.
     pub(crate) fn ask(self: &Arc<Node>, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
         self.admit()?;
-        self.lane(db)?.start(request, Route::new(None, db, kind == Kind::Reads))
+        self.start(request, Route::new(None, db, kind == Kind::Reads))
+    }
+
+    /// Queues a command on this thread's lane. One that has closed since it was found is passed over when it is looked for
+    /// again; there is none once the section is closed.
+    pub(crate) fn start(self: &Arc<Node>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
+        loop {
+            match self.lane(route.db)?.start(request, route) {
+                Err(Failure::Closed) => {}
+                started => return started,
+            }
+        }
     }
 
     /// Whether a command may be queued.

@@ -122,8 +122,9 @@ fn texts_and_numbers_to_be_sorted_end_at_a_nul() {
 #[test]
 fn a_cursor_ends_at_a_zero_byte() {
     let cursors = ["", "\\x00", "0\\x00junk", "1\\x00 ", "x\\x00", "\\x00x", "-\\x00", "-0", "+0\\x00", "\\t\\x00"];
+    // Small values, and a set of integers, are given whole; where a table's elements lie is a matter of chance in Redis.
     let lines = cursors.map(|cursor| {
-        format!("ZADD z 1 a; SADD s a; HSET h f v; ZSCAN z \"{cursor}\"; SSCAN s \"{cursor}\"; HSCAN h \"{cursor}\"")
+        format!("ZADD z 1 a; SADD s 1; HSET h f v; ZSCAN z \"{cursor}\"; SSCAN s \"{cursor}\"; HSCAN h \"{cursor}\"")
     });
     check(&lines.each_ref().map(String::as_str));
 }
