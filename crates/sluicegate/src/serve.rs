@@ -220,13 +220,15 @@ fn control(
         let mut signals = Signals::catch()?;
         tokio::task::spawn_local(tick(living.clone()));
         let running = living.current.running();
+        // Before the workers, since whoever one of them has answered may ask for a reload.
+        let errands = handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std);
         let workers = worker::start(&running, bound, tasks)?;
         hints::print(&running);
         let process = running.process.clone();
         drop(running);
         let _ = process.boot.set(begun.elapsed());
         let mut master = shape.master()?;
-        match handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std) {
+        match errands {
             Ok(listener) => {
                 let reloaded = move || {
                     if let Some(master) = &mut master {

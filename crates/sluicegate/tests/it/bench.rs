@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use sluicegate_bench::origin;
-use sluicegate_testkit::{Listening, Program, free_port};
+use sluicegate_testkit::{Listening, Program, free_port, wait_for};
 
 use crate::BINARY;
 
@@ -56,7 +56,13 @@ fn an_interrupt_ends_waiting_for_answers_that_never_come() {
     let mut command = Command::new(BINARY);
     command.args(["bench", "http", "-n", "4", "-c", "4", "-i", "50ms", "--timeout", "1h", &demo("/delay/3000000")]);
     let mut program = Program::start(command, &[]);
-    program.wait_for_output("answered/s");
+    // A line for each twentieth of a second.
+    wait_for("four requests to be sent", || {
+        let output = program.output();
+        let rates =
+            output.lines().filter_map(|line| line.split_once(" sent/s")?.0.rsplit(' ').next()?.parse::<f64>().ok());
+        (rates.sum::<f64>() >= 4.0 / 0.05).then_some(())
+    });
     program.signal(2);
     assert_eq!(program.wait(), 130, "{}", program.output());
     let output = program.output();

@@ -17,7 +17,7 @@ local function text(status, length, wait)
         if length then applet:add_header("content-length", #body) end
         applet:start_response()
         applet:send(body:sub(1, 100))
-        if wait then core.msleep(1) end
+        if wait then core.msleep(200) end
         applet:send(body:sub(101))
     end
 end

@@ -6,6 +6,9 @@ use sluicegate_testkit::{Certificates, Client, Listening, RedisServer, Sluicegat
 
 use crate::BINARY;
 
+/// Lines of a section whose engine may stand still for seconds.
+pub(crate) const PATIENT: &str = "    timeout connect 30s\n    timeout queue 30s\n    timeout server 30s\n";
+
 /// The same questions to whatever section is called `data`, in every kind of function that may ask.
 const LUA: &str = r##"
 local data = core.redis('data')
@@ -105,7 +108,7 @@ fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
 fn an_engine_answers_what_a_store_answers() {
     for (keyword, workers) in [("lua-load", 1), ("lua-load", 2), ("lua-load-per-thread", 2)] {
         let engine = RedisServer::start(&["--requirepass", "secret"]);
-        let section = format!("redis data\n    server one {}\n    auth secret\n    db 1", engine.address());
+        let section = format!("redis data\n{PATIENT}    server one {}\n    auth secret\n    db 1", engine.address());
         let here = answers("store data", keyword, workers);
         assert_eq!(here[..2], ["action 1", "action 2"]);
         assert_eq!(here[6..8], ["2", "4"]);
@@ -235,7 +238,7 @@ fn transactions_blocking_commands_and_channels_are_alike_in_stores_and_engines()
         assert_eq!(here[2], expected);
         assert_eq!(here[3], "news=one other=two news=three timeout n*s>news=one closed");
         let engine = RedisServer::start(&["--requirepass", "secret"]);
-        let section = format!("redis data\n    server one {}\n    auth secret\n    db 1", engine.address());
+        let section = format!("redis data\n{PATIENT}    server one {}\n    auth secret\n    db 1", engine.address());
         assert_eq!(answers(&section, keyword, workers), here, "{keyword}, {workers} workers");
     }
 }
@@ -254,7 +257,7 @@ fn a_choice_may_wait_for_an_engine() {
     let gates = [(); 4].map(|()| Listening::new());
     let [http, lua, rule, action] = &gates;
     let mut text = format!(
-        "global\n    stats socket @DIR@/stats level admin\n    lua-load @DIR@/pick.lua\nredis data\n    server one {}\n    client-cache 1m\n{}    \
+        "global\n    stats socket @DIR@/stats level admin\n    lua-load @DIR@/pick.lua\nredis data\n{PATIENT}    server one {}\n    client-cache 1m\n{}    \
          use_backend %[lua.pick]\n    default_backend other\n\
          backend one\n    http-request return status 200 content-type text/plain string one\n\
          backend other\n    http-request return status 200 content-type text/plain string other\n",
@@ -317,7 +320,7 @@ fn a_listener_whose_connection_ended_is_told_that_it_may_have_missed_something()
     std::fs::write(directory.path().join("listen.lua"), script).unwrap();
     let gate = Listening::new();
     let text = format!(
-        "global\n    lua-load @DIR@/listen.lua\nredis data\n    server one {}\n{}",
+        "global\n    lua-load @DIR@/listen.lua\nredis data\n{PATIENT}    server one {}\n{}",
         engine.address(),
         front(&gate)
     );
@@ -343,7 +346,7 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
     let engine = RedisServer::start(&[]);
     let gate = Listening::new();
     let text = format!(
-        "global\n    nbthread 1\n    stats socket @DIR@/stats level admin\nredis data\n    server one {}\n{}    \
+        "global\n    nbthread 1\n    stats socket @DIR@/stats level admin\nredis data\n{PATIENT}    server one {}\n{}    \
          http-request use-service prometheus-exporter if {{ path /metrics }}\n    \
          http-request store-call data INCR hits set-var(txn.n)\n    \
          http-request return status 200 content-type text/plain lf-string %[var(txn.n)]\n",
@@ -362,16 +365,21 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
     assert_eq!(list.matches("name=data").count(), 1, "{list}");
     own.ask(&["SET", "hits", "no number"]);
     assert_eq!(clients[0].get("/").status, 200);
-    let shown = Sluicegate::stats(&server.directory().join("stats"), "show engines");
-    for part in [
+    let parts = [
         &format!("# engine: data, address: {}, breaker: closed\n", engine.address()),
         "connections: connected=1 connecting=0 max=20 connects=1\n",
         "commands: total=501 replies=501 errors=1 resent=0 redirected=0 queued=0 in_flight=0\n",
         "failures: queue_full=0 queue_timeout=0 connect=0",
         "last_failure: none\n",
         "cache: hits=0 misses=0 invalidated=0 bytes=0\n",
-    ] {
-        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    ];
+    // A client may have its answer a moment before all of it is counted.
+    let mut shown = String::new();
+    for part in parts {
+        wait_for(part, || {
+            shown = Sluicegate::stats(&server.directory().join("stats"), "show engines");
+            shown.contains(part).then_some(())
+        });
     }
     let waits = shown.lines().find_map(|line| line.strip_prefix("waits: ")).expect("a line");
     let counted: u64 =
@@ -456,7 +464,7 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     let gate = Listening::new();
     let text = |maxqueue: u32| {
         format!(
-            "global\n    nbthread 1\nredis data\n    server one {}\n    maxqueue {maxqueue}\n{}    \
+            "global\n    nbthread 1\nredis data\n{PATIENT}    server one {}\n    maxqueue {maxqueue}\n{}    \
              http-request store-call data CLIENT ID set-var(txn.id)\n    \
              http-request return status 200 content-type text/plain lf-string %[var(txn.id)]\n",
             engine.address(),

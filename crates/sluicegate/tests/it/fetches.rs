@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE};
+use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, free_port};
 
 use super::start;
 
@@ -31,7 +31,8 @@ fn server() -> u16 {
                     let body = if path == "/slow" { sent.find("body").unwrap_or_default() } else { 0 };
                     for part in [&sent[..body], &sent[body..]] {
                         if path == "/slow" {
-                            std::thread::sleep(Duration::from_millis(50));
+                            let held_ms = if text.contains("?full") { 1500 } else { 50 };
+                            std::thread::sleep(Duration::from_millis(held_ms));
                         }
                         if stream.write_all(part.as_bytes()).is_err() {
                             return;
@@ -285,12 +286,12 @@ fn fetches_of_timers_and_connections_are_what_the_log_line_says() {
     let log = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bindable");
     log.set_read_timeout(Some(PATIENCE)).expect("settable");
     let port = log.local_addr().expect("bound").port();
-    let deaf = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound").port();
+    let deaf = free_port();
     let (gate, six) = (Listening::new(), Listening::v6());
     let pairs: Vec<String> = TIMED.iter().map(|(alias, fetch)| format!("{fetch}|{alias}|%[{fetch}]")).collect();
     let text = format!(
-        "defaults\n mode http\n log 127.0.0.1:{port} len 8000 local0\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n \
-         timeout queue 2s\n retries 2\n option redispatch 1\n\
+        "defaults\n mode http\n log 127.0.0.1:{port} len 8000 local0\n timeout client 20s\n timeout server 20s\n timeout connect 5s\n \
+         timeout queue 20s\n retries 2\n option redispatch 1\n\
          frontend www\n bind {}\n bind {}\n http-request deny if {{ path /denied }}\n use_backend full if {{ query full }}\n use_backend away if {{ path /away }}\n \
          default_backend real\n \
          log-format \"begin reused|%[bc_reused] retries|%[txn.conn_retries] redispatched|%[txn.redispatched] \

@@ -197,6 +197,7 @@ impl Rsyslog {
             assert!(program.is_running(), "{}", program.output());
             UnixDatagram::unbound().and_then(|probe| probe.connect(&socket)).ok()
         });
+        wait_for("rsyslogd's port", || crate::dns::udp_ports(program.pid()).contains(&port).then_some(()));
         Rsyslog { program, file }
     }
 
@@ -212,7 +213,11 @@ impl Rsyslog {
 #[test]
 fn rsyslog_takes_the_lines_and_may_be_started_again() {
     let directory = tempfile::tempdir().expect("a directory");
-    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("bindable").port();
+    // Keeps the port from being anybody else's; who binds it later is the one that is sent to.
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).expect("a socket");
+    held.set_reuse_address(true).expect("settable");
+    held.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bindable");
+    let port = held.local_addr().expect("bound").as_socket().expect("of UDP").port();
     let mut rsyslog = Rsyslog::start(directory.path(), port);
     let targets =
         [format!("{}/log local0", directory.path().display()), format!("127.0.0.1:{port} format rfc3164 local1 info")];

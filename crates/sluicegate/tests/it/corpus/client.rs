@@ -14,6 +14,9 @@ pub struct Connection {
     pub name: String,
     pub port: u16,
     stream: TcpStream,
+    /// Keeps this port of 127.0.0.1 from being anybody else's, who would be taken for this client when ports are given
+    /// names.
+    _held: Option<TcpListener>,
     pub received: Vec<u8>,
     /// How much of that was waited for.
     taken: usize,
@@ -27,10 +30,11 @@ impl Connection {
     pub fn open(name: &str, to: SocketAddr, from: Option<IpAddr>) -> std::io::Result<Connection> {
         let domain = if to.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        let mut held = None;
         if let Some(from) = from {
-            // A port that somebody has at 127.0.0.1 would be taken for his when ports are given names.
-            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-            socket.bind(&SocketAddr::new(from, port).into())?;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            socket.bind(&SocketAddr::new(from, listener.local_addr()?.port()).into())?;
+            held = Some(listener);
         }
         socket.connect(&to.into())?;
         let stream: TcpStream = socket.into();
@@ -38,7 +42,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         let port = stream.local_addr()?.port();
         let name = name.to_owned();
-        Ok(Connection { name, port, stream, received: Vec::new(), taken: 0, head: false, over: false })
+        Ok(Connection { name, port, stream, _held: held, received: Vec::new(), taken: 0, head: false, over: false })
     }
 
     /// What the proxy does not take any more is its business.

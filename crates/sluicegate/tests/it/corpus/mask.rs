@@ -1,5 +1,6 @@
 //! What may differ between two runs of the same: times, dates, ports, process numbers, addresses in memory.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
@@ -28,16 +29,29 @@ pattern!(NUMBER, r"\d+");
 pattern!(TOKEN, r"[0-9A-Za-z]+");
 
 /// Numbers of ports and what they are called.
-pub struct Ports(Vec<(u16, String)>);
+pub struct Ports {
+    names: Vec<(u16, String)>,
+    /// Words of the case itself, which name no port even if one happens to have that number.
+    words: HashSet<String>,
+}
 
 impl Ports {
     pub fn new(ports: Vec<(u16, String)>) -> Ports {
-        Ports(ports)
+        Ports { names: ports, words: HashSet::new() }
+    }
+
+    /// But not in words that these texts have.
+    pub fn but<'a>(mut self, texts: impl Iterator<Item = &'a String>) -> Ports {
+        for text in texts {
+            self.words.extend(TOKEN.find_iter(text).map(|word| word.as_str().to_owned()));
+        }
+        self
     }
 
     fn name(&self, token: &str) -> Option<&str> {
         let is = |port: u16| token == port.to_string() || (token.len() == 4 && token == format!("{port:04X}"));
-        self.0.iter().find(|(port, _)| is(*port)).map(|(_, name)| name.as_str())
+        let found = self.names.iter().find(|(port, _)| is(*port));
+        found.filter(|_| !self.words.contains(token)).map(|(_, name)| name.as_str())
     }
 
     fn mask(&self, text: &str) -> String {

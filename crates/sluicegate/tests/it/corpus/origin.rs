@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use sluicegate_testkit::PATIENCE;
 
 use super::case::{End, Reply, When};
 
@@ -29,6 +32,10 @@ struct State {
     /// Held replies so far, and how many of them may go.
     held: usize,
     releases: usize,
+    /// Connections that are not read to their end yet.
+    open: usize,
+    /// The proxy is gone: nothing is held back any more.
+    over: bool,
 }
 
 impl Origin {
@@ -36,7 +43,15 @@ impl Origin {
     pub fn start(name: &str, script: Vec<Reply>) -> Origin {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
         let port = listener.local_addr().expect("bound").port();
-        let state = State { script: script.into(), received: Vec::new(), peers: Vec::new(), held: 0, releases: 0 };
+        let state = State {
+            script: script.into(),
+            received: Vec::new(),
+            peers: Vec::new(),
+            held: 0,
+            releases: 0,
+            open: 0,
+            over: false,
+        };
         let shared = Arc::new(Shared { name: name.to_owned(), state: Mutex::new(state), released: Condvar::new() });
         let accepting = shared.clone();
         std::thread::spawn(move || {
@@ -44,14 +59,40 @@ impl Origin {
                 let number = {
                     let mut state = accepting.state.lock().expect("not poisoned");
                     state.received.push(Vec::new());
+                    state.open += 1;
                     state.peers.extend(stream.peer_addr().map(|address| address.port()));
                     state.received.len() - 1
                 };
                 let shared = accepting.clone();
-                std::thread::spawn(move || serve(stream, number, &shared));
+                std::thread::spawn(move || {
+                    serve(stream, number, &shared);
+                    shared.state.lock().expect("not poisoned").open -= 1;
+                });
             }
         });
         Origin { name: name.to_owned(), port, shared }
+    }
+
+    /// Waits until all that a proxy sent, which has ended since, was accepted and read.
+    pub fn read_to_end(&self) -> Result<(), String> {
+        self.shared.state.lock().expect("not poisoned").over = true;
+        self.shared.released.notify_all();
+        // Connections are accepted in their order: behind this one there are none of the proxy.
+        let last = TcpStream::connect(("127.0.0.1", self.port)).map_err(|error| error.to_string())?;
+        let port = last.local_addr().map_err(|error| error.to_string())?.port();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let state = self.shared.state.lock().expect("not poisoned");
+            // This one is still open.
+            if state.peers.last() == Some(&port) && state.open == 1 {
+                return Ok(());
+            }
+            drop(state);
+            if Instant::now() > deadline {
+                return Err(format!("waited for the end of the connections to {}", self.name));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What came, connection by connection, without those on which nothing did.
@@ -97,7 +138,7 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
             if reply.held {
                 let ticket = state.held;
                 state.held += 1;
-                while state.releases <= ticket {
+                while state.releases <= ticket && !state.over {
                     state = shared.released.wait(state).expect("not poisoned");
                 }
             }

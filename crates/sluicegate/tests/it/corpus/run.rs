@@ -309,6 +309,12 @@ impl Session<'_> {
         let over = over.map_err(|fault| format!("{fault}\n{csv}"));
         over.map_err(|fault| format!("{fault}\n{}", self.program.output()))?;
         self.receive_log(lines.unwrap_or(0));
+        // What was sent to servers may still be on its way to them.
+        self.program.signal(libc::SIGKILL);
+        self.program.wait();
+        for origin in &self.places.origins {
+            origin.read_to_end()?;
+        }
         let mut ports: Vec<(u16, String)> = Vec::new();
         for connection in &self.connections {
             // Two of them may have had the same, one after the other.
@@ -321,7 +327,8 @@ impl Session<'_> {
             ports.push((origin.port, origin.name.clone()));
             ports.extend(origin.peers().into_iter().map(|port| (port, format!("to {}", origin.name))));
         }
-        let ports = Ports::new(ports);
+        let told = [Some(&self.case.before), self.case.expected.as_ref(), self.case.haproxy.as_ref()];
+        let ports = Ports::new(ports).but(told.into_iter().flatten());
         let directory = self.places.directory.path().to_str().expect("a UTF-8 path");
         let mut text = String::new();
         let mut part = |title: String, content: &str| {

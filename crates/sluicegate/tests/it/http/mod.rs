@@ -14,14 +14,14 @@ mod smuggling;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sluicegate_testkit::{Haproxy, Listening};
+use sluicegate_testkit::{Haproxy, Listening, wait_for};
 
 /// How long a client waits for the next byte before the transcript says that nothing more came.
-const QUIET: Duration = Duration::from_secs(4);
+const QUIET: Duration = Duration::from_secs(12);
 
 /// One conversation.
 pub struct Case {
@@ -121,27 +121,36 @@ fn reply_and_close(send: impl Into<String>) -> Reply {
 struct Origin {
     replies: VecDeque<(String, String, bool)>,
     received: Vec<Vec<u8>>,
+    /// The other ends' ports.
+    peers: Vec<u16>,
+    /// Connections that are not read to their end yet.
+    open: usize,
 }
 
 fn start_origin(listener: TcpListener, replies: &[Reply]) -> Arc<Mutex<Origin>> {
     let replies = replies.iter().map(|reply| (reply.after.to_owned(), reply.send.clone(), reply.close)).collect();
-    let origin = Arc::new(Mutex::new(Origin { replies, received: Vec::new() }));
+    let origin = Arc::new(Mutex::new(Origin { replies, received: Vec::new(), peers: Vec::new(), open: 0 }));
     let shared = origin.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let shared = shared.clone();
-            std::thread::spawn(move || serve(stream, &shared));
+            let number = {
+                let mut origin = shared.lock().unwrap();
+                origin.received.push(Vec::new());
+                origin.peers.extend(stream.peer_addr().map(|address| address.port()));
+                origin.open += 1;
+                origin.received.len() - 1
+            };
+            std::thread::spawn(move || {
+                serve(stream, number, &shared);
+                shared.lock().unwrap().open -= 1;
+            });
         }
     });
     origin
 }
 
-fn serve(mut stream: TcpStream, shared: &Mutex<Origin>) {
-    let number = {
-        let mut origin = shared.lock().unwrap();
-        origin.received.push(Vec::new());
-        origin.received.len() - 1
-    };
+fn serve(mut stream: TcpStream, number: usize, shared: &Mutex<Origin>) {
     stream.set_nodelay(true).unwrap();
     let mut answered = 0;
     let mut buffer = [0; 65536];
@@ -160,6 +169,18 @@ fn serve(mut stream: TcpStream, shared: &Mutex<Origin>) {
             }
         }
     }
+}
+
+/// Waits until all that a proxy sent, which has ended since, was accepted and read.
+fn read_to_end(address: SocketAddr, origin: &Mutex<Origin>) {
+    // Connections are accepted in their order: behind this one there are none of the proxy.
+    let last = TcpStream::connect(address).expect("it listens");
+    let port = last.local_addr().expect("bound").port();
+    wait_for("the end of the connections to a server", || {
+        let origin = origin.lock().unwrap();
+        // This one is still open.
+        (origin.peers.last() == Some(&port) && origin.open == 1).then_some(())
+    });
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -226,8 +247,8 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
 /// Runs all cases through the proxy that `start` brings up; gives a transcript for each.
 fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) -> Vec<String> {
     let mut configuration = String::from(
-        "global\n    maxconn 1000\n\ndefaults\n    mode http\n    timeout connect 2s\n    timeout client 3s\n    \
-         timeout server 3s\n    timeout http-request 3s\n    retries 0\n",
+        "global\n    maxconn 1000\n\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 9s\n    \
+         timeout server 9s\n    timeout http-request 9s\n    retries 0\n",
     );
     let listening: Vec<Listening> = cases.iter().map(|_| Listening::new()).collect();
     let mut origins = Vec::new();
@@ -238,26 +259,30 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
             configuration.push_str(&format!("    {option}\n"));
         }
         configuration.push_str(&format!("    server s {}\n", back.local_addr().unwrap()));
-        origins.push(start_origin(back, &case.server));
+        let address = back.local_addr().unwrap();
+        origins.push((address, start_origin(back, &case.server)));
     }
     let proxy = start(&configuration, &listening.iter().collect::<Vec<_>>());
-    let run = |(case, (front, origin)): (&Case, (&Listening, &Arc<Mutex<Origin>>))| {
+    let run = |case: &Case, front: &Listening, origin: &Mutex<Origin>| {
         let received = converse(&front.address(), &case.client, origin);
-        let mut text = normal::normalise(&received, case.head);
+        normal::normalise(&received, case.head)
+    };
+    // Each case waits mostly, so they run side by side.
+    let mut texts: Vec<String> = std::thread::scope(|scope| {
+        let jobs = cases.iter().zip(listening.iter().zip(&origins));
+        let jobs: Vec<_> =
+            jobs.map(|(case, (front, (_, origin)))| scope.spawn(move || run(case, front, origin))).collect();
+        jobs.into_iter().map(|job| job.join().expect("no panic in a case")).collect()
+    });
+    drop(proxy);
+    for (text, (address, origin)) in texts.iter_mut().zip(&origins) {
+        read_to_end(*address, origin);
         // A connection on which nothing came is nobody's business: when it is made is the proxy's choice.
         for connection in origin.lock().unwrap().received.iter().filter(|connection| !connection.is_empty()) {
             text.push_str("--- server\n");
             text.push_str(&normal::normalise(connection, false));
         }
-        text
-    };
-    // Each case waits mostly, so they run side by side.
-    let texts = std::thread::scope(|scope| {
-        let jobs: Vec<_> =
-            cases.iter().zip(listening.iter().zip(&origins)).map(|job| scope.spawn(move || run(job))).collect();
-        jobs.into_iter().map(|job| job.join().expect("no panic in a case")).collect()
-    });
-    drop(proxy);
+    }
     texts
 }
 
@@ -331,7 +356,7 @@ fn names_keep_their_case_and_fields_their_order() {
     let response = "HTTP/1.1 200 fine\r\nETAG: x\r\nset-Cookie: a\r\nCONTENT-length: 3\r\nSet-cookie: b\r\n\r\none";
     let (front, back) = (Listening::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let configuration = format!(
-        "listen l\n    mode http\n    bind {}\n    timeout connect 2s\n    timeout client 3s\n    timeout server 3s\n    \
+        "listen l\n    mode http\n    bind {}\n    timeout connect 5s\n    timeout client 9s\n    timeout server 9s\n    \
          server s {}\n",
         front.word(),
         back.local_addr().unwrap()

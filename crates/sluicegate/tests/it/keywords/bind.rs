@@ -1,6 +1,6 @@
 //! `bind`: address forms and options.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -11,35 +11,31 @@ use socket2::{Domain, Socket, Type};
 use super::{DEFAULTS, answer, info, one_proxy};
 use crate::{BINARY, start};
 
-/// Starts a proxy that listens on what `bind` makes of a free port and the one behind it; tries again where one was
-/// taken meanwhile.
-fn start_on_port(bind: impl Fn(u16) -> String) -> (Sluicegate, u16) {
-    for _ in 0..10 {
-        let port = loop {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = listener.local_addr().unwrap().port();
-            if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
-                break port;
-            }
-        };
-        let global = "global\n    stats socket @DIR@/stats\n";
-        let text = format!("{global}{DEFAULTS}listen gate\n    bind {}\n{}", bind(port), answer("%[dst_port]"));
-        let mut server = start(&text, &[]);
-        let path = server.directory().join("stats");
-        let up = wait_for("the start", || {
-            let up = std::os::unix::net::UnixStream::connect(&path).is_ok();
-            (up || !server.program.is_running()).then_some(up)
-        });
-        if up {
-            return (server, port);
-        }
-    }
-    panic!("no free ports in ten tries");
+/// Keeps a port from being anybody else's, if it is nobody's yet; it does not listen.
+fn hold(port: u16) -> Option<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).ok()?;
+    Some(socket)
+}
+
+/// Starts a proxy that listens on what `bind` makes of a port and the one behind it; both are held by the sockets.
+fn start_on_port(bind: impl Fn(u16) -> String) -> (Sluicegate, u16, [Socket; 2]) {
+    let (port, held) = wait_for("two ports", || {
+        // A port of a listener's own is nobody's, unlike one that others share.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let next = port.checked_add(1)?;
+        drop(TcpListener::bind(("127.0.0.1", next)).ok()?);
+        Some((port, [hold(port)?, hold(next)?]))
+    });
+    let text = format!("{DEFAULTS}listen gate\n    bind {}\n{}", bind(port), answer("%[dst_port]"));
+    (start(&text, &[]), port, held)
 }
 
 #[test]
 fn a_range_is_a_listener_for_each_port() {
-    let (_server, port) = start_on_port(|port| format!("127.0.0.1:{port}-{}", port + 1));
+    let (_server, port, _held) = start_on_port(|port| format!("127.0.0.1:{port}-{}", port + 1));
     for port in [port, port + 1] {
         assert_eq!(Client::connect(&format!("127.0.0.1:{port}")).get("/").text(), port.to_string());
     }
@@ -47,7 +43,7 @@ fn a_range_is_a_listener_for_each_port() {
 
 #[test]
 fn several_addresses_on_a_line() {
-    let (_server, port) = start_on_port(|port| format!("127.0.0.1:{port},127.0.0.1:{} name both", port + 1));
+    let (_server, port, _held) = start_on_port(|port| format!("127.0.0.1:{port},127.0.0.1:{} name both", port + 1));
     for port in [port, port + 1] {
         assert_eq!(Client::connect(&format!("127.0.0.1:{port}")).get("/").text(), port.to_string());
     }

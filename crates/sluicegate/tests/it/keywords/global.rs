@@ -156,8 +156,8 @@ fn a_silent_stats_connection_is_closed() {
     let server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
     let path = server.directory().join("stats");
     let mut silent = wait_for("the stats socket", || UnixStream::connect(&path).ok());
-    // Half of the default, which would let this read fail.
-    silent.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    // Less than the default, which would let this read fail.
+    silent.set_read_timeout(Some(Duration::from_secs(9))).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
 }
 
@@ -201,7 +201,7 @@ fn buffers_bound_heads() {
 fn a_soft_stop_ends_after_hard_stop_after() {
     let (gate, origin) = (Listening::new(), Listening::new());
     let text = format!(
-        "global\n    hard-stop-after 100ms\n{DEFAULTS}origin o\n    bind \"{}\"\n\
+        "global\n    hard-stop-after 100ms\n    stats socket @DIR@/stats\n{DEFAULTS}origin o\n    bind \"{}\"\n\
          listen gate\n    bind \"{}\"\n    server o {}\n",
         origin.word(),
         gate.word(),
@@ -210,7 +210,8 @@ fn a_soft_stop_ends_after_hard_stop_after() {
     let mut server = start(&text, &[&gate, &origin]);
     let mut busy = Client::connect(&gate.address());
     busy.send("GET /delay/600000 HTTP/1.1\r\nHost: test\r\n\r\n");
-    assert_eq!(Client::connect(&gate.address()).get("/fast").status, 200);
+    let stats = server.directory().join("stats");
+    wait_for("its server to be asked", || Sluicegate::stats(&stats, "show sess").contains("srv=o").then_some(()));
     server.program.signal(libc::SIGUSR1);
     assert_eq!(server.program.wait(), 0);
     let output = server.program.output();

@@ -60,10 +60,10 @@ fn connections_that_say_nothing() {
 
 #[test]
 fn abortonclose_gives_up_what_nobody_waits_for() {
-    for (option, served) in [("", true), ("    option abortonclose\n", false)] {
+    for (option, delay_ms, served) in [("", 200, true), ("    option abortonclose\n", 20_000, false)] {
         let gate = Gate::start("", &format!("{option}    server a {{origin}}\n"));
         let mut client = gate.client();
-        client.send("GET /delay/200 HTTP/1.1\r\nHost: test\r\n\r\n");
+        client.send(format!("GET /delay/{delay_ms} HTTP/1.1\r\nHost: test\r\n\r\n"));
         client.finish();
         let answer = String::from_utf8_lossy(&client.read_to_end()).into_owned();
         assert_eq!(answer.starts_with("HTTP/1.1 200"), served, "{option}{answer}");

@@ -16,12 +16,21 @@ fn the_process_accepts_so_many_a_second() {
             let server = start(&one_proxy(&global, &gate, &answer("ok")), &[&gate]);
             let name = if keyword == "maxconnrate" { "ConnRateLimit" } else { "SessRateLimit" };
             assert_eq!(info(&server, name), limit.to_string());
-            let mut clients: Vec<Client> = (0..12).map(|_| Client::connect(&gate.address())).collect();
-            clients.iter_mut().for_each(|client| assert_eq!(client.get("/").status, 200));
+            let burst = || {
+                let mut clients: Vec<Client> = (0..12).map(|_| Client::connect(&gate.address())).collect();
+                clients.iter_mut().for_each(|client| assert_eq!(client.get("/").status, 200));
+            };
+            burst();
             // Twelve at once may fall into two seconds, not into three. Where a second begins is not the same for the
             // limit and for the figure, so the figure may be a few above the limit. It is told once a second.
             let highest = || info(&server, "MaxConnRate").parse::<u32>().unwrap();
-            wait_for("the figure", || (highest() > if kept { 0 } else { 9 }).then_some(()));
+            wait_for("the figure", || {
+                if !kept {
+                    // One that was slow may have fallen into two seconds.
+                    burst();
+                }
+                (highest() > if kept { 0 } else { 9 }).then_some(())
+            });
             assert!(!kept || highest() <= 9, "{keyword} {limit}: {}", highest());
         }
     }

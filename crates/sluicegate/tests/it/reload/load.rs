@@ -126,7 +126,9 @@ fn check(way: Way) {
         assert!(seen >= highest, "a counter went back from {highest} to {seen}");
         highest = seen;
         let known = [("web", "FRONTEND"), ("app", "a"), ("app", "b"), ("tunnel", "FRONTEND")];
-        assert!(known.iter().all(|(proxy, server)| service.stat(proxy, server, "stot") > 0));
+        wait_for("everybody to be asked", || {
+            known.iter().all(|(proxy, server)| service.stat(proxy, server, "stot") > 0).then_some(())
+        });
     }
     let asked = busy.end();
     assert_eq!(service.stat("web", "FRONTEND", "req_tot"), asked);

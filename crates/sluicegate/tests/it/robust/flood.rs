@@ -277,8 +277,8 @@ fn without_descriptors_the_process_waits_and_then_goes_on() {
         assert!(matches!(client.read_response().status, 200 | 503), "who waited is answered");
     }
     drop(waiting);
-    assert_eq!(Client::connect(&front.address()).get("/fast").status, 200);
     wait_for("the descriptors", || (descriptors(program.pid()) <= baseline + 2).then_some(()));
+    assert_eq!(Client::connect(&front.address()).get("/fast").status, 200);
 }
 
 /// More clients than descriptors: what `maxconn` derives from the limit keeps the rest in the backlog.

@@ -80,7 +80,7 @@ fn reset_on_close(stream: &std::net::TcpStream) {
 }
 
 /// Lets the kernel give connections to who accepts only once their first bytes have come.
-fn accept_with_data(listener: &std::net::TcpListener) {
+pub(crate) fn accept_with_data(listener: &std::net::TcpListener) {
     use std::os::fd::AsRawFd;
     let seconds: libc::c_int = 60;
     // SAFETY: the option's value is an int that outlives the call, and its size is passed.

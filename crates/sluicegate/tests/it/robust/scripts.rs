@@ -15,7 +15,7 @@ fn configuration(directory: &std::path::Path, gate: &Listening) -> String {
     let script = directory.join("bad.lua");
     std::fs::write(&script, SCRIPT).expect("writable");
     let mut text = format!(
-        "global\n    nbthread 1\n    log stdout format raw local0\n    lua-load {}\n    tune.lua.session-timeout 300ms\n    \
+        "global\n    nbthread 1\n    log stdout format raw local0\n    lua-load {}\n    tune.lua.session-timeout 2s\n    \
          tune.lua.maxmem 64\n{PATIENT}    log global\nlisten l\n    bind {}\n",
         script.display(),
         gate.word()

@@ -79,7 +79,7 @@ fn a_public_store_without_a_password_refuses_strangers() {
     let script = format!(
         "set -e; exec 2>&1; ip link set lo up; ip addr add 10.9.9.9/32 dev lo; \
          {BINARY} run {file} & gate=$!; trap 'kill $gate' EXIT; \
-         for i in $(seq 200); do redis-cli -h 127.0.0.1 -p 7379 PING 2>/dev/null && break; sleep 0.05; done; \
+         for i in $(seq 1000); do redis-cli -h 127.0.0.1 -p 7379 PING 2>/dev/null && break; sleep 0.05; done; \
          echo stranger; redis-cli -h 10.9.9.9 -p 7379 PING; \
          redis-cli -h 127.0.0.1 -p 7379 CONFIG SET requirepass secret; \
          redis-cli -h 10.9.9.9 -p 7379 PING; redis-cli -h 10.9.9.9 -p 7379 -a secret --no-auth-warning PING",

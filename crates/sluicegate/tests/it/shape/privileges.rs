@@ -114,14 +114,19 @@ fn scripts_work_inside_the_jail() {
     std::fs::write(site.path("a.lua"), script).unwrap();
     let mut command = site.command(&site.path("haproxy"), &["-db"]);
     command.env("TZ", "Asia/Tokyo");
+    let hour = || {
+        let mut date = std::process::Command::new("date");
+        let text = date.env("TZ", "Asia/Tokyo").arg("+%d/%b/%Y:%H").output().unwrap().stdout;
+        String::from_utf8(text).unwrap().trim().to_owned()
+    };
+    let before = hour();
     let program = sluicegate_testkit::Program::start(command, &super::fds(&[&front, &other]));
     let said = Client::connect(&front.address()).get("/").text();
     assert!(said.starts_with("helped 1 ") || said.starts_with("helped true "), "{said}");
     let line =
         wait_for("the log line", || program.output().lines().find(|line| line.contains(" 200 ")).map(str::to_owned));
-    let mut date = std::process::Command::new("date");
-    let tokyo = String::from_utf8(date.env("TZ", "Asia/Tokyo").arg("+%d/%b/%Y:%H").output().unwrap().stdout).unwrap();
-    assert!(line.contains(tokyo.trim()), "{line} is not of {tokyo}");
+    let tokyo = [before, hour()];
+    assert!(tokyo.iter().any(|hour| line.contains(hour)), "{line} is not of {tokyo:?}");
 }
 
 /// Names of engines mean in the jail what they meant outside, after a reload, too.
@@ -135,9 +140,10 @@ fn engines_are_found_from_inside_the_jail() {
     let front = Listening::new();
     let text = |name: &str| {
         format!(
-            "global\n    chroot @DIR@/jail\n    stats socket @DIR@/stats level admin\nredis data\n    server s {name}:{port}\n{}\
+            "global\n    chroot @DIR@/jail\n    stats socket @DIR@/stats level admin\nredis data\n{}    server s {name}:{port}\n{}\
              frontend f\n    bind {}\n    http-request store-call data INCR hits set-var(txn.hits)\n    \
              http-request return status 200 content-type text/plain lf-string %[var(txn.hits)]%[var(txn.store_err)]\n",
+            crate::engines::PATIENT,
             super::DEFAULTS,
             front.word()
         )

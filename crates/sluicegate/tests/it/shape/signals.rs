@@ -3,7 +3,7 @@
 
 use sluicegate_testkit::{Client, Listening, Program, wait_for};
 
-use super::{Site, ask, child, frontend};
+use super::{Site, ask, child, frontend, proc_value};
 
 /// A socket that may pause: one whose port the kernel chose would come back with another.
 fn fixed() -> Listening {
@@ -26,6 +26,12 @@ fn says(start: impl Fn(&Site, &[&Listening]) -> Program, signals: &[(i32, &str)]
     ask(&site.path("stats"), "show info");
     for (signal, answer) in signals {
         program.signal(*signal);
+        // An answer may be that of one before it; two signals that wait are taken in the order of their numbers.
+        wait_for("the signal to be taken", || {
+            let waits =
+                |name| proc_value(program.pid(), "status", name).and_then(|bits| u64::from_str_radix(&bits, 16).ok());
+            (waits("ShdPnd")? & 1 << (signal - 1) == 0).then_some(())
+        });
         program.wait_for_output(answer);
     }
     drop(client);

@@ -294,7 +294,7 @@ fn engines_have_a_table() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let text = format!(
         "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 5s\n\
-         redis there\n    server s {}\n    maxconn 7\n\
+         redis there\n    server s {}\n    maxconn 7\n    timeout connect 30s\n    timeout queue 30s\n    timeout server 30s\n\
          redis away\n    server s {nobody}\n    timeout queue 50ms\n\
          frontend f\n    bind {}\n    stats enable\n    http-request store-call there INCR %[path] if {{ path /a }}\n    \
          http-request store-call there LPUSH /a x if {{ path /b }}\n    \

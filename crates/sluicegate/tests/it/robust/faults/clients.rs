@@ -30,8 +30,8 @@ fn clients() -> Vec<Case> {
         case("never reads its answer", CLIENT_SHORT, vec![send(GET), Logged], vec![head(), endless("HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n")]).any_size(),
         // Without HTTP.
         case("tcp: resets", TCP, vec![send("hello"), Wait("bye"), Reset], vec![Wait("hello"), send("bye"), End]),
-        case("tcp: says nothing", &["mode tcp", "option tcplog", "timeout client 300ms"], vec![Wait("hello")], vec![send("hello"), End, Finish]),
-        case("tcp: never reads", &["mode tcp", "option tcplog", "timeout client 300ms"], vec![send("hello"), Logged], vec![Wait("hello"), endless("")]).any_size(),
+        case("tcp: says nothing", &["mode tcp", "option tcplog", "timeout client 1500ms"], vec![Wait("hello")], vec![send("hello"), End, Finish]),
+        case("tcp: never reads", &["mode tcp", "option tcplog", "timeout client 1500ms"], vec![send("hello"), Logged], vec![Wait("hello"), endless("")]).any_size(),
     ]
 }
 

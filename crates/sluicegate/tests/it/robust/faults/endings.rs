@@ -6,7 +6,7 @@ const SMALL: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const UPGRADE: &str = "GET /u HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: plain\r\n\r\n";
 const CONNECT: &str = "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n";
-const TUNNEL_SHORT: &[&str] = &["timeout tunnel 300ms"];
+const TUNNEL_SHORT: &[&str] = &["timeout tunnel 1500ms"];
 
 /// Endings that are neither's fault: what rules, queues and tunnels make of a stream.
 #[rustfmt::skip]
@@ -27,9 +27,9 @@ fn endings() -> Vec<Case> {
         case("is tarpitted", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(GET)], vec![]),
         case("is tarpitted with a status", &["timeout tarpit 200ms", "http-request tarpit deny_status 429"], vec![send(GET)], vec![]),
         case("is tarpitted with a body", &["timeout tarpit 200ms", "http-request tarpit"], vec![send(HALF_A_POST), send("12345")], vec![]),
-        case("leaves the tarpit", &["timeout tarpit 1s", "http-request tarpit"], vec![send(GET), Finish], vec![]),
-        case("has its body waited for", &["http-request wait-for-body time 300ms"], vec![send(HALF_A_POST)], vec![]),
-        case("has its body buffered", &["option http-buffer-request", "timeout http-request 300ms"], vec![send(HALF_A_POST)], vec![]),
+        case("leaves the tarpit", &["timeout tarpit 5s", "http-request tarpit"], vec![send(GET), Finish], vec![]),
+        case("has its body waited for", &["http-request wait-for-body time 1500ms"], vec![send(HALF_A_POST)], vec![]),
+        case("has its body buffered", &["option http-buffer-request", "timeout http-request 1500ms"], vec![send(HALF_A_POST)], vec![]),
         case("closes while its body is waited for", &["http-request wait-for-body time 10s"], vec![send(HALF_A_POST), Finish], vec![]),
         case("breaks off while its body is waited for", &["http-request wait-for-body time 10s"], vec![send(HALF_A_POST), Finish, Reset], vec![]),
         case("is rejected with a body", &["http-request reject"], vec![send(HALF_A_POST)], vec![]),
@@ -37,8 +37,8 @@ fn endings() -> Vec<Case> {
         case("is denied silently", &["http-request deny", "errorfile 403 /dev/null"], vec![send(GET), Finish], vec![]),
         case("is refused by content with a body", &["tcp-request content reject"], vec![send(HALF_A_POST)], vec![]),
         case("has no room for a field", &["http-request add-header X-Copy %[req.fhdr(x)]"], vec![send(format!("GET /a HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(12_000))), Finish], vec![]),
-        case("asks twice on one connection", &[], vec![send(GET), Wait("ok"), send("GET /b HTTP/1.1\r\nHost: h\r\n\r\n"), Wait("ok"), Finish], vec![head(), send(SMALL), head(), send(SMALL), Logged]).lines(2),
-        case("is alone on a used connection", &[], vec![send(GET), Wait("ok"), send(HALF_A_POST), send("12345")], vec![head(), send(OK), head(), Finish, End]),
+        case("asks twice on one connection", &["timeout http-keep-alive 60s"], vec![send(GET), Wait("ok"), send("GET /b HTTP/1.1\r\nHost: h\r\n\r\n"), Wait("ok"), Finish], vec![head(), send(SMALL), head(), send(SMALL), Logged]).lines(2),
+        case("is alone on a used connection", &["timeout http-keep-alive 60s"], vec![send(GET), Wait("ok"), send(HALF_A_POST), send("12345")], vec![head(), send(OK), head(), Finish, End]),
         // Tunnels.
         case("switches protocols", &[], vec![send(UPGRADE), Wait("hello"), send("bye"), Finish], vec![head(), send(format!("{SWITCH}hello")), Wait("bye"), Finish]),
         case("switches and is silent", TUNNEL_SHORT, vec![send(UPGRADE), Wait("hello")], vec![head(), send(format!("{SWITCH}hello")), Logged]),
@@ -50,8 +50,8 @@ fn endings() -> Vec<Case> {
         case("tcp: is refused by content", &["mode tcp", "option tcplog", "tcp-request content reject"], vec![], vec![]),
         case("tcp: response refused", &["mode tcp", "option tcplog", "tcp-response content reject"], vec![], vec![send("y"), Logged]),
         case("tcp: client closes first", TCP, vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), End, Finish]),
-        case("tcp: half closed for too long", &["mode tcp", "option tcplog", "timeout server-fin 300ms"], vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), Logged]),
-        case("tcp: server closed for too long", &["mode tcp", "option tcplog", "timeout client-fin 300ms"], vec![send("a"), Wait("b"), Logged], vec![Wait("a"), send("b"), Finish]),
+        case("tcp: half closed for too long", &["mode tcp", "option tcplog", "timeout server-fin 1500ms"], vec![send("a"), Wait("b"), Finish], vec![Wait("a"), send("b"), Logged]),
+        case("tcp: server closed for too long", &["mode tcp", "option tcplog", "timeout client-fin 1500ms"], vec![send("a"), Wait("b"), Logged], vec![Wait("a"), send("b"), Finish]),
         // Early lines.
         case("is logged early", &["option logasap"], vec![send(GET), Wait("ok"), Finish], vec![head(), send(OK), Logged]),
         // A malformed chunk in the same read as the head.

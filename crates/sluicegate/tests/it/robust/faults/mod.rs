@@ -131,9 +131,9 @@ const HALF_CHUNKED: &str = "POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: ch
 const HALF_KNOWN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345";
 const CHUNK: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n";
 const UNTIL_CLOSE: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n12345";
-const SERVER_SHORT: &[&str] = &["timeout server 300ms"];
-const CLIENT_SHORT: &[&str] = &["timeout client 300ms"];
-const REQUEST_SHORT: &[&str] = &["timeout http-request 300ms"];
+const SERVER_SHORT: &[&str] = &["timeout server 1500ms"];
+const CLIENT_SHORT: &[&str] = &["timeout client 1500ms"];
+const REQUEST_SHORT: &[&str] = &["timeout http-request 1500ms"];
 const TCP: &[&str] = &["mode tcp", "option tcplog"];
 
 fn head() -> Act {
@@ -347,7 +347,7 @@ fn transcripts<P: Sync>(
     let mut configuration = format!(
         "global\n    nbthread 1\n    log stdout format raw local0\n    stats socket {}\n{global}\ndefaults\n    log global\n    \
          mode http\n    option httplog\n    timeout connect 5s\n    timeout queue 60s\n    timeout client 60s\n    timeout server 60s\n    timeout \
-         http-request 60s\n    timeout http-keep-alive 500ms\n    retries 0\n",
+         http-request 60s\n    timeout http-keep-alive 2s\n    retries 0\n",
         stats.display()
     );
     let fronts: Vec<Listening> = cases.iter().map(|_| Listening::new()).collect();

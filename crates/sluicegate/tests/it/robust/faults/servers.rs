@@ -36,7 +36,7 @@ fn servers() -> Vec<Case> {
         // Without HTTP.
         case("tcp: closes", TCP, vec![send("hello"), Wait("bye"), Finish], vec![Wait("hello"), send("bye"), Finish]),
         case("tcp: resets", TCP, vec![send("hello"), Wait("bye"), Signal], vec![Wait("hello"), send("bye"), Await, Reset]),
-        case("tcp: says nothing", &["mode tcp", "option tcplog", "timeout server 300ms"], vec![send("hello")], vec![Wait("hello"), Logged]),
+        case("tcp: says nothing", &["mode tcp", "option tcplog", "timeout server 1500ms"], vec![send("hello")], vec![Wait("hello"), Logged]),
     ]
 }
 

@@ -12,7 +12,7 @@ const BACKUP: &[&str] = &["server s @BACK@ maxconn 1 backup"];
 /// The same with room for one in that queue.
 const FULL: &[&str] = &["server s @BACK@ maxconn 1 maxqueue 1 backup"];
 const QUEUE_TCP: &[&str] = &["mode tcp", "option tcplog", "timeout queue 60s"];
-const SHORT: &[&str] = &["timeout queue 300ms"];
+const SHORT: &[&str] = &["timeout queue 1500ms"];
 const LEAVES: &[&str] = &["option abortonclose"];
 
 /// The first client holds the slot until `count` others wait. They connect once the server has its request.
@@ -62,17 +62,17 @@ fn queues() -> Vec<Case> {
         case("is turned away", &[], vec![get("/1"), Queued(1), Signal, AwaitAll(3), Wait("ok"), Logged], answers(3)).servers(FULL)
             .and(vec![Await, get("/2"), Wait("ok"), Logged])
             .and(vec![AwaitAll(2), get("/3"), Wait("</html>"), Signal, Logged]),
-        case("stops in its body in the queue", &["timeout client 300ms", "timeout queue 5s"], vec![get("/1"), AwaitAll(2), Wait("ok"), Logged], answers(2)).servers(ONE)
+        case("stops in its body in the queue", &["timeout client 1500ms", "timeout queue 20s"], vec![get("/1"), AwaitAll(2), Wait("ok"), Logged], answers(2)).servers(ONE)
             .and(vec![Await, send(HALF_A_POST), Wait("</html>"), Signal, Logged]).any_count(),
         case("tcp: waits for a slot", QUEUE_TCP, vec![send("1\r\n\r\n"), Queued(1), Signal, Wait("ok"), Finish], tells(2)).servers(ONE)
             .and(vec![Await, send("2\r\n\r\n"), Wait("ok"), Finish]),
-        case("tcp: waits too long", &["mode tcp", "option tcplog", "timeout queue 300ms"], holds_until_other(false), tells(2)).servers(ONE)
+        case("tcp: waits too long", &["mode tcp", "option tcplog", "timeout queue 1500ms"], holds_until_other(false), tells(2)).servers(ONE)
             .and(vec![Await, send("2"), End]),
         case("tcp: leaves the queue", &["mode tcp", "option tcplog", "timeout queue 60s", "option abortonclose"], holds_until_other(true), tells(3)).servers(ONE)
             .and(vec![Await, send("2"), AwaitAll(2), Finish]),
         case("tcp: breaks off in the queue", &["mode tcp", "option tcplog", "timeout queue 60s"], holds_until_other(true), tells(3)).servers(ONE)
             .and(vec![Await, send("2"), AwaitAll(2), Reset]),
-        case("tcp: says nothing in the queue", &["mode tcp", "option tcplog", "timeout queue 2s", "timeout client 300ms"], holds_until_other(false), tells(2)).servers(ONE)
+        case("tcp: says nothing in the queue", &["mode tcp", "option tcplog", "timeout queue 5s", "timeout client 1500ms"], holds_until_other(false), tells(2)).servers(ONE)
             .and(vec![Await, send("2"), End]),
         case("breaks off in the queue unseen", &["timeout queue 60s"], vec![get("/1"), Queued(1), Signal, Queued(0), Signal, Wait("ok"), Logged], answers(3)).servers(ONE)
             .and(vec![Await, get("/2"), AwaitAll(2), Reset])
@@ -117,7 +117,7 @@ fn connections() -> Vec<Case> {
         case("tcp: finds no backend", &["mode tcp", "option tcplog", "use_backend %[str(none)] if TRUE"], vec![send("x")], vec![]).servers(&[]),
         case("tcp: leaves while it connects", &["mode tcp", "option tcplog", "option abortonclose"], vec![send("x"), Finish], vec![]).servers(&["server s @DEAF@"]),
         case("tcp: breaks off while it connects", TCP, vec![send("x"), Signal, Await, Reset], vec![]).servers(&["server s @DEAF@"]),
-        case("tcp: says nothing while it connects", &["mode tcp", "option tcplog", "timeout client 300ms"], vec![send("x")], vec![]).servers(&["server s @DEAF@"]),
+        case("tcp: says nothing while it connects", &["mode tcp", "option tcplog", "timeout client 1500ms"], vec![send("x")], vec![]).servers(&["server s @DEAF@"]),
     ]
 }
 
