@@ -279,7 +279,7 @@ fn without_a_server_it_fails_at_once() {
 
 /// A port of the loopback that refuses.
 fn refusing() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    ([127, 0, 0, 1], sluicegate_testkit::free_port()).into()
 }
 
 #[test]

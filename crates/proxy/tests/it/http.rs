@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use sluicegate_config::model::{ConnectionMode, ForwardFor, Mode};
-use sluicegate_testkit::wait_for;
+use sluicegate_testkit::{free_port, wait_for};
 
 use crate::support::{Gate, OK, Origin, listen};
 
@@ -326,7 +326,7 @@ fn server_faults_have_their_statuses() {
     check("HTTP/1.1 200 OK\r\nContent-Le", 502);
     check("nonsense\r\n\r\n", 502);
     check("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 502);
-    let nobody = Origin::new().address;
+    let nobody = ([127, 0, 0, 1], free_port()).into();
     let mut proxy = listen(Mode::Http, &[nobody]);
     proxy.retries = 0;
     let gate = Gate::start(1, proxy);

@@ -35,7 +35,9 @@ fn what_exceeds_maxconn_waits_in_the_backlog() {
             // The process's slot is taken first and given back, so only the limit itself is exact.
             _ => gate.running.proxies[0].frontend.sessions.peak(),
         };
-        assert_eq!(gate.running.proxies[0].frontend.sessions.current(), 2, "{which}");
+        // A worker may be about to give back a slot that it took for nothing.
+        let current = || gate.running.proxies[0].frontend.sessions.current();
+        wait_for(&format!("two sessions, no more: {which}"), || (current() == 2).then_some(()));
         drop(first);
         for client in &mut waiting {
             assert_eq!(client.read_response().status, 200);
@@ -123,7 +125,7 @@ fn a_thousand_connections_leave_no_descriptor_and_no_session_behind() {
         let workers = &gate.process().workers;
         workers.iter().map(|worker| worker.streams.load(std::sync::atomic::Ordering::Relaxed)).sum()
     };
-    assert_eq!(streams(), 0);
+    wait_for("the last stream", || (streams() == 0).then_some(()));
     // Other tests open descriptors of this process meanwhile, so the gate's own are counted: what it holds of the
     // server are idle connections.
     let own = gate.address.port();

@@ -93,18 +93,18 @@ fn a_unix_socket() {
     assert_eq!((ran.code, ran.fields().count("replies.values")), (0, 50), "{}", ran.err);
 }
 
-/// Runs `words` and stops the server for a second while the load is on; the answers come when it goes on.
+/// Runs `words` for eight seconds and stops the server for two of them; the answers come when it goes on.
 fn with_a_stop(words: &str) -> super::Fields {
     let server = RedisServer::start(&[]);
-    let words = format!("redis -c 10 --json {words} --server {}", server.address());
+    let words = format!("redis -c 10 -d 8s --timeout 60s --json {words} --server {}", server.address());
     let load = std::thread::spawn(move || run_with(&words, &["INCR counter"]));
     let mut client = Client::connect(&server.address());
     wait_for("the load", || {
         let count = client.ask(&["GET", "counter"]);
-        count.lines().nth(1).and_then(|count| count.parse::<u64>().ok()).filter(|count| *count > 300)
+        count.lines().nth(1).and_then(|count| count.parse::<u64>().ok()).filter(|count| *count > 100)
     });
     server.program.signal(19); // SIGSTOP
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(2));
     server.program.signal(18); // SIGCONT
     let ran = load.join().expect("no panic");
     let fields = ran.fields();
@@ -115,10 +115,10 @@ fn with_a_stop(words: &str) -> super::Fields {
 
 #[test]
 fn a_server_that_stops_shows_in_an_open_loops_p99() {
-    let fields = with_a_stop("-r 1000 -d 3s");
-    assert_eq!(fields.count("requests.intended"), 3000);
-    // A third of all requests were due while the server stood, and waited for half a second in the mean.
-    assert!(fields.number("latency_us.p75") > 50_000.0);
+    let fields = with_a_stop("-r 400");
+    assert_eq!(fields.count("requests.intended"), 3200);
+    // A quarter of all requests were due while the server stood, and waited for a second in the mean.
+    assert!(fields.number("latency_us.p90") > 50_000.0);
     assert!(fields.number("latency_us.p99") > 800_000.0);
     // Only those that were in flight, one a connection, saw it by themselves.
     assert!(fields.number("service_us.p99") < fields.number("latency_us.p99"));
@@ -127,7 +127,7 @@ fn a_server_that_stops_shows_in_an_open_loops_p99() {
 
 #[test]
 fn a_server_that_stops_shows_in_a_closed_loops_corrected_p99() {
-    let fields = with_a_stop("-d 3s --correct 500us");
+    let fields = with_a_stop("--correct 500us");
     assert!(fields.number("latency_us.max") > 900_000.0);
     assert!(fields.number("latency_us.p99") < 500_000.0, "ten of many thousand requests don't reach the p99");
     assert!(fields.number("corrected_us.p99") > 500_000.0);

@@ -46,7 +46,7 @@ fn an_agent_and_a_check_have_to_agree() {
             }),
         ]
     };
-    let text = "backend be\n timeout check 20s\n server s @0@ check inter 1h agent-check agent-inter 300ms agent-port \
+    let text = "backend be\n timeout check 20s\n server s @0@ check inter 1h agent-check agent-inter 2s agent-port \
                 @PORT1@\n";
     compare_lines(text, servers, 3, &["disable agent be/s", "set server be/s agent up", "enable agent be/s"]);
 }

@@ -23,8 +23,10 @@ fn after(
     count: usize,
 ) -> Vec<String> {
     let (checked, server) = (Scripted::new(&[Take]), Scripted::new(script));
+    // Only of one that never answers the time runs out.
+    let time = if matches!(script, [Take]) { "500ms" } else { "20s" };
     let text = format!(
-        "defaults\n mode http\n timeout connect 5s\n timeout server 500ms\n timeout client 20s\n retries 0\nfrontend f\n \
+        "defaults\n mode http\n timeout connect 20s\n timeout server {time}\n timeout client 20s\n retries 0\nfrontend f\n \
          bind @BIND@\n default_backend be\nbackend be\n server s {} check inter 1h fastinter 1h port {} {words}\n",
         server.address,
         checked.address.port()
@@ -44,6 +46,7 @@ fn after(
         }
         client.read_to_end();
     }
+    at_rest(&program);
     let mut shown: Vec<String> =
         ["status", "check_status", "last_chk", "check_desc", "check_health", "hanafail", "chkfail"]
             .iter()
@@ -51,6 +54,11 @@ fn after(
             .collect();
     shown.extend(program.lines().iter().map(|line| without_sessions(line)));
     shown
+}
+
+/// Every stream has ended, and been judged.
+fn at_rest(program: &Either) {
+    wait_for("the last stream", || (program.column("f", "FRONTEND", "scur") == "0").then_some(()));
 }
 
 /// A line without its number of sessions: whether requests that failed still count is a matter of moments.
@@ -106,7 +114,7 @@ fn connections_that_fail_count_at_layer_4() {
         let shown = |start: fn(&str, &str) -> (Either, String)| {
             let checked = Scripted::new(&[Take]);
             let text = format!(
-                "defaults\n mode http\n timeout connect 5s\n timeout server 5s\n timeout client 20s\n retries 0\nfrontend \
+                "defaults\n mode http\n timeout connect 20s\n timeout server 20s\n timeout client 20s\n retries 0\nfrontend \
                  f\n bind @BIND@\n default_backend be\nbackend be\n server s 127.0.0.1:1 check inter 1h port {} {words}\n",
                 checked.address.port()
             );
@@ -115,6 +123,7 @@ fn connections_that_fail_count_at_layer_4() {
             for _ in 0..count {
                 assert_eq!(Client::connect(&address).get("/").status, 503);
             }
+            at_rest(&program);
             let mut shown = vec![program.column("be", "s", "status"), program.column("be", "s", "last_chk")];
             shown.extend(program.lines().iter().map(|line| without_sessions(line)));
             shown
@@ -146,6 +155,7 @@ fn streams_of_a_server_that_goes_down_are_ended_if_it_says_so() {
             let mut client = Client::connect(&whole.address());
             client.send("hello");
             let mut peer = origin.accept();
+            assert_eq!(peer.read_exact(5), b"hello");
             ask(&whole, command);
             if ends {
                 assert_eq!(client.read_to_end(), b"", "{command}");
@@ -166,6 +176,7 @@ fn streams_of_backups_are_ended_when_an_active_server_comes_up_if_it_says_so() {
         let mut client = Client::connect(&whole.address());
         client.send("hello");
         let mut peer = origin.accept();
+        assert_eq!(peer.read_exact(5), b"hello");
         ask(&whole, "set server be/s health up");
         if ends {
             assert_eq!(client.read_to_end(), b"");

@@ -1,8 +1,9 @@
 //! The four hooks over sockets, in HTTP and in TCP mode, and faults in the middle of a request.
 
 use sluicegate_testkit::{Client, wait_for};
+use sluicegate_wire::engine::Engine;
 
-use super::fixture::shared;
+use super::fixture::{shared, unlimited};
 use super::traffic::Gate;
 use crate::support::{OK, Origin};
 
@@ -131,27 +132,30 @@ fn a_fault_in_one_request_ends_that_request_and_gives_everything_back() {
     assert_eq!(client.get("/").status, 200);
     drop(client);
     wait_for("the last session", || (gate.running.process.sessions.current() == 0).then_some(()));
-    let streams = &gate.running.process.workers[0].streams;
-    assert_eq!(streams.load(std::sync::atomic::Ordering::Relaxed), 0);
-    assert_eq!(gate.running.proxies[0].frontend.sessions.current(), 0);
+    let streams = || gate.running.process.workers[0].streams.load(std::sync::atomic::Ordering::Relaxed);
+    let sessions = || gate.running.proxies[0].frontend.sessions.current();
+    wait_for("everything to be given back", || (streams() == 0 && sessions() == 0).then_some(()));
 }
 
 #[test]
 fn a_soft_stop_waits_for_streams_and_not_for_tasks() {
     let code = "core.register_task(function() while true do core.msleep(1) end end)
-        core.register_action('wait', {'http-req'}, function(txn) core.msleep(30) txn:set_var('txn.waited', 1) end)";
+        core.register_action('wait', {'http-req'}, function(txn)
+          repeat core.msleep(1) until core.redis('main'):get('go')
+          txn:set_var('txn.waited', 1) end)";
     let origin = Origin::new();
     let rules = format!(
         " http-request lua.wait\n http-request return status 200 content-type a/b string waited if {{ var(txn.waited) \
          -m found }}\n server s {}\n",
         origin.address
     );
-    let gate = Gate::start(1, shared(code), &rules);
+    let gate = Gate::start(1, shared(code).tune(unlimited), &rules);
     let mut client = Client::connect(&gate.address.to_string());
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let streams = || gate.running.process.workers[0].streams.load(std::sync::atomic::Ordering::Relaxed);
     wait_for("the stream", || (streams() == 1).then_some(()));
     gate.running.process.begin_soft_stop();
+    gate.store.start(0, &[b"INCRBY", b"go", b"1"]);
     assert_eq!(client.read_response().text(), "waited");
     wait_for("the end", || (gate.running.process.phase() == sluicegate_proxy::process::Phase::Ended).then_some(()));
 }

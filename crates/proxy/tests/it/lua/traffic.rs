@@ -25,7 +25,7 @@ pub struct Gate {
     pub running: Arc<Running>,
     pub address: SocketAddr,
     workers: Option<Workers>,
-    store: Arc<Counters>,
+    pub store: Arc<Counters>,
     pub lines: Lines,
     _scripts: Scripts,
 }

@@ -81,8 +81,8 @@ fn a_proxy_s_users_are_asked_as_by_haproxy() {
 
 #[test]
 fn a_slow_hash_holds_no_worker_and_a_right_password_is_remembered() {
-    // Many rounds: the hash takes long enough for others to pass meanwhile.
-    let slow = "$6$rounds=2000000$saltstring$x";
+    // Many rounds: the hash takes long enough for others to pass meanwhile, even if all stand still for seconds.
+    let slow = "$6$rounds=8000000$saltstring$x";
     let text = format!(
         "userlist u\n user slow password {slow}\n user quick password $1$salt1234$GexpiwjB8qThXlxv/yIG6.\n\
          defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n \

@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
+use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, wait_for};
 
 use super::super::server::fixture::Whole;
 
@@ -341,6 +341,10 @@ fn addresses_that_rules_set_are_seen_by_rules_and_logs_as_in_haproxy() {
 
 /// A socket of this process whose other end is this address.
 fn socket_to(peer: SocketAddr) -> socket2::Socket {
+    find_socket_to(peer).unwrap_or_else(|| panic!("nobody is connected to {peer}"))
+}
+
+fn find_socket_to(peer: SocketAddr) -> Option<socket2::Socket> {
     for entry in std::fs::read_dir("/proc/self/fd").expect("linux") {
         let name = entry.expect("readable").file_name();
         let Some(fd) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
@@ -348,10 +352,10 @@ fn socket_to(peer: SocketAddr) -> socket2::Socket {
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
         let socket = socket2::SockRef::from(&fd);
         if socket.peer_addr().is_ok_and(|address| address.as_socket() == Some(peer)) {
-            return socket.try_clone().expect("a free descriptor");
+            return Some(socket.try_clone().expect("a free descriptor"));
         }
     }
-    panic!("nobody is connected to {peer}");
+    None
 }
 
 #[test]
@@ -379,16 +383,19 @@ fn packets_have_the_type_of_service_that_rules_say() {
         assert_eq!(to_server.tos_v4().expect("inet"), server_tos, "{head}");
         server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("the proxy reads");
         assert_eq!(client.read_response().status, 200);
+        drop((server, to_client, to_server));
+        let gone = || find_socket_to(origin.local_addr().expect("bound")).is_none();
+        wait_for("the proxy's end of the connection", || gone().then_some(()));
     };
     check("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 0x10, 0);
     check("GET /old HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 4, 0);
     check("GET /bc HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTos: 8\r\n\r\n", 8, 0x20);
 }
 
-/// What a client reads of a connection that is dropped: nothing, or a reset.
-fn dropped(address: &str, request: &str) -> std::io::Result<usize> {
+/// What a client reads of a connection that is dropped: nothing for so long, or a reset.
+fn dropped(address: &str, request: &str, silence: std::time::Duration) -> std::io::Result<usize> {
     let mut stream = TcpStream::connect(address).expect("listening");
-    stream.set_read_timeout(Some(std::time::Duration::from_millis(300))).expect("settable");
+    stream.set_read_timeout(Some(silence)).expect("settable");
     stream.write_all(request.as_bytes())?;
     stream.read(&mut [0; 100])
 }
@@ -412,7 +419,9 @@ fn a_dropped_client_is_told_nothing_or_reset() {
         (" http-response silent-drop", Some("PH--")),
     ] {
         let whole = Whole::start(&rules(rule), 1);
-        let error = dropped(&whole.address(), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        // A reset is waited for.
+        let silence = if rule.contains("rst-ttl") { PATIENCE } else { std::time::Duration::from_millis(300) };
+        let error = dropped(&whole.address(), "GET / HTTP/1.1\r\nHost: h\r\n\r\n", silence)
             .map_or_else(|error| error, |count| panic!("{rule}: an end is told: {count}"));
         let reset = matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe);
         let silent = matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);

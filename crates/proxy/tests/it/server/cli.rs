@@ -6,7 +6,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use super::fixture::Whole;
 
-const SERVED: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20ms\n retries 1\n\
+const SERVED: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n retries 1\n\
                       frontend origin\n bind @ORIGIN@\n http-request return status 404 if { path /missing }\n \
                       http-request return status 200 content-type text/plain string hello\n\
                       frontend www\n bind @BIND@\n http-request deny if { path /denied }\n use_backend gone if { path \

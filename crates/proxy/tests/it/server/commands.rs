@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, free_port, wait
 
 use super::fixture::Whole;
 
-const TEXT: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 200ms\n retries 0\n\
+const TEXT: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n retries 0\n\
                     frontend origin\n bind @ORIGIN@\n http-request return status 200 content-type text/plain string \
                     hello\n\
                     frontend www\n bind @BIND@\n use_backend %[path,field(2,/)]\n\
@@ -243,6 +243,8 @@ fn servers_go_through_haproxys_states() {
         "set server pair/a health up",
         "set server pair/a state ready",
         "set server pair/b check-port 1",
+        // Of this one nothing was said before: its line is the last one.
+        "set server app/two state maint",
     ] {
         both.same(line);
         both.same_state(line);
@@ -252,14 +254,16 @@ fn servers_go_through_haproxys_states() {
         let output = both.haproxy.program.output();
         output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect::<Vec<_>>()
     };
-    let theirs = wait_for("as many lines", || {
-        let count = both.whole.log_lines(0).len();
-        Some(said()).filter(|said| said.len() > 20 && said.len() == count)
-    });
-    assert_eq!(both.whole.log_lines(theirs.len()), theirs);
+    let whole = |lines: &Vec<String>| {
+        lines.last().is_some_and(|line| line.starts_with("Backup Server app/two is going DOWN for maintenance"))
+    };
+    let theirs = wait_for("haproxy's last line", || Some(said()).filter(whole));
+    let ours = wait_for("the last line", || Some(both.whole.log_lines(0)).filter(whole));
+    assert!(theirs.len() > 20);
+    assert_eq!(ours, theirs);
 }
 
-const COOKIES: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n retries 0\n\
+const COOKIES: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n retries 0\n\
                        frontend origin\n bind @ORIGIN@\n http-request return status 200 content-type text/plain string \
                        hello\n\
                        frontend www\n bind @BIND@\n use_backend %[path,field(2,/)]\n\
@@ -402,7 +406,7 @@ fn commands_of_haproxy_are_there_or_listed() {
     assert_eq!(unknown, listed);
 }
 
-const SLOW: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n\
+const SLOW: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n\
                     frontend origin\n bind @ORIGIN@\n http-request return status 200\n\
                     frontend www\n bind @BIND@\n default_backend turns\n\
                     backend turns\n server hour @SERVER@ weight 100 slowstart 1h\n server sixteen @SERVER@ weight 100 \

@@ -138,7 +138,7 @@ fn compare_last(text: &str, steps: &[&[u8]], count: usize) {
     assert_eq!(normal(ours), normal(expected), "{text}");
 }
 
-const DEFAULTS: &str = "global\n log @LOG@ format raw local0 info\ndefaults\n log global\n timeout connect 20ms\n \
+const DEFAULTS: &str = "global\n log @LOG@ format raw local0 info\ndefaults\n log global\n timeout connect 20s\n \
                         timeout client 20s\n timeout server 20s\n timeout http-request 20s\n retries 1\n";
 
 #[test]
@@ -373,7 +373,7 @@ fn levels_follow_the_ending() {
         (" option log-separate-errors\n option dontlog-normal\n error-log-format \"failed %ST %ts ~~\"\n", 4),
     ] {
         let text = format!(
-            "global\n log @LOG@ format priority local3 debug err\ndefaults\n log global\n mode http\n timeout connect 1s\n \
+            "global\n log @LOG@ format priority local3 debug err\ndefaults\n log global\n mode http\n timeout connect 20s\n \
              timeout client 20s\n timeout server 20s\nlisten www\n bind @BIND@\n{options} log-format \"%HU %ST %ts ~~\"\n \
              http-request deny if {{ path /denied }}\n http-request return status 200 if {{ path /local }}\n http-request \
              set-log-level silent if {{ path /silent }}\n http-request set-log-level alert if {{ path /alert }}\n \

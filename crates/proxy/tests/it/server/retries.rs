@@ -55,8 +55,13 @@ const MISSING: &str = "HTTP/1.1 404 No\r\nContent-Length: 4\r\nConnection: close
 
 /// The status of a request through these lines, and how often the bad and the good server were asked.
 fn outcome(ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
+    outcome_within("20s", ours, lines, bad, good, request)
+}
+
+/// The same where a server has so much time to answer.
+fn outcome_within(time: &str, ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
     let lines = lines.replace("{bad}", &bad.address).replace("{good}", &good.address);
-    let defaults = "defaults\n mode http\n timeout client 20s\n timeout server 300ms\n timeout connect 20s\n";
+    let defaults = format!("defaults\n mode http\n timeout client 60s\n timeout server {time}\n timeout connect 20s\n");
     let ask = |address: &str| {
         let mut client = Client::connect(address);
         client.send(request);
@@ -73,33 +78,66 @@ fn outcome(ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (
     (status, bad.asked(), good.asked())
 }
 
+const RETRY_ON: [&str; 6] =
+    ["none", "empty-response", "junk-response", "response-timeout", "503 404", "all-retryable-errors"];
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+
+/// Lines with these words, without redispatch and with it.
+fn lines_for(retry_on: &str) -> [String; 2] {
+    ["", " option redispatch\n"]
+        .map(|more| format!(" retries 2\n retry-on {retry_on}\n{more} server bad {{bad}}\n server good {{good}}\n"))
+}
+
 #[test]
 fn requests_are_sent_again_for_what_retry_on_names() {
-    let answers = [
-        ("empty", Some("")),
-        ("part", Some("HTTP/1.1 200 O")),
-        ("junk", Some("junk junk\r\n\r\n")),
-        ("503", Some(BUSY)),
-    ];
+    let answers =
+        [("empty", ""), ("part", "HTTP/1.1 200 O"), ("junk", "junk junk\r\n\r\n"), ("503", BUSY), ("404", MISSING)];
     let good = Stub::new(Some(GOOD));
     let mut repeated = 0;
-    for (name, answer) in answers.into_iter().chain([("404", Some(MISSING)), ("silence", None)]) {
-        let bad = Stub::new(answer);
-        for retry_on in
-            ["none", "empty-response", "junk-response", "response-timeout", "503 404", "all-retryable-errors"]
-        {
-            for more in ["", " option redispatch\n"] {
-                let lines =
-                    format!(" retries 2\n retry-on {retry_on}\n{more} server bad {{bad}}\n server good {{good}}\n");
-                let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
-                let theirs = outcome(false, &lines, &bad, &good, request);
-                let ours = outcome(true, &lines, &bad, &good, request);
-                assert_eq!(ours, theirs, "{name}\n{lines}");
-                repeated += usize::from(theirs.1 + theirs.2 > 1);
-            }
+    for (name, answer) in answers {
+        let bad = Stub::new(Some(answer));
+        for lines in RETRY_ON.iter().flat_map(|retry_on| lines_for(retry_on)) {
+            let theirs = outcome(false, &lines, &bad, &good, GET);
+            let ours = outcome(true, &lines, &bad, &good, GET);
+            assert_eq!(ours, theirs, "{name}\n{lines}");
+            repeated += usize::from(theirs.1 + theirs.2 > 1);
         }
     }
-    assert_eq!(repeated, 22, "of the cases above so many are worth another try");
+    assert_eq!(repeated, 18, "of the cases above so many are worth another try");
+}
+
+/// All at once, as each waits until the time of a server is over, which has to be long enough for the one that answers.
+#[test]
+fn requests_are_sent_again_for_silence_where_retry_on_names_it() {
+    let outcome = |ours: bool, lines: &str| {
+        let (bad, good) = (Stub::new(None), Stub::new(Some(GOOD)));
+        outcome_within("4s", ours, lines, &bad, &good, GET)
+    };
+    let repeated = std::thread::scope(|scope| {
+        let cases: Vec<_> = RETRY_ON
+            .iter()
+            .flat_map(|retry_on| lines_for(retry_on))
+            .map(|lines| {
+                let (other, outcome) = (lines.clone(), &outcome);
+                let theirs = scope.spawn(move || outcome(false, &other));
+                let other = lines.clone();
+                (lines, theirs, scope.spawn(move || outcome(true, &other)))
+            })
+            .collect();
+        let judge = |(lines, theirs, ours): (
+            String,
+            std::thread::ScopedJoinHandle<'_, _>,
+            std::thread::ScopedJoinHandle<'_, _>,
+        )| {
+            let (theirs, ours): ((u16, usize, usize), _) =
+                (theirs.join().expect("no panic"), ours.join().expect("no panic"));
+            assert_eq!(ours, theirs, "{lines}");
+            usize::from(theirs.1 + theirs.2 > 1)
+        };
+        cases.into_iter().map(judge).sum::<usize>()
+    });
+    assert_eq!(repeated, 4, "'response-timeout' and 'all-retryable-errors'");
 }
 
 #[test]

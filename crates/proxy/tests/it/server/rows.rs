@@ -1,6 +1,6 @@
 //! Configuration rows whose effect is seen in bytes, in the order of events or in a state.
 
-use sluicegate_testkit::{Client, wait_for};
+use sluicegate_testkit::{Client, free_port, wait_for};
 
 use super::fixture::Whole;
 use crate::support::{OK, Origin, Peer};
@@ -17,7 +17,7 @@ fn start(rows: &str) -> Whole {
 
 /// An address where nobody listens.
 fn closed() -> String {
-    Origin::new().address.to_string()
+    format!("127.0.0.1:{}", free_port())
 }
 
 /// Servers that say their name.
@@ -169,10 +169,10 @@ fn strict_maxconn_bounds_connections_as_well() {
 fn retries_and_redispatch_decide_how_often_and_where() {
     let good = named("g").remove(0).1;
     let bad = closed();
-    let attempts = |rows: &str, servers: &str| {
+    let attempts = |connect: &str, rows: &str, servers: &str| {
         let text = format!(
             "global\n log @LOG@ format raw local0\ndefaults\n mode http\n log global\n option httplog\n timeout client \
-             20s\n timeout server 20s\n timeout connect 1ms\n{rows}listen l\n bind 127.0.0.1:1\n{servers}"
+             20s\n timeout server 20s\n timeout connect {connect}\n{rows}listen l\n bind 127.0.0.1:1\n{servers}"
         );
         let whole = Whole::start(&text, 1);
         let status = Client::connect(&whole.address()).get("/").status;
@@ -188,16 +188,17 @@ fn retries_and_redispatch_decide_how_often_and_where() {
     let only_bad = format!(" server bad {bad}\n");
     // With two usable servers, round robin may go to the other; the refusing one comes first.
     let both = format!(" server bad {bad}\n server good {good}\n");
-    for (rows, servers, expected) in [
-        (" retries 0\n", &only_bad, (503, "0")),
-        (" retries 2\n", &only_bad, (503, "2")),
-        ("", &only_bad, (503, "3")),
-        (" retries 1\n", &both, (503, "1")),
-        (" retries 1\n option redispatch\n", &both, (200, "+1")),
-        (" retries 2\n option redispatch 2\n", &both, (200, "+1")),
-        (" retries 0\n option redispatch\n", &both, (503, "0")),
+    // The pause before a server is tried again is as long as 'timeout connect', a second at most.
+    for (connect, rows, servers, expected) in [
+        ("1ms", " retries 0\n", &only_bad, (503, "0")),
+        ("1ms", " retries 2\n", &only_bad, (503, "2")),
+        ("1ms", "", &only_bad, (503, "3")),
+        ("1ms", " retries 1\n", &both, (503, "1")),
+        ("20s", " retries 1\n option redispatch\n", &both, (200, "+1")),
+        ("20s", " retries 2\n option redispatch 2\n", &both, (200, "+1")),
+        ("1ms", " retries 0\n option redispatch\n", &both, (503, "0")),
     ] {
-        let (status, retries) = attempts(rows, servers);
+        let (status, retries) = attempts(connect, rows, servers);
         assert_eq!((status, retries.as_str()), expected, "{rows}{servers}");
     }
 }
@@ -235,7 +236,7 @@ fn without_timeout_queue_timeout_connect_bounds_the_wait() {
 
 #[test]
 fn an_upgraded_connection_lives_by_timeout_tunnel() {
-    for (rows, outlives) in [(" timeout server 30ms\n timeout tunnel 20s\n", true), (" timeout tunnel 30ms\n", false)] {
+    for (rows, outlives) in [(" timeout server 4s\n timeout tunnel 60s\n", true), (" timeout tunnel 30ms\n", false)] {
         let origin = Origin::new();
         let whole = start(&format!("{rows} server s {}\n", origin.address));
         let mut client = Client::connect(&whole.address());

@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use crate::server::fixture::Whole;
 
-const DEFAULTS: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 200ms\n \
+const DEFAULTS: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n \
                         retries 0\n timeout tarpit 1ms\n";
 
 /// haproxy's frontend that answers for every server: the status is the path's first part.
@@ -117,6 +117,11 @@ impl Pair {
     pub fn same_tables(&self, names: &[&str]) -> String {
         let at_rest = |socket: &Path| {
             wait_for("streams to end", || {
+                let rows = Sluicegate::stats(socket, "show stat -1 1 -1");
+                let rows = rows.lines().filter(|row| row.contains(",FRONTEND,") && !row.starts_with("origin,"));
+                if rows.filter(|row| row.split(',').nth(4) != Some("0")).count() > 0 {
+                    return None;
+                }
                 let listed: String = names
                     .iter()
                     .map(|name| masked(&Sluicegate::stats(socket, &format!("show table {name}"))))
