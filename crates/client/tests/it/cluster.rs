@@ -284,7 +284,7 @@ fn everyday(cluster: &Cluster) {
 
 fn replicas_are_read_from(cluster: &Cluster) {
     let mode = Mode::Cluster { from_replicas: true };
-    let short = Duration::from_millis(300);
+    let short = Duration::from_secs(2);
     let replica = &cluster.nodes[cluster.pair("hits:{a}")[1]];
     let client = Client::new(Options { mode, timeout_server: short, timeout_connect: short, ..cluster.options() });
     worker(async {

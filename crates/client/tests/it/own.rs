@@ -162,8 +162,8 @@ fn they_count_in_the_cap_and_are_waited_for_in_order() {
 #[test]
 fn waiting_is_bounded_and_told() {
     let server = RedisServer::start(&["--enable-debug-command", "yes"]);
-    let second = Duration::from_secs(1);
-    let bounds = Options { timeout_queue: second, timeout_server: second, ..patient(server.port) };
+    let seconds = Duration::from_secs(3);
+    let bounds = Options { timeout_queue: seconds, timeout_server: seconds, ..patient(server.port) };
     let client = Client::new(Options { maxconn: 1, maxqueue: 1, ..bounds });
     worker(async {
         let mut held = own(&client);
@@ -172,7 +172,7 @@ fn waiting_is_bounded_and_told() {
         let (first, second) = tokio::join!(on(&mut *one, "PING"), on(&mut *two, "PING"));
         assert!(error(first).starts_with("QUEUETIMEOUT"));
         assert!(error(second).starts_with("QUEUEFULL"));
-        assert!(error(on(&mut *held, "DEBUG SLEEP 1.5").await).starts_with("TIMEOUT"));
+        assert!(error(on(&mut *held, "DEBUG SLEEP 3.5").await).starts_with("TIMEOUT"));
         assert!(error(on(&mut *held, "PING").await).starts_with("CONNLOST"));
     });
 }

@@ -244,7 +244,7 @@ fn replicas_are_read_from(watched: &Watched) {
 
 /// Engines that follow the master come, stop, go on and die; reads are answered all the time.
 fn replicas_come_and_go(watched: &mut Watched) {
-    let short = Duration::from_millis(300);
+    let short = Duration::from_secs(2);
     let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
     let client = Client::new(Options { mode: by_sentinels("mymaster", true), ..bounds });
     let role = |address: &str| node(&client, address).role;
@@ -304,7 +304,7 @@ fn replicas_come_and_go(watched: &mut Watched) {
 
 /// Replicas that have lost the master are read from only when it doesn't answer either.
 fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
-    let short = Duration::from_millis(300);
+    let short = Duration::from_secs(2);
     let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
     let client = Client::new(Options { mode: by_sentinels("mymaster", true), ..bounds });
     let [there, first, second] = [0, 1, 2].map(|index| watched.engines[index].address());
