@@ -136,8 +136,14 @@ pub(super) enum Verdict {
     Different,
 }
 
-/// How far two clocks that were read one after the other may be apart, in whatever unit a command tells times.
-const CLOCKS_APART: i64 = 5_000;
+/// How far two clocks that were read one after the other may be apart, in the unit in which a command tells times.
+fn clocks_apart(name: &str) -> Option<i64> {
+    match name {
+        "ttl" | "expiretime" => Some(60),
+        "pttl" | "pexpiretime" => Some(60_000),
+        _ => None,
+    }
+}
 
 /// Compares replies to a command.
 pub(super) fn compare(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Verdict {
@@ -149,10 +155,9 @@ pub(super) fn compare(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Verdic
     if left == right {
         return Verdict::Equal;
     }
-    if matches!(name.as_str(), "ttl" | "pttl" | "expiretime" | "pexpiretime")
-        && let (Some(left), Some(right)) = (left.integer(), right.integer())
+    if let (Some(apart), Some(left), Some(right)) = (clocks_apart(&name), left.integer(), right.integer())
         && left > 0
-        && (left - right).abs() < CLOCKS_APART
+        && (left - right).abs() <= apart
     {
         return Verdict::Equal;
     }
