@@ -165,15 +165,19 @@ mod tests {
         std::thread::scope(|scope| {
             let compacting = scope.spawn(|| {
                 let mut emptied = 0_usize;
-                while !over.load(Ordering::SeqCst) {
+                loop {
+                    // Once more when all is done, in case it was kept from running all the while.
+                    let is_last = over.load(Ordering::SeqCst);
                     for stripe in 0..4 {
                         let pass = store.0.gate.enter();
                         let db = store.0.keyspace.db(&pass, 0).expect("it exists");
                         emptied += usize::from(super::step(db, stripe));
                     }
+                    if is_last {
+                        break emptied;
+                    }
                     std::thread::yield_now();
                 }
-                emptied
             });
             let workers: Vec<_> = (0..THREADS)
                 .map(|thread| {

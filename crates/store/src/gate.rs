@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::hold::{OVERTAKE_FOR, OVERTAKE_TIMES, Ticket};
+use crate::hold::{OVERTAKE_TIMES, Ticket};
 use crate::stripe::assert_none_locked;
 use crate::turnstile::Turnstile;
 
@@ -39,6 +39,8 @@ pub(crate) struct Gate {
     /// Whether `waiting` has something.
     crowded: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// How long one that waits is overtaken.
+    pub(crate) overtaken_for: Duration,
 }
 
 /// Those who wait for a global section, or to become one.
@@ -136,7 +138,7 @@ pub(crate) fn thread_number() -> usize {
 }
 
 impl Gate {
-    pub(crate) fn new() -> Gate {
+    pub(crate) fn new(overtaken_for: Duration) -> Gate {
         Gate {
             turnstile: Turnstile::new(COUNTERS),
             closer: AtomicUsize::new(NOBODY),
@@ -144,6 +146,7 @@ impl Gate {
             turn: Mutex::new(()),
             crowded: AtomicBool::new(false),
             waiting: Mutex::default(),
+            overtaken_for,
         }
     }
 
@@ -238,7 +241,7 @@ impl Gate {
         }
         let mut waiting = self.waiting.lock();
         waiting.overtaken += 1;
-        waiting.overtaken > OVERTAKE_TIMES || waiting.since.is_some_and(|since| since.elapsed() > OVERTAKE_FOR)
+        waiting.overtaken > OVERTAKE_TIMES || waiting.since.is_some_and(|since| since.elapsed() > self.overtaken_for)
     }
 
     /// Queues a command. The caller then gives the first one a chance, since the last ticket may just have gone.

@@ -5,7 +5,8 @@
 //! once, never piecewise, so a granted section waits for nobody. A plain command that meets a held key becomes a ticket
 //! too, with the command inside: it is owned by the queues, so it runs when its turn comes even if its client has gone.
 //!
-//! While a ticket waits, others may overtake it, up to 64 times as the first in a queue or for 10 ms; from then on it
+//! While a ticket waits, others may overtake it, up to 64 times as the first in a queue or for 10 ms
+//! ([`overtaken_for`](crate::StoreOptions::overtaken_for)); from then on it
 //! *reserves*: what comes later queues behind it, and it is given its keys as soon as they are free. Until then a section
 //! is only *invited* to take them: it may sleep on another core, and keys that are given to who sleeps keep everybody
 //! until it has woken up. Tickets stand in all queues in the same order, because they enter with all stripes locked; a
@@ -34,8 +35,6 @@ use crate::stripe::assert_none_locked;
 
 /// How often a waiting ticket is overtaken before it reserves.
 pub(crate) const OVERTAKE_TIMES: u32 = 64;
-/// How long a waiting ticket is overtaken before it reserves.
-pub(crate) const OVERTAKE_FOR: Duration = Duration::from_millis(10);
 /// Tickets that one release looks at on one key. Those behind are looked at when one of these goes.
 const CANDIDATES_MAX: usize = 64;
 
@@ -75,6 +74,8 @@ pub(crate) struct Ticket {
     command: Mutex<Option<OwnedCommand>>,
     /// When it began to wait; a ticket that is granted at once has none.
     since: OnceLock<Instant>,
+    /// How long it is overtaken.
+    overtaken_for: Duration,
     overtaken: AtomicU32,
     /// Who overtook it last: one that does so on several keys is counted once.
     overtaken_by: AtomicU64,
@@ -112,6 +113,7 @@ impl Ticket {
             is_section: command.is_none(),
             command: Mutex::new(command),
             since: OnceLock::new(),
+            overtaken_for: Duration::MAX,
             overtaken: AtomicU32::new(0),
             overtaken_by: AtomicU64::new(NOBODY),
             home: AtomicUsize::new(usize::MAX),
@@ -124,6 +126,11 @@ impl Ticket {
             refusal: OnceLock::new(),
             tables: Mutex::default(),
         }
+    }
+
+    /// The same ticket, which waits for no longer than this before it reserves.
+    pub(crate) fn overtaken_for(self, time: Duration) -> Ticket {
+        Ticket { overtaken_for: time, ..self }
     }
 
     /// The ticket of a section of this number that wants one more key.
@@ -283,7 +290,7 @@ impl Ticket {
     }
 
     fn reserves(&self) -> bool {
-        let waits_long = || self.since.get().is_some_and(|since| since.elapsed() > OVERTAKE_FOR);
+        let waits_long = || self.since.get().is_some_and(|since| since.elapsed() > self.overtaken_for);
         self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || waits_long()
     }
 }

@@ -74,6 +74,7 @@ mod whole;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -115,11 +116,19 @@ pub struct StoreOptions {
     pub clock: Clock,
     /// Sections and parked commands that may exist at once; what comes beyond is refused with an error.
     pub tickets_max: usize,
+    /// How long one that waits for its keys lets others go before it.
+    pub overtaken_for: Duration,
 }
 
 impl Default for StoreOptions {
     fn default() -> StoreOptions {
-        StoreOptions { databases: 16, stripes: 1024, clock: Clock::System, tickets_max: 100_000 }
+        StoreOptions {
+            databases: 16,
+            stripes: 1024,
+            clock: Clock::System,
+            tickets_max: 100_000,
+            overtaken_for: Duration::from_millis(10),
+        }
     }
 }
 
@@ -174,7 +183,7 @@ impl Store {
                 options.clock.clone(),
             ),
             clock: options.clock,
-            gate: gate::Gate::new(),
+            gate: gate::Gate::new(options.overtaken_for),
             tickets_max: options.tickets_max,
             next_ticket: AtomicU64::new(1),
             sections: stats::SectionCounts::default(),

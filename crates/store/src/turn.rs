@@ -59,7 +59,7 @@ impl Inner {
 
     /// A section's ticket.
     pub(crate) fn ticket_on<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Ticket {
-        Ticket::new(self.ticket_id(), self.held_keys(keys), None)
+        Ticket::new(self.ticket_id(), self.held_keys(keys), None).overtaken_for(self.gate.overtaken_for)
     }
 
     /// A ticket for a command that is to be parked.
@@ -68,7 +68,7 @@ impl Inner {
         let keys = self.keys_of(command.spec, &words, command.db);
         let mode = command.spec.mode();
         let keys = self.held_keys(keys.iter().map(|key| (key.db, words[key.word as usize], mode)));
-        Arc::new(Ticket::new(self.ticket_id(), keys, Some(command)))
+        Arc::new(Ticket::new(self.ticket_id(), keys, Some(command)).overtaken_for(self.gate.overtaken_for))
     }
 
     /// Keys in the order in which their stripes are locked, duplicates folded into the stronger mode.

@@ -296,6 +296,13 @@ impl<S: Socket> Connection<S> {
         activity.output = 0;
     }
 
+    /// Tells others that it waits no longer, before its client is told why.
+    fn goes_on(&self) {
+        let mut activity = self.client.activity.lock();
+        activity.is_blocked = false;
+        activity.waits = None;
+    }
+
     /// Runs every complete request; false if the connection is to be closed. After the `last` one nothing waits.
     async fn turn(&mut self, last: bool) -> bool {
         let Some(mut workspace) = self.workspace.take() else { return false };
@@ -324,6 +331,7 @@ impl<S: Socket> Connection<S> {
                     // Boxed: few connections ever wait so, all would carry the size.
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
+                    self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
                 }
                 Step::Later(reply) => {
@@ -333,6 +341,7 @@ impl<S: Socket> Connection<S> {
                     self.tell(true, workspace.input.len() - workspace.start, 0);
                     let came = Box::pin(self.unless_gone(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
+                    self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
                 }
                 Step::Exec(exec) => {
@@ -529,6 +538,7 @@ impl<S: Socket> Connection<S> {
             exec.poll(cx.waker(), &mut context, &mut workspace.output).map(|()| true)
         });
         let finished = finished.await;
+        self.goes_on();
         let before = exec.reply_start().unwrap_or(workspace.output.len());
         self.session.finish_exec(&self.worker, &mut workspace.output, before);
         let limit = options.client_output_buffer_limit[self.output_class()].hard;

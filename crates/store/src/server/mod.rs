@@ -503,8 +503,9 @@ impl Worker {
         let id = self.server.next_client.fetch_add(1, Ordering::Relaxed);
         let client = Arc::new(client(id));
         let exit = Exit::new(half, client.clone());
+        let is_added = self.server.clients.add(&client, options.maxclients as usize);
         self.counters.connections.add(1);
-        if !self.server.clients.add(&client, options.maxclients as usize) {
+        if !is_added {
             self.counters.rejected.add(1);
             let _ = exit.try_write(TOO_MANY_CLIENTS);
             return;

@@ -97,7 +97,7 @@ impl Exec {
             return Poll::Pending;
         }
         if let Turn::Gathering(gathering) = std::mem::replace(&mut self.turn, Turn::Over) {
-            let ticket = gathering.keys.ticket();
+            let ticket = gathering.keys.ticket().overtaken_for(self.inner.gate.overtaken_for);
             self.turn = match gathering.is_alone {
                 true => {
                     self.gathered = Some(Ready::of(&self.commands, ticket));
@@ -146,7 +146,7 @@ mod tests {
                 .for_each(|mode| add(number, *mode));
         }
         while keys.order_some() {}
-        keys.ticket()
+        keys.ticket().overtaken_for(inner.gate.overtaken_for)
     }
 
     fn poll(wait: &mut SectionWait) -> Poll<Section> {
