@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use sluicegate_testkit::RedisServer;
+use sluicegate_testkit::{RedisServer, wait_for};
 use support::Running;
 
 /// A program that ran well.
@@ -224,6 +224,7 @@ fn redis_cli_shows_statistics() {
 
     let ours = Running::start();
     run(redis_cli(&ours).args(["SET", "k", "v"]));
+    wait_for("its connection to end", || (ours.server.client_count() == 0).then_some(()));
     let mut child =
         redis_cli(&ours).args(["--stat", "-i", "0.05"]).stdout(Stdio::piped()).spawn().expect("redis-cli is there");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();

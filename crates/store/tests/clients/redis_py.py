@@ -91,6 +91,8 @@ def sync(protocol):
     client.client_setname("victim")
     victim = [one for one in killer.client_list() if one["name"] == "victim"][0]
     check(killer.client_kill_filter(_id=victim["id"]), 1)
+    while any(one["id"] == victim["id"] for one in killer.client_list()):
+        pass
     check(client.get(key + "s"), "value")
     check(client.delete(key + "s", key + "none"), 1)
 

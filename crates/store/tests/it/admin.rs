@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sluicegate_testkit::{Client, RedisServer, wait_for};
+use sluicegate_testkit::{Client, RedisServer, free_port, wait_for};
 
 use crate::support::Running;
 
@@ -100,7 +100,11 @@ fn wait_ends_with_its_time_and_not_before() {
 fn cluster() -> (RedisServer, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().display().to_string();
-    let redis = RedisServer::start(&["--cluster-enabled", "yes", "--dir", &folder]);
+    let redis = RedisServer::start_with(|| {
+        // The port that it would take by itself may be beyond the last one.
+        let bus = free_port().to_string();
+        ["--cluster-enabled", "yes", "--dir", &folder, "--cluster-port", &bus].map(str::to_owned).to_vec()
+    });
     let mut client = Client::connect(&redis.address());
     assert_eq!(client.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "+OK\r\n");
     wait_for("the cluster", || client.ask(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
@@ -143,7 +147,10 @@ fn one_node_has_every_slot() {
         let mut client = Client::connect(address);
         let id = client.ask(&["CLUSTER", "MYID"]).split("\r\n").nth(1).expect("an id").to_owned();
         let port = address.rsplit(':').next().expect("a port").to_owned();
-        let bus = (port.parse::<u32>().expect("a number") + 10_000).to_string();
+        let bus = match client.ask(&["CONFIG", "GET", "cluster-port"]).split("\r\n").nth(4) {
+            Some(bus) if bus != "0" => bus.to_owned(),
+            _ => (port.parse::<u32>().expect("a number") + 10_000).to_string(),
+        };
         let text = client.ask(&command.split(' ').collect::<Vec<_>>());
         // redis-server does not know its own address before another node tells it.
         let text = text.replace(&id, "ID").replace(&port, "PORT").replace(&bus, "BUS").replace("127.0.0.1", "");

@@ -1,6 +1,7 @@
 //! What BITOP of long values does beside others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sluicegate_store::{Caller, Mode, Store, StoreOptions};
 
@@ -13,7 +14,7 @@ fn set(store: &Store, key: &[u8], byte: u8, len: usize) {
 
 #[test]
 fn a_long_bitop_waits_for_a_held_key_and_is_done_after_it() {
-    let store = Store::new(StoreOptions::default());
+    let store = Store::new(StoreOptions { overtaken_for: Duration::MAX, ..StoreOptions::default() });
     set(&store, b"a", 0x0f, 1 << 20);
     set(&store, b"b", 0x3c, 1 << 20);
     let mut section = block_on(store.section([(0, &b"b"[..], Mode::Exclusive)])).expect("a free key");

@@ -323,6 +323,9 @@ fn connections_are_reset_at_any_moment() {
         over.store(true, Ordering::SeqCst);
         lost
     });
+    // Those that left before they were accepted are served, too.
+    let all = format!("\r\ntotal_connections_received:{}\r\n", 2 + 3 * 120);
+    wait_for("all to come", || admin.ask(&["INFO", "stats"]).contains(&all).then_some(()));
     wait_for("all to leave", || (ours.server.client_count() == 1).then_some(()));
     wait_for("no ticket to be left", || (ours.store().stats().tickets == 0).then_some(()));
     assert!(admin.ask(&["INFO", "clients"]).contains("blocked_clients:0\r\n"));

@@ -82,7 +82,8 @@ fn sticky_keys_keep_their_mark_as_in_dragonfly() {
 
 #[test]
 fn restore_sets_and_clears_the_mark() {
-    let store = store();
+    let clock = Clock::Manual(ManualClock::new(1_700_000_000_000));
+    let store = Store::new(StoreOptions { clock, ..StoreOptions::default() });
     check(&store, "SET a v STICK => +OK");
     let dump = run(&store, &mut Caller::default(), &[b"DUMP", b"a"]);
     let start = dump.iter().position(|byte| *byte == b'\n').expect("a head") + 1;
@@ -433,7 +434,8 @@ fn debug_is_refused_unless_allowed() {
     let ask = |address: &str| sluicegate_testkit::Client::connect(address).ask(&["DEBUG", "SLEEP", "0"]);
     assert_eq!(ask(&ours.address()), ask(&redis.address()));
     let options = ServerOptions { enable_debug_command: "yes", ..ServerOptions::default() };
-    let ours = Running::with(options, 1);
+    let clock = Clock::Manual(ManualClock::new(1_700_000_000_000));
+    let ours = Running::serving(Store::new(StoreOptions { clock, ..StoreOptions::default() }), options, 1);
     let mut client = ours.connect();
     assert_eq!(client.ask(&["DEBUG", "JMAP"]), "-ERR DEBUG JMAP is not supported\r\n");
     assert_eq!(client.ask(&["DEBUG", "SEGFAULT"]), "-ERR DEBUG SEGFAULT is not supported\r\n");

@@ -1,6 +1,7 @@
 //! What shows a server at work: MONITOR, SLOWLOG, LATENCY, INFO, CLIENT LIST, beside redis-server where it can be.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Mode, Store, StoreOptions};
@@ -134,19 +135,23 @@ fn the_slow_log_keeps_what_redis_keeps() {
 #[test]
 fn waiting_is_not_execution() {
     let store = Store::new(StoreOptions::default());
-    let ours =
-        Running::serving(store.clone(), ServerOptions { slowlog_slower_than_us: 30_000, ..Default::default() }, 1);
+    let ours = Running::serving(store.clone(), ServerOptions { slowlog_slower_than_us: 0, ..Default::default() }, 1);
     let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
     let (mut waiting, mut other) = (ours.connect(), ours.connect());
+    let begun = Instant::now();
     waiting.command(&["DEL", "held"]);
-    let start = std::time::Instant::now();
-    wait_for("a while", || {
-        other.ask(&["PING"]);
-        (start.elapsed() > std::time::Duration::from_millis(60)).then_some(())
-    });
+    wait_for("it to wait", || other.ask(&["CLIENT", "LIST"]).contains(" flags=b ").then_some(()));
+    let waits = Instant::now();
+    wait_for("a while", || (waits.elapsed() > Duration::from_millis(60)).then_some(()));
+    let waited = waits.elapsed();
     drop(section);
     assert_eq!(waiting.read_reply(), b":0\r\n");
-    assert_eq!(other.ask(&["SLOWLOG", "LEN"]), ":0\r\n");
+    let rest = begun.elapsed() - waited;
+    let log = other.ask(&["SLOWLOG", "GET"]);
+    let all = value(&mut log.split("\r\n"));
+    let deleted = list(&all).iter().map(list).find(|entry| list(&entry[3])[0].is("DEL")).expect("it is logged");
+    let Value::Number(took_us) = deleted[2] else { panic!("{log}") };
+    assert!(took_us as u128 <= rest.as_micros(), "{took_us} us, of which it waited {waited:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Caller, Mode, Parked, Store, StoreOptions};
@@ -16,7 +17,8 @@ use crate::support::Running;
 use crate::{ask, block_on, start};
 
 fn store() -> Store {
-    let store = Store::new(StoreOptions { stripes: 8, ..StoreOptions::default() });
+    // Whoever waits is overtaken by what is asked meanwhile, however slow the machine.
+    let store = Store::new(StoreOptions { stripes: 8, overtaken_for: Duration::MAX, ..StoreOptions::default() });
     ask(&store, "RPUSH l 1 2 3");
     ask(&store, "MSET w_1 3 w_2 1 w_3 2 o_1 a o_2 b o_3 c");
     store

@@ -34,9 +34,14 @@ fn parse(bytes: &[u8]) -> Reply {
     progress.reply.expect("a whole reply")
 }
 
-fn is_time(command: &str) -> bool {
-    let times = ["ttl", "pttl", "expiretime", "pexpiretime"];
-    times.iter().any(|name| command.eq_ignore_ascii_case(name))
+/// How far times may be apart that are told one after the other, in the unit of the command; none if it tells no time.
+fn clocks_apart(words: &[&str]) -> Option<i64> {
+    match words[0].to_ascii_lowercase().as_str() {
+        "ttl" | "expiretime" => Some(60),
+        "pttl" | "pexpiretime" => Some(60_000),
+        "object" if words.get(1).is_some_and(|word| word.eq_ignore_ascii_case("idletime")) => Some(60),
+        _ => None,
+    }
 }
 
 /// Replies that are equal but for order are made equal.
@@ -137,9 +142,9 @@ impl Pair {
         if ours != theirs {
             let both = [ours, theirs].map(|reply| normalised(words, parse(&reply)));
             // Relative times differ by what passes between the two calls.
-            if let (true, [Reply::Integer(ours), Reply::Integer(theirs)]) = (is_time(words[0]), &both)
-                && *ours > 0
-                && (ours - theirs).abs() < 5_000
+            if let (Some(apart), [Reply::Integer(ours), Reply::Integer(theirs)]) = (clocks_apart(words), &both)
+                && *ours.min(theirs) >= 0
+                && (ours - theirs).abs() <= apart
             {
                 return;
             }

@@ -4,7 +4,7 @@ use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer};
 use sluicegate_wire::reply::Reply;
 
-use super::{is_time, normalised, parse};
+use super::{clocks_apart, normalised, parse};
 use crate::Random;
 use crate::support::Running;
 
@@ -15,7 +15,7 @@ fn is_equal(words: &[&str], ours: Reply, theirs: Reply) -> Result<(), String> {
     let (ours, theirs) = (normalised(words, ours), normalised(words, theirs));
     match (&ours, &theirs) {
         (Reply::Integer(ours), Reply::Integer(theirs))
-            if is_time(words[0]) && *ours > 0 && (ours - theirs).abs() < 5_000 =>
+            if clocks_apart(words).is_some_and(|apart| *ours > 0 && (ours - theirs).abs() <= apart) =>
         {
             Ok(())
         }

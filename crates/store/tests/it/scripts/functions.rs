@@ -220,6 +220,7 @@ fn functions_that_run_long_are_shown_and_ended() {
     assert!(killer.ask(&["FUNCTION", "STATS"]).starts_with("*4\r\n$14\r\nrunning_script\r\n$-1\r\n"));
 
     endless.command(&["FCALL", "writes", "1", "k"]);
+    wait_for("it to write", || (killer.ask(&["DBSIZE"]) == ":1\r\n").then_some(()));
     wait_for("the function to be too old", || {
         killer.ask(&["FUNCTION", "KILL"]).starts_with("-UNKILLABLE").then_some(())
     });

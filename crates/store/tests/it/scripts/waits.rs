@@ -136,7 +136,7 @@ fn kill_in_all_its_forms() {
         );
     };
     let begins = |sha: &str, admin: &mut Client| {
-        // What names another script answers NOTBUSY; a writer is not ended by this.
+        // What names another script answers NOTBUSY.
         wait_for("the script to be seen", || (admin.ask(&["SCRIPT", "KILL", sha]) != NOTBUSY).then_some(()));
     };
 
@@ -147,7 +147,7 @@ fn kill_in_all_its_forms() {
 
     // One that has written is not ended, unless that is forced.
     writes.command(&["EVALSHA", &writer, "1", "w"]);
-    begins(&writer, &mut admin);
+    wait_for("it to write", || admin.ask(&["SCRIPT", "PS"]).contains("$5\r\nwrote\r\n:1\r\n").then_some(()));
     for kill in [&["SCRIPT", "KILL"][..], &["SCRIPT", "KILL", &writer]] {
         let reply = admin.ask(kill);
         assert!(reply.starts_with("-UNKILLABLE Sorry the script already executed write commands"), "{reply}");
