@@ -77,10 +77,6 @@ fn servers(place: &Path, backend: &str) -> Vec<String> {
 const TIMES: &str = "accepted_payload_size 8192\n resolve_retries 2\n timeout resolve 50ms\n timeout retry 50ms\n \
                      hold nx 100ms\n hold refused 100ms\n hold timeout 100ms\n hold other 100ms\n hold valid 100ms\n";
 
-/// A name server may be kept from answering for seconds before it is taken for silent, and what it said holds.
-const PATIENT: &str = "accepted_payload_size 8192\n resolve_retries 3\n timeout resolve 1s\n timeout retry 2s\n hold nx 1h\n \
-                       hold refused 1h\n hold timeout 1h\n hold other 1h\n hold valid 1h\n";
-
 /// A name server that says nothing for seconds, but no longer, changes nothing; errors are acted on at once.
 const STEADY: &str = "accepted_payload_size 8192\n resolve_retries 2\n timeout resolve 50ms\n timeout retry 2s\n \
                       hold nx 100ms\n hold refused 100ms\n hold timeout 100ms\n hold other 100ms\n hold valid 100ms\n";
@@ -117,7 +113,7 @@ fn both(settings: &str, rest: &str, before: impl Fn(&Nameserver)) -> [Side; 2] {
 fn a_server_follows_its_name() {
     let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
     let mut sides = both(STEADY, backend, |_| ());
-    for side in &mut sides {
+    let follow = |side: &Side| {
         side.wait_for_servers("t", &["s MAINT (resolution) 1 "]);
         let know = |ip: &str| side.names.know(vec![address("web.example", ip)]);
         know("127.0.0.2");
@@ -139,7 +135,13 @@ fn a_server_follows_its_name() {
         // A name without addresses is none.
         side.names.say(|question| vec![answer(question, 0, &[])]);
         gone();
-    }
+    };
+    // Both at once: silence takes its time to be noticed.
+    std::thread::scope(|scope| {
+        for side in &sides {
+            scope.spawn(|| follow(side));
+        }
+    });
     let [haproxy, own] = &mut sides;
     // What is said of the last state comes a little later.
     let last = "backend 't' has no server available!";
