@@ -120,7 +120,8 @@ pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> i
     objects(running).filter(|object| filter.takes(*object))
 }
 
-/// Folds finished seconds into the highest rates and moves slow starts on for as long as the future lives. Runs on the control thread's runtime.
+/// Folds finished seconds into the highest rates, moves slow starts on and gives stick tables their huge pages for as long
+/// as the future lives. Runs on the control thread's runtime.
 pub async fn tick(running: Arc<Running>) {
     // Twice a second: each whole second is seen while it is still one of the two that a rate remembers.
     let mut interval = tokio::time::interval(Duration::from_millis(500));
@@ -129,6 +130,7 @@ pub async fn tick(running: Arc<Running>) {
         let now = Instant::now();
         fold(&running, now);
         warm_up(&running, now);
+        running.directory.tables.iter().for_each(|table| table.settle());
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod ask;
 mod key;
+mod memory;
 mod rate;
 mod row;
 mod table;

@@ -1,9 +1,9 @@
 //! A table: entries behind sharded locks, found by key, given up by age.
 //!
-//! Entries live in chunks of words that never move, so that a table grows without copying; an entry is its index. Those
-//! that nobody tracks stand in a list in the order they were touched, which is the order they expire in, as all entries
-//! of a table live equally long. What has expired goes when its shard is next used, a few at a time, when the table is
-//! listed, and once a second.
+//! Entries live in chunks of words that never move, in [memory](super::memory) of the table's own, so that it grows without
+//! copying; an entry is its index. Those that nobody tracks stand in a list in the order they were touched, which is the
+//! order they expire in, as all entries of a table live equally long. What has expired goes when its shard is next used, a
+//! few at a time, when the table is listed, and once a second.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use sluicegate_config::model::{self, DataKind, TableData, TableKey};
 
 use super::key::{self, Key};
+use super::memory::{Memory, Piece};
 use super::row::{Layout, Row};
 use super::{is_past, now_ms, ticks};
 use crate::sample::Sample;
@@ -31,6 +32,8 @@ const NONE: u32 = u32::MAX;
 const SWEPT: usize = 4;
 /// Expired entries that go under one hold of a lock when nobody waits for them.
 const SWEPT_ASIDE: usize = 256;
+/// Regions of memory that get huge pages at once, each of which takes the kernel some hundred microseconds.
+const COLLAPSED_MAX: usize = 32;
 /// How far from the list's end the place is looked for of an entry that was tracked longer than it was touched.
 const REORDERED: usize = 64;
 
@@ -67,6 +70,8 @@ pub struct Table {
     key_words: usize,
     stride: usize,
     shards: Box<[Mutex<Shard>]>,
+    /// Locked under a shard's lock.
+    memory: Mutex<Memory>,
     entries: AtomicUsize,
     hasher: RandomState,
     /// Names of servers, which entries refer to by their place here, from 1.
@@ -76,7 +81,7 @@ pub struct Table {
 #[repr(align(128))]
 struct Shard {
     index: HashTable<u32>,
-    chunks: Vec<Box<[u32]>>,
+    chunks: Vec<Piece>,
     /// The first free entry; the next stands in its [`NEXT`].
     free: u32,
     /// Entries that were ever used.
@@ -170,13 +175,13 @@ impl Shard {
     }
 
     /// Makes an entry, untracked and in no list.
-    fn create(&mut self, hash: u32, key: &[u32]) -> u32 {
+    fn create(&mut self, hash: u32, key: &[u32], memory: &Mutex<Memory>) -> u32 {
         let entry = match self.free {
             NONE => {
                 let entry = self.used;
                 self.used += 1;
                 if entry.is_multiple_of(CHUNK) {
-                    self.chunks.push(vec![0; self.stride * CHUNK as usize].into());
+                    self.chunks.push(memory.lock().piece(self.stride * CHUNK as usize));
                 }
                 entry
             }
@@ -245,6 +250,7 @@ impl Table {
             key_words,
             stride,
             shards: (0..shards).map(|_| Mutex::new(shard())).collect(),
+            memory: Mutex::default(),
             entries: AtomicUsize::new(0),
             hasher: RandomState::default(),
             names: RwLock::default(),
@@ -380,6 +386,12 @@ impl Table {
         }
     }
 
+    /// Gives huge pages to what has grown. To be called twice a second.
+    pub(crate) fn settle(&self) {
+        let full = self.memory.lock().take_full(COLLAPSED_MAX);
+        full.iter().for_each(|region| region.collapse());
+    }
+
     fn touch(&self, shard: &mut Shard, entry: u32, now: u32) {
         let until = now.wrapping_add(self.expire_after().unwrap_or(0));
         let words = shard.words_mut(entry);
@@ -456,7 +468,7 @@ impl Table {
                 self.give_up(&mut shard, entry);
             }
             if self.reserve() {
-                let entry = shard.create(hash, &key.0);
+                let entry = shard.create(hash, &key.0, &self.memory);
                 self.layout.clear(&mut shard.words_mut(entry)[HEAD + self.key_words..], now);
                 shard.words_mut(entry)[EXPIRE] = now.wrapping_add(self.expire_after().unwrap_or(0));
                 let newest = shard.newest;
