@@ -93,17 +93,19 @@ impl Options {
 
 /// A row for each setup.
 pub(crate) fn table(setups: &[Setup], results: &[Vec<Sample>]) -> String {
-    let mut text =
-        String::from("| | req/s | p50 ms | p99 ms | CPU µs per request | errors |\n|---|---|---|---|---|---|\n");
+    let mut text = String::from(
+        "| | req/s | p50 ms | p99 ms | CPU µs per request | core 1 busy % | errors |\n|---|---|---|---|---|---|---|\n",
+    );
     for (setup, samples) in setups.iter().zip(results) {
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} |",
             setup.label(),
             spread(&each(samples, |sample| sample.rate), 0),
             spread(&each(samples, |sample| sample.p50_ms), 2),
             spread(&each(samples, |sample| sample.p99_ms), 2),
             spread(&each(samples, |sample| sample.cpu_us), 2),
+            spread(&each(samples, |sample| sample.others_busy), 0),
             samples.iter().map(|sample| sample.errors).sum::<u64>()
         );
     }
@@ -116,6 +118,8 @@ pub(crate) struct Sample {
     p50_ms: f64,
     pub(crate) p99_ms: f64,
     pub(crate) cpu_us: f64,
+    /// Percent of the core of the load generator and the servers.
+    others_busy: f64,
     errors: u64,
 }
 
@@ -292,7 +296,7 @@ impl Bench {
         let mut first = [0; 12];
         stream.read_exact(&mut first).map_err(|error| error.to_string())?;
         let p50_ms = started.elapsed().as_secs_f64() * 1000.0;
-        Ok(Sample { rate: 0.0, p50_ms, p99_ms: 0.0, cpu_us: 0.0, errors: 0 })
+        Ok(Sample { rate: 0.0, p50_ms, p99_ms: 0.0, cpu_us: 0.0, others_busy: 0.0, errors: 0 })
     }
 }
 
@@ -355,7 +359,7 @@ pub(crate) fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
     let connections = CONNECTIONS.to_string();
     let arguments = ["-c", "1", "wrk", "-t", "1", "-c", &connections, "-d", &duration, "--latency", url];
     let text = output("taskset", &arguments).ok_or("wrk failed")?;
-    let mut sample = Sample { rate: 0.0, p50_ms: 0.0, p99_ms: 0.0, cpu_us: 0.0, errors: 0 };
+    let mut sample = Sample { rate: 0.0, p50_ms: 0.0, p99_ms: 0.0, cpu_us: 0.0, others_busy: 0.0, errors: 0 };
     for line in BufReader::new(text.as_bytes()).lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -376,7 +380,13 @@ pub(crate) fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
 /// What wrk sees, and what the proxy needed for it.
 pub(crate) fn busy(proxy: &Guard, url: &str, seconds: u32) -> Result<Sample, String> {
     let before = cpu_time_us(proxy.id());
+    let (rested, passed) = rest_of_core_1();
     let mut sample = wrk(url, seconds)?;
+    let (rested, passed) = {
+        let (later, end) = rest_of_core_1();
+        (later - rested, end - passed)
+    };
+    sample.others_busy = 100.0 * (1.0 - rested / passed.max(1.0));
     let used = cpu_time_us(proxy.id()) - before;
     sample.cpu_us = used / (sample.rate * f64::from(seconds)).max(1.0);
     Ok(sample)
@@ -426,6 +436,14 @@ pub(crate) fn on_core(core: usize) {
 pub(crate) fn stolen() -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     text.lines().next().and_then(|line| line.split_whitespace().nth(8)).and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+/// Time in which core 1 had nothing to do, and all its time since the machine's start, both in ticks.
+fn rest_of_core_1() -> (f64, f64) {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu1 ")).unwrap_or_default();
+    let ticks: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    (ticks.iter().skip(3).take(2).sum(), ticks.iter().take(8).sum())
 }
 
 pub(crate) fn machine() -> String {
