@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{CompressionAlgorithm, ConnectionMode, ErrorPage, LogLevel, ProxyId};
 use sluicegate_wire::http::{
-    BodyDecoder, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version, status, write_chunk,
-    write_last_chunk, write_request, write_response,
+    BodyDecoder, BodyEvent, ChunkError, ConnectionField, Framing, Message, Method, RequestHead, ResponseHead, Version,
+    status, write_chunk, write_last_chunk, write_request, write_response,
 };
 
 use self::motion::{Event, Finish};
@@ -511,7 +511,8 @@ impl Exchange<'_> {
         cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
         self.stream.count(0, size);
         self.stream.cx.count_response();
-        self.begins_malformed = begins_malformed(head.body, input.data());
+        self.begins_malformed = connection.server().config.health.observe.is_some()
+            && walk_held(head.body, input.data(), |_, _| ()).is_err();
         let seen = if self.begins_malformed { Observed::InvalidHead } else { Observed::of_status(status) };
         self.observe(backend, connection, seen);
         let looks = |proxy: &ProxyRun| {
@@ -711,34 +712,28 @@ fn take_whole_body(framing: Framing, input: &mut Buffer) -> bool {
     true
 }
 
-/// Of a body's chunks those that came with its head are malformed.
-fn begins_malformed(framing: Framing, mut data: &[u8]) -> bool {
-    if framing != Framing::Chunked {
-        return false;
-    }
+/// Goes through what of a body came with its head. An error: its chunks are malformed.
+fn walk_held(
+    framing: Framing,
+    mut data: &[u8],
+    mut seen: impl FnMut(&BodyEvent, &BodyDecoder),
+) -> Result<(), ChunkError> {
     let mut decoder = BodyDecoder::new(framing);
     while !data.is_empty() && !decoder.is_done() {
-        match decoder.decode(data) {
-            Ok((taken @ 1.., _)) => data = &data[taken..],
-            Ok(_) => return false,
-            Err(_) => return true,
-        }
-    }
-    false
-}
-
-/// What of a body came with its head, as bytes are counted; malformed chunks end it.
-fn held_body(framing: Framing, mut data: &[u8]) -> usize {
-    let mut decoder = BodyDecoder::new(framing);
-    let mut moved = Moved::default();
-    while !data.is_empty() && !decoder.is_done() {
-        let Ok((taken, event)) = decoder.decode(data) else { break };
-        moved.count(&event, &decoder);
-        data = &data[taken..];
+        let (taken, event) = decoder.decode(data)?;
+        seen(&event, &decoder);
         if taken == 0 {
             break;
         }
+        data = &data[taken..];
     }
+    Ok(())
+}
+
+/// What of a body came with its head, as bytes are counted; malformed chunks end it.
+fn held_body(framing: Framing, data: &[u8]) -> usize {
+    let mut moved = Moved::default();
+    let _ = walk_held(framing, data, |event, decoder| moved.count(event, decoder));
     moved.body
 }
 
