@@ -93,7 +93,7 @@ impl Watched {
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nrequirepass hidden\nsentinel sentinel-pass hidden\n\
                  sentinel monitor mymaster 127.0.0.1 {} 2\n\
-                 sentinel auth-pass mymaster {password}\nsentinel down-after-milliseconds mymaster 500\n\
+                 sentinel auth-pass mymaster {password}\nsentinel down-after-milliseconds mymaster 2000\n\
                  sentinel failover-timeout mymaster 5000\n",
                 self.engines[master].port
             );
