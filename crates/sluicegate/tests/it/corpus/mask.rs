@@ -22,7 +22,7 @@ pattern!(CLF_MILLISECONDS, r"^(.* \[DATE\] .*\} )\d+ ");
 pattern!(POINTER, r"\b0x[0-9a-f]+\b");
 pattern!(CHECK_TIME, r"check duration: \d+ms");
 pattern!(SERVER_STATE, r"(?m)^(\d+ \S+ \d+ \S+ \S+ \d+ \d+ \d+ \d+) \d+ ");
-pattern!(COOKIE_DATES, r"\|[0-9A-Za-z_-]{5}\|[0-9A-Za-z_-]{5};");
+pattern!(COOKIE_DATES, r"\|[0-9A-Za-z+/]{5}\|[0-9A-Za-z+/]{5};");
 pattern!(EXPIRY, r"\bexp=\d+");
 pattern!(TIMERS, r"(^| )(-?\d+|[+]\d+)(/[+]?-?\d+){2,}");
 pattern!(NUMBER, r"\d+");
