@@ -382,11 +382,8 @@ pub(crate) fn busy(proxy: &Guard, url: &str, seconds: u32) -> Result<Sample, Str
     let before = cpu_time_us(proxy.id());
     let (rested, passed) = rest_of_core_1();
     let mut sample = wrk(url, seconds)?;
-    let (rested, passed) = {
-        let (later, end) = rest_of_core_1();
-        (later - rested, end - passed)
-    };
-    sample.others_busy = 100.0 * (1.0 - rested / passed.max(1.0));
+    let (rested_then, passed_then) = rest_of_core_1();
+    sample.others_busy = 100.0 * (1.0 - (rested_then - rested) / (passed_then - passed).max(1.0));
     let used = cpu_time_us(proxy.id()) - before;
     sample.cpu_us = used / (sample.rate * f64::from(seconds)).max(1.0);
     Ok(sample)

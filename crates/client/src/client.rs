@@ -38,7 +38,7 @@ impl Client {
     fn ask(&self, db: u32, args: &[&[u8]], failed: Option<&Failed>) -> Result<Started, Failure> {
         add(&self.section.counters.commands, 1);
         let kind = classify(args)?;
-        let db = if db == 0 { self.section.options.db } else { db };
+        let db = self.database(db);
         if kind == Kind::Waits {
             let own = OwnConnection::new(&self.topology, &self.section, db);
             return Ok(alone(Box::new(own), args));
@@ -51,9 +51,12 @@ impl Client {
             }
         }
     }
-}
 
-impl Client {
+    /// The section's database, where none is named.
+    fn database(&self, db: u32) -> u32 {
+        if db == 0 { self.section.options.db } else { db }
+    }
+
     /// A failure as a reply.
     fn told(&self, started: Result<Started, Failure>) -> Started {
         started.unwrap_or_else(|failure| {
@@ -81,7 +84,7 @@ impl Engine for Client {
             return None;
         }
         add(&self.section.counters.commands, commands.len() as u64);
-        let db = if db == 0 { self.section.options.db } else { db };
+        let db = self.database(db);
         let bodies: Vec<_> = commands.iter().map(|args| self.scripts.with_body(args)).collect();
         let started = match bodies.iter().all(Option::is_none) {
             true => self.topology.ask(db, Request::Together(commands), Kind::Writes),
@@ -99,8 +102,7 @@ impl Engine for Client {
     }
 
     fn own(&self, db: u32) -> Option<Box<dyn Own>> {
-        let db = if db == 0 { self.section.options.db } else { db };
-        Some(Box::new(OwnConnection::new(&self.topology, &self.section, db)))
+        Some(Box::new(OwnConnection::new(&self.topology, &self.section, self.database(db))))
     }
 
     fn connections(&self) -> Option<Connections> {

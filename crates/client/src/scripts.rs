@@ -42,6 +42,11 @@ const NOSCRIPT: &str = "NOSCRIPT No matching script";
 /// The names of one call, with the body and by its digest.
 const FORMS: [(&[u8], &[u8]); 2] = [(b"EVAL", b"EVALSHA"), (b"EVAL_RO", b"EVALSHA_RO")];
 
+/// The forms of a call of this name.
+fn forms(name: &[u8]) -> Option<(&'static [u8], &'static [u8])> {
+    FORMS.into_iter().find(|(body, digest)| name.eq_ignore_ascii_case(body) || name.eq_ignore_ascii_case(digest))
+}
+
 impl Known {
     /// Notes a body that goes out.
     fn note(&mut self, body: &[u8]) {
@@ -80,9 +85,7 @@ impl Scripts {
     /// A call by its digest with the body instead, if that is known: in a transaction it can't be asked again.
     pub(crate) fn with_body(&self, args: &[&[u8]]) -> Option<(&'static [u8], Arc<[u8]>)> {
         let [name, script, ..] = args else { return None };
-        let (with_body, by_digest) = FORMS
-            .into_iter()
-            .find(|(body, digest)| name.eq_ignore_ascii_case(body) || name.eq_ignore_ascii_case(digest))?;
+        let (with_body, by_digest) = forms(name)?;
         let mut known = self.0.lock();
         if name.eq_ignore_ascii_case(by_digest) {
             return known.named(script).map(|(_, body)| (with_body, body));
@@ -110,11 +113,10 @@ impl Scripts {
             }
             return None;
         }
-        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
-        let (with_body, by_digest) = FORMS.into_iter().find(|(body, digest)| is(body) || is(digest))?;
+        let (with_body, by_digest) = forms(name)?;
         let (digest, body) = {
             let mut known = self.0.lock();
-            if is(with_body) {
+            if name.eq_ignore_ascii_case(with_body) {
                 match known.by_body.get_key_value(*script) {
                     Some((body, digest)) => (*digest, body.clone()),
                     None => {

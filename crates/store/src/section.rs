@@ -350,6 +350,14 @@ impl Section {
         &self.ticket
     }
 
+    /// Whether there is room was asked before the section began; a command is not refused in the middle.
+    #[inline]
+    fn make_room_for(&self, spec: &CommandSpec) {
+        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
+            self.inner.make_room();
+        }
+    }
+
     /// As [`execute_resolved`](Self::execute_resolved), of a command whose only key it [knows](Self::knows).
     #[inline]
     pub(crate) fn execute_known(
@@ -361,9 +369,7 @@ impl Section {
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
         let Handler::Keyspace(handle) = spec.handler else { return self.execute_resolved(spec, db, words, out) };
-        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
-            self.inner.make_room();
-        }
+        self.make_room_for(spec);
         match self.run_covered(spec, handle, db, words, Some(hash), out)? {
             true => Ok(()),
             false => self.execute_pinned(spec, db, words, out),
@@ -391,10 +397,7 @@ impl Section {
             }
             _ => return Err(SectionError::NotAllowed),
         };
-        if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() {
-            // Whether there is room was asked before the section began; it is not refused in the middle.
-            self.inner.make_room();
-        }
+        self.make_room_for(spec);
         if let Some(others) = spec.leads(words) {
             return (others.run)(self, db, words, out).map(|()| true);
         }

@@ -57,9 +57,14 @@ impl Inner {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// A ticket, which may have to wait for its keys.
+    pub(crate) fn ticket_of(&self, keys: Vec<HeldKey>, command: Option<OwnedCommand>) -> Ticket {
+        Ticket::new(self.ticket_id(), keys, command).overtaken_for(self.gate.overtaken_for)
+    }
+
     /// A section's ticket.
     pub(crate) fn ticket_on<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> Ticket {
-        Ticket::new(self.ticket_id(), self.held_keys(keys), None).overtaken_for(self.gate.overtaken_for)
+        self.ticket_of(self.held_keys(keys), None)
     }
 
     /// A ticket for a command that is to be parked.
@@ -68,7 +73,7 @@ impl Inner {
         let keys = self.keys_of(command.spec, &words, command.db);
         let mode = command.spec.mode();
         let keys = self.held_keys(keys.iter().map(|key| (key.db, words[key.word as usize], mode)));
-        Arc::new(Ticket::new(self.ticket_id(), keys, Some(command)).overtaken_for(self.gate.overtaken_for))
+        Arc::new(self.ticket_of(keys, Some(command)))
     }
 
     /// Keys in the order in which their stripes are locked, duplicates folded into the stronger mode.

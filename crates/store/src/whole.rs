@@ -307,8 +307,7 @@ impl Inner {
         let keys = self.keys_of(spec, words, db);
         let keys = keys.iter().enumerate().map(|(place, key)| (key.db, words[key.word as usize], mode(spec, place)));
         let command = OwnedCommand { spec, words: Words::new(words), db, form, waiter: None };
-        let ticket = Ticket::new(self.ticket_id(), self.held_keys(keys), Some(command));
-        let ticket = Arc::new(ticket.overtaken_for(self.gate.overtaken_for));
+        let ticket = Arc::new(self.ticket_of(self.held_keys(keys), Some(command)));
         ticket.put_aside();
         if self.gate.must_wait() {
             self.gate.queue(ticket.clone());

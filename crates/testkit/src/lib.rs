@@ -16,9 +16,11 @@ pub use client::{Client, Response, encode};
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 /// How long a test waits for something that should happen at once: so long that it only ends what hangs, also on a
 /// machine with ten times as much to do as it can.
@@ -92,22 +94,12 @@ impl Default for Listening {
 /// neither for a listener nor for a connection. Servers can bind it all the same, as all of them set SO_REUSEADDR or
 /// SO_REUSEPORT.
 pub fn free_port() -> u16 {
-    // SAFETY: the descriptor is the call's own and valid throughout; the option and the address live as long as the
-    // calls that read them and are passed with their sizes.
-    unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        assert!(socket >= 0, "a socket");
-        for option in [libc::SO_REUSEADDR, libc::SO_REUSEPORT] {
-            let on: libc::c_int = 1;
-            let size = size_of_val(&on) as libc::socklen_t;
-            assert_eq!(libc::setsockopt(socket, libc::SOL_SOCKET, option, (&raw const on).cast(), size), 0);
-        }
-        let mut address: libc::sockaddr_in = std::mem::zeroed();
-        address.sin_family = libc::AF_INET as libc::sa_family_t;
-        address.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
-        let mut size = size_of_val(&address) as libc::socklen_t;
-        assert_eq!(libc::bind(socket, (&raw const address).cast(), size), 0, "a loopback port");
-        assert_eq!(libc::getsockname(socket, (&raw mut address).cast(), &raw mut size), 0);
-        u16::from_be(address.sin_port)
-    }
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_reuse_address(true).expect("an option");
+    socket.set_reuse_port(true).expect("an option");
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a loopback port");
+    let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("bound");
+    // It stays open.
+    let _ = socket.into_raw_fd();
+    address.port()
 }

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use super::{Expr, Position};
 
+/// The longest time that a full bucket may take to get empty, ns: differences of times are exact up to 2^53 in an
+/// engine's scripts.
+pub const LIMIT_LONGEST_NS: u64 = 1 << 53;
+
 /// What all rules of one name share.
 #[derive(Clone, Debug)]
 pub struct Limit {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluicegate_config::model::{self, LimitAlgorithm, LimitKind};
+use sluicegate_config::model::{self, LIMIT_LONGEST_NS, LimitAlgorithm, LimitKind};
 use sluicegate_wire::engine::{Engine, PendingReply, Started};
 use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
@@ -36,8 +36,6 @@ use top::Top;
 pub const KEY_MAX: usize = 1024;
 /// The largest cost of a request.
 pub const COST_MAX: u64 = 1_000_000_000;
-/// The longest time in which a full bucket gets empty, ns: differences of times are exact in a script up to 2^53.
-const LONGEST_NS: i64 = 1 << 53;
 /// How many threads count without meeting each other.
 const SHARDS: usize = 16;
 
@@ -256,7 +254,7 @@ impl Plan {
                 let (count, burst, mut period_us) = (part(*count), part(*burst), period.as_micros() as i64);
                 if *algorithm == LimitAlgorithm::Gcra {
                     // Of a fraction at least one is left, and for that the period may be too long.
-                    let longest_us = i128::from(LONGEST_NS / burst - 1) * i128::from(count) / 1000;
+                    let longest_us = i128::from(LIMIT_LONGEST_NS as i64 / burst - 1) * i128::from(count) / 1000;
                     period_us = i64::try_from(longest_us).map_or(period_us, |longest_us| longest_us.min(period_us));
                 }
                 let interval_ns = (period_us * 1000 + count - 1) / count;

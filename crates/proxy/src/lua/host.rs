@@ -214,6 +214,21 @@ pub(super) unsafe fn raise_text(lua: *mut lua_State, message: String) -> ! {
     }
 }
 
+/// What the userdata at `index` holds, if it is one of `T`'s size that begins with this tag.
+///
+/// # Safety
+/// A `T` is plain numbers, of which the first is the tag, as C lays them out; nothing is raised.
+pub(super) unsafe fn tagged<T: Copy>(lua: *mut lua_State, index: c_int, tag: u64) -> Option<T> {
+    // SAFETY: the block is as long as a `T`, and any bytes are one.
+    unsafe {
+        let block = ffi::lua_touserdata(lua, index);
+        let is_one = ffi::lua_type(lua, index) == ffi::LUA_TUSERDATA
+            && ffi::lua_rawlen(lua, index) == size_of::<T>()
+            && block.cast::<u64>().read() == tag;
+        is_one.then(|| block.cast::<T>().read())
+    }
+}
+
 /// Pushes text that had to be made.
 ///
 /// # Safety

@@ -22,13 +22,14 @@ use sluicegate_wire::reply::Reply;
 use smallvec::SmallVec;
 
 use super::forgotten::{forget, teller};
-use super::host::{RedisHandle, host, key, raise_text, set_functions, wait_for};
+use super::host::{RedisHandle, host, key, raise_text, set_functions, tagged, wait_for};
 use super::operation::{Operation, Outcome};
 
 /// Handles of one state: stores and engines times databases.
 const HANDLES_MAX: usize = 1024;
 
 /// An object as its userdata holds it: no pointer, so a forged one harms nobody.
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Object {
     tag: u64,
@@ -413,16 +414,15 @@ pub(super) unsafe fn finish(lua: *mut lua_State, reply: Reply, mode: lua_KContex
 
 /// Argument 1 as a handle's index; raises otherwise.
 unsafe fn check(lua: *mut lua_State) -> u32 {
-    // SAFETY: the block is as long as an object, and an object is plain numbers.
+    // SAFETY: an object is plain numbers.
     unsafe {
-        let object = ffi::lua_touserdata(lua, 1) as *const Object;
-        if ffi::lua_type(lua, 1) != ffi::LUA_TUSERDATA
-            || ffi::lua_rawlen(lua, 1) != size_of::<Object>()
-            || (*object).tag != TAG
-        {
-            ffi::luaL_argerror(lua, 1, c"an object of core.redis is expected (is it r:command(…)?)".as_ptr());
+        match tagged::<Object>(lua, 1, TAG) {
+            Some(object) => object.index,
+            None => {
+                ffi::luaL_argerror(lua, 1, c"an object of core.redis is expected (is it r:command(…)?)".as_ptr());
+                0
+            }
         }
-        (*object).index
     }
 }
 

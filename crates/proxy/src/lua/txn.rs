@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::applet::AppletIo;
 use super::channel::{self, ChannelIo};
 use super::core_api::{check_level, end_script, log_argument};
-use super::host::{Host, host, key, push_sample, raise_text, set_functions, wait_for};
+use super::host::{Host, host, key, push_sample, raise_text, set_functions, tagged, wait_for};
 use super::operation::{Operation, Outcome};
 use super::states::StateCell;
 use super::{http, reply};
@@ -101,6 +101,7 @@ const OBJECTS: [Object; 7] = [
 ];
 
 /// A handle as its userdata holds it: no pointer, so a forged one harms nobody.
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Handle {
     tag: u64,
@@ -289,10 +290,7 @@ unsafe fn txn_readable<'a>(lua: *mut lua_State) -> Option<&'a StreamContext> {
 pub(super) unsafe fn channel_context<'a>(lua: *mut lua_State) -> Option<(Object, &'a mut StreamContext)> {
     // SAFETY: as `object_stream`, which reads the tag again.
     unsafe {
-        let handle = ffi::lua_touserdata(lua, 1) as *const Handle;
-        let is_response = ffi::lua_type(lua, 1) == ffi::LUA_TUSERDATA
-            && ffi::lua_rawlen(lua, 1) == size_of::<Handle>()
-            && (*handle).tag == Object::ResponseChannel as u64;
+        let is_response = tagged::<Handle>(lua, 1, Object::ResponseChannel as u64).is_some();
         let object = if is_response { Object::ResponseChannel } else { Object::RequestChannel };
         object_context(lua, object).map(|cx| (object, cx))
     }
@@ -312,16 +310,15 @@ pub(super) unsafe fn object_readable<'a>(lua: *mut lua_State, wanted: Object) ->
 
 /// The stream of the object at 1; raises if it is no such object.
 unsafe fn object_stream(lua: *mut lua_State, wanted: Object) -> u64 {
-    // SAFETY: the block is as long as a handle, and a handle is plain numbers.
+    // SAFETY: a handle is plain numbers.
     unsafe {
-        let handle = ffi::lua_touserdata(lua, 1) as *const Handle;
-        if ffi::lua_type(lua, 1) != ffi::LUA_TUSERDATA
-            || ffi::lua_rawlen(lua, 1) != size_of::<Handle>()
-            || (*handle).tag != wanted as u64
-        {
-            ffi::luaL_argerror(lua, 1, c"an object of txn is expected".as_ptr());
+        match tagged::<Handle>(lua, 1, wanted as u64) {
+            Some(handle) => handle.stream,
+            None => {
+                ffi::luaL_argerror(lua, 1, c"an object of txn is expected".as_ptr());
+                0
+            }
         }
-        (*handle).stream
     }
 }
 

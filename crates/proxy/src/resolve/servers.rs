@@ -35,8 +35,7 @@ impl Target<'_> {
         if before == Some(ip) {
             return false;
         }
-        self.server.shared.set_moved(|moved| (moved.ip, moved.lost) = (Some(ip), false));
-        self.server.rekey();
+        self.server.set_moved(|moved| (moved.ip, moved.lost) = (Some(ip), false));
         let old = before.map_or_else(|| "(none)".to_owned(), |old| old.to_string());
         self.notice(&format!("{} changed its IP from {old} to {ip} by {by}.", self.label()));
         clear_idle(self.server);
@@ -45,23 +44,20 @@ impl Target<'_> {
 
     /// Takes its address away.
     pub(super) fn lose_address(&self) {
-        self.server.shared.set_moved(|moved| (moved.ip, moved.lost) = (None, true));
-        self.server.rekey();
+        self.server.set_moved(|moved| (moved.ip, moved.lost) = (None, true));
         clear_idle(self.server);
     }
 
     /// Sets its port as a service's record says.
     pub(super) fn set_port(&self, port: u16) {
         if self.server.shared.moved().port != Some(port) {
-            self.server.shared.set_moved(|moved| moved.port = Some(port));
-            self.server.rekey();
+            self.server.set_moved(|moved| moved.port = Some(port));
             clear_idle(self.server);
         }
     }
 
     pub(super) fn forget_port(&self) {
-        self.server.shared.set_moved(|moved| moved.port = None);
-        self.server.rekey();
+        self.server.set_moved(|moved| moved.port = None);
     }
 
     /// Sets its weight as a service's record says: HAProxy's share of 256 for DNS's of 65535, 0 for none.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluicegate_config::model::{LogAddress, LogTarget, ServerAddress, ServerPort};
+use sluicegate_config::model::{LogAddress, LogTarget, ServerAddress};
 
 use super::check::{Before, turned};
 use super::shared::{self, Admin, Operation, ServerRun, ServerStatus, UNCHECKED_RISE, UNCHECKED_TOP};
@@ -277,15 +277,11 @@ impl ServerRun {
     /// Moves it to another address and port; gives HAProxy's answer, to which who asked is added. Idle connections to
     /// where it was are closed.
     pub fn move_to(&self, ip: IpAddr, port: Option<u16>) -> String {
-        let (ServerAddress::Inet(_, configured) | ServerAddress::Name(_, configured)) = &self.config.address else {
+        if !matches!(self.config.address, ServerAddress::Inet(..) | ServerAddress::Name(..)) {
             return "Update for the current server address family is only supported through configuration file"
                 .to_owned();
-        };
-        let moved = self.shared.moved();
-        let fixed = match (moved.port, *configured) {
-            (Some(port), _) | (None, ServerPort::Fixed(port)) => Some(port),
-            (None, ServerPort::Offset(_)) => None,
-        };
+        }
+        let fixed = self.port();
         let current = self.address();
         let mut said = match current {
             Some(old) if old == ip => "no need to change the addr".to_owned(),
@@ -300,11 +296,10 @@ impl ServerRun {
             changed = true;
         }
         if changed {
-            self.shared.set_moved(|moved| {
+            self.set_moved(|moved| {
                 moved.ip = Some(ip);
                 moved.port = port.or(moved.port);
             });
-            self.rekey();
             idle::clear(self);
         }
         said

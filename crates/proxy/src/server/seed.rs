@@ -1,14 +1,14 @@
 //! What a server's places on the ring of `hash-type consistent` follow from (`hash-key`): its number, or its address and
 //! port, so that several balancers with the same servers in another order choose alike.
 //!
-//! An address may change while the process runs, and a name may have none yet; whoever changes it says so
-//! ([`ServerRun::rekey`]), and the server's places move.
+//! An address may change while the process runs ([`ServerRun::set_moved`]), and a name may have none yet; whoever finds one
+//! says so ([`ServerRun::rekey`]), and the server's places move.
 
 use std::net::IpAddr;
 
 use sluicegate_config::model::{self, ServerAddress, ServerHashKey, ServerPort};
 
-use super::shared::ServerRun;
+use super::shared::{Moved, ServerRun};
 use crate::balance::{Member, WEIGHT_SCALE, full_hash};
 
 /// What HAProxy computes of an address and a port; without an address a server is known by its number.
@@ -50,11 +50,21 @@ pub(super) fn member(config: &model::Server, effective: u32) -> Member {
 }
 
 impl ServerRun {
+    /// Its port, unless that depends on a client's.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.shared.moved().port.or_else(|| fixed_port(&self.config))
+    }
+
+    /// Moves it; idle connections to where it was are closed by the caller.
+    pub(crate) fn set_moved(&self, change: impl FnOnce(&mut Moved)) {
+        self.shared.set_moved(change);
+        self.rekey();
+    }
+
     /// Its address or port may be another one.
     pub(crate) fn rekey(&self) {
         if self.config.hash_key != ServerHashKey::Id {
-            let port = self.shared.moved().port.or_else(|| fixed_port(&self.config));
-            self.backend.set_seed(self.shared.index, seed(&self.config, self.address(), port));
+            self.backend.set_seed(self.shared.index, seed(&self.config, self.address(), self.port()));
         }
     }
 }

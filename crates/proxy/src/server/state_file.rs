@@ -323,7 +323,7 @@ impl State {
         if (port, check_port, agent_port) == (None, None, None) && (check_addr, agent_addr) == (None, None) {
             return;
         }
-        server.shared.set_moved(|moved| {
+        server.set_moved(|moved| {
             moved.port = port.or(moved.port);
             moved.check_port = check_port.or(moved.check_port);
             moved.check_addr = check_addr.or(moved.check_addr);

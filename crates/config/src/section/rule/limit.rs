@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Expr, Limit, LimitAlgorithm, LimitHeaders, LimitKind, LimitOnError, LimitRule, OnError};
+use crate::model::{
+    Expr, LIMIT_LONGEST_NS, Limit, LimitAlgorithm, LimitHeaders, LimitKind, LimitOnError, LimitRule, OnError,
+};
 
 pub(super) const USAGE: &str = "NAME key EXPRESSION rate N/PERIOD [burst B] [algorithm gcra|sliding|fixed] | max N [lease TIME] \
      [store NAME] [cost EXPRESSION] [shadow] [headers draft-11|x|off] [deny_status N] [on-error open|closed|local[:FRACTION]]";
@@ -28,9 +30,6 @@ const NAME_MAX: usize = 64;
 const COUNT_MAX: i64 = 1_000_000_000;
 /// The longest period, ms: a leap year.
 const PERIOD_MAX_MS: u64 = 366 * 86_400_000;
-/// The longest time that a full bucket may take to get empty, ns: differences of times are exact up to 2^53 in an
-/// engine's scripts.
-const LONGEST_NS: u128 = 1 << 53;
 const LEASE: Duration = Duration::from_secs(30);
 const LEASE_MS: std::ops::RangeInclusive<u128> = 1000..=86_400_000;
 
@@ -258,7 +257,7 @@ impl ActionReader<'_, '_> {
                 let burst = words.burst.unwrap_or(count);
                 let kind = LimitKind::Rate { count, period, burst, algorithm };
                 let interval_ns = period.as_nanos().div_ceil(u128::from(count));
-                if algorithm == LimitAlgorithm::Gcra && interval_ns * u128::from(burst) > LONGEST_NS {
+                if algorithm == LimitAlgorithm::Gcra && interval_ns * u128::from(burst) > u128::from(LIMIT_LONGEST_NS) {
                     let message = format!("'limit {name}': a full bucket would take more than 104 days to get empty");
                     self.refuse(name_at, message, "take a smaller burst, or 'algorithm fixed'");
                     return None;
