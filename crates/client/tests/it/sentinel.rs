@@ -12,6 +12,9 @@ use sluicegate_wire::reply::Reply;
 use crate::own::own;
 use crate::support::{ask, ask_in, bulk, error, figures, patient, worker};
 
+/// So many sentinels as there are not: they see that a master is down, and never replace it.
+const NEVER: u32 = 100;
+
 /// Three engines, the first of which is the master at first and the second its successor, and three sentinels.
 struct Watched {
     engines: Vec<RedisServer>,
@@ -92,7 +95,7 @@ impl Watched {
             let port = free_port();
             let text = format!(
                 "port {port}\nbind 127.0.0.1\nrequirepass hidden\nsentinel sentinel-pass hidden\n\
-                 sentinel monitor mymaster 127.0.0.1 {} 2\n\
+                 sentinel monitor mymaster 127.0.0.1 {} {NEVER}\n\
                  sentinel auth-pass mymaster {password}\nsentinel down-after-milliseconds mymaster 2000\n\
                  sentinel failover-timeout mymaster 5000\n",
                 self.engines[master].port
@@ -110,6 +113,15 @@ impl Watched {
             }
         }
         panic!("a sentinel found no free port in five tries");
+    }
+
+    /// How many sentinels must agree that the master is down for it to be replaced. It is `NEVER` but where a test waits
+    /// for that: a machine that stalls would do it at any time.
+    fn quorum(&self, number: u32) {
+        for index in 0..self.sentinels.len() {
+            let reply = worker(ask(&self.observer(index), &format!("SENTINEL SET mymaster quorum {number}")));
+            assert_eq!(reply, Reply::Simple("OK".into()));
+        }
     }
 
     fn info(&self, index: usize) -> String {
@@ -309,13 +321,6 @@ fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
     let client = Client::new(Options { mode: by_sentinels("mymaster", true), ..bounds });
     let [there, first, second] = [0, 1, 2].map(|index| watched.engines[index].address());
     let of_replicas = || node(&client, &first).replies + node(&client, &second).replies;
-    let agree_never = |quorum: u32| {
-        for index in 0..3 {
-            let reply = worker(ask(&watched.observer(index), &format!("SENTINEL SET mymaster quorum {quorum}")));
-            assert_eq!(reply, Reply::Simple("OK".into()));
-        }
-    };
-    agree_never(100);
     let own = watched.engine_client(0);
     let observer = watched.observer(0);
     worker(async {
@@ -350,7 +355,6 @@ fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
         assert_eq!(ask(&own, "CONFIG SET requirepass secret").await, ok);
     });
     (1..3).for_each(|index| watched.catch_up(0, index));
-    agree_never(2);
     watched.settle("3");
 }
 
@@ -360,7 +364,8 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
     let reader = Client::new(Options { mode: by_sentinels("mymaster", true), ..watched.options() });
     let replies = |index: usize| node(&reader, &watched.engines[index].address()).replies;
     worker(until(&reader, "GET k", || replies(1) + replies(2) > 0));
-    let (done, unknown, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (done, unknown) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (stop, stopped) = (AtomicBool::new(false), &AtomicBool::new(false));
     let goes_on = || {
         let before = done.load(Ordering::Relaxed);
         wait_for("the counting to go on", || (done.load(Ordering::Relaxed) > before + 20).then_some(()));
@@ -420,14 +425,18 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
                     hearing = heard == Reply::Array(vec![bulk("channel"), Reply::Integer(1)]);
                 }
                 watched.engines[0].program.signal(libc::SIGSTOP);
+                stopped.store(true, Ordering::Relaxed);
                 tokio::time::timeout(PATIENCE, ask(&waits, "INCR waits")).await
             })
         });
+        wait_for("the master to stop", || stopped.load(Ordering::Relaxed).then_some(()));
+        watched.quorum(2);
         // Those who read miss it at no time.
         while !watched.info(1).contains("role:master") {
             assert_eq!(worker(ask(&reader, "GET k")), bulk("v"));
         }
         wait_for("the replica to be the master", || watched.info(1).contains("role:master").then_some(()));
+        watched.quorum(NEVER);
         goes_on();
         for waiting in [waiting, popping, hearing] {
             let given_up = error(waiting.join().expect("no panic").expect("it is given up"));
